@@ -24,7 +24,7 @@ from typing import Any
 
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.results_file import open_results
-from launching import run_sweep
+from launching import fail, run_sweep
 
 GOAL_ALIKE, GOAL_HALF, GOAL_QUARTER = 0.95, 1.2, 1.5
 PINNED = ["sh", "-c", 'exec taskset -c "$(( ${PMI_RANK:-$OMPI_COMM_WORLD_RANK} ))" "$@"', "sh"]
@@ -104,7 +104,7 @@ def report(who: str, cases: list[CaseResult], goal: float) -> bool:
 def median_s(item: CaseResult) -> float:
     """Return the median of a case that ran."""
     if item.statistics is None:
-        sys.exit(f"{item.case.label} is {item.status}: {item.reason}")
+        fail(f"{item.case.label} is {item.status}: {item.reason}")
     return item.statistics.median_s
 
 

@@ -1,9 +1,10 @@
-"""How often are `late`, `fragile` and two modes reported of cases that have nothing of the sort?
+"""How often are flags and two modes reported of cases that have nothing of the sort?
 
     python benchmarks/flags.py [--series 1000]
 
 A simulation, no machine. Flags: samples are late at random, whatever they take; a case is reported
-although its times do not depend on that. Modes: of series with one mode. The exit code is 1 if more
+although its times do not depend on that. Modes: of series with one mode. Drift: `trend` or `change`
+in nine passes of flat series. The exit code is 1 if more
 than 1 % of a kind of series is reported, beyond chance.
 """
 
@@ -16,16 +17,19 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.reduce.conclusions import Flagged, changed
+from hpcbench.reduce.conclusions import Flagged, changed, is_unsettled
 from hpcbench.reduce.results import Statistics
 from hpcbench.reduce.timing import summarise
 from hpcbench.statistics.interval import median_interval
 from hpcbench.statistics.modes import modes_around_median
 from hpcbench.statistics.order import high_outliers
+from hpcbench.statistics.steady import change_point, trend
 
 ALLOWED, CHANCE = 0.01, 3.0
 """Share of series, and standard errors by which it may be exceeded."""
 COUNTS = (30, 100, 400)
+PASSES = 9
+"""Of the shipped job."""
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
 Times = npt.NDArray[np.float64]
 Kind = Callable[[np.random.Generator, int], Times]
@@ -81,6 +85,21 @@ def share_of_modes(kind: Kind, n: int, series: int) -> float:
                           for times in (kind(random, n) for _ in range(series))]))
 
 
+def shares_drifting(kind: Kind, n: int, series: int) -> tuple[float, float]:
+    """Return in which share of flat series a pass of nine drifts, and in which that matters."""
+    random = np.random.default_rng(n)
+    found = []
+    for _ in range(series):
+        times = kind(random, PASSES * n)
+        none = np.zeros(times.size, dtype=bool)
+        drifts = any((drift := trend(part)) is not None and drift.significant
+                     or change_point(part) is not None for part in np.split(times, PASSES))
+        found.append((drifts, drifts and is_unsettled(
+            summarise(times), Flagged(times, none, ~none, [n] * PASSES))))
+    any_share, matters = np.mean(found, axis=0)
+    return float(any_share), float(matters)
+
+
 def table(series: int) -> Iterator[tuple[str, float]]:
     """Yield a line, and the share that must not exceed ALLOWED (0 where there is none)."""
     yield "flags of random samples, % of series: late, fragile", 0.0
@@ -97,6 +116,12 @@ def table(series: int) -> Iterator[tuple[str, float]]:
         yield f"{name:16} " + "  ".join(
             f"n={n}: {100 * share:4.1f}" for n, share in zip(COUNTS, shares, strict=True)), (
             0.0 if name in BIMODAL else max(shares))
+    yield f"trend or change in {PASSES} passes, % of series: in a pass, flagged", 0.0
+    for name, kind in UNIMODAL.items():
+        found = [shares_drifting(kind, n, series) for n in COUNTS[:2]]
+        yield f"{name:16} " + "  ".join(
+            f"n={n}: {100 * a:4.1f} {100 * b:4.1f}"
+            for n, (a, b) in zip(COUNTS[:2], found, strict=True)), max(b for _, b in found)
 
 
 def main() -> int:

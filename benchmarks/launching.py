@@ -8,10 +8,18 @@ import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 MPIRUN = Path(sys.executable).parent / "mpirun"
+NOT_MEASURED = 2
+"""The exit code of a benchmark that could not measure; 1 says that a goal is missed."""
+
+
+def fail(why: str) -> NoReturn:
+    """End this process, which could not measure, with the reason."""
+    print(why, file=sys.stderr)
+    sys.exit(NOT_MEASURED)
 
 
 def mpirun(
@@ -29,7 +37,7 @@ def mpirun(
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False,
                           env={**os.environ, **(env or {})})
     if done.returncode not in accepted:
-        sys.exit(f"{done.stdout}{done.stderr}exit code {done.returncode}: {' '.join(command)}")
+        fail(f"{done.stdout}{done.stderr}exit code {done.returncode}: {' '.join(command)}")
     return done
 
 

@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from launching import fail  # noqa: E402
 from virtual_hosts import SCRIPT, inside  # noqa: E402
 
 PORT, BLOCK_BYTES, STREAM_BYTES = 5077, 1 << 20, 200 << 20
@@ -75,7 +76,7 @@ def measured_link(rate: str) -> list[Stream]:
         [*inside(2, rate), sys.executable, __file__, "--end", "vh1"],
         capture_output=True, text=True, check=False)
     if done.returncode:
-        sys.exit(f"no virtual hosts (root, ip, tc with tbf and nsenter are needed):\n{done.stderr}")
+        fail(f"no virtual hosts (root, ip, tc with tbf and nsenter are needed):\n{done.stderr}")
     return [Stream(**stream) for stream in json.loads(done.stdout)]
 
 

@@ -28,7 +28,7 @@ from hpcbench.kinds.primitive.derive.partners import PrimitiveRecord, compare  #
 from hpcbench.kinds.primitive.plan.workload import primitive_of  # noqa: E402
 from hpcbench.reduce.results import CaseResult  # noqa: E402
 from hpcbench.reduce.results_file import open_results  # noqa: E402
-from launching import run_sweep  # noqa: E402
+from launching import fail, run_sweep  # noqa: E402
 from link import measured_link  # noqa: E402
 from virtual_hosts import inside, one_rank_each  # noqa: E402
 
@@ -167,7 +167,7 @@ def table(cases: Sequence[CaseResult]) -> dict[str, PrimitiveRecord]:
     for item in cases:
         stats = item.statistics
         if stats is None:
-            sys.exit(f"{item.case.label} is {item.status}: {item.reason}")
+            fail(f"{item.case.label} is {item.status}: {item.reason}")
         work, one = primitive_of(item.case), found[item.case.case_id]
         chunks = dict(work.options).get("chunks")
         label = work.implementation + (f" chunks={chunks}" if chunks else "")

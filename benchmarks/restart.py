@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from hpcbench.reduce.results_file import open_results
-from launching import run_sweep
+from launching import fail, run_sweep
 
 GOAL_S = 0.5
 
@@ -66,7 +66,7 @@ def held_up(folder: Path, ranks: int) -> tuple[list[float], int]:
             after = file.samples(healthy.case.case_id)
             right += failed.blamed_rank == number % ranks
             if before is None or after is None:
-                sys.exit(f"no samples: {failed.reason}; {healthy.reason}")
+                fail(f"no samples: {failed.reason}; {healthy.reason}")
             found.append((after.start_ns[:, 0].min() - before.end_ns.max()) / 1e9)
     return found, right
 

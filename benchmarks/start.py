@@ -31,7 +31,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from launching import MPIRUN
+from launching import MPIRUN, fail
 
 GOAL_RATIO, GOAL_FIRST_LINE_S = 1.3, 0.5
 SIZES = tuple(8 * 4 ** step for step in range(11))
@@ -141,7 +141,7 @@ def timed(command: Sequence[str]) -> Timed:
                     phases.setdefault(name, time.perf_counter() - began_s)
     seconds, after = time.perf_counter() - began_s, os.times()
     if job.returncode:
-        sys.exit("".join(lines))
+        fail("".join(lines))
     cpu_s = (after.children_user - before.children_user
              + after.children_system - before.children_system)
     return Timed(seconds, cpu_s, phases)

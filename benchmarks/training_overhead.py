@@ -49,6 +49,7 @@ from hpcbench.measure.start import after_barrier
 from hpcbench.measure.stop import FixedCount
 from hpcbench.operations.place import Place
 from hpcbench.plan.expand import make_plan
+from launching import fail
 
 GOAL = 1.01
 RANKS = {"single": 1, "data": 2}
@@ -80,7 +81,7 @@ def main() -> None:
                 env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"})
                 for rank in range(RANKS[strategy])]
             if any([rank.wait() for rank in ranks]):
-                sys.exit("a rank failed")
+                fail("a rank failed")
             missed.append(report(Path(folder), strategy))
     sys.exit(int(any(missed)))
 

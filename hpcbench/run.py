@@ -51,8 +51,7 @@ def run(
     if comm.rank == 0:
         verbosity.announce(_planned_line(planned.plan))
     with open_pool(planned, session.topology, early) as pool:
-        if comm.rank == 0:
-            _import_reports()
+        on_root(comm, _import_reports, LAST_PAUSE_S)
         with verbosity.stage("probe, with the start of the worker template"):
             attempt = _probe(session, planned, network, pool, force=request.force)
         verbosity.details(_machine_lines(attempt))

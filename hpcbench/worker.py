@@ -18,6 +18,7 @@ from typing import Any
 import torch.distributed as dist
 
 from hpcbench.backends.control import GlooControl, MpiControl, control_of_node
+from hpcbench.backends.cuda_graphs import captured
 from hpcbench.backends.devices import AnyDevice, open_device
 from hpcbench.backends.facts import gather_facts
 from hpcbench.backends.failures import classify, one_line
@@ -161,7 +162,7 @@ class Worker:
                                self._surroundings(request, operation))
             end_ns = time.perf_counter_ns()
             memory = (operation.place.group.staging.how(device.torch_device.type)
-                      if case.backend == "mpi" else None)  # other libraries do not tell
+                      if case.backend in INLINE_BACKENDS else None)  # other libraries do not tell
             reported = close(operation)  # may take one more step: what around says holds of it
         self._progress.mark(Phase.IDLE)
         n_wrong, wrong = total_wrong(measured.wrong, checked=case.validate)
@@ -200,7 +201,8 @@ class Worker:
         """Give the operation of a case, set up in what its kind wants around it."""
         runner = self._runner(case.kind)
         with runner.around(case.workload, device.torch_device, self._member.local_size):
-            yield runner.open(case.workload, self._place(case, device), validate=validate)
+            operation = runner.open(case.workload, self._place(case, device), validate=validate)
+            yield captured(operation, self._control(case.backend)) if case.cuda_graph else operation
 
     def _place(self, case: Case, device: AnyDevice) -> Place:
         size, rank = case.group_size, self._member.rank

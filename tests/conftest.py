@@ -152,3 +152,14 @@ def compiler() -> None:
     reason = tool_facts([COMPILER])[COMPILER]["cpu"]
     if reason:
         pytest.skip(f"no compiler: {reason}")
+
+
+@pytest.fixture
+def gpus() -> int:
+    """Return how many GPUs of CUDA there are; skip where torch sees none."""
+    import torch
+
+    if not torch.cuda.is_available():
+        seen = "has no CUDA" if torch.version.cuda is None else "sees no GPU"
+        pytest.skip(f"no GPU: torch {torch.__version__} {seen}")
+    return torch.cuda.device_count()

@@ -31,6 +31,7 @@ import psutil
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "scancel", "sinfo")
 VIRTUAL_HOST = Path(__file__).with_name("virtual_hosts.sh")
+GUARD = Path(__file__).with_name("slurm_guard.py")
 _PATH = f"{os.environ.get('PATH', os.defpath)}{os.pathsep}/usr/sbin{os.pathsep}/sbin"
 _NODE = "HPCBENCH_TEST_NODE"
 _UP_S, _DOWN_S = 30.0, 10.0
@@ -105,6 +106,7 @@ class SlurmCluster:
         for folder in (self.folder, self._sockets):
             folder.chmod(0o755)
         self.env = {**(self.env or os.environ), "SLURM_CONF": str(self.folder / "slurm.conf")}
+        self._start_guard()
         try:
             self._start_munge()
             self._configure()
@@ -186,6 +188,13 @@ class SlurmCluster:
                     found |= {each.pid: each for each in (
                         process, *process.children(recursive=True))}
         return list(found.values())
+
+    def _start_guard(self) -> None:
+        """Have all of the cluster end if this process is killed; see slurm_guard.py."""
+        guard = subprocess.Popen(
+            [sys.executable, str(GUARD), self.env["SLURM_CONF"], str(self._sockets)],
+            stdin=subprocess.PIPE, start_new_session=True)
+        self._daemons.callback(guard.communicate, b"all is down", _DOWN_S)
 
     def _start_munge(self) -> None:
         folder = self.folder / "munge"

@@ -23,7 +23,7 @@ def missing() -> list[str]:
         found.append("networks of several hosts (install iproute2 and util-linux)")
     if find_spec("torch_ucc") is None:
         found.append("backend ucc (build torch_ucc)")
-    return [*found, "GPUs and nccl (run bash jobs/local.sh on a machine that has them)"]
+    return [*found, "GPUs and nccl (run bash benchmarks/gpu.sh on a machine that has them)"]
 
 
 def installed(*programs: str) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from hpcbench.measure.allocation import granted_cores
+from hpcbench.measure.allocation import granted_cores, ranks_a_core
 from hpcbench.measure.control import Control, Integers
 from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.measure.portable import own_cores, shared_memory
@@ -48,9 +48,8 @@ def control_of_node(rank: int, ranks: int, timeout_s: float) -> Control:
     with _memory_of(rank, ranks) as (own, address):
         told: list[Any] = [None] * ranks
         dist.all_gather_object(told, (address, own_cores()))
-        cores = {core for _, some in told for core in some}
-        granted = granted_cores(KernelFiles())
-        suffice = len(cores) >= ranks and granted >= ranks
+        suffice = (ranks_a_core([cores for _, cores in told]) <= 1
+                   and granted_cores(KernelFiles()) >= ranks)
         shared = _mapped(told[0][0], own, rank, ranks, timeout_s) if suffice else None
         missing = gloo.maximum(np.array([shared is None], dtype=np.int64))[0]
     return gloo if shared is None or missing else shared

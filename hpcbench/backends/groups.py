@@ -26,6 +26,10 @@ def open_groups(
     name, size = backend.partition("/")[0], world_size // groups
     own, lines = rank // size, [list(range(first, first + size))
                                 for first in range(0, world_size, size)]
+    if backend == "mpi/direct":
+        from hpcbench.backends.mpi_direct import DirectGroup
+
+        return DirectGroup(mpi_comm.Split(own))
     if name == "mpi":
         return _open_mpi(timeout, lines[own], mpi_comm.Split(own))
     if name == "ucc" and (reason := ucc.load()):

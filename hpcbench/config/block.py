@@ -49,7 +49,7 @@ class Block(Section):
     of before, so that their runs can go on.
     """
 
-    later: ClassVar[tuple[str, ...]] = ()
+    later: ClassVar[tuple[str, ...]] = ("cuda_graph",)
     replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({})
     kind: Kind = Field(description="collective (or comm), primitive, or training (or train).")
     name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = key(
@@ -66,6 +66,8 @@ class Block(Section):
     iterations: Axis[Iterations] | None = key(None, "Instead of measure.iterations.")
     check: Axis[bool] | None = key(None, "Instead of measure.validate.", alias="validate")
     wakeup_s: Axis[Wakeup] | None = key(None, "Instead of launch.wakeup_s.")
+    cuda_graph: Axis[bool] | None = key(
+        None, "Capture the call in a CUDA graph, and replay it as the sample.")
     timeout_s: Timeout | None = key(None, "Instead of launch.timeout_s; a limit, so no list.")
 
 

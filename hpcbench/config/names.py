@@ -13,7 +13,8 @@ from types import MappingProxyType
 from hpcbench.operations.sizes import DTYPE_BYTES as DTYPE_BYTES
 from hpcbench.units import shortened
 
-BACKENDS = ("gloo", "nccl", "ucc", "ucc/tl/ucp", "ucc/tl/cuda", "ucc/tl/nccl", "mpi")
+BACKENDS = ("gloo", "nccl", "ucc", "ucc/tl/ucp", "ucc/tl/cuda", "ucc/tl/nccl", "mpi",
+            "mpi/direct")
 DEVICES = ("auto", "cpu", "cuda", "mps")
 DEVICE_TYPES = ("cpu", "cuda", "mps")
 
@@ -29,7 +30,7 @@ OPS = ("sum", "prod", "min", "max", "avg")
 MODES = ("isolated", "pipelined", "barrier_start")
 ORDERS = ("shuffled", "planned")
 FAULTS = ("kill", "segv", "stop", "raise", "abort", "oom", "exit", "slow", "slow_samples", "wrong",
-          "desync", "teardown")
+          "desync", "teardown", "device_error")
 PROFILERS = ("torch", "nsys", "none")
 """Who records profiled samples; none: only the stamps that every sample has are analysed."""
 TRIGGERS = ("always", "sync_stalls")

@@ -27,9 +27,7 @@ from hpcbench.launch.workers.template_process import TemplateProcess
 from hpcbench.launch.workers.worker_group import Rendezvous
 from hpcbench.launch.workers.worker_pool import WorkerPool
 from hpcbench.launch.workers.worker_process import TemplateSpec
-from hpcbench.measure.allocation import granted_cores
 from hpcbench.measure.environment import described_hardware, machine
-from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.measure.loop import SINGLE_CALLS
 from hpcbench.measure.noise import check_s, measure_noise
 from hpcbench.measure.progress import SharedProgress
@@ -59,12 +57,8 @@ def open_pool(
 
 
 def _init_timeout_s(launch: Launch, topology: Topology) -> float:
-    """Return how long starting workers may take: ranks that share a core load torch in turns.
-
-    Of cores that a cgroup grants; how many of a node's a launcher binds its ranks to is not known.
-    """
-    ranks_a_core = topology.local_size / granted_cores(KernelFiles())
-    return launch.init_timeout_s * max(1.0, ranks_a_core)
+    """Return how long starting workers may take: ranks that share a core load torch in turns."""
+    return launch.init_timeout_s * max(1.0, topology.ranks_a_core)
 
 
 def most_rows(plan: Plan) -> int:

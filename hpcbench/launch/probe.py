@@ -38,6 +38,7 @@ from hpcbench.launch.workers.worker_process import TemplateSpec
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.operations.call import Call
 from hpcbench.plan.case import Case, Plan
+from hpcbench.plan.order import INLINE_BACKENDS
 
 _READY_TIMEOUT_S = 120.0
 
@@ -129,7 +130,8 @@ def _lacks_op(case: Case, ranks: Sequence[RankFacts]) -> str | None:
 
 
 def _lacks(case: Case, call: Call, facts: Mapping[str, Any]) -> str | None:
-    if case.backend == "mpi" and call.op and (reason := facts["mpi"]["lacks"].get(call.dtype)):
+    if case.backend in INLINE_BACKENDS and call.op and (
+            reason := facts["mpi"]["lacks"].get(call.dtype)):
         return f"mpi: {reason}"
     if case.backend != "gloo":
         return None

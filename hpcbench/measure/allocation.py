@@ -10,7 +10,7 @@ import math
 import os
 import re
 import resource
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -92,6 +92,19 @@ def granted_cores(files: KernelFiles) -> float:
     """Return the cores that all processes here may use together: the machine's, or the cgroup's."""
     granted = cgroup(files)["cpus"]
     return min(os.cpu_count() or 1, granted if isinstance(granted, (int, float)) else math.inf)
+
+
+def ranks_a_core(masks: Sequence[Collection[int]]) -> float:
+    """Return how many ranks a core has where it has most, given each rank's cores of one node.
+
+    Ranks share all cores of those whose masks overlap; ranks in a narrower mask only that one's.
+    """
+    every = [frozenset(mask) for mask in masks]
+    joined: list[frozenset[int]] = []
+    for mask in every:
+        near = [other for other in joined if other & mask]
+        joined = [*(other for other in joined if not other & mask), mask.union(*near)]
+    return max(sum(mask <= cores for mask in every) / len(cores) for cores in {*every, *joined})
 
 
 def _folders(paths: Mapping[str, str], controller: str, *mounts: str) -> Iterator[str]:

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.config.fault import Fault
-from hpcbench.errors import HpcbenchError
+from hpcbench.errors import CaseError, HpcbenchError
 from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.measure.loop import Operation
 
@@ -34,7 +34,8 @@ def before_call(
     at_once: dict[str, Callable[[], None]] = {
         "kill": _signal(signal.SIGKILL), "segv": _signal(signal.SIGSEGV),
         "stop": _signal(signal.SIGSTOP), "abort": os.abort, "raise": _raise,
-        "oom": _run_out_of_memory, "exit": partial(os._exit, 7), "teardown": _crash_when_leaving}
+        "oom": _run_out_of_memory, "exit": partial(os._exit, 7), "teardown": _crash_when_leaving,
+        "device_error": _fail_on_device}
     for_seconds = {"slow": time.sleep, "slow_samples": drag}
     return {fault.iteration or 0: at_once.get(fault.kind) or partial(
                 for_seconds[fault.kind], fault.seconds)
@@ -76,6 +77,17 @@ def _signal(number: signal.Signals) -> Callable[[], None]:
 def _crash_when_leaving() -> None:
     """Have this process crash where libraries do: while it gives its process groups up."""
     dist.destroy_process_group = os.abort
+
+
+def _fail_on_device() -> None:
+    """Leave this process's CUDA context unusable: an index beyond a tensor fails in the kernel.
+
+    Every later call on the device in this process then fails, too (a sticky error).
+    """
+    if not torch.cuda.is_available():
+        raise CaseError("fault device_error needs a GPU of CUDA")
+    torch.zeros(1, device="cuda")[torch.ones(1, dtype=torch.int64, device="cuda")]
+    torch.cuda.synchronize()
 
 
 def _raise() -> None:

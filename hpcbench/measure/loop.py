@@ -7,7 +7,7 @@ time: the calls and their completion. Outside: restoring inputs, lining up the r
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,10 +16,12 @@ from hpcbench.measure.garbage import no_garbage_collection
 from hpcbench.measure.progress import Phase, SharedProgress
 from hpcbench.measure.start import Start
 from hpcbench.measure.stop import Stopping
-from hpcbench.trace.schema import UNTIMED, Flag
+from hpcbench.trace.schema import Flag
 
 SINGLE_CALLS = 2
 """Rows that checking takes at most beside warm-ups and timed samples."""
+_WARMUP, _SINGLE = int(Flag.WARMUP), int(Flag.SINGLE)
+_BARRIER, _RUN = int(Phase.BARRIER), int(Phase.RUN)
 
 
 class Operation(Protocol):
@@ -105,32 +107,51 @@ def measure(
     loop = _Loop(workload, device, progress, around)
     apart = schedule.validate and schedule.batch > 1
     together = schedule.validate and not apart
+    run = _repeated(workload.run, schedule.batch)
     with no_garbage_collection():
         if apart:
-            loop.sample(1, Flag.WARMUP | Flag.SINGLE, check=True)
-        for index in range(schedule.warmup):
-            loop.sample(schedule.batch, Flag.WARMUP, check=together and index == 0)
-        count, reason = 0, ""
-        drawn = drawn_samples(schedule.seed)
-        following = 0
-        while not reason:
-            check = together and count == following
-            loop.sample(schedule.batch, Flag(0), check=check)
-            following = next(drawn) if count == following else following
-            count += 1
-            reason = around.stopping.after(count, loop.row)
+            loop.samples(workload.run, _WARMUP | _SINGLE, 1, check=True)
+        first = min(schedule.warmup, 1)
+        loop.samples(run, _WARMUP, first, check=together and first == 1)
+        loop.samples(run, _WARMUP, schedule.warmup - first)
+        reason = _timed_samples(loop, run, drawn_samples(schedule.seed) if together else None)
         if apart:
-            loop.sample(1, Flag.SINGLE, check=True)
-        elif together and not check:
-            loop.check_last()
+            loop.samples(workload.run, _SINGLE, 1, check=True)
     progress.mark(Phase.FINISH, loop.row)
     around.finish()  # no rank reports, and wakes its supervisor, while another still measures
     return Measured(loop.wrong, reason)
 
 
+def _timed_samples(loop: _Loop, run: Callable[[], None], drawn: Iterator[int] | None) -> str:
+    """Take timed samples until there are enough; return why there are no more.
+
+    Without ``drawn`` none is checked.
+    """
+    stopping, count, reason = loop.around.stopping, 0, ""
+    checked, following = -1, 0
+    while not reason:
+        ahead = stopping.ahead(count)
+        if drawn is not None:
+            ahead = min(ahead, following + 1 - count)
+        count += ahead
+        is_drawn = drawn is not None and count == following + 1
+        loop.samples(run, 0, ahead, check=is_drawn)
+        if drawn is not None and is_drawn:
+            checked, following = following, next(drawn)
+        reason = stopping.after(count, loop.row)
+    if drawn is not None and checked != count - 1:
+        loop.check_last()
+    return reason
+
+
 @dataclass(slots=True)
 class _Loop:
-    """The rows taken so far."""
+    """The rows taken so far.
+
+    Python between two calls makes the next one slower: its code leaves the caches, and threads of
+    the library fall asleep. What stands between the start and the call is in the time itself, on
+    the slowest rank. So `_stretch` does the least, and faults, checks and questions are outside it.
+    """
 
     workload: Workload
     device: Device
@@ -139,33 +160,55 @@ class _Loop:
     row: int = 0
     wrong: list[object] = field(default_factory=list)
 
-    def sample(self, batch: int, flags: Flag, *, check: bool) -> None:
-        """Take one sample of ``batch`` calls."""
-        row, progress, around = self.row, self.progress, self.around
-        progress.mark(Phase.PREPARE, row)
-        called: Operation = around.strays.get(row, self.workload)
-        run = called.run if batch == 1 else _repeated(called.run, batch)
-        timed, now_ns = self.device.timed, around.now_ns
-        self.workload.prepare()
-        self.device.synchronize()
-        progress.mark(Phase.BARRIER, row)
-        flags |= around.start()
-        progress.mark(Phase.RUN, row)
-        if row in around.faults:
-            around.faults[row]()
-        if around.late_s and not flags & UNTIMED:
-            time.sleep(around.late_s)
-        if called is not self.workload:
-            progress.stray(called.name, row)
-        start_ns = now_ns()
-        enqueue_ns, device_ns = timed(run, now_ns)
-        end_ns = now_ns()
-        progress.stamp(row, start_ns, end_ns, enqueue_ns, device_ns, int(flags))
-        self.row += 1
-        if row in around.spoilers:
-            around.spoilers[row]()
+    def samples(
+        self, run: Callable[[], None], flags: int, count: int, *, check: bool = False,
+    ) -> None:
+        """Take ``count`` samples, each of one call of ``run``; ``check`` the last of them."""
+        around = self.around
+        if around.faults or around.strays or around.spoilers or around.late_s:
+            for _ in range(count):
+                self._faulty_sample(run, flags)
+        else:
+            self._stretch(run, flags, count, around.start)
         if check:
             self.check_last()
+
+    def _stretch(self, run: Callable[[], None], flags: int, count: int, start: Start) -> None:
+        """Take samples one after another. Whatever needs no place in here has none."""
+        prepare, synchronize = self.workload.prepare, self.device.synchronize
+        enter, stamp = self.progress.enter, self.progress.stamp
+        timed, now_ns = self.device.timed, self.around.now_ns
+        self.progress.mark(Phase.PREPARE, self.row)
+        for row in range(self.row, self.row + count):
+            prepare()
+            synchronize()
+            enter(_BARRIER)
+            late = start()
+            enter(_RUN)
+            start_ns = now_ns()
+            enqueue_ns, device_ns = timed(run, now_ns)
+            end_ns = now_ns()
+            stamp(row, start_ns, end_ns, enqueue_ns, device_ns, flags | late if late else flags)
+        self.row += count
+
+    def _faulty_sample(self, run: Callable[[], None], flags: int) -> None:
+        """Take one sample with what is to happen in its row: between the start and the call."""
+        row, progress, around = self.row, self.progress, self.around
+
+        def start() -> int | None:
+            late = around.start()
+            progress.enter(_RUN)
+            if row in around.faults:
+                around.faults[row]()
+            if around.late_s and not flags:
+                time.sleep(around.late_s)
+            if row in around.strays:
+                progress.stray(around.strays[row].name, row)
+            return late
+
+        self._stretch(around.strays[row].run if row in around.strays else run, flags, 1, start)
+        if row in around.spoilers:
+            around.spoilers[row]()
 
     def check_last(self) -> None:
         """Check the output of the last call."""
@@ -176,6 +219,9 @@ class _Loop:
 
 
 def _repeated(run: Callable[[], None], batch: int) -> Callable[[], None]:
+    if batch == 1:
+        return run
+
     def repeated() -> None:
         for _ in range(batch):
             run()

@@ -18,7 +18,9 @@ from hpcbench.trace.schema import SAMPLE_COLUMNS
 
 _HEADER_WORDS = 16
 _ROW_WORDS = len(SAMPLE_COLUMNS)
-_ROW = struct.Struct(f"={_ROW_WORDS}q")
+_ROW = struct.Struct(f"@{_ROW_WORDS}q")
+_HEAD = struct.Struct("@3q")
+"""Iteration, phase and number of rows, which are neighbours."""
 _FLAGS = SAMPLE_COLUMNS.index("flags")
 _CASE, _ITERATION, _PHASE, _ROWS, _STRAY_ITERATION = range(5)
 _STRAY = slice(8, 16)  # the header's second half: a name in ASCII, padded with NUL
@@ -36,6 +38,9 @@ class Phase(IntEnum):
     RUN = 5
     CHECK = 6
     FINISH = 7
+
+
+_PREPARE = int(Phase.PREPARE)
 
 
 class SharedProgress:
@@ -78,6 +83,10 @@ class SharedProgress:
         self._words[_ITERATION] = iteration
         self._words[_PHASE] = phase
 
+    def enter(self, phase: int) -> None:
+        """Say that the next phase of the same iteration begins."""
+        self._words[_PHASE] = phase
+
     def stray(self, operation: str, iteration: int) -> None:
         """Say that ``operation`` is called now instead of the planned one; the first one stays."""
         if not self.stray_operation:
@@ -91,10 +100,10 @@ class SharedProgress:
     def stamp(
         self, row: int, start_ns: int, end_ns: int, enqueue_ns: int, device_ns: int, flags: int,
     ) -> None:
-        """Record one sample."""
+        """Record one sample, and say that the next one is prepared."""
         _ROW.pack_into(self._map, 8 * (_HEADER_WORDS + row * _ROW_WORDS),
                        start_ns, end_ns, enqueue_ns, device_ns, flags)
-        self._words[_ROWS] = row + 1
+        _HEAD.pack_into(self._map, 8 * _ITERATION, row + 1, _PREPARE, row + 1)
 
     def flag(self, row: int, flags: int) -> None:
         """Add flags to a recorded sample."""

@@ -29,23 +29,24 @@ _WINDOW = 8
 _PROBES = 10
 _PR_SET_TIMERSLACK = 29
 
-Start = Callable[[], Flag]
-"""Called before each sample; returns when it may begin, with the flags of its beginning."""
+_LATE = int(Flag.LATE_START)
+
+Start = Callable[[], int | None]
+"""Called before each sample; returns when it may begin, with the flags of its beginning, if any.
+
+Flags are plain integers here: combining an enumeration takes longer than a small call's own work.
+"""
 
 
 def after_barrier(control: Control) -> Start:
     """Return the start of modes ``barrier_start`` and ``pipelined``."""
-    def start() -> Flag:
-        control.barrier()
-        return Flag(0)
-    return start
+    return control.barrier
 
 
 def of_one_rank(start: Start) -> Start:
     """Return the same start without flags: no other rank waits for the only one."""
-    def unflagged() -> Flag:
+    def unflagged() -> None:
         start()
-        return Flag(0)
     return unflagged
 
 
@@ -72,7 +73,7 @@ class AgreedStart:
         self._any_missed = 0
         _sleep_precisely()
 
-    def __call__(self) -> Flag:
+    def __call__(self) -> int:
         """Agree, wait, and return LATE_START if this rank was not there in time."""
         ready_ns = self._clock.to_global(self._now_ns()) + self.slack_ns
         agreed = self._control.maximum(np.array([ready_ns, self._missed], dtype=np.int64))
@@ -83,7 +84,7 @@ class AgreedStart:
             self._spin_ns = min(2 * self._spin_ns, _MOST_SPIN_NS)
         else:
             self._spin_ns = max(self._spin_ns * 31 // 32, _LEAST_SPIN_NS)
-        return Flag.LATE_START if self._now_ns() - start_ns > LATE_NS else Flag(0)
+        return _LATE if self._now_ns() - start_ns > LATE_NS else 0
 
     def _adapt(self, missed_before: int) -> None:
         """Take in whether any rank learnt of the time before this one too late."""

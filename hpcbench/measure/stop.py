@@ -31,6 +31,10 @@ class FixedCount:
     def __init__(self, count: int) -> None:
         self._count = count
 
+    def ahead(self, count: int) -> int:
+        """Return how many samples follow the first ``count`` before `after` must be asked."""
+        return max(self._count - count, 1)
+
     def after(self, count: int, rows: int) -> str:
         """Return why the case ends after ``count`` timed samples of ``rows`` in all, or ""."""
         return "fixed" if count >= self._count else ""
@@ -54,6 +58,11 @@ class EnoughSamples:
         self._times: list[Integers] = []
         self._seen = 0
         self._next = rule.min_n
+
+    def ahead(self, count: int) -> int:
+        """Return how many samples follow the first ``count`` before `after` must be asked."""
+        look = _LOOK_EVERY - (count - self._seen) % _LOOK_EVERY
+        return max(min(look if self._seen else self._next, self._next - count), 1)
 
     def after(self, count: int, rows: int) -> str:
         """Exchange what is new at a checkpoint; the same answer on every rank."""
@@ -85,7 +94,7 @@ class EnoughSamples:
 
 
 Stopping = FixedCount | EnoughSamples
-"""Asked after every timed sample."""
+"""Asked after the samples that it lets follow at a time, and where a sample is checked."""
 
 
 def slowest_rank(rows: Samples, control: Control) -> Integers:

@@ -14,6 +14,7 @@ class Call:
 
     ``op`` is None where the collective reduces nothing. ``split`` is a value of the axis of that
     name (docs/method.md). ``in_place`` is None where the workload does not choose the form.
+    ``is_case``: the case is this one call, which nothing else makes.
     """
 
     collective: str
@@ -21,6 +22,7 @@ class Call:
     op: str | None
     split: str = "even"
     in_place: bool | None = None
+    is_case: bool = False
 
 
 def calls_of(names: Iterable[str], dtype: str, split: str = "even") -> tuple[Call, ...]:

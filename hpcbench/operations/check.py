@@ -29,8 +29,15 @@ class Mismatch:
 
 
 def compare(got: torch.Tensor, expected: torch.Tensor, *, ulps: int = 0) -> Mismatch | None:
-    """Return the mismatch, or None if every element is right; NaN is never right."""
+    """Return the mismatch, or None if every element is right; NaN is never right.
+
+    Equal pieces are not looked at again: checks stand between samples, whose caches they empty.
+    """
     ours, theirs = got.reshape(-1), expected.reshape(-1)
+    if ours.dtype == theirs.dtype and all(
+            torch.equal(ours[start:start + _PIECE], theirs[start:start + _PIECE])
+            for start in range(0, len(ours), _PIECE)):
+        return None
     return mismatch(ours, theirs, lambda piece: _right(ours[piece], theirs[piece], ulps))
 
 

@@ -72,6 +72,11 @@ class CollectiveSpec:
         return bool(self.uneven_operation)
 
     @property
+    def is_plugin(self) -> bool:
+        """Return whether another package runs it."""
+        return not self.operation.startswith(".")
+
+    @property
     def moves_data(self) -> bool:
         """Return whether there is a buffer, and so a size, a rate and a result to check."""
         return self.in_place is not None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hpcbench.config.block import Block
 from hpcbench.plan.case import Case, case_id
 from hpcbench.plan.points import CommonPoint, PlanRequest
-from hpcbench.plan.support import BACKEND_TRAITS, needs, unfit_for_mps
+from hpcbench.plan.support import BACKEND_TRAITS, needs, unfit_for_graph, unfit_for_mps
 from hpcbench.plan.workload import Workload
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ def assemble(title: str, block: Block, job: PlanRequest, point: CommonPoint, dra
     config = job.config
     env = tuple(sorted({**dict(BACKEND_TRAITS[point.backend].env), **dict(point.env)}.items()))
     least, most = sample_bounds(point, config)
-    skip = _unfit_device(point, draft) or draft.skip or _contradiction(point)
+    skip = (_unfit_device(point, draft) or draft.skip or _contradiction(point)
+            or _not_captured(point, draft))
     note = "" if skip else _hardly_fits(draft, config.hardware)
     return Case(
         case_id=case_id(_identity(point, draft, env, config)), index=0, block=title,
@@ -52,7 +53,7 @@ def assemble(title: str, block: Block, job: PlanRequest, point: CommonPoint, dra
         needs=() if skip else (*needs(point.backend, draft.device), *draft.workload.needs()),
         estimate_s=0.0 if skip else draft.estimate_s, memory_bytes=draft.memory_bytes,
         host_bytes=draft.host_bytes, min_iterations=least, batch=calls_of_sample(point, config),
-        memory_error=draft.memory_error, note=note)
+        memory_error=draft.memory_error, note=note, cuda_graph=point.cuda_graph)
 
 
 def sample_bounds(point: CommonPoint, config: Config) -> tuple[int, int]:
@@ -107,6 +108,15 @@ def _unfit_device(point: CommonPoint, draft: Draft) -> str | None:
     return unfit_for_mps(point.world_size, work.dtype, work.collective_calls())
 
 
+def _not_captured(point: CommonPoint, draft: Draft) -> str | None:
+    """Return why no CUDA graph can hold what is called, or None; also if none is asked for."""
+    if not point.cuda_graph:
+        return None
+    work = draft.workload
+    return (unfit_for_graph(point.backend, draft.device, work.collective_calls())
+            or work.not_captured())
+
+
 def _contradiction(point: CommonPoint) -> str | None:
     """Return why the point's environment selects something else than its backend, or None."""
     selected = dict(BACKEND_TRAITS[point.backend].env)
@@ -126,6 +136,8 @@ def _identity(
     }
     if point.mode == "pipelined":
         identity["batch"] = config.measure.batch
+    if point.cuda_graph:
+        identity["cuda_graph"] = True
     if point.wakeup_s != config.launch.wakeup_s:
         identity["wakeup_s"] = point.wakeup_s
     return identity

@@ -15,6 +15,8 @@ STATUSES = ("ok", "wrong", "skipped", "failed", "timeout", "not_run")
 """Every planned case ends in exactly one of these."""
 CANARY_ID = "canary"
 """The id of the small case that is measured again and again, to see the machine drift."""
+_LATER = ("memory_error", "note", "cuda_graph")
+"""Fields that earlier versions did not store."""
 DEFAULT_MODE = "isolated"
 """The timing mode that labels do not name."""
 
@@ -30,7 +32,7 @@ class Case:
     a probe of the machine can tell (``"nccl"``, ``"cuda"``, ``"compiler"``). ``device`` may
     be ``"auto"``. A rank needs ``memory_bytes`` on its device and, beside them, ``host_bytes``.
     The former may be off by the share ``memory_error``; what is over a declared limit by less is
-    tried, and ``note`` says so.
+    tried, and ``note`` says so. With ``cuda_graph`` a call is the replay of a captured one.
     """
 
     case_id: str
@@ -57,6 +59,7 @@ class Case:
     batch: int = 1
     memory_error: float = 0.0
     note: str = ""
+    cuda_graph: bool = False
 
     @property
     def is_fixed(self) -> bool:
@@ -78,6 +81,7 @@ class Case:
         title, *rest = self.workload.words(self.world_size)
         parts = [title, self.backend, self.device, *rest]
         parts += [self.mode] if self.mode != DEFAULT_MODE else []
+        parts += ["cuda_graph"] if self.cuda_graph else []
         parts += [f"{key}={value}" for key, value in self.env]
         return " ".join(parts)
 
@@ -129,7 +133,7 @@ def case_to_json(case: Case) -> dict[str, Any]:
     What earlier versions did not store is left out where it says nothing.
     """
     plain = {item.name: value for item in fields(case)
-             if (value := getattr(case, item.name)) or item.name not in ("memory_error", "note")}
+             if (value := getattr(case, item.name)) or item.name not in _LATER}
     return {**plain, "workload": case.workload.to_json()}
 
 

@@ -76,8 +76,9 @@ def _refuse(problems: Sequence[str]) -> None:
 def _distinct(every: Sequence[Case], planners: Mapping[str, Planner]) -> list[Case]:
     """Return one case of each id; its planner merges the points that are the same."""
     cases_by_id = grouped((case.case_id, case) for case in every)
-    return [replace(same[0], workload=planners[same[0].kind].merged(
-        [case.workload for case in same])) for same in cases_by_id.values()]
+    return [same[0] if len(same) == 1 else replace(
+        same[0], workload=planners[same[0].kind].merged([case.workload for case in same]))
+        for same in cases_by_id.values()]
 
 
 def _with_budget(cases: Sequence[Case], config: Config) -> list[Case]:

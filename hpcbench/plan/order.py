@@ -14,7 +14,7 @@ from itertools import groupby
 from hpcbench.plan.case import Case
 
 Environment = tuple[tuple[str, str], ...]
-INLINE_BACKENDS = ("mpi",)
+INLINE_BACKENDS = ("mpi", "mpi/direct")
 """Backends that must run in the MPI process itself; their cases come last, not isolated."""
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_POINTS = 200_000
 """Larger products are refused before they are written out."""
 COMMON_AXES = ("dtype", "backend", "device", "world_size", "mode", "warmup", "iterations", "check",
-               "wakeup_s")
+               "wakeup_s", "cuda_graph")
 """The axes that blocks of every kind have, but for ``env``."""
 
 
@@ -47,6 +47,7 @@ class CommonPoint(NamedTuple):
     iterations: int | str
     validate: bool
     wakeup_s: float
+    cuda_graph: bool = False
 
 
 def common_points(block: Block, job: PlanRequest) -> Iterator[CommonPoint]:
@@ -72,6 +73,7 @@ class MeasurementAxes(NamedTuple):
     iterations: tuple[int | str, ...]
     validate: tuple[bool, ...]
     wakeup_s: tuple[float, ...]
+    cuda_graph: tuple[bool, ...]
 
 
 def measurement_axes(block: Block, config: Config) -> MeasurementAxes:
@@ -80,13 +82,14 @@ def measurement_axes(block: Block, config: Config) -> MeasurementAxes:
     return MeasurementAxes(
         block.mode or (measure.mode,), block.warmup or (measure.warmup,),
         block.iterations or (measure.iterations,), block.check or (measure.check,),
-        block.wakeup_s or (config.launch.wakeup_s,))
+        block.wakeup_s or (config.launch.wakeup_s,),
+        block.cuda_graph or (False,))
 
 
 def measurements(
     block: Block, config: Config,
-) -> tuple[tuple[str, int, int | str, bool, float], ...]:
-    """Return each combination of mode, warm-ups, iterations, validation and wake-up time."""
+) -> tuple[tuple[str, int, int | str, bool, float, bool], ...]:
+    """Return each combination of the axes that say how a case is measured."""
     return tuple(product(*measurement_axes(block, config)))
 
 

@@ -23,6 +23,8 @@ class BackendTraits:
     ``device`` stands for ``auto``; ``excluded`` lists (collective, device) pairs that it cannot
     do, ``not_in_place`` collectives without an in-place form; ``even_only`` says of collectives
     why their parts cannot differ in size; ``env`` is what selects the backend.
+
+    ``lane`` says why it runs nothing but single collectives; ``ops`` are its reductions.
     """
 
     device: str
@@ -33,6 +35,8 @@ class BackendTraits:
     env: tuple[tuple[str, str], ...] = ()
     min_world_size: int = 1
     not_in_place: frozenset[str] = frozenset()
+    lane: str = ""
+    ops: tuple[str, ...] = OPS
 
 
 _UCC_EVEN_ONLY = (  # torch/csrc/distributed/c10d/ProcessGroupUCC.cpp
@@ -69,6 +73,12 @@ BACKEND_TRAITS: Mapping[str, BackendTraits] = MappingProxyType({
     # MPI_IN_PLACE leaves the result of a reduce_scatter at the buffer's begin, not in its slot
     "mpi": BackendTraits("cpu", ("cpu", "cuda"), ("mpi",),
                          not_in_place=frozenset({"reduce_scatter"})),
+    "mpi/direct": BackendTraits(
+        "cpu", ("cpu",), ("mpi",), not_in_place=frozenset({"reduce_scatter"}),
+        even_only=tuple((name, "it calls MPI's forms for equal parts; take mpi")
+                        for name in ("all_gather", "reduce_scatter", "all_to_all")),
+        lane="it calls MPI's own collectives, without torch; take mpi",
+        ops=tuple(op for op in OPS if op != "avg")),
 })
 
 
@@ -104,12 +114,31 @@ def unfit_for_mps(ranks: int, dtype: str, calls: Sequence[Call]) -> str | None:
     return "mps has no fp64: take fp32, or device cpu" if dtype == "fp64" else None
 
 
+def unfit_for_graph(backend: str, device: str, calls: Sequence[Call]) -> str | None:
+    """Return why a CUDA graph cannot hold these calls, or None.
+
+    It holds what is enqueued on streams. torch's documentation names NCCL as the backend that can
+    be captured. gloo and mpi move data by the host, or wait there; of ucc nothing is documented.
+    """
+    if device not in ("cuda", "auto"):
+        return f"cuda_graph: a CUDA graph holds work of a GPU, not of {device}"
+    if calls and backend != "nccl":
+        return ("cuda_graph: calls of nccl can be captured, as torch documents, "
+                f"not those of {backend}")
+    waiting = next((call.collective for call in calls if call.collective == "barrier"), None)
+    return waiting and ("cuda_graph: barrier makes the host wait for the GPU, which is refused "
+                        "while a CUDA graph is captured")
+
+
 def unsupported(backend: str, device: str, calls: Iterable[Call]) -> str | None:
     """Return why the backend cannot make these calls anywhere, or None if nothing is known."""
     traits = BACKEND_TRAITS[backend]
     if device not in traits.devices:
         return f"{backend} does not run on {device}, only on {' or '.join(traits.devices)}"
-    return next((reason for call in calls for reason in _unsupported(backend, device, call)), None)
+    made = tuple(calls)
+    if traits.lane and not any(call.is_case for call in made):
+        return f"{backend} runs single collectives only: {traits.lane}"
+    return next((reason for call in made for reason in _unsupported(backend, device, call)), None)
 
 
 def _unsupported(backend: str, device: str, call: Call) -> Iterator[str]:
@@ -123,10 +152,14 @@ def _unsupported(backend: str, device: str, call: Call) -> Iterator[str]:
     if (spec.name, device) in traits.excluded or (
             spec.backends and backend.partition("/")[0] not in spec.backends):
         yield f"{backend} has no {spec.name} on {device}"
+    if traits.lane and spec.is_plugin:
+        yield f"{backend} has no {spec.name}: {traits.lane}"
     yield from (f"{backend} has no {called} on {device}, which {spec.name} calls"
                 for called in spec.calls if (called, device) in traits.excluded)
     if call.dtype not in DTYPES or call.op not in (None, *OPS):
         yield f"{backend} has no {call.op or name} of {call.dtype}"
+    if call.op in OPS and call.op not in traits.ops:
+        yield f"{backend} has no {call.op}: MPI has no reduction that divides; take mpi"
     if call.op == "avg" and call.dtype not in FLOATING_DTYPES:
         yield f"avg is defined for floating dtypes only, not for {call.dtype}"
     if spec.in_place is not None and call.in_place not in (None, *spec.in_place):

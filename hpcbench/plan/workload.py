@@ -62,6 +62,10 @@ class Workload(ABC):
         """Return the targets of a profile (`config.names.TARGETS`) that it shows."""
         return frozenset()
 
+    def not_captured(self) -> str | None:
+        """Return why a CUDA graph cannot hold a call of it, or None."""
+        return None
+
     def compiled_graphs(self) -> int:
         """Return how many graphs torch.compile makes when it is set up."""
         return 0

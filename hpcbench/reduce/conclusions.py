@@ -1,4 +1,4 @@
-"""Whether flagged samples change what is concluded: the median moves by more than is known of it.
+"""Whether flagged or early samples change what is concluded: the median moves beyond what is known.
 
 Leaving samples out always moves a median a little. So two intervals must agree that it moved: the
 median of the samples that are left lies outside the row's interval, and the row's median outside
@@ -52,6 +52,16 @@ def changed(
     """Return, by the words of QUALITIES, whether flagged samples change the median."""
     return {"late_starts": is_late(statistics, samples, last_in_s),
             "fragile": is_fragile(statistics, samples)}
+
+
+def is_unsettled(statistics: Statistics, samples: Flagged) -> bool:
+    """Return whether what changes in the course of a pass changes what is concluded.
+
+    It does if the later halves of all passes have another median. Where the row's interval is not
+    reliable, it may.
+    """
+    later = np.concatenate([np.arange(length) >= length // 2 for length in samples.passes])
+    return not statistics.ci_reliable or is_moved(statistics, samples, later)
 
 
 def is_moved(statistics: Statistics, samples: Flagged, left: Chosen) -> bool:

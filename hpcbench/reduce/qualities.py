@@ -16,8 +16,11 @@ QUALITIES = {
                "is no range or interval over launches, and the interval is of these processes only",
     "ramp": "the first samples of a pass differ from its steady state, and count: the number of "
             "iterations was given",
-    "trend": "the time rises or falls during a pass",
-    "change_point": "the time changes by 5 % or more within a pass",
-    "unsteady": "no steady state within the first half of a pass",
+    "trend": "the time rises or falls during a pass, which moves the median by more than its "
+             "interval",
+    "change_point": "the time changes by 5 % or more within a pass, which moves the median by more "
+                    "than its interval",
+    "unsteady": "no steady state within the first half of a pass, which moves the median by more "
+                "than its interval",
 }
 """Word -> what it says of a case's samples (docs/method.md)."""

@@ -65,6 +65,8 @@ FORMAT = "hpcbench-results"
 FILE_NAME = "results.h5"
 _KEY = ("case", "rank", "launch", "pass_index", "iteration")
 _PHASES, _POSITIONS = "phases/ns", "cases/phases"
+_OLDER_MISSING = "HB112: no trace of rank "
+"""How each problem begins of a case that lacks a trace, in files without ``trace_missing``."""
 _MOST_THREADS = 8
 _CHUNK_ROWS = 16384
 """Samples are read a whole case, all ranks, at a time."""
@@ -274,7 +276,21 @@ def _read_results(file: h5py.File, path: Path) -> Results:
     findings = [from_text(Finding, line) for line in read_lines(file, "findings")]
     canary = None if old else _known(Canary, read_text(file, "canary"))
     clocks = None if old else _known(Clocks, read_text(file, "clocks"))
-    return Results(run, plan, tuple(cases), tuple(findings), canary, clocks)
+    return Results(run, plan, tuple(_as_older(cases, findings)), tuple(findings), canary, clocks)
+
+
+def _as_older(cases: Sequence[CaseResult], findings: Sequence[Finding]) -> Iterator[CaseResult]:
+    """Yield the cases with ``trace_missing`` as findings say it, where the file does not."""
+    problems: dict[str, list[str]] = {}
+    for finding in findings:
+        if finding.scope == "case":
+            whose, _, text = finding.message.partition("): ")
+            problems.setdefault(whose, []).append(f"{finding.code}: {text}")
+    for item in cases:
+        found = problems.get(f"case {item.case.label} ({item.case.case_id}", ())
+        is_missing = item.status == "failed" and found and all(
+            text.startswith(_OLDER_MISSING) for text in found)
+        yield replace(item, trace_missing=True) if is_missing else item
 
 
 def _known(kind: type[Read], line: str) -> Read | None:

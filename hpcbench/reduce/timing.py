@@ -12,7 +12,7 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce import fold
 from hpcbench.reduce.checks import single_calls
 from hpcbench.reduce.comparison import LATE_START, Comparison, compared
-from hpcbench.reduce.conclusions import Flagged, changed
+from hpcbench.reduce.conclusions import Flagged, changed, is_unsettled
 from hpcbench.reduce.precision import CI_LEVEL, Precision, over_samples, precision_of
 from hpcbench.reduce.qualities import QUALITIES
 from hpcbench.reduce.results import (
@@ -84,8 +84,9 @@ def measured(
     last_in_s = None if common is None else _median_s(
         fold.last_in_ns(common), counted, case.batch)
     modes = modes_around_median(times_s, interval)
-    told = {"two_modes": bool(modes), **changed(
-        statistics, Flagged(times_s, late, plain, lengths), last_in_s)}
+    flagged = Flagged(times_s, late, plain, lengths)
+    told = {"two_modes": bool(modes), **changed(statistics, flagged, last_in_s),
+            **(_drifting(folded) if is_unsettled(statistics, flagged) else {})}
     opened = [record for records in passes.values() for record in records.values()
               if record.communicator_ns >= 0]
     return Measured(statistics, Timing(
@@ -158,18 +159,21 @@ def _words(
     folded: fold.Folded, statistics: Statistics, told: Mapping[str, bool], *, repeats: bool,
 ) -> tuple[str, ...]:
     """Return the words of QUALITIES that apply; ``told`` has some of them."""
-    parts = folded.steady_by_pass()
     applies = {
         **told,
         "clock_unreliable": folded.clock_unreliable,
         "ci_unreliable": statistics.ci_low_s is not None and not statistics.ci_reliable,
         "repeats": repeats,
         "ramp": bool(folded.has(Use.COUNTED_RAMP).any()),
-        "trend": any(drift.significant for drift in map(trend, parts) if drift),
-        "change_point": any(map(change_point, parts)),
-        "unsteady": folded.unsteady,
     }
-    return tuple(word for word in QUALITIES if applies[word])
+    return tuple(word for word in QUALITIES if applies.get(word))
+
+
+def _drifting(folded: fold.Folded) -> dict[str, bool]:
+    """Return, by the words of QUALITIES, how the times of a pass change in its course."""
+    parts = folded.steady_by_pass()
+    return {"trend": any(drift.significant for drift in map(trend, parts) if drift),
+            "change_point": any(map(change_point, parts)), "unsteady": folded.unsteady}
 
 
 def _longest_s(durations_ns: Iterable[int]) -> float | None:

@@ -55,13 +55,19 @@ def mode_and_fold(item: CaseResult) -> tuple[str, str]:
 
 def timed_text(item: CaseResult) -> str:
     """Return the mode and the fold of a case's times: ``isolated, fold global``."""
-    return ", fold ".join(mode_and_fold(item))
+    return ", fold ".join(mode_and_fold(item)) + _graph_words(item.case)
 
 
 def mode_text(item: CaseResult) -> str:
     """Return the mode, with its fold where that is not the usual one."""
     mode, fold = mode_and_fold(item)
-    return mode if fold == USUAL_FOLDS[mode] else f"{mode} (fold {fold})"
+    text = mode if fold == USUAL_FOLDS[mode] else f"{mode} (fold {fold})"
+    return text + _graph_words(item.case)
+
+
+def _graph_words(case: Case) -> str:
+    """Return that a call is the replay of a CUDA graph, if it is."""
+    return ", CUDA graph" if case.cuda_graph else ""
 
 
 def flag_cell(item: CaseResult, show: Show = Show.US) -> Cell:
@@ -110,7 +116,8 @@ def samples_text(cases: Iterable[Case]) -> str:
 
 def batch_text(case: Case) -> str:
     """Return the mode, and how many calls a sample is where that is more than one."""
-    return f"{case.mode} x{case.batch}" if case.batch > 1 else case.mode
+    text = f"{case.mode} x{case.batch}" if case.batch > 1 else case.mode
+    return text + _graph_words(case)
 
 
 def repeats_text(plan: Plan) -> str:

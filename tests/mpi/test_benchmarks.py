@@ -1,18 +1,19 @@
 """Each file of benchmarks/ runs, with parameters as small as can be; what it measures is no matter.
 
-A benchmark may miss its goal here (exit code 1). That all of its parts work is what is seen.
+A benchmark may miss its goal here (exit code 1). That all of its parts work is what is seen: what
+could not be measured ends with another code.
 """
 
 from __future__ import annotations
 
-import subprocess
+import ast
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 
 import virtual_hosts
-from launcher import ROOT
+from launcher import ROOT, MpiLauncher, TimeoutExpired
 
 FOLDER = ROOT / "benchmarks"
 SHARED = {"launching.py"}
@@ -24,7 +25,9 @@ ELSEWHERE = {
     "error_rates.py": "tests/unit/test_statistics_launches.py",
     "flags.py": "tests/unit/test_flags_benchmark.py",
     "link.py": "tests/mpi/test_limited_link.py",
+    "plan_speed.py": "tests/unit/test_speed_benchmarks.py",
     "published_fits.py": "tests/unit/test_published_fits.py",
+    "report_speed.py": "tests/unit/test_speed_benchmarks.py",
     "start.py": "tests/mpi/test_start_benchmark.py",
     "stragglers.py": "tests/unit/test_stragglers_benchmark.py",
 }
@@ -37,21 +40,24 @@ class Tiny:
 
     words: str
     prints: tuple[str, ...]
-    codes: tuple[int, ...] = field(default=(0, 1))
+    codes: tuple[int, ...] = (0, 1)
 
 
 TINY = {
     "balance.py": Tiny("--passes 1 --iterations 2", ("as fast as rank 0", "ms a sample longer")),
-    "checking.py": Tiny("--passes 1 --iterations 20 --sizes 8", ("checks  after a check",)),
+    "checking.py": Tiny("--passes 1 --iterations 20 --sizes 8", ("checks  after a check",),
+                        codes=(0,)),
     "clock.py": Tiny("--ranks 2 --syncs 2", ("2 ranks", "between")),
     "control.py": Tiny("--cases 3 --iterations 2", ("3 cases", "control and record")),
     "fidelity.py": Tiny("--launches 1 --passes 2 --sizes 8", ("all_reduce", "send_recv")),
     "memory.py": Tiny("--dtypes fp32 --shapes weights --strategies single",
                       ("the largest error",)),
+    "many_ranks.py": Tiny("--ranks 2", ("2 ranks", "nothing lost")),
     "overhead.py": Tiny("--passes 2 --warmup 1 --iterations 3 --sizes 8", ("ratio of medians",)),
     "overlap.py": Tiny("--passes 1 --iterations 2 --orders AG_before", ("x torch", "loopback")),
     "quiet.py": Tiny("--ranks 2 --passes 1 --iterations 5 --sizes 8", ("wake-up", "off by")),
-    "reducer.py": Tiny("--ranks 2 4 --cases 100 --iterations 30 --repeat 1", ("4 ranks", "goals:")),
+    "reducer.py": Tiny("--ranks 2 4 --cases 100 --iterations 30 --repeat 1",
+                       ("4 ranks", "bare read", "goals:")),
     "restart.py": Tiny("--ranks 2 --faults 1", ("right rank blamed 1 of 1",)),
     "row_bound.py": Tiny("--passes 2 --seconds 0.02", ("mpi broadcast", "CPU time", "narrow rows")),
     "shipped_job.py": Tiny("--runs 1 -- --only all_gather --iters 3 --passes 1", ("good",),
@@ -67,15 +73,42 @@ def test_each_benchmark_is_run_by_a_test() -> None:
         assert name.removesuffix(".py") in (ROOT / test).read_text(encoding="utf-8"), name
 
 
+def test_a_text_as_exit_code_would_pass_for_a_missed_goal() -> None:
+    for path in FOLDER.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "sys.exit":
+                is_text = any(isinstance(word, ast.JoinedStr) or (
+                    isinstance(word, ast.Constant) and isinstance(word.value, str))
+                    for word in ast.walk(node))
+                assert not is_text, f"{path.name}:{node.lineno}: use fail() of launching.py"
+
+
 @pytest.mark.mpi
 @pytest.mark.parametrize("name", TINY)
-def test_it_runs(name: str) -> None:
+def test_it_runs(mpirun: MpiLauncher, name: str) -> None:
     if name == "overlap.py" and (why := virtual_hosts.why_not("1gbit")):
         pytest.skip(f"no limited link: {why}")
     tiny = TINY[name]
-    done = subprocess.run(
-        [sys.executable, str(FOLDER / name), *tiny.words.split()], cwd=ROOT, text=True,
-        capture_output=True, timeout=120, check=False)
-    printed = done.stdout + done.stderr
-    assert done.returncode in tiny.codes and "Traceback" not in printed, printed
-    assert all(text in done.stdout for text in tiny.prints), printed
+    done = mpirun.run(0, *tiny.words.split(), command=program(name), timeout=120)
+    assert done.returncode in tiny.codes and "Traceback" not in done.stdout + done.stderr, done
+    assert all(text in done.stdout for text in tiny.prints), done
+
+
+@pytest.mark.mpi
+def test_a_rank_that_fails_is_no_missed_goal(mpirun: MpiLauncher) -> None:
+    ranks = "from launching import mpirun; mpirun(2, ['-c', 'raise SystemExit(1)'])"
+    done = mpirun.run(0, command=[sys.executable, "-c", ranks],
+                      env={"PYTHONPATH": str(FOLDER)}).check(2)
+    assert "exit code 1: " in done.stderr, done
+
+
+@pytest.mark.mpi
+def test_nothing_outlives_a_benchmark_that_takes_too_long(mpirun: MpiLauncher) -> None:
+    with pytest.raises(TimeoutExpired):
+        mpirun.run(0, "--cases", "1000", command=program("control.py"), timeout=6)
+    mpirun.assert_no_orphans(0)
+
+
+def program(name: str) -> list[str]:
+    """Return the words that start a benchmark."""
+    return [sys.executable, str(FOLDER / name)]

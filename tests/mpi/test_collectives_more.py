@@ -66,6 +66,16 @@ def test_uneven_parts_are_right_and_what_gloo_lacks_is_a_skip(
     assert all(work.size_bytes % PART_BYTES == 0 for work in ran)
 
 
+@pytest.mark.soak
+def test_every_split_of_uneven_parts_in_every_type(mpirun: MpiLauncher) -> None:
+    splits = ["linear", "one_heavy", "zero"]
+    config = sweep(benchmarks=[_block(
+        collective=UNEVEN, world_size=[2, 3, 4], split=splits, dtype=DTYPES, size="100000")])
+    outcome = read(mpirun.run(4, config=config, timeout=200).check().folder)
+    found = [(item.status, item.n_wrong) for item in outcome.results.cases]
+    assert found == [("ok", 0)] * (len(UNEVEN) * 3 * len(splits) * len(DTYPES))
+
+
 def _groups(groups_of: dict[int, int]) -> list[dict[str, Any]]:
     return [block for ranks, groups in groups_of.items() for block in (
         _block(name=f"all{ranks}", collective=COLLECTIVES, groups=groups, size=["64", "40000"],

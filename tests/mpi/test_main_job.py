@@ -5,10 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import re
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from hpcbench.measure.allocation import granted_cores
+from hpcbench.measure.kernel_files import KernelFiles
+from hpcbench.measure.portable import own_cores
 from hpcbench.trace.schema import Flag
 from launcher import EVERY_MPI_IF_ALL, Finished, MpiLauncher
 from mpi.reading import read, sweep
@@ -138,3 +143,26 @@ def _assert_plain_lines(job: Finished) -> None:
     numbers = re.findall(r"^\[ *(\d+)/\d+\] ok", job.stdout, re.MULTILINE)
     (planned,) = set(re.findall(r"^\[ *\d+/(\d+)\] ok", job.stdout, re.MULTILINE))
     assert list(map(int, numbers)) == list(range(1, int(planned) + 1))
+
+
+def test_a_case_on_fewer_ranks_than_the_node_has_lines_up_in_memory(mpirun: MpiLauncher) -> None:
+    """Its workers have mapped the control group's memory; 2 cores are enough for its 2 ranks."""
+    if granted_cores(KernelFiles()) < 2 or len(own_cores()) < 2:
+        pytest.skip("no two cores: two ranks need a core each to line up in memory")
+    config = sweep("8", block={"world_size": 2},
+                   fault=[{"rank": 0, "kind": "slow", "iteration": 0, "seconds": 40}])
+    with mpirun.start(3, config=config) as job:
+        job.wait_for("results in")
+        deadline = time.monotonic() + 60
+        while (mapped := sum("hpcbench-control" in maps_of(process.pid)
+                             for process in job.processes())) < 2:
+            assert time.monotonic() < deadline, mapped
+            time.sleep(0.2)
+        assert mapped == 2
+
+
+def maps_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/maps").read_text(errors="replace")
+    except OSError:
+        return ""

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.operations.collectives import collectives
+from hpcbench.reduce.reduce import reduce_folder
 from launcher import EVERY_MPI, EVERY_MPI_IF_ALL, Finished, MpiLauncher
 from mpi.reading import read, sweep
 
@@ -63,14 +65,64 @@ def test_every_collective_dtype_and_op_is_right(mpirun: MpiLauncher, ranks: int)
             assert item.status == "ok", (item.case.label, item.reason)
 
 
-def test_gloo_and_mpi_side_by_side_and_on_sub_worlds(mpirun: MpiLauncher) -> None:
-    config = sweep("8", "1KiB", block={"backend": ["gloo", "mpi"], "world_size": [1, 2, 3]},
+@EVERY_MPI
+def test_every_collective_is_right_without_torch_between(mpirun: MpiLauncher) -> None:
+    """Each form, dtype and reduction of mpi/direct, in one group and in two; beside mpi."""
+    direct = {"kind": "collective", "backend": "mpi/direct", "size": "12KiB"}
+    config = sweep(benchmarks=[
+        {**direct, "name": "forms", "collective": list(collectives()), "root": [0, 1],
+         "in_place": [False, True], "groups": [1, 2]},
+        {**direct, "name": "ops", "collective": ["all_reduce", "reduce", "reduce_scatter"],
+         "dtype": DTYPES, "op": ["sum", "prod", "min", "max"]},
+        {**direct, "name": "moving", "collective": MOVING, "dtype": DTYPES},
+        {**direct, "name": "beside", "collective": "all_reduce", "backend": ["mpi", "mpi/direct"]},
+        {"kind": "primitive", "primitive": "tp_columnwise", "implementations": "torch",
+         "m": 64, "n": 64, "k": 64, "backend": "mpi/direct"},
+    ])
+    outcome = read(mpirun.run(4, config=config, timeout=110).check().folder)
+    ran = set()
+    for item in outcome.results.cases:
+        work = item.case.workload
+        if item.case.kind != "collective":
+            assert item.status == "skipped" and "single collectives only" in item.reason
+        elif item.status == "skipped":
+            assert "form" in item.reason or "in-place" in item.reason or (
+                work.op and work.dtype in ("bf16", "fp16") and work.dtype in item.reason)
+        else:
+            assert item.status == "ok", (item.case.label, item.reason)
+            assert item.n_wrong == (None if work.collective == "barrier" else 0), item.case.label
+            assert {left["device_memory"]["how"] for left in item.detail.values()} == {"direct"}
+            ran.add((item.case.backend, work.collective, work.in_place, work.groups))
+    direct_forms = {(name, form) for backend, name, form, _ in ran if backend == "mpi/direct"}
+    assert {name for name, _ in direct_forms} == set(collectives())
+    assert direct_forms >= {("all_gather", False), ("all_gather", True)}
+    assert ("mpi/direct", "all_reduce", True, 2) in ran
+    mpirun.assert_no_orphans()
+
+
+@pytest.mark.parametrize(("fault", "status", "words"), [
+    ("wrong", "wrong", "1 of 256 elements"),
+    ("desync", "timeout", "rank 1 called broadcast in iteration 0 while the other rank called")])
+def test_faults_are_seen_without_torch_between(
+    mpirun: MpiLauncher, fault: str, status: str, words: str,
+) -> None:
+    config = sweep("1KiB", block={"backend": "mpi/direct"}, launch={"timeout_s": 5},
+                   fault=[{"case": "*", "rank": 1, "kind": fault, "iteration": 0}])
+    job = mpirun.run(2, config=config, timeout=60)
+    assert job.folder is not None
+    (item,) = reduce_folder(job.folder).cases
+    assert item.status == status and words in item.reason, item.reason
+
+
+@pytest.mark.parametrize("ranks", [1, 3, pytest.param(4, marks=pytest.mark.soak)])
+def test_gloo_and_mpi_side_by_side_and_on_sub_worlds(mpirun: MpiLauncher, ranks: int) -> None:
+    worlds = [*range(1, ranks + 1)]
+    config = sweep("8", "1KiB", block={"backend": ["gloo", "mpi"], "world_size": worlds},
                    measure={"warmup": 1, "iterations": 3, "passes": 2})
-    job = mpirun.run(3, config=config, timeout=100).check()
-    outcome = read(job.folder)
-    assert set(outcome.status().values()) == {"ok"} and len(outcome.status()) == 12
-    # two passes
-    assert "12 runs of backend mpi come last, in the MPI processes" in job.stdout + job.stderr
+    job = mpirun.run(ranks, config=config, timeout=100).check()
+    outcome, runs = read(job.folder), 2 * 2 * ranks  # two sizes, two passes
+    assert set(outcome.status().values()) == {"ok"} and len(outcome.status()) == runs
+    assert f"{runs} runs of backend mpi come last, in the MPI processes" in job.stdout + job.stderr
     for item in outcome.results.cases:
         of_mpi = item.case.backend == "mpi"
         assert {rank: left["device_memory"]["how"] for rank, left in item.detail.items()} == (

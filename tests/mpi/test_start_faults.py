@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,23 @@ import pytest
 import virtual_hosts
 from hpcbench.measure.allocation import granted_cores
 from hpcbench.measure.kernel_files import KernelFiles
-from launcher import Finished, MpiLauncher
+from launcher import ROOT, Finished, MpiLauncher
 from mpi.reading import sweep
 
 pytestmark = pytest.mark.mpi
 
 ONE_OTHER = ('[ "$PMI_RANK" != 1 ] || export PYTHONPATH="$1${PYTHONPATH:+:$PYTHONPATH}"; '
              'shift; exec "$@"')
+
+
+NO_REPORTS = """
+import sys
+class NoReports:
+    def find_spec(self, name, path=None, target=None):
+        if name == "hpcbench.report.console":
+            raise OSError(5, "Input/output error: console.py")
+sys.meta_path.insert(0, NoReports())
+"""
 
 
 def with_another_torch(mpirun: MpiLauncher, folder: Path, text: str, timeout_s: float) -> Finished:
@@ -39,6 +50,16 @@ def test_a_rank_that_cannot_import_torch(mpirun: MpiLauncher, tmp_path: Path) ->
     done = with_another_torch(mpirun, tmp_path, "raise ImportError('libcudart.so.12: no file')", 60)
     assert ("probing the machine failed on 1 of 3 ranks\n  rank 1: the worker template did not "
             "start: ImportError: libcudart.so.12: no file") in told(done)
+    mpirun.assert_no_orphans()
+
+
+def test_reports_that_rank_0_cannot_import(mpirun: MpiLauncher, tmp_path: Path) -> None:
+    """All ranks end with its message before anything is measured; none is aborted."""
+    (tmp_path / "sitecustomize.py").write_text(NO_REPORTS)
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = mpirun.run(3, config=sweep("8"), env={"PYTHONPATH": path})
+    assert "[Errno 5] Input/output error: console.py" in told(done)
+    assert "All ranks are ended" not in done.stderr
     mpirun.assert_no_orphans()
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpcbench.measure.allocation import cgroup, granted_cores, memory_policy, process
+from hpcbench.measure.allocation import cgroup, granted_cores, memory_policy, process, ranks_a_core
 from hpcbench.measure.environment import machine, recorded_variables, scheduler_variables
 from hpcbench.measure.host import cpu, host, kernel, load, memory, network
 from hpcbench.measure.kernel_files import KernelFiles, cpu_list
@@ -150,6 +150,14 @@ def test_cgroup_limits(
 def test_granted_cores(tmp_path: Path, quota: str, cores: float) -> None:
     files = tree(tmp_path, {"proc/self/cgroup": "0::/a\n", f"{V2}/a/cpu.max": quota})
     assert granted_cores(files) == cores
+
+
+@pytest.mark.parametrize(("masks", "most"), [
+    ([[0], [1]], 1.0), ([[0, 1], [0, 1]], 1.0), ([[0], [0], [1, 2]], 2.0), ([[0, 1, 2, 3]], 0.25),
+    ([[0, 1], [1, 2], [2, 0]], 1.0), ([[0, 1], [1, 2], [0, 2], [1]], 4 / 3),
+    ([[0], [0], [0, 1, 2, 3], [0, 1, 2, 3]], 2.0), ([[0, 1]] * 3 + [[2, 3, 4]], 1.5)])
+def test_ranks_a_core(masks: list[list[int]], most: float) -> None:
+    assert ranks_a_core(masks) == most
 
 
 def test_network(tmp_path: Path) -> None:

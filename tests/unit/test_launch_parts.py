@@ -12,7 +12,7 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -25,14 +25,16 @@ from hpcbench.errors import LaunchError
 from hpcbench.launch.folders.run_folder import separate_folders
 from hpcbench.launch.measuring import most_rows, shared_cores_lines
 from hpcbench.launch.probe import resolve, version_mix
+from hpcbench.launch.ranks import session
 from hpcbench.launch.ranks.address import own_interface, rendezvous_address, socket_variables
+from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.launch.ranks.launcher_variables import (
     announced_local_size,
     announced_rank,
     announced_size,
     lonely_fix,
 )
-from hpcbench.launch.ranks.session import Topology, check_launch
+from hpcbench.launch.ranks.session import Topology, check_launch, find_topology
 from hpcbench.launch.ranks.waiting import WakeupSignal
 from hpcbench.launch.verdicts.final_case import inline_evidence
 from hpcbench.launch.verdicts.verdict import Outcome
@@ -373,7 +375,7 @@ def test_progress_is_shared_and_survives_the_writer() -> None:
     theirs.stamp(1, 30, 45, 3, 9, 0)
     theirs.flag(1, 2)
     theirs.close()
-    assert (ours.case_number, ours.iteration, ours.phase) == (7, 2, Phase.RUN)
+    assert (ours.case_number, ours.iteration, ours.phase) == (7, 2, Phase.PREPARE)
     assert np.array_equal(ours.rows(), [[10, 20, -1, -1, 1], [30, 45, 3, 9, 2]])
     assert np.array_equal(ours.span(1, 2), [[30, 45, 3, 9, 2]])
     ours.begin(8)
@@ -466,3 +468,16 @@ def test_ranks_that_share_cores_are_told_what_suffers() -> None:
     (line,) = shared_cores_lines(topology, 2)
     assert line.startswith("4 ranks share 2 cores of n1: ")
     assert [*shared_cores_lines(topology, 4)] == [*shared_cores_lines(topology, None)] == []
+
+
+def test_ranks_bound_to_few_cores_are_given_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever cores the node has: a launcher may bind all ranks to one."""
+    class Three(Communicator):
+        size = 3
+
+        def allgather(self, value: Any, timeout_s: float | None = None) -> list[Any]:
+            return [value] * 3
+
+    monkeypatch.setattr(session, "own_cores", lambda: [70])
+    topology = find_topology(Three(), "an MPI")
+    assert (topology.local_size, topology.ranks_a_core) == (3, 3.0)

@@ -97,6 +97,13 @@ def test_auto_is_the_same_case_as_the_device_it_stands_for() -> None:
     ({"backend": "mpi", "device": "mps"}, "mps has no collective backend"),
     ({"backend": "mpi", "collective": "reduce_scatter", "in_place": True},
      "mpi has no in-place reduce_scatter"),
+    ({"backend": "mpi/direct", "device": "cuda"}, "mpi/direct does not run on cuda, only on cpu"),
+    ({"backend": "mpi/direct", "op": "avg"}, "mpi/direct has no avg: MPI has no reduction that"),
+    ({"backend": "mpi/direct", "collective": "all_gather", "split": "linear"},
+     "mpi/direct has no uneven all_gather: it calls MPI's forms for equal parts"),
+    ({"backend": "mpi/direct", "collective": "reduce_scatter", "in_place": True},
+     "mpi/direct has no in-place reduce_scatter"),
+    ({"backend": "mpi/direct", "in_place": False}, "all_reduce has no out-of-place form"),
 ])
 def test_what_can_run_nowhere_is_a_skip_with_its_reason(block: dict[str, Any], reason: str) -> None:
     case = only_case(block)
@@ -107,7 +114,7 @@ def test_what_can_run_nowhere_is_a_skip_with_its_reason(block: dict[str, Any], r
 @pytest.mark.parametrize(("backend", "device", "needs"), [
     ("gloo", "auto", ()), ("gloo", "cuda", ("cuda",)), ("nccl", "auto", ("nccl", "cuda")),
     ("ucc", "auto", ("ucc",)), ("ucc", "cpu", ("ucc",)), ("ucc/tl/nccl", "auto", ("ucc", "cuda")),
-    ("mpi", "auto", ("mpi",)), ("mpi", "cuda", ("mpi", "cuda")),
+    ("mpi", "auto", ("mpi",)), ("mpi", "cuda", ("mpi", "cuda")), ("mpi/direct", "auto", ("mpi",)),
 ])
 def test_what_only_the_machine_can_tell_is_a_need(
     backend: str, device: str, needs: tuple[str, ...]

@@ -29,8 +29,9 @@ ROOT = Path(__file__).resolve().parents[2]
 RUNS = ROOT / "tests" / "data" / "golden" / "runs"
 PAGE = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
 PLANNED = {
-    "world_size", "groups", "warmup", "iterations", "batch", "calls", "validate", "root",
-    "in_place", "requested_bytes", "size_bytes", "count", "busbw_factor", "n_wrong", "blamed_rank"}
+    "world_size", "groups", "warmup", "iterations", "batch", "calls", "validate", "cuda_graph",
+    "root", "in_place", "requested_bytes", "size_bytes", "count", "busbw_factor", "n_wrong",
+    "blamed_rank"}
 """Columns that are of the plan, or of what is not timed."""
 TAKEN = {"ci_rank", "ci_reliable", "all_count", "clock_bound_s", "sample_offset", "sample_ranks",
          "sample_iterations"}

@@ -17,7 +17,7 @@ from hpcbench.errors import ExitCode, FileError, TraceError
 from hpcbench.plan.case import Case, Plan, plan_to_json
 from hpcbench.reduce.reduce import case_groups, exit_code, reduce_folder
 from hpcbench.reduce.results import Results
-from hpcbench.reduce.results_file import open_results
+from hpcbench.reduce.results_file import new_results, open_results
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.library_choices import LIBRARY, LibraryChoices
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record, no_samples
@@ -216,11 +216,13 @@ def test_words_of_a_worker_do_not_make_its_failure_a_missing_trace(tmp_path: Pat
     plan = make_plan(world_size=2)
 
     def change(rank: int, record: Record) -> Iterable[Record]:
-        yield replace(record, status="failed", reason="ValueError: no trace of rank 1") if (
+        yield replace(record, status="failed", reason="HB112: no trace of rank 1") if (
             record.case_id == plan.cases[1].case_id) else record
 
     write_synthetic_run(tmp_path / "run", plan, change=change)
     assert exit_code(reduce_folder(tmp_path / "run")) is ExitCode.FINDINGS
+    with open_results(tmp_path / "run") as file:
+        assert exit_code(file.results) is ExitCode.FINDINGS
 
 
 def test_a_missing_trace_is_known_from_the_file_too(tmp_path: Path) -> None:
@@ -231,6 +233,12 @@ def test_a_missing_trace_is_known_from_the_file_too(tmp_path: Path) -> None:
     with open_results(tmp_path / "run") as file:
         assert file.results.cases == results.cases
         assert exit_code(file.results) is exit_code(results) is ExitCode.INCOMPLETE
+    older = replace(results, cases=tuple(
+        replace(item, trace_missing=False) for item in results.cases))
+    with new_results(tmp_path / "older.h5") as writer:
+        writer.finish(older, [])
+    with open_results(tmp_path / "older.h5") as file:
+        assert exit_code(file.results) is ExitCode.INCOMPLETE
 
 
 def test_a_case_on_fewer_ranks_needs_only_those(tmp_path: Path) -> None:

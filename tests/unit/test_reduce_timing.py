@@ -160,6 +160,20 @@ def test_a_trend_and_a_step_are_told(tmp_path: Path) -> None:
     assert "change_point" in one(tmp_path / "step", stepping, iterations=100)[1].quality
 
 
+def test_one_pass_of_nine_that_rises_is_no_flag_where_the_median_stays(tmp_path: Path) -> None:
+    def one_rises(rank: int, record: Record, samples: Samples) -> None:
+        noise = np.random.default_rng(record.pass_index).integers(0, 900, 60)
+        samples[2:, END] += noise + 30 * np.arange(60) * (record.pass_index == 4)
+
+    def all_rise(rank: int, record: Record, samples: Samples) -> None:
+        noise = np.random.default_rng(record.pass_index).integers(0, 900, 60)
+        samples[2:, END] += noise + 30 * np.arange(60)
+
+    plan = make_plan(1, passes=9, iterations=60)
+    assert "trend" not in one(tmp_path / "one", one_rises, plan=plan)[1].quality
+    assert "trend" in one(tmp_path / "all", all_rise, plan=plan)[1].quality
+
+
 def test_late_starts_and_outliers_count_and_are_told(tmp_path: Path) -> None:
     def edit(rank: int, record: Record, samples: Samples) -> None:
         if rank == 1:

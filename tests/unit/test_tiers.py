@@ -23,6 +23,8 @@ REAL = {
     "kind training": "test_training_phases.py::test_phases_of_real_steps_add_up",
     "kind of a plug-in": "test_plugins.py::test_they_are_planned_run_and_validated",
     "backend gloo": EVERY,
+    "backend mpi/direct": "test_mpi_results.py::test_every_collective_is_right_without_torch_"
+                          "between",
     "backend mpi": "test_protocol.py::test_every_mode_on_both_kinds_of_workers",
     "launcher mpirun of MPICH": f"{EVERY}[mpich]",
     "launcher mpirun of Open MPI": "test_main_job.py::test_a_log_gets_plain_lines[openmpi]",

@@ -16,11 +16,16 @@ from hpcbench.backends.control import control_of_node
 rank, how = int(sys.argv[1]), sys.argv[3]
 if how == "one core":
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
+ranks = 3 if how == "two of three on one core" else 2
+if ranks == 3:  # of machines with more cores than this one may have
+    import hpcbench.backends.control as control
+    control.own_cores = lambda: [2, 3] if rank == 2 else [0]
+    control.granted_cores = lambda files: 4
+dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=ranks)
 if how == "no file of rank 0" and rank:
     import hpcbench.backends.control as control
     control._opened = lambda *_: None
-found = control_of_node(rank, 2, 20)
+found = control_of_node(rank, ranks, 20)
 print(type(found).__name__, found.maximum(np.array([rank, 5 - rank])).tolist())
 found.barrier()
 dist.destroy_process_group()
@@ -29,9 +34,10 @@ dist.destroy_process_group()
 
 @pytest.mark.parametrize(("how", "kind"), [
     ("a core each", "SharedControl"), ("one core", "GlooControl"),
-    ("no file of rank 0", "GlooControl")])
+    ("two of three on one core", "GlooControl"), ("no file of rank 0", "GlooControl")])
 def test_memory_where_ranks_have_cores_and_see_it(tmp_path: Path, how: str, kind: str) -> None:
+    n = 3 if how.startswith("two of three") else 2
     ranks = [subprocess.Popen([sys.executable, "-c", RANK, str(rank), str(tmp_path / "store"), how],
-                              stdout=subprocess.PIPE, text=True) for rank in range(2)]
+                              stdout=subprocess.PIPE, text=True) for rank in range(n)]
     said = [rank.communicate(timeout=60)[0] for rank in ranks]
-    assert said == [f"{kind} [1, 5]\n"] * 2
+    assert said == [f"{kind} [{n - 1}, 5]\n"] * n

@@ -77,6 +77,27 @@ def test_the_exact_reference_is_the_integer_result(
             assert compare(result(ranks, me, DTYPES[dtype]), expected) is None, shape
 
 
+@pytest.mark.parametrize("ranks", [16, 24, 64, 160])
+@pytest.mark.parametrize(("primitive", "options"), [
+    ("tp_rowwise", {}), ("dp_allreduce", {"layers": 1}), ("tp_mlp", {"activation": "relu"}),
+    ("tp_mlp", {"activation": "gelu"})])
+def test_no_partial_sum_of_many_ranks_can_be_lost_in_bf16(
+    ranks: int, primitive: str, options: dict[str, Any],
+) -> None:
+    """Whose ever it is; bounds of so many roundings would be as large as a partial sum."""
+    shape = Shape(ranks * 3 if primitive == "dp_allreduce" else 8, ranks * 3, ranks * 3, ranks)
+    every = ranks_of(primitive, "AR_after", "bf16", shape, **options)
+    expected = every[0].expected("both")
+    right = result(every, 0, torch.bfloat16)
+    assert expected.bound is None and compare(right, expected) is None
+    scaled = compare(right * 1.01, expected)
+    assert scaled and scaled.n_wrong == right.numel()
+    for lost in {0, 1, ranks // 2, ranks - 2, ranks - 1}:
+        kept = [every[0], *every[1:]]
+        kept[lost], kept[-1] = kept[-1], kept[lost]
+        assert compare(result(kept, 0, torch.bfloat16, dropped=True), expected), lost
+
+
 @ALL
 @DTYPE
 def test_every_fault_in_an_exact_result_is_found(primitive: str, order: str, dtype: str) -> None:

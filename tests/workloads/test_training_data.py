@@ -14,9 +14,10 @@ import torch
 from hpcbench.errors import CaseError, FileError
 from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.run import data
 from hpcbench.kinds.training.run.data import Loader
 from hpcbench.kinds.training.run.operation import TrainingOperation
-from hpcbench.operations.token_file import sidecar
+from hpcbench.operations.token_file import TokenFile, open_tokens, sidecar
 from workloads.training_cases import alone, training
 
 CPU = torch.device("cpu")
@@ -92,3 +93,16 @@ def test_a_step_reads_its_file_and_tells_how_much(tmp_path: Path) -> None:
         told = operation.answer()
     assert told["data"] == {"samples": 5, "steps": 2}
     assert told["parity"]["on"] == "the model"
+
+
+def test_a_file_is_read_once_in_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of a file that declares no vocabulary is read; its reference takes the open one."""
+    def opened(path: Path, vocab: int) -> TokenFile:
+        read.append(path)
+        return open_tokens(path, vocab)
+
+    spec, read = from_file(tmp_path / "a.bin", np.arange(16 * 10 + 1) % 96), []
+    monkeypatch.setattr(data, "open_tokens", opened)
+    with alone() as place:
+        TrainingOperation(spec, place, validate=True)
+    assert read == [tmp_path / "a.bin"]

@@ -8,7 +8,7 @@ import os
 import socket
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,14 +16,20 @@ from hpcbench.errors import LaunchError, how_to_install
 from hpcbench.launch.ranks.communicator import Communicator, MpiCommunicator
 from hpcbench.launch.ranks.launcher_variables import announced_size, by_torchrun, lonely_fix
 from hpcbench.launch.ranks.waiting import WakeupSignal
+from hpcbench.measure.allocation import granted_cores, ranks_a_core
 from hpcbench.measure.environment import node_identity
+from hpcbench.measure.kernel_files import KernelFiles
+from hpcbench.measure.portable import own_cores
 
 _MEETING_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Who this rank is. ``node`` is the same for ranks that share one machine."""
+    """Who this rank is. ``node`` is the same for ranks that share one machine.
+
+    ``ranks_a_core``: how many of the node's ranks share a core, as bindings and a cgroup have it.
+    """
 
     rank: int
     world_size: int
@@ -33,6 +39,7 @@ class Topology:
     node: str
     nodes: tuple[str, ...]
     mpi: str
+    ranks_a_core: float = 1.0
 
 
 class Session(NamedTuple):
@@ -117,7 +124,14 @@ def _import_mpi(environ: Mapping[str, str]) -> Any:
 
 def find_topology(comm: Communicator, library: str) -> Topology:
     """Return the place of this rank; collective. ``library`` is what the MPI calls itself."""
-    return topology_among(comm, dict(enumerate(comm.allgather(node_identity()))), library)
+    cores = f"{sum(1 << core for core in own_cores()):x}"  # short: all ranks get it of all
+    told: list[tuple[str, str]] = comm.allgather([node_identity(), cores])
+    topology = topology_among(comm, {rank: node for rank, (node, _) in enumerate(told)}, library)
+    masks = [int(mask, 16) for node, mask in told if node == topology.node]
+    bound = ranks_a_core([[core for core in range(mask.bit_length()) if mask >> core & 1]
+                          for mask in masks])
+    granted = topology.local_size / granted_cores(KernelFiles())
+    return replace(topology, ranks_a_core=max(bound, granted))
 
 
 def topology_among(comm: Communicator, nodes: Mapping[int, str], library: str) -> Topology:

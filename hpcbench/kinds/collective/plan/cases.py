@@ -62,6 +62,7 @@ def axes_of(block: CollectiveBlock, config: Config) -> dict[str, tuple[Any, ...]
         "split": block.split, "groups": block.groups,
         "mode": how.mode, "warmup": how.warmup, "iterations": how.iterations,
         "validate": how.validate, "size": block.size, "wakeup_s": how.wakeup_s,
+        "cuda_graph": how.cuda_graph,
     }
 
 

@@ -50,7 +50,8 @@ class Collective(Workload):
 
     def own_call(self) -> Call:
         """Return the collective as one call."""
-        return Call(self.collective, self.dtype, self.op, self.split, self.in_place)
+        return Call(self.collective, self.dtype, self.op, self.split, self.in_place,
+                    is_case=True)
 
     def profiled_for(self) -> frozenset[str]:
         """Return communication: it is nothing else."""

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from hpcbench.kinds.collective.plan.workload import Collective
 from hpcbench.kinds.collective.run.operation import Operation, reduce_op
 from hpcbench.operations.data import contributed, moved, reduced
+from hpcbench.operations.lane import Lane
 from hpcbench.operations.place import Place
 from hpcbench.operations.sizes import part_counts
 from hpcbench.operations.torch_calls import all_gather_tensor, reduce_scatter_tensor
@@ -69,6 +70,7 @@ class AllGather(Operation):
         self.output = self.empty(sum(counts))
         self.parts = list(self.output.split(counts))
         self.part = self.parts[place.rank] if spec.in_place else self.source
+        self.given = None if spec.in_place else self.source
 
     def prepare(self) -> None:
         """Wipe the output; in place, put this rank's part back into its slot."""
@@ -105,6 +107,7 @@ class ReduceScatter(Operation):
         self.expected = self.on_device(
             reduced(place.world_size, op, start, own, self.dtype, place.first))
         self.input = self.empty(sum(counts)) if spec.in_place else self.source
+        self.given = self.input
         self.parts = list(self.input.split(counts))
         self.output = self.parts[place.rank] if spec.in_place else self.empty(own)
 
@@ -139,6 +142,7 @@ class AllToAll(Operation):
         parts = [moved(rank, start, own, self.dtype) for rank in place.numbers]
         self.expected = self.on_device(torch.cat(parts))
         self.source = self.on_device(moved(place.number, 0, sum(self.sent), self.dtype))
+        self.given = self.source
         self.output = self.empty(sum(self.received))
 
     def run(self) -> None:
@@ -198,6 +202,7 @@ class Gather(Operation):
     def __init__(self, spec: Collective, place: Place) -> None:
         super().__init__(spec, place)
         self.source = self.on_device(moved(place.number, 0, spec.count, self.dtype))
+        self.given = self.source
         self.output, self.parts = self.empty(0), None
         self.has_result = self.is_root
         if self.is_root:
@@ -220,6 +225,7 @@ class Scatter(Operation):
         self.parts = None
         if self.is_root:
             self.source = self.on_device(moved(self.root, 0, total, self.dtype))
+            self.given = self.source
             self.parts = list(self.source.split(spec.count))
         self.expected = self.on_device(moved(self.root, start, spec.count, self.dtype))
         self.output = self.empty(spec.count)
@@ -242,8 +248,9 @@ class SendRecv(Operation):
         self.source = self.on_device(moved(place.number, 0, spec.count, self.dtype))
         self.expected = self.on_device(moved(preceding, 0, spec.count, self.dtype))
         self.output = self.empty(spec.count)
+        self.given = self.source
         # The receive first: gloo's permission to send travels behind a rank's own data.
-        self.exchange = [
+        self.exchange = [] if isinstance(place.group, Lane) else [
             dist.P2POp(dist.irecv, self.output, preceding, group=place.group),
             dist.P2POp(dist.isend, self.source, following, group=place.group),
         ]

@@ -24,6 +24,8 @@ class Operation:
     output: torch.Tensor
     expected: torch.Tensor
     has_result = True
+    given: torch.Tensor | None = None
+    """What a lane's call reads, where that is not ``output`` (`run.lane`)."""
 
     def __init__(self, spec: Collective, place: Place) -> None:
         self.spec = spec

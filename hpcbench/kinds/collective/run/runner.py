@@ -7,8 +7,10 @@ from importlib import import_module
 
 from hpcbench.errors import CaseError
 from hpcbench.kinds.collective.plan.workload import Collective
+from hpcbench.kinds.collective.run.lane import take
 from hpcbench.kinds.collective.run.operation import Operation
 from hpcbench.kinds.kind import Runner
+from hpcbench.operations.lane import Lane
 from hpcbench.operations.place import Place
 from hpcbench.plan.workload import Workload
 
@@ -31,7 +33,10 @@ class CollectiveRunner(Runner):
             operation: type[Operation] = getattr(import_module(module, __package__), name)
         except (ImportError, AttributeError) as error:
             raise CaseError(f"{path} of {work.collective} cannot be loaded: {error}") from error
-        return operation(work, place)
+        opened = operation(work, place)
+        if isinstance(place.group, Lane):
+            take(opened, place.group)
+        return opened
 
     def stray(self, work: Workload, place: Place) -> Operation:
         """Return a broadcast, or a barrier where a broadcast is planned."""

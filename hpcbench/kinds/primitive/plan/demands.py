@@ -46,12 +46,15 @@ def sizes_of(work: Primitive, ranks: int) -> Sizes | None:
 
     Of a plug-in's primitive it is taken that its sums are over k.
     """
+    columns = work.n
     if work.primitive == "tp_mlp":
         activation = str(dict(work.options).get("activation"))
-        return mlp_sizes(work.dtype, work.k, work.n, ranks, activation)
-    if work.primitive == "dp_allreduce":
-        return product_sizes(work.dtype, work.m, ranks)
-    return product_sizes(work.dtype, work.k, ranks if work.primitive == "tp_rowwise" else 1)
+        columns, sizes = work.k, mlp_sizes(work.dtype, work.k, work.n, ranks, activation)
+    elif work.primitive == "dp_allreduce":
+        columns, sizes = work.k, product_sizes(work.dtype, work.m, ranks)
+    else:
+        sizes = product_sizes(work.dtype, work.k, ranks if work.primitive == "tp_rowwise" else 1)
+    return sizes if sizes and sizes.stride <= columns else None
 
 
 def is_exact(work: Primitive, ranks: int) -> bool:

@@ -5,6 +5,9 @@ no result grows with the extent that is summed over. What must fit is, in units 
 
 - a result, and any sum of ranks' results: into the significand of the dtype,
 - all terms of one product together, in any order: into that of fp32, in which torch adds.
+
+Where even ones of all ranks do not fit, only every ``stride``-th rank has signals in a column of
+the result, and each rank in every ``stride``-th column.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ class Sizes:
         right: of signals of the right operand; of an MLP of W2, and of W1 with relu.
         cancelling: of all other terms, of an MLP of the first product.
         inner: of those of an MLP's second product.
+        stride: each part of a sum has signals in every ``stride``-th column only.
         exact: whether results are exact, too; otherwise their errors are bounded.
     """
 
@@ -49,6 +53,7 @@ class Sizes:
     right: int
     cancelling: int
     inner: int = 0
+    stride: int = 1
     exact: bool = True
 
 
@@ -56,10 +61,17 @@ def product_sizes(dtype: str, extent: int, parts: int) -> Sizes | None:
     """Return the sizes for sums over ``extent`` terms, ``parts`` ranks together; None: there are
     none."""
     cancelling = _largest_cancelling(2 * extent)
-    size, count = _signals(extent // parts, _limit(dtype) // parts, power=1)
+    stride = _stride(dtype, parts, _left(1))
+    size, count = _signals(extent // parts, _limit(dtype) // -(-parts // stride), power=1)
     if not size or not cancelling:
         return None
-    return Sizes(count, _left(size), size, cancelling)
+    return Sizes(count, _left(size), size, cancelling, stride=stride)
+
+
+def _stride(dtype: str, parts: int, least: int) -> int:
+    """Return between how many columns a part has signals once; ``least``: the least of its sums."""
+    together = _limit(dtype) // least
+    return -(-parts // together) if together else 1
 
 
 def _signals(terms: int, limit: int, power: int) -> tuple[int, int]:
@@ -90,11 +102,13 @@ def mlp_sizes(dtype: str, k: int, n: int, parts: int, activation: str) -> Sizes 
     if activation == "gelu":
         return _gelu_sizes(dtype, k, n, parts)
     outer = _largest_cancelling(2 * k)
-    size, count = _signals(k, min(_limit(dtype) // parts, _BUDGET // n), power=2)
+    stride = _stride(dtype, parts, _left(1))
+    size, count = _signals(
+        k, min(_limit(dtype) // -(-parts // stride), _BUDGET // n), power=2)
     inner = _largest(n * count * _left(size) * size)
     if not size or not outer or not inner:
         return None
-    return Sizes(count, _left(size), size, outer, inner)
+    return Sizes(count, _left(size), size, outer, inner, stride)
 
 
 def _gelu_sizes(dtype: str, k: int, n: int, parts: int) -> Sizes | None:
@@ -104,10 +118,10 @@ def _gelu_sizes(dtype: str, k: int, n: int, parts: int) -> Sizes | None:
         return None
     if dtype not in GELU_INPUT:
         return Sizes(1, 2, _LOUD, outer, 1, exact=False)
-    for size in _SIGNALS:
-        if parts * _GELU_STEPS * size <= _limit(dtype):
-            return Sizes(1, 2, size, outer, inner)
-    return None
+    stride = _stride(dtype, parts, _GELU_STEPS)
+    size = next(size for size in _SIGNALS
+                if -(-parts // stride) * _GELU_STEPS * size <= _limit(dtype))
+    return Sizes(1, 2, size, outer, inner, stride)
 
 
 def _left(size: int) -> int:

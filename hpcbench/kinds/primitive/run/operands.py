@@ -7,6 +7,8 @@ products, whatever the extent (`plan.exactness`), and:
 
 - No element of an operand is 0, nor is one of a result. Signals on the left are positive, those on
   the right have one sign a column. A factor on a result, or a lost part, changes every element.
+  Of more ranks than a dtype can count, each has signals in some columns only (`Sizes.stride`), 0 in
+  the others. A lost part then changes its own columns.
 - A wrong factor, a tile that is lost or taken twice, and parts of other ranks leave terms without
   those that cancel them.
 
@@ -106,7 +108,8 @@ def right_factors(
 
     ``first`` is the number of the first part: signals of operands of neighbouring numbers differ.
     """
-    return _right(shape, terms, (sizes.cancelling, sizes.right), seed, first).to(DTYPES[dtype])
+    drawn = _right(shape, terms, (sizes.cancelling, sizes.right), seed, first)
+    return _in_own_columns(drawn, terms, sizes.stride).to(DTYPES[dtype])
 
 
 def mlp_factors(
@@ -130,7 +133,19 @@ def mlp_factors(
         up[own[:, None], second.cut] *= -1
     down = _right((n, k), second, (sizes.inner, sizes.right), seed=3,
                   least=sizes.right // 2 if not sizes.exact else 0)
+    down = _in_own_columns(down, second, sizes.stride)
     return first, up.to(DTYPES[dtype]), down.to(DTYPES[dtype])
+
+
+def _in_own_columns(drawn: torch.Tensor, terms: Terms, stride: int) -> torch.Tensor:
+    """Make a part's signals 0 but in every ``stride``-th column; no column is without some."""
+    if stride == 1:
+        return drawn
+    columns = torch.arange(drawn.shape[1])
+    for own in terms.signals:
+        parts = torch.arange(len(own))[:, None]
+        drawn[own] *= (columns + parts) % stride == 0
+    return drawn
 
 
 def _right(

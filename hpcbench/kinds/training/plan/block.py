@@ -41,7 +41,8 @@ Steps = Annotated[int, Field(ge=1, le=MAX_ITERATIONS)]
 class TrainingBlock(Block):
     """One sweep over training steps: the product of all lists and strategies."""
 
-    later: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "inner", "max_steps", "lora_rank",
+    later: ClassVar[tuple[str, ...]] = (*Block.later, "heads", "kv_heads", "inner", "max_steps",
+                                    "lora_rank",
                                         "count_step", "loss")
     replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({
         "model": Replaceable("model", (

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
 from hpcbench.kinds.training.plan import activations, resnet, traffic
 from hpcbench.kinds.training.plan.adapters import scale_bytes
 from hpcbench.kinds.training.plan.any_model import AnyShape, model_of
+from hpcbench.kinds.training.plan.held import held_of, sharded
 from hpcbench.kinds.training.plan.layout import Groups
 from hpcbench.kinds.training.plan.models import is_recomputed, keeps_products
 from hpcbench.kinds.training.plan.registry import adapters_of
 from hpcbench.kinds.training.plan.resnet import ResNetShape
-from hpcbench.kinds.training.plan.stages import Stage, held_blocks, laid_out, stages_of, tensors_of
+from hpcbench.kinds.training.plan.stages import Stage, stages_of
 from hpcbench.kinds.training.plan.step import Step, step_of
-from hpcbench.kinds.training.plan.tensors import Tensor, block_tensors, trained
+from hpcbench.kinds.training.plan.tensors import Parameters, block_tensors, of_each
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.models import ModelShape
 
@@ -29,6 +31,9 @@ WEIGHT_BYTES = 4
 """What is trained, its gradients and states are fp32 whatever the arithmetic is in."""
 STATES: Mapping[str, int] = MappingProxyType({"adamw": 2, "sgd": 0})
 """Numbers of the optimizer for each weight; sgd has no momentum."""
+_TABLE = "embedding.tokens.weight"
+_KEPT = 256
+"""Sums that are kept: a sweep asks for them again with each batch."""
 _STEP_BYTES = 4
 """adamw counts the steps of each parameter in an fp32 number of its own."""
 ERROR = 0.1
@@ -69,15 +74,19 @@ class Memory:
 
 
 class _Rank(NamedTuple):
-    """A rank's parts of a model: ``local`` before, ``own`` after parameters are sharded."""
+    """A rank's parts of a model: ``local`` before, ``own`` after parameters are sharded.
+
+    ``whole``: see `Held`.
+    """
 
     work: Training
     stage: Stage
     step: Step
     shape: AnyShape
-    local: list[Tensor]
-    own: list[Tensor]
-    blocks: list[list[Tensor]]
+    whole: Parameters
+    local: Parameters
+    own: Parameters
+    blocks: tuple[Parameters, ...]
 
 
 def memory_of(work: Training, stage: Stage) -> Memory:
@@ -93,10 +102,9 @@ def memories(work: Training) -> list[Memory]:
 def moments(work: Training, stage: Stage) -> tuple[Memory, ...]:
     """Return what that rank holds at each moment; of its group it is the rank with most."""
     rank = _rank(work, stage)
-    whole = tensors_of(work, stage)
-    parameters = (sum(item.held_bytes for item in rank.own)
-                  + scale_bytes(adapters_of(work), whole))
-    optimizer = _state_bytes(work.optimizer, trained(rank.own), rank.step.layout.state_ranks)
+    layout = rank.step.layout
+    parameters = rank.own.held_bytes + scale_bytes(layout.adapters, rank.whole.tensors)
+    optimizer = _state_bytes(work.optimizer, rank.own.trained, layout.state_ranks)
     always = _always(rank)
     return tuple(
         Memory(parameters, gradients, optimizer, kept, always + buffers, moment)
@@ -106,32 +114,25 @@ def moments(work: Training, stage: Stage) -> tuple[Memory, ...]:
 
 
 def _rank(work: Training, stage: Stage) -> _Rank:
-    step = step_of(work)
-    local = laid_out(work, tensors_of(work, stage))
-    own = [item._replace(extents=(-(-item.extents[0] // step.layout.shards), *item.extents[1:]))
-           for item in local]  # of the first rank, which has most where shards are uneven
-    return _Rank(work, stage, step, model_of(work), local, own, held_blocks(work, stage))
+    step, (whole, local, blocks) = step_of(work), held_of(work, stage)
+    return _Rank(work, stage, step, model_of(work), whole, local,
+                 sharded(local, step.layout.shards), blocks)
 
 
-def _elements(parameters: Sequence[Tensor]) -> int:
-    return sum(item.elements for item in parameters)
-
-
-def _state_bytes(optimizer: str, own: Sequence[Tensor], ranks: int) -> int:
+@lru_cache(maxsize=_KEPT)
+def _state_bytes(optimizer: str, own: Parameters, ranks: int) -> int:
     """Return the bytes of the states, of several ranks those of the one with most.
 
     ZeroRedundancyOptimizer gives the largest parameter that is left to the rank with least.
     """
     if not STATES[optimizer]:
         return 0
-    shares: list[list[Tensor]] = [[] for _ in range(ranks)]
-    held = [0] * ranks
-    for item in sorted(own, key=lambda one: one.elements, reverse=True):
-        least = held.index(min(held))
-        shares[least].append(item)
-        held[least] += item.elements
-    return max(_elements(share) * STATES[optimizer] * WEIGHT_BYTES + len(share) * _STEP_BYTES
-               for share in shares)
+    shares = [(0, 0)] * ranks  # elements and parameters of each
+    for elements in sorted((item.elements for item in own.tensors), reverse=True):
+        least = min(range(ranks), key=lambda rank: shares[rank][0])
+        shares[least] = (shares[least][0] + elements, shares[least][1] + 1)
+    return max(elements * STATES[optimizer] * WEIGHT_BYTES + count * _STEP_BYTES
+               for elements, count in shares)
 
 
 def _gradients(rank: _Rank) -> tuple[int, ...]:
@@ -142,30 +143,30 @@ def _gradients(rank: _Rank) -> tuple[int, ...]:
     layout = rank.step.layout
     # Where all micro-batches are under way at once, none has left a gradient yet.
     several = rank.step.parts > max(rank.stage.under_way, 1)
-    full = _elements(trained(rank.own)) * WEIGHT_BYTES
-    whole = _elements(trained(rank.local)) * WEIGHT_BYTES
+    full = rank.own.trained.elements * WEIGHT_BYTES
+    whole = rank.local.trained.elements * WEIGHT_BYTES
     earlier = full if several or (layout.buckets and layout.buckets.are_views) else 0
     if layout.groups and several and rank.step.parts > layout.groups.exchanges:
         earlier = whole
     if layout.groups:
         # Shards of gradients are there of blocks that are done; what is no block is done last.
-        done = sum(_elements(trained(block)) for block in rank.blocks[2:])
+        done = sum(_trained_elements(rank.blocks[2:]))
         first = max(done * WEIGHT_BYTES // layout.shards, earlier if earlier == full else 0)
         return earlier, earlier, first, full, full
-    head = _elements(_head(rank)) * WEIGHT_BYTES
+    head = _head_elements(rank) * WEIGHT_BYTES
     return earlier, max(earlier, min(head, full)), full, full, full
 
 
-def _head(rank: _Rank) -> list[Tensor]:
+def _head_elements(rank: _Rank) -> int:
     """Return what has a gradient before the blocks have: the head, and a weight tied to it."""
     tied = isinstance(rank.shape, ModelShape) and rank.shape.tied and not rank.stage.alone
-    return [item for item in trained(rank.local) if rank.stage.last and (
-        item.name.startswith("head.") or (tied and item.name == "embedding.tokens.weight"))]
+    return sum(item.elements for item in rank.local.trained.tensors if rank.stage.last and (
+        item.name.startswith("head.") or (tied and item.name == _TABLE)))
 
 
-def _largest(rank: _Rank) -> int:
-    """Return the elements of the largest block that are trained."""
-    return max(_elements(trained(block)) for block in rank.blocks)
+def _trained_elements(blocks: Sequence[Parameters]) -> list[int]:
+    """Return the elements of each block that are trained."""
+    return [block.trained.elements for block in blocks]
 
 
 def _activations(rank: _Rank) -> tuple[int, ...]:
@@ -212,7 +213,7 @@ def _always(rank: _Rank) -> int:
     held = (resnet.running_bytes(shape, rank.stage.blocks)
             if isinstance(shape, ResNetShape) else 0)
     if buckets:
-        whole = _elements(trained(rank.local)) * WEIGHT_BYTES
+        whole = rank.local.trained.elements * WEIGHT_BYTES
         held += whole * (not buckets.are_views) + whole * (buckets.hook == "powersgd")
     return held
 
@@ -226,7 +227,7 @@ def _buffers(rank: _Rank, states: int) -> tuple[int, ...]:
     of_blocks = _gathered(rank, groups) if groups else _copied(rank)
     loss, last, first, ends = of_blocks
     if rank.step.kept.chunked:  # the parts before have left their gradient of the head
-        loss += _elements(_head(rank)) * rank.step.kept.element
+        loss += _head_elements(rank) * rank.step.kept.element
     return loss, last + packed, first + packed, ends, _updating(rank, states)
 
 
@@ -240,16 +241,17 @@ def _gathered(rank: _Rank, groups: Groups) -> tuple[int, int, int, int]:
     """
     element = rank.step.kept.element
 
-    def whole_bytes(parameters: Sequence[Tensor]) -> int:
-        return sum(item.elements * traffic.travelling_bytes(item, element) for item in parameters)
+    def whole_bytes(parameters: Parameters) -> int:
+        return sum(item.elements * traffic.travelling_bytes(item, element)
+                   for item in parameters.tensors)
 
-    sizes = sorted(map(whole_bytes, rank.blocks), reverse=True)
+    sizes = sorted(of_each(whole_bytes, rank.blocks), reverse=True)
+    trained = _trained_elements(rank.blocks)
     root, every, two = whole_bytes(rank.local) - sum(sizes), sum(sizes), sum(sizes[:2])
-    gradients, head = _largest(rank) * element, _elements(_head(rank)) * element
-    of_root = _elements(trained(rank.local)) - sum(
-        _elements(trained(block)) for block in rank.blocks)
+    gradients, head = max(trained) * element, _head_elements(rank) * element
+    of_root = rank.local.trained.elements - sum(trained)
     in_backward = root + gradients + head
-    exchanged = _largest(rank) * WEIGHT_BYTES
+    exchanged = max(trained) * WEIGHT_BYTES
     one = two if groups.reshard else sizes[0]
     # Where blocks stay whole, there is most in the block before the last: that one is given up.
     kept = every - sizes[0] + exchanged if len(sizes) > 1 else every
@@ -266,16 +268,22 @@ def _copied(rank: _Rank) -> tuple[int, int, int, int]:
     twice when it is added to what there is of it.
     """
     shape, stage, kept = rank.shape, rank.stage, rank.step.kept
-    products = [item for item in rank.local if len(item.extents) > 1
-                and item.element_bytes > kept.element and not item.name.startswith("embedding.")]
+    products = _products(rank.local, kept.element) if kept.copies else 0
     tied = isinstance(shape, ModelShape) and shape.tied and stage.last and not stage.alone
     logits = -(-rank.work.vocab // rank.work.tp) * rank.work.hidden if tied else 0
-    copies = kept.copies * kept.element * (_elements(products) + logits)
+    copies = kept.copies * kept.element * (products + logits)
     others = int(copies * (stage.under_way - 1))
-    table = [item.elements for item in trained(rank.local)
-             if item.name == "embedding.tokens.weight" and (rank.step.parts > 1 or tied)]
+    table = [item.elements for item in rank.local.trained.tensors
+             if item.name == _TABLE and (rank.step.parts > 1 or tied)]
     return (others + copies, others + copies, others + copies // len(stage.blocks),
             others + max(sum(table) * WEIGHT_BYTES, _compressed(rank)))
+
+
+@lru_cache(maxsize=_KEPT)
+def _products(local: Parameters, element: int) -> int:
+    """Return the elements of products that are held in more bytes than ``element`` has."""
+    return sum(item.elements for item in local.tensors if len(item.extents) > 1
+               and item.element_bytes > element and not item.name.startswith("embedding."))
 
 
 def _compressed(rank: _Rank) -> int:
@@ -283,8 +291,8 @@ def _compressed(rank: _Rank) -> int:
     buckets = rank.step.layout.buckets
     if buckets is None or buckets.hook != "powersgd":
         return 0
-    filled = traffic.buckets(trained(rank.local), buckets.mib)
-    return 2 * WEIGHT_BYTES * max(map(_elements, filled))
+    filled = traffic.buckets(rank.local.trained.tensors, buckets.mib)
+    return 2 * WEIGHT_BYTES * max(sum(item.elements for item in bucket) for bucket in filled)
 
 
 def _updating(rank: _Rank, states: int) -> int:
@@ -298,7 +306,7 @@ def _updating(rank: _Rank, states: int) -> int:
         return 0
     if rank.step.layout.groups is None and rank.work.tp == 1:
         return states // 2
-    return 2 * WEIGHT_BYTES * max(item.elements for item in trained(rank.own))
+    return 2 * WEIGHT_BYTES * max(item.elements for item in rank.own.trained.tensors)
 
 
 def _largest_packed(rank: _Rank) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from hpcbench.kinds.training.plan.tensors import block_tensors, embedding_tensors, head_tensors
@@ -107,6 +108,7 @@ def shape_of(training: Training) -> ModelShape:
                       MODELS[training.model].rotary_base, training.library)
 
 
+@lru_cache(maxsize=256)
 def parameters(shape: ModelShape) -> int:
     """Return how many parameters a model has.
 

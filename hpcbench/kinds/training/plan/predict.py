@@ -5,23 +5,26 @@ Pure arithmetic from the extents; what an allocator keeps beyond that is not in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from hpcbench.kinds.training.plan import resnet, traffic
 from hpcbench.kinds.training.plan.any_model import flops_again, model_of
 from hpcbench.kinds.training.plan.flops import EXECUTED, flops, recomputed
+from hpcbench.kinds.training.plan.held import held_of
 from hpcbench.kinds.training.plan.memory import Memory, memory_of
 from hpcbench.kinds.training.plan.model_traffic import pipeline_calls, tensor_calls
 from hpcbench.kinds.training.plan.models import is_recomputed
 from hpcbench.kinds.training.plan.registry import adapters_of, own_traffic
 from hpcbench.kinds.training.plan.resnet import ResNetShape
-from hpcbench.kinds.training.plan.stages import Stage, held_blocks, laid_out, stages_of, tensors_of
+from hpcbench.kinds.training.plan.stages import Stage, stages_of
 from hpcbench.kinds.training.plan.step import step_of
-from hpcbench.kinds.training.plan.tensors import Tensor, trained
+from hpcbench.kinds.training.plan.tensors import Parameters
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training
 from hpcbench.operations.models import ModelShape
 
+_KEPT = 256
+"""Roots that are kept: a sweep asks for them again with each batch."""
 _OVERFLOWED = 4
 """Bytes of the all_reduce by which ranks agree whether fp16 gradients overflowed."""
 
@@ -124,13 +127,13 @@ def _calls(work: Training, stage: Stage) -> list[traffic.Calls]:
         return []
     step, shape = step_of(work), model_of(work)
     layout = step.layout
-    local = laid_out(work, tensors_of(work, stage))
+    _, local, blocks = held_of(work, stage)
     made: list[traffic.Calls] = []
     if layout.groups:
-        made += traffic.fsdp_calls(held_blocks(work, stage), _roots(local, stage), layout.groups)
+        made += traffic.fsdp_calls(blocks, _roots(local, alone=stage.alone), layout.groups)
     elif layout.buckets and work.dp > 1:
-        made += traffic.ddp_calls(trained(local), work.dp, layout.buckets.mib, layout.buckets.hook)
-    made += own_traffic(work, local)
+        made += traffic.ddp_calls(local.trained, work.dp, layout.buckets.mib, layout.buckets.hook)
+    made += own_traffic(work, local.tensors)
     if work.tp > 1:
         assert isinstance(shape, ModelShape)  # noqa: S101  (no plan divides others by tensors)
         again = sum(is_recomputed(work.checkpointing, number) for number in stage.blocks)
@@ -144,9 +147,10 @@ def _calls(work: Training, stage: Stage) -> list[traffic.Calls]:
     return made
 
 
-def _roots(local: Sequence[Tensor], stage: Stage) -> list[list[Tensor]]:
+@lru_cache(maxsize=_KEPT)
+def _roots(local: Parameters, *, alone: bool) -> list[Parameters]:
     """Return what is no block, as it is gathered: at once, or with the stage that it is of."""
-    ends = [[item for item in local if item.name.startswith(end)]
+    ends = [[item for item in local.tensors if item.name.startswith(end)]
             for end in (("embedding.", "stem."), "head.")]
-    gathered = ends if stage.alone else [ends[0] + ends[1]]
-    return [items for items in gathered if items]
+    gathered = ends if alone else [ends[0] + ends[1]]
+    return [Parameters(tuple(items)) for items in gathered if items]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hpcbench.kinds.training.plan.held import held_of
 from hpcbench.kinds.training.plan.predict import predict_stage
 from hpcbench.kinds.training.plan.registry import strategy
-from hpcbench.kinds.training.plan.stages import laid_out, stages_of, tensors_of
+from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.step import step_of
-from hpcbench.kinds.training.plan.tensors import trained
 from hpcbench.kinds.training.plan.traffic import buckets
 from hpcbench.kinds.training.plan.workload import Training
 
@@ -28,8 +28,8 @@ def program_of(work: Training) -> tuple[object, ...]:
         return (work,)
     layout, pieces = step_of(work).layout, []
     for stage in stages_of(work):
-        filled = buckets(trained(laid_out(work, tensors_of(work, stage))), layout.buckets.mib) if (
-            layout.buckets) else []
+        filled = (buckets(held_of(work, stage).local.trained.tensors, layout.buckets.mib)
+                  if layout.buckets else [])
         pieces.append((predict_stage(work, stage).calls, tuple(map(len, filled))))
     kept = tuple(option for option in work.options if option[0] not in spec.cuts)
     return (replace(work, options=kept), *pieces)

@@ -1,17 +1,13 @@
-"""Which parameters a rank has: of all layers or of its stages, and how it holds them."""
+"""Which parts of a model a rank has: all layers, or those of its stages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hpcbench.config.names import DTYPE_BYTES
-from hpcbench.kinds.training.plan.adapters import is_narrow, low_rank_tensors
-from hpcbench.kinds.training.plan.any_model import AnyShape, end_tensors, model_of, part_tensors
-from hpcbench.kinds.training.plan.models import shape_of
-from hpcbench.kinds.training.plan.registry import adapters_of, pipelining
+from hpcbench.kinds.training.plan.any_model import AnyShape, end_tensors, part_tensors
+from hpcbench.kinds.training.plan.registry import pipelining
 from hpcbench.kinds.training.plan.schedules import Pipelining, stages_on
-from hpcbench.kinds.training.plan.tensors import COLUMNWISE, ROWWISE, Tensor
+from hpcbench.kinds.training.plan.tensors import Tensor
 from hpcbench.kinds.training.plan.workload import Training
 
 
@@ -83,49 +79,3 @@ def _under_way(pipelined: Pipelining, ranks: int, rank: int) -> float:
         warm_up = (per_rank - 1) * ranks + 2 * (ranks - rank - 1) + 1
         return min(microbatches, warm_up / per_rank)
     return microbatches
-
-
-def tensors_of(work: Training, stage: Stage) -> list[Tensor]:
-    """Return the parameters of these parts as a tensor-parallel rank has them, the first one."""
-    return _divided(stage.tensors(model_of(work)), work.tp)
-
-
-def held_blocks(work: Training, stage: Stage) -> list[list[Tensor]]:
-    """Return the same of each block, as they are held."""
-    return [laid_out(work, _divided(part_tensors(model_of(work), number), work.tp))
-            for number in stage.blocks]
-
-
-def laid_out(work: Training, parameters: Iterable[Tensor]) -> list[Tensor]:
-    """Return the parameters as they are held, adapters behind the weights that have them.
-
-    Without adapters these are the parameters as they are: fp32, all of them trained.
-    """
-    adapters = adapters_of(work)
-    if adapters is None:
-        return list(parameters)
-    narrow, tensors = DTYPE_BYTES[work.dtype], []
-    for item in parameters:
-        held = item._replace(trained=False)
-        if adapters.packs(item.name):
-            held = held._replace(extents=(-(-item.elements // 2), 1), element_bytes=1)
-        elif is_narrow(shape_of(work), item.name):
-            held = held._replace(element_bytes=narrow)
-        tensors.append(held)
-        tensors += low_rank_tensors(item, adapters.rank) if adapters.has(item.name) else ()
-    return tensors
-
-
-def _divided(parameters: Sequence[Tensor], tp: int) -> list[Tensor]:
-    """Return a tensor-parallel rank's part of each parameter, that of the first rank."""
-    return [item._replace(extents=_part(item, tp)) for item in parameters]
-
-
-def _part(item: Tensor, tp: int) -> tuple[int, ...]:
-    product, _, kind = item.name.rpartition(".")
-    rows, *columns = item.extents
-    if product.endswith(COLUMNWISE) or product in ("embedding.tokens", "head.logits"):
-        return (-(-rows // tp), *columns)
-    if product.endswith(ROWWISE) and kind == "weight":
-        return (rows, -(-columns[0] // tp))
-    return item.extents

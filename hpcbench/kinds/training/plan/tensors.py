@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, TypeVar
 
 from hpcbench.operations.models import OWN_LIBRARY, ModelShape
 
+Counted = TypeVar("Counted")
 COLUMNWISE = ("attention.q", "attention.k", "attention.v", "mlp.up", "mlp.gate")
 """Products that tensor parallelism divides by their outputs, weight and bias."""
 ROWWISE = ("attention.o", "mlp.down")
@@ -33,6 +36,40 @@ class Tensor(NamedTuple):
     def held_bytes(self) -> int:
         """Return the bytes that it is held in."""
         return self.elements * self.element_bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Parameters:
+    """Parameters that are held together; two are the same only if they are one object.
+
+    So what is counted from them can be kept without a look at each of them.
+    """
+
+    tensors: tuple[Tensor, ...]
+
+    @cached_property
+    def trained(self) -> Parameters:
+        """Return those that are trained."""
+        kept = tuple(item for item in self.tensors if item.trained)
+        return self if len(kept) == len(self.tensors) else Parameters(kept)
+
+    @cached_property
+    def elements(self) -> int:
+        """Return how many numbers they have."""
+        return sum(item.elements for item in self.tensors)
+
+    @cached_property
+    def held_bytes(self) -> int:
+        """Return the bytes that they are held in."""
+        return sum(item.held_bytes for item in self.tensors)
+
+
+def of_each(
+    count: Callable[[Parameters], Counted], groups: Sequence[Parameters],
+) -> list[Counted]:
+    """Return what is counted of each group; groups that are one object are counted once."""
+    counted = {group: count(group) for group in dict.fromkeys(groups)}
+    return [counted[group] for group in groups]
 
 
 def embedding_tensors(shape: ModelShape) -> list[Tensor]:
@@ -105,11 +142,6 @@ def head_tensors(shape: ModelShape, *, alone: bool = False) -> list[Tensor]:
 def of_transposed(name: str) -> bool:
     """Return whether a parameter is of a product whose weight is (inputs, outputs)."""
     return name.rpartition(".")[0].endswith(TRANSPOSED)
-
-
-def trained(parameters: Iterable[Tensor]) -> list[Tensor]:
-    """Return those that are trained."""
-    return [item for item in parameters if item.trained]
 
 
 def _products(shape: ModelShape, products: list[tuple[str, int, int]]) -> Iterator[Tensor]:

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from hpcbench.kinds.training.plan.layout import Groups
-from hpcbench.kinds.training.plan.tensors import Tensor, trained
+from hpcbench.kinds.training.plan.tensors import Parameters, Tensor, of_each
 
 _WIRE = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
 """Times (n - 1) / n: the busbw factor on n ranks."""
 _COMPRESSED = {"none": 4, "bf16": 2, "fp16": 2}
 """Bytes of a gradient's element under a comm hook of DDP."""
+_KEPT = 256
+"""Counts of calls that are kept: a sweep asks for them again with each batch."""
 _WORTH = 2
 """PowerSGD compresses a matrix if that saves more than this factor (its min_compression_rate)."""
 
@@ -54,21 +57,22 @@ def together(parts: Iterable[Calls]) -> tuple[Calls, ...]:
     return tuple(part for part in totals.values() if part.count)
 
 
+@lru_cache(maxsize=_KEPT)
 def ddp_calls(
-    parameters: Sequence[Tensor], ranks: int, bucket_mb: int, hook: str = "none",
-) -> list[Calls]:
+    parameters: Parameters, ranks: int, bucket_mb: int, hook: str = "none",
+) -> tuple[Calls, ...]:
     """Return what DDP calls: an all_reduce of each bucket of fp32 gradients.
 
     The hooks ``bf16`` and ``fp16`` halve them. ``powersgd`` of rank 1 (Vogels et al., arXiv
     1905.13727) has three of each bucket: what is not worth to be compressed, and the two vectors
     that stand for each matrix of the rest.
     """
-    filled = buckets(parameters, bucket_mb)
+    filled = buckets(parameters.tensors, bucket_mb)
     if hook != "powersgd":
         sizes = [sum(item.elements for item in bucket) * _COMPRESSED[hook] for bucket in filled]
-        return [calls("all_reduce", ranks, sizes)]
-    return [calls("all_reduce", ranks, [4 * part for bucket in filled
-                                        for part in _powersgd(bucket)])]
+        return (calls("all_reduce", ranks, sizes),)
+    return (calls("all_reduce", ranks, [4 * part for bucket in filled
+                                        for part in _powersgd(bucket)]),)
 
 
 def buckets(parameters: Sequence[Tensor], bucket_mb: int) -> list[list[Tensor]]:
@@ -96,13 +100,14 @@ def _powersgd(bucket: Sequence[Tensor]) -> tuple[int, int, int]:
     return rest, sum(rows for rows, _ in worth), sum(columns for _, columns in worth)
 
 
-def sharded_bytes(group: Sequence[Tensor], shards: int, element_bytes: int) -> int:
+@lru_cache(maxsize=_KEPT)
+def sharded_bytes(group: Parameters, shards: int, element_bytes: int) -> int:
     """Return the size of a group of parameters that FSDP gathers at once.
 
     Each is divided by its first extent, padded to equal shards.
     """
     return sum(-(-item.extents[0] // shards) * shards * (item.elements // item.extents[0])
-               * travelling_bytes(item, element_bytes) for item in group)
+               * travelling_bytes(item, element_bytes) for item in group.tensors)
 
 
 def travelling_bytes(item: Tensor, element_bytes: int) -> int:
@@ -111,7 +116,7 @@ def travelling_bytes(item: Tensor, element_bytes: int) -> int:
 
 
 def fsdp_calls(
-    blocks: Sequence[Sequence[Tensor]], roots: Sequence[Sequence[Tensor]], groups: Groups,
+    blocks: Sequence[Parameters], roots: Sequence[Parameters], groups: Groups,
 ) -> list[Calls]:
     """Return what FSDP calls for blocks, and for what else is gathered together.
 
@@ -121,10 +126,10 @@ def fsdp_calls(
     gather.
     """
     again = blocks if groups.reshard else ()
-    gathered = [sharded_bytes(group, groups.shards, groups.element_bytes)
-                for group in (*blocks, *roots, *again)]
-    scattered = [sharded_bytes(gradients, groups.shards, 4)
-                 for gradients in map(trained, (*blocks, *roots)) if gradients]
+    gathered = of_each(lambda group: sharded_bytes(group, groups.shards, groups.element_bytes),
+                       (*blocks, *roots, *again))
+    scattered = of_each(lambda group: sharded_bytes(group, groups.shards, 4),
+                        [group.trained for group in (*blocks, *roots) if group.trained.tensors])
     averaged = [size // groups.shards for size in scattered] * groups.exchanges
     traffic = []
     if groups.shards > 1:

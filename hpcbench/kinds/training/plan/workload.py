@@ -150,6 +150,11 @@ class Training(Workload):
         """Return True: a step records its phases."""
         return True
 
+    def not_captured(self) -> str | None:
+        """Return that a step is not captured: it reads stamps and data on the host."""
+        return ("cuda_graph: a training step takes data from the host and stamps its phases there; "
+                "collectives and primitives can be captured")
+
     def compiled_graphs(self) -> int:
         """Return how many graphs are compiled: a block, as all are like it, and the loss."""
         return 2 * self.compiles

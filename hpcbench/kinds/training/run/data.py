@@ -12,7 +12,7 @@ from hpcbench.errors import CaseError
 from hpcbench.kinds.training.plan.resnet import COLOURS
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
 from hpcbench.kinds.training.run.strategies.base import Batch
-from hpcbench.operations.token_file import check, open_tokens
+from hpcbench.operations.token_file import TokenFile, check, open_tokens
 
 SEED = 0
 """Of samples and weights: every case and every rank has the same."""
@@ -77,9 +77,9 @@ class FromFile(Random):
     predicted of one is the first that is seen of the next.
     """
 
-    def __init__(self, spec: Training) -> None:
+    def __init__(self, spec: Training, file: TokenFile) -> None:
         super().__init__(spec)
-        self._file = open_tokens(Path(spec.data), spec.vocab)
+        self._file = file
         self.n_samples = self._count = (len(self._file.tokens) - 1) // spec.seq_length
         if self._count < spec.global_batch:
             raise CaseError(
@@ -97,13 +97,25 @@ class FromFile(Random):
 
 
 class Loader:
-    """Brings samples to the device. Every rank has one of its own, with all samples."""
+    """Brings samples to the device. Every rank has one of its own, with all samples.
 
-    def __init__(self, spec: Training, device: torch.device) -> None:
-        """Open the data. Raises FileError if a file cannot be, CaseError if it is too short."""
+    ``file``: the open file of tokens, if the data are one. To open it may be to read all of it.
+    """
+
+    def __init__(
+        self, spec: Training, device: torch.device, file: TokenFile | None = None,
+    ) -> None:
+        """Take the data from ``file`` if they are of it and it is open already, else open them.
+
+        Raises FileError if a file cannot be opened, CaseError if it is too short.
+        """
         self._device = device
-        kind = Images if spec.of_images else Random if spec.data == SYNTHETIC else FromFile
-        self.source: Random = kind(spec)
+        self.file: TokenFile | None = None
+        if spec.of_images or spec.data == SYNTHETIC:
+            self.source: Random = Images(spec) if spec.of_images else Random(spec)
+        else:
+            self.file = file or open_tokens(Path(spec.data), spec.vocab)
+            self.source = FromFile(spec, self.file)
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         """Return ``count`` consecutive samples of the global batch of a step, on the device."""

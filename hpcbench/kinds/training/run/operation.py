@@ -52,7 +52,8 @@ class TrainingOperation:
         self._spec = spec
         self._loader = Loader(spec, place.device)
         self._forget()
-        self._parity: Parity | None = parity(spec, place, make) if validate else None
+        self._parity: Parity | None = parity(
+            spec, place, make, self._loader.file) if validate else None
         self._unreported = self._parity.wrong if self._parity else None
         self._forget()
         self._peak = Peak(place.device)

@@ -30,8 +30,10 @@ from hpcbench.kinds.training.run.reference import Reference, in_fp64, reference_
 from hpcbench.kinds.training.run.strategies.base import Exchange, Strategy
 from hpcbench.kinds.training.run.timed_model import short_step, short_words, too_much
 from hpcbench.operations.place import Place
+from hpcbench.operations.token_file import TokenFile
 
 Tensors = Mapping[str, torch.Tensor]
+Make = Callable[[Training, Place], Strategy]
 _NOT_FINITE = ("nan", "inf", "-inf")
 _LEAST_OF_IMAGES = 1.0
 """Of a ResNet's. A batch norm does not see what is added to a whole channel before it, so gradients
@@ -101,7 +103,7 @@ class _Comparison:
 
 
 def parity(
-    spec: Training, place: Place, make: Callable[[Training, Place], Strategy],
+    spec: Training, place: Place, make: Make, file: TokenFile | None = None,
 ) -> Parity:
     """Compare one step of a fresh strategy with the reference, outside of all time.
 
@@ -109,32 +111,33 @@ def parity(
     norms. It also compares the weights after a step of the optimizer with the strategy's own
     gradients. The last comparison has unlike shares of the global batch where replicas may get
     such. All ranks call it. The strategy is closed then: what is timed is made anew from the seed.
+    ``file``: the tokens of the data, if they are open already.
     """
     work = parity_training(spec)
     if work is spec:
-        return _compared(spec, place, make, "the model", is_own=True)
+        return _compared(spec, place, make, "the model", file, is_own=True)
     small = _compared(work, place, make, parity_words(work))
     short = short_step(spec)
     if why := too_much(short, place):
         return replace(small, on=f"{small.on}; the timed model is not compared with one process, "
                        f"because {why}")
-    own = _compared(short, place, make, short_words(short))
+    own = _compared(short, place, make, short_words(short), file)
     worse = own if own.share > small.share else small
     return replace(worse, on=f"{small.on}; {own.on}", wrong=small.wrong or own.wrong)
 
 
 def _compared(
-    work: Training, place: Place, make: Callable[[Training, Place], Strategy], words: str, *,
+    work: Training, place: Place, make: Make, words: str, file: TokenFile | None = None, *,
     is_own: bool = False,
 ) -> Parity:
     """Compare one step of a training; ``is_own``: it is the one that is timed."""
-    reference = reference_of(work, in_fp64(place.device))
+    reference = reference_of(work, in_fp64(place.device), file)
     with closing(make(work, place)) as strategy:
         worst, wrong, loss, where = 0.0, None, None, None
         if strategy.holds_loss and is_own:
             expected = reference.loss(*strategy.share)
             loss = expected, arithmetic_bound(work) * abs(expected)
-        for what, comparisons in _comparisons(work, strategy, reference):
+        for what, comparisons in _comparisons(work, strategy, reference, file):
             most = max(comparisons, key=lambda item: item.share)
             if where is None or most.share > worst:
                 worst, where = most.share, (what, most.name, most.error, most.allowed)
@@ -143,11 +146,11 @@ def _compared(
 
 
 def _comparisons(
-    work: Training, strategy: Strategy, reference: Reference,
+    work: Training, strategy: Strategy, reference: Reference, file: TokenFile | None,
 ) -> Iterator[tuple[str, list[_Comparison]]]:
     device = strategy.place.device
     phases = phase_clock(device, time.perf_counter_ns)
-    loader = Loader(work, device)
+    loader = Loader(work, device, file)
     frozen, before = strategy.frozen(), strategy.full_weights() if adapters_of(work) else {}
     got: dict[str, torch.Tensor] = {}
     for call in range(strategy.settling + 1):

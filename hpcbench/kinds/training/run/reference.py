@@ -20,6 +20,7 @@ from hpcbench.kinds.training.run.models.model import init_weights, mean_loss
 from hpcbench.kinds.training.run.optimizers import make_optimizer
 from hpcbench.kinds.training.run.strategies.base import Batch
 from hpcbench.operations.dtypes import DTYPES
+from hpcbench.operations.token_file import TokenFile
 
 
 class Reference:
@@ -33,14 +34,16 @@ class Reference:
     in these parts, too; ``buffers`` are what each replica has of them then, ``start`` at first.
     """
 
-    def __init__(self, spec: Training, device: torch.device) -> None:
+    def __init__(
+        self, spec: Training, device: torch.device, file: TokenFile | None = None,
+    ) -> None:
         self._spec = replace(spec, checkpointing="none", compile=False,
                              loss=CROSS_ENTROPY)
         self._model = make_model(self._spec)
         init_weights(self._model, SEED)
         self._trained = self.begin(device)
         self.start, self.parts = self._buffers(), step_of(spec).parts if spec.of_images else 1
-        loader = Loader(spec, device)
+        loader = Loader(spec, device, file)
         self._losses: list[float] = []
         self.buffers: list[dict[str, torch.Tensor]] = []
         for replica in range(spec.dp):
@@ -137,6 +140,8 @@ def in_fp64(device: torch.device) -> torch.device:
     return torch.device("cpu") if device.type == "mps" else device
 
 
-def reference_of(spec: Training, device: torch.device) -> Reference:
-    """Return the reference of a training."""
-    return (LowRankReference if adapters_of(spec) else Reference)(spec, device)
+def reference_of(
+    spec: Training, device: torch.device, file: TokenFile | None = None,
+) -> Reference:
+    """Return the reference of a training; ``file``: its tokens, if they are open already."""
+    return (LowRankReference if adapters_of(spec) else Reference)(spec, device, file)

@@ -1,0 +1,139 @@
+"""Run the steps in order of value until the time is over; judge their goals; write the verdicts.
+
+Exit codes: 0 every goal that this machine can show is met; 1 some are missed or failed; 2 bad
+usage; 3 the time was over before all was run: run it again; 5 no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from gpu.judging import judged
+from gpu.machine import look
+from gpu.record import Record, fingerprint, read_record, write_record
+from gpu.report import Verdict, summary, without_results, write_report
+from gpu.running import ROOT, Setting, run_step, why_not
+from gpu.steps import Step, StepsError, read_steps
+
+NO_GPU = 5
+_LEAST_S = 20.0
+"""No step is begun with less time left than this."""
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the session and return the exit code."""
+    given = arguments(words)
+    try:
+        steps = read_steps(given.steps)
+    except StepsError as error:
+        return _told(f"{error}", 2)
+    if unknown := set(given.again) - {step.name for step in steps.steps}:
+        return _told(f"--again: there is no step {sorted(unknown)[0]}", 2)
+    machine = look()
+    if steps.device == "cuda" and not machine.gpus:
+        return _told(f"no GPU: {machine.why_none or 'torch sees none'}; nothing was run", NO_GPU)
+    folder = (given.output or ROOT / "results" / f"gpu-{platform.node()}").resolve()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        return _told(f"{folder} cannot be made: {error.strerror}", 2)
+    setting = Setting(folder, machine, steps)
+    records = run_all(setting, time.monotonic() + 60 * given.minutes, given.again)
+    verdicts = judge_all(setting, records)
+    write_report(folder, machine, records, verdicts)
+    print(f"{summary(verdicts)} {folder / 'verdicts.md'}")
+    return exit_code(records, verdicts)
+
+
+def arguments(words: Sequence[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser("benchmarks/gpu.sh", description=__doc__.splitlines()[0])
+    parser.add_argument("minutes", nargs="?", type=_minutes, default=60.0,
+                        help="for all steps together; default 60")
+    parser.add_argument("--steps", type=Path, default=Path(__file__).with_name("steps.yaml"),
+                        help="another file of steps")
+    parser.add_argument("-o", "--output", type=Path,
+                        help="folder of the session; default results/gpu-HOSTNAME")
+    parser.add_argument("--again", action="append", default=[], metavar="STEP",
+                        help="run a step again that is done; repeatable")
+    return parser.parse_args(words)
+
+
+def _minutes(text: str) -> float:
+    minutes = float(text)
+    if not 0 < minutes < 100_000:
+        raise argparse.ArgumentTypeError("give a number of minutes")
+    return minutes
+
+
+def _told(what: str, code: int) -> int:
+    print(f"benchmarks/gpu.sh: {what}", file=sys.stderr)
+    return code
+
+
+def run_all(setting: Setting, deadline: float, again: Sequence[str]) -> list[Record]:
+    """Run what is not done yet, in order; a step that fails is no reason to end."""
+    records = []
+    for step in setting.steps.steps:
+        mark = fingerprint(step, setting.steps, setting.machine)
+        kept = read_record(setting.folder(step), step.name, mark)
+        if kept.is_final and step.name not in again:
+            _say(step, replace(kept, reason=f"earlier; {kept.reason}".rstrip("; ")))
+            records.append(kept)
+            continue
+        _move_aside(setting.folder(step), kept)
+        record = _one(step, setting, deadline - time.monotonic(), mark)
+        if record.state != "not run":
+            write_record(setting.folder(step), record)
+        _say(step, record)
+        records.append(record)
+    return records
+
+
+def _move_aside(folder: Path, kept: Record) -> None:
+    """Keep what a step left that is begun anew; a step that was cut goes on in its folder."""
+    if kept.state == "cut" or not folder.exists():
+        return
+    number = sum(1 for _ in folder.parent.glob(f"{folder.name}.old*"))
+    folder.rename(folder.with_name(f"{folder.name}.old{number + 1}"))
+
+
+def _one(step: Step, setting: Setting, left_s: float, mark: str) -> Record:
+    """Run one step, or say why not. An interrupt leaves it ``cut`` and ends the session."""
+    if reason := why_not(step, setting.machine, setting.steps.device):
+        return Record(step.name, "skipped", reason, fingerprint=mark)
+    if left_s < min(_LEAST_S, step.limit_s):
+        return Record(step.name, "not run", "the time of the session was over")
+    print(f"{step.name} ...", flush=True)
+    try:
+        return run_step(step, setting, left_s, mark)
+    except KeyboardInterrupt:
+        write_record(setting.folder(step), Record(step.name, "cut", "interrupted",
+                                                  fingerprint=mark))
+        raise SystemExit(_told("interrupted; run it again to go on", 3)) from None
+
+
+def _say(step: Step, record: Record) -> None:
+    """Print one line of what a step came to."""
+    reason = f": {record.reason}" if record.reason else ""
+    print(f"{step.name}: {record.state} ({record.seconds:g} s){reason}", flush=True)
+
+
+def judge_all(setting: Setting, records: Sequence[Record]) -> list[Verdict]:
+    """Return a verdict for each goal; a judge that fails is a verdict, too."""
+    return [without_results(goal, record) or judged(goal, step, setting, record)
+            for step, record in zip(setting.steps.steps, records, strict=True)
+            for goal in step.goals]
+
+
+def exit_code(records: Sequence[Record], verdicts: Sequence[Verdict]) -> int:
+    """Return 3 if something is left to run, else 1 if a goal is missed or failed, else 0."""
+    if any(record.state in ("cut", "not run") for record in records):
+        return 3
+    return int(any(item.verdict in ("missed", "failed") for item in verdicts))

@@ -1,0 +1,101 @@
+"""What does a rank cost when there are many more of them than cores, and is any result lost?
+
+    python benchmarks/many_ranks.py [--ranks 16 32 64]
+
+One job for each number of ranks: two collectives, a primitive and a training, one pass, with canary
+and clocks. Printed are wall time, and the time of the processor of all processes of the job, user
+and system, for each rank. What the cases are is the same at each size, so a rank does as much.
+Goals: every case is ok on every rank, and twice the ranks take at most 1.1 times the system time
+for each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hpcbench.reduce.results_file import open_results
+from launching import run_sweep
+
+GOAL_GROWTH = 1.1
+BLOCKS: Sequence[dict[str, Any]] = (
+    {"kind": "collective", "collective": ["all_reduce", "barrier"], "size": "64KiB"},
+    {"kind": "primitive", "primitive": "tp_columnwise", "implementations": ["torch"],
+     "m": 128, "n": 128, "k": 128, "dtype": "fp32"},
+    {"kind": "training", "model": "transformer-tiny", "strategies": ["data"], "batch_size": 1},
+)
+
+
+class Cost(NamedTuple):
+    """What a job took: from start to end, and of the processor for each rank; and what was lost."""
+
+    ranks: int
+    wall_s: float
+    user_s: float
+    system_s: float
+    lost: tuple[str, ...]
+
+    def line(self) -> str:
+        """Return it in words."""
+        return (f"{self.ranks:>4} ranks: wall {self.wall_s:6.1f} s; a rank: user "
+                f"{self.user_s / self.ranks:5.2f} s, system {self.system_s / self.ranks:5.2f} s; "
+                f"load {os.getloadavg()[0]:.0f}; "
+                + (f"lost: {', '.join(self.lost)}" if self.lost else "nothing lost"))
+
+
+def main() -> None:
+    """Run the jobs, smallest first; tell missed goals by the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", type=int, nargs="+", default=[16, 32, 64])
+    given = parser.parse_args()
+    before: Cost | None = None
+    missed = False
+    for ranks in sorted(given.ranks):
+        cost = measured(ranks)
+        print(cost.line(), flush=True)
+        missed |= bool(cost.lost)
+        if before:
+            growth = cost.system_s * before.ranks / (before.system_s * ranks)
+            doublings = growth ** (before.ranks / ranks * 2)
+            missed |= doublings > GOAL_GROWTH
+            print(f"     system time of a rank: {growth:.2f} of that with {before.ranks} ranks")
+        before = cost
+    print(f"goals: nothing lost, system time of a rank at most {GOAL_GROWTH} a doubling: "
+          + ("missed" if missed else "met"))
+    sys.exit(int(missed))
+
+
+def measured(ranks: int) -> Cost:
+    """Run the job with so many ranks; return what it took."""
+    config = {
+        "name": "many-ranks", "output": {"plots": False},
+        "measure": {"warmup": 2, "iterations": 10, "passes": 1, "noise_check_s": 0},
+        "launch": {"timeout_s": 120},
+        "benchmarks": list(BLOCKS)}
+    with tempfile.TemporaryDirectory() as folder:
+        used, began_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        results = run_sweep(ranks, config, Path(folder), accepted=(0, 1))
+        wall_s, now = time.perf_counter() - began_s, resource.getrusage(resource.RUSAGE_CHILDREN)
+        return Cost(ranks, wall_s, now.ru_utime - used.ru_utime, now.ru_stime - used.ru_stime,
+                    lost(results, ranks))
+
+
+def lost(folder: Path, ranks: int) -> tuple[str, ...]:
+    """Return what is missing of the results: cases that are not ok, ranks without a trace."""
+    with open_results(folder) as file:
+        results = file.results
+        cases = [f"{item.case.label}: {item.status}" for item in results.cases
+                 if item.status != "ok"]
+        absent = set(range(ranks)) - set(results.run.ranks_present)
+        return (*cases, *(f"rank {rank}" for rank in sorted(absent)))
+
+
+if __name__ == "__main__":
+    main()

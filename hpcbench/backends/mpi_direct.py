@@ -1,0 +1,88 @@
+"""Backend ``mpi/direct``: collectives of mpi4py on the tensors' own memory, no torch in between.
+
+What a call works on is fixed when a case is set up. So the call that is timed is one call of
+mpi4py, which reads two addresses and calls MPI. Moved data are bytes, as in `mpi_group`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from mpi4py import MPI
+
+from hpcbench.backends.mpi_buffers import Staging, as_bytes, as_elements
+from hpcbench.operations.lane import Buffers
+
+_OPS = {"sum": MPI.SUM, "prod": MPI.PROD, "min": MPI.MIN, "max": MPI.MAX}
+_TAG = 9
+Prepared = Callable[[], object]
+
+
+class DirectGroup:
+    """The ranks of a communicator, by whose calls collectives are made; no group of torch's."""
+
+    staging = Staging(cuda=False, reason="mpi/direct works on the host's memory only")
+
+    def __init__(self, comm: Any) -> None:
+        self.comm = comm
+        self._makers: dict[str, Callable[[Buffers], Prepared]] = {
+            "all_reduce": self._all_reduce, "all_gather": self._all_gather,
+            "reduce_scatter": self._reduce_scatter, "all_to_all": self._all_to_all,
+            "broadcast": self._broadcast, "reduce": self._reduce, "gather": self._gather,
+            "scatter": self._scatter, "send_recv": self._send_recv, "barrier": self._barrier}
+
+    def prepared(self, collective: str, buffers: Buffers) -> Prepared:
+        """Return the call of MPI, ready to be made again and again."""
+        return self._makers[collective](buffers)
+
+    def _all_reduce(self, of: Buffers) -> Prepared:
+        return partial(self.comm.Allreduce, MPI.IN_PLACE, as_elements(_there(of.output)),
+                       _OPS[of.op])
+
+    def _all_gather(self, of: Buffers) -> Prepared:
+        source = MPI.IN_PLACE if of.source is None else as_bytes(of.source)
+        return partial(self.comm.Allgather, source, as_bytes(_there(of.output)))
+
+    def _reduce_scatter(self, of: Buffers) -> Prepared:
+        return partial(self.comm.Reduce_scatter_block, as_elements(_there(of.source)),
+                       as_elements(_there(of.output)), _OPS[of.op])
+
+    def _all_to_all(self, of: Buffers) -> Prepared:
+        return partial(self.comm.Alltoall, as_bytes(_there(of.source)),
+                       as_bytes(_there(of.output)))
+
+    def _broadcast(self, of: Buffers) -> Prepared:
+        return partial(self.comm.Bcast, as_bytes(_there(of.output)), of.root)
+
+    def _reduce(self, of: Buffers) -> Prepared:
+        own, op = as_elements(_there(of.output)), _OPS[of.op]
+        if self.comm.Get_rank() == of.root:
+            return partial(self.comm.Reduce, MPI.IN_PLACE, own, op, of.root)
+        return partial(self.comm.Reduce, own, None, op, of.root)
+
+    def _gather(self, of: Buffers) -> Prepared:
+        is_root = self.comm.Get_rank() == of.root
+        return partial(self.comm.Gather, as_bytes(_there(of.source)),
+                       as_bytes(_there(of.output)) if is_root else None, of.root)
+
+    def _scatter(self, of: Buffers) -> Prepared:
+        source = None if of.source is None else as_bytes(of.source)
+        return partial(self.comm.Scatter, source, as_bytes(_there(of.output)), of.root)
+
+    def _send_recv(self, of: Buffers) -> Prepared:
+        rank, size = self.comm.Get_rank(), self.comm.Get_size()
+        return partial(self.comm.Sendrecv, as_bytes(_there(of.source)), (rank + 1) % size, _TAG,
+                       as_bytes(_there(of.output)), (rank - 1) % size, _TAG)
+
+    def _barrier(self, of: Buffers) -> Prepared:
+        prepared: Prepared = self.comm.Barrier
+        return prepared
+
+
+def _there(tensor: torch.Tensor | None) -> torch.Tensor:
+    """Return a tensor that the collective has on this rank."""
+    assert tensor is not None
+    return tensor

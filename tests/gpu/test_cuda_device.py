@@ -1,0 +1,61 @@
+"""The seams to CUDA: events beside the host's clock, NVML, memory, the place of a rank."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+
+from hpcbench.backends.devices import CudaDevice
+from hpcbench.backends.facts import gather_facts
+from hpcbench.kinds.training.run.memory import Peak
+
+pytestmark = pytest.mark.usefixtures("gpus")
+
+
+def test_events_measure_what_the_host_waits_for() -> None:
+    device = CudaDevice(0)
+    cycles = 200_000_000
+
+    def sleep() -> None:
+        torch.cuda._sleep(cycles)
+
+    device.timed(sleep, time.perf_counter_ns)
+    began = time.perf_counter_ns()
+    enqueue_ns, device_ns = device.timed(sleep, time.perf_counter_ns)
+    host_ns = time.perf_counter_ns() - began
+    assert 0 < enqueue_ns < device_ns / 10
+    assert 0.9 * host_ns < device_ns <= host_ns + 5_000
+
+
+def test_what_is_enqueued_is_complete_when_the_call_is_timed() -> None:
+    device = CudaDevice(0)
+    tensor = torch.zeros(1, device="cuda")
+
+    def late() -> None:
+        torch.cuda._sleep(50_000_000)
+        tensor.fill_(7)
+
+    device.timed(late, time.perf_counter_ns)
+    assert torch.cuda.current_stream().query()
+    assert tensor.item() == 7
+
+
+def test_the_machine_is_described(gpus: int) -> None:
+    cuda = gather_facts(())["cuda"]
+    assert cuda["available"] and len(cuda["names"]) == gpus
+    assert all(cuda["uuids"]) and not any(cuda["no_code"])
+    for detail in cuda["details"]:
+        assert detail["max_mhz"]["sm"] and detail["power_limit_w"] and detail["now"]["celsius"]
+
+
+def test_the_peak_of_memory_is_the_allocators() -> None:
+    device = torch.device("cuda", 0)
+    peak = Peak(device)
+    before = torch.cuda.memory_allocated(device)
+    held = torch.empty(64 * 2**20, dtype=torch.uint8, device=device)
+    del held
+    told = peak.read()
+    assert told["peak_of"] == "cuda allocated"
+    assert 64 * 2**20 <= int(told["peak"]) - before < 66 * 2**20

@@ -1,0 +1,27 @@
+"""The axis cuda_graph where there is no GPU: what cannot be captured is a skip, the rest is ok."""
+
+from __future__ import annotations
+
+import pytest
+
+from launcher import MpiLauncher
+from mpi.reading import ONCE, read
+
+
+@pytest.mark.mpi
+def test_what_cannot_be_captured_is_a_skip_with_its_reason(mpirun: MpiLauncher) -> None:
+    both = {"cuda_graph": [False, True]}
+    config = {
+        "name": "graphs", "measure": {**ONCE, "warmup": 1, "iterations": 3},
+        "output": {"plots": False}, "launch": {"timeout_s": 30},
+        "benchmarks": [
+            {"kind": "collective", "collective": "all_reduce", "backend": ["gloo", "mpi"],
+             "size": 64, **both},
+            {"kind": "primitive", "primitive": "tp_columnwise", "m": 16, "n": 8, "k": 8,
+             "implementations": "torch", **both}]}
+    outcome = read(mpirun.run(2, config=config).check().folder)
+    assert [item.status for item in outcome.results.cases] == ["ok", "skipped"] * 3
+    for item in outcome.results.cases:
+        assert item.case.cuda_graph is (item.status == "skipped")
+        if item.status == "skipped":
+            assert item.reason == "cuda_graph: a CUDA graph holds work of a GPU, not of cpu"

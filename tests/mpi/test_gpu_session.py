@@ -1,0 +1,155 @@
+"""`bash benchmarks/gpu.sh` for real, with steps for the CPU: runs, fails, times out, goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import ROOT
+
+SCRIPT = ROOT / "benchmarks" / "gpu.sh"
+ONCE = {"passes": 1, "warmup": 1, "iterations": 3, "canary": False, "noise_check_s": 0,
+        "order": "planned"}
+SWEEP = {
+    "name": "cpu", "measure": ONCE, "output": {"plots": False}, "launch": {"timeout_s": 30},
+    "fault": [{"case": "all_reduce* 64B *", "rank": 0, "kind": "kill", "iteration": 1},
+              {"case": "all_reduce* 512B *", "rank": 0, "kind": "device_error", "iteration": 1}],
+    "benchmarks": [
+        {"kind": "collective", "collective": "all_reduce", "size": [8, 64, 128, 512, 1024]},
+        {"kind": "collective", "collective": "broadcast", "backend": "nccl", "size": 8}]}
+PRODUCT = {
+    "name": "peak", "measure": ONCE, "output": {"plots": False}, "launch": {"timeout_s": 60},
+    "benchmarks": [
+        {"kind": "primitive", "primitive": "tp_columnwise", "m": 256, "n": 256, "k": 256,
+         "implementations": "compute_only"},
+        {"kind": "training", "model": "transformer-tiny", "layers": 2, "batch_size": 2,
+         "strategies": "single"}]}
+WAITS = "import sys, time; print('begun', flush=True); time.sleep(float(sys.argv[1]))"
+
+
+def step(name: str, *goals: dict[str, Any], **keys: Any) -> dict[str, Any]:
+    """Return a step; one goal of its exit code if none is given."""
+    return {"name": name, "goals": list(goals) or [{"id": f"{name}_ends", "text": "it ends"}],
+            **keys}
+
+
+def written(folder: Path, *steps: dict[str, Any], device: str = "cpu") -> Path:
+    """Write a file of steps and their sweeps."""
+    for name, sweep in (("sweep.json", SWEEP), ("product.json", PRODUCT)):
+        (folder / name).write_text(json.dumps(sweep))
+    path = folder / "steps.json"
+    path.write_text(json.dumps({"device": device, "steps": steps}))
+    return path
+
+
+def session(folder: Path, *words: str, code: int, **env: str) -> tuple[str, dict[str, Any]]:
+    """Run the script; return what it printed, and the verdicts by goal."""
+    done = subprocess.run(
+        ["bash", str(SCRIPT), "--no-setup", "-o", str(folder / "session"), *words], text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=200, check=False,
+        env={**os.environ, "HPCBENCH_PYTHON": sys.executable, **env})
+    assert done.returncode == code, done.stdout
+    kept = folder / "session" / "verdicts.json"
+    told = json.loads(kept.read_text()) if kept.exists() else {"verdicts": [], "steps": []}
+    return done.stdout, {item["goal"]: item for item in told["verdicts"]} | {
+        "steps": {item["name"]: item for item in told["steps"]}}
+
+
+@pytest.mark.mpi
+def test_sweeps_are_run_and_judged(tmp_path: Path) -> None:
+    steps = written(
+        tmp_path,
+        step("faults", {"id": "all", "text": "all are ok", "judge": "all_ok"},
+             {"id": "first", "text": "first calls", "judge": "told", "what": "first_call_s"},
+             {"id": "kill", "text": "kill", "judge": "survived", "fault": "all_reduce* 64B *",
+              "statuses": ["failed"], "reason": "rank 0"},
+             {"id": "error", "text": "no GPU", "judge": "survived", "fault": "all_reduce* 512B *",
+              "statuses": ["failed"], "reason": "device_error needs a GPU"},
+             {"id": "events", "text": "no events", "judge": "events"},
+             sweep="sweep.json", ranks=2),
+        step("peak", {"id": "peak", "text": "rate", "judge": "peak", "share": 1e-9},
+             {"id": "mfu", "text": "MFU", "judge": "mfu", "least": 1e-9},
+             {"id": "memory", "text": "memory", "judge": "memory", "within": 1e9},
+             sweep="product.json", ranks=1,
+             set={"hardware": {"peak_flops": {"fp32": 1e12}, "device_type": "cpu"}}))
+    printed, verdicts = session(tmp_path, "5", f"--steps={steps}", code=1)
+    words = {goal: item["verdict"] for goal, item in verdicts.items() if goal != "steps"}
+    assert words == {"all": "missed", "first": "met", "kill": "met", "error": "met",
+                     "events": "missed", "peak": "met", "mfu": "met", "memory": "met"}, verdicts
+    assert "of declared" in verdicts["mfu"]["detail"] and "of measured" in verdicts["mfu"]["detail"]
+    assert "2 missed" in printed and "verdicts.md" in printed
+    again, _ = session(tmp_path, "5", f"--steps={steps}", code=1)
+    assert again.count("earlier") == 2 and "..." not in again
+
+
+def test_failures_cost_their_own_step_and_a_second_run_goes_on(tmp_path: Path) -> None:
+    broken = "print('it broke'); raise SystemExit(3)"
+    flag = tmp_path / "repaired"
+    repaired = f"import os, sys; print('now'); sys.exit(not os.path.exists({str(flag)!r}))"
+    steps = written(
+        tmp_path, step("broken", command=["{python}", "-c", broken]),
+        step("slow", command=["{python}", "-c", WAITS, "60"], limit_s=1),
+        step("missing", command=["no-such-program-here"]),
+        step("repaired", command=["{python}", "-c", repaired]),
+        step("last", command=["{python}", "-c", WAITS, "0"]))
+    _, verdicts = session(tmp_path, "1", "--steps", str(steps), code=1)
+    found = {name: (item["state"], item["reason"]) for name, item in verdicts["steps"].items()}
+    assert found["broken"] == ("failed", "exit code 3: it broke")
+    assert found["slow"] == ("timeout", "not done in its 1 s")
+    assert found["missing"] == ("failed", "it cannot be started: no program no-such-program-here")
+    assert found["repaired"][0] == "failed" and found["last"] == ("done", "")
+    assert verdicts["last_ends"]["verdict"] == "met"
+    flag.touch()
+    printed, verdicts = session(tmp_path, "--steps", str(steps), "--again", "repaired", code=1)
+    assert printed.count("earlier") == 4
+    assert verdicts["steps"]["repaired"]["state"] == "done"
+    assert (tmp_path / "session/steps/repaired.old1/output.log").exists()
+    assert "| it ends | **met** |" in (tmp_path / "session/verdicts.md").read_text()
+
+
+def test_without_time_nothing_is_begun(tmp_path: Path) -> None:
+    steps = written(tmp_path, step("one", command=["{python}", "-c", WAITS, "0"]))
+    _, verdicts = session(tmp_path, "0.001", "--steps", str(steps), code=3)
+    assert verdicts["one_ends"]["verdict"] == "not run"
+    session(tmp_path, "1", "--steps", str(steps), code=0)
+
+
+def test_an_interrupted_step_is_run_again_and_leaves_no_process(tmp_path: Path) -> None:
+    steps = written(tmp_path, step("first", command=["{python}", "-c", WAITS, "0"]),
+                    step("second", command=["{python}", "-c", WAITS, "3"]))
+    log = tmp_path / "session/steps/second/output.log"
+    running = subprocess.Popen(
+        ["bash", str(SCRIPT), "--no-setup", "--steps", str(steps), "-o", str(tmp_path / "session")],
+        env={**os.environ, "HPCBENCH_PYTHON": sys.executable}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    deadline = time.monotonic() + 60
+    while not (log.exists() and "begun" in log.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    printed, _ = running.communicate(timeout=30)
+    assert running.returncode == 3 and "interrupted; run it again" in printed
+    printed, verdicts = session(tmp_path, "--steps", str(steps), code=0)
+    assert printed.count("earlier") == 1 and verdicts["second_ends"]["verdict"] == "met"
+
+
+def test_without_a_gpu_there_is_one_line_and_a_code_of_its_own(tmp_path: Path) -> None:
+    steps = written(tmp_path, step("one", command=["{python}", "-c", "pass"]), device="cuda")
+    printed, _ = session(tmp_path, "--steps", str(steps), code=5, CUDA_VISIBLE_DEVICES="")
+    assert printed.startswith("benchmarks/gpu.sh: no GPU: ") and printed.count("\n") == 1
+    assert not (tmp_path / "session").exists()
+
+
+def test_bad_usage_is_one_line(tmp_path: Path) -> None:
+    printed, _ = session(tmp_path, "--steps", str(tmp_path / "none.yaml"), code=2)
+    assert "none.yaml cannot be read" in printed and printed.count("\n") == 1
+    steps = written(tmp_path, step("one", command=["{python}"]))
+    printed, _ = session(tmp_path, "--steps", str(steps), "--again", "two", code=2)
+    assert printed == "benchmarks/gpu.sh: --again: there is no step two\n"
