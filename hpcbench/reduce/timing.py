@@ -72,21 +72,20 @@ def measured(
     launches = samples.launch[counted]
     launch_medians_s = tuple(
         median(times_s[launches == launch]) for launch in np.unique(launches))
-    lengths = [part.size for part in folded.by_pass()]
-    interval = median_interval(times_s, CI_LEVEL, lengths)
-    known = precision_of(folded.by_pass(), interval, launch_medians_s, repeats=planned.repeats)
+    parts = folded.by_pass()
+    interval = median_interval(times_s, CI_LEVEL, [part.size for part in parts])
+    known = precision_of(parts, interval, launch_medians_s, repeats=planned.repeats)
     statistics = _with_precision(order_statistics(times_s), known)
     late, outlier = has_flag(samples, Flag.LATE_START)[counted], high_outliers(times_s)
     apart = folded.has(Use.COUNTED_RAMP, Use.COUNTED_SURPLUS)[counted]
     plain = ~(late | outlier | apart)
+    flagged = Flagged(times_s, late, plain, [part.size for part in parts])
     unflagged = order_statistics(times_s[plain]) if plain.any() else None
     rank, share = _quickest(case, samples, counted)
     last_in_s = None if common is None else _median_s(
         fold.last_in_ns(common), counted, case.batch)
     modes = modes_around_median(times_s, interval)
-    flagged = Flagged(times_s, late, plain, lengths)
-    told = {"two_modes": bool(modes), **changed(statistics, flagged, last_in_s),
-            **(_drifting(folded) if is_unsettled(statistics, flagged) else {})}
+    told = {"two_modes": bool(modes), **changed(statistics, flagged, last_in_s)}
     opened = [record for records in passes.values() for record in records.values()
               if record.communicator_ns >= 0]
     return Measured(statistics, Timing(
@@ -96,7 +95,7 @@ def measured(
         n_surplus=int(folded.has(Use.SURPLUS, Use.COUNTED_SURPLUS).sum()),
         n_late=int(late.sum()), n_outlier=int(outlier.sum()),
         unflagged_n=int(plain.sum()), unflagged_median_s=unflagged.median_s if unflagged else None,
-        quality=_words(folded, statistics, told,
+        quality=_words(folded, statistics, told | _drifting(folded, statistics, flagged),
                        repeats=planned.repeats and len(launch_medians_s) > 1),
         stop_reasons=tuple(next(iter(records.values())).stop_reason
                            for _, records in sorted(passes.items())),
@@ -169,8 +168,12 @@ def _words(
     return tuple(word for word in QUALITIES if applies.get(word))
 
 
-def _drifting(folded: fold.Folded) -> dict[str, bool]:
-    """Return, by the words of QUALITIES, how the times of a pass change in its course."""
+def _drifting(
+    folded: fold.Folded, statistics: Statistics, flagged: Flagged,
+) -> dict[str, bool]:
+    """Return, by the words of QUALITIES, how times change in a pass, where that matters."""
+    if not is_unsettled(statistics, flagged):
+        return {}
     parts = folded.steady_by_pass()
     return {"trend": any(drift.significant for drift in map(trend, parts) if drift),
             "change_point": any(map(change_point, parts)), "unsteady": folded.unsteady}
