@@ -85,7 +85,8 @@ def _draft(work: Gemm, point: CommonPoint, job: PlanRequest) -> Draft:
     device = resolve_device(point.backend, point.device)
     memory = _memory_bytes(work)
     rate = FLOPS_PER_S[device_kind(device)]
-    skip = (_unfit_type(work, device) or unfit_world(point.backend, point.world_size, job.world_size)
+    skip = (_unfit_type(work, device)
+            or unfit_world(point.backend, point.world_size, job.world_size)
             or too_large(memory, 0, device, job.config.hardware))
     return Draft(
         workload=work, device=device, validate=point.validate, memory_bytes=memory, skip=skip,

@@ -25,6 +25,7 @@ _TESTS: Mapping[str, ModuleType] = {"gemm": gemm}
 class HardwarePresenter(Presenter[HardwareWork, HardwareRecord]):
     """Presents tests of the machine."""
 
+    in_every_summary = False
     fields = ("test", *(field for module in _TESTS.values() for field in module.FIELDS))
 
     def listing(self) -> Iterator[Line]:
@@ -56,7 +57,9 @@ class HardwarePresenter(Presenter[HardwareWork, HardwareRecord]):
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,
     ) -> dict[str, Any]:
-        """Return ``hardware``: the ok rows by test."""
+        """Return ``hardware``: the ok rows by test; nothing of a run without such cases."""
+        if not items:
+            return {}
         return {"hardware": {test: [
             {field: row[field] for field in (*_COMMON, *_TESTS[test].FIELDS)} for row in rows
             if row["test"] == test and row["status"] == "ok"] for test in _by_test(items)}}

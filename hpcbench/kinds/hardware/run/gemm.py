@@ -91,7 +91,8 @@ class GemmOperation:
 
     def check(self) -> Mismatch | None:
         """Compare every element of the last result."""
-        got, expected = self.output.reshape(-1), self.expected.reshape(-1)
+        expected = self.expected.reshape(-1)
+        got = self.output.reshape(-1).to(expected.device)
         if self.bound is None:
             return mismatch(got, expected, lambda piece: got[piece] == expected[piece])
         bound = self.bound.reshape(-1)
@@ -100,16 +101,18 @@ class GemmOperation:
 
     def _expect(self) -> None:
         """Compute what the result must be, some rows at a time, and how far it may be off."""
-        exact = self._dtype == "int8"
+        exact, where = self._dtype == "int8", self.place.device
+        where = torch.device("cpu") if where.type == "mps" else where  # mps has no fp64
         kept = torch.float64 if self._dtype == "fp64" else torch.float32
-        self.expected = torch.empty_like(self.output, dtype=torch.int32 if exact else kept)
-        right = self._right.to(torch.float64)
+        self.expected = torch.empty_like(
+            self.output, dtype=torch.int32 if exact else kept, device=where)
+        right = self._right.to(where, torch.float64)
         if not exact:
             self.bound = torch.empty_like(self.expected)
-            squares = self._right.to(torch.float32).square()
+            squares = right.to(torch.float32).square()
         for rows in torch.arange(len(self._left)).split(_ROWS):
             part = slice(int(rows[0]), int(rows[-1]) + 1)
-            left = self._left[part].to(torch.float64)
+            left = self._left[part].to(where, torch.float64)
             self.expected[part] = (left @ right).to(self.expected.dtype)
             if self.bound is not None:
                 norms = (left.to(torch.float32).square() @ squares).sqrt()
