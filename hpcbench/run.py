@@ -180,7 +180,7 @@ def _import_reports() -> None:
         import hpcbench.report.profile_lines  # noqa: F401
         from hpcbench.report.summary import field_names
 
-        field_names()  # imports the presenters of all kinds
+        field_names(())  # imports the presenters of all kinds
 
 
 @contextlib.contextmanager

@@ -164,12 +164,14 @@ class Presenter(Generic[W, R]):
     """Turns cases, results and derived records of one kind into neutral objects (`views`).
 
     Whatever a kind does not present itself is shown as of any kind. ``derived`` are the kind's
-    records by case id. ``fields`` names the columns that the kind adds to summary.csv;
-    ``ranks_word`` stands before the number of ranks in short lines. ``W`` is the kind's workload,
-    ``R`` its record. ``problem`` says why a plug-in's own presenter is not there.
+    records by case id. ``fields`` names the columns that the kind adds to summary.csv; in a run
+    without its cases only where it is ``in_every_summary``. ``ranks_word`` stands before the number
+    of ranks in short lines. ``W`` is the kind's workload, ``R`` its record. ``problem`` says why a
+    plug-in's own presenter is not there.
     """
 
     fields: tuple[str, ...] = ()
+    in_every_summary = True
     ranks_word = "ranks"
 
     def __init__(self, problem: str = "") -> None:

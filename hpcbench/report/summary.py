@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -95,9 +95,14 @@ def _drawn(
     return plot_charts(charts, results, folder / "plots")
 
 
-def field_names() -> tuple[str, ...]:
-    """Return COMMON_FIELDS and, after them, those of each kind in the order of the kinds."""
-    own = (name for kind in kinds() for name in presenter_of(kind).fields)
+def field_names(of_run: Collection[str]) -> tuple[str, ...]:
+    """Return COMMON_FIELDS and, after them, those of each kind in the order of the kinds.
+
+    ``of_run`` are the kinds of the run's cases; some kinds have fields in their summaries only.
+    """
+    presenters = [(kind, presenter_of(kind)) for kind in kinds()]
+    own = (name for kind, presenter in presenters
+           if presenter.in_every_summary or kind in of_run for name in presenter.fields)
     return tuple(dict.fromkeys((*COMMON_FIELDS, *own)))
 
 
@@ -108,7 +113,7 @@ def print_summary(results: Results) -> None:
 
 def write_summary(results: Results, folder: Path) -> list[Path]:
     """Write both files into ``folder`` and return their paths. Raises FileError."""
-    names, rows = field_names(), case_rows(results)
+    names, rows = field_names(results.plan.kinds), case_rows(results)
     json_path, csv_path = folder / "summary.json", folder / "summary.csv"
     document = summary_document(results, rows)
     with whole_file(json_path) as part:
@@ -130,7 +135,7 @@ def _csv_cell(value: Any) -> Any:
 
 def case_rows(results: Results) -> list[dict[str, Any]]:
     """Return each case's `field_names`; None where it has no such number."""
-    names = field_names()
+    names = field_names(results.plan.kinds)
     return [_row(item, results.record_of(item), names, results.run.faults)
             for item in results.cases]
 

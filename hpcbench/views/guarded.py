@@ -91,6 +91,7 @@ class GuardedPresenter(Presenter[Any, Any]):
         try:
             own = make()
             self.fields, self.ranks_word = tuple(own.fields), str(own.ranks_word)
+            self.in_every_summary = bool(own.in_every_summary)
             self._own, self.problem = own, getattr(own, "problem", "")
         except Exception as error:
             self._blame("its presenter", error)

@@ -10,7 +10,13 @@ from typing import TypeGuard
 from launcher import ROOT
 from package_source import KINDS, PACKAGE, Module, modules, room_of, rooms
 
-NAMES = (*rooms(), "comm", "train")
+ORDINARY: Mapping[str, str] = {
+    "hardware": "a section of the sweep file, and what is declared of a machine",
+    "machine": "an ordinary word",
+    "memory": "what cases hold, and a dataset of results",
+}
+"""Names of kinds that shared code uses as words for something else."""
+NAMES = (*(name for name in rooms() if name not in ORDINARY), "comm", "train")
 SPELLED: Mapping[str, str] = {
     "hpcbench/config/dialects/ddlb.py: 'primitive'": "translates files of DDLB into our blocks",
     "hpcbench/config/dialects/torchscale.py: 'training'":
@@ -43,8 +49,8 @@ def kinds_spelled() -> Iterator[tuple[str, str]]:
 def own_fields() -> frozenset[str]:
     """Return the fields, properties and methods of workloads that not every kind has."""
     every = members(modules()["hpcbench.plan.workload"])
-    return frozenset().union(*(members(modules()[f"{KINDS}.{kind}.plan.workload"])
-                               for kind in rooms())) - every
+    return frozenset().union(*(members(module) for name, module in modules().items()
+                               if name.startswith(f"{KINDS}.") and ".plan." in name)) - every
 
 
 def members(module: Module) -> frozenset[str]:
@@ -52,7 +58,8 @@ def members(module: Module) -> frozenset[str]:
     found = set()
     for node in ast.walk(module.tree):
         if isinstance(node, ast.ClassDef) and "Workload" in {
-                node.name, *(ast.unparse(base) for base in node.bases)}:
+                node.name, *("Workload" if ast.unparse(base).endswith("Work") else
+                             ast.unparse(base) for base in node.bases)}:
             found |= {item.target.id for item in node.body if isinstance(item, ast.AnnAssign)
                       and isinstance(item.target, ast.Name)}
             found |= {item.name for item in node.body if isinstance(item, ast.FunctionDef)}

@@ -209,7 +209,7 @@ def test_a_quiet_listing_is_names() -> None:
     lines = hpcbench("list", "--no-probe", "-q").stdout.splitlines()
     groups = [line.split()[0] for line in lines]
     assert groups == ["collectives", "primitives", "implementations", "models", "strategies",
-                      "dtypes", "modes", "hardware", "backends"]
+                      "hardware_tests", "dtypes", "modes", "hardware", "backends"]
 
 
 @pytest.mark.parametrize("name", RESULTS)

@@ -15,9 +15,10 @@ from hpcbench.errors import ConfigError
 from hpcbench.kinds.primitive.plan.planner import make_workload
 from hpcbench.kinds.primitive.plan.primitives import tokens_of_experts
 from hpcbench.kinds.primitive.plan.registry import load_registry
-from hpcbench.kinds.primitive.plan.shapes import layer_of, share_on, undivided
+from hpcbench.kinds.primitive.plan.shapes import share_on, undivided
 from hpcbench.kinds.primitive.plan.spec import LAYERS, Problem, Work
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
+from hpcbench.operations.layers import layer_of
 from hpcbench.operations.models import MODELS
 from hpcbench.operations.sizes import weights
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json

@@ -6,26 +6,14 @@ a weight and are left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import product
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from hpcbench.kinds.primitive.plan.block import PrimitiveBlock
 from hpcbench.kinds.primitive.plan.spec import PrimitiveSpec
-from hpcbench.operations.models import MODELS
-
-
-class Layer(NamedTuple):
-    """The weight of one layer, (k, n), and how tensor parallelism divides it.
-
-    ``divided`` is the extent that ranks share; ``units`` are what each rank has a whole number of.
-    """
-
-    n: int
-    k: int
-    divided: Literal["n", "k"]
-    units: Mapping[str, int]
+from hpcbench.operations.layers import layer_of
 
 
 class Shape(NamedTuple):
@@ -39,26 +27,6 @@ class Shape(NamedTuple):
     k: int
     origin: str = ""
     misfit: str = ""
-
-
-def layer_of(model: str, layer: str) -> Layer:
-    """Return a layer's weight on one rank that has all of it. Raises KeyError of unknown names.
-
-    ``attention_qkv``: queries, keys and values in one product. ``mlp_up`` of a gated model: gate
-    and up matrix in one product, so n is twice the inner extent. ``mlp`` is n = inner extent,
-    k = hidden for both of its products, without a gate.
-    """
-    shape = MODELS[model]
-    heads = {"heads": shape.heads}
-    inner = {"columns of the MLP": shape.inner}
-    return {
-        "attention_qkv": Layer(shape.hidden + 2 * shape.kv_hidden, shape.hidden, "n",
-                               {**heads, "key-value heads": shape.kv_heads}),
-        "attention_out": Layer(shape.hidden, shape.hidden, "k", heads),
-        "mlp_up": Layer(shape.inner * (2 if shape.gated else 1), shape.hidden, "n", inner),
-        "mlp_down": Layer(shape.hidden, shape.inner, "k", inner),
-        "mlp": Layer(shape.inner, shape.hidden, "n", inner),
-    }[layer]
 
 
 def undivided(model: str, layer: str, degree: int) -> str | None:

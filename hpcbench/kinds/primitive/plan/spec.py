@@ -17,7 +17,7 @@ from hpcbench.plan.options import NO_OPTIONS, Option, Values
 Part = Literal["both", "compute", "communicate"]
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 LAYERS = ("attention_qkv", "attention_out", "mlp_up", "mlp_down", "mlp")
-"""The kinds of layers of a model (`kinds.primitive.plan.shapes.layer_of`)."""
+"""The kinds of layers of a model (`operations.layers.layer_of`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,13 @@
+"""Kind ``hardware``: what this machine can do by itself, one test at a time."""
+
+from hpcbench.kinds.spec import KindSpec
+
+_ROOM = "hpcbench.kinds.hardware"
+SPEC = KindSpec(
+    name="hardware", block=f"{_ROOM}.plan.block:HardwareBlock",
+    planner_path=f"{_ROOM}.plan.planner:HardwarePlanner",
+    runner_path=f"{_ROOM}.run.runner:HardwareRunner",
+    deriver_path=f"{_ROOM}.derive.deriver:HardwareDeriver",
+    presenter_path=f"{_ROOM}.present.presenter:HardwarePresenter",
+    catalogue_path=f"{_ROOM}.plan.catalogue:catalogue",
+    aliases=("machine",), order=40)

@@ -1,0 +1,52 @@
+"""The deriver of tests of the machine: each test derives its own part of the record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from hpcbench.grouping import grouped
+from hpcbench.kinds.hardware.derive import gemm
+from hpcbench.kinds.hardware.derive.columns import COLUMNS, column_values
+from hpcbench.kinds.hardware.derive.gemm import GemmRecord
+from hpcbench.kinds.hardware.plan.test import work_of
+from hpcbench.kinds.kind import Deriver
+from hpcbench.reduce.results import CaseResult, CaseSamples
+
+_TESTS: Mapping[str, ModuleType] = {"gemm": gemm}
+"""Test -> the module with its ``records`` and ``observed``."""
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareRecord:
+    """What is derived of a case: the part of its own test; the others are None.
+
+    ``rank_rates`` are the rates of each rank in the median of its own times: FLOP/s of gemm,
+    bytes/s of other tests; empty where a test has none.
+    """
+
+    gemm: GemmRecord | None = None
+    rank_rates: tuple[float, ...] = ()
+
+
+class HardwareDeriver(Deriver):
+    """Derives rates of the machine."""
+
+    record = HardwareRecord
+    columns = COLUMNS
+    column_values = staticmethod(column_values)
+
+    def derive(
+        self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
+    ) -> Mapping[str, HardwareRecord]:
+        """Return the record of each case."""
+        return {case_id: HardwareRecord(**{test: record})
+                for test, same in grouped((work_of(item.case).test, item) for item in items).items()
+                for case_id, record in _TESTS[test].records(same).items()}
+
+    def observe(self, item: CaseResult, samples: CaseSamples) -> Mapping[str, Any]:
+        """Return the fields that a test reads from its stamps."""
+        found: Mapping[str, Any] = _TESTS[work_of(item.case).test].observed(item, samples)
+        return found

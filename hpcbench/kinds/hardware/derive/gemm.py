@@ -1,0 +1,52 @@
+"""Rates of products: of the slowest rank's time, of each rank, and the best of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hpcbench.grouping import grouped
+from hpcbench.kinds.hardware.derive.own_rates import own_rates
+from hpcbench.kinds.hardware.plan.gemm import gemm_of
+from hpcbench.reduce.results import CaseResult, CaseSamples
+
+
+@dataclass(frozen=True, slots=True)
+class GemmRecord:
+    """FLOP/s of one product.
+
+    Attributes:
+        rank_flops_per_s: 2 m n k / the median time, in which all ranks have ended.
+        all_ranks_flops_per_s: the same times the ranks.
+        is_peak: whether it is the best of its type, device and number of ranks in this run.
+    """
+
+    rank_flops_per_s: float | None = None
+    all_ranks_flops_per_s: float | None = None
+    is_peak: bool = False
+
+
+def records(items: Sequence[CaseResult]) -> dict[str, GemmRecord]:
+    """Return the record of each case of the test."""
+    found = {item.case.case_id: _record(item) for item in items}
+    groups = grouped(((gemm_of(item.case).dtype, item.device or item.case.device,
+                       item.case.backend, item.case.env, item.case.world_size), item)
+                     for item in items if item.status == "ok")
+    for same in groups.values():
+        best = max(same, key=lambda item: found[item.case.case_id].rank_flops_per_s or 0)
+        found[best.case.case_id] = replace(found[best.case.case_id], is_peak=True)
+    return found
+
+
+def observed(item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
+    """Return what follows from the stamps: the FLOP/s of each rank in its own times."""
+    return {"rank_rates": own_rates(gemm_of(item.case).flops, samples)}
+
+
+def _record(item: CaseResult) -> GemmRecord:
+    work = gemm_of(item.case)
+    if item.statistics is None or not item.statistics.median_s > 0:
+        return GemmRecord()
+    rate = work.flops / item.statistics.median_s
+    return GemmRecord(rate, rate * item.case.world_size)

@@ -1,0 +1,1 @@
+"""Cases of tests of the machine."""

@@ -1,0 +1,41 @@
+"""The planner of tests of the machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from hpcbench.config.block import Block
+from hpcbench.kinds.hardware.plan.block import HardwareBlock
+from hpcbench.kinds.hardware.plan.test import HardwareWork
+from hpcbench.kinds.hardware.plan.tests import TESTS
+from hpcbench.kinds.kind import Planner
+from hpcbench.plan.assemble import assemble
+from hpcbench.plan.case import Case
+from hpcbench.plan.points import COMMON_AXES, PlanRequest, common_points, listed_lengths
+
+if TYPE_CHECKING:
+    from hpcbench.config.schema import Config
+
+
+class HardwarePlanner(Planner):
+    """Plans tests of the machine."""
+
+    def lengths(self, block: Block, config: Config) -> Mapping[str, int]:
+        """Return the number of values of each axis; ``test`` counts the points of all tests."""
+        assert isinstance(block, HardwareBlock)
+        own = sum(math.prod(TESTS[name].lengths(block).values()) for name in block.test)
+        return {**listed_lengths(block, COMMON_AXES), "test": own}
+
+    def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
+        """Yield the case of every point, test by test."""
+        assert isinstance(block, HardwareBlock)
+        for name in block.test:
+            for point in common_points(block, job):
+                for draft in TESTS[name].drafts(block, point, job):
+                    yield assemble(title, block, job, point, draft)
+
+    def workload_from_json(self, data: Mapping[str, Any]) -> HardwareWork:
+        """Rebuild a workload. Raises KeyError for a test that this version does not have."""
+        return TESTS[data["test"]].work(**data)

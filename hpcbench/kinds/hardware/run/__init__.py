@@ -1,0 +1,1 @@
+"""What the tests measure, in a worker."""
