@@ -87,8 +87,8 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
             *run_checks.sample_findings(cases), *(canary_findings(canary) if canary else ()),
             *run_checks.teardown_findings(attempts.sources)]
         results = with_records(Results(
-            _run_info(plan, attempts), plan, tuple(with_usage(cases, used)), tuple(findings), canary,
-            clocks.summary(), told=tuple(writer.telemetry.told)), observed=observed)
+            _run_info(plan, attempts), plan, tuple(with_usage(cases, used)), tuple(findings),
+            canary, clocks.summary(), told=tuple(writer.telemetry.told)), observed=observed)
         results = with_joint_findings(results)
         writer.finish(results, [(source.header.rank, record) for source in attempts.sources
                                 for record in sync_records(source)])

@@ -103,9 +103,11 @@ def courses(
             for name in (*_OWN, *KEYS, column)}
     newest = data["attempt"].max()
     for one in told:
+        if one.attempt != newest:
+            continue
         chosen = (data["attempt"] == newest) & (data["rank"] == one.rank) & (
             data[column] != NOT_READ) & (data["time_ns"] != NOT_READ)
-        for number, device in enumerate(one.devices.get(table, ()) if one.attempt == newest else ()):
+        for number, device in enumerate(one.devices.get(table, ())):
             rows = chosen & (data["device"] == number)
             if rows.any():
                 yield Course(one.rank, device, data["time_ns"][rows], data[column][rows])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -211,7 +212,7 @@ def _plus(left: float | None, right: float | None) -> float | None:
     return None if left is None or right is None else left + right
 
 
-def _energy(passes: Sequence[PassUse]) -> dict[str, float | str | None]:
+def _energy(passes: Sequence[PassUse]) -> dict[str, Any]:
     """Return energy and mean power of packages with their memory, of GPUs, or of both."""
     parts: dict[str, tuple[float, float]] = {}
     for name, table, column, scale in (("cpu", "energy", "energy_uj", 1e-6),
@@ -237,7 +238,7 @@ def _is_counted(domain: str) -> bool:
     return domain.endswith("/dram") or domain.startswith("package-") and "/" not in domain
 
 
-def _clocks(passes: Sequence[PassUse]) -> dict[str, float | str | None]:
+def _clocks(passes: Sequence[PassUse]) -> dict[str, Any]:
     """Return the least and the greatest clock of GPUs, else of cores."""
     for name, table, low, high, scale in (
             ("gpu", "gpu", "sm_mhz", "sm_mhz", 1.0),
@@ -250,7 +251,7 @@ def _clocks(passes: Sequence[PassUse]) -> dict[str, float | str | None]:
     return {}
 
 
-def _throttling(passes: Sequence[PassUse]) -> dict[str, bool | tuple[str, ...] | None]:
+def _throttling(passes: Sequence[PassUse]) -> dict[str, Any]:
     """Return whether something lowered clocks, and what."""
     words: list[str] = []
     known = False
@@ -266,7 +267,7 @@ def _throttling(passes: Sequence[PassUse]) -> dict[str, bool | tuple[str, ...] |
     return {"throttled": bool(words), "throttled_by": tuple(dict.fromkeys(words))}
 
 
-def _of_workers(passes: Sequence[PassUse]) -> dict[str, float | None]:
+def _of_workers(passes: Sequence[PassUse]) -> dict[str, Any]:
     """Return the sums over workers; a worker that was replaced in between tells nothing."""
     same = all(one.column("pid")[0] == one.column("pid")[-1] for one in _every(passes, "process"))
     return {} if not same else {
@@ -285,7 +286,7 @@ def _steal(passes: Sequence[PassUse]) -> float | None:
     return stolen / total if total else None
 
 
-def _of_network(passes: Sequence[PassUse]) -> dict[str, float | tuple[float, ...] | None]:
+def _of_network(passes: Sequence[PassUse]) -> dict[str, Any]:
     """Return what interfaces sent: all of them, those of each node, and loopback."""
     by_node: Counter[int] = Counter()
     loopback, n = 0.0, _n(passes, "network")
