@@ -1,21 +1,21 @@
-"""Does telemetry disturb what is measured? Runs with it and without it, in turn, in one job.
+"""Does telemetry disturb what is measured? The samples beside a reading, and those between two.
 
-    python benchmarks/telemetry.py [--ranks 2] [--triples 24] [--rate 2] [--seconds 1]
+    python benchmarks/telemetry.py [--ranks 2] [--seconds 20] [--rounds 2]
 
-Each case runs three times in a row of passes: twice while nothing is read, and once while sources
-are read by the clock. The order within a triple rotates. Around each case everything is read in
-any run, as it is when the clock is off. The ratio of the runs with readings to the two without is
-the cost; the ratio of these two is what chance does (A/A). Both are means over triples with their
-95 % interval. The goal is a cost of at most 1 %. Where the interval of A/A is wider than that to
-either side, or that of the cost holds values above and below the goal, nothing can be told, and the
-goal is not met.
+Supervisors read at multiples of 100 ms. A quarter of each 100 ms begins with a reading, the others
+have none. The mean time of the samples that begin in the first quarter, over that of the third, is
+what a reading costs in 25 ms; it is paired within the same 100 ms, so drift cancels. The cost at
+the shipped rate of 2 Hz is 2 x 25 ms of a second of it. A/A is beside it: the second quarter over
+the fourth, and the first over the third of a job in which nothing is read. Jobs alternate.
+
+All are means with their 95 % interval. The goal is a cost of at most 1 % at 2 Hz. Where the
+interval of A/A is wider than that to either side, or that of the cost holds 1 %, nothing can be
+told, and the goal is not met.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import itertools
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -25,140 +25,125 @@ from typing import Any
 
 import numpy as np
 
+from hpcbench.config.schema import Telemetry
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.results_file import ResultsFile, open_results
 from hpcbench.statistics.overlap import MeanInterval, mean_interval
 from hpcbench.trace.schema import UNTIMED
-from launching import fail, mpirun
+from launching import fail, run_sweep
 
 ALLOWED = 0.01
-RUNS = 3
-ON = 2
-"""The arm that is read by the clock; the others are 0 and 1."""
+RATE_HZ = 10
+QUARTERS = 4
+PERIOD_NS = 10**9 // RATE_HZ
+SHARE = Telemetry().rate_hz / (RATE_HZ * QUARTERS)
+"""The share of a second that is a quarter with a reading, at the shipped rate."""
+JOBS: dict[str, dict[str, Any]] = {"read": {"rate_hz": RATE_HZ}, "not read": {"without": "all"}}
+CASES: tuple[dict[str, Any], ...] = (
+    {"kind": "training", "model": "transformer-tiny", "layers": 1, "hidden": 64, "seq_length": 16,
+     "vocab": 64, "batch_size": 2, "strategies": {"data": {}}, "communication": "off"},
+    {"kind": "collective", "collective": "all_reduce", "backend": "gloo", "size": "64KiB"})
+Values = np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
-class Ratio:
-    """A mean of logarithms of ratios over triples, as a share, and its interval."""
+class Excess:
+    """By which share samples of one quarter take longer, as a mean over periods with its interval.
+    """
 
     mean: float
     interval: MeanInterval
+
+    def __mul__(self, factor: float) -> Excess:
+        return Excess(self.mean * factor, MeanInterval(
+            self.interval.low * factor, self.interval.high * factor))
 
     @property
     def text(self) -> str:
         """Return ``+0.12 % (-0.30..+0.54)``."""
         low, high = (100 * end for end in (self.interval.low, self.interval.high))
-        return f"{100 * self.mean:+.2f} % ({low:+.2f}..{high:+.2f})"
+        return f"{100 * self.mean:+.3f} % ({low:+.3f}..{high:+.3f})"
 
 
 def main() -> None:
-    """Run the job and print cost and A/A of each case."""
+    """Run the jobs and print what a reading costs each case."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--triples", type=int, default=24)
-    parser.add_argument("--rate", type=float, default=2.0)
-    parser.add_argument("--seconds", type=float, default=1.0)
-    parser.add_argument("--as-rank", nargs=2, metavar=("CONFIG", "FOLDER"))
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--rounds", type=int, default=2)
     given = parser.parse_args()
-    if given.as_rank:
-        sys.exit(as_rank(*given.as_rank))
-    with tempfile.TemporaryDirectory() as folder:
-        path = run(Path(folder), given)
-        with open_results(path) as file:
-            verdicts = [*report(file, given)]
+    tables: dict[tuple[str, str], list[Values]] = {}
+    for _ in range(given.rounds):
+        for job, telemetry in JOBS.items():
+            with tempfile.TemporaryDirectory() as folder:
+                for name, table in measured(Path(folder), telemetry, given):
+                    tables.setdefault((name, job), []).append(table)
+    print(f"{given.ranks} ranks; excess of the first quarter of {PERIOD_NS // 10**6} ms, "
+          f"x {SHARE:g} at {Telemetry().rate_hz:g} Hz")
+    verdicts = [*report({key: np.concatenate(parts) for key, parts in tables.items()})]
     sys.exit(int(any(verdict != "met" for verdict in verdicts)))
 
 
-def arm_of(pass_index: int) -> int:
-    """Return the arm of a pass: each triple begins with another one."""
-    return (pass_index + pass_index // RUNS) % RUNS
-
-
-def as_rank(config: str, folder: str) -> int:
-    """Run hpcbench as one rank, with the clock of telemetry on in one arm of three."""
-    from hpcbench.__main__ import main as hpcbench_main
-    from hpcbench.telemetry.sampler import Sampler
-
-    numbers, only_marks = itertools.count(), Sampler.only_marks
-
-    @contextlib.contextmanager
-    def in_arm(sampler: Sampler, is_on: bool = True) -> Iterator[None]:  # noqa: FBT001, FBT002
-        with only_marks(sampler, is_on or arm_of(next(numbers) // len(CASES)) != ON):
-            yield
-
-    setattr(Sampler, "only_marks", in_arm)  # noqa: B010
-    sys.argv = ["hpcbench", "run", config, "-o", folder, "-q"]
-    return int(hpcbench_main() or 0)
-
-
-CASES: tuple[dict[str, Any], ...] = (
-    {"kind": "training", "model": "transformer-tiny", "layers": 1, "hidden": 64, "seq_length": 16,
-     "vocab": 64, "batch_size": 2, "strategies": {"data": {}}, "communication": "off"},
-    {"kind": "collective", "collective": "all_reduce", "backend": "gloo", "size": "64KiB"})
-
-
-def run(folder: Path, given: argparse.Namespace) -> Path:
-    """Run the sweep; return the folder of its results."""
-    import json
-
-    passes = RUNS * given.triples
+def measured(
+    folder: Path, telemetry: dict[str, Any], given: argparse.Namespace,
+) -> Iterator[tuple[str, Values]]:
+    """Run one job; yield the name of each case, and its mean times by period and quarter."""
     config = {
-        "name": "telemetry", "output": {"plots": False}, "telemetry": {"rate_hz": given.rate},
-        "measure": {"warmup": 5, "passes": passes, "mode": "barrier_start", "order": "planned",
-                    "canary": False, "noise_check_s": 0, "validate": False, "precision": 1e-6,
-                    "max_iterations": 100_000,
-                    "budget_s": given.seconds * passes * len(CASES)},
+        "name": "telemetry", "output": {"plots": False}, "telemetry": telemetry,
+        "launch": {"timeout_s": 60 + 2 * given.seconds},
+        "measure": {"warmup": 5, "passes": 1, "mode": "barrier_start", "canary": False,
+                    "noise_check_s": 0, "validate": False, "precision": 1e-6,
+                    "max_iterations": 500_000, "budget_s": given.seconds * len(CASES)},
         "benchmarks": CASES}
-    path = folder / "config.json"
-    path.write_text(json.dumps(config), encoding="utf-8")
-    mpirun(given.ranks, [Path(__file__), "--as-rank", path, folder], accepted=(0, 1))
-    return folder / "latest"
+    with open_results(run_sweep(given.ranks, config, folder, accepted=(0, 1))) as file:
+        for item in file.results.cases:
+            yield f"{item.case.workload.name} {item.case.backend}", by_quarter(file, item)
 
 
-def report(file: ResultsFile, given: argparse.Namespace) -> Iterator[str]:
-    """Print a line for each case and statistic; yield the verdicts."""
-    print(f"{given.ranks} ranks, {given.triples} triples, {given.rate:g} readings a second")
-    for item in file.results.cases:
-        times = pass_times(file, item)
-        for name, statistic in (("median", np.median), ("mean", np.mean)):
-            by_arm = arms([float(statistic(one)) for one in times])
-            cost = ratio(by_arm[:, ON], np.sqrt(by_arm[:, 0] * by_arm[:, 1]))
-            chance = ratio(by_arm[:, 1], by_arm[:, 0])
-            verdict = judged(cost, chance)
-            print(f"{item.case.label}: {name} of {1e6 * by_arm[:, 0].mean():.1f} us: cost "
-                  f"{cost.text}, A/A {chance.text}: at most {ALLOWED:.0%} is {verdict}")
-            yield verdict
-
-
-def pass_times(file: ResultsFile, item: CaseResult) -> list[np.ndarray]:
-    """Return the times of each pass in s: of each sample the longest of any rank."""
+def by_quarter(file: ResultsFile, item: CaseResult) -> Values:
+    """Return the mean times in s (period, quarter) of the samples that begin in each."""
     samples = file.samples(item.case.case_id)
     if item.status != "ok" or samples is None:
         fail(f"{item.case.label} is {item.status}: {item.reason}")
     timed = (samples.flags[0] & int(UNTIMED)) == 0
-    folded = (samples.end_ns - samples.start_ns).max(axis=0) / 1e9
-    return [folded[timed & (samples.pass_index == number)]
-            for number in np.unique(samples.pass_index)]
+    begins_ns = samples.start_ns.min(axis=0)[timed]
+    times_s = (samples.end_ns - samples.start_ns).max(axis=0)[timed] / 1e9
+    first = begins_ns.min() // PERIOD_NS
+    quarters = begins_ns * QUARTERS // PERIOD_NS - first * QUARTERS
+    size = (quarters.max() // QUARTERS + 1) * QUARTERS
+    counts = np.bincount(quarters, minlength=size)
+    sums = np.bincount(quarters, weights=times_s, minlength=size)
+    means = np.divide(sums, counts, out=np.full(size, np.nan), where=counts > 0)
+    table = means.reshape(-1, QUARTERS)
+    return table[~np.isnan(table).any(axis=1)]
 
 
-def arms(values: Sequence[float]) -> np.ndarray:
-    """Return (triple, arm) of a value for each pass."""
-    table = np.empty((len(values) // RUNS, RUNS))
-    for number, value in enumerate(values):
-        table[number // RUNS, arm_of(number)] = value
-    return table
+def report(tables: dict[tuple[str, str], Values]) -> Iterator[str]:
+    """Print a line for each case; yield the verdicts."""
+    for name in dict.fromkeys(name for name, _ in tables):
+        read, not_read = tables[name, "read"], tables[name, "not read"]
+        if min(len(read), len(not_read)) < 2:
+            fail(f"{name}: samples are longer than {PERIOD_NS // QUARTERS // 10**6} ms")
+        beside, *chance = excess(read, 0, 2), excess(read, 1, 3), excess(not_read, 0, 2)
+        cost = beside * SHARE
+        verdict = judged(cost, [one * SHARE for one in chance])
+        print(f"{name}: {1e6 * np.median(read):.0f} us, {len(read)} + {len(not_read)} periods: "
+              f"beside a reading {beside.text}, A/A {chance[0].text} and {chance[1].text}")
+        print(f"  cost at {Telemetry().rate_hz:g} Hz {cost.text}: at most {ALLOWED:.0%} is "
+              f"{verdict}")
+        yield verdict
 
 
-def ratio(ones: np.ndarray, others: np.ndarray) -> Ratio:
-    """Return by which share the first are greater, over triples."""
-    logs = np.log(ones / others)
-    return Ratio(float(logs.mean()), mean_interval(logs))
+def excess(table: Values, one: int, other: int) -> Excess:
+    """Return by how much the samples of one quarter take longer than those of another."""
+    logs = np.log(table[:, one] / table[:, other])
+    return Excess(float(logs.mean()), mean_interval(logs))
 
 
-def judged(cost: Ratio, chance: Ratio) -> str:
+def judged(cost: Excess, chance: Sequence[Excess]) -> str:
     """Return whether the goal is met, missed, or nothing can be told."""
-    width = (chance.interval.high - chance.interval.low) / 2
-    if width > ALLOWED or cost.interval.holds(ALLOWED):
+    widest = max((one.interval.high - one.interval.low) / 2 for one in chance)
+    if widest > ALLOWED or cost.interval.holds(ALLOWED):
         return "cannot tell"
     return "missed" if cost.interval.low > ALLOWED else "met"
 

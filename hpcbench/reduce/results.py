@@ -7,7 +7,7 @@ others are kept; a case that is not ``ok`` has none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.canary_runs import Canary
 from hpcbench.reduce.clock_summary import Clocks
 from hpcbench.reduce.comparison import Comparison
+from hpcbench.reduce.courses import Course
 from hpcbench.reduce.usage import RankTold, Usage
 from hpcbench.statistics.modes import Mode
 
@@ -281,6 +282,9 @@ class SampleSource(Protocol):
 
     def samples(self, case_id: str) -> CaseSamples | None:
         """Return the stacked samples of a case, or None if none were recorded."""
+
+    def courses(self, table: str, column: str) -> Sequence[Course]:
+        """Return a column of telemetry over time, by rank and device; nothing if not read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,8 @@ from hpcbench.reduce.case_columns import (
     row_of,
 )
 from hpcbench.reduce.clock_summary import Clocks
+from hpcbench.reduce.courses import Course
+from hpcbench.reduce.older_results import as_older
 from hpcbench.reduce.records import StoredObservations, with_records, write_records
 from hpcbench.reduce.results import (
     SCHEMA_VERSION,
@@ -50,7 +52,7 @@ from hpcbench.reduce.results import (
     Timing,
 )
 from hpcbench.reduce.results_contents import ATTRIBUTES, contents
-from hpcbench.reduce.telemetry_file import TelemetryWriter, read_told
+from hpcbench.reduce.telemetry_file import TelemetryWriter, courses, read_told
 from hpcbench.reduce.usage import Usage
 from hpcbench.reduce.use import Use
 from hpcbench.trace import columns
@@ -67,8 +69,6 @@ FORMAT = "hpcbench-results"
 FILE_NAME = "results.h5"
 _KEY = ("case", "rank", "launch", "pass_index", "iteration")
 _PHASES, _POSITIONS = "phases/ns", "cases/phases"
-_OLDER_MISSING = "HB112: no trace of rank "
-"""How each problem begins of a case that lacks a trace, in files without ``trace_missing``."""
 _MOST_THREADS = 8
 _CHUNK_ROWS = 16384
 """Samples are read a whole case, all ranks, at a time."""
@@ -235,6 +235,10 @@ class ResultsFile:
             use=self._file[_USE][offset:offset + shape[1]] if _USE in self._file else None,
             **{name: table[name] for name in SAMPLE_COLUMNS})
 
+    def courses(self, table: str, column: str) -> Sequence[Course]:
+        """Return a column of telemetry over time, by rank and device; nothing if not read."""
+        return [*courses(self._file, self.results.told, table, column)]
+
     def _phases(
         self, position: Mapping[str, Any] | None, shape: Sequence[int],
     ) -> dict[str, npt.NDArray[np.int64]]:
@@ -285,22 +289,8 @@ def _read_results(file: h5py.File, path: Path) -> Results:
     findings = [from_text(Finding, line) for line in read_lines(file, "findings")]
     canary = None if old else _known(Canary, read_text(file, "canary"))
     clocks = None if old else _known(Clocks, read_text(file, "clocks"))
-    return Results(run, plan, tuple(_as_older(cases, findings)), tuple(findings), canary, clocks,
+    return Results(run, plan, tuple(as_older(cases, findings)), tuple(findings), canary, clocks,
                    told=read_told(file))
-
-
-def _as_older(cases: Sequence[CaseResult], findings: Sequence[Finding]) -> Iterator[CaseResult]:
-    """Yield the cases with ``trace_missing`` as findings say it, where the file does not."""
-    problems: dict[str, list[str]] = {}
-    for finding in findings:
-        if finding.scope == "case":
-            whose, _, text = finding.message.partition("): ")
-            problems.setdefault(whose, []).append(f"{finding.code}: {text}")
-    for item in cases:
-        found = problems.get(f"case {item.case.label} ({item.case.case_id}", ())
-        is_missing = item.status == "failed" and found and all(
-            text.startswith(_OLDER_MISSING) for text in found)
-        yield replace(item, trace_missing=True) if is_missing else item
 
 
 def _known(kind: type[Read], line: str) -> Read | None:

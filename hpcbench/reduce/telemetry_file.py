@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import h5py
 import numpy as np
 
 from hpcbench.reduce.clocks import RankClocks
+from hpcbench.reduce.courses import Course
 from hpcbench.reduce.usage import RankTold
 from hpcbench.trace import telemetry
 from hpcbench.trace.clock import to_global
@@ -80,16 +81,6 @@ def read_told(file: h5py.File) -> tuple[RankTold, ...]:
     """Return what ranks told, nothing of a file without."""
     lines: Sequence[str] = read_lines(file, _SOURCES) if _SOURCES in file else ()
     return tuple(from_text(RankTold, line) for line in lines)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Course:
-    """One column of a table over time, of one device of one rank."""
-
-    rank: int
-    device: str
-    time_ns: Rows
-    values: Rows
 
 
 def courses(

@@ -30,6 +30,7 @@ class Usage:
         nvlink_bytes: sent over NVLinks.
         computed_bytes: what all ranks send in as many calls, by the formulas of the case's kind.
         xids, ecc_errors: last XID of GPUs that have one, and memory errors of GPUs.
+        spans_ns: begin and end of each pass of the newest attempt, on the global clock.
     """
 
     passes: int
@@ -55,6 +56,7 @@ class Usage:
     computed_bytes: float | None = None
     xids: tuple[int, ...] = ()
     ecc_errors: float | None = None
+    spans_ns: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

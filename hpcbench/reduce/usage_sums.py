@@ -62,6 +62,8 @@ class PassUse:
 
     attempt: int
     calls: int
+    span_ns: tuple[int, int]
+    """Of the lowest rank, which is rank 0: its clock is the global one."""
     ranks: Counter[str] = field(default_factory=Counter)
     """How many ranks fill each table."""
     read: dict[str, dict[int, dict[str, Bracketed]]] = field(
@@ -78,18 +80,21 @@ class Usages:
     """What each case used, put together while cases and then traces go by."""
 
     def __init__(self) -> None:
+        self.newest = 0
         self._passes: dict[str, dict[PassKey, PassUse]] = defaultdict(dict)
 
     def add_case(self, case: Case, records: Mapping[int, Sequence[Record]]) -> None:
         """Note which attempt of each pass is used, and how often it called the operation."""
-        for items in records.values():
+        for _, items in sorted(records.items()):
             for record in items:
+                self.newest = max(self.newest, record.attempt)
                 key = PassKey(record.launch, record.pass_index)
                 known = self._passes[case.case_id].get(key)
                 if record.end_ns > record.begin_ns and (
                         known is None or known.attempt < record.attempt):
                     self._passes[case.case_id][key] = PassUse(
-                        record.attempt, _calls(case, record))
+                        record.attempt, _calls(case, record),
+                        (record.begin_ns, record.end_ns))
 
     def add_source(self, source: TraceSource, tables: Mapping[str, Rows]) -> None:
         """Note what one rank read around its records."""
@@ -152,7 +157,9 @@ def with_usage(items: Iterable[CaseResult], used: Usages) -> Iterator[CaseResult
     """Yield the cases with what they used."""
     for item in items:
         passes = used.passes(item.case)
-        yield replace(item, usage=usage_of(passes, _sent(item))) if passes else item
+        usage = usage_of(passes, _sent(item)) if passes else None
+        yield replace(item, usage=None if usage is None else replace(usage, spans_ns=tuple(
+            use.span_ns for use in passes if use.attempt == used.newest)))
 
 
 def _sent(item: CaseResult) -> float | None:

@@ -51,7 +51,8 @@ LATE_START = {"late_start_rank": "rank", "late_start_s": "apart_s", "late_start_
               "late_start_high_s": "high_s"}
 MODE_FIELDS = ("mode_medians_s", "mode_shares")
 USAGE_FIELDS = {"usage_passes": "passes", "usage_window_s": "window_s", **{
-    item.name: item.name for item in fields(Usage) if item.name not in ("passes", "window_s")}}
+    item.name: item.name for item in fields(Usage)
+    if item.name not in ("passes", "window_s", "spans_ns")}}
 """Fields of runs that read what cases used of the machine."""
 LIBRARY_FIELDS = ("algorithm", "protocol", "channels", "transport")
 COMMON_FIELDS = (
