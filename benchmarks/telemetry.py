@@ -1,12 +1,14 @@
 """Does telemetry disturb what is measured? The samples beside a reading, and those between two.
 
-    python benchmarks/telemetry.py [--ranks 2] [--seconds 20] [--rounds 2]
+    python benchmarks/telemetry.py [--ranks 2] [--seconds 20] [--rounds 2] [--busy-ms 0]
 
 Supervisors read at multiples of 100 ms. A quarter of each 100 ms begins with a reading, the others
 have none. The mean time of the samples that begin in the first quarter, over that of the third, is
 what a reading costs in 25 ms; it is paired within the same 100 ms, so drift cancels. The cost at
 the shipped rate of 2 Hz is 2 x 25 ms of a second of it. A/A is beside it: the second quarter over
 the fourth, and the first over the third of a job in which nothing is read. Jobs alternate.
+
+With --busy-ms each reading takes so much CPU time longer, to show that this would be seen.
 
 All are means with their 95 % interval. The goal is a cost of at most 1 % at 2 Hz. Where the
 interval of A/A is wider than that to either side, or that of the cost holds 1 %, nothing can be
@@ -16,8 +18,10 @@ told, and the goal is not met.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +29,15 @@ from typing import Any
 
 import numpy as np
 
+from hpcbench.__main__ import main as hpcbench_main
 from hpcbench.config.schema import Telemetry
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.results_file import ResultsFile, open_results
 from hpcbench.statistics.overlap import MeanInterval, mean_interval
+from hpcbench.telemetry.process import ProcessSource
+from hpcbench.telemetry.source import Source
 from hpcbench.trace.schema import UNTIMED
-from launching import fail, run_sweep
+from launching import fail, mpirun
 
 ALLOWED = 0.01
 RATE_HZ = 10
@@ -71,7 +78,11 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--busy-ms", type=float, default=0.0)
+    parser.add_argument("--as-rank", nargs=2, metavar=("CONFIG", "FOLDER"))
     given = parser.parse_args()
+    if given.as_rank:
+        sys.exit(busy_rank(*given.as_rank, busy_s=given.busy_ms / 1e3))
     tables: dict[tuple[str, str], list[Values]] = {}
     for _ in range(given.rounds):
         for job, telemetry in JOBS.items():
@@ -82,6 +93,21 @@ def main() -> None:
           f"x {SHARE:g} at {Telemetry().rate_hz:g} Hz")
     verdicts = [*report({key: np.concatenate(parts) for key, parts in tables.items()})]
     sys.exit(int(any(verdict != "met" for verdict in verdicts)))
+
+
+def busy_rank(config: str, folder: str, *, busy_s: float) -> int:
+    """Run hpcbench as one rank whose readings take longer."""
+    read_row = Source.row
+
+    def row(source: Source, *values: Any) -> tuple[int, ...]:
+        ends = time.thread_time() + busy_s
+        while source.table == ProcessSource.table and time.thread_time() < ends:
+            pass
+        return read_row(source, *values)
+
+    setattr(Source, "row", row)  # noqa: B010
+    sys.argv = ["hpcbench", "run", config, "-o", folder, "-q"]
+    return int(hpcbench_main() or 0)
 
 
 def measured(
@@ -95,7 +121,11 @@ def measured(
                     "noise_check_s": 0, "validate": False, "precision": 1e-6,
                     "max_iterations": 500_000, "budget_s": given.seconds * len(CASES)},
         "benchmarks": CASES}
-    with open_results(run_sweep(given.ranks, config, folder, accepted=(0, 1))) as file:
+    path = folder / "config.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    program = [__file__, "--busy-ms", str(given.busy_ms), "--as-rank", path, folder]
+    mpirun(given.ranks, program, accepted=(0, 1))
+    with open_results(folder / "latest") as file:
         for item in file.results.cases:
             yield f"{item.case.workload.name} {item.case.backend}", by_quarter(file, item)
 

@@ -54,7 +54,9 @@ class Reader:
         return self._done.wait(timeout_s)
 
     def read_by_clock(self, is_on: bool) -> None:  # noqa: FBT001
-        """Read at moments of the clock, too, or only when asked."""
+        """Read at moments of the clock, too, from now on; or only when asked."""
+        if is_on and not self._by_clock:
+            self._asked.set()
         self._by_clock = is_on
 
     def end(self) -> None:
@@ -107,7 +109,7 @@ class Reader:
     def _pause_s(self) -> float | None:
         """Return how long it is to the next multiple of the period; None: until it is asked."""
         if not self._by_clock:
-            return self._period_ns / 1e9  # to see when it may read by the clock again
+            return None
         return (self._period_ns - self._now_ns() % self._period_ns) / 1e9
 
     def _read_all(self) -> None:

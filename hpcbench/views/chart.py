@@ -103,7 +103,10 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class LineChart(Chart):
-    """Panels beside one another with the same lines, of which some may have no point."""
+    """Panels beside one another with the same lines, of which some may have no point.
+
+    Or each has lines of its own.
+    """
 
     x: Axis
     panels: tuple[Panel, ...]

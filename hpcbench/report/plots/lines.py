@@ -106,9 +106,17 @@ def _scale(axes: Axes, x: Axis, y: Axis, places: list[float]) -> None:
 
 
 def _legend(figure: Figure) -> None:
-    """Name the lines where there are several: beside the title, or in a panel that is alone."""
+    """Name the lines where there are several: beside the title, or in a panel that is alone.
+
+    Panels that have no line in common name their own.
+    """
     first = figure.axes[0]
     handles, labels = first.get_legend_handles_labels()
+    named = [set(axes.get_legend_handles_labels()[1]) for axes in figure.axes]
+    if all(named) and not set.intersection(*named):
+        for axes in figure.axes:
+            axes.legend(fontsize=SMALL, frameon=False)
+        return
     if len(handles) < 2:
         return
     if len(figure.axes) == 1:
