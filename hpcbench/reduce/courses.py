@@ -11,6 +11,8 @@ import numpy.typing as npt
 from hpcbench.trace.telemetry import Rows
 
 MOST_POINTS = 240
+LEAST_NS = 200_000_000
+"""Kernels count the time of cores in ticks of up to 10 ms."""
 _BUSY = ("user_ns", "system_ns")
 _OTHERS = ("idle_ns", "steal_ns")
 
@@ -54,20 +56,28 @@ def powers(courses: Source) -> Iterator[ShownCourse]:
         yield _shown(course, course.time_ns, course.values / 1e3)
     for course in courses("energy", "energy_uj"):
         if course.device.startswith("package-") and "/" not in course.device:
-            seconds = np.diff(course.time_ns) / 1e9
-            watts = np.diff(course.values) / 1e6 / np.maximum(seconds, 1e-9)
-            yield _shown(course, course.time_ns[1:], watts)
+            at = _apart(course.time_ns)
+            seconds = np.diff(course.time_ns[at]) / 1e9
+            yield _shown(course, course.time_ns[at][1:], np.diff(course.values[at]) / 1e6 / seconds)
 
 
 def core_use(courses: Source) -> Iterator[ShownCourse]:
     """Yield which share of its cores' time each node was busy, hypervisors' time not counted."""
     columns = [courses("cpu", name) for name in (*_BUSY, *_OTHERS)]
     for same in zip(*columns, strict=True):
-        first = same[0]
-        rises = [np.diff(course.values) for course in same]
-        busy, total = sum(rises[:len(_BUSY)]), sum(rises)
-        yield _shown(first, first.time_ns[1:],
-                     np.asarray(busy / np.maximum(np.asarray(total), 1), dtype=np.float64))
+        first, at = same[0], _apart(same[0].time_ns)
+        rises = np.stack([np.diff(course.values[at]) for course in same])
+        busy, total = rises[:len(_BUSY)].sum(axis=0), rises.sum(axis=0)
+        yield _shown(first, first.time_ns[at][1:], busy / np.maximum(total, 1))
+
+
+def _apart(time_ns: Rows) -> list[int]:
+    """Return which readings are LEAST_NS apart: a rise between closer ones is mostly rounding."""
+    kept: list[int] = []
+    for at, now_ns in enumerate(time_ns.tolist()):
+        if not kept or now_ns - time_ns[kept[-1]] >= LEAST_NS:
+            kept.append(at)
+    return kept
 
 
 def _shown(course: Course, time_ns: Rows, values: npt.NDArray[np.float64]) -> ShownCourse:

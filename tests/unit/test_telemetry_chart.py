@@ -79,6 +79,14 @@ def test_one_reading_has_no_rise() -> None:
         results_with(), energy_energy_uj=[course([5], device="package-0")]).courses)] == [()]
 
 
+def test_readings_that_are_close_together_share_a_point() -> None:
+    """A case ended at 6 s, the next one began 1 ms later, when the counter had not moved."""
+    times = SECOND * np.array([5, 6, 6, 7], dtype=np.int64) + [0, 0, 10**6, 0]
+    course_of = Course(0, "package-0", times, np.array([0, 30, 30, 90], dtype=np.int64) * 10**6)
+    (line,) = powers(Read(results_with(), energy_energy_uj=[course_of]).courses)
+    assert [point.mean for point in line.points] == [30, 60]
+
+
 def test_the_chart_marks_the_cases() -> None:
     results = results_with((6, 7), (5, 6))
     source = Read(results, **cores(nodes=MOST_LINES + 1),
