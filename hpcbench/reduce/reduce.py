@@ -28,6 +28,7 @@ from hpcbench.reduce.records import Observations, with_joint_findings, with_reco
 from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, new_results
 from hpcbench.reduce.telemetry_file import TelemetryWriter
+from hpcbench.reduce.usage_findings import usage_findings
 from hpcbench.reduce.usage_sums import Usages, with_usage
 from hpcbench.trace.arena import Arena
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
@@ -77,6 +78,7 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
                 writer.add_samples(case, outcome.samples)
                 stacked, packing = packing, stacked
         _add_telemetry(writer.telemetry, attempts, context, used)
+        cases = [*with_usage(cases, used)]
         findings = [
             *attempts.findings, *environment_findings(headers, plan),
             *run_checks.noise_findings(run_checks.noise_by_rank(sources), headers),
@@ -84,10 +86,11 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
             *run_checks.backend_findings(
                 ((item.case, item.library) for item in cases if item.library), headers),
             *run_checks.check_totals(plan, cases), *run_checks.order_findings(plan, executed),
-            *run_checks.sample_findings(cases), *(canary_findings(canary) if canary else ()),
+            *run_checks.sample_findings(cases), *usage_findings(cases),
+            *(canary_findings(canary) if canary else ()),
             *run_checks.teardown_findings(attempts.sources)]
         results = with_records(Results(
-            _run_info(plan, attempts), plan, tuple(with_usage(cases, used)), tuple(findings),
+            _run_info(plan, attempts), plan, tuple(cases), tuple(findings),
             canary, clocks.summary(), told=tuple(writer.telemetry.told)), observed=observed)
         results = with_joint_findings(results)
         writer.finish(results, [(source.header.rank, record) for source in attempts.sources
