@@ -20,6 +20,7 @@ SHARED = {"launching.py"}
 """What benchmarks import, and what is none."""
 ELSEWHERE = {
     "bubble.py": "tests/workloads/test_bubble_benchmark.py",
+    "compare.py": "tests/unit/test_compare.py",
     "coverage.py": "tests/unit/test_coverage_benchmark.py",
     "dry_run.py": "tests/workloads/test_dry_run_benchmark.py",
     "error_rates.py": "tests/unit/test_statistics_launches.py",
