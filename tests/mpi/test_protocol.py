@@ -98,7 +98,7 @@ def test_a_generous_budget_is_not_a_time_out(mpirun: MpiLauncher) -> None:
 
 
 def test_a_pass_that_agrees_at_once_shows_more_than_a_moment(mpirun: MpiLauncher) -> None:
-    """It once ended after 3 ms: 60 samples agreed with one another, not with the next pass."""
+    """It once ended after 8 ms: its samples agreed with one another, not with the next pass."""
     measure = {**ONCE, "iterations": "auto", "precision": 0.9, "budget_s": 60,
                "max_iterations": 1_000_000}
     job = mpirun.run(2, config=sweep("8", block={"backend": "mpi"}, measure=measure)).check()
