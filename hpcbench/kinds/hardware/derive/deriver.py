@@ -8,14 +8,18 @@ from types import ModuleType
 from typing import Any
 
 from hpcbench.grouping import grouped
-from hpcbench.kinds.hardware.derive import gemm
+from hpcbench.kinds.hardware.derive import gemm, pairs
 from hpcbench.kinds.hardware.derive.columns import COLUMNS, column_values
 from hpcbench.kinds.hardware.derive.gemm import GemmRecord
+from hpcbench.kinds.hardware.derive.pairs import PairsRecord
 from hpcbench.kinds.hardware.plan.test import work_of
 from hpcbench.kinds.kind import Deriver
 from hpcbench.reduce.results import CaseResult, CaseSamples
 
-_TESTS: Mapping[str, ModuleType] = {"gemm": gemm}
+_TESTS: Mapping[str, ModuleType] = {
+    "gemm": gemm,
+    "pairs": pairs,
+}
 """Test -> the module with its ``records`` and ``observed``."""
 
 
@@ -28,6 +32,7 @@ class HardwareRecord:
     """
 
     gemm: GemmRecord | None = None
+    pairs: PairsRecord | None = None
     rank_rates: tuple[float, ...] = ()
 
 

@@ -9,18 +9,25 @@ from typing import Annotated
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from hpcbench.config.axes import Axis, named
+from hpcbench.config.axes import Axis, Sizes, named
 from hpcbench.config.block import Block, Extent
 from hpcbench.config.names import DTYPE_ALIASES, DTYPES
 from hpcbench.config.section import Text, key
 
-TESTS = ("gemm",)
+TESTS = (
+    "gemm",
+    "pairs",
+)
 """The tests, in the order of lists and tables."""
 GEMM_TYPES = (*DTYPES, "tf32", "fp8_e4m3", "fp8_e5m2", "int8")
 KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "gemm": ("shape", "model", "layer", "tokens"),
+    "pairs": ("what", "direction", "at_once", "message_size", "messages"),
 })
 """Test -> the keys that only it reads."""
+WHAT = ("latency", "bandwidth")
+DIRECTIONS = ("one way", "both at once")
+Messages = Annotated[int, Field(ge=1, le=10_000)]
 TestName = Annotated[str, named(TESTS)]
 TypeName = Annotated[str, named(GEMM_TYPES, DTYPE_ALIASES)]
 
@@ -36,6 +43,17 @@ class HardwareBlock(Block):
     model: Axis[Text] | None = key(None, "gemm: the model whose layers give N and K.")
     layer: Axis[Text] | None = key(None, "gemm: layers of the model; default: all.")
     tokens: Axis[Extent] | None = key(None, "gemm, with model: M, the tokens of a rank.")
+
+    what: Axis[Annotated[str, named(WHAT)]] | None = key(
+        None, "pairs: latency or bandwidth; default: both.")
+    direction: Axis[Annotated[str, named(DIRECTIONS)]] | None = key(
+        None, "pairs: one way, then the other (default), or both at once.")
+    at_once: Axis[bool] | None = key(
+        None, "pairs: all pairs of a round at the same time (default), or one pair alone.")
+    message_size: Sizes | None = key(
+        None, "pairs: bytes of a message; default: 8 for latency, 1MiB for bandwidth.")
+    messages: Axis[Messages] | None = key(
+        None, "pairs: round trips, or messages that are under way together; default: 10.")
 
     @model_validator(mode="after")
     def _keys_are_of_the_tests(self) -> HardwareBlock:

@@ -12,7 +12,10 @@ from hpcbench.operations.operation import AnyOperation
 from hpcbench.operations.place import Place
 from hpcbench.plan.workload import Workload
 
-_OPERATIONS: Mapping[str, str] = MappingProxyType({"gemm": ".gemm:GemmOperation"})
+_OPERATIONS: Mapping[str, str] = MappingProxyType({
+    "gemm": ".gemm:GemmOperation",
+    "pairs": ".pairs:PairsOperation",
+})
 """Test -> the class that runs it, which takes the workload, the place and whether to check."""
 
 
