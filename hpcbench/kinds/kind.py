@@ -129,6 +129,10 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
         """
         return {}
 
+    def sent_bytes(self, item: CaseResult) -> float | None:
+        """Return what all ranks of a case together send in one call, by formulas; None: unknown."""
+        return None
+
     def problems(
         self, case: Case, time_s: float, nodes: Mapping[int, str], hardware: Mapping[str, Any],
     ) -> Iterable[Problem]:
@@ -160,9 +164,10 @@ class Presenter(Generic[W, R]):
     """Turns cases, results and derived records of one kind into neutral objects (`views`).
 
     Whatever a kind does not present itself is shown as of any kind. ``derived`` are the kind's
-    records by case id. ``fields`` names the columns that the kind adds to summary.csv; in
-    a run without its cases only where it is ``in_every_summary``. ``ranks_word`` stands before the number of ranks in short lines. ``W`` is the kind's workload,
-    ``R`` its record. ``problem`` says why a plug-in's own presenter is not there.
+    records by case id. ``fields`` names the columns that the kind adds to summary.csv; in a run
+    without its cases only where it is ``in_every_summary``. ``ranks_word`` stands before the number
+    of ranks in short lines. ``W`` is the kind's workload, ``R`` its record. ``problem`` says why a
+    plug-in's own presenter is not there.
     """
 
     fields: tuple[str, ...] = ()

@@ -32,12 +32,11 @@ NOTE_CHARACTERS, ORIGIN_CHARACTERS = 195, 185
 """What fits into a line of the footer: fewer where many are digits, which are wide."""
 MOST_TICKS = 8
 DPI = 120
-_IN_UNITS = (Show.US, Show.MS, Show.GB_PER_S)
 
 
 def in_unit(value: Number, show: Show) -> Number:
-    """Return the number that stands at an axis, or all of an array; most stand as they are."""
-    return NUMBERS[show](value) if show in _IN_UNITS else value
+    """Return the number that stands at an axis, or all of an array, in the unit people read."""
+    return NUMBERS[show](value) if show in NUMBERS else value
 
 
 def ends_in_unit(span: Range, show: Show) -> tuple[float, float]:

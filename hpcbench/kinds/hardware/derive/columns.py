@@ -12,19 +12,24 @@ if TYPE_CHECKING:
     from hpcbench.kinds.hardware.derive.deriver import HardwareRecord
 
 _OF_WORK = (*texts(test="test of the machine"),
-            *texts(what="of pairs: latency or bandwidth",
-                   direction="of pairs: one way, or both at once"),
+            *texts(kernel="stream: what is done with the arrays",
+                   what="pairs: latency or bandwidth",
+                   direction="pairs: one way, or both at once",
+                   access="storage: what is done with files"),
             *whole_numbers(m="rows of the result", n="columns of the result",
                            k="inner extent of the product",
-                           at_once="1: all pairs of a round at the same time, 0: one pair alone",
-                           message_bytes="of pairs: bytes of a message",
-                           messages="of pairs: round trips, or messages under way together"))
+                           at_once="pairs: 1 if all of a round are measured at the same time",
+                           message_bytes="pairs: bytes of a message",
+                           messages="pairs: round trips, or messages under way together"))
 COLUMNS = (
     *_OF_WORK,
     CaseColumn("rank_flops_per_s", "FLOP/s", "2 m n k / median_s"),
     CaseColumn("all_ranks_flops_per_s", "FLOP/s", "rank_flops_per_s times the ranks"),
-    CaseColumn("longest_latency_s", "s", "of pairs: the latency of the worst link"),
-    CaseColumn("least_link_bytes_per_s", "bytes/s", "of pairs: the bandwidth of the worst link"),
+    CaseColumn("longest_latency_s", "s", "pairs: the latency of the worst link"),
+    CaseColumn("least_link_bytes_per_s", "bytes/s", "pairs: the bandwidth of the worst link"),
+    CaseColumn("array_bytes", "bytes", "stream: bytes of an array of a rank", int),
+    CaseColumn("rank_bytes_per_s", "bytes/s", "bytes of a rank's call / median_s"),
+    CaseColumn("all_ranks_bytes_per_s", "bytes/s", "rank_bytes_per_s times the ranks"),
 )
 
 
@@ -35,6 +40,10 @@ def column_values(item: CaseResult, record: HardwareRecord | None) -> dict[str, 
     if record and (rates := record.gemm):
         values |= {"rank_flops_per_s": rates.rank_flops_per_s,
                    "all_ranks_flops_per_s": rates.all_ranks_flops_per_s}
+    if record and (found := record.stream or record.storage):
+        values |= {"array_bytes": getattr(found, "array_bytes", None),
+                   "rank_bytes_per_s": found.rank_bytes_per_s,
+                   "all_ranks_bytes_per_s": found.all_ranks_bytes_per_s}
     if record and record.pairs and record.pairs.distances:
         links = record.pairs.distances
         values |= ({"longest_latency_s": max(one.greatest for one in links)}

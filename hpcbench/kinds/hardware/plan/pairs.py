@@ -46,9 +46,10 @@ class Pairs(HardwareWork):
 
     def words(self, world_size: int) -> list[str]:
         """Return what tells it from others."""
+        size = f"{format_bytes(self.message_bytes).removesuffix('B')}B"
         return [self.test, self.what, self.direction.replace(" ", "_"),
-                "at_once" if self.at_once else "one_by_one",
-                f"{format_bytes(self.message_bytes).removesuffix('B')}B", f"x{self.messages}", f"ranks={world_size}"]
+                "at_once" if self.at_once else "one_by_one", size, f"x{self.messages}",
+                f"ranks={world_size}"]
 
     def collective_calls(self) -> tuple[Call, ...]:
         """Return messages, and the barrier before each round."""
@@ -101,7 +102,7 @@ def pairs_of(case: Case) -> Pairs:
 
 def _lengths(block: HardwareBlock) -> dict[str, int]:
     return {name: len(getattr(block, name) or (None,))
-            for name in ("direction", "at_once", "message_size", "messages")} | {
+            for name in ("direction", "at_once", "size", "messages")} | {
                 "what": len(block.what or WHAT)}
 
 
@@ -109,7 +110,7 @@ def _drafts(block: HardwareBlock, point: CommonPoint, job: PlanRequest) -> Itera
     for what, direction, at_once, messages in product(
             block.what or WHAT, block.direction or DIRECTIONS[:1], block.at_once or (True,),
             block.messages or (MESSAGES,)):
-        for size in block.message_size or (SIZES[what],):
+        for size in block.size or (SIZES[what],):
             yield _draft(Pairs(what, direction, at_once, size, messages), point, job)
 
 
@@ -135,7 +136,7 @@ def _unfit(work: Pairs, ranks: int) -> str | None:
     if ranks < 2:
         return f"pairs needs two ranks, not {plural(ranks, 'rank')}"
     if work.message_bytes < 1:
-        return "pairs needs messages of at least one byte: give a larger message_size"
+        return "pairs needs messages of at least one byte: give a larger size"
     return None
 
 

@@ -11,13 +11,14 @@ from hpcbench.grouping import grouped
 from hpcbench.kinds.hardware.derive.deriver import HardwareRecord
 from hpcbench.kinds.hardware.derive.pairs import Distance, PairsRecord
 from hpcbench.kinds.hardware.plan.pairs import pairs_of
+from hpcbench.kinds.hardware.present.common import where
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import plural, size_text
 from hpcbench.views import columns
 from hpcbench.views.chart import Axis, HeatMap, Scale, file_name, is_wide
 from hpcbench.views.table import Column, Group, Range, Row, Show, Table
 from hpcbench.views.timing import flag_cell, timed_text
-from hpcbench.views.words import backend_text, device_type, env_text
+from hpcbench.views.words import device_type, env_text
 
 Records = Mapping[str, HardwareRecord]
 DEFINITIONS = (
@@ -27,8 +28,8 @@ DEFINITIONS = (
     "are acknowledged,",
     "  each way; medians over samples; worst: the ranks with the longest latency or the least "
     "bandwidth")
-FIELDS = ("what", "direction", "at_once", "message_bytes", "messages", "distances", "links",
-          "link_least", "link_median", "link_greatest", "worst_pair")
+FIELDS = ("pairs_what", "pairs_direction", "pairs_at_once", "message_bytes", "messages",
+          "distances", "links", "link_least", "link_median", "link_greatest", "worst_link")
 NOTHING = PairsRecord()
 _WIDE = 10.0
 _LOOKS = {"latency": (Show.US, "us"), "bandwidth": (Show.GB_PER_S, "GB/s")}
@@ -39,11 +40,11 @@ def tables(title: str, items: Sequence[CaseResult], derived: Records) -> Iterato
     """Yield a table of latencies and one of bandwidths: a row for each distance of a case."""
     kept = [item for item in items if item.status in columns.TABLED]
     for what, same in grouped((pairs_of(item.case).what, item) for item in kept).items():
-        groups = grouped(((_where(item), timed_text(item)), item) for item in same)
+        groups = grouped(((where(item), timed_text(item)), item) for item in same)
         yield Table(f"{title} {what}", _columns(what), tuple(
-            Group(where, tuple(row for item in alike
-                               for row in _rows(item, derived.get(item.case.case_id))), timed)
-            for (where, timed), alike in groups.items()))
+            Group(place, tuple(one for item in alike
+                               for one in _rows(item, derived.get(item.case.case_id))), timed)
+            for (place, timed), alike in groups.items()))
 
 
 def charts(items: Sequence[CaseResult], derived: Records) -> Iterator[HeatMap]:
@@ -58,14 +59,14 @@ def row(item: CaseResult, record: HardwareRecord | None) -> dict[str, Any]:
     """Return the values of FIELDS; figures of links are lists with a value for each distance."""
     work, known = pairs_of(item.case), (record and record.pairs) or NOTHING
     return {
-        "what": work.what, "direction": work.direction, "at_once": work.at_once,
+        "pairs_what": work.what, "pairs_direction": work.direction, "pairs_at_once": work.at_once,
         "message_bytes": work.message_bytes, "messages": work.messages,
         "distances": [one.name for one in known.distances],
         "links": [one.links for one in known.distances],
         "link_least": [one.least for one in known.distances],
         "link_median": [one.median for one in known.distances],
         "link_greatest": [one.greatest for one in known.distances],
-        "worst_pair": [_worst(one) for one in known.distances]}
+        "worst_link": [_worst(one) for one in known.distances]}
 
 
 def _columns(what: str) -> tuple[Column, ...]:
@@ -79,10 +80,6 @@ def _columns(what: str) -> tuple[Column, ...]:
         Column("range", "least to greatest", show, unit, "over links", better),
         Column("worst", "worst link", meaning="the rank that measured, and the other one"),
         columns.TIME, columns.WRONG, columns.N, columns.STATUS, columns.LAUNCHES, columns.FLAGS)
-
-
-def _where(item: CaseResult) -> str:
-    return f"{device_type(item)}  {plural(item.case.world_size, 'rank')}  {backend_text(item.case)}"
 
 
 def _rows(item: CaseResult, record: HardwareRecord | None) -> Iterator[Row]:

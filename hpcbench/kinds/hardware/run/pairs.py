@@ -55,8 +55,11 @@ class _Peer:
 class PairsOperation:
     """All pairs once. ``tell_step`` is told where this rank is (`Pairs.step_words`)."""
 
-    def __init__(self, work: Pairs, place: Place, *, validate: bool) -> None:
-        """Allocate a message and a place for that of each other rank; ``validate`` adds nothing."""
+    def __init__(self, work: Pairs, place: Place, *, validate: bool, local_size: int) -> None:
+        """Allocate a message, and a place for that of each other rank.
+
+        What is expected needs no memory, so ``validate`` changes nothing.
+        """
         self.name, self.place, self._work = work.name, place, work
         self.tell_step: Callable[[int], None] = _untold
         size, ranks = work.message_bytes, place.world_size
