@@ -59,7 +59,13 @@ from hpcbench.measure.start import (
     of_one_rank,
 )
 from hpcbench.measure.stop import EnoughSamples, FixedCount, Fold, first_to_last, slowest_rank
-from hpcbench.operations.operation import AnyOperation, Draggable, close, total_wrong
+from hpcbench.operations.operation import (
+    AnyOperation,
+    Draggable,
+    Stepping,
+    close,
+    total_wrong,
+)
 from hpcbench.operations.place import Place
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS
@@ -202,6 +208,8 @@ class Worker:
         runner = self._runner(case.kind)
         with runner.around(case.workload, device.torch_device, self._member.local_size):
             operation = runner.open(case.workload, self._place(case, device), validate=validate)
+            if isinstance(operation, Stepping):
+                operation.tell_step = self._progress.step
             yield captured(operation, self._control(case.backend)) if case.cuda_graph else operation
 
     def _place(self, case: Case, device: AnyDevice) -> Place:

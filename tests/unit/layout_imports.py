@@ -109,7 +109,8 @@ KIND_RUN = f"{KINDS}.*.run*"
 TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measure.faults",
          "hpcbench.profiling.capture", "hpcbench.profiling.flight_recorder", *(
     f"hpcbench.operations.{name}" for name in
-    ("check", "data", "dtypes", "lane", "meeting_point", "operation", "place", "torch_calls")), *(
+    ("check", "data", "dtypes", "lane", "meeting_point", "messages", "operation", "place",
+     "torch_calls")), *(
     f"hpcbench.backends.{name}" for name in
     ("apple_gpu", "collective_ops", "control", "cuda_graphs", "devices", "dry_step", "facts",
      "failures", "fake_tensors", "groups", "ledger", "mpi_buffers", "mpi_direct", "mpi_group",

@@ -11,14 +11,21 @@ from hpcbench.reduce.results import CaseResult
 if TYPE_CHECKING:
     from hpcbench.kinds.hardware.derive.deriver import HardwareRecord
 
-_OF_WORK = texts(test="test of the machine", kernel="stream: what is done with the arrays",
-                 access="storage: what is done with files")
+_OF_WORK = (
+    *texts(test="test of the machine", kernel="stream: what is done with the arrays",
+           what="pairs: latency or bandwidth", direction="pairs: one way, or both at once",
+           access="storage: what is done with files"),
+    *whole_numbers(at_once="pairs: 1 if all of a round are measured at the same time",
+                   message_bytes="pairs: bytes of a message",
+                   messages="pairs: round trips, or messages under way together"))
 _EXTENTS = whole_numbers(problem_m="rows of the result of a gemm", problem_n="columns of it",
                          problem_k="inner extent of the product")
 COLUMNS = (
     *_OF_WORK, *_EXTENTS,
     CaseColumn("rank_flops_per_s", "FLOP/s", "2 m n k / median_s"),
     CaseColumn("all_ranks_flops_per_s", "FLOP/s", "rank_flops_per_s times the ranks"),
+    CaseColumn("longest_latency_s", "s", "pairs: the latency of the worst link"),
+    CaseColumn("least_link_bytes_per_s", "bytes/s", "pairs: the bandwidth of the worst link"),
     CaseColumn("array_bytes", "bytes", "stream: bytes of an array of a rank", int),
     CaseColumn("rank_bytes_per_s", "bytes/s", "bytes of a rank's call / median_s"),
     CaseColumn("all_ranks_bytes_per_s", "bytes/s", "rank_bytes_per_s times the ranks"),
@@ -38,4 +45,9 @@ def column_values(item: CaseResult, record: HardwareRecord | None) -> dict[str, 
         values |= {"array_bytes": getattr(found, "array_bytes", None),
                    "rank_bytes_per_s": found.rank_bytes_per_s,
                    "all_ranks_bytes_per_s": found.all_ranks_bytes_per_s}
+    if record and record.pairs and record.pairs.distances:
+        links = record.pairs.distances
+        values |= ({"longest_latency_s": max(one.greatest for one in links)}
+                   if values["what"] == "latency" else
+                   {"least_link_bytes_per_s": min(one.least for one in links)})
     return values
