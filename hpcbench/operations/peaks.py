@@ -51,14 +51,16 @@ class LinkPeak:
     """GB/s (1e9 B/s) of a link in one direction, as its document rates it.
 
     Attributes:
-        gb_per_s: of one device's or adapter's port with all its lanes.
+        gb_per_s: of all links of a device, or of one port of an adapter.
         document: where the number stands.
         note: how it follows from the document's number.
+        of_network: whether it connects nodes, and not devices of a node.
     """
 
     gb_per_s: float
     document: Document
     note: str = ""
+    of_network: bool = False
 
 
 def _nvidia(title: str, date: str, path: str) -> Document:
@@ -134,11 +136,12 @@ def _lanes(transfers: float) -> LinkPeak:
 def _ethernet(gbit: float, amendment: str, year: int) -> LinkPeak:
     document = Document(f"IEEE Std 802.3{amendment}-{year}, Ethernet", str(year),
                         f"https://www.ieee802.org/3/{amendment}/")
-    return LinkPeak(gbit / 8, document, f"{gbit:g} Gbit/s of frames, with their headers")
+    return LinkPeak(gbit / 8, document, f"{gbit:g} Gbit/s of frames, with their headers",
+                    of_network=True)
 
 
 def _infiniband(gbit: float) -> LinkPeak:
-    return LinkPeak(gbit / 8, _INFINIBAND, f"4 lanes of {gbit / 4:g} Gbit/s")
+    return LinkPeak(gbit / 8, _INFINIBAND, f"4 lanes of {gbit / 4:g} Gbit/s", of_network=True)
 
 
 LINKS: Mapping[str, LinkPeak] = MappingProxyType({
@@ -152,3 +155,8 @@ LINKS: Mapping[str, LinkPeak] = MappingProxyType({
     "hdr": _infiniband(200), "ndr": _infiniband(400),
 })
 """Link -> its peak. NVLink: all links of one GPU; PCIe: 16 lanes; InfiniBand: 4 lanes."""
+
+
+def known_link(name: str | None) -> LinkPeak | None:
+    """Return the link of that name; None for a name, such as ``nvlink``, that is of no one link."""
+    return LINKS.get((name or "").lower())

@@ -136,17 +136,19 @@ class TrainingDeriver(Deriver):
         return {case_id: _settled(record, records) for case_id, record in records.items()}
 
     def problems(
-        self, case: Case, time_s: float, nodes: Mapping[int, str], hardware: Mapping[str, Any],
+        self, item: CaseResult, time_s: float, nodes: Mapping[int, str],
+        hardware: Mapping[str, Any],
     ) -> Iterator[Problem]:
         """Yield HB149 for numbers that contradict one another, or the devices."""
-        work = training_of(case)
+        work = training_of(item.case)
         computed = rates.rates(work, time_s)
         if computed is None or not work.trains:
             return
         shares: dict[str, float | None] = {}
         if definition := rates.shown_definition(work):
             shares[f"MFU ({definition})"] = rates.mfu(
-                work, definition, time_s, case.world_size, hardware.get("peak_flops", {})).share
+                work, definition, time_s, item.case.world_size,
+                hardware.get("peak_flops", {})).share
         for text in rates.violations(rates.Record(
                 time_s, computed.samples_per_s, computed.tokens_per_s, work.global_batch,
                 work.seq_length, shares)):
