@@ -98,6 +98,13 @@ class Workload(ABC):
         """Return how often a dry run calls it; the last call is counted."""
         return 1
 
+    def axes(self) -> dict[str, Any]:
+        """Return what tells it from others by name, without what follows from that.
+
+        An option is ``options.NAME``.
+        """
+        return self.to_json()
+
     def to_json(self) -> dict[str, Any]:
         """Return its fields as plain JSON values."""
         return asdict(self)  # type: ignore[call-overload,no-any-return]

@@ -90,14 +90,19 @@ def environment_differences(headers: Sequence[Header]) -> list[Difference]:
     return differences
 
 
+def stable_facts(environment: Mapping[str, Any]) -> dict[str, str]:
+    """Return what should stay the same from run to run: dotted key to JSON text."""
+    return {key: value for key, value in flattened(environment) if not _varies(key, MOMENTARY)}
+
+
 def environment_hash(environment: Mapping[str, Any]) -> str:
     """Return 16 hexadecimal digits that are the same as long as nothing that matters changes.
 
     `MOMENTARY` keys are left out. Compare the same rank of two runs: ranks may differ in their
     place on the machine.
     """
-    stable = [(key, value) for key, value in flattened(environment) if not _varies(key, MOMENTARY)]
-    return hashlib.sha256(json.dumps(sorted(stable)).encode()).hexdigest()[:16]
+    stable = sorted(stable_facts(environment).items())
+    return hashlib.sha256(json.dumps(stable).encode()).hexdigest()[:16]
 
 
 def flattened(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -23,6 +23,7 @@ OURS = [one for one in ALL if one.ours]
 PLACES = {"N": "2", "DIR": "FOLDER"}
 """Words that stand for others."""
 RUN_BY = {
+    "hpcbench check": "unit/test_check.py::test_the_command",
     "jobs/local.sh": "install/test_local.py::test_arguments_reach_run_and_the_results_are_named",
     "jobs/torchrun.sh":
         "install/test_local.py::test_torchrun_starts_ranks_and_the_results_are_named",
@@ -65,10 +66,11 @@ NOT_RUN = {
     "recompute.py": "docs/method.md shows its text; test_recomputed.py runs that",
     "run_benchmark.py": "a command of another tool, shown beside ours"}
 """A script or a form of command -> why no test runs it."""
-INSTANT = ("plan", "schema", "show", "reduce", "gen-config")
+INSTANT = ("plan", "schema", "show", "reduce", "compare", "gen-config")
 """Commands that are run here."""
 SWEEP_FILES = {"ddlb.json": "ddlb.json", "theirs.json": "ddlb.json", "FILE": "ddlb.json",
                "torchscale.yaml": "torchscale.yaml", "candle.json": "candle.json"}
+OTHER_RUNS = ("before", *(f"{side}{at}" for side in ("old", "new") for at in range(1, 6)))
 LAUNCHERS = ("mpirun", "srun", "torchrun")
 
 
@@ -100,7 +102,7 @@ def test_hpcbench_takes_these_words(one: DocCommand) -> None:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a current folder with what the commands of the pages name."""
-    for place in ("FOLDER", "results/latest"):
+    for place in ("FOLDER", "results/latest", *OTHER_RUNS):
         shutil.copytree(RUNS["mixed"], tmp_path / place)
     for place, source in SWEEP_FILES.items():
         shutil.copyfile(ROOT / "tests/data" / source, tmp_path / place)
@@ -115,7 +117,7 @@ def instant() -> list[tuple[str, ...]]:
     given = {tuple(PLACES.get(word, word) for word in one.ours or ()) for one in OURS
              if one.words[0] not in LAUNCHERS and "--dry-run" not in one.words}
     return sorted(words for words in given if words[0] in INSTANT and (
-        len(words) > 1 or words[0] not in ("show", "reduce", "gen-config")))
+        len(words) > 1 or words[0] not in ("show", "reduce", "compare", "gen-config")))
 
 
 @pytest.mark.parametrize("words", instant(), ids=" ".join)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from hpcbench.operations.call import Call, calls_of
 from hpcbench.operations.collectives import CollectiveSpec, collective_spec
@@ -33,6 +34,11 @@ class Collective(Workload):
     count: int
     split: str = "even"
     groups: int = 1
+
+    def axes(self) -> dict[str, Any]:
+        """Return what tells it from others; sizes as the sweep file has them."""
+        return {name: value for name, value in self.to_json().items()
+                if name not in ("size_bytes", "count")}
 
     @property
     def name(self) -> str:

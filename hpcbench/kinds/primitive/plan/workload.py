@@ -10,6 +10,7 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.options import Option
 from hpcbench.plan.workload import Workload
 
+_AXES = ("primitive", "implementation", "order", "dtype", "m", "n", "k", "groups")
 _LATER = ("variables", "connects")
 """Fields that are not in results of version 0.1."""
 
@@ -56,6 +57,11 @@ class Primitive(Workload):
     def name(self) -> str:
         """Return what is called: ``tp_columnwise``."""
         return self.primitive
+
+    def axes(self) -> dict[str, Any]:
+        """Return what tells it from others; the rest follows from that."""
+        return {**{name: getattr(self, name) for name in _AXES},
+                **{f"options.{name}": value for name, value in self.options}}
 
     def collective_calls(self) -> tuple[Call, ...]:
         """Return the collectives that the workload calls."""

@@ -11,7 +11,7 @@ from typing import Any
 from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.training.derive import rates, slow_ranks
 from hpcbench.kinds.training.derive.columns import COLUMNS, column_values
-from hpcbench.kinds.training.derive.counted import Counted, counted, differences
+from hpcbench.kinds.training.derive.counted import Counted, counted, counted_wire_bytes, differences
 from hpcbench.kinds.training.derive.exposed import UNPAIRED, Exposure, exposures, paired
 from hpcbench.kinds.training.derive.fingerprints import (
     Counterpart,
@@ -142,6 +142,10 @@ class TrainingDeriver(Deriver):
         return {case_id: replace(
             _settled(record, records), pop=beside_base(record.pop, record.scaling, known))
             for case_id, record in records.items()}
+
+    def sent_bytes(self, item: CaseResult) -> float | None:
+        """Return what all ranks counted in one step, as sizes times busbw factors."""
+        return counted_wire_bytes(item)
 
     def problems(
         self, item: CaseResult, time_s: float, nodes: Mapping[int, str],

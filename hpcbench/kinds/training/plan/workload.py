@@ -19,6 +19,11 @@ LOSSES = (CROSS_ENTROPY, CHUNKED)
 _SAME_STEPS = ("single", "data", "zero1", "fsdp", "hsdp", "tensor", "model", "pipeline", "hybrid",
                "lora", "qlora")
 """Strategies whose first step counts what the next ones do. Plug-ins are not among them."""
+_AXES = (
+    "strategy", "model", "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "seq_length",
+    "width", "classes", "image_size", "dtype", "batch_size", "accumulation", "optimizer",
+    "checkpointing", "communication", "data", "library", "compile", "loss", "groups")
+"""Fields that tell a training from others; the rest follows from them."""
 SYNTHETIC = "synthetic"
 """The data of a training that reads no file: random tokens."""
 
@@ -82,6 +87,11 @@ class Training(Workload):
     compile: bool = False
     count_step: bool = True
     loss: str = CROSS_ENTROPY
+
+    def axes(self) -> dict[str, Any]:
+        """Return what tells it from others."""
+        return {**{name: getattr(self, name) for name in _AXES},
+                **{f"options.{name}": value for name, value in self.options}}
 
     @property
     def name(self) -> str:

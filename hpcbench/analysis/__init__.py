@@ -1,0 +1,1 @@
+"""Answers from the results of several runs, or of one: pure functions of results."""

@@ -1,0 +1,226 @@
+"""Which cases became slower or faster from one side to another, and which cannot be told.
+
+The unit is a launch: samples of one launch depend on one another far more than those of two. A case
+is slower, or faster, only if all of this holds: it does among all cases of the comparison
+(Benjamini and Hochberg, a share of `FALSE_SHARE`), the shift is at least the smallest effect, and
+its interval excludes `NEAR`. It is the same only if the whole interval is within the smallest
+effect. All else is inconclusive, with the number of launches that would do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hpcbench.analysis.sides import CaseOfSide
+from hpcbench.statistics.family import benjamini_hochberg
+from hpcbench.statistics.overlap import mean_interval
+from hpcbench.statistics.student import t_tail
+from hpcbench.statistics.two_samples import least_chance, shift_of
+
+FALSE_SHARE, NEAR, SMALLEST = 0.05, 0.01, 0.03
+MOST_LAUNCHES = 50
+"""More launches a side are not asked for."""
+SLOWER, FASTER, SAME, INCONCLUSIVE = "slower", "faster", "same", "inconclusive"
+VERDICTS = (SLOWER, FASTER, INCONCLUSIVE, SAME)
+"""In the order of reports."""
+SUSPECT = 0.05
+"""Of single launches: the medians of their passes do not overlap, and are so far apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseChange:
+    """A phase of a training step: its time on both sides in seconds, and its share of the change.
+    """
+
+    name: str
+    first_s: float
+    second_s: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class CaseComparison:
+    """One case on two sides.
+
+    Attributes:
+        key: what both sides have alike: the id of the case, or all its parameters but one.
+        label: name of the case on the second side.
+        first_s, second_s: median over its launches (or passes) on each side.
+        ratio: second over first, with its 95 % interval ``low`` to ``high``; None of one launch.
+        launches: how many there are on each side; passes where ``in_launch``.
+        in_launch: whether passes of one launch were compared in pairs.
+        chance, false_share: the p-value, and after Benjamini and Hochberg.
+        verdict: one of VERDICTS; ``reason`` says why it is inconclusive.
+        more_launches: launches of each side that would probably do; None where not asked for.
+        phases: where the time of a step went, if it has phases.
+    """
+
+    key: str
+    label: str
+    first_s: float
+    second_s: float
+    ratio: float
+    low: float | None
+    high: float | None
+    launches: tuple[int, int]
+    in_launch: bool = False
+    chance: float | None = None
+    false_share: float | None = None
+    verdict: str = INCONCLUSIVE
+    reason: str = ""
+    more_launches: int | None = None
+    phases: tuple[PhaseChange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two sides: every case that both timed, and those that only one has, with the reason."""
+
+    first: str
+    second: str
+    smallest: float
+    cases: tuple[CaseComparison, ...]
+    unmatched: tuple[tuple[str, str], ...]
+
+    def having(self, verdict: str) -> list[CaseComparison]:
+        """Return the cases with a verdict, the largest change first."""
+        found = [case for case in self.cases if case.verdict == verdict]
+        return sorted(found, key=lambda case: -abs(math.log(case.ratio)))
+
+    @property
+    def geometric_mean(self) -> float | None:
+        """Return the geometric mean of the ratios of matched cases; None without any."""
+        logs = [math.log(case.ratio) for case in self.cases]
+        return math.exp(sum(logs) / len(logs)) if logs else None
+
+
+def compare(
+    first: Mapping[str, CaseOfSide], second: Mapping[str, CaseOfSide], labels: tuple[str, str],
+    smallest: float = SMALLEST, *, in_launch: bool = False,
+) -> Comparison:
+    """Return the comparison of two sides by the keys of their cases.
+
+    ``smallest`` is the smallest effect that matters, as a share. ``in_launch``: both sides are of
+    the same launch, so that medians of the same pass are compared.
+    """
+    made = [_compared(key, first[key], second[key], in_launch=in_launch) for key in first
+            if key in second and first[key].launch_s and second[key].launch_s]
+    chances = [case.chance for case in made if case.chance is not None]
+    shares = iter(benjamini_hochberg(chances))
+    judged = tuple(_judged(replace(case, false_share=None if case.chance is None else next(shares)),
+                           smallest, len(made)) for case in made)
+    return Comparison(*labels, smallest, judged, tuple(_unmatched(first, second, labels)))
+
+
+def _compared(
+    key: str, first: CaseOfSide, second: CaseOfSide, *, in_launch: bool,
+) -> CaseComparison:
+    if in_launch and first.pass_s and second.pass_s:
+        return _in_pairs(key, first, second)
+    a, b = (np.log(np.array(side.launch_s)) for side in (first, second))
+    shift = shift_of(a, b)
+    several = min(len(a), len(b)) > 1
+    return CaseComparison(
+        key, second.case.label, float(np.exp(np.median(a))), float(np.exp(np.median(b))),
+        math.exp(shift.shift), _finite(shift.low), _finite(shift.high), (len(a), len(b)),
+        chance=shift.chance if several else None, reason=_of_single(first, second, several=several),
+        phases=tuple(_phases(first, second)))
+
+
+def _in_pairs(key: str, first: CaseOfSide, second: CaseOfSide) -> CaseComparison:
+    """Compare medians of the same pass: what slows the machine for a while slows both."""
+    pairs = [(a, b) for a, b in zip(first.pass_s, second.pass_s, strict=False) if a and b]
+    logs = np.array([math.log(b / a) for a, b in pairs])
+    interval = mean_interval(logs)
+    mean, several = float(logs.mean()), len(logs) > 2
+    error = float(logs.std(ddof=1)) / math.sqrt(len(logs)) if several else math.inf
+    chance = (2 * t_tail(abs(mean) / error, len(logs) - 1) if 0 < error < math.inf else
+              0.0 if several and mean else 1.0 if several else None)
+    first_s, second_s = (float(np.median([pair[at] for pair in pairs])) for at in (0, 1))
+    return CaseComparison(
+        key, second.case.label, first_s, second_s, math.exp(mean), _finite(interval.low),
+        _finite(interval.high), (len(logs), len(logs)), in_launch=True, chance=chance,
+        reason="" if several else "fewer than 3 passes have both",
+        phases=tuple(_phases(first, second)))
+
+
+def _judged(case: CaseComparison, smallest: float, family: int) -> CaseComparison:
+    """Return the case with its verdict."""
+    if case.low is not None and case.high is not None and case.chance is not None:
+        if 1 / (1 + smallest) <= case.low and case.high <= 1 + smallest:
+            return replace(case, verdict=SAME)
+        if case.false_share is not None and case.false_share <= FALSE_SHARE:
+            if case.ratio >= 1 + smallest and case.low > 1 + NEAR:
+                return replace(case, verdict=SLOWER)
+            if case.ratio <= 1 / (1 + smallest) and case.high < 1 / (1 + NEAR):
+                return replace(case, verdict=FASTER)
+    wanted = None if case.in_launch else _launches_wanted(case, smallest, max(family, 1))
+    return replace(case, more_launches=wanted, reason=case.reason or (
+        "the interval holds both a change that matters and none" if case.low is not None else
+        "too few launches for an interval"))
+
+
+def _launches_wanted(case: CaseComparison, smallest: float, family: int) -> int:
+    """Return how many launches a side would probably tell; more than MOST_LAUNCHES if none would.
+
+    They are so many that the test can hold among ``family`` tests. The interval, which narrows with
+    the root of their number, then keeps to one side of what matters.
+    """
+    k = max(min(case.launches) + 1, 4)
+    change = abs(math.log(case.ratio))
+    matters = math.log1p(smallest)
+    room = change - math.log1p(NEAR) if change >= matters else matters - change
+    half = (math.log(case.high / case.low) / 2 if case.low and case.high else None)
+    while k <= MOST_LAUNCHES:
+        narrow = half is None or half * math.sqrt(min(case.launches) / k) <= room
+        if narrow and least_chance(k, k) <= FALSE_SHARE / family:
+            break
+        k += 1
+    return k
+
+
+def _of_single(first: CaseOfSide, second: CaseOfSide, *, several: bool) -> str:
+    """Return what single launches show: never a verdict, at most a suspicion."""
+    if several:
+        return ""
+    a, b = ([time_s for time_s in side.pass_s if time_s] for side in (first, second))
+    if len(a) > 2 and len(b) > 2:
+        for low, high, word in ((a, b, SLOWER), (b, a, FASTER)):
+            if min(high) > max(low) * (1 + SUSPECT):
+                return f"one launch a side; suspect: every pass is {word}"
+    return "one launch on a side cannot tell a change from launches that differ"
+
+
+def _phases(first: CaseOfSide, second: CaseOfSide) -> Iterator[PhaseChange]:
+    """Yield the phases that both sides have, the largest part of the change first."""
+    a, b = first.phases_s or {}, second.phases_s or {}
+    times = [(name, float(np.median(a[name])), float(np.median(b[name])))
+             for name in a if name in b]
+    change = sum(later - earlier for _, earlier, later in times)
+    for name, earlier, later in sorted(times, key=lambda one: -abs(one[2] - one[1])):
+        if change:
+            yield PhaseChange(name, earlier, later, (later - earlier) / change)
+
+
+def _unmatched(
+    first: Mapping[str, CaseOfSide], second: Mapping[str, CaseOfSide], labels: Sequence[str],
+) -> Iterator[tuple[str, str]]:
+    """Yield the label of each case that is not compared, and why."""
+    for mine, other, here, there in ((first, second, labels[0], labels[1]),
+                                     (second, first, labels[1], labels[0])):
+        for key, found in mine.items():
+            if key not in other:
+                yield found.case.label, f"not in {there}"
+            elif not found.launch_s and other[key].problem != found.problem:
+                yield found.case.label, f"{found.problem} in {here}"
+            elif not found.launch_s and mine is first:
+                yield found.case.label, f"{found.problem} on both sides"
+
+
+def _finite(log: float) -> float | None:
+    return math.exp(log) if math.isfinite(log) else None
+

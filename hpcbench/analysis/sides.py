@@ -1,0 +1,143 @@
+"""What is compared: sides of one or several results files, and the cases that they have alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcbench.config.names import unknown_name
+from hpcbench.errors import UsageError
+from hpcbench.grouping import grouped
+from hpcbench.plan.case import Case
+from hpcbench.reduce.results import CaseResult, Results
+from hpcbench.reduce.results_file import open_results
+
+_OPTION = "options."
+PLACE = ("backend", "device", "world_size", "mode", "warmup", "batch", "cuda_graph")
+"""Fields of every case that tell it from others, beside its workload and its environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Results that are taken for one: equal jobs at different times. ``label`` names them."""
+
+    label: str
+    results: tuple[Results, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CaseOfSide:
+    """A case on one side.
+
+    ``label`` is that of the case; ``launch_s`` are the medians of its launches in seconds, of all
+    files; ``pass_s`` those of its passes where there is one launch in all. ``phases_s`` are the
+    medians of the phases of a step, one value a file; ``problem`` says why there are no times.
+    """
+
+    case: Case
+    launch_s: tuple[float, ...]
+    pass_s: tuple[float | None, ...] = ()
+    phases_s: Mapping[str, tuple[float, ...]] | None = None
+    problem: str = ""
+
+
+def read_side(text: str) -> Side:
+    """Return the side of ``A1,A2``: files or folders, separated by commas. Raises FileError."""
+    paths = [Path(part) for part in text.split(",") if part]
+    if not paths:
+        raise UsageError(f'"{text}" names no results file; write FILE, or FILE,FILE')
+    return Side(text, tuple(_read(path) for path in paths))
+
+
+def _read(path: Path) -> Results:
+    with open_results(path) as file:
+        return file.results
+
+
+def cases_of(side: Side) -> dict[str, CaseOfSide]:
+    """Return the cases of a side by id; a case of several files has the launches of all."""
+    found = grouped((item.case.case_id, item) for results in side.results
+                    for item in results.cases)
+    return {case_id: _merged(items) for case_id, items in found.items()}
+
+
+def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
+    """Return value of ``key`` -> what else tells a case from others -> the case.
+
+    Options that only some values have, such as those of an implementation, belong to the value.
+    Raises UsageError where no case has such a key, or all have the same value.
+    """
+    values: dict[str, dict[str, CaseOfSide]] = {}
+    for alike in _same_tasks(side, key).values():
+        shared = set.intersection(*(_options(given) for _, given in alike))
+        for found, given in alike:
+            words = [_text(given.pop(key)), *(
+                f"{name.removeprefix(_OPTION)}={given.pop(name)}"
+                for name in sorted(_options(given) - shared - {key}))]
+            values.setdefault(" ".join(words), {})[_text(sorted(given.items()))] = found
+    if len(values) < 2:
+        known = varying(side)
+        raise UsageError(
+            f"--by {unknown_name(key, known)}" if known else
+            f"--by {key}: the cases of {side.label} differ in no key, so there is nothing to "
+            "compare")
+    return values
+
+
+def varying(side: Side) -> list[str]:
+    """Return the keys in which the cases of a side differ."""
+    values = grouped((key, _text(value)) for found in cases_of(side).values()
+                     for key, value in parameters(found.case).items())
+    return [key for key, seen in values.items() if len(set(seen)) > 1]
+
+
+def parameters(case: Case) -> dict[str, Any]:
+    """Return what tells a case from others; variables of its environment as ``env.NAME``."""
+    return {"kind": case.kind, **{name: getattr(case, name) for name in PLACE},
+            **case.workload.axes(), **{f"env.{name}": value for name, value in case.env}}
+
+
+def _same_tasks(
+    side: Side, key: str,
+) -> dict[str, list[tuple[CaseOfSide, dict[str, Any]]]]:
+    """Return the cases with a key, with their parameters, that differ in it and in options only.
+    """
+    every = [(found, parameters(found.case)) for found in cases_of(side).values()]
+    return grouped((_text(sorted((name, value) for name, value in given.items()
+                                 if name != key and not name.startswith(_OPTION))), (found, given))
+                   for found, given in every if key in given)
+
+
+def _options(given: Mapping[str, Any]) -> set[str]:
+    return {name for name in given if name.startswith(_OPTION)}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else repr(value)
+
+
+def _merged(items: Sequence[CaseResult]) -> CaseOfSide:
+    """Return one case of several files; those in which it was not ok add nothing."""
+    timed = [item for item in items if item.timing is not None and item.statistics is not None]
+    if not timed:
+        item = items[0]
+        return CaseOfSide(item.case, (), problem=f"{item.status}: {item.reason}".rstrip(": "))
+    launches = tuple(time_s for item in timed for time_s in _launches(item))
+    passes = timed[0].timing.pass_medians_s if len(launches) == 1 and timed[0].timing else ()
+    return CaseOfSide(timed[0].case, launches, passes, dict(_phases(timed)))
+
+
+def _launches(item: CaseResult) -> tuple[float, ...]:
+    """Return the medians of launches, which older results have not."""
+    assert item.timing is not None and item.statistics is not None
+    return item.timing.launch_medians_s or (item.statistics.median_s,)
+
+
+def _phases(items: Sequence[CaseResult]) -> Iterator[tuple[str, tuple[float, ...]]]:
+    """Yield each phase of a step with the median over ranks, a value a file."""
+    steps = [item.timing.steps for item in items if item.timing and item.timing.steps]
+    for name, medians in grouped((phase.name, phase.median_s) for one in steps
+                                 for phase in one.phases).items():
+        yield name, tuple(sorted(ranks)[len(ranks) // 2] for ranks in medians)

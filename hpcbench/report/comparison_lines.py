@@ -1,0 +1,54 @@
+"""What is printed of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter
+from rich.text import Text
+
+from hpcbench.report.table_lines import table_lines
+from hpcbench.report.terminal import print_document, print_lines
+from hpcbench.verbosity import Verbosity
+from hpcbench.views.comparison import (
+    comparison_table,
+    difference_table,
+    totals_line,
+    unmatched_table,
+)
+
+if TYPE_CHECKING:
+    from hpcbench.analysis.answers import Compared
+
+SCHEMA = "hpcbench.compare"
+
+
+def print_comparisons(answer: Compared, verbosity: Verbosity) -> None:
+    """Print a table for each side, what else differs, and the totals; quietly only the totals."""
+    if verbosity.is_quiet:
+        print_lines(Text(f"{one.second}: {totals_line(one)}") for one in answer.comparisons)
+        return
+    print_lines(_lines(answer, full=verbosity.is_verbose))
+
+
+def print_comparisons_json(answer: Compared) -> None:
+    """Print the whole answer as JSON; ratios are of times, second side over the first."""
+    plain = TypeAdapter(type(answer)).dump_python(answer, mode="json")
+    print_document({"schema": SCHEMA, "schema_version": 1, **plain})
+
+
+def _lines(answer: Compared, *, full: bool) -> Iterator[Text]:
+    for one in answer.comparisons:
+        yield from table_lines(comparison_table(one, full=full))
+        left_out = unmatched_table(one)
+        if left_out:
+            yield from table_lines(left_out)
+    other = difference_table(answer.differences, answer.sides, full=full)
+    if other:
+        yield from table_lines(other)
+    yield Text()
+    if answer.in_launch:
+        yield Text("medians of the same pass were compared: what is said holds in this launch")
+    for one in answer.comparisons:
+        yield Text(f"{one.second}: {totals_line(one)}", style="bold")

@@ -1,0 +1,160 @@
+"""`hpcbench compare`: verdicts, their figures, and what users read."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import false_discovery_control, mannwhitneyu
+
+from golden import RESULTS
+from hpcbench.analysis.compare import FASTER, INCONCLUSIVE, SAME, SLOWER, CaseComparison, compare
+from hpcbench.analysis.sides import CaseOfSide
+from hpcbench.kinds.registry import kinds
+from hpcbench.plan.case import Case
+from hpcbench.statistics.family import benjamini_hochberg
+from hpcbench.statistics.two_samples import least_chance, shift_of
+from launcher import ROOT
+
+SAMPLES = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=8, unique=True)
+
+
+def case() -> Case:
+    found = kinds()["collective"].planner().canary(2, 1.0, 1.0)
+    assert found is not None
+    return found
+
+
+def compared(
+    first: Sequence[float], second: Sequence[float], *, in_launch: bool = False,
+    passes: tuple[Sequence[float | None], Sequence[float | None]] = ((), ()),
+) -> CaseComparison:
+    a, b = (CaseOfSide(case(), tuple(times), tuple(of_passes))
+            for times, of_passes in zip((first, second), passes, strict=True))
+    found = compare({"x": a}, {"x": b}, ("A", "B"), in_launch=in_launch)
+    return found.cases[0]
+
+
+@given(SAMPLES, SAMPLES)
+def test_the_chance_is_that_of_mann_and_whitney(first: list[float], second: list[float]) -> None:
+    if len({*first, *second}) == len(first) + len(second):
+        known = mannwhitneyu(first, second, method="exact").pvalue
+        assert shift_of(np.array(first), np.array(second)).chance == pytest.approx(known)
+
+
+@given(SAMPLES, SAMPLES, st.floats(-10, 10))
+def test_the_shift_is_in_its_interval_and_moves_with_the_second(
+    first: list[float], second: list[float], by: float,
+) -> None:
+    found = shift_of(np.array(first), np.array(second))
+    moved = shift_of(np.array(first), np.array(second) + by)
+    assert found.low <= found.shift <= found.high
+    assert moved.shift == pytest.approx(found.shift + by, abs=1e-9)
+
+
+def test_three_launches_a_side_can_never_tell() -> None:
+    assert least_chance(3, 3) == pytest.approx(0.1)
+    assert least_chance(5, 5) == pytest.approx(2 / 252)
+    found = compared((1.0, 1.01, 0.99), (2.0, 2.02, 1.98))
+    assert found.verdict == INCONCLUSIVE and found.low is None
+
+
+def test_large_samples_have_nearly_the_exact_chance() -> None:
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(size=70), rng.normal(0.4, size=70)
+    known = mannwhitneyu(first, second, method="exact").pvalue
+    assert shift_of(first, second).chance == pytest.approx(known, rel=0.05)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
+def test_shares_of_false_ones_are_those_of_scipy(chances: list[float]) -> None:
+    assert benjamini_hochberg(chances) == pytest.approx(list(false_discovery_control(chances)))
+
+
+def test_verdicts() -> None:
+    base = [1.0, 1.002, 0.998, 1.001, 0.999]
+    assert compared(base, [time * 1.05 for time in base]).verdict == SLOWER
+    assert compared(base, [time / 1.05 for time in base]).verdict == FASTER
+    assert compared(base, [time * 1.001 for time in base]).verdict == SAME
+    wide = compared(base, [1.0, 1.2, 0.8, 1.1, 0.9])
+    assert wide.verdict == INCONCLUSIVE and wide.more_launches and wide.more_launches > 5
+
+
+def test_single_launches_are_at_most_suspect() -> None:
+    passes = ((1.0, 1.01, 0.99), (1.2, 1.21, 1.19))
+    suspect = compared((1.0,), (1.2,), passes=passes)
+    assert suspect.verdict == INCONCLUSIVE and "suspect" in suspect.reason
+    assert suspect.more_launches == 4
+    assert "suspect" not in compared((1.0,), (1.2,)).reason
+
+
+def test_passes_of_one_launch_are_compared_in_pairs() -> None:
+    slow_machine = np.array([1.0, 3.0, 1.5, 2.0, 1.2, 2.5])
+    found = compared((1.0,), (1.1,), in_launch=True, passes=(
+        slow_machine.tolist(), (slow_machine * [1.1, 1.11, 1.09, 1.1, 1.1, 1.1]).tolist()))
+    assert found.verdict == SLOWER and found.ratio == pytest.approx(1.1, rel=0.01)
+    assert found.in_launch and found.more_launches is None
+
+
+def test_what_is_not_compared_says_why() -> None:
+    ok, bad = CaseOfSide(case(), (1.0,)), CaseOfSide(case(), (), problem="skipped: no GPU")
+    found = compare({"x": ok, "y": bad, "z": ok}, {"y": bad, "z": bad}, ("A", "B"))
+    assert [why for _, why in found.unmatched] == [
+        "not in B", "skipped: no GPU on both sides", "skipped: no GPU in B"]
+
+
+def test_the_largest_part_of_a_change_comes_first() -> None:
+    first = replace(CaseOfSide(case(), (1.0,) * 5), phases_s={"forward": (0.5,), "wait": (0.1,)})
+    second = replace(CaseOfSide(case(), (1.4,) * 5), phases_s={"forward": (0.6,), "wait": (0.4,)})
+    found = compare({"x": first}, {"x": second}, ("A", "B")).cases[0]
+    assert [(one.name, round(one.share, 2)) for one in found.phases] == [
+        ("wait", 0.75), ("forward", 0.25)]
+
+
+def hpcbench(*words: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
+    return subprocess.run([sys.executable, "-m", "hpcbench", "compare", *words], cwd=ROOT, env=env,
+                          text=True, capture_output=True, timeout=60, check=False)
+
+
+def test_a_run_beside_itself_has_no_verdict_of_one_launch() -> None:
+    file = str(RESULTS["mixed"])
+    done = hpcbench(file, file)
+    assert done.returncode == 0 and "0 slower, 0 faster" in done.stdout, done
+    document = json.loads(hpcbench(file, file, "--json").stdout)
+    assert document["schema"] == "hpcbench.compare"
+    assert {case["ratio"] for case in document["comparisons"][0]["cases"]} == {1.0}
+
+
+def test_inside_a_file_by_a_key() -> None:
+    done = hpcbench(str(RESULTS["primitive"]), "--by", "implementation")
+    assert done.returncode == 0 and "this launch" in done.stdout, done
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (("{mixed}",), "compare needs two sides"),
+    (("{mixed}", "{v1}"), "nothing to compare between"),
+    (("{mixed}", "--by", "bakend"), '"bakend" is not known; did you mean'),
+    (("{mixed}", "{v1}", "--by", "backend"), "compares inside one side"),
+    (("{mixed}", "/nowhere"), "no such file"),
+    ((",", "{v1}"), "names no results file"),
+])
+def test_bad_input_is_one_line(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    done = hpcbench(*(word.format(**RESULTS) for word in words))
+    assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1, done
+
+
+def test_the_benchmark_runs() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / "compare.py"), "--comparisons", "3",
+         "--cases", "4"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode in (0, 1) and "all 5 % slower" in done.stdout, done
