@@ -143,7 +143,7 @@ def read_config(file: Path) -> dict[str, Any]:
         raise FileError(f"{file}: {what}") from error
     if given := results_in_bytes(content, file):
         raise FileError(f"{file}: {given}")
-    data = _parse(text, file)
+    data = parse_text(text, file)
     if given := results_in(data, file):
         raise ConfigError(f"{file}: {given}")
     if isinstance(data, list) and data and all(isinstance(item, dict) for item in data):
@@ -154,7 +154,8 @@ def read_config(file: Path) -> dict[str, Any]:
     return data
 
 
-def _parse(text: str, file: Path) -> Any:
+def parse_text(text: str, file: Path) -> Any:
+    """Return what a JSON or YAML text holds, the latter by the suffix of ``file``."""
     try:
         if file.suffix.lower() in _YAML:
             return yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 (a SafeLoader)
