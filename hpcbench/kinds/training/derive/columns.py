@@ -44,9 +44,11 @@ _EXPOSURE = {
     "communication_overhead": (PURE, "step over the step without communication, less 1"),
     "overlap_efficiency": (PURE, "share of the shorter part that passed under the longer one"),
 }
+OF_TRAINING = (
+    *_OF_WORK, CaseColumn("options", TEXT, "options: NAME=VALUE, separated by spaces", str))
+"""What is trained, and how."""
 COLUMNS = (
-    *_OF_WORK, CaseColumn("options", TEXT, "options: NAME=VALUE, separated by spaces", str),
-    *_RATES,
+    *OF_TRAINING, *_RATES,
     *(CaseColumn(name, "s", f"median of phase {phase} on the middle rank")
       for name, phase in _PHASES.items()),
     *(CaseColumn(f"{name}_bytes", "bytes", f"{name.replace('_', ' ')} of the rank with most", int)
@@ -62,9 +64,7 @@ COLUMNS = (
 
 def column_values(item: CaseResult, record: TrainingRecord | None) -> dict[str, Any]:
     """Return a case's values of COLUMNS."""
-    work = training_of(item.case)
-    values: dict[str, Any] = {column.name: getattr(work, column.name) for column in _OF_WORK}
-    values["options"] = settings(work.options)
+    values = training_values(item)
     if record is None:
         return values
     found = record.exposure
@@ -76,3 +76,10 @@ def column_values(item: CaseResult, record: TrainingRecord | None) -> dict[str, 
         "off_s": found.off_s, "only_s": found.only_s,
         **dict(zip(_EXPOSURE, map(told, passes), strict=True)),
         "scaling_efficiency": record.scaling and record.scaling.efficiency}
+
+
+def training_values(item: CaseResult) -> dict[str, Any]:
+    """Return a case's values of OF_TRAINING."""
+    work = training_of(item.case)
+    return {**{column.name: getattr(work, column.name) for column in _OF_WORK},
+            "options": settings(work.options)}
