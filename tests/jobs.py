@@ -13,7 +13,10 @@ RANKS = {"transformer_large_v100.yaml": 4, "resnet50_bert_gpt2_scaling.yaml": 8,
 """On how many ranks each is meant to run."""
 EXAMPLES = {"bluefield_ucc.yaml": 4}
 """Examples of environments that nobody here has: they say so, and have no twin."""
-JOBS = sorted(path for path in (ROOT / "jobs").glob("*.yaml") if path.name not in EXAMPLES)
+SMALL = ("memory.yaml",)
+"""Jobs for two ranks of any machine as they are: they have no twin."""
+JOBS = sorted(path for path in (ROOT / "jobs").glob("*.yaml")
+              if path.name not in (*EXAMPLES, *SMALL))
 
 
 def twin_words(job: Path) -> list[str]:

@@ -12,7 +12,7 @@ from hpcbench.kinds.training.plan.any_model import parameters_of, published
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
-from jobs import EXAMPLES, JOBS, RANKS, twin_words
+from jobs import EXAMPLES, JOBS, RANKS, SMALL, twin_words
 from launcher import ROOT
 
 
@@ -47,6 +47,13 @@ def test_the_twin_of_a_job_has_its_strategies_small_on_cpus(job: Path) -> None:
         (training_of(case).strategy, training_of(case).model) for case in real.cases}
     assert {case.device for case in twin.cases} == {"cpu"}
     assert max(case.memory_bytes for case in twin.cases) < 100e6
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_small_job_plans_on_two_ranks_within_two_minutes(name: str) -> None:
+    plan = planned(ROOT / "jobs" / name, 2)
+    assert plan.cases and not [case.skip for case in plan.cases if case.skip]
+    assert sum(case.estimate_s for case in plan.cases) * plan.passes < 120
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.config.load import check_config
+from hpcbench.config.load import check_config, load_config
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.memory.derive.deriver import PARTS, MemoryDeriver, MemoryRecord
 from hpcbench.kinds.memory.plan.least import least_bytes
@@ -22,6 +22,7 @@ from hpcbench.reduce.results import CaseResult
 from hpcbench.report.console import print_plan, print_results
 from hpcbench.report.summary import write_summary
 from hpcbench.trace.typed import check_types
+from launcher import ROOT
 from results_factory import make_results, ok
 from training_results import trained, training_case
 
@@ -89,6 +90,30 @@ def test_what_does_not_fit_is_skipped_with_what_would() -> None:
               "hardware": {"memory_per_device_gb": 0.05}}
     cases = make_plan(check_config(config, "c.json"), 2).cases
     assert all(case.skip and "to fit, as predicted: batch_size" in case.skip for case in cases)
+
+
+def test_a_file_without_such_a_block_gets_the_kind_s_own_where_it_is_named(
+    tmp_path: Path,
+) -> None:
+    collective = {"kind": "collective", "collective": "all_reduce", "size": "8"}
+    file = tmp_path / "sweep.json"
+    file.write_text(json.dumps({"benchmarks": [collective]}))
+    config = load_config(file, [("strategy", "fsdp"), ("benchmark", "memory")])
+    cases = make_plan(config, 2).cases
+    assert {(case.block, work_of(case).training.strategy) for case in cases} == {
+        ("own-memory", "fsdp")}
+    assert "no block of the file is of kind memory: one that the kind offers is run" in config.notes
+    assert [block.kind for block in load_config(file).benchmarks] == ["collective"]
+    file.write_text(json.dumps({"benchmark": "memory", "benchmarks": [collective, BLOCK]}))
+    assert len(load_config(file).benchmarks) == 2
+    with pytest.raises(ConfigError, match="no block is of kind primitive"):
+        make_plan(load_config(file, [("benchmark", "primitive")]), 2)
+
+
+def test_the_shipped_job_is_the_kind_s_own_block() -> None:
+    block, = load_config(ROOT / "jobs/memory.yaml").benchmarks
+    own = check_config({"benchmarks": [{"kind": "memory", **type(block).own}]}, "own").benchmarks
+    assert [replaced.model_copy(update={"name": None}) for replaced in (block, *own)] == [*own] * 2
 
 
 def test_the_record_is_of_the_rank_with_most() -> None:

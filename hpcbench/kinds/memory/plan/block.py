@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
@@ -10,6 +14,11 @@ from hpcbench.kinds.training.plan.block import TrainingBlock
 
 class MemoryBlock(TrainingBlock):
     """One sweep over what trainings hold: its axes are those of trainings."""
+
+    own: ClassVar[Mapping[str, Any]] = MappingProxyType({
+        "model": "gpt2", "layers": 4, "hidden": 192, "heads": 6, "vocab": 8192, "seq_length": 128,
+        "batch_size": [2, 8], "checkpointing": ["none", "full"],
+        "strategies": ["single", "data", "zero1", "fsdp"]})
 
     @model_validator(mode="after")
     def _steps_can_be_followed(self) -> MemoryBlock:

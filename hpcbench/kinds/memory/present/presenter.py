@@ -40,8 +40,8 @@ class MemoryPresenter(Presenter[MemoryWork, MemoryRecord]):
     def listing(self) -> Iterator[Line]:
         """Yield what can be measured."""
         yield Line("memory of trainings (kind memory)", "title")
-        yield Line("  what the ranks of each training hold, by what it is of, beside what was "
-                   "predicted: models and strategies are those of trainings")
+        yield Line("  what each rank holds, by what it is of, beside what was predicted of it")
+        yield Line("  models and strategies: those of trainings")
 
     def plan_table(self, title: str, cases: Sequence[Case], *, listed: bool) -> Table:
         """Return the cases as those of trainings."""
