@@ -15,20 +15,28 @@ _THROTTLE_REASONS = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "software
 @contextlib.contextmanager
 def opened_nvml() -> Iterator[Any]:
     """Give pynvml with the driver's library loaded, or None where there is neither or no GPU."""
-    if importlib.util.find_spec("pynvml") is None:
+    try:
+        nvml = load_nvml()
+    except RuntimeError:
         yield None
         return
+    try:
+        yield nvml
+    finally:
+        nvml.nvmlShutdown()
+
+
+def load_nvml() -> Any:
+    """Return pynvml with the driver's library loaded. Raises RuntimeError with the reason."""
+    if importlib.util.find_spec("pynvml") is None:
+        raise RuntimeError("NVML needs pynvml, which is not installed")
     import pynvml
 
     try:
         pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        yield None
-        return
-    try:
-        yield pynvml
-    finally:
-        pynvml.nvmlShutdown()
+    except pynvml.NVMLError as error:
+        raise RuntimeError(f"NVML cannot be loaded: {error}") from error
+    return pynvml
 
 
 def gpu_details(nvml: Any, uuids: Sequence[str]) -> list[dict[str, Any] | None]:

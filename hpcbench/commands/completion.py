@@ -72,6 +72,11 @@ def image_formats(incomplete: str) -> list[str]:
     return _beginning(("png", "svg", "pdf"), incomplete)
 
 
+def exit_styles(incomplete: str) -> list[str]:
+    """Return the styles of the gate's exit codes."""
+    return _beginning(("ci", "slurm", "nagios"), incomplete)
+
+
 def _catalogue(group: str) -> dict[str, dict[str, object]]:
     from hpcbench.kinds.registry import catalogue
 

@@ -106,7 +106,7 @@ def named(
     return Checked(check, lambda: {"enum": list(table)})
 
 
-def _number_or(word: str, meaning: str, most: int) -> Checked:
+def number_or(word: str, meaning: str, most: int) -> Checked:
     """Return the annotation of a number from 1 to ``most`` that may also be ``word``."""
     def check(value: Any) -> int | str:
         if value == word or (type(value) is int and 1 <= value <= most):
@@ -118,8 +118,8 @@ def _number_or(word: str, meaning: str, most: int) -> Checked:
         {"type": "integer", "minimum": 1, "maximum": most}, {"const": word}]})
 
 
-WorldSize = Annotated[int | str, _number_or("all", "world size", MAX_WORLD_SIZE)]
-Iterations = Annotated[int | str, _number_or("auto", "number of iterations", MAX_ITERATIONS)]
+WorldSize = Annotated[int | str, number_or("all", "world size", MAX_WORLD_SIZE)]
+Iterations = Annotated[int | str, number_or("auto", "number of iterations", MAX_ITERATIONS)]
 """How many timed iterations a pass has, or ``auto``."""
 
 

@@ -37,6 +37,9 @@ TRIGGERS = ("always", "sync_stalls")
 """Which cases are profiled: all, or those whose ranks wait for each other."""
 TARGETS = ("sync_stalls", "compute", "communication")
 """What a profile is to show: ranks that wait for each other, computing, or communication."""
+TELEMETRY = ("process", "cpu", "frequency", "energy", "network", "gpu")
+"""What supervisors read of the machine beside what they measure (docs/telemetry.md)."""
+TELEMETRY_OFF = (*TELEMETRY, "all")
 PASSED_ENV = (
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "TERM",
     "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME",

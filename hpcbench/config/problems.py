@@ -18,6 +18,7 @@ from hpcbench.config.schema import (
     Measure,
     Output,
     Profiling,
+    Telemetry,
     block_classes,
 )
 
@@ -25,7 +26,7 @@ Location = tuple[int | str, ...]
 
 _SECTIONS: Mapping[str, type[BaseModel]] = {
     "hardware": Hardware, "launch": Launch, "measure": Measure, "output": Output,
-    "profiling": Profiling, "fault": Fault,
+    "profiling": Profiling, "telemetry": Telemetry, "fault": Fault,
 }
 _WANTED: Mapping[str, str] = {
     "int_type": "must be a whole number", "int_from_float": "must be a whole number",

@@ -31,6 +31,7 @@ from hpcbench.config.section import (
     Text,
     Timeout,
     Trigger,
+    Unread,
     Wakeup,
     Warmup,
     key,
@@ -137,6 +138,14 @@ class Profiling(Section):
         None, "Run only cases that show it: sync_stalls, compute or communication.")
 
 
+class Telemetry(Section):
+    """What supervisors read of the machine while workers measure."""
+
+    rate_hz: Annotated[float, Field(ge=1, le=10)] = key(2.0, "Readings a second.")
+    without: Annotated[tuple[Unread, ...], OneOrMany()] = key(
+        (), "What is not read: process, cpu, frequency, energy, network, gpu; or all.")
+
+
 class Output(Section):
     """Where results go."""
 
@@ -187,6 +196,7 @@ class Config(Section):
     launch: Launch = Launch()
     measure: Measure = Measure()
     profiling: Profiling = Profiling()
+    telemetry: Telemetry = Telemetry()
     output: Output = Output()
     benchmarks: Annotated[tuple[AnyBlock, ...], Field(min_length=1)] = Field(
         description="The sweeps, in order.")
@@ -236,6 +246,7 @@ def stored_config(stored: Mapping[str, Any]) -> Config:
             launch=_known(Launch, stored.get("launch", {})),
             measure=_known(Measure, stored.get("measure", {})),
             profiling=_known(Profiling, stored.get("profiling", {})),
+            telemetry=_known(Telemetry, stored.get("telemetry", {})),
             output=_known(Output, stored.get("output", {})))
 
 

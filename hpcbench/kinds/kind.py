@@ -129,6 +129,10 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
         """
         return {}
 
+    def sent_bytes(self, item: CaseResult) -> float | None:
+        """Return what all ranks of a case together send in one call, by formulas; None: unknown."""
+        return None
+
     def problems(
         self, case: Case, time_s: float, nodes: Mapping[int, str], hardware: Mapping[str, Any],
     ) -> Iterable[Problem]:

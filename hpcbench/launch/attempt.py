@@ -21,6 +21,7 @@ from hpcbench.plan.case import Case, Plan, plan_from_json, plan_to_json
 from hpcbench.plan.estimate import case_budget_s
 from hpcbench.plan.history import History
 from hpcbench.plan.order import turns
+from hpcbench.telemetry.sampler import Sampler
 from hpcbench.trace.journal import Journal
 
 PlainPlan = Annotated[Plan, PlainSerializer(plan_to_json), PlainValidator(plan_from_json)]
@@ -89,6 +90,7 @@ class SupervisorContext:
 
     Results of cases go to this rank's ``journal`` and rank 0's progress lines (``report``).
     ``folder`` is that of the results, for messages. ``canary`` is None if there is none.
+    ``telemetry`` reads the machine meanwhile.
     """
 
     attempt: Attempt
@@ -99,6 +101,7 @@ class SupervisorContext:
     stop: StopRequests
     rendezvous: Rendezvous
     canary: Case | None
+    telemetry: Sampler
     medians_ns: dict[str, Mapping[str, float]] = field(default_factory=dict)
     """This rank's medians of each case whose last run was ok, by id (`profiling.trigger`). Kept
     only if cases are to be profiled."""

@@ -20,6 +20,7 @@ from hpcbench.launch.ranks.agreement import on_all
 from hpcbench.launch.ranks.launcher_variables import by_torchrun
 from hpcbench.launch.ranks.session import Topology
 from hpcbench.launch.ranks.stop_requests import StopRequests
+from hpcbench.launch.recording import record_telemetry
 from hpcbench.launch.supervisor import supervise
 from hpcbench.launch.workers.environment import thread_variables, worker_environment
 from hpcbench.launch.workers.observation import RankLocation
@@ -33,6 +34,8 @@ from hpcbench.measure.noise import check_s, measure_noise
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.plan.case import Case, Plan, planned_canary
 from hpcbench.plan.order import INLINE_BACKENDS
+from hpcbench.telemetry.opening import open_sampler
+from hpcbench.telemetry.sampler import Sampler
 from hpcbench.trace.journal import Journal, journal_path
 from hpcbench.trace.schema import NOISE_NOTE, Header
 from hpcbench.trace.source import APART_NOTE, END_NOTE, RESUMED_NOTE, STOPPED_NOTE
@@ -203,12 +206,22 @@ def measure(
             config.noise_check_s, sum(case.estimate_s for case in attempt.runs_left()))))
     clocks = Clocks(time.perf_counter_ns, config.clock_sync_s, journal.note)
     clocks.sync(attempt.comm)
-    job = SupervisorContext(
-        attempt, journal, report, folders.folder.path, clocks, stop, job_rendezvous(attempt),
-        job_canary(attempt))
-    reason = supervise(job, pool)
-    if not reason and attempt.config.profiling.enabled:
-        reason = profile_cases(job, pool, folders.own.path)
+    with _sampler(attempt) as telemetry:
+        job = SupervisorContext(
+            attempt, journal, report, folders.folder.path, clocks, stop, job_rendezvous(attempt),
+            job_canary(attempt), telemetry)
+        reason = supervise(job, pool)
+        record_telemetry(job)
+        if not reason and attempt.config.profiling.enabled:
+            reason = profile_cases(job, pool, folders.own.path)
     if reason:
         journal.note(STOPPED_NOTE, {"signal": reason})
     journal.note(END_NOTE, {})
+
+
+def _sampler(attempt: Attempt) -> Sampler:
+    """Return what reads the machine of this rank while cases run."""
+    topology = attempt.topology
+    gpu = own_gpu(attempt.machine.ranks[topology.rank], attempt.machine.gpu_of(topology.rank))
+    return open_sampler(attempt.config.telemetry, local_rank=topology.local_rank,
+                        gpu_uuid=gpu["uuid"] if gpu else None)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hpcbench.launch.attempt import SupervisorContext
 from hpcbench.launch.workers.messages import CaseAnswer
 from hpcbench.launch.workers.worker_group import CaseOutcome
 from hpcbench.plan.case import Case
@@ -20,8 +21,19 @@ from hpcbench.trace.schema import (
     Samples,
     no_samples,
 )
+from hpcbench.trace.telemetry import TELEMETRY_NOTE
 
 _START, _END, _FLAGS = (SAMPLE_COLUMNS.index(name) for name in ("start_ns", "end_ns", "flags"))
+
+
+def record_telemetry(job: SupervisorContext) -> None:
+    """Put what was read of the machine since the last case into the journal.
+
+    It is not waited for: the next record makes it durable. Raises FileError if it cannot.
+    """
+    if (told := job.telemetry.news()) is not None:
+        job.journal.note(TELEMETRY_NOTE, told.to_json(), durable=False)
+    job.journal.readings(job.telemetry.take())
 
 
 @dataclass(frozen=True, slots=True)

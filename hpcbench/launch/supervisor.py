@@ -15,7 +15,13 @@ from hpcbench.config.fault import Fault
 from hpcbench.launch.attempt import Attempt, SupervisorContext
 from hpcbench.launch.ranks.communicator import IDLE_PAUSE_S, Communicator, InlineComms
 from hpcbench.launch.ranks.waiting import LONGEST_PAUSE_S
-from hpcbench.launch.recording import CaseRun, canary_note, case_record, unmeasured_record
+from hpcbench.launch.recording import (
+    CaseRun,
+    canary_note,
+    case_record,
+    record_telemetry,
+    unmeasured_record,
+)
 from hpcbench.launch.verdicts.final_case import FinalCase, Watchdog, end_with_case, inline_evidence
 from hpcbench.launch.workers.messages import CaseRequest
 from hpcbench.launch.workers.worker_group import CaseHooks, CaseOutcome, NoAgreement, WorkerGroup
@@ -140,9 +146,15 @@ class _GenerationRunner:
     def _start_worker(self) -> WorkerHandle:
         generation = self._run.generation
         variables = (*self._job.attempt.machine.socket_env().items(), *generation.env)
-        if self._job.inline or generation.inline:
-            return InlineWorker(variables, self._pool.progress, self._run.comms)
-        return self._pool.start_worker(variables)
+        worker: WorkerHandle = (
+            InlineWorker(variables, self._pool.progress, self._run.comms) if self._is_inline
+            else self._pool.start_worker(variables))
+        self._job.telemetry.watch(worker.pid)
+        return worker
+
+    @property
+    def _is_inline(self) -> bool:
+        return self._job.inline or self._run.generation.inline
 
     def _guard(self, worker: WorkerHandle, case: Case) -> AbstractContextManager[None]:
         """Return the watchdog of a case not isolated; under --inline a debugger may wait."""
@@ -200,11 +212,15 @@ class _GenerationRunner:
         faults = tuple(fault for fault in job.attempt.config.fault
                        if fault.rank == members.rank and (
                            fault.case == case.case_id or fnmatchcase(case.label, fault.case)))
-        outcome = self._agreed_outcome(
-            case, job.attempt.resolution.devices[case.case_id], faults)
+        job.telemetry.mark()
+        with job.telemetry.only_marks(self._is_inline):
+            outcome = self._agreed_outcome(
+                case, job.attempt.resolution.devices[case.case_id], faults)
+        job.telemetry.mark()
         run = CaseRun(case, self._run.turn, job.attempt.history.attempt, self._position,
                       began_ns, perf_counter_ns())
         record = case_record(run, outcome, self.workers.rows)
+        record_telemetry(job)
         job.journal.append(record)
         if job.attempt.config.profiling.enabled:
             job.medians_ns.pop(case.case_id, None)

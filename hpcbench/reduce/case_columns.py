@@ -108,14 +108,24 @@ OF_TIMING = (*texts(
 ), CaseColumn("quickest_share", PURE, "share of the samples in which that rank has it"),
    CaseColumn("launch_level", PURE, "probability that launch_low_s to launch_high_s holds the "
               "median over launches; NaN of one launch"))
+OF_USAGE = (
+    CaseColumn("energy_j", "J", "energy of a mean pass, of what energy_of in usage names"),
+    CaseColumn("mean_power_w", "W", "mean power of the same"),
+    CaseColumn("clock_low_mhz", "MHz", "least clock read of GPUs, else of cores"),
+    CaseColumn("clock_high_mhz", "MHz", "greatest clock read of the same"),
+    *whole_numbers(throttled="1 if heat or a limit of power lowered a clock, else 0; -1 unknown"),
+    CaseColumn("cpu_s", "s", "CPU time of all workers in a mean pass"),
+    CaseColumn("steal_share", PURE, "share of the nodes' core time that a hypervisor gave away"),
+    CaseColumn("sent_bytes", "bytes", "sent by all interfaces of its nodes in a mean pass"),
+    CaseColumn("computed_bytes", "bytes", "what all ranks send in as many calls, by formulas"))
 BLOCK = tuple(replace(column, units=units) for column, units in zip(whole_numbers(
     sample_offset="first row of its samples in /samples; -1 of none",
     sample_ranks="ranks with samples",
     sample_iterations="samples of each rank: its rows are sample_ranks x sample_iterations"),
     ("rows", PURE, PURE), strict=True))
-COLUMNS = (*OF_CASE, *OF_RESULT, *COUNTS, *TIMES, *OF_TIMING, *BLOCK)
+COLUMNS = (*OF_CASE, *OF_RESULT, *COUNTS, *TIMES, *OF_TIMING, *OF_USAGE, *BLOCK)
 """The columns that cases of all kinds have."""
-LINES_OF_CASES = ("detail", "timing", "phases")
+LINES_OF_CASES = ("detail", "timing", "phases", "usage")
 """Datasets of ``/cases`` that are JSON."""
 Row = dict[str, Any]
 
@@ -126,6 +136,7 @@ def row_of(item: CaseResult, block: tuple[int, int, int]) -> Row:
     row: Row = {column.name: getattr(case, column.name) for column in OF_CASE}
     row |= {column.name: getattr(stats, column.name, None) for column in (*COUNTS, *TIMES)}
     row |= {column.name: getattr(timing, column.name, None) for column in OF_TIMING}
+    row |= {column.name: getattr(item.usage, column.name, None) for column in OF_USAGE}
     return row | {
         "status": item.status, "device": item.device or case.device,
         "env": settings(case.env),

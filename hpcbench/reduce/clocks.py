@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.grouping import grouped
-from hpcbench.reduce.results import CaseSamples, Clocks, Finding
+from hpcbench.reduce.clock_summary import Clocks
+from hpcbench.reduce.results import CaseSamples, Finding
 from hpcbench.trace.clock import MAX_DRIFT, ClockModel, SyncRecord, bound_at, to_global
 from hpcbench.trace.container import expected_content
 from hpcbench.trace.source import TraceSource, sync_records

@@ -23,9 +23,13 @@ from hpcbench.reduce.environments import environment_findings, environment_hash
 from hpcbench.reduce.history import Attempts
 from hpcbench.reduce.intake import majority
 from hpcbench.reduce.outcome import judge
+from hpcbench.reduce.passes import Context
 from hpcbench.reduce.records import Observations, with_joint_findings, with_records
 from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, new_results
+from hpcbench.reduce.telemetry_file import TelemetryWriter
+from hpcbench.reduce.usage_findings import usage_findings
+from hpcbench.reduce.usage_sums import Usages, with_usage
 from hpcbench.trace.arena import Arena
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
 from hpcbench.trace.source import TraceSource, sync_records
@@ -54,7 +58,7 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
     clocks, executed = context.attempts[-1].clocks, run_checks.ExecutedOrder()
     canary = canary_of(sources, plan.world_size)
     cases: list[CaseResult] = []
-    observed = Observations()
+    observed, used = Observations(), Usages()
     of_cases: list[Finding] = []
     unbracketed: dict[str, frozenset[int]] = {}
     stacked, packing = Arena(GROUP_BYTES), Arena(GROUP_BYTES)
@@ -63,6 +67,7 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
         for case, records in _records_by_case(plan, attempts):
             stacked.clear()
             executed.add(records.get(0, ()))
+            used.add_case(case, records)
             outcome = judge(case, records, context, stacked.empty)
             cases.append(outcome.result)
             of_cases += outcome.findings
@@ -72,6 +77,8 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
                 observed.add(outcome.result, outcome.samples)
                 writer.add_samples(case, outcome.samples)
                 stacked, packing = packing, stacked
+        _add_telemetry(writer.telemetry, attempts, context, used)
+        cases = [*with_usage(cases, used)]
         findings = [
             *attempts.findings, *environment_findings(headers, plan),
             *run_checks.noise_findings(run_checks.noise_by_rank(sources), headers),
@@ -79,15 +86,28 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
             *run_checks.backend_findings(
                 ((item.case, item.library) for item in cases if item.library), headers),
             *run_checks.check_totals(plan, cases), *run_checks.order_findings(plan, executed),
-            *run_checks.sample_findings(cases), *(canary_findings(canary) if canary else ()),
+            *run_checks.sample_findings(cases), *usage_findings(cases),
+            *(canary_findings(canary) if canary else ()),
             *run_checks.teardown_findings(attempts.sources)]
         results = with_records(Results(
-            _run_info(plan, attempts), plan, tuple(cases), tuple(findings), canary,
-            clocks.summary()), observed=observed)
+            _run_info(plan, attempts), plan, tuple(cases), tuple(findings),
+            canary, clocks.summary(), told=tuple(writer.telemetry.told)), observed=observed)
         results = with_joint_findings(results)
         writer.finish(results, [(source.header.rank, record) for source in attempts.sources
                                 for record in sync_records(source)])
     return results
+
+
+def _add_telemetry(
+    writer: TelemetryWriter, attempts: Attempts, context: Context, used: Usages,
+) -> None:
+    """Write what every rank read of its machine, and note what was read around each case."""
+    for number, (intake, attempt) in enumerate(
+            zip(attempts.intakes, context.attempts, strict=True)):
+        for source in intake.sources.values():
+            tables = source.telemetry()
+            writer.add(source, tables, number, attempt.clocks)
+            used.add_source(source, tables)
 
 
 def exit_code(results: Results) -> ExitCode:

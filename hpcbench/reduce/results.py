@@ -7,7 +7,7 @@ others are kept; a case that is not ``ok`` has none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,7 +16,10 @@ import numpy.typing as npt
 
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.canary_runs import Canary
+from hpcbench.reduce.clock_summary import Clocks
 from hpcbench.reduce.comparison import Comparison
+from hpcbench.reduce.courses import Course
+from hpcbench.reduce.usage import RankTold, Usage
 from hpcbench.statistics.modes import Mode
 
 SCHEMA_VERSION = 2
@@ -196,6 +199,7 @@ class CaseResult:
     ``memory`` is what each rank, as text, held of what at most in any pass: bytes by name, and
     ``peak_of``, what the peak is of. None where it was not looked at.
     ``trace_missing``: it failed only because a rank's trace is not there, which may still come.
+    ``usage`` is what it used of the machine, None where nothing was read.
     """
 
     case: Case
@@ -210,6 +214,7 @@ class CaseResult:
     library: Mapping[str, str] | None = None
     memory: Mapping[str, Mapping[str, int | str]] | None = None
     trace_missing: bool = False
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,23 +228,6 @@ class Finding:
     code: str
     scope: str
     message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Clocks:
-    """How the ranks' clocks were compared; a summary of the tables in ``/clock``.
-
-    The ranks of a node share one of the ``n_clocks``. ``n_syncs`` is 0 where there is one clock
-    only. ``bound_s`` is the largest bound of a rank's offset at a synchronisation,
-    ``check_error_s`` the largest error that the checks after them measured, and ``drift_ppm`` the
-    largest |slope| of a rank's clock against rank 0's, in parts per million.
-    """
-
-    n_clocks: int
-    n_syncs: int
-    bound_s: float | None
-    check_error_s: float | None
-    drift_ppm: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +283,9 @@ class SampleSource(Protocol):
     def samples(self, case_id: str) -> CaseSamples | None:
         """Return the stacked samples of a case, or None if none were recorded."""
 
+    def courses(self, table: str, column: str) -> Sequence[Course]:
+        """Return a column of telemetry over time, by rank and device; nothing if not read."""
+
 
 @dataclass(frozen=True, slots=True)
 class Results:
@@ -302,7 +293,7 @@ class Results:
 
     ``canary`` and ``clocks`` are None where nothing was recorded of them. ``derived`` maps each
     installed kind to its records by case id (`kinds.kind.Deriver`). ``missing_kinds`` maps other
-    kinds to the reason why they have no records.
+    kinds to the reason why they have no records. ``told`` is what ranks could read of the machine.
     """
 
     run: RunInfo
@@ -313,6 +304,7 @@ class Results:
     clocks: Clocks | None = None
     derived: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     missing_kinds: Mapping[str, str] = field(default_factory=dict)
+    told: tuple[RankTold, ...] = ()
 
     def record_of(self, item: CaseResult) -> Any | None:
         """Return the derived record of a case; None if its kind derived none, or is not installed.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from hpcbench.reduce.case_columns import COLUMNS, KindColumns
+from hpcbench.reduce.telemetry_file import CONTENTS as TELEMETRY
 from hpcbench.reduce.use import Use
 from hpcbench.trace.contents import CLOCKS, STAMPS
 from hpcbench.trace.described import LINES, PURE, ROOT, Contents, Described
@@ -42,6 +43,9 @@ _CASES: Contents = {
     "cases/timing": Described(
         "a line for each row: what is known of its timing beyond the columns, such as "
         "launch_medians_s, pass_medians_s and steps; null if it was not timed", LINES),
+    "cases/usage": Described(
+        "a line for each row: what it used of the machine; null where nothing was read around it; "
+        "absent where nothing was to be read", LINES),
     "cases/phases": Described(
         "a line for each row: names of its phases and offset of the first value in /phases/ns; "
         "null if it has none", LINES),
@@ -71,6 +75,7 @@ _CONTENTS: Contents = {
         "samples, in their order: its duration, or of 'arrival N' the time from the step's begin "
         "to the last gradient of bucket N", "ns"),
     **CLOCKS,
+    **TELEMETRY,
     "derived": Described("what each kind computes from statistics and stamps"),
 }
 

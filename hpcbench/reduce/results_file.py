@@ -37,12 +37,14 @@ from hpcbench.reduce.case_columns import (
     plain,
     row_of,
 )
+from hpcbench.reduce.clock_summary import Clocks
+from hpcbench.reduce.courses import Course
+from hpcbench.reduce.older_results import as_older
 from hpcbench.reduce.records import StoredObservations, with_records, write_records
 from hpcbench.reduce.results import (
     SCHEMA_VERSION,
     CaseResult,
     CaseSamples,
-    Clocks,
     Finding,
     Results,
     RunInfo,
@@ -50,6 +52,8 @@ from hpcbench.reduce.results import (
     Timing,
 )
 from hpcbench.reduce.results_contents import ATTRIBUTES, contents
+from hpcbench.reduce.telemetry_file import TelemetryWriter, courses, read_told
+from hpcbench.reduce.usage import Usage
 from hpcbench.reduce.use import Use
 from hpcbench.trace import columns
 from hpcbench.trace.clock import SyncRecord
@@ -65,14 +69,12 @@ FORMAT = "hpcbench-results"
 FILE_NAME = "results.h5"
 _KEY = ("case", "rank", "launch", "pass_index", "iteration")
 _PHASES, _POSITIONS = "phases/ns", "cases/phases"
-_OLDER_MISSING = "HB112: no trace of rank "
-"""How each problem begins of a case that lacks a trace, in files without ``trace_missing``."""
 _MOST_THREADS = 8
 _CHUNK_ROWS = 16384
 """Samples are read a whole case, all ranks, at a time."""
 _DETAILS = ("reason", "device", "detail", "library", "memory")
 _TIMES = tuple(column.name for column in TIMES)
-_USE = "samples/use"
+_USE, _USAGE = "samples/use", "cases/usage"
 _BLOCK = tuple(column.name for column in BLOCK)
 _NO_BLOCK = (-1, 0, 0)
 _TYPES = {int: np.int64, float: np.float64}
@@ -97,6 +99,7 @@ class ResultsWriter:
         self._packing: list[tuple[GrowingColumn, Future[list[bytes]]]] = []
         self._phases: GrowingColumn | None = None  # runs without phases have no column
         self._positions: dict[str, Mapping[str, Any]] = {}
+        self.telemetry = TelemetryWriter(file)
 
     def add_samples(self, case: Case, samples: CaseSamples) -> None:
         """Append the samples of one case, which must not change before the next one is added.
@@ -140,6 +143,7 @@ class ResultsWriter:
             self._phases.finish()
             write_json(self._file, _POSITIONS, (
                 self._positions.get(item.case.case_id) for item in results.cases))
+        self.telemetry.finish()
         file, run = self._file, results.run
         file.attrs.update({
             "format": FORMAT, "schema_version": SCHEMA_VERSION, "run_id": run.run_id,
@@ -152,11 +156,12 @@ class ResultsWriter:
             write_json(file, name, [item and asdict(item)])
         write_clocks(file, syncs)
         of_kinds = kind_columns(results)
-        self._write_cases(results.cases, of_kinds)
+        self._write_cases(results, of_kinds)
         write_records(file, results)
         describe(file, contents(of_kinds, results.derived), ATTRIBUTES)
 
-    def _write_cases(self, cases: Sequence[CaseResult], of_kinds: KindColumns) -> None:
+    def _write_cases(self, results: Results, of_kinds: KindColumns) -> None:
+        cases = results.cases
         rows = [row_of(item, self._blocks.get(item.case.case_id, _NO_BLOCK))
                 | of_kinds.values.get(item.case.case_id, {}) for item in cases]
         for column in (*COLUMNS, *of_kinds.columns):
@@ -169,6 +174,8 @@ class ResultsWriter:
             | ({"trace_missing": True} if item.trace_missing else {}) for item in cases))
         write_json(self._file, "cases/timing", (
             item.timing and asdict(item.timing) for item in cases))
+        if results.told:
+            write_json(self._file, _USAGE, (item.usage and asdict(item.usage) for item in cases))
         if of_kinds.missing:
             self._file["cases"].attrs["without_columns"] = [
                 f"{kind}: {reason}" for kind, reason in of_kinds.missing.items()]
@@ -228,6 +235,10 @@ class ResultsFile:
             use=self._file[_USE][offset:offset + shape[1]] if _USE in self._file else None,
             **{name: table[name] for name in SAMPLE_COLUMNS})
 
+    def courses(self, table: str, column: str) -> Sequence[Course]:
+        """Return a column of telemetry over time, by rank and device; nothing if not read."""
+        return [*courses(self._file, self.results.told, table, column)]
+
     def _phases(
         self, position: Mapping[str, Any] | None, shape: Sequence[int],
     ) -> dict[str, npt.NDArray[np.int64]]:
@@ -269,6 +280,8 @@ def _read_results(file: h5py.File, path: Path) -> Results:
     table["status"] = columns.texts_of(columns.read_column(file, "cases/status"))
     table["timing"] = [None] * len(plan.cases) if old else [
         _known(Timing, line) for line in read_lines(file, "cases/timing")]
+    table["usage"] = [_known(Usage, line) for line in read_lines(file, _USAGE)] if (
+        _USAGE in file) else [None] * len(plan.cases)
     rows = (dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True))
     details = map(json.loads, read_lines(file, "cases/detail"))
     cases = [_case_result(case, row, detail)
@@ -276,21 +289,8 @@ def _read_results(file: h5py.File, path: Path) -> Results:
     findings = [from_text(Finding, line) for line in read_lines(file, "findings")]
     canary = None if old else _known(Canary, read_text(file, "canary"))
     clocks = None if old else _known(Clocks, read_text(file, "clocks"))
-    return Results(run, plan, tuple(_as_older(cases, findings)), tuple(findings), canary, clocks)
-
-
-def _as_older(cases: Sequence[CaseResult], findings: Sequence[Finding]) -> Iterator[CaseResult]:
-    """Yield the cases with ``trace_missing`` as findings say it, where the file does not."""
-    problems: dict[str, list[str]] = {}
-    for finding in findings:
-        if finding.scope == "case":
-            whose, _, text = finding.message.partition("): ")
-            problems.setdefault(whose, []).append(f"{finding.code}: {text}")
-    for item in cases:
-        found = problems.get(f"case {item.case.label} ({item.case.case_id}", ())
-        is_missing = item.status == "failed" and found and all(
-            text.startswith(_OLDER_MISSING) for text in found)
-        yield replace(item, trace_missing=True) if is_missing else item
+    return Results(run, plan, tuple(as_older(cases, findings)), tuple(findings), canary, clocks,
+                   told=read_told(file))
 
 
 def _known(kind: type[Read], line: str) -> Read | None:
@@ -303,7 +303,7 @@ def _case_result(case: Case, row: Mapping[str, Any], detail: Mapping[str, Any]) 
     times: dict[str, Any] = {name: None if math.isnan(row[name]) else row[name]
                              for name in _TIMES if name in row}
     return CaseResult(
-        case=case, status=row["status"], timing=row["timing"],
+        case=case, status=row["status"], timing=row["timing"], usage=row["usage"],
         blamed_rank=None if row["blamed_rank"] < 0 else row["blamed_rank"],
         n_wrong=None if row["n_wrong"] < 0 else row["n_wrong"],
         statistics=Statistics(n=row["n"], ci_reliable=bool(row.get("ci_reliable")), **times)

@@ -27,6 +27,7 @@ from hpcbench.views.chart import (
 from hpcbench.views.faults import injected_text
 from hpcbench.views.links import declared_links
 from hpcbench.views.table import Range, Show
+from hpcbench.views.telemetry_chart import telemetry_chart
 from hpcbench.views.timing import INTERVAL_TITLE, repeats_text, timing_text
 from hpcbench.views.words import device_type, env_text, from_to_text
 
@@ -53,6 +54,8 @@ def charts_of(results: Results, source: SampleSource) -> Iterator[Chart]:
     samples = source.samples(telling.case.case_id)
     if samples is not None and samples.start_ns.size:
         yield _with_timing(rank_iteration(telling, samples), results)
+    if results.told and (course := telemetry_chart(results, source)) is not None:
+        yield course
     if results.canary and len(results.canary.runs) >= FEWEST_RUNS:
         yield canary_chart(results.canary, results.plan)
 

@@ -30,6 +30,7 @@ from hpcbench.views.columns import any_results
 from hpcbench.views.ending import ending_lines
 from hpcbench.views.said_once import said_once, shared_of
 from hpcbench.views.table import Table
+from hpcbench.views.telemetry import telemetry_line
 
 
 def print_plan(plan: Plan, verbosity: Verbosity = Verbosity.NORMAL) -> None:
@@ -74,7 +75,14 @@ def print_results(
         chain.from_iterable(map(table_lines, said_once(tables, shared))), _problem_lines(results),
         detail_lines(results) if full else (), lines.outcome_lines(results, full=full),
         lines.finding_lines(results, full=full), [Text()],
-        map(tone_line, ending_lines(results)), lines.closing_lines(results, folder)))
+        map(tone_line, ending_lines(results)), _telemetry_lines(results),
+        lines.closing_lines(results, folder)))
+
+
+def _telemetry_lines(results: Results) -> Iterator[Text]:
+    """Yield what could not be read of the machine, in one line."""
+    if text := telemetry_line(results):
+        yield Text(text, style="dim")
 
 
 def _way_to_definitions(folder: Path) -> Text:

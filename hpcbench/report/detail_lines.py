@@ -20,6 +20,7 @@ from hpcbench.units import format_seconds, plural
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.slow_ranks import slow_rank_lines
 from hpcbench.views.table import Column, Group, Row, Show, Table
+from hpcbench.views.telemetry import telemetry_tables
 
 _START_UP_COLUMNS = (
     Column("backend", "backend"), Column("ranks", "ranks", Show.COUNT),
@@ -37,6 +38,8 @@ def detail_lines(results: Results) -> Iterator[Text]:
         yield from map(Text, slow_rank_lines(results))
         yield from table_lines(_start_up_table(results))
     yield from _canary_lines(results)
+    for table in telemetry_tables(results):
+        yield from table_lines(table)
 
 
 def _sample_lines(results: Results) -> Iterator[str]:

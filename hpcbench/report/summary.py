@@ -10,7 +10,7 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from hpcbench.reduce.precision import CI_LEVEL
 from hpcbench.reduce.results import FOLDS, CaseResult, Results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.reduce.settling import comparisons
+from hpcbench.reduce.usage import Usage
 from hpcbench.report.charts import charts_of
 from hpcbench.report.terminal import print_document
 from hpcbench.trace.files import whole_file
@@ -49,6 +50,10 @@ OF_TIMING = (*TIMING_FIELDS, "pass_medians_s", "launch_level", "all_count")
 LATE_START = {"late_start_rank": "rank", "late_start_s": "apart_s", "late_start_low_s": "low_s",
               "late_start_high_s": "high_s"}
 MODE_FIELDS = ("mode_medians_s", "mode_shares")
+USAGE_FIELDS = {"usage_passes": "passes", "usage_window_s": "window_s", **{
+    item.name: item.name for item in fields(Usage)
+    if item.name not in ("passes", "window_s", "spans_ns")}}
+"""Fields of runs that read what cases used of the machine."""
 LIBRARY_FIELDS = ("algorithm", "protocol", "channels", "transport")
 COMMON_FIELDS = (
     "case_id", "index", "block", "kind", "collective", "backend", "device", "world_size", "mode",
@@ -109,6 +114,11 @@ def field_names(of_run: Collection[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*COMMON_FIELDS, *own)))
 
 
+def _names(results: Results) -> tuple[str, ...]:
+    """Return `field_names` of a run, and behind them what its cases used, if it was read."""
+    return (*field_names(results.plan.kinds), *(USAGE_FIELDS if results.told else ()))
+
+
 def print_summary(results: Results) -> None:
     """Print what summary.json holds."""
     print_document(summary_document(results, case_rows(results)))
@@ -116,7 +126,7 @@ def print_summary(results: Results) -> None:
 
 def write_summary(results: Results, folder: Path) -> list[Path]:
     """Write both files into ``folder`` and return their paths. Raises FileError."""
-    names, rows = field_names(results.plan.kinds), case_rows(results)
+    names, rows = _names(results), case_rows(results)
     json_path, csv_path = folder / "summary.json", folder / "summary.csv"
     document = summary_document(results, rows)
     with whole_file(json_path) as part:
@@ -138,7 +148,7 @@ def _csv_cell(value: Any) -> Any:
 
 def case_rows(results: Results) -> list[dict[str, Any]]:
     """Return each case's `field_names`; None where it has no such number."""
-    names = field_names(results.plan.kinds)
+    names = _names(results)
     return [_row(item, results.record_of(item), names, results.run.faults)
             for item in results.cases]
 
@@ -166,6 +176,8 @@ def _row(
                 "mode_shares": [mode.share for mode in item.timing.modes]}
     if (late := late_start(item)) is not None:
         row |= {field: getattr(late, name) for field, name in LATE_START.items()}
+    if item.usage is not None:
+        row |= {field: getattr(item.usage, name) for field, name in USAGE_FIELDS.items()}
     row |= {"faults": list(faults), **presenter_of(case.kind).row(item, record)}
     return {name: row[name] for name in names}
 
@@ -192,6 +204,7 @@ def summary_document(results: Results, rows: list[dict[str, Any]]) -> dict[str, 
         "clocks": results.clocks and asdict(results.clocks),
         "canary": results.canary and asdict(results.canary),
         "comparisons": {"false_alarms": FALSE_ALARMS, **asdict(family(comparisons(results)))},
+        **({"telemetry": [asdict(one) for one in results.told]} if results.told else {}),
         "config": _config(rows, results.plan),
         "notes": list(results.plan.config.get("notes", ())),
         "totals": {"planned": len(results.plan.cases), **{s: counts[s] for s in STATUSES}},

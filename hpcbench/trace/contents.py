@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hpcbench.plan.case import STATUSES
+from hpcbench.trace import telemetry
 from hpcbench.trace.described import LINES, PURE, ROOT, TEXT, Contents, Described
 from hpcbench.trace.schema import STOP_REASONS, Flag
 
@@ -104,4 +105,5 @@ CONTENTS: Contents = {
         "value for each sample: its duration, or of 'arrival N' the time from the step's begin to "
         "the last gradient of bucket N", "ns"),
     **CLOCKS,
+    **telemetry.contents({}, "the rank's own monotonic clock"),
 }

@@ -6,6 +6,7 @@ of the head so far.
 Body: the meta text (ASCII JSON), then the rows as int64. The head has a CRC of its own because a
 damaged length would otherwise hide every frame behind it.
 
+Readings of telemetry are one frame a table: names of columns, then the rows as int64.
 A record with phases has a kind of its own. Behind the rows of samples it has a column for each
 name in the meta text's ``phases``. Its head holds the number of all int64 instead of rows.
 """
@@ -32,6 +33,7 @@ from hpcbench.trace.schema import (
     no_samples,
 )
 from hpcbench.trace.source import Damage
+from hpcbench.trace.telemetry import KEYS, TABLES, Rows, as_today
 
 MAGIC = b"\x89HBJ\r\n\x1a\n"
 """No frame contains it elsewhere: meta is ASCII, and as an int64 it is no plausible stamp."""
@@ -41,7 +43,10 @@ HEAD_BYTES = _HEAD.size + _CRC.size
 
 
 class Kind(IntEnum):
-    """What a frame holds: RECORD_1 a record of version 1, with shorter rows; PHASED has phases."""
+    """What a frame holds: RECORD_1 a record of version 1, with shorter rows; PHASED has phases.
+
+    TELEMETRY holds readings of one table (`trace.telemetry`).
+    """
 
     HEADER = 1
     PLAN = 2
@@ -49,6 +54,7 @@ class Kind(IntEnum):
     NOTE = 4
     RECORD = 5
     PHASED = 6
+    TELEMETRY = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,18 @@ class Frame:
             samples[:, [SAMPLE_COLUMNS.index(name) for name in names]] = rows
         return samples
 
+    def readings(self) -> tuple[str, Rows]:
+        """Return table and rows of kind TELEMETRY; none of a table that is not known.
+
+        Raises KeyError, TypeError or ValueError if it is none.
+        """
+        meta = self.json()
+        table, columns = str(meta["table"]), [str(name) for name in meta["columns"]]
+        if table not in TABLES:
+            return table, np.empty((0, len(KEYS)), dtype=np.int64)
+        values = np.frombuffer(self.rows, dtype="<i8").reshape(-1, len(columns))
+        return table, as_today(table, columns, values.astype(np.int64))
+
     def phase_names(self) -> list[str]:
         """Return the names of the phases. Raises ValueError if the rows are not of them."""
         if self.kind != Kind.PHASED:
@@ -115,8 +133,8 @@ def _columns(kind: int) -> tuple[str, ...]:
 
 
 def _row_bytes(kind: int) -> int:
-    """Return what the head counts: rows, or single values where they have phases behind them."""
-    return 8 if kind == Kind.PHASED else 8 * len(_columns(kind))
+    """Return what the head counts: rows, or single values where rows are of other lengths."""
+    return 8 if kind in (Kind.PHASED, Kind.TELEMETRY) else 8 * len(_columns(kind))
 
 
 def pack_frame(

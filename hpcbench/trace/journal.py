@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from hpcbench.errors import FileError, TraceError
 from hpcbench.plan.case import Plan, plan_to_json
 from hpcbench.trace.arena import Empty, new_array
@@ -37,6 +39,7 @@ from hpcbench.trace.source import (
     record_from_json,
     record_to_json,
 )
+from hpcbench.trace.telemetry import KEYS, TABLES, TELEMETRY_NOTE, Rows, Told
 from hpcbench.trace.typed import check_types, from_values
 
 
@@ -94,6 +97,17 @@ class Journal:
         """Put a note on disk; one that is not ``durable`` outlives the process, not the machine."""
         self._write(pack_frame(Kind.NOTE, {"kind": kind, "data": dict(data)}), durable=durable)
 
+    def readings(self, tables: Mapping[str, Rows]) -> None:
+        """Write readings of telemetry, which outlive the process; what follows makes them durable.
+
+        Raises FileError if it cannot.
+        """
+        frames = [pack_frame(Kind.TELEMETRY, {
+            "table": table, "columns": [*KEYS, *TABLES[table].names]}, rows)
+            for table, rows in tables.items()]
+        if frames:
+            self._write(b"".join(frames), durable=False)
+
     def close(self) -> None:
         """Close the file; closing twice does nothing."""
         if self._descriptor >= 0:
@@ -136,10 +150,22 @@ def is_being_written(path: Path) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadAt:
+    """Where a frame of readings lies."""
+
+    offset: int
+    n_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class JournalTrace(TraceSource):
-    """A journal as read back: ``index`` has (case id, offset, length) of each record."""
+    """A journal as read back: ``index`` has (case id, offset, length) of each record.
+
+    ``read_at`` has the place of each frame of readings.
+    """
 
     index: tuple[tuple[str, int, int], ...]
+    read_at: tuple[ReadAt, ...] = ()
     sealed: ClassVar[bool] = False
 
     @property
@@ -167,6 +193,19 @@ class JournalTrace(TraceSource):
                         raise TraceError(f"{self.path}: changed while it was read")
                     yield _record(frame, empty if samples else None)
 
+    def telemetry(self) -> Mapping[str, Rows]:
+        """Return the readings of each table."""
+        found: dict[str, list[Rows]] = {}
+        with open_regular(self.path) as descriptor:
+            for at in self.read_at:
+                frame = frame_at(os.pread(descriptor, at.n_bytes, at.offset), 0)
+                if isinstance(frame, Damage):
+                    raise TraceError(f"{self.path}: changed while it was read")
+                table, rows = frame.readings()
+                if len(rows):
+                    found.setdefault(table, []).append(rows)
+        return {table: np.concatenate(parts) for table, parts in found.items()}
+
 
 def read_journal(path: Path) -> JournalTrace:
     """Return every whole frame of a journal, and what else was in it.
@@ -190,11 +229,15 @@ def read_journal(path: Path) -> JournalTrace:
         path, header, plans[0] if plans else None,
         notes=tuple(item for item in found if isinstance(item, Note)),
         damage=tuple(item for item in found if isinstance(item, Damage)),
-        index=tuple(item for item in found if isinstance(item, tuple)))
+        index=tuple(item for item in found if isinstance(item, tuple)),
+        read_at=tuple(item for item in found if isinstance(item, ReadAt)))
 
 
-def _understood(frame: Frame) -> tuple[str, int, int] | Note | Damage | None:
-    """Return (case id, offset, length) of a record, a note, None for others; Damage for unknown."""
+def _understood(frame: Frame) -> tuple[str, int, int] | Note | ReadAt | Damage | None:
+    """Return (case id, offset, length) of a record, a note, or where readings are.
+
+    None for others; Damage for unknown.
+    """
     try:
         if frame.kind in (Kind.RECORD, Kind.RECORD_1, Kind.PHASED):
             record = _record(frame, None)
@@ -206,8 +249,12 @@ def _understood(frame: Frame) -> tuple[str, int, int] | Note | Damage | None:
             check_types(note)
             if note.kind == CLOCK_NOTE:
                 from_values(SyncRecord, note.data)
+            if note.kind == TELEMETRY_NOTE:
+                from_values(Told, note.data)
             return note
-        Kind(frame.kind)
+        if Kind(frame.kind) is Kind.TELEMETRY:
+            frame.readings()
+            return ReadAt(frame.offset, frame.end - frame.offset)
     except (KeyError, TypeError, ValueError) as error:
         return Damage(frame.offset, f"cannot be understood: {error!r}", torn=False)
     return None

@@ -6,6 +6,7 @@ Schema history
   2  those columns; flags LATE_START and SINGLE; clock models and checks; the notes ``clock``,
      ``noise`` and ``canary``.
      Records of training steps also have phases; other files are as they were.
+     Telemetry has frames, a note and groups of its own, where a rank reads any.
   A file of each version is kept in tests/data.
 """
 

@@ -11,6 +11,8 @@ Layout (schema version 2; `trace.contents` describes each part, in the file itse
   /samples      one row per sample, in the order of /cases
   /phases       ns: for each record with phases, in the order of /cases, one phase after another,
                 each with a value for each of its samples; not there where no record has phases
+  /telemetry    what the supervisor read of the machine, a group a table (trace.telemetry);
+                not there where nothing was read
   /clock        what this rank's clock was, one row per synchronisation (trace.clock.SyncRecord)
 
 Columns and not a group per case: a group costs about 1 kB and 0.5 ms per case.
@@ -64,6 +66,7 @@ from hpcbench.trace.source import (
     was_cut_short,
 )
 from hpcbench.trace.tables import CaseTable, Known, read_cases, write_cases, write_clocks
+from hpcbench.trace.telemetry import Rows, read_tables, write_tables
 
 FORMAT = "hpcbench-trace"
 _IDENTITY = ("run_id", "plan_hash", "rank", "world_size", "local_rank", "hostname", "node", "pid",
@@ -92,6 +95,7 @@ def seal(journal_path: Path, trace_path: Path) -> None:
         _write_samples(file, records)
         if phases := [values for record in records for values in record.phases.values()]:
             write_column(file, "phases/ns", np.concatenate(phases))
+        write_tables(file, journal.telemetry())
         write_clocks(file, [(journal.header.rank, record) for record in sync_records(journal)])
         describe(file, CONTENTS, ATTRIBUTES)
 
@@ -149,6 +153,11 @@ class SealedTrace(TraceSource):
         with expected_content(self.path):
             records = [*map(record_from_json, self.table.values(rows), stamps, phases)]
         yield from records
+
+    def telemetry(self) -> Mapping[str, Rows]:
+        """Return the readings of each table."""
+        with open_container(self.path) as file, expected_content(self.path):
+            return read_tables(file)
 
 
 def open_trace(path: Path, known: Known | None = None) -> SealedTrace:

@@ -15,6 +15,7 @@ from hpcbench.plan.case import STATUSES, Plan, plan_from_json, plan_to_json
 from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.clock import SyncRecord
 from hpcbench.trace.schema import SAMPLE_COLUMNS, SCHEMA_VERSION, Header, Phases, Record, Samples
+from hpcbench.trace.telemetry import TELEMETRY_NOTE, Rows, Told
 from hpcbench.trace.typed import check_types, from_values
 
 SINCE_2 = frozenset({"stop_reason", "position", "communicator_ns"})
@@ -104,6 +105,10 @@ class TraceSource(ABC):
         TraceError if the file has gone.
         """
 
+    @abstractmethod
+    def telemetry(self) -> Mapping[str, Rows]:
+        """Return the readings of each table of `trace.telemetry`, as far as there are any."""
+
 
 def never_ended(source: TraceSource) -> bool:
     """Return whether the rank was stopped before it could write its last note."""
@@ -123,6 +128,12 @@ def noted(source: TraceSource, kind: str) -> list[Mapping[str, Any]]:
 def sync_records(source: TraceSource) -> list[SyncRecord]:
     """Return what the rank's clock was compared with, in the order of the notes ``clock``."""
     return [from_values(SyncRecord, data) for data in noted(source, CLOCK_NOTE)]
+
+
+def told_of(source: TraceSource) -> Told | None:
+    """Return what the rank could read beside its cases, None if nothing was to be read."""
+    notes = noted(source, TELEMETRY_NOTE)
+    return from_values(Told, notes[-1]) if notes else None
 
 
 def header_to_json(header: Header) -> dict[str, Any]:

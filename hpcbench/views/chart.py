@@ -88,7 +88,8 @@ class Panel:
     """Lines above one x axis.
 
     ``reference`` is a range to compare with, and its middle; ``empty`` stands where no line has a
-    point.
+    point. ``spans`` are ranges along x that are shaded, in two tones in turn. Without
+    ``has_marks`` points are joined, but have no mark of their own.
     """
 
     y: Axis
@@ -96,11 +97,16 @@ class Panel:
     title: str = ""
     reference: Range | None = None
     empty: str = ""
+    spans: tuple[tuple[float, float], ...] = ()
+    has_marks: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class LineChart(Chart):
-    """Panels beside one another with the same lines, of which some may have no point."""
+    """Panels beside one another with the same lines, of which some may have no point.
+
+    Or each has lines of its own.
+    """
 
     x: Axis
     panels: tuple[Panel, ...]

@@ -63,6 +63,7 @@ TINY = {
     "row_bound.py": Tiny("--passes 2 --seconds 0.02", ("mpi broadcast", "CPU time", "narrow rows")),
     "shipped_job.py": Tiny("--runs 1 -- --only all_gather --iters 3 --passes 1", ("good",),
                            codes=(0, 1, 3)),
+    "telemetry.py": Tiny("--seconds 1 --rounds 1", ("beside a reading", "cost at 2 Hz")),
     "training_overhead.py": Tiny("--passes 1 --steps 2 --strategies single", ("median ratio",)),
 }
 

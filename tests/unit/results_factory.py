@@ -17,6 +17,7 @@ from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.plan.case import Case, Plan, case_id
 from hpcbench.plan.options import Option
 from hpcbench.reduce.canary_runs import Canary, CanaryRun
+from hpcbench.reduce.courses import Course
 from hpcbench.reduce.records import with_records
 from hpcbench.reduce.results import (
     CaseResult,
@@ -251,6 +252,9 @@ class MemorySamples:
 
     def __init__(self, results: Results) -> None:
         self._results = {item.case.case_id: item for item in results.cases}
+
+    def courses(self, table: str, column: str) -> tuple[Course, ...]:
+        return ()
 
     def samples(self, case_id: str) -> CaseSamples | None:
         item = self._results[case_id]

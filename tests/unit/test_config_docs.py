@@ -9,7 +9,7 @@ import pytest
 from hpcbench.config.fault import Fault
 from hpcbench.config.load import PACKAGED, check_config, json_schema, load_config
 from hpcbench.config.problems import keys_of
-from hpcbench.config.schema import Config, Hardware, Launch, Measure, Output, Profiling
+from hpcbench.config.schema import Config, Hardware, Launch, Measure, Output, Profiling, Telemetry
 from hpcbench.config.section import Section
 from hpcbench.kinds.collective.plan.block import CollectiveBlock
 from hpcbench.kinds.primitive.plan.block import PrimitiveBlock
@@ -35,7 +35,7 @@ def test_the_schema_in_docs_is_the_generated_one() -> None:
 
 @pytest.mark.parametrize("section", [
     Config, CollectiveBlock, PrimitiveBlock, TrainingBlock, Measure, Launch, Hardware, Output,
-    Profiling, Fault])
+    Profiling, Telemetry, Fault])
 def test_every_key_is_documented_with_an_example(section: type[Section]) -> None:
     for key in keys_of(section):
         assert f"| `{key}` |" in DOC or key == "$schema"
@@ -44,7 +44,7 @@ def test_every_key_is_documented_with_an_example(section: type[Section]) -> None
 
 def test_every_example_row_is_a_json_member_of_some_section() -> None:
     sections = (Config, CollectiveBlock, PrimitiveBlock, TrainingBlock, Measure, Launch, Hardware,
-                Output, Profiling, Fault)
+                Output, Profiling, Telemetry, Fault)
     keys = {key for section in sections for key in keys_of(section)}
     examples = re.findall(r"`(\"\w+\": [^`]*)` \|$", DOC, re.MULTILINE)
     assert len(examples) > 40

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.reduce.clock_summary import Clocks
 from hpcbench.reduce.qualities import QUALITIES
-from hpcbench.reduce.results import Clocks
 from hpcbench.report.console import print_results
 from hpcbench.verbosity import Verbosity
 from hpcbench.views.cell_text import cell_text

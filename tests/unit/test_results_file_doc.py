@@ -14,11 +14,14 @@ import pytest
 
 from hpcbench.kinds.registry import kinds
 from hpcbench.reduce import environments
-from hpcbench.reduce.case_columns import COLUMNS, LINES_OF_CASES
+from hpcbench.reduce.case_columns import COLUMNS, LINES_OF_CASES, KindColumns
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results_contents import ATTRIBUTES as OF_RESULTS
+from hpcbench.reduce.results_contents import contents
+from hpcbench.reduce.telemetry_file import CONTENTS as TELEMETRY
 from hpcbench.trace.contents import ATTRIBUTES as OF_TRACE
 from hpcbench.trace.contents import CLOCKS
+from hpcbench.trace.contents import CONTENTS as OF_A_TRACE
 from hpcbench.trace.sealed import seal
 from hpcbench.trace.tables import write_clocks
 from launcher import ROOT
@@ -28,6 +31,7 @@ _, RESULTS, TRACE = re.split(r"\n## (?=results\.h5|A trace)", PAGE)
 BITS = RESULTS[RESULTS.index("## Bits of a sample"):]
 KINDS = ("collective", "primitive", "training")
 RUNS = ROOT / "tests" / "data" / "golden" / "runs"
+USAGE = "cases/usage"
 Parts = Mapping[str, h5py.Group | h5py.Dataset]
 
 
@@ -72,7 +76,7 @@ def test_the_page_and_results_say_the_same(results: Path) -> None:
     own = {f"cases/{column.name}" for spec in kinds().values() for column in spec.deriver().columns}
     with h5py.File(results / "results.h5") as file:
         found = parts(file)
-        assert page.keys() == found.keys()
+        assert {name for name in page if not of_telemetry(name)} == found.keys()
         for name, item in found.items():
             units, what = item.attrs.get("units", ""), item.attrs["description"]
             assert page[name][0] == units, name
@@ -86,6 +90,21 @@ def test_the_page_and_results_say_the_same(results: Path) -> None:
         assert numbered == [[number, ": ".join(cells).replace("`", "")] for number, cells in
                             rows(RESULTS[:RESULTS.index("### Columns of all")]).items()
                             if number.isdigit()]
+
+
+def of_telemetry(name: str) -> bool:
+    """Return whether only runs that read the machine have it; these older runs did not."""
+    return name in TELEMETRY or name == USAGE
+
+
+def test_the_page_and_readings_say_the_same() -> None:
+    page, described_here = described(RESULTS), contents(KindColumns((), {}, {}), ())
+    for name in (*TELEMETRY, USAGE):
+        what = described_here[name]
+        assert page[name] == (what.units, what.text), name
+    of_trace = {name: what for name, what in OF_A_TRACE.items() if name.startswith("telemetry/")}
+    own = {name for name in TELEMETRY if name.rpartition("/")[2] in ("rank", "attempt", "sources")}
+    assert of_trace.keys() == TELEMETRY.keys() - own - {"telemetry"}
 
 
 def test_the_page_and_a_trace_say_the_same(trace: Path) -> None:

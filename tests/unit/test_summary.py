@@ -16,7 +16,7 @@ from hpcbench.errors import FileError
 from hpcbench.kinds.collective.derive.deriver import bandwidth
 from hpcbench.kinds.primitive.present.presenter import PRIMITIVE_FIELDS
 from hpcbench.plan.case import STATUSES
-from hpcbench.reduce.results import Clocks
+from hpcbench.reduce.clock_summary import Clocks
 from hpcbench.report.summary import (
     LIBRARY_FIELDS,
     TIMING_FIELDS,

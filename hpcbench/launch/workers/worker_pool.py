@@ -154,6 +154,11 @@ class InlineWorker(WorkerHandle):
         spare_what_is_loaded()  # each case begins with a collection
         self._answer: Answer | None = None
 
+    @property
+    def pid(self) -> int:
+        """Return the number of this process."""
+        return os.getpid()
+
     def send(self, request: Request) -> None:
         """Carry out the request now; there is no answer until this returns."""
         self._answer = None

@@ -37,6 +37,10 @@ class WorkerHandle(Protocol):
 
     progress: SharedProgress
 
+    @property
+    def pid(self) -> int:
+        """Return the number of the process that it runs in."""
+
     def send(self, request: Request) -> None:
         """Hand over one request."""
 
@@ -205,6 +209,11 @@ class WorkerProcess(WorkerHandle):
         self._output = output
         self._flight_fd = flight_fd
         self._oom_kills = processes.oom_kills()
+
+    @property
+    def pid(self) -> int:
+        """Return the number of its process."""
+        return self._pid
 
     def send(self, request: Request) -> None:
         """Hand over one request; a worker that is gone shows when the answer is awaited."""

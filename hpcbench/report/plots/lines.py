@@ -23,6 +23,8 @@ from hpcbench.views.table import Range, Show
 
 Box = tuple[float, float, float, float]
 ALONE: Box = (0.085, 0.22, 0.88, 0.6)
+SHADES = (0.08, 0.2)
+"""Of spans that are shaded, in turn."""
 GAP = 0.105
 """Between panels, in shares of the figure's width: the second one's numbers and label."""
 
@@ -51,9 +53,12 @@ def _draw_panel(axes: Axes, panel: Panel, x: Axis) -> None:
         axes.axhspan(*ends_in_unit(panel.reference, show), color=GREY, alpha=0.15, linewidth=0)
         axes.axhline(in_unit(panel.reference.least if middle is None else middle, show),
                      color=GREY, linewidth=1, linestyle="--")
+    for number, span in enumerate(panel.spans):
+        axes.axvspan(*span, color=GREY, alpha=SHADES[number % len(SHADES)], linewidth=0)
     for index, line in enumerate(panel.lines):
         if line.points:
-            _draw_line(axes, line, show, index)
+            _draw_line(axes, line, show, index, marker=MARKERS[index % len(MARKERS)]
+                       if panel.has_marks else "")
     dress(axes, x_label=x.label, y_label=panel.y.label)
     axes.set_title(panel.title, fontsize=TEXT, loc="left")
     if panel.y.limits:
@@ -68,13 +73,13 @@ def _draw_panel(axes: Axes, panel: Panel, x: Axis) -> None:
               fontsize=TEXT, color=GREY)
 
 
-def _draw_line(axes: Axes, line: Line, show: Show, index: int) -> None:
+def _draw_line(axes: Axes, line: Line, show: Show, index: int, *, marker: str) -> None:
     """Draw points, their intervals, and the band around them; of one point a wide bar."""
     colour = COLOURS[index % len(COLOURS)]
     places = [place for place, _ in line.points]
     points = [point for _, point in line.points]
     axes.plot(places, [in_unit(point.value, show) for point in points], color=colour,
-              marker=MARKERS[index % len(MARKERS)], markersize=5, linewidth=1.8, label=line.label)
+              marker=marker, markersize=5, linewidth=1.8, label=line.label)
     intervals = [_ends(point, point.interval, show) for point in points]
     axes.vlines(places, *zip(*intervals, strict=True), color=colour, linewidth=1.2)
     if all(point.band is None for point in points):
@@ -101,9 +106,17 @@ def _scale(axes: Axes, x: Axis, y: Axis, places: list[float]) -> None:
 
 
 def _legend(figure: Figure) -> None:
-    """Name the lines where there are several: beside the title, or in a panel that is alone."""
+    """Name the lines where there are several: beside the title, or in a panel that is alone.
+
+    Panels that have no line in common name their own.
+    """
     first = figure.axes[0]
     handles, labels = first.get_legend_handles_labels()
+    named = [set(axes.get_legend_handles_labels()[1]) for axes in figure.axes]
+    if all(named) and not set.intersection(*named):
+        for axes in figure.axes:
+            axes.legend(fontsize=SMALL, frameon=False)
+        return
     if len(handles) < 2:
         return
     if len(figure.axes) == 1:

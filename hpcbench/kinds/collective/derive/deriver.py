@@ -10,6 +10,7 @@ from hpcbench.kinds.collective.derive.columns import COLUMNS, column_values
 from hpcbench.kinds.collective.plan.workload import Collective, collective_of
 from hpcbench.kinds.kind import Deriver
 from hpcbench.operations.bandwidth import Bandwidth, busbw_factor
+from hpcbench.operations.collectives import collective_spec
 from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import Problem, bandwidth_problem
 from hpcbench.reduce.results import CaseResult
@@ -44,6 +45,21 @@ class CollectiveDeriver(Deriver):
     ) -> Mapping[str, CollectiveRecord]:
         """Return the rates of each case."""
         return {item.case.case_id: _record(item) for item in items}
+
+    def sent_bytes(self, item: CaseResult) -> float | None:
+        """Return the data that have to leave a rank, summed over all ranks and groups.
+
+        Of a rooted collective all but the root send, or receive, once; of others each rank sends
+        its size times the busbw factor.
+        """
+        work, n = collective_of(item.case), item.case.world_size
+        ranks = n // work.groups
+        factor = busbw_factor(work.collective, ranks)
+        if factor is None:
+            return None
+        spec = collective_spec(work.collective)
+        senders = ranks if not spec.has_root else 1 if spec.split else ranks - 1
+        return work.size_bytes * factor * senders * work.groups
 
     def problems(
         self, case: Case, time_s: float, nodes: Mapping[int, str], hardware: Mapping[str, Any],

@@ -12,12 +12,17 @@ if TYPE_CHECKING:
     from hpcbench.kinds.hardware.derive.deriver import HardwareRecord
 
 _OF_WORK = (*texts(test="test of the machine"),
-            *whole_numbers(m="rows of the result", n="columns of the result",
+            *texts(kernel="stream: what is done with the arrays",
+                  access="storage: what is done with files"),
+           *whole_numbers(m="rows of the result", n="columns of the result",
                            k="inner extent of the product"))
 COLUMNS = (
     *_OF_WORK,
     CaseColumn("rank_flops_per_s", "FLOP/s", "2 m n k / median_s"),
     CaseColumn("all_ranks_flops_per_s", "FLOP/s", "rank_flops_per_s times the ranks"),
+    CaseColumn("array_bytes", "bytes", "stream: bytes of an array of a rank", int),
+    CaseColumn("rank_bytes_per_s", "bytes/s", "bytes of a rank's call / median_s"),
+    CaseColumn("all_ranks_bytes_per_s", "bytes/s", "rank_bytes_per_s times the ranks"),
 )
 
 
@@ -28,4 +33,8 @@ def column_values(item: CaseResult, record: HardwareRecord | None) -> dict[str, 
     if record and (rates := record.gemm):
         values |= {"rank_flops_per_s": rates.rank_flops_per_s,
                    "all_ranks_flops_per_s": rates.all_ranks_flops_per_s}
+    if record and (found := record.stream or record.storage):
+        values |= {"array_bytes": getattr(found, "array_bytes", None),
+                   "rank_bytes_per_s": found.rank_bytes_per_s,
+                   "all_ranks_bytes_per_s": found.all_ranks_bytes_per_s}
     return values

@@ -8,14 +8,20 @@ from types import ModuleType
 from typing import Any
 
 from hpcbench.grouping import grouped
-from hpcbench.kinds.hardware.derive import gemm
+from hpcbench.kinds.hardware.derive import gemm, storage, stream
 from hpcbench.kinds.hardware.derive.columns import COLUMNS, column_values
 from hpcbench.kinds.hardware.derive.gemm import GemmRecord
+from hpcbench.kinds.hardware.derive.storage import StorageRecord
+from hpcbench.kinds.hardware.derive.stream import StreamRecord
 from hpcbench.kinds.hardware.plan.test import work_of
 from hpcbench.kinds.kind import Deriver
 from hpcbench.reduce.results import CaseResult, CaseSamples
 
-_TESTS: Mapping[str, ModuleType] = {"gemm": gemm}
+_TESTS: Mapping[str, ModuleType] = {
+    "gemm": gemm,
+    "stream": stream,
+    "storage": storage,
+}
 """Test -> the module with its ``records`` and ``observed``."""
 
 
@@ -28,6 +34,8 @@ class HardwareRecord:
     """
 
     gemm: GemmRecord | None = None
+    stream: StreamRecord | None = None
+    storage: StorageRecord | None = None
     rank_rates: tuple[float, ...] = ()
 
 

@@ -9,18 +9,24 @@ from typing import Annotated
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from hpcbench.config.axes import Axis, named
+from hpcbench.config.axes import Axis, Sizes, named, number_or
 from hpcbench.config.block import Block, Extent
 from hpcbench.config.names import DTYPE_ALIASES, DTYPES
 from hpcbench.config.section import Text, key
 
-TESTS = ("gemm",)
+TESTS = ("gemm", "stream", "storage")
 """The tests, in the order of lists and tables."""
 GEMM_TYPES = (*DTYPES, "tf32", "fp8_e4m3", "fp8_e5m2", "int8")
 KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "gemm": ("shape", "model", "layer", "tokens"),
+    "stream": ("kernel", "threads", "memory", "numa_node", "size"),
+    "storage": ("access", "folder", "size"),
 })
-"""Test -> the keys that only it reads."""
+"""Test -> the keys that it reads, beside those of all tests."""
+KERNELS = ("copy", "scale", "add", "triad", "read_modify_write", "host_to_device",
+           "device_to_host", "both_directions")
+ACCESSES = ("read_sequential", "read_random", "write_file_per_rank", "write_one_file", "write_dcp")
+Threads = Annotated[int | str, number_or("all", "number of threads", 4096)]
 TestName = Annotated[str, named(TESTS)]
 TypeName = Annotated[str, named(GEMM_TYPES, DTYPE_ALIASES)]
 
@@ -37,13 +43,28 @@ class HardwareBlock(Block):
     layer: Axis[Text] | None = key(None, "gemm: layers of the model; default: all.")
     tokens: Axis[Extent] | None = key(None, "gemm, with model: M, the tokens of a rank.")
 
+    kernel: Axis[Annotated[str, named(KERNELS)]] | None = key(
+        None, "stream: what is done with the arrays; default: copy, scale, add and triad.")
+    threads: Axis[Threads] | None = key(
+        None, "stream, on the CPU: threads of a rank; default all: as many as it has cores.")
+    memory: Axis[Annotated[str, named(("pinned", "pageable"))]] | None = key(
+        None, "stream, between host and GPU: memory of the host; default: both.")
+    numa_node: Axis[Annotated[int, Field(ge=0, le=1023)]] | None = key(
+        None, "stream: bind threads and memory to this NUMA node; default: not bound.")
+    access: Axis[Annotated[str, named(ACCESSES)]] | None = key(
+        None, "storage: what is done with files; default: everything.")
+    size: Sizes | None = key(
+        None, "stream: bytes of an array of a rank; default: 4 x the last cache, divided among the "
+        "ranks. storage: bytes of a rank's file; default: 64MiB.")
+    folder: Text | None = key(None, "storage: where files are; default: output.folder.")
+
     @model_validator(mode="after")
     def _keys_are_of_the_tests(self) -> HardwareBlock:
-        given = self.model_fields_set
-        for test, keys in KEYS.items():
-            foreign = [name for name in keys if name in given]
-            if foreign and test not in self.test:
+        readers = {name: [test for test, keys in KEYS.items() if name in keys]
+                   for keys in KEYS.values() for name in keys}
+        for name, tests in readers.items():
+            if name in self.model_fields_set and not set(tests) & set(self.test):
                 raise PydanticCustomError("foreign_key", "{problem}", {"problem": (
-                    f"{', '.join(foreign)}: only test {test} reads it; this block has "
+                    f"{name}: only test {' and '.join(tests)} reads it; this block has "
                     f"{' and '.join(self.test)}")})
         return self

@@ -9,13 +9,13 @@ from hpcbench.grouping import grouped
 from hpcbench.kinds.hardware.derive.deriver import HardwareRecord
 from hpcbench.kinds.hardware.derive.gemm import GemmRecord
 from hpcbench.kinds.hardware.plan.gemm import gemm_of
+from hpcbench.kinds.hardware.present.common import own_range, where
 from hpcbench.reduce.results import CaseResult
-from hpcbench.units import plural, to_tflop_per_s
+from hpcbench.units import to_tflop_per_s
 from hpcbench.views import columns
 from hpcbench.views.chart import COLOURS, Axis, Bar, BarChart, BarSection, Look
-from hpcbench.views.table import Column, Group, Range, Row, Show, Table
+from hpcbench.views.table import Column, Group, Row, Show, Table
 from hpcbench.views.timing import flag_cell, timed_text
-from hpcbench.views.words import backend_text, device_type
 
 Records = Mapping[str, HardwareRecord]
 DEFINITIONS = (
@@ -38,12 +38,12 @@ NOTHING = GemmRecord()
 
 def tables(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
     """Yield one table: a group of rows for each device and number of ranks."""
-    groups = grouped(((_where(item), timed_text(item)), item) for item in items
+    groups = grouped(((where(item), timed_text(item)), item) for item in items
                      if item.status in columns.TABLED)
     if groups:
         yield Table(title, _COLUMNS, tuple(
-            Group(where, tuple(_row(item, derived.get(item.case.case_id)) for item in same), timed)
-            for (where, timed), same in groups.items()))
+            Group(place, tuple(_row(item, derived.get(item.case.case_id)) for item in same), timed)
+            for (place, timed), same in groups.items()))
 
 
 def charts(items: Sequence[CaseResult], derived: Records) -> Iterator[BarChart]:
@@ -51,7 +51,7 @@ def charts(items: Sequence[CaseResult], derived: Records) -> Iterator[BarChart]:
     timed = [item for item in items if item.statistics is not None]
     if not timed:
         return
-    sections = grouped((f"{gemm_of(item.case).dtype}, {_where(item)}", item) for item in timed)
+    sections = grouped((f"{gemm_of(item.case).dtype}, {where(item)}", item) for item in timed)
     yield BarChart(
         "matrix products", "TFLOP/s of a rank while all ranks multiply", "hardware-gemm",
         ("Bar: 2 m n k over the median time.",),
@@ -72,18 +72,13 @@ def row(item: CaseResult, record: HardwareRecord | None) -> dict[str, Any]:
         "is_peak": known.is_peak}
 
 
-def _where(item: CaseResult) -> str:
-    return f"{device_type(item)}  {plural(item.case.world_size, 'rank')}  {backend_text(item.case)}"
-
-
 def _row(item: CaseResult, record: HardwareRecord | None) -> Row:
     work, known = gemm_of(item.case), (record and record.gemm) or NOTHING
-    own = record.rank_rates if record else ()
     return Row((
         work.dtype, work.m, work.n, work.k, work.shape or None,
         columns.median_cell(item.statistics), columns.interval_cell(item.statistics),
         known.rank_flops_per_s, known.all_ranks_flops_per_s,
-        Range(min(own), max(own)) if own else None, "peak" if known.is_peak else None,
+        own_range(record), "peak" if known.is_peak else None,
         columns.wrong_cell(item), columns.n_cell(item.statistics), item.status,
         columns.launches_cell(item), flag_cell(item)), item.status, item.case.case_id)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from types import MappingProxyType
+from typing import Any
 
 from hpcbench.kinds.hardware.plan.test import HardwareWork
 from hpcbench.kinds.kind import Runner
@@ -12,16 +14,31 @@ from hpcbench.operations.operation import AnyOperation
 from hpcbench.operations.place import Place
 from hpcbench.plan.workload import Workload
 
-_OPERATIONS: Mapping[str, str] = MappingProxyType({"gemm": ".gemm:GemmOperation"})
+_OPERATIONS: Mapping[str, str] = MappingProxyType({
+    "gemm": ".gemm:GemmOperation",
+    "stream": ".stream:StreamOperation",
+    "storage": ".storage:StorageOperation",
+})
 """Test -> the class that runs it, which takes the workload, the place and whether to check."""
 
 
 class HardwareRunner(Runner):
     """Opens tests of the machine."""
 
+    def __init__(self) -> None:
+        self._local_size = 1
+
+    @contextlib.contextmanager
+    def around(self, work: Workload, device: Any, local_size: int) -> Iterator[None]:
+        """Keep how many ranks share the node: they share its caches, cores and disks."""
+        self._local_size = local_size
+        yield
+
     def open(self, work: Workload, place: Place, *, validate: bool) -> AnyOperation:
         """Allocate what a test needs on this rank."""
         assert isinstance(work, HardwareWork)
         module, _, name = _OPERATIONS[work.test].partition(":")
         operation: type = getattr(import_module(module, __package__), name)
-        return operation(work, place, validate=validate)  # type: ignore[no-any-return]
+        return operation(  # type: ignore[no-any-return]
+            work, place, validate=validate,
+            local_size=min(self._local_size, place.world_size))

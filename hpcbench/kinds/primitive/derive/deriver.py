@@ -30,6 +30,10 @@ class PrimitiveDeriver(Deriver):
         """Return rates and comparisons of each case with statistics."""
         return compare(items)
 
+    def sent_bytes(self, item: CaseResult) -> float | None:
+        """Return what a rank sends, as sizes times busbw factors, times the ranks."""
+        return float(primitive_of(item.case).wire_bytes * item.case.world_size)
+
     def problems(
         self, case: Case, time_s: float, nodes: Mapping[int, str], hardware: Mapping[str, Any],
     ) -> Iterator[Problem]:

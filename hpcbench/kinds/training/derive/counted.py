@@ -71,6 +71,14 @@ def counted(item: CaseResult) -> Counted | None:
                  for name, reason in one.get("missing", {}).items()})
 
 
+def counted_wire_bytes(item: CaseResult) -> float | None:
+    """Return the sum over all ranks of what they counted in a step; None if one did not."""
+    by_rank = [one["calls"].values() for one in _by_rank(item.detail).values() if "calls" in one]
+    if len(by_rank) < item.case.world_size:
+        return None
+    return float(sum(wire for calls in by_rank for _, _, wire in calls))
+
+
 def differences(case: Case, detail: Mapping[str, Any]) -> Iterator[str]:
     """Yield what ranks called otherwise than predicted: other numbers of calls, or other bytes.
 

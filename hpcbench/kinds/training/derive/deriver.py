@@ -11,7 +11,7 @@ from typing import Any
 from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.training.derive import rates, slow_ranks
 from hpcbench.kinds.training.derive.columns import COLUMNS, column_values
-from hpcbench.kinds.training.derive.counted import Counted, counted, differences
+from hpcbench.kinds.training.derive.counted import Counted, counted, counted_wire_bytes, differences
 from hpcbench.kinds.training.derive.exposed import UNPAIRED, Exposure, exposures, paired
 from hpcbench.kinds.training.derive.fingerprints import (
     Counterpart,
@@ -134,6 +134,10 @@ class TrainingDeriver(Deriver):
     def settled(self, records: Mapping[str, TrainingRecord]) -> Mapping[str, TrainingRecord]:
         """Return the records without ranks, and variances, that the whole report refuses."""
         return {case_id: _settled(record, records) for case_id, record in records.items()}
+
+    def sent_bytes(self, item: CaseResult) -> float | None:
+        """Return what all ranks counted in one step, as sizes times busbw factors."""
+        return counted_wire_bytes(item)
 
     def problems(
         self, case: Case, time_s: float, nodes: Mapping[int, str], hardware: Mapping[str, Any],

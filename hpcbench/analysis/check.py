@@ -1,0 +1,194 @@
+"""Do results hold their limits? It fails closed: what is not there, or not checked, is no pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from hpcbench.analysis.limits import SCALES, Limit
+from hpcbench.config.names import unknown_name
+from hpcbench.errors import ConfigError
+from hpcbench.reduce.case_columns import COLUMNS, CaseColumn, kind_columns, row_of
+from hpcbench.reduce.results import CaseResult, Results, Statistics
+from hpcbench.units import rank_list
+
+GOOD, SLOW, WRONG, MISSING, CRASHED, CANNOT_TELL = (
+    "good", "slow", "wrong", "missing", "crashed", "cannot_tell")
+SEVERITY = (CRASHED, WRONG, MISSING, SLOW, CANNOT_TELL, GOOD)
+"""The outcome of all is the first of these that there is."""
+_NO_SAMPLES = (-1, 0, 0)
+_OF_STATUS = {"wrong": WRONG, "failed": CRASHED, "timeout": CRASHED, "skipped": MISSING,
+              "not_run": MISSING}
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why results do not pass: what is the matter with which case, and the numbers behind it."""
+
+    outcome: str
+    what: str
+    text: str
+    case_id: str | None = None
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The outcome, each reason for it in a fixed order, and how much was looked at."""
+
+    outcome: str
+    reasons: tuple[Reason, ...]
+    n_limits: int
+    n_cases: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The rows of ``/cases``, and what its columns are."""
+
+    columns: Mapping[str, CaseColumn]
+    rows: Sequence[tuple[CaseResult, Mapping[str, Any]]]
+
+
+def check_limits(results: Results, limits: Sequence[Limit]) -> Checked:
+    """Return whether results hold their limits. Raises ConfigError for an unknown column or unit.
+    """
+    table = _table(results)
+    _refuse_unknown(limits, table)
+    reasons = [*_missing_ranks(results)]
+    looked_at: set[str] = set()
+    for limit in limits:
+        chosen = [(item, row) for item, row in table.rows if _selected(limit, row)]
+        if not chosen:
+            reasons.append(Reason(MISSING, _named(limit), "no case is what the limit selects"))
+        for item, row in chosen:
+            looked_at.add(item.case.case_id)
+            reasons += _of_case(limit, item, row, table.columns[limit.metric])
+    return concluded(reasons, len(limits), len(looked_at))
+
+
+def concluded(reasons: Sequence[Reason], n_limits: int, n_cases: int) -> Checked:
+    """Return what follows from the reasons; each is said once."""
+    once = tuple(dict.fromkeys(reasons))
+    outcome = next((one for one in SEVERITY if any(reason.outcome == one for reason in once)), GOOD)
+    in_order = tuple(sorted(once, key=lambda reason: SEVERITY.index(reason.outcome)))
+    return Checked(outcome, in_order, n_limits, n_cases)
+
+
+def _table(results: Results) -> _Table:
+    own = kind_columns(results)
+    rows = [(item, {**row_of(item, _NO_SAMPLES), **own.values.get(item.case.case_id, {})})
+            for item in results.cases]
+    return _Table({column.name: column for column in (*COLUMNS, *own.columns)}, rows)
+
+
+def _refuse_unknown(limits: Sequence[Limit], table: _Table) -> None:
+    """Raise ConfigError with every column or unit that there is not."""
+    lines = []
+    for at, limit in enumerate(limits):
+        for key, name in (("metric", limit.metric), *((f"select.{one}", one)
+                                                      for one in limit.select)):
+            if name not in table.columns:
+                lines.append(f"limits[{at}].{key}: {unknown_name(name, table.columns)}")
+        column = table.columns.get(limit.metric)
+        if column is None:
+            continue
+        if column.type is str:
+            lines.append(f"limits[{at}].metric: {limit.metric} is text, and has no limits")
+        elif limit.unit and SCALES[limit.unit][0] != column.units:
+            lines.append(f'limits[{at}].unit: {limit.metric} is in {column.units}, '
+                         f'not in {limit.unit}')
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+def _missing_ranks(results: Results) -> Iterator[Reason]:
+    gone = sorted({*range(results.run.world_size)} - {*results.run.ranks_present})
+    if gone:
+        yield Reason(MISSING, "ranks", f"nothing of rank {rank_list(gone)} of "
+                     f"{results.run.world_size}")
+
+
+def _selected(limit: Limit, row: Mapping[str, Any]) -> bool:
+    return all(fnmatchcase(str(row.get(name)), str(value)) if name == "label"
+               else _same(row.get(name), value) for name, value in limit.select.items())
+
+
+def _same(given: Any, wanted: Any) -> bool:
+    if isinstance(given, (list, tuple)):
+        given = " ".join(map(str, given))
+    return bool(given == wanted) or (not isinstance(given, bool) and str(given) == str(wanted))
+
+
+def _of_case(
+    limit: Limit, item: CaseResult, row: Mapping[str, Any], column: CaseColumn,
+) -> Iterator[Reason]:
+    """Yield why a selected case does not pass."""
+    case = item.case
+    if item.status != "ok":
+        yield Reason(_OF_STATUS[item.status], case.label,
+                     f"{item.status}: {item.reason}".rstrip(": "), case.case_id, item.blamed_rank)
+        return
+    if item.n_wrong is None and case.workload.has_result:
+        yield Reason(CANNOT_TELL, case.label, "results were not checked", case.case_id)
+    value = row.get(limit.metric)
+    if value is None or value != value:
+        yield Reason(MISSING, case.label, f"has no {limit.metric}", case.case_id)
+        return
+    yield from _beyond(limit, item, float(value), column)
+
+
+def _beyond(
+    limit: Limit, item: CaseResult, value: float, column: CaseColumn,
+) -> Iterator[Reason]:
+    """Yield whether the value, with its interval, is beyond the limit, or may be."""
+    unit, (_, scale) = limit.unit or column.units, SCALES.get(limit.unit, ("", 1.0))
+    low, high = _interval(item.statistics, limit.metric, value)
+    shown = f"{limit.metric} {value / scale:.4g} {unit}"
+    if (low, high) != (value, value):
+        shown += f" ({low / scale:.4g}..{high / scale:.4g})"
+    why = f"; {limit.why}" if limit.why else ""
+    # a least value is a greatest one of what is turned round
+    for end, word, best, worst in ((limit.min, "min", -high, -low), (limit.max, "max", low, high)):
+        if end is None:
+            continue
+        edge = end * scale * (-1 if word == "min" else 1)
+        text = f"{shown}, limit {word} {end:g} {unit}{why}"
+        if best > edge:
+            yield Reason(SLOW, item.case.label, text, item.case.case_id)
+        elif worst > edge:
+            yield Reason(CANNOT_TELL, item.case.label, f"{text}; the interval holds the limit",
+                         item.case.case_id)
+
+
+def _interval(stats: Statistics | None, metric: str, value: float) -> tuple[float, float]:
+    """Return the ends of the interval of a value: of times as they are, of rates turned round.
+
+    Where the interval is not sound the range of launches takes its place. A value has none of both
+    if its case has one launch, or if it does not follow from the median.
+    """
+    ends = _ends_of_median(stats)
+    if stats is None or ends is None:
+        return value, value
+    if metric == "median_s":
+        return ends
+    if metric.endswith("_per_s"):
+        return value * stats.median_s / ends[1], value * stats.median_s / ends[0]
+    return value, value
+
+
+def _ends_of_median(stats: Statistics | None) -> tuple[float, float] | None:
+    if stats is None:
+        return None
+    if stats.ci_reliable and stats.ci_low_s is not None and stats.ci_high_s is not None:
+        return stats.ci_low_s, stats.ci_high_s
+    if stats.launch_low_s is not None and stats.launch_high_s is not None:
+        return stats.launch_low_s, stats.launch_high_s
+    return None
+
+
+def _named(limit: Limit) -> str:
+    chosen = " ".join(f"{name}={value}" for name, value in limit.select.items())
+    return f"{limit.metric} of {chosen or 'all cases'}"

@@ -1,0 +1,71 @@
+"""Bandwidths of memory: in the slowest rank's time, and of each rank by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hpcbench.grouping import grouped
+from hpcbench.kinds.hardware.derive.own_rates import own_rates
+from hpcbench.kinds.hardware.plan.stream import stream_of
+from hpcbench.reduce.results import CaseResult, CaseSamples
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRecord:
+    """Bytes/s of one kernel.
+
+    Attributes:
+        array_bytes: of one array on a rank; None where no rank told.
+        cache_bytes: of the node's last caches; 0 where the kernel tells none.
+        threads: of a rank; 0 on a device.
+        rank_bytes_per_s: bytes that a rank moves in a call / the median time.
+        all_ranks_bytes_per_s: the same times the ranks.
+        is_peak: whether it is the best of its device, and number of ranks, in this run.
+    """
+
+    array_bytes: int | None = None
+    cache_bytes: int | None = None
+    threads: int | None = None
+    rank_bytes_per_s: float | None = None
+    all_ranks_bytes_per_s: float | None = None
+    is_peak: bool = False
+
+
+def records(items: Sequence[CaseResult]) -> dict[str, StreamRecord]:
+    """Return the record of each case of the test."""
+    found = {item.case.case_id: _record(item) for item in items}
+    groups = grouped(((item.device or item.case.device, stream_of(item.case).memory,
+                       item.case.world_size), item) for item in items if item.status == "ok")
+    for same in groups.values():
+        best = max(same, key=lambda item: found[item.case.case_id].rank_bytes_per_s or 0)
+        found[best.case.case_id] = replace(found[best.case.case_id], is_peak=True)
+    return found
+
+
+def observed(item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
+    """Return what follows from the stamps: the bytes/s of each rank in its own times."""
+    moved = _moved_bytes(item)
+    return {"rank_rates": own_rates(moved, samples) if moved else ()}
+
+
+def told(item: CaseResult) -> dict[str, Any]:
+    """Return what the ranks told of the arrays; that of the first, since all have the same."""
+    found = (left["stream"] for left in item.detail.values() if "stream" in left)
+    return next(iter(found), {})
+
+
+def _moved_bytes(item: CaseResult) -> int | None:
+    array_bytes = told(item).get("array_bytes")
+    return None if array_bytes is None else stream_of(item.case).moved_bytes(array_bytes)
+
+
+def _record(item: CaseResult) -> StreamRecord:
+    known, moved = told(item), _moved_bytes(item)
+    record = StreamRecord(known.get("array_bytes"), known.get("cache_bytes"), known.get("threads"))
+    if moved is None or item.statistics is None or not item.statistics.median_s > 0:
+        return record
+    rate = moved / item.statistics.median_s
+    return replace(record, rank_bytes_per_s=rate,
+                   all_ranks_bytes_per_s=rate * item.case.world_size)

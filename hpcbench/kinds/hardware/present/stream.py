@@ -1,0 +1,91 @@
+"""Tables and charts of memory bandwidth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hpcbench.grouping import grouped
+from hpcbench.kinds.hardware.derive.deriver import HardwareRecord
+from hpcbench.kinds.hardware.derive.stream import StreamRecord
+from hpcbench.kinds.hardware.plan.stream import stream_of
+from hpcbench.kinds.hardware.present.common import own_range, where
+from hpcbench.reduce.results import CaseResult
+from hpcbench.units import to_gb_per_s
+from hpcbench.views import columns
+from hpcbench.views.chart import COLOURS, Axis, Bar, BarChart, BarSection, Look
+from hpcbench.views.table import Column, Group, Row, Show, Table
+from hpcbench.views.timing import flag_cell, timed_text
+
+Records = Mapping[str, HardwareRecord]
+DEFINITIONS = (
+    "stream: rank = bytes that a rank moves / time p50, all ranks at once; copy and scale move two "
+    "arrays, add and triad three;",
+    "  array = bytes of one; own = slowest to fastest rank, each in its own times")
+FIELDS = ("stream_kernel", "stream_memory", "threads", "array_bytes", "cache_bytes",
+          "rank_gb_per_s", "all_ranks_gb_per_s", "own_gb_per_s")
+_COLUMNS = (
+    Column("kernel", "kernel"), Column("type", "type"), Column("memory", "memory", optional=True),
+    Column("threads", "threads", Show.COUNT, optional=True),
+    Column("numa", "NUMA node", Show.COUNT, optional=True),
+    Column("array", "array", Show.SIZE, "bytes"), columns.TIME, columns.INTERVAL,
+    Column("rank", "rank", Show.GB_PER_S, "GB/s", "of each rank, all at once", "more"),
+    Column("all", "all ranks", Show.GB_PER_S, "GB/s", "all ranks together", "more"),
+    Column("own", "own", Show.GB_PER_S, "GB/s", "slowest to fastest rank", "more"),
+    columns.WRONG, columns.N, columns.STATUS, columns.LAUNCHES, columns.FLAGS)
+_LOOK = Look("all ranks together", COLOURS[0])
+NOTHING = StreamRecord()
+
+
+def tables(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
+    """Yield one table: a group of rows for each device and number of ranks."""
+    groups = grouped(((where(item), timed_text(item)), item) for item in items
+                     if item.status in columns.TABLED)
+    if groups:
+        yield Table(title, _COLUMNS, tuple(
+            Group(place, tuple(_row(item, derived.get(item.case.case_id)) for item in same), timed)
+            for (place, timed), same in groups.items()))
+
+
+def charts(items: Sequence[CaseResult], derived: Records) -> Iterator[BarChart]:
+    """Yield the rates of all ranks, a bar a kernel."""
+    timed = [item for item in items if item.statistics is not None]
+    if timed:
+        sections = grouped((where(item), item) for item in timed)
+        yield BarChart(
+            "memory bandwidth", "GB/s of all ranks together", "hardware-stream",
+            ("Bar: bytes that all ranks move over the median time.",),
+            tuple(item.case.case_id for item in timed), Axis("rate", Show.GB_PER_S, "GB/s"), (),
+            tuple(BarSection(name, tuple(_bar(item, derived) for item in same))
+                  for name, same in sections.items()), (_LOOK,))
+
+
+def row(item: CaseResult, record: HardwareRecord | None) -> dict[str, Any]:
+    """Return the values of FIELDS."""
+    work, known = stream_of(item.case), (record and record.stream) or NOTHING
+    return {
+        "stream_kernel": work.kernel, "stream_memory": work.memory, "threads": known.threads,
+        "array_bytes": known.array_bytes, "cache_bytes": known.cache_bytes,
+        "rank_gb_per_s": known.rank_bytes_per_s and to_gb_per_s(known.rank_bytes_per_s),
+        "all_ranks_gb_per_s": (
+            known.all_ranks_bytes_per_s and to_gb_per_s(known.all_ranks_bytes_per_s)),
+        "own_gb_per_s": [to_gb_per_s(rate) for rate in (record.rank_rates if record else ())]}
+
+
+def _row(item: CaseResult, record: HardwareRecord | None) -> Row:
+    work, known = stream_of(item.case), (record and record.stream) or NOTHING
+    return Row((
+        work.kernel, work.dtype, work.memory or None, known.threads or None,
+        work.numa_node if work.numa_node >= 0 else None, known.array_bytes,
+        columns.median_cell(item.statistics), columns.interval_cell(item.statistics),
+        known.rank_bytes_per_s, known.all_ranks_bytes_per_s, own_range(record),
+        columns.wrong_cell(item), columns.n_cell(item.statistics), item.status,
+        columns.launches_cell(item), flag_cell(item)), item.status, item.case.case_id)
+
+
+def _bar(item: CaseResult, derived: Records) -> Bar:
+    record = derived.get(item.case.case_id)
+    work, known = stream_of(item.case), (record and record.stream) or NOTHING
+    threads = f", {known.threads} threads" if known.threads else ""
+    label = f"{work.kernel} {work.dtype} {work.memory}".rstrip()
+    return Bar(f"{label}{threads}", (), ((known.all_ranks_bytes_per_s or 0.0, _LOOK),))

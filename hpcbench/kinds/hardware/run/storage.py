@@ -1,0 +1,243 @@
+"""Reads and writes of files on this rank. Writes end when the disk has them (fsync).
+
+A read is cold if the page cache was dropped before it, which is asked of the kernel (RWF_NOWAIT).
+Files lie in a folder of the job. A child process removes it when this one ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+
+from hpcbench.errors import CaseError
+from hpcbench.kinds.hardware.plan.storage import BLOCK_BYTES, BLOCKS, Storage
+from hpcbench.operations.check import Mismatch
+from hpcbench.operations.place import Place
+from hpcbench.units import size_text
+
+_MARGIN_BYTES = 2**30
+"""Stays free beside the files."""
+_GUARD = ("import shutil, sys; sys.stdin.read(); "
+          "shutil.rmtree(sys.argv[1], ignore_errors=True)")
+"""Waits for the end of the process that started it, then removes the folder."""
+_NAME = "hpcbench-storage"
+
+
+class StorageOperation:
+    """One way to read or write ``size_bytes`` a rank."""
+
+    def __init__(self, work: Storage, place: Place, *, validate: bool, local_size: int) -> None:
+        """Make the folder and what is read. Raises CaseError if there is too little space."""
+        self.name, self.place, self._work = work.name, place, work
+        base = Path(work.folder).absolute()
+        self._folder = base / f"{_NAME}-{self._agreed_number():x}"
+        try:
+            base.mkdir(parents=True, exist_ok=True)
+            _refuse_full(base, work.size_bytes * place.world_size)
+            self._folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise CaseError(f"{base}: {error.strerror}") from error
+        self._system = _file_system(base)
+        self._guard = subprocess.Popen(
+            [sys.executable, "-c", _GUARD, str(self._folder)], stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        self._data = _pattern(work.size_bytes, place.number)
+        self._file = self._folder / f"rank{place.number:05d}.bin"
+        self._buffer: Any = np.zeros(work.call_bytes, np.uint8)
+        self._cold = self._warm = 0
+        self._random = np.random.default_rng(place.number)
+        self._offsets = np.zeros(0, np.int64)
+        if work.reads:
+            self._write_own()
+        self._call = self._calls()[work.access]
+
+    def prepare(self) -> None:
+        """Make a read cold, and draw where to read; remove what a write left."""
+        if self._work.access == "write_dcp":
+            shutil.rmtree(self._checkpoint, ignore_errors=True)
+        if not self._work.reads:
+            return
+        self._buffer.fill(0)
+        if self._work.access == "read_random":
+            pages = self._work.size_bytes // BLOCK_BYTES
+            self._offsets = BLOCK_BYTES * self._random.permutation(pages)[:BLOCKS]
+        self._count_cache(_dropped(self._file))
+
+    def run(self) -> None:
+        """Read or write once. Raises CaseError of a disk that is full."""
+        try:
+            self._call()
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise CaseError(f"{self._folder}: {error.strerror}") from error
+            raise
+
+    def spoil(self) -> None:
+        """Make the result wrong."""
+        self._buffer[0] ^= 1
+        if not self._work.reads:
+            self._data = self._data.copy()
+            self._data[0] ^= 1
+
+    def check(self) -> Mismatch | None:
+        """Compare what was read with what was written, or the file with what was to be written."""
+        if self._work.access == "read_random":
+            expected = np.concatenate([self._data[at:at + BLOCK_BYTES] for at in self._offsets])
+            return _compared(self._buffer[:len(expected)], expected)
+        if self._work.reads:
+            return _compared(self._buffer, self._data)
+        if self._work.access == "write_dcp":
+            loaded = {self._key: torch.zeros(self._work.size_bytes, dtype=torch.uint8)}
+            dcp.load(loaded, checkpoint_id=self._checkpoint, process_group=self._group)
+            return _compared(loaded[self._key].numpy(), self._data)
+        shared = self._work.access == "write_one_file"
+        with (self._shared if shared else self._file).open("rb") as file:
+            file.seek(self.place.rank * self._work.size_bytes if shared else 0)
+            return _compared(np.frombuffer(file.read(self._work.size_bytes), np.uint8), self._data)
+
+    def answer(self) -> dict[str, Any]:
+        """Return where the files were, and how many reads found nothing in the page cache."""
+        return {"storage": {"folder": str(self._folder.parent), "file_system": self._system,
+                            "cold": self._cold, "warm": self._warm}}
+
+    def close(self) -> None:
+        """Remove the files when no rank looks at them any more."""
+        if self.place.world_size > 1:
+            dist.barrier(self._group)
+        if self._guard.stdin:
+            self._guard.stdin.close()
+        self._guard.wait()
+
+    def _agreed_number(self) -> int:
+        """Return a number that all ranks have, and no other folder."""
+        number = torch.tensor([secrets.randbits(40)])
+        if self.place.world_size > 1:
+            dist.broadcast(number, self.place.global_rank(0), self._group)
+        return int(number)
+
+    @property
+    def _group(self) -> dist.ProcessGroup:
+        group: dist.ProcessGroup = self.place.group
+        return group
+
+    @property
+    def _checkpoint(self) -> Path:
+        return self._folder / "checkpoint"
+
+    @property
+    def _shared(self) -> Path:
+        return self._folder / "shared.bin"
+
+    @property
+    def _key(self) -> str:
+        return f"rank{self.place.number}"
+
+    def _calls(self) -> Mapping[str, Callable[[], None]]:
+        return {"read_sequential": self._read_sequential, "read_random": self._read_random,
+                "write_file_per_rank": self._write_own, "write_one_file": self._write_shared,
+                "write_dcp": self._write_dcp}
+
+    def _read_sequential(self) -> None:
+        with self._file.open("rb", buffering=0) as file:
+            view, done = memoryview(self._buffer), 0
+            while done < len(view):
+                done += file.readinto(view[done:]) or len(view)
+
+    def _read_random(self) -> None:
+        with _opened(self._file, os.O_RDONLY) as file:
+            for place, offset in enumerate(self._offsets.tolist()):
+                begin = place * BLOCK_BYTES
+                os.preadv(file, [self._buffer[begin:begin + BLOCK_BYTES]], offset)
+
+    def _write_own(self) -> None:
+        with _opened(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as file:
+            _write_all(file, self._data, 0)
+            os.fsync(file)
+
+    def _write_shared(self) -> None:
+        with _opened(self._shared, os.O_WRONLY | os.O_CREAT) as file:
+            _write_all(file, self._data, self.place.rank * self._work.size_bytes)
+            os.fsync(file)
+
+    def _write_dcp(self) -> None:
+        dcp.save({self._key: torch.from_numpy(self._data)}, process_group=self._group,
+                 storage_writer=dcp.FileSystemWriter(self._checkpoint, sync_files=True))
+
+    def _count_cache(self, is_cold: bool | None) -> None:
+        self._cold += is_cold is True
+        self._warm += is_cold is False
+
+
+@contextlib.contextmanager
+def _opened(path: Path, flags: int) -> Any:
+    file = os.open(path, flags, 0o600)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def _write_all(file: int, data: Any, offset: int) -> None:
+    view, done = memoryview(data), 0
+    while done < len(view):
+        done += os.pwrite(file, view[done:], offset + done)
+
+
+def _pattern(size: int, rank: int) -> Any:
+    """Return bytes that differ from rank to rank and that no file system can compress away."""
+    return np.random.default_rng(rank).integers(0, 256, size, np.uint8)
+
+
+def _compared(got: Any, expected: Any) -> Mismatch | None:
+    if got.shape != expected.shape:
+        return Mismatch(len(expected), len(expected), 0, f"{len(got)} bytes", str(len(expected)))
+    wrong = np.flatnonzero(got != expected)
+    if not len(wrong):
+        return None
+    first = int(wrong[0])
+    return Mismatch(len(wrong), len(expected), first, str(got[first]), str(expected[first]))
+
+
+def _refuse_full(folder: Path, needed: int) -> None:
+    """Raise CaseError if the files of all ranks would leave too little free."""
+    free = shutil.disk_usage(folder).free
+    if free < needed + _MARGIN_BYTES:
+        raise CaseError(
+            f"{folder} has {size_text(free)} free, and the files of all ranks need "
+            f"{size_text(needed)} beside {size_text(_MARGIN_BYTES)}: give a smaller size, or "
+            "another folder")
+
+
+def _dropped(path: Path) -> bool | None:
+    """Ask the kernel to forget a file; return whether it did, None where it does not tell."""
+    with _opened(path, os.O_RDONLY) as file:
+        os.fsync(file)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        try:
+            os.preadv(file, [bytearray(1)], 0, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return None
+        return False
+
+
+def _file_system(folder: Path) -> str:
+    """Return the type of the file system of a folder, such as ext4; nothing where unknown."""
+    mounts: dict[str, str] = {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
+    at = next((str(place) for place in (folder, *folder.parents) if str(place) in mounts), "")
+    return mounts.get(at, "")

@@ -1,0 +1,149 @@
+"""What the kernel tells of a whole node: its cores, their clocks, RAPL domains, its interfaces."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from hpcbench.measure.kernel_files import KernelFiles
+from hpcbench.telemetry.source import HeldFile, Source, UnreadableError, Values
+
+_MOST_CORES = 8
+"""So many clocks are read: on some kernels each one interrupts its core."""
+_WORD_BYTES = 4
+"""InfiniBand counts data in words of 32 bit (IBA, PortXmitData)."""
+_IB = "sys/class/infiniband"
+_RAPL = "sys/class/powercap"
+
+
+class CpuSource(Source):
+    """Where the time of all cores went, from /proc/stat."""
+
+    table = "cpu"
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self._file = HeldFile(root / "proc/stat")
+        self._tick_ns = 10**9 // os.sysconf("SC_CLK_TCK")
+        self.devices = ["all cores"]
+
+    def read(self, at: Callable[[str], None]) -> Iterator[tuple[int, Values]]:
+        """Yield the sum of all cores."""
+        words = self._file.text().partition("\n")[0].split()
+        if len(words) < 9 or words[0] != "cpu":
+            raise UnreadableError("/proc/stat: its first line is not of all cores")
+        user, nice, system, idle, io, irq, soft, steal = (
+            int(word) * self._tick_ns for word in words[1:9])
+        yield 0, {"user_ns": user + nice, "system_ns": system + irq + soft,
+                  "idle_ns": idle + io, "steal_ns": steal}
+
+
+class FrequencySource(Source):
+    """Clocks of some cores, from cpufreq, and how often heat slowed them down."""
+
+    table = "frequency"
+
+    def __init__(self, root: Path, cores: Sequence[int]) -> None:
+        super().__init__()
+        step = -(-len(cores) // _MOST_CORES)
+        below = root / "sys/devices/system/cpu"
+        chosen = [below / f"cpu{core}" for core in cores[::max(step, 1)]]
+        self._clocks = [HeldFile(core / "cpufreq/scaling_cur_freq") for core in chosen]
+        self.devices = ["cores " + ",".join(core.name.removeprefix("cpu") for core in chosen)]
+        try:
+            self._slowed = [HeldFile(core / "thermal_throttle" / name) for core in chosen
+                            for name in ("core_throttle_count", "package_throttle_count")]
+        except UnreadableError as error:
+            self._slowed, self.missing["throttled"] = [], str(error)
+
+    def read(self, at: Callable[[str], None]) -> Iterator[tuple[int, Values]]:
+        """Yield the least, mean and greatest clock."""
+        clocks = [file.number() for file in self._clocks]
+        values = {"lowest_khz": min(clocks), "mean_khz": round(sum(clocks) / len(clocks)),
+                  "highest_khz": max(clocks)}
+        if self._slowed:
+            values["throttled"] = sum(file.number() for file in self._slowed)
+        yield 0, values
+
+
+class EnergySource(Source):
+    """RAPL domains, from powercap. A counter that starts anew goes on where it was."""
+
+    table = "energy"
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        files = KernelFiles(root)
+        zones = [name for name in files.names(_RAPL) if re.fullmatch(r"intel-rapl(:\d+)+", name)]
+        if not zones:
+            raise UnreadableError(f"{root / _RAPL}: no RAPL domain")
+        names = {zone: files.line(f"{_RAPL}/{zone}/name") or zone for zone in zones}
+        self._files = [HeldFile(root / _RAPL / zone / "energy_uj") for zone in zones]
+        self._ranges = [files.number(f"{_RAPL}/{zone}/max_energy_range_uj") or 0
+                        for zone in zones]
+        self._last: list[int | None] = [None] * len(zones)
+        self._total = [0] * len(zones)
+        self.devices = [_domain(zone, names) for zone in zones]
+
+    def read(self, at: Callable[[str], None]) -> Iterator[tuple[int, Values]]:
+        """Yield the energy of each domain since the first reading."""
+        for number, file in enumerate(self._files):
+            now, before = file.number(), self._last[number]
+            if before is not None:
+                self._total[number] += now - before + self._ranges[number] * (now < before)
+            self._last[number] = now
+            yield number, {"energy_uj": self._total[number]}
+
+
+def _domain(zone: str, names: dict[str, str]) -> str:
+    """Return ``package-0``, or ``package-0/dram`` of a domain within it."""
+    parent = names.get(zone.rpartition(":")[0])
+    return f"{parent}/{names[zone]}" if parent else names[zone]
+
+
+class NetworkSource(Source):
+    """Bytes and losses of each interface, from /proc/net/dev, and of InfiniBand ports."""
+
+    table = "network"
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        files = KernelFiles(root)
+        self._file = HeldFile(root / "proc/net/dev")
+        self._ports: dict[int, dict[str, HeldFile]] = {}
+        for device in files.names(_IB):
+            for port in files.names(f"{_IB}/{device}/ports"):
+                self._add_port(f"{device}/{port}", root / _IB / device / "ports" / port)
+
+    def _add_port(self, name: str, folder: Path) -> None:
+        counters = ("port_rcv_data", "port_xmit_data", "port_xmit_discards", "port_rcv_errors")
+        try:
+            held = {counter: HeldFile(folder / "counters" / counter) for counter in counters}
+        except UnreadableError as error:
+            self.missing[name] = str(error)
+            return
+        self._ports[len(self.devices)] = held
+        self.devices.append(name)
+
+    def read(self, at: Callable[[str], None]) -> Iterator[tuple[int, Values]]:
+        """Yield each interface, also one that is new, and each port."""
+        for line in self._file.text().splitlines()[2:]:
+            name, _, rest = line.partition(":")
+            words = [int(word) for word in rest.split()]
+            if len(words) >= 16:
+                yield self._number(name.strip()), {
+                    "received_bytes": words[0], "sent_bytes": words[8],
+                    "dropped": words[3] + words[11], "errors": words[2] + words[10]}
+        for number, port in self._ports.items():
+            got = {name: file.number() for name, file in port.items()}
+            yield number, {
+                "received_bytes": got["port_rcv_data"] * _WORD_BYTES,
+                "sent_bytes": got["port_xmit_data"] * _WORD_BYTES,
+                "dropped": got["port_xmit_discards"], "errors": got["port_rcv_errors"]}
+
+    def _number(self, name: str) -> int:
+        if name not in self.devices:
+            self.devices.append(name)
+        return self.devices.index(name)

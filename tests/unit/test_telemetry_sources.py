@@ -1,0 +1,173 @@
+"""Each source against a tree of files and a library that are made up."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from fake_machine import RAPL_RANGE_UJ, FakeNvml, make_machine, net_dev, stat_line, write
+from hpcbench.config import names
+from hpcbench.telemetry.gpu import CALLS, XID, GpuSource
+from hpcbench.telemetry.node import CpuSource, EnergySource, FrequencySource, NetworkSource
+from hpcbench.telemetry.process import ProcessSource
+from hpcbench.telemetry.source import Source, UnreadableError, Values
+from hpcbench.trace.telemetry import KEYS, NOT_READ, TABLES
+
+
+def read(source: Source) -> dict[str, Values]:
+    return {source.devices[device]: values for device, values in source.read(lambda column: None)}
+
+
+def test_the_tables_are_those_that_the_sweep_file_names() -> None:
+    assert tuple(TABLES) == names.TELEMETRY
+    assert (*CALLS, XID) == TABLES["gpu"].names
+
+
+def test_cores_of_the_node(tmp_path: Path) -> None:
+    tick_ns = 10**9 // os.sysconf("SC_CLK_TCK")
+    assert read(CpuSource(make_machine(tmp_path))) == {"all cores": {
+        "user_ns": 120 * tick_ns, "system_ns": 43 * tick_ns, "idle_ns": 450 * tick_ns,
+        "steal_ns": 8 * tick_ns}}
+
+
+def test_clocks_of_cores(tmp_path: Path) -> None:
+    source = FrequencySource(make_machine(tmp_path), [0, 1])
+    expected = {"lowest_khz": 2_000_000, "mean_khz": 2_500_000, "highest_khz": 3_000_000}
+    assert read(source) == {"cores 0,1": {**expected, "throttled": 6}} and not source.missing
+
+
+def test_clocks_without_counts_of_heat(tmp_path: Path) -> None:
+    root = make_machine(tmp_path)
+    (root / "sys/devices/system/cpu/cpu1/thermal_throttle/package_throttle_count").unlink()
+    source = FrequencySource(root, [0, 1])
+    assert "throttled" not in read(source)["cores 0,1"]
+    assert "No such file" in source.missing["throttled"]
+
+
+def test_at_most_eight_clocks_are_read(tmp_path: Path) -> None:
+    for core in range(100):
+        write(tmp_path, f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq", core)
+    source = FrequencySource(tmp_path, range(100))
+    assert source.devices == ["cores 0,13,26,39,52,65,78,91"]
+
+
+def test_energy_goes_on_when_its_counter_begins_anew(tmp_path: Path) -> None:
+    root = make_machine(tmp_path)
+    source = EnergySource(root)
+    assert read(source) == {"package-0": {"energy_uj": 0}, "package-0/dram": {"energy_uj": 0}}
+    zone = "sys/class/powercap/intel-rapl:0"
+    for value, total in ((RAPL_RANGE_UJ - 10, RAPL_RANGE_UJ - 1010), (90, RAPL_RANGE_UJ - 910)):
+        write(root, f"{zone}/energy_uj", value)
+        assert read(source)["package-0"] == {"energy_uj": total}
+
+
+def test_interfaces_and_ports(tmp_path: Path) -> None:
+    root = make_machine(tmp_path)
+    source = NetworkSource(root)
+    assert read(source) == {
+        "lo": {"received_bytes": 2000, "sent_bytes": 1000, "dropped": 7, "errors": 11},
+        "eth0": {"received_bytes": 1000, "sent_bytes": 500, "dropped": 7, "errors": 11},
+        "mlx5_0/1": {"received_bytes": 40, "sent_bytes": 80, "dropped": 1, "errors": 2}}
+    write(root, "proc/net/dev", net_dev(lo=1, new=2))  # one went, one came
+    assert read(source).keys() == {"lo", "new", "mlx5_0/1"}
+    assert source.devices == ["mlx5_0/1", "lo", "eth0", "new"]
+
+
+def test_the_worker(tmp_path: Path) -> None:
+    root = make_machine(tmp_path)
+    source = ProcessSource(root)
+    assert read(source) == {}  # none yet
+    source.watch(os.getpid())
+    values = dict(read(source)["worker"])
+    assert values.pop("cpu_ns") > 0
+    assert values == {"pid": os.getpid(), "wait_ns": 222, "minor_faults": 7, "major_faults": 9,
+                      "rss_bytes": 21 * os.sysconf("SC_PAGESIZE")}
+    write(root, f"proc/{os.getpid()}/stat", stat_line(minor=70))
+    assert read(source)["worker"]["minor_faults"] == 70
+    source.watch(2**22 + 1)  # gone before it could be looked at
+    assert read(source) == {}
+
+
+def test_a_real_process() -> None:
+    source = ProcessSource(Path("/"))
+    source.watch(os.getpid())
+    before = read(source)["worker"]
+    assert sum(range(300_000)) > 0
+    after = read(source)["worker"]
+    assert before["cpu_ns"] < after["cpu_ns"] < before["cpu_ns"] + 10**9
+    assert before["minor_faults"] <= after["minor_faults"] and after["rss_bytes"] > 10**6
+
+
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda root: CpuSource(root), r"proc/stat: No such file"),
+    (lambda root: FrequencySource(root, [0]), r"cpu0/cpufreq/scaling_cur_freq: No such file"),
+    (lambda root: EnergySource(root), r"powercap: no RAPL domain"),
+    (lambda root: NetworkSource(root), r"proc/net/dev: No such file"),
+    (lambda root: ProcessSource(root), r"proc/\d+/stat: No such file"),
+])
+def test_what_is_not_there_says_so(tmp_path: Path, make: object, message: str) -> None:
+    with pytest.raises(UnreadableError, match=message):
+        make(tmp_path)  # type: ignore[operator]
+
+
+def test_energy_that_only_root_may_read(tmp_path: Path) -> None:
+    root = make_machine(tmp_path)
+    energy = root / "sys/class/powercap/intel-rapl:0/energy_uj"
+    energy.unlink()
+    energy.symlink_to(energy.name)  # nobody can open it, not even root
+    with pytest.raises(UnreadableError, match=r"intel-rapl:0/energy_uj: .*symbolic links"):
+        EnergySource(root)
+
+
+@pytest.mark.parametrize(("path", "text"), [
+    ("proc/stat", "intr 1 2 3"), ("proc/stat", "cpu a b c d e f g h"), ("proc/net/dev", "\n\nlo:x"),
+    ("sys/class/powercap/intel-rapl:0/energy_uj", "much")])
+def test_what_is_no_number_says_so(tmp_path: Path, path: str, text: str) -> None:
+    root = make_machine(tmp_path)
+    sources = {"proc/stat": CpuSource, "proc/net/dev": NetworkSource}
+    source = sources.get(path, EnergySource)(root)
+    write(root, path, text)
+    with pytest.raises((UnreadableError, ValueError)):
+        read(source)
+
+
+def test_a_gpu_tells_what_it_can() -> None:
+    nvml = FakeNvml()
+    source = GpuSource("known", lambda: nvml)
+    assert read(source) == {"known": {
+        "power_mw": 250_000, "energy_mj": 5_000_000, "sm_mhz": 1400, "memory_mhz": 1400,
+        "celsius": 60, "throttle_reasons": 4, "gpu_percent": 90, "memory_percent": 40,
+        "memory_used_bytes": 10**9, "nvlink_sent_bytes": 3072, "nvlink_received_bytes": 4096,
+        "pcie_sent_bytes": 500, "xid": 0}}
+    assert source.missing == {
+        "pcie_received_bytes": "NVML_FI_DEV_PCIE_COUNT_RX_BYTES: NVML error 3",
+        "ecc_corrected": "Not Supported", "ecc_uncorrected": "Not Supported"}
+    nvml.xid = 79
+    assert read(source)["known"]["xid"] == 79
+    nvml.xid = None
+    assert read(source)["known"]["xid"] == 79  # the last one
+
+
+def test_older_names_of_reasons() -> None:
+    nvml = FakeNvml()
+    nvml.values["CurrentClocksThrottleReasons"] = nvml.values.pop("CurrentClocksEventReasons")
+    assert read(GpuSource("known", lambda: nvml))["known"]["throttle_reasons"] == 4
+
+
+def test_a_gpu_that_nvml_does_not_know() -> None:
+    with pytest.raises(UnreadableError, match="does not know GPU other: Not Found"):
+        read(GpuSource("other", FakeNvml))
+
+
+def test_what_was_not_read_stands_as_such(tmp_path: Path) -> None:
+    root = make_machine(tmp_path)
+    source = ProcessSource(root)
+    row = source.row(5, 0, {"pid": 1, "cpu_ns": 2})
+    columns: Iterable[str] = (*KEYS, *TABLES["process"].names)
+    named = dict(zip(columns, row, strict=True))
+    assert named["time_ns"] == 5 and named["wait_ns"] == NOT_READ
+    assert re.fullmatch("[a-z_]+", "".join(columns))

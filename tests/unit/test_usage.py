@@ -1,0 +1,248 @@
+"""What a case used, from readings whose differences are known beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from hpcbench.plan.case import Plan
+from hpcbench.reduce.reduce import reduce_folder
+from hpcbench.reduce.results import CaseResult
+from hpcbench.reduce.results_file import open_results
+from hpcbench.reduce.telemetry_file import courses
+from hpcbench.report.summary import case_rows, write_summary
+from hpcbench.trace.clock import ClockModel
+from hpcbench.trace.journal import Journal
+from hpcbench.trace.schema import Header, Record
+from hpcbench.trace.telemetry import KEYS, NOT_READ, TABLES, Rows, Told
+from hpcbench.views.telemetry import telemetry_line, telemetry_tables
+from synthetic import BASE_NS, CASE_NS, make_plan, sync_note, write_synthetic_run
+
+CPU_CASES, GPU = 2, "GPU-a"
+DEVICES = {"process": ("worker",), "cpu": ("all cores",), "frequency": ("cores 0",),
+           "energy": ("package-0", "package-0/dram", "package-0/core", "psys"),
+           "network": ("lo", "eth0")}
+WHY = {"gpu": "no GPU", "network.dropped": "no such counter"}
+Change = Callable[[str, int, Rows], Rows]
+
+
+def table(name: str, times_ns: list[int], device: int = 0, **columns: Any) -> Rows:
+    """Rows of one device; a column is a list, or a step by which it rises from row to row."""
+    rows = np.full((len(times_ns), len(KEYS) + len(TABLES[name].names)), NOT_READ, dtype=np.int64)
+    rows[:, 0], rows[:, 1] = times_ns, device
+    for column, values in columns.items():
+        at = len(KEYS) + TABLES[name].names.index(column)
+        rows[:, at] = values if isinstance(values, list) else np.arange(len(rows)) * values + 7
+    return rows
+
+
+def readings(rank: int, times_ns: list[int]) -> dict[str, Rows]:
+    """What a rank reads at each of these times; rank 0 also what is the node's."""
+    found = {"process": table("process", times_ns, pid=[5 + rank] * len(times_ns),
+                              cpu_ns=1000 * (rank + 1), wait_ns=10, minor_faults=3,
+                              major_faults=1, rss_bytes=0)}
+    if rank:
+        return found
+    return {**found,
+            "cpu": table("cpu", times_ns, user_ns=60, system_ns=20, idle_ns=15, steal_ns=5),
+            "frequency": table("frequency", times_ns, lowest_khz=[800_000] * len(times_ns),
+                               mean_khz=0, highest_khz=[900_000] * len(times_ns), throttled=0),
+            "energy": np.concatenate([table("energy", times_ns, device, energy_uj=1_000_000)
+                                      for device in range(4)]),
+            "network": np.concatenate([
+                table("network", times_ns, 0, sent_bytes=4000, received_bytes=4000, dropped=1),
+                table("network", times_ns, 1, sent_bytes=100, received_bytes=50, dropped=0)])}
+
+
+def run(
+    tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch,
+    read: Callable[[int, int], Mapping[str, Rows]], *, told: Told | None = None,
+    **more: Any,
+) -> Path:
+    """Write a run whose journals have ``read(rank, pass)`` behind the records of each pass."""
+    write = Journal.append
+
+    def append(journal: Journal, record: Record) -> None:
+        write(journal, record)
+        rank = int(journal.path.stem.removeprefix("rank"))
+        if record.case_id == plan.cases[-1].case_id:
+            journal.readings(read(rank, record.pass_index))
+
+    monkeypatch.setattr(Journal, "append", append)
+    earlier = more.pop("notes", None)
+    sources = told or Told(2.0, DEVICES, WHY)
+
+    def notes(rank: int) -> list[tuple[str, dict[str, Any]]]:
+        devices = sources.devices if not rank else {
+            name: found for name, found in sources.devices.items() if name in ("process", "gpu")}
+        return [*(earlier(rank) if earlier else ()),
+                ("telemetry", replace(sources, devices=devices).to_json())]
+
+    write_synthetic_run(tmp_path, plan, notes=notes, **more)
+    return tmp_path
+
+
+def each_case(rank: int, pass_index: int) -> dict[str, Rows]:
+    """Readings around each record of a pass. A record lasts until the next one begins."""
+    times_ns = [BASE_NS + CASE_NS * (1000 * pass_index) + at * CASE_NS // 2
+                for at in range(2 * CPU_CASES + 1)]
+    return readings(rank, times_ns)
+
+
+def result(tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch, **more: Any) -> CaseResult:
+    return reduce_folder(run(tmp_path, plan, monkeypatch, each_case, **more)).cases[0]
+
+
+def test_a_mean_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each record there are three readings: at its begin, in the middle, at its end."""
+    plan = make_plan(CPU_CASES, passes=2)
+    usage = result(tmp_path, plan, monkeypatch).usage
+    assert usage is not None and usage.passes == 2
+    assert usage.window_s == 1.0
+    assert (usage.cpu_s, usage.wait_s) == pytest.approx((2 * 3000e-9, 2 * 20e-9))
+    assert (usage.minor_faults, usage.major_faults) == (12, 4)
+    assert usage.steal_share == pytest.approx(0.05)
+    assert (usage.energy_j, usage.mean_power_w, usage.energy_of) == (4.0, 4.0, "cpu")
+    assert (usage.clock_low_mhz, usage.clock_high_mhz, usage.clock_of) == (800, 900, "cpu")
+    assert (usage.throttled, usage.throttled_by) == (False, ())
+    assert (usage.sent_bytes, usage.sent_by_node, usage.loopback_bytes, usage.dropped) == (
+        8200, (8200,), 8000, 2)
+    # 7 calls of 8 B: each of 2 ranks sends its size times 2 (n - 1) / n
+    assert usage.computed_bytes == 7 * 8 * 2
+    assert usage.nvlink_bytes is usage.ecc_errors is None and usage.xids == ()
+
+
+def test_results_and_summaries_say_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = make_plan(CPU_CASES, passes=2)
+    results = reduce_folder(run(tmp_path, plan, monkeypatch, each_case))
+    with open_results(tmp_path) as file:
+        assert file.results.cases == results.cases and file.results.told == results.told
+    with h5py.File(tmp_path / "results.h5") as file:
+        assert file["cases/energy_j"][:].tolist() == [4.0, 4.0]
+        assert file["cases/throttled"][:].tolist() == [0, 0]
+        assert file["telemetry/energy/rank"][:].tolist() == [0] * 40
+        assert file["telemetry/process/rank"][:].tolist() == [0] * 10 + [1] * 10
+        assert file["telemetry/cpu/steal_ns"].attrs["units"] == "ns"
+        (course,) = courses(file, results.told, "cpu", "user_ns")
+    assert (course.rank, course.device) == (0, "all cores") and len(course.values) == 10
+    row = case_rows(results)[0]
+    assert (row["energy_j"], row["usage_passes"], row["sent_by_node"]) == (4.0, 2, (8200,))
+    write_summary(results, tmp_path)
+    assert "usage_window_s" in (tmp_path / "summary.csv").read_text().split("\n")[0]
+
+
+def test_a_run_that_read_nothing_has_no_such_fields(tmp_path: Path) -> None:
+    write_synthetic_run(tmp_path, make_plan())
+    results = reduce_folder(tmp_path)
+    assert results.told == () and results.cases[0].usage is None
+    assert "energy_j" not in case_rows(results)[0]
+    assert not [*telemetry_tables(results)] and telemetry_line(results) == ""
+    with h5py.File(tmp_path / "results.h5") as file:
+        assert "telemetry" not in file and "usage" not in file["cases"]
+        assert np.isnan(file["cases/energy_j"][:]).all()
+
+
+def test_a_pass_that_readings_do_not_bracket_closely_counts_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of the second pass the readings are too far apart, or one rank has none after it."""
+    def read(rank: int, pass_index: int) -> Mapping[str, Rows]:
+        found = each_case(rank, pass_index)
+        if pass_index:
+            found = {name: rows[rows[:, 0] != rows[:, 0].max()] for name, rows in found.items()}
+            found["process"] = found["process"][:1 + rank]
+        return found
+
+    plan = make_plan(CPU_CASES, passes=2)
+    first, last = reduce_folder(run(tmp_path, plan, monkeypatch, read)).cases
+    assert first.usage is not None and last.usage is not None
+    assert first.usage.passes == 2 and first.usage.cpu_s == pytest.approx(6e-6)
+    assert last.usage.passes == 1 and last.usage.energy_j == 4.0
+
+
+def test_a_worker_that_was_replaced_tells_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def read(rank: int, pass_index: int) -> Mapping[str, Rows]:
+        found = each_case(rank, pass_index)
+        found["process"][2:, len(KEYS)] = 99
+        return found
+
+    usage = reduce_folder(run(tmp_path, make_plan(CPU_CASES), monkeypatch, read)).cases[0].usage
+    assert usage is not None and usage.cpu_s is None and usage.energy_j == 4.0
+
+
+def test_gpus_throttled_and_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(rank: int, pass_index: int) -> Mapping[str, Rows]:
+        times_ns = [BASE_NS + at * CASE_NS // 2 for at in range(2 * CPU_CASES + 1)]
+        n = len(times_ns)
+        return {"gpu": table(
+            "gpu", times_ns, energy_mj=100_000, sm_mhz=[1400, 1200, 1410, 1400, 1400],
+            throttle_reasons=[0, 0x4, 0x41, 0, 0], nvlink_sent_bytes=500, xid=[0] * (n - 1) + [79],
+            ecc_corrected=1, ecc_uncorrected=0)}
+
+    def on_gpu(rank: int, record: Record) -> list[Record]:
+        return [replace(record, device=f"cuda:{rank}")]
+
+    results = reduce_folder(run(tmp_path, make_plan(CPU_CASES), monkeypatch, read, change=on_gpu,
+                                told=Told(2.0, {"gpu": (GPU,)})))
+    first, last = (item.usage for item in results.cases)
+    assert first is not None and last is not None
+    assert (first.energy_j, first.mean_power_w, first.energy_of) == (400, 400, "gpu")
+    assert (first.clock_low_mhz, first.clock_high_mhz, first.clock_of) == (1200, 1410, "gpu")
+    assert first.throttled and first.throttled_by == ("power cap", "hardware thermal")
+    assert (first.nvlink_bytes, first.ecc_errors, first.xids) == (2000, 4, ())
+    assert (last.throttled, last.xids) == (True, (79,))
+
+
+def test_one_rank_without_readings_of_its_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half the energy is no energy of the case."""
+    def read(rank: int, pass_index: int) -> Mapping[str, Rows]:
+        times_ns = [BASE_NS + at * CASE_NS // 2 for at in range(2 * CPU_CASES + 1)]
+        return {} if rank else {"gpu": table("gpu", times_ns, energy_mj=100_000)}
+
+    results = reduce_folder(run(
+        tmp_path, make_plan(CPU_CASES), monkeypatch, read, told=Told(2.0, {"gpu": (GPU,)}),
+        change=lambda rank, record: [replace(record, device="cuda:0")]))
+    assert results.cases[0].usage is None
+
+
+def test_readings_stand_on_the_global_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    offset_ns = 5_000_000
+
+    def on_two_nodes(header: Header) -> Header:
+        return replace(header, node=f"node{header.rank}", local_rank=0)
+
+    def notes(rank: int) -> list[tuple[str, dict[str, Any]]]:
+        model = ClockModel(BASE_NS, 0.0, offset_ns * rank, 10.0, 1e-9, 1.0, rank - 1, 10, 0)
+        return [sync_note(model, f"clock{rank}")]
+
+    results = reduce_folder(run(tmp_path, make_plan(CPU_CASES), monkeypatch, each_case,
+                                headers=on_two_nodes, notes=notes))
+    with h5py.File(tmp_path / "results.h5") as file:
+        first, second = courses(file, results.told, "process", "cpu_ns")
+    assert (first.time_ns - second.time_ns).tolist() == [offset_ns] * len(first.time_ns)
+
+
+def test_the_tables_say_what_was_read_and_why_not_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    results = reduce_folder(run(tmp_path, make_plan(CPU_CASES), monkeypatch, each_case))
+    read, used = telemetry_tables(results)
+    assert [row.cells for row in read.rows] == [
+        ("process", "0-1", "worker", None), ("cpu", "0", "all cores", None),
+        ("frequency", "0", "cores 0", None), ("energy", "0", ", ".join(DEVICES["energy"]), None),
+        ("network", "0", "lo, eth0", None), ("gpu", "0-1", None, "no GPU"),
+        ("network.dropped", "0-1", None, "no such counter")]
+    assert [row.cells[0] for row in used.rows] == [case.label for case in results.plan.cases]
+    assert telemetry_line(results) == "telemetry cannot read gpu (no GPU)"
