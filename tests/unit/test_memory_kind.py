@@ -188,5 +188,5 @@ def test_tables_show_measured_beside_predicted(
     print_results(make_results(tuple(told(case, 1, 2) for case in cases)), tmp_path, explain=True)
     text = capsys.readouterr().out
     for words in ("deviation %", "efficiency", ": predicted", "dev. %", "checkpointing=full",
-                  "capacity is the node's", "temporary = copies of weights"):
+                  "the capacity is the node's", "temporary = copies of weights"):
         assert words in text, words

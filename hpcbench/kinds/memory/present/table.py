@@ -102,8 +102,8 @@ def _predicted(record: MemoryRecord) -> tuple[Cell, ...]:
 def _notes(items: Sequence[CaseResult], derived: Records) -> Iterator[Line]:
     """Yield how peaks were measured, and what the capacity is."""
     records = [record for item in items if (record := derived.get(item.case.case_id))]
-    for words, values in (("peak of", {one.peak_of for one in records}),
-                          ("capacity is", {one.capacity_of for one in records})):
+    for words, values in (("the peak is of:", {one.peak_of for one in records}),
+                          ("the capacity is", {one.capacity_of for one in records})):
         told = ", ".join(sorted(filter(None, values)))
         if told:
             yield Line(f"{words} {told}", "quiet")
