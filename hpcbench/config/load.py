@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from hpcbench.config.dialects.dialect import Dialect
 from hpcbench.config.dialects.registry import dialect_of
 from hpcbench.config.origin import Origin
+from hpcbench.config.own_block import add_own_block
 from hpcbench.config.problems import problems
 from hpcbench.config.replace import REPLACING, replace_names
 from hpcbench.config.result_files import results_in, results_in_bytes, results_in_head
@@ -65,6 +66,7 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ())
     """
     file = find_config(path)
     raw, source = _in_our_keys(read_config(file), str(file))
+    add_own_block(raw, dict(overrides).get("benchmark", raw.get("benchmark")))
     for key in REPLACING:
         replace_names(raw, key)
     for key, value in overrides:

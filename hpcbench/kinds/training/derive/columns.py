@@ -51,9 +51,11 @@ _FACTORS = {
     "serialisation": ("serialisation", "greatest useful time over the step of an ideal network"),
     "transfer": ("transfer", "step of an ideal network over the step"),
 }
+OF_TRAINING = (
+    *_OF_WORK, CaseColumn("options", TEXT, "options: NAME=VALUE, separated by spaces", str))
+"""What is trained, and how."""
 COLUMNS = (
-    *_OF_WORK, CaseColumn("options", TEXT, "options: NAME=VALUE, separated by spaces", str),
-    *_RATES,
+    *OF_TRAINING, *_RATES,
     *(CaseColumn(name, "s", f"median of phase {phase} on the middle rank")
       for name, phase in _PHASES.items()),
     *(CaseColumn(f"{name}_bytes", "bytes", f"{name.replace('_', ' ')} of the rank with most", int)
@@ -74,9 +76,7 @@ COLUMNS = (
 
 def column_values(item: CaseResult, record: TrainingRecord | None) -> dict[str, Any]:
     """Return a case's values of COLUMNS."""
-    work = training_of(item.case)
-    values: dict[str, Any] = {column.name: getattr(work, column.name) for column in _OF_WORK}
-    values["options"] = settings(work.options)
+    values = training_values(item)
     if record is None:
         return values
     found = record.exposure
@@ -96,3 +96,10 @@ def _efficiency(pop: Pop | None) -> dict[str, float | None]:
         return {}
     return {"efficiency_score": pop.score, "computation_scaling": pop.computation_scaling,
             **{name: getattr(pop.efficiency, field) for name, (field, _) in _FACTORS.items()}}
+
+
+def training_values(item: CaseResult) -> dict[str, Any]:
+    """Return a case's values of OF_TRAINING."""
+    work = training_of(item.case)
+    return {**{column.name: getattr(work, column.name) for column in _OF_WORK},
+            "options": settings(work.options)}

@@ -79,8 +79,8 @@ LISTED_FIELDS = (
     *COUNTED_FIELDS, *_RANGED_NAMES["exposed_s"], *_RANGED_NAMES["overlap_efficiency"],
     *EXPOSURE_FIELDS, *SCALING, "same_program_as", *POP_FIELDS,
 )
-MEMORY_FIELDS = ("case_id", "strategy", "options", "model", "world_size", "dtype", "batch_size",
-                 "accumulation", *MEMORY, "peak_of")
+MEMORY_FIELDS = ("case_id", "kind", "strategy", "options", "model", "world_size", "dtype",
+                 "batch_size", "accumulation", "checkpointing", *MEMORY, "peak_of")
 """Fields of each row of ``results.memory``."""
 
 
