@@ -59,12 +59,18 @@ from hpcbench.measure.start import (
     of_one_rank,
 )
 from hpcbench.measure.stop import EnoughSamples, FixedCount, Fold, first_to_last, slowest_rank
-from hpcbench.operations.operation import AnyOperation, Draggable, close, total_wrong
+from hpcbench.operations.operation import (
+    AnyOperation,
+    Draggable,
+    Stepping,
+    close,
+    total_wrong,
+)
 from hpcbench.operations.place import Place
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.profiling.rank_file import RankProfile, write_rank_file
-from hpcbench.statistics.stopping import StopRule
+from hpcbench.statistics.stopping import LEAST_PASS_S, StopRule
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import NO_COMMUNICATOR
 
@@ -202,6 +208,8 @@ class Worker:
         runner = self._runner(case.kind)
         with runner.around(case.workload, device.torch_device, self._member.local_size):
             operation = runner.open(case.workload, self._place(case, device), validate=validate)
+            if isinstance(operation, Stepping):
+                operation.tell_step = self._progress.step
             yield captured(operation, self._control(case.backend)) if case.cuda_graph else operation
 
     def _place(self, case: Case, device: AnyDevice) -> Place:
@@ -258,7 +266,8 @@ class Worker:
         if case.is_fixed:
             return FixedCount(case.iterations)
         rule = StopRule(min_n=case.min_iterations, max_n=case.iterations,
-                        target=request.precision, budget_s=request.budget_s)
+                        target=request.precision, budget_s=request.budget_s,
+                        least_s=LEAST_PASS_S)
         return EnoughSamples(rule, fold, control, self._progress, time.perf_counter_ns,
                              decides=self._member.rank == 0)
 

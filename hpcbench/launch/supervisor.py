@@ -24,6 +24,7 @@ from hpcbench.launch.recording import (
 )
 from hpcbench.launch.verdicts.final_case import FinalCase, Watchdog, end_with_case, inline_evidence
 from hpcbench.launch.workers.messages import CaseRequest
+from hpcbench.launch.workers.observation import located
 from hpcbench.launch.workers.worker_group import CaseHooks, CaseOutcome, NoAgreement, WorkerGroup
 from hpcbench.launch.workers.worker_pool import InlineWorker, WorkerPool
 from hpcbench.launch.workers.worker_process import WorkerHandle
@@ -163,7 +164,8 @@ class _GenerationRunner:
             return nullcontext()
 
         def act(late_s: float) -> None:
-            evidence = job.rendezvous.location.sign(inline_evidence(comms.watchdog.rank, worker))
+            evidence = job.rendezvous.location.sign(
+                located(inline_evidence(comms.watchdog.rank, worker), case))
             end_with_case(job, FinalCase(
                 case, turn, began_ns, comms.watchdog, evidence, worker.progress.rows(),
                 "it ran in the MPI process (backend mpi), so the job ends here"), late_s)

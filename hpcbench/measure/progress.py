@@ -22,7 +22,7 @@ _ROW = struct.Struct(f"@{_ROW_WORDS}q")
 _HEAD = struct.Struct("@3q")
 """Iteration, phase and number of rows, which are neighbours."""
 _FLAGS = SAMPLE_COLUMNS.index("flags")
-_CASE, _ITERATION, _PHASE, _ROWS, _STRAY_ITERATION = range(5)
+_CASE, _ITERATION, _PHASE, _ROWS, _STRAY_ITERATION, _STEP = range(6)
 _STRAY = slice(8, 16)  # the header's second half: a name in ASCII, padded with NUL
 _NAME_BYTES = 64
 
@@ -75,6 +75,7 @@ class SharedProgress:
         self._write_stray("")
         self._words[_ROWS] = 0
         self._words[_ITERATION] = 0
+        self._words[_STEP] = 0
         self._words[_PHASE] = Phase.IDLE
         self._words[_CASE] = case_number
 
@@ -86,6 +87,10 @@ class SharedProgress:
     def enter(self, phase: int) -> None:
         """Say that the next phase of the same iteration begins."""
         self._words[_PHASE] = phase
+
+    def step(self, number: int) -> None:
+        """Say which step within the sample begins; 0: none."""
+        self._words[_STEP] = number
 
     def stray(self, operation: str, iteration: int) -> None:
         """Say that ``operation`` is called now instead of the planned one; the first one stays."""
@@ -123,6 +128,11 @@ class SharedProgress:
     def phase(self) -> Phase:
         """Return the phase of the last `mark`."""
         return Phase(self._words[_PHASE])
+
+    @property
+    def within(self) -> int:
+        """Return the step of the last `step`."""
+        return self._words[_STEP]
 
     @property
     def stray_operation(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from hpcbench.operations.place import Place
@@ -57,6 +57,17 @@ class Draggable(Protocol):
 
     def drag(self, seconds: float) -> None:
         """Make each sample of this rank take this much longer."""
+
+
+@runtime_checkable
+class Stepping(Protocol):
+    """An operation whose samples have steps, in each of which it waits for certain ranks.
+
+    What waits for whom is then known of one that hangs (`plan.workload.Workload.step_words`).
+    """
+
+    tell_step: Callable[[int], None]
+    """Called with the number of each step, from 1, when it begins; with 0 behind the last."""
 
 
 def close(operation: AnyOperation, *, tells: bool = True) -> dict[str, Any]:

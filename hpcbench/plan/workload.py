@@ -90,6 +90,13 @@ class Workload(ABC):
         """Return whether durations of phases are recorded beside each sample."""
         return False
 
+    def step_words(self, rank: int, world_size: int, step: int) -> str:
+        """Return where in a sample a rank is that told this step (`operations.operation.Stepping`).
+
+        0: outside of a sample's steps. Nothing where there is no more to say.
+        """
+        return ""
+
     def rehearsed(self) -> Workload:
         """Return the form that a dry run tries."""
         return self

@@ -58,6 +58,8 @@ TINY = {
     "many_ranks.py": Tiny("--ranks 2", ("2 ranks", "nothing lost")),
     "overhead.py": Tiny("--passes 2 --warmup 1 --iterations 3 --sizes 8", ("at most 10 us",)),
     "overlap.py": Tiny("--passes 1 --iterations 2 --orders AG_before", ("x torch", "loopback")),
+    "pairs.py": Tiny("--ranks 2 --iterations 2", ("2 links", "goals:")),
+    "pass_length.py": Tiny("--passes 2 --seconds 0.02", ("ms of each pass", "of 10"), codes=(0,)),
     "quiet.py": Tiny("--ranks 2 --passes 1 --iterations 5 --sizes 8", ("wake-up", "off by")),
     "reducer.py": Tiny("--ranks 2 4 --cases 100 --iterations 30 --repeat 1",
                        ("4 ranks", "bare read", "goals:")),

@@ -15,7 +15,9 @@ from enum import Enum
 
 from pydantic import TypeAdapter
 
+from hpcbench.grouping import by_value
 from hpcbench.profiling.flight import in_flight
+from hpcbench.units import rank_list
 
 
 class Outcome(str, Enum):
@@ -43,6 +45,7 @@ class Evidence:
         stray_iteration: the iteration in which it did.
         host: the rank's host, "" where all ranks have the same.
         link: what is wrong with the rank's network interface, or "".
+        step: which step within the sample, 0 for none; ``doing`` says it in words.
         standing: the collective in which the rank hangs (`profiling.flight.standing`), or "".
     """
 
@@ -60,6 +63,8 @@ class Evidence:
     host: str = ""
     link: str = ""
     standing: str = ""
+    step: int = 0
+    doing: str = ""
 
     @property
     def who(self) -> str:
@@ -85,13 +90,25 @@ def judge(
 ) -> Verdict:
     """Return the verdict; every rank computes the same one from the same evidence.
 
-    The reason of a timeout ends with what the flight records say.
+    The reason of a timeout ends with the steps that were begun and what the flight records say.
     """
     verdict = _judged(evidence, timeout_s, planned)
-    places = in_flight({item.rank: item.standing for item in evidence})
-    if verdict.status != "timeout" or not places:
+    if verdict.status != "timeout":
         return verdict
-    return replace(verdict, reason=f"{verdict.reason}; {places}")
+    places = in_flight({item.rank: item.standing for item in evidence})
+    return replace(verdict, reason="; ".join(filter(None, (
+        verdict.reason, _first_steps(evidence), places))))
+
+
+def _first_steps(evidence: Sequence[Evidence]) -> str:
+    """Name the ranks in the earliest step: those that others then wait for, or that hang."""
+    within = [item for item in evidence if item.doing and item.outcome is not Outcome.OK]
+    if not within:
+        return ""
+    first = min((item.iteration, item.step) for item in within)
+    doing = by_value({item.rank: item.doing for item in within
+                      if (item.iteration, item.step) == first})
+    return ", ".join(f"rank {rank_list(ranks)} {what}" for what, ranks in doing.items())
 
 
 def _judged(evidence: Sequence[Evidence], timeout_s: float, planned: str) -> Verdict:

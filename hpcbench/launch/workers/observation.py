@@ -110,7 +110,14 @@ def evidence_of(rank: int, worker: WorkerHandle, outcome: Outcome, cause: str = 
     """Return evidence with what the progress word shows of how far the worker has come."""
     progress = worker.progress
     return Evidence(rank, outcome, cause, progress.iteration, int(progress.phase),
-                    stray=progress.stray_operation, stray_iteration=progress.stray_iteration)
+                    stray=progress.stray_operation, stray_iteration=progress.stray_iteration,
+                    step=progress.within)
+
+
+def located(evidence: Evidence, case: Case) -> Evidence:
+    """Return evidence that says in words in which step of the case's samples the rank is."""
+    return replace(evidence, doing=case.workload.step_words(
+        evidence.rank, case.world_size, evidence.step))
 
 
 def last_seen(worker: WorkerHandle) -> str:

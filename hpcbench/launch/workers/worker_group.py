@@ -25,6 +25,7 @@ from hpcbench.launch.workers.observation import (
     Observation,
     RankLocation,
     await_answer,
+    located,
     with_advice,
 )
 from hpcbench.launch.workers.worker_process import WorkerHandle
@@ -131,6 +132,7 @@ class WorkerGroup:
                 await_answer(self._worker, AnswerWait(
                     self._comm, number, case.timeout_s, case.wakeup_s, self._stop)),
                 case, self._rendezvous.local_size)
+            observation = replace(observation, evidence=located(observation.evidence, case))
             return self._agree(self._with_choices(case, self._worker, observation), case.timeout_s,
                                deadline, case.workload.name)
 

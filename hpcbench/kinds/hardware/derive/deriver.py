@@ -8,9 +8,10 @@ from types import ModuleType
 from typing import Any
 
 from hpcbench.grouping import grouped
-from hpcbench.kinds.hardware.derive import gemm, storage, stream
+from hpcbench.kinds.hardware.derive import gemm, pairs, storage, stream
 from hpcbench.kinds.hardware.derive.columns import COLUMNS, column_values
 from hpcbench.kinds.hardware.derive.gemm import GemmRecord
+from hpcbench.kinds.hardware.derive.pairs import PairsRecord
 from hpcbench.kinds.hardware.derive.storage import StorageRecord
 from hpcbench.kinds.hardware.derive.stream import StreamRecord
 from hpcbench.kinds.hardware.plan.test import work_of
@@ -20,6 +21,7 @@ from hpcbench.reduce.results import CaseResult, CaseSamples
 _TESTS: Mapping[str, ModuleType] = {
     "gemm": gemm,
     "stream": stream,
+    "pairs": pairs,
     "storage": storage,
 }
 """Test -> the module with its ``records`` and ``observed``."""
@@ -35,6 +37,7 @@ class HardwareRecord:
 
     gemm: GemmRecord | None = None
     stream: StreamRecord | None = None
+    pairs: PairsRecord | None = None
     storage: StorageRecord | None = None
     rank_rates: tuple[float, ...] = ()
 

@@ -14,18 +14,22 @@ from hpcbench.config.block import Block, Extent
 from hpcbench.config.names import DTYPE_ALIASES, DTYPES
 from hpcbench.config.section import Text, key
 
-TESTS = ("gemm", "stream", "storage")
+TESTS = ("gemm", "stream", "pairs", "storage")
 """The tests, in the order of lists and tables."""
 GEMM_TYPES = (*DTYPES, "tf32", "fp8_e4m3", "fp8_e5m2", "int8")
 KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "gemm": ("shape", "model", "layer", "tokens"),
     "stream": ("kernel", "threads", "memory", "numa_node", "size"),
+    "pairs": ("what", "direction", "at_once", "messages", "size"),
     "storage": ("access", "folder", "size"),
 })
 """Test -> the keys that it reads, beside those of all tests."""
 KERNELS = ("copy", "scale", "add", "triad", "read_modify_write", "host_to_device",
            "device_to_host", "both_directions")
 ACCESSES = ("read_sequential", "read_random", "write_file_per_rank", "write_one_file", "write_dcp")
+WHAT = ("latency", "bandwidth")
+DIRECTIONS = ("one way", "both at once")
+Messages = Annotated[int, Field(ge=1, le=10_000)]
 Threads = Annotated[int | str, number_or("all", "number of threads", 4096)]
 TestName = Annotated[str, named(TESTS)]
 TypeName = Annotated[str, named(GEMM_TYPES, DTYPE_ALIASES)]
@@ -51,11 +55,20 @@ class HardwareBlock(Block):
         None, "stream, between host and GPU: memory of the host; default: both.")
     numa_node: Axis[Annotated[int, Field(ge=0, le=1023)]] | None = key(
         None, "stream: bind threads and memory to this NUMA node; default: not bound.")
+    what: Axis[Annotated[str, named(WHAT)]] | None = key(
+        None, "pairs: latency or bandwidth; default: both.")
+    direction: Axis[Annotated[str, named(DIRECTIONS)]] | None = key(
+        None, "pairs: one way, then the other (default), or both at once.")
+    at_once: Axis[bool] | None = key(
+        None, "pairs: all pairs of a round at the same time (default), or one pair alone.")
+    messages: Axis[Messages] | None = key(
+        None, "pairs: round trips, or messages that are under way together; default: 10.")
     access: Axis[Annotated[str, named(ACCESSES)]] | None = key(
         None, "storage: what is done with files; default: everything.")
     size: Sizes | None = key(
         None, "stream: bytes of an array of a rank; default: 4 x the last cache, divided among the "
-        "ranks. storage: bytes of a rank's file; default: 64MiB.")
+        "ranks. storage: bytes of a rank's file; default: 64MiB. pairs: bytes of a message; "
+        "default: 8 for latency, 1MiB for bandwidth.")
     folder: Text | None = key(None, "storage: where files are; default: output.folder.")
 
     @model_validator(mode="after")
@@ -63,7 +76,7 @@ class HardwareBlock(Block):
         readers = {name: [test for test, keys in KEYS.items() if name in keys]
                    for keys in KEYS.values() for name in keys}
         for name, tests in readers.items():
-            if name in self.model_fields_set and not set(tests) & set(self.test):
+            if getattr(self, name) is not None and not set(tests) & set(self.test):
                 raise PydanticCustomError("foreign_key", "{problem}", {"problem": (
                     f"{name}: only test {' and '.join(tests)} reads it; this block has "
                     f"{' and '.join(self.test)}")})

@@ -10,7 +10,7 @@ from hpcbench.grouping import grouped
 from hpcbench.kinds.hardware.derive.deriver import HardwareRecord
 from hpcbench.kinds.hardware.plan.test import HardwareWork, work_of
 from hpcbench.kinds.hardware.plan.tests import TESTS
-from hpcbench.kinds.hardware.present import gemm, storage, stream
+from hpcbench.kinds.hardware.present import gemm, pairs, storage, stream
 from hpcbench.kinds.kind import Presenter
 from hpcbench.reduce.results import CaseResult
 from hpcbench.views.chart import Chart
@@ -21,6 +21,7 @@ Records = Mapping[str, HardwareRecord]
 _TESTS: Mapping[str, ModuleType] = {
     "gemm": gemm,
     "stream": stream,
+    "pairs": pairs,
     "storage": storage,
 }
 """Test -> its module with ``DEFINITIONS``, ``FIELDS``, ``table``, ``charts`` and ``row``."""

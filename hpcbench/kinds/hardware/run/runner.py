@@ -17,6 +17,7 @@ from hpcbench.plan.workload import Workload
 _OPERATIONS: Mapping[str, str] = MappingProxyType({
     "gemm": ".gemm:GemmOperation",
     "stream": ".stream:StreamOperation",
+    "pairs": ".pairs:PairsOperation",
     "storage": ".storage:StorageOperation",
 })
 """Test -> the class that runs it, which takes the workload, the place and whether to check."""

@@ -20,7 +20,8 @@ import torch.distributed as dist
 
 from hpcbench.kinds.primitive.run import inputs as given
 from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Implementation
-from hpcbench.kinds.primitive.run.implementations.messages import Exchange, by_messages, finish
+from hpcbench.kinds.primitive.run.implementations.messages import Exchange, by_messages
+from hpcbench.operations.messages import finish
 from hpcbench.operations.torch_calls import all_gather_tensor, reduce_scatter_tensor
 
 

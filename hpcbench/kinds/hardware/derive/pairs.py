@@ -1,0 +1,121 @@
+"""What each pair of ranks reached: a matrix, and a summary by distance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcbench.grouping import grouped
+from hpcbench.kinds.hardware.plan.pairs import Pairs, pairs_of
+from hpcbench.kinds.hardware.plan.tournament import phase_name, rounds
+from hpcbench.reduce.results import CaseResult, CaseSamples
+from hpcbench.reduce.use import counts
+from hpcbench.statistics.order import median
+
+MOST_STORED = 64
+"""Ranks of which the whole matrix is stored; of more there is the summary."""
+DISTANCES = ("same node", "other node", "distance unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """The figures of all links of one distance, each way by itself, in seconds or bytes/s.
+
+    ``worst_from`` and ``worst_to`` are the ranks of the longest latency, or of the least bandwidth.
+    """
+
+    name: str
+    links: int
+    least: float
+    median: float
+    greatest: float
+    worst_from: int
+    worst_to: int
+
+
+@dataclass(frozen=True, slots=True)
+class PairsRecord:
+    """What every rank measured with every other one.
+
+    ``matrix`` has a row for each rank that measured and a column for each peer: seconds of a
+    message, or bytes/s; None of a rank with itself. It is empty of more than MOST_STORED ranks.
+    ``distances`` are in the order of DISTANCES; there are none without samples that count.
+    """
+
+    matrix: tuple[tuple[float | None, ...], ...] = ()
+    distances: tuple[Distance, ...] = ()
+
+
+def records(items: Sequence[CaseResult]) -> dict[str, PairsRecord]:
+    """Return an empty record of each case: all of it follows from samples."""
+    return {item.case.case_id: PairsRecord() for item in items}
+
+
+def observed(item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
+    """Return the record that follows from the times of the rounds."""
+    work, ranks = pairs_of(item.case), item.case.world_size
+    used = counts(samples.use) if samples.use is not None else None
+    if used is None or not used.any() or len(samples.phases) != len(rounds(ranks)):
+        return {}
+    values = _matrix(work, ranks, item.case.batch, {
+        name: np.median(times_ns[:, used], axis=1) for name, times_ns in samples.phases.items()})
+    kept = () if ranks > MOST_STORED else tuple(tuple(
+        None if np.isnan(value) else float(value) for value in row) for row in values)
+    return {"pairs": PairsRecord(kept, _distances(work, values, _nodes(item)))}
+
+
+def _matrix(
+    work: Pairs, ranks: int, calls: int, taken_ns: Mapping[str, npt.NDArray[np.float64]],
+) -> npt.NDArray[np.float64]:
+    """Return (rank, peer): seconds of a message, or bytes/s; NaN where nothing was measured."""
+    values = np.full((ranks, ranks), np.nan)
+    for number, pairs in enumerate(rounds(ranks)):
+        times_ns = taken_ns[phase_name(number)]
+        for low, high in pairs:
+            for rank, peer in ((low, high), (high, low)):
+                if times_ns[rank] > 0:
+                    values[rank, peer] = _figure(work, float(times_ns[rank]) / calls / 1e9)
+    return values
+
+
+def _figure(work: Pairs, taken_s: float) -> float:
+    """Return the latency or the bandwidth of messages that took this long together."""
+    if work.what == "bandwidth":
+        return work.messages * work.message_bytes / taken_s
+    ways = 2 if work.direction == "one way" else 1  # of a round trip; both at once take one way
+    return taken_s / (ways * work.messages)
+
+
+def _nodes(item: CaseResult) -> tuple[str | None, ...]:
+    """Return where each rank ran, as it said itself."""
+    told: Mapping[str, Any] = item.detail
+    return tuple(told.get(str(rank), {}).get("node") for rank in range(item.case.world_size))
+
+
+def _distances(
+    work: Pairs, values: npt.NDArray[np.float64], nodes: Sequence[str | None],
+) -> tuple[Distance, ...]:
+    links = grouped((_distance(nodes[rank], nodes[peer]), (rank, peer))
+                    for rank, peer in np.argwhere(~np.isnan(values)).tolist())
+    return tuple(_summary(name, links[name], values, worst_is_least=work.what == "bandwidth")
+                 for name in DISTANCES if name in links)
+
+
+def _distance(here: str | None, there: str | None) -> str:
+    if here is None or there is None:
+        return DISTANCES[2]
+    return DISTANCES[0] if here == there else DISTANCES[1]
+
+
+def _summary(
+    name: str, links: Sequence[tuple[int, int]], values: npt.NDArray[np.float64], *,
+    worst_is_least: bool,
+) -> Distance:
+    figures = np.array([values[rank, peer] for rank, peer in links])
+    worst = links[int(figures.argmin() if worst_is_least else figures.argmax())]
+    return Distance(name, len(links), float(figures.min()), median(figures), float(figures.max()),
+                    *worst)

@@ -1,0 +1,145 @@
+"""Test ``pairs``: messages between every two ranks, in rounds of disjoint pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from hpcbench.kinds.hardware.plan.block import DIRECTIONS, WHAT, HardwareBlock
+from hpcbench.kinds.hardware.plan.test import HardwareTest, HardwareWork
+from hpcbench.kinds.hardware.plan.tournament import Slot, peer_in, slots
+from hpcbench.operations.call import Call, calls_of
+from hpcbench.plan.assemble import Draft, least_calls, too_large
+from hpcbench.plan.estimate import ALPHA_S, CASE_S, bytes_per_s, device_kind
+from hpcbench.plan.points import CommonPoint, PlanRequest
+from hpcbench.plan.support import resolve_device, unfit_world, unsupported
+from hpcbench.units import format_bytes, plural
+
+if TYPE_CHECKING:
+    from hpcbench.plan.case import Case
+
+SIZES: Mapping[str, int] = MappingProxyType({"latency": 8, "bandwidth": 2**20})
+"""Bytes of a message where no size is given."""
+MESSAGES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs(HardwareWork):
+    """Messages between all pairs of ranks; a call is the whole tournament.
+
+    ``messages`` are the round trips of a latency, and the messages under way at the same time of a
+    bandwidth. ``at_once``: all pairs of a round at the same time, else one pair alone.
+    """
+
+    what: str
+    direction: str
+    at_once: bool
+    message_bytes: int
+    messages: int
+    dtype: str = "uint8"
+    groups: int = 1
+    test: str = "pairs"
+
+    def words(self, world_size: int) -> list[str]:
+        """Return what tells it from others."""
+        size = f"{format_bytes(self.message_bytes).removesuffix('B')}B"
+        return [self.test, self.what, self.direction.replace(" ", "_"),
+                "at_once" if self.at_once else "one_by_one", size, f"x{self.messages}",
+                f"ranks={world_size}"]
+
+    def collective_calls(self) -> tuple[Call, ...]:
+        """Return messages, and the barrier before each round."""
+        return calls_of(("send_recv", "barrier"), self.dtype)
+
+    def profiled_for(self) -> frozenset[str]:
+        """Return communication: it is nothing else."""
+        return frozenset({"communication"})
+
+    def not_captured(self) -> str | None:
+        """Return that the host reads the clock between rounds."""
+        return "cuda_graph: the host reads the clock before and after each pair's messages"
+
+    def step_words(self, rank: int, world_size: int, step: int) -> str:
+        """Return where a rank is in a tournament: before or in a round, and with whom."""
+        if step < 1:
+            return ""
+        every = _slots(world_size, self.at_once)
+        number, pairs = every[(step - 1) // 2]
+        peer = peer_in(pairs, rank)
+        place = f"round {number + 1} of {every[-1].round + 1}"
+        if not self.at_once:
+            place += f", pair of ranks {pairs[0][0]} and {pairs[0][1]}"
+        if step % 2:
+            return f"before {place}"
+        return f"in {place}" + (f" with rank {peer}" if self.at_once else "")
+
+    @property
+    def has_phases(self) -> bool:
+        """Return True: each rank records its time of each round."""
+        return True
+
+    @property
+    def needs_all_ranks(self) -> bool:
+        """Return True: all ranks meet before each round."""
+        return True
+
+
+@cache
+def _slots(ranks: int, at_once: bool) -> tuple[Slot, ...]:  # noqa: FBT001  (a key of the cache)
+    return slots(ranks, at_once=at_once)
+
+
+def pairs_of(case: Case) -> Pairs:
+    """Return the workload of a case of this test. Raises TypeError for another."""
+    if not isinstance(case.workload, Pairs):
+        raise TypeError(f"{case.label} is no test of pairs")
+    return case.workload
+
+
+def _lengths(block: HardwareBlock) -> dict[str, int]:
+    return {name: len(getattr(block, name) or (None,))
+            for name in ("direction", "at_once", "size", "messages")} | {
+                "what": len(block.what or WHAT)}
+
+
+def _drafts(block: HardwareBlock, point: CommonPoint, job: PlanRequest) -> Iterator[Draft]:
+    for what, direction, at_once, messages in product(
+            block.what or WHAT, block.direction or DIRECTIONS[:1], block.at_once or (True,),
+            block.messages or (MESSAGES,)):
+        for size in block.size or (SIZES[what],):
+            yield _draft(Pairs(what, direction, at_once, size, messages), point, job)
+
+
+def _draft(work: Pairs, point: CommonPoint, job: PlanRequest) -> Draft:
+    device, ranks, config = (resolve_device(point.backend, point.device), point.world_size,
+                             job.config)
+    memory = (ranks + 1) * work.message_bytes
+    skip = (unfit_world(point.backend, ranks, job.world_size) or _unfit(work, ranks)
+            or unsupported(point.backend, device, work.collective_calls())
+            or too_large(memory, 0, device, config.hardware))
+    kind = device_kind(device)
+    one_s = work.messages * 2 * (
+        ALPHA_S[kind] + work.message_bytes / bytes_per_s(kind, config.hardware, ranks))
+    n_slots = 0 if skip else len(_slots(ranks, work.at_once))
+    return Draft(
+        workload=work, device=device, validate=point.validate, memory_bytes=memory, skip=skip,
+        estimate_s=CASE_S + least_calls(point, config) * n_slots * (one_s + 2 * ALPHA_S[kind]),
+        identity=work.identity())
+
+
+def _unfit(work: Pairs, ranks: int) -> str | None:
+    """Return why there are no such messages, or None."""
+    if ranks < 2:
+        return f"pairs needs two ranks, not {plural(ranks, 'rank')}"
+    if work.message_bytes < 1:
+        return "pairs needs messages of at least one byte: give a larger size"
+    return None
+
+
+PAIRS = HardwareTest(
+    "pairs", "messages between every two ranks: latency and bandwidth of each link", Pairs,
+    _lengths, _drafts)
