@@ -45,10 +45,12 @@ class Block(Section):
     """What every sweep has: where it runs, and how its cases are measured.
 
     ``replaceable`` maps a key of the file, such as ``model``, to what it replaces in the block.
+    ``scales``: whether ``benchmark: scaling`` runs it, on several numbers of ranks.
     ``later`` are keys that blocks did not have at first. Where they are not given, plans are those
     of before, so that their runs can go on.
     """
 
+    scales: ClassVar[bool] = False
     later: ClassVar[tuple[str, ...]] = ("cuda_graph",)
     replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({})
     kind: Kind = Field(description="collective (or comm), primitive, or training (or train).")

@@ -69,7 +69,8 @@ _CONTENTS: Contents = {
     "samples/use": Described(
         "whether the sample is in the statistics, and if not why", PURE, values=VALUES),
     **STAMPS,
-    "phases": Described("phases of samples, such as those of a training step; absent where no case has any"),
+    "phases": Described(
+        "phases of samples, such as those of a training step; absent where no case has any"),
     "phases/ns": Described(
         "of each case with phases one phase after another, each with a value for each of its "
         "samples, in their order: its duration, or of 'arrival N' the time from the step's begin "

@@ -99,7 +99,8 @@ CONTENTS: Contents = {
     "samples/case": Described("row of the record in /cases", PURE),
     "samples/iteration": Described("number of the sample within its record, from 0", PURE),
     **STAMPS,
-    "phases": Described("phases of samples, such as those of a training step; absent where no record has any"),
+    "phases": Described(
+        "phases of samples, such as those of a training step; absent where no record has any"),
     "phases/ns": Described(
         "of each record with phases, in the order of /cases, one phase after another, each with a "
         "value for each sample: its duration, or of 'arrival N' the time from the step's begin to "
