@@ -70,7 +70,7 @@ from hpcbench.operations.place import Place
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.profiling.rank_file import RankProfile, write_rank_file
-from hpcbench.statistics.stopping import StopRule
+from hpcbench.statistics.stopping import LEAST_PASS_S, StopRule
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import NO_COMMUNICATOR
 
@@ -266,7 +266,8 @@ class Worker:
         if case.is_fixed:
             return FixedCount(case.iterations)
         rule = StopRule(min_n=case.min_iterations, max_n=case.iterations,
-                        target=request.precision, budget_s=request.budget_s)
+                        target=request.precision, budget_s=request.budget_s,
+                        least_s=LEAST_PASS_S)
         return EnoughSamples(rule, fold, control, self._progress, time.perf_counter_ns,
                              decides=self._member.rank == 0)
 

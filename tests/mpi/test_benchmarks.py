@@ -16,7 +16,7 @@ import virtual_hosts
 from launcher import ROOT, MpiLauncher, TimeoutExpired
 
 FOLDER = ROOT / "benchmarks"
-SHARED = {"launching.py"}
+SHARED = {"launching.py", "paired.py"}
 """What benchmarks import, and what is none."""
 ELSEWHERE = {
     "bubble.py": "tests/workloads/test_bubble_benchmark.py",
@@ -51,12 +51,15 @@ TINY = {
     "clock.py": Tiny("--ranks 2 --syncs 2", ("2 ranks", "between")),
     "control.py": Tiny("--cases 3 --iterations 2", ("3 cases", "control and record")),
     "fidelity.py": Tiny("--launches 1 --passes 2 --sizes 8", ("all_reduce", "send_recv")),
+    "gemm.py": Tiny("--passes 2 --turn-ms 1 --shapes 64 --dtypes fp32 int8",
+                    ("fp32 64", "int8 64", "A/A", "within 2%")),
     "memory.py": Tiny("--dtypes fp32 --shapes weights --strategies single",
                       ("the largest error",)),
     "many_ranks.py": Tiny("--ranks 2", ("2 ranks", "nothing lost")),
     "overhead.py": Tiny("--passes 2 --warmup 1 --iterations 3 --sizes 8", ("at most 10 us",)),
     "overlap.py": Tiny("--passes 1 --iterations 2 --orders AG_before", ("x torch", "loopback")),
     "pairs.py": Tiny("--ranks 2 --iterations 2", ("2 links", "goals:")),
+    "pass_length.py": Tiny("--passes 2 --seconds 0.02", ("ms of each pass", "of 10"), codes=(0,)),
     "quiet.py": Tiny("--ranks 2 --passes 1 --iterations 5 --sizes 8", ("wake-up", "off by")),
     "reducer.py": Tiny("--ranks 2 4 --cases 100 --iterations 30 --repeat 1",
                        ("4 ranks", "bare read", "goals:")),
@@ -64,6 +67,8 @@ TINY = {
     "row_bound.py": Tiny("--passes 2 --seconds 0.02", ("mpi broadcast", "CPU time", "narrow rows")),
     "shipped_job.py": Tiny("--runs 1 -- --only all_gather --iters 3 --passes 1", ("good",),
                            codes=(0, 1, 3)),
+    "stream.py": Tiny("--passes 2 --calls 2 --size-mib 1",
+                      ("-fopenmp", "threads: 1, arrays of 1 MiB", "A/A", "within 5%")),
     "telemetry.py": Tiny("--seconds 1 --rounds 1", ("beside a reading", "cost at 2 Hz")),
     "training_overhead.py": Tiny("--passes 1 --steps 2 --strategies single", ("median ratio",)),
 }
@@ -103,6 +108,12 @@ def test_a_rank_that_fails_is_no_missed_goal(mpirun: MpiLauncher) -> None:
     done = mpirun.run(0, command=[sys.executable, "-c", ranks],
                       env={"PYTHONPATH": str(FOLDER)}).check(2)
     assert "exit code 1: " in done.stderr, done
+
+
+@pytest.mark.mpi
+def test_without_a_compiler_stream_is_no_missed_goal(mpirun: MpiLauncher) -> None:
+    done = mpirun.run(0, command=program("stream.py"), env={"CC": "no-such-compiler"}).check(2)
+    assert done.stderr.strip() == "no C compiler: no-such-compiler", done
 
 
 @pytest.mark.mpi

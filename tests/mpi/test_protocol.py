@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hpcbench.plan.order import shuffled
+from hpcbench.statistics.stopping import LEAST_PASS_S
 from hpcbench.trace.schema import NO_COMMUNICATOR, SAMPLE_COLUMNS, UNTIMED, Flag, Record
 from hpcbench.trace.sealed import open_trace
 from hpcbench.trace.source import sync_records
@@ -94,6 +95,19 @@ def test_a_generous_budget_is_not_a_time_out(mpirun: MpiLauncher) -> None:
     job = mpirun.run(2, config=sweep("8", measure=measure, launch={"timeout_s": 4})).check()
     (item,) = read(job.folder).results.cases
     assert item.timing is not None and item.timing.stop_reasons == ("budget",)
+
+
+def test_a_pass_that_agrees_at_once_shows_more_than_a_moment(mpirun: MpiLauncher) -> None:
+    """It once ended after 8 ms: its samples agreed with one another, not with the next pass."""
+    measure = {**ONCE, "iterations": "auto", "precision": 0.9, "budget_s": 60,
+               "max_iterations": 1_000_000}
+    job = mpirun.run(2, config=sweep("8", block={"backend": "mpi"}, measure=measure)).check()
+    outcome = read(job.folder)
+    (item,) = outcome.results.cases
+    samples = outcome.samples[item.case.case_id]
+    assert item.timing is not None and item.timing.stop_reasons == ("converged",)
+    assert samples is not None
+    assert samples.end_ns.max() - samples.start_ns.min() >= 0.8e9 * LEAST_PASS_S
 
 
 def test_launches_have_workers_of_their_own_and_all_count(mpirun: MpiLauncher) -> None:

@@ -1,4 +1,4 @@
-"""Every collective on a real UCC, where one is installed (docs/config.md, "UCC")."""
+"""Every collective on a real UCC, where one is installed (docs/backends.md)."""
 
 from __future__ import annotations
 

@@ -54,6 +54,7 @@ RUN_BY = {
     "hpcbench run --dry-run":
         "workloads/test_dry_run.py::test_the_command_says_what_it_is_and_leaves_nothing_behind",
     "hpcbench list": "install/test_base_install.py::test_list",
+    "docs/recompute.py": "unit/test_recomputed.py::test_so_are_those_of_real_runs",
     "hpcbench gen-data": "unit/test_token_file.py::test_what_is_written_is_read",
 }
 """A script, or the launchers and the command of hpcbench -> a test that runs it, below tests/."""
@@ -63,7 +64,6 @@ NOT_RUN = {
     "tests/golden.py": "it would write the files that test_golden.py compares with today's",
     "srun torchrun run": "test_torchrun.py runs torchrun with the variables of a step of Slurm",
     "hpcbench plan --dry-run": "it is plan, then run --dry-run, and both are run",
-    "recompute.py": "docs/method.md shows its text; test_recomputed.py runs that",
     "run_benchmark.py": "a command of another tool, shown beside ours"}
 """A script or a form of command -> why no test runs it."""
 INSTANT = ("plan", "schema", "show", "reduce", "compare", "gen-config")

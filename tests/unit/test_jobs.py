@@ -12,7 +12,7 @@ from hpcbench.kinds.training.plan.any_model import parameters_of, published
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
-from jobs import EXAMPLES, JOBS, RANKS, twin_words
+from jobs import EXAMPLES, JOBS, MACHINE, RANKS, twin_words
 from launcher import ROOT
 
 
@@ -58,3 +58,11 @@ def test_an_example_plans_and_says_that_it_is_untested(name: str) -> None:
     offloaded = [dict(case.env) for case in plan.cases if case.block == "dpu_offload"]
     assert offloaded and {env["UCC_CLS"] for env in offloaded} == {"doca_urom,basic"}
     assert "DOCA_*" in plan.config["launch"]["pass_env"]
+
+
+@pytest.mark.parametrize("name", [path.name for path in (ROOT / "jobs").glob("*.yaml")
+                                  if path.name in MACHINE])
+def test_a_job_about_the_machine_takes_two_minutes_on_cpus(name: str) -> None:
+    plan = planned(ROOT / "jobs" / name, MACHINE[name])
+    assert [case.label for case in plan.cases if case.skip] == []
+    assert sum(case.estimate_s for case in plan.cases) * plan.passes < 180

@@ -249,6 +249,43 @@ def test_samples_that_become_slow_do_not_overrun_the_budget() -> None:
     assert reason == "budget" and 2010 <= rows <= 2074
 
 
+def asked_after(rule: StopRule) -> list[int]:
+    """Return after how many samples a measurement of a work of no time asks whether it may end."""
+    control, progress = Threads(1).of(0), SharedProgress.create(5000)
+    progress.begin(1)
+    asked: list[int] = []
+
+    class Noted(EnoughSamples):
+        def after(self, count: int, rows: int) -> str:
+            assert count == rows
+            asked.append(count)
+            return super().after(count, rows)
+
+    stopping = Noted(rule, slowest_rank, control, progress, NOW, decides=True)
+    around = Surroundings(after_barrier(control), stopping, control.barrier, NOW)
+    measure(Work(0.0), Host(), progress, Schedule(0, 1, validate=False), around)
+    assert len(progress.rows()) == asked[-1]
+    return asked
+
+
+def test_it_is_asked_at_checkpoints_and_every_64_samples_between() -> None:
+    rule = StopRule(min_n=100, max_n=300, target=1e-9, budget_s=60)
+    assert asked_after(rule) == [100, 150, 214, 225, 289, 300]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 65, 99])
+def test_a_fixed_count_is_taken_whether_samples_are_checked_or_not(count: int) -> None:
+    for validate in (True, False):
+        measured, progress, _ = run_alone(Schedule(0, 1, validate=validate), count)
+        assert measured.stop_reason == "fixed" and len(progress.rows()) == count
+
+
+def test_a_fixed_count_is_asked_for_once() -> None:
+    assert FixedCount(9).ahead(0) == 9 and FixedCount(9).ahead(7) == 2
+    assert FixedCount(9).after(8, 8) == "" and FixedCount(9).after(9, 9) == "fixed"
+    assert FixedCount(0).ahead(0) == 1  # never none: the loop would not end
+
+
 def test_who_waits_at_a_checkpoint_is_further_than_who_is_in_the_sample() -> None:
     """Else a rank that hangs there could not be told from those that wait for it."""
     control, progress = Threads(1).of(0), SharedProgress.create(100)

@@ -1,11 +1,10 @@
-"""The script that docs/method.md shows recomputes the columns of results.h5 from its samples."""
+"""docs/recompute.py recomputes the columns of results.h5 from its samples."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import json
-import re
 import shutil
 import sys
 from collections.abc import Iterable
@@ -27,7 +26,7 @@ from synthetic import make_case, make_plan, plan_of, write_synthetic_run
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = ROOT / "tests" / "data" / "golden" / "runs"
-PAGE = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
+SCRIPT = ROOT / "docs" / "recompute.py"
 PLANNED = {
     "world_size", "groups", "warmup", "iterations", "batch", "calls", "validate", "cuda_graph",
     "root", "in_place", "requested_bytes", "size_bytes", "count", "busbw_factor", "n_wrong",
@@ -41,13 +40,12 @@ NOT_OF_SAMPLES = {"first_call_s", "communicator_s", "enqueue_s", "device_s"}
 
 
 def script(folder: Path) -> tuple[int, str]:
-    """Run the script of the page; return its exit code and what it printed."""
-    (source,) = re.findall(r"```python\n(import json, sys\n.*?)```", PAGE, re.DOTALL)
+    """Run the script; return its exit code and what it printed."""
     printed, before = io.StringIO(), sys.argv
     sys.argv = ["recompute.py", str(folder / "results.h5")]
     try:
         with contextlib.redirect_stdout(printed), pytest.raises(SystemExit) as end:
-            exec(compile(source, "docs/method.md", "exec"), {})
+            exec(compile(SCRIPT.read_text("utf-8"), SCRIPT, "exec"), {})
     finally:
         sys.argv = before
     return int(end.value.code or 0), printed.getvalue()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import re
 import shutil
@@ -32,6 +33,11 @@ BITS = RESULTS[RESULTS.index("## Bits of a sample"):]
 KINDS = ("collective", "primitive", "training")
 RUNS = ROOT / "tests" / "data" / "golden" / "runs"
 USAGE = "cases/usage"
+AS_IN_RESULTS = {f"samples/{name}" for name in (
+    "device_ns", "enqueue_ns", "start_ns", "end_ns", "flags")}
+"""Of a trace, what the page tells of results.h5 alone."""
+SEVERAL = {"TABLE": [*TELEMETRY], "KIND": [f"derived/{kind}" for kind in KINDS]}
+"""Word in the name of a row that stands for several parts of the file -> these and others."""
 Parts = Mapping[str, h5py.Group | h5py.Dataset]
 
 
@@ -68,7 +74,14 @@ def rows(text: str) -> dict[str, tuple[str, ...]]:
 def described(text: str) -> dict[str, tuple[str, str]]:
     """Return units and description of each dataset and group that the page names."""
     pattern = re.compile(r"^\| `/([\w/]+)` \|([^|]*)\| (.*) \|$", re.MULTILINE)
-    return {name: (units.strip(), what) for name, units, what in pattern.findall(text)}
+    return {one: (units.strip(), what.replace("KIND", one.rpartition("/")[2]))
+            for name, units, what in pattern.findall(text) for one in meant(name)}
+
+
+def meant(name: str) -> list[str]:
+    """Return the parts that a row is of: one, or several of a word in capitals."""
+    return next((fnmatch.filter(parts, name.replace(word, "*"))
+                 for word, parts in SEVERAL.items() if word in name), [name])
 
 
 def test_the_page_and_results_say_the_same(results: Path) -> None:
@@ -101,14 +114,15 @@ def test_the_page_and_readings_say_the_same() -> None:
     page, described_here = described(RESULTS), contents(KindColumns((), {}, {}), ())
     for name in (*TELEMETRY, USAGE):
         what = described_here[name]
-        assert page[name] == (what.units, what.text), name
+        assert page[name] == (what.units, what.text.removesuffix("; -1 if not read")), name
     of_trace = {name: what for name, what in OF_A_TRACE.items() if name.startswith("telemetry/")}
     own = {name for name in TELEMETRY if name.rpartition("/")[2] in ("rank", "attempt", "sources")}
     assert of_trace.keys() == TELEMETRY.keys() - own - {"telemetry"}
 
 
 def test_the_page_and_a_trace_say_the_same(trace: Path) -> None:
-    page = described(TRACE)
+    page = described(TRACE) | {
+        name: what for name, what in described(RESULTS).items() if name in AS_IN_RESULTS}
     with h5py.File(trace) as file:
         found = parts(file)
         assert found.keys() - CLOCKS.keys() == page.keys() - CLOCKS.keys()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hpcbench.statistics.interval import median_interval
 from hpcbench.statistics.stopping import (
+    LEAST_PASS_S,
     Decision,
     StopRule,
     checkpoints,
@@ -56,6 +57,16 @@ def test_narrow_enough_is_converged() -> None:
     found = decide(RULE, times(30, spread=0.001), 1.0)
     assert found.reason == "converged"
     assert found.half_width is not None and found.half_width <= RULE.target
+
+
+@pytest.mark.parametrize(("elapsed_s", "budget_s", "reason"), [
+    (0.09, 60, None), (0.1, 60, "converged"), (0.06, 0.05, "budget")])
+def test_samples_of_a_moment_do_not_end_a_pass(
+    elapsed_s: float, budget_s: float, reason: str | None,
+) -> None:
+    """Passes of a few milliseconds agreed in themselves, and not with one another."""
+    rule = replace(RULE, least_s=LEAST_PASS_S, budget_s=budget_s)
+    assert decide(rule, times(30, spread=0.001), elapsed_s).reason == reason
 
 
 def test_too_wide_goes_on() -> None:

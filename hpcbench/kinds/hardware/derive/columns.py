@@ -11,18 +11,17 @@ from hpcbench.reduce.results import CaseResult
 if TYPE_CHECKING:
     from hpcbench.kinds.hardware.derive.deriver import HardwareRecord
 
-_OF_WORK = (*texts(test="test of the machine"),
-            *texts(kernel="stream: what is done with the arrays",
-                   what="pairs: latency or bandwidth",
-                   direction="pairs: one way, or both at once",
-                   access="storage: what is done with files"),
-            *whole_numbers(m="rows of the result", n="columns of the result",
-                           k="inner extent of the product",
-                           at_once="pairs: 1 if all of a round are measured at the same time",
-                           message_bytes="pairs: bytes of a message",
-                           messages="pairs: round trips, or messages under way together"))
+_OF_WORK = (
+    *texts(test="test of the machine", kernel="stream: what is done with the arrays",
+           what="pairs: latency or bandwidth", direction="pairs: one way, or both at once",
+           access="storage: what is done with files"),
+    *whole_numbers(at_once="pairs: 1 if all of a round are measured at the same time",
+                   message_bytes="pairs: bytes of a message",
+                   messages="pairs: round trips, or messages under way together"))
+_EXTENTS = whole_numbers(problem_m="rows of the result of a gemm", problem_n="columns of it",
+                         problem_k="inner extent of the product")
 COLUMNS = (
-    *_OF_WORK,
+    *_OF_WORK, *_EXTENTS,
     CaseColumn("rank_flops_per_s", "FLOP/s", "2 m n k / median_s"),
     CaseColumn("all_ranks_flops_per_s", "FLOP/s", "rank_flops_per_s times the ranks"),
     CaseColumn("longest_latency_s", "s", "pairs: the latency of the worst link"),
@@ -37,6 +36,8 @@ def column_values(item: CaseResult, record: HardwareRecord | None) -> dict[str, 
     """Return a case's values of COLUMNS; those of other tests are absent."""
     work = work_of(item.case)
     values: dict[str, Any] = {column.name: getattr(work, column.name, None) for column in _OF_WORK}
+    values |= {column.name: getattr(work, column.name.removeprefix("problem_"), None)
+               for column in _EXTENTS}
     if record and (rates := record.gemm):
         values |= {"rank_flops_per_s": rates.rank_flops_per_s,
                    "all_ranks_flops_per_s": rates.all_ranks_flops_per_s}

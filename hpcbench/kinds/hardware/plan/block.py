@@ -76,7 +76,7 @@ class HardwareBlock(Block):
         readers = {name: [test for test, keys in KEYS.items() if name in keys]
                    for keys in KEYS.values() for name in keys}
         for name, tests in readers.items():
-            if name in self.model_fields_set and not set(tests) & set(self.test):
+            if getattr(self, name) is not None and not set(tests) & set(self.test):
                 raise PydanticCustomError("foreign_key", "{problem}", {"problem": (
                     f"{name}: only test {' and '.join(tests)} reads it; this block has "
                     f"{' and '.join(self.test)}")})

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SIZES = (64 * 2**20,)
 BLOCK_BYTES, BLOCKS = 4096, 256
 """A random read is of a page; so many are one sample."""
-_BYTES_PER_S = 2e8
+_BYTES_PER_S = 1e9
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ _ROWS = 256
 
 
 class GemmOperation:
-    """C = A B on the device of ``place``.
+    """C = A B on the device of ``place``: ``left``, ``right`` and ``output``.
 
     ``expected`` and ``bound``, both (m, n), are there if results are checked. Without ``bound``
     results are exact.
@@ -52,9 +52,9 @@ class GemmOperation:
         """Draw operands of this rank. Raises CaseError if torch has no such product here."""
         self.name, self.place, self._dtype = work.name, place, work.dtype
         generator = torch.Generator().manual_seed(place.number)
-        self._left = _drawn((work.m, work.k), work.dtype, generator).to(place.device)
+        self.left = _drawn((work.m, work.k), work.dtype, generator).to(place.device)
         right = _drawn((work.n, work.k), work.dtype, generator).to(place.device)
-        self._right = right.t() if work.dtype.startswith("fp8") else right.t().contiguous()
+        self.right = right.t() if work.dtype.startswith("fp8") else right.t().contiguous()
         self.output = torch.empty(
             work.m, work.n, dtype=_RESULTS.get(work.dtype, _TYPES[work.dtype]), device=place.device)
         self._poison = (math.nan if self.output.is_floating_point()
@@ -75,15 +75,15 @@ class GemmOperation:
     def run(self) -> None:
         """Multiply."""
         if self._dtype == "int8":
-            torch._int_mm(self._left, self._right, out=self.output)
+            torch._int_mm(self.left, self.right, out=self.output)
         elif self._dtype.startswith("fp8"):
-            torch._scaled_mm(self._left, self._right, self._scale, self._scale,
+            torch._scaled_mm(self.left, self.right, self._scale, self._scale,
                              out_dtype=self.output.dtype, out=self.output)
         elif self._dtype == "tf32":
             with _tf32():
-                torch.mm(self._left, self._right, out=self.output)
+                torch.mm(self.left, self.right, out=self.output)
         else:
-            torch.mm(self._left, self._right, out=self.output)
+            torch.mm(self.left, self.right, out=self.output)
 
     def spoil(self) -> None:
         """Make the last element wrong."""
@@ -106,13 +106,13 @@ class GemmOperation:
         kept = torch.float64 if self._dtype == "fp64" else torch.float32
         self.expected = torch.empty_like(
             self.output, dtype=torch.int32 if exact else kept, device=where)
-        right = self._right.to(where, torch.float64)
+        right = self.right.to(where, torch.float64)
         if not exact:
             self.bound = torch.empty_like(self.expected)
             squares = right.to(torch.float32).square()
-        for rows in torch.arange(len(self._left)).split(_ROWS):
+        for rows in torch.arange(len(self.left)).split(_ROWS):
             part = slice(int(rows[0]), int(rows[-1]) + 1)
-            left = self._left[part].to(where, torch.float64)
+            left = self.left[part].to(where, torch.float64)
             self.expected[part] = (left @ right).to(self.expected.dtype)
             if self.bound is not None:
                 norms = (left.to(torch.float32).square() @ squares).sqrt()
@@ -120,7 +120,7 @@ class GemmOperation:
 
     def _bounds(self, norms: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
         """Return the largest errors: of sums of terms with these norms, then of one rounding."""
-        steps = self._left.shape[1]
+        steps = self.left.shape[1]
         added = _ADDED_IN.get(self._dtype, 2.0**-24)
         share = LAMBDA**2 * math.sqrt(steps) * added
         if self._dtype == "tf32":

@@ -238,6 +238,7 @@ def _dropped(path: Path) -> bool | None:
 
 def _file_system(folder: Path) -> str:
     """Return the type of the file system of a folder, such as ext4; nothing where unknown."""
-    mounts: dict[str, str] = {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
-    at = next((str(place) for place in (folder, *folder.parents) if str(place) in mounts), "")
+    parts = psutil.disk_partitions(all=True)
+    mounts: dict[str, str] = {part.mountpoint: part.fstype for part in parts}
+    at = next((str(one) for one in (folder, *folder.parents) if str(one) in mounts), "")
     return mounts.get(at, "")

@@ -1,0 +1,85 @@
+"""Recompute the statistics of each case from its samples, without hpcbench: recompute.py FILE.
+
+docs/results-file.md says what the datasets are. The numbers that are compared with are values of
+``use`` and bits in ``flags``.
+"""
+
+import json
+import sys
+
+import h5py
+import numpy as np
+
+
+def statistics(t):
+    """Return count, percentiles and ends of these times."""
+    needs = {5: 20, 25: 1, 75: 1, 95: 20, 99: 100}  # percentile: samples that it takes
+    return {f"p{p}_s": np.percentile(t, p) for p, need in needs.items() if t.size >= need} | {
+        "n": t.size, "min_s": t.min(), "median_s": np.median(t), "max_s": t.max()}
+
+
+def recomputed(case, samples, plan):
+    """Return each number of a row of /cases that its samples hold, by the name of its column."""
+    ranks, first = case["sample_ranks"], case["sample_offset"]
+    rows = {name: column[first:first + ranks * case["sample_iterations"]].reshape(ranks, -1)
+            for name, column in samples.items()}
+    shape = case["groups"], ranks // case["groups"], -1
+    start, end = rows["start_ns"].reshape(shape), rows["end_ns"].reshape(shape)
+    wait = rows["end_ns"] - rows["start_ns"]
+    use, launch, turn = (rows[name][0] for name in ("use", "launch", "pass_index"))
+    longest = wait.max(0) / case["calls"] / 1e9
+    times = (end.max((0, 1)) - start.min((0, 1))) / 1e9 if case["fold"] == b"global" else longest
+    counted = use <= 2
+    t, late = times[counted], np.any(rows["flags"] & 4, 0)[counted]
+    median = np.median(t)
+    outlier = t - median > 10 * np.median(abs(t - median))
+    plain = t[(use[counted] == 0) & ~late & ~outlier]
+    medians = [np.median(times[counted & (launch == one)]) for one in np.unique(launch)]
+    parts = [times[counted & (launch == one) & (turn == number)]
+             for one in range(plan["launches"]) for number in range(plan["passes"])]
+    votes = ((wait == wait.min(0)) & counted).sum(1)
+    units = np.sort({b"samples": t, b"launches": medians, b"passes": [
+        np.median(part) for part in parts if part.size]}[case["ci_unit"]])
+    at = max(case["ci_rank"], 1)
+    size, wire = case.get("size_bytes", 0), case.get("wire_bytes", -1)
+    work = {"algbw_bytes_per_s": size, "samples_per_s": case.get("global_batch"),
+            "busbw_bytes_per_s": wire if wire >= 0 else size * case.get("busbw_factor", 0),
+            "busiest_rank_flops_per_s": case.get("flops"),
+            "all_ranks_flops_per_s": case.get("total_flops")}
+    return statistics(t) | {f"unflagged_{name}": value for name, value in (
+        statistics(plain) if plain.size else {"n": 0}).items()} | {
+        "n_late": late.sum(), "n_outlier": outlier.sum(),
+        "n_warmup": np.any(rows["flags"] & 1, 0).sum(),
+        "n_ramp": np.isin(use, (1, 5)).sum(), "n_surplus": np.isin(use, (2, 6)).sum(),
+        "ci_low_s": min(units[at - 1], median), "ci_high_s": max(units[-at], median),
+        "launch_low_s": min(medians), "launch_high_s": max(medians),
+        "launch_level": 1 - 2 / 2 ** len(medians),
+        "quickest_rank": rows["rank"][votes.argmax(), 0], "quickest_share": votes.max() / t.size,
+        "local_max_s": np.median(longest[counted]),
+        "imbalance_s": np.median(np.ptp(start, axis=1).max(0)[counted]) / 1e9,
+        "last_in_s": np.median((end.max(1) - start.max(1)).max(0)[counted]) / case["calls"] / 1e9,
+        "launch_medians_s": medians,
+        "pass_medians_s": [np.median(part) if part.size else None for part in parts],
+        **{rate: amount / median for rate, amount in work.items() if amount}}
+
+
+with h5py.File(sys.argv[1]) as file:
+    plan = json.loads(file["plan"][0])
+    samples = {name: item[:] for name, item in file["samples"].items()}
+    timings = [json.loads(line) for line in file["cases/timing"][0].splitlines()]
+    columns = {name: item[:] for name, item in file["cases"].items()
+               if item.attrs["units"] != "JSON lines"}
+wrong, count = [], 0
+for row, timing in enumerate(timings):
+    case = {name: column[row] for name, column in columns.items()}
+    if case["status"] != b"ok" or case["clock_bound_s"] > 0:
+        continue  # several clocks: their models are in /clock
+    unflagged = {f"unflagged_{name}": value for name, value in (timing["unflagged"] or {}).items()}
+    for name, value in recomputed(case, samples, plan).items():
+        stored = np.array((timing | unflagged | case).get(name, np.nan), float)
+        if not np.all(np.isnan(stored) | (stored == -1)):
+            count += 1
+            if not np.allclose(np.array(value, float), stored, 1e-9, 0, equal_nan=True):
+                wrong.append(f"{case['case_id'].decode()} {name}: {stored}, recomputed {value}")
+print(*wrong, f"{count} numbers recomputed, {len(wrong)} differ", sep="\n")
+sys.exit(bool(wrong))

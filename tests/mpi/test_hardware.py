@@ -1,0 +1,128 @@
+"""Tests of the machine in one real job: products, memory and files, one of them broken."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import pytest
+
+from hpcbench.kinds.hardware.plan.test import work_of
+from hpcbench.reduce.results import CaseResult
+from launcher import launcher_for
+from mpi.reading import Outcome, read
+
+pytestmark = pytest.mark.mpi
+
+CONFIG: dict[str, Any] = {
+    "name": "hardware",
+    "measure": {"iterations": 3, "warmup": 1, "passes": 2, "noise_check_s": 0},
+    "output": {"folder": "results", "plots": True},
+    "benchmarks": [
+        {"kind": "hardware", "name": "gemm", "test": "gemm", "shape": ["64", "16x48x32"],
+         "dtype": ["fp32", "fp64", "bf16", "fp16", "int8", "fp8_e4m3", "tf32"]},
+        {"kind": "hardware", "name": "alone", "test": "gemm", "shape": "64", "world_size": 1},
+        {"kind": "hardware", "name": "stream", "test": "stream", "size": "1MiB",
+         "kernel": ["copy", "scale", "add", "triad", "read_modify_write"], "threads": [1, "all"]},
+        {"kind": "hardware", "name": "auto", "test": "stream", "kernel": "triad", "dtype": "fp64"},
+        {"kind": "hardware", "name": "storage", "test": "storage", "size": "1MiB",
+         "folder": "files"}],
+    "fault": [{"kind": "wrong", "case": "*triad fp32 1MiB threads=1*", "rank": 1},
+              {"kind": "kill", "case": "*write_one_file*", "rank": 1}]}
+
+
+@dataclass(frozen=True)
+class Job:
+    """The run, the folder that it was started in, and what summary.json says."""
+
+    outcome: Outcome
+    home: Path
+    summary: dict[str, Any]
+
+    def of_test(self, test: str) -> list[CaseResult]:
+        return [item for item in self.outcome.results.cases if work_of(item.case).test == test]
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    home = tmp_path_factory.mktemp("hardware")
+    launcher = launcher_for("mpich", tmp_path_factory.mktemp("jobs"))
+    (home / "sweep.json").write_text(json.dumps(CONFIG))
+    words = [launcher.program("python"), "-m", "hpcbench", "run", str(home / "sweep.json"),
+             "--resume", str(home / "job"), "--set", f"benchmarks.4.folder={home / 'files'}"]
+    launcher.run(2, command=words, timeout=180).check(1)
+    return Job(read(home / "job"), home, json.loads((home / "job" / "summary.json").read_text()))
+
+
+def test_every_test_of_the_machine_runs(job: Job) -> None:
+    statuses = {item.case.label: item.status for item in job.outcome.results.cases}
+    broken = {label: status for label, status in statuses.items() if status != "ok"}
+    assert sorted(broken.values()) == ["failed", "skipped", "skipped", "wrong"], broken
+    assert {work_of(item.case).test for item in job.outcome.results.cases} == {
+        "gemm", "stream", "storage"}
+    assert all("tf32" in label for label, status in broken.items() if status == "skipped")
+
+
+def test_a_wrong_element_and_a_killed_writer_are_told(job: Job) -> None:
+    wrong = next(item for item in job.outcome.results.cases if item.status == "wrong")
+    failed = next(item for item in job.outcome.results.cases if item.status == "failed")
+    assert wrong.blamed_rank == 1 and "triad" in wrong.case.label
+    assert failed.blamed_rank == 1 and "SIGKILL" in failed.reason
+
+
+def test_rates_are_flops_and_bytes_over_the_time(job: Job) -> None:
+    records = job.outcome.results.derived["hardware"]
+    for item in job.outcome.results.cases:
+        if item.statistics is None:
+            continue
+        record, test = records[item.case.case_id], work_of(item.case).test
+        assert len(record.rank_rates) == item.case.world_size
+        assert all(rate > 0 for rate in record.rank_rates)
+        if test == "gemm":
+            work: Any = item.case.workload
+            flops = 2 * work.m * work.n * work.k
+            assert record.gemm.rank_flops_per_s == pytest.approx(flops / item.statistics.median_s)
+        else:
+            own = record.stream or record.storage
+            assert own.all_ranks_bytes_per_s == pytest.approx(
+                own.rank_bytes_per_s * item.case.world_size)
+
+
+def test_one_shape_of_each_type_and_number_of_ranks_is_the_peak(job: Job) -> None:
+    records = job.outcome.results.derived["hardware"]
+    peaks = [(item.case.workload.dtype, item.case.world_size) for item in job.of_test("gemm")
+             if records[item.case.case_id].gemm.is_peak]
+    assert len(set(peaks)) == len(peaks) == 7
+
+
+def test_arrays_are_four_times_the_cache_where_no_size_is_given(job: Job) -> None:
+    record = next(job.outcome.results.derived["hardware"][item.case.case_id].stream
+                  for item in job.of_test("stream") if item.case.block == "auto")
+    assert record.threads >= 1
+    assert record.array_bytes <= 4 * max(record.cache_bytes, 2**25) / 2
+
+
+def test_nothing_is_left_on_the_disk(job: Job) -> None:
+    assert list((job.home / "files").iterdir()) == []
+
+
+def test_reads_say_whether_they_were_cold(job: Job) -> None:
+    records = job.outcome.results.derived["hardware"]
+    told = {item.case.workload.to_json()["access"]: records[item.case.case_id].storage.cache
+            for item in job.of_test("storage") if item.status == "ok"}
+    assert told["read_sequential"] in ("cold", "warm", "mixed", "unknown")
+    assert told["write_dcp"] is None
+
+
+def test_the_summaries_and_the_file_have_them(job: Job) -> None:
+    hardware = job.summary["results"]["hardware"]
+    assert [len(hardware[test]) for test in ("gemm", "stream", "storage")] == [13, 10, 4]
+    assert all(row["rank_tflop_per_s"] > 0 for row in hardware["gemm"])
+    with h5py.File(job.home / "job" / "results.h5") as file:
+        assert file["cases/rank_bytes_per_s"].attrs["units"] == "bytes/s"
+        assert "triad" in file["cases/kernel"].asstr()[:]
+    assert {path.stem for path in (job.home / "job" / "plots").iterdir()} >= {
+        "hardware-gemm", "hardware-stream", "hardware-storage"}

@@ -1,0 +1,143 @@
+"""What tests of the machine compute: right results are right, and one wrong element is found."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+from hpcbench.errors import CaseError
+from hpcbench.kinds.hardware.plan.gemm import ELEMENT_BYTES, Gemm
+from hpcbench.kinds.hardware.plan.storage import Storage
+from hpcbench.kinds.hardware.plan.stream import ARRAYS, TRANSFERS, Stream
+from hpcbench.kinds.hardware.run import storage as storage_run
+from hpcbench.kinds.hardware.run.gemm import GemmOperation
+from hpcbench.kinds.hardware.run.storage import StorageOperation
+from hpcbench.kinds.hardware.run.stream import StreamOperation, last_cache_bytes
+from hpcbench.operations.place import Place
+
+PLACE = Place(0, 1, None, torch.device("cpu"))
+ON_CPU = [name for name in ELEMENT_BYTES if name != "tf32"]
+KERNELS = [name for name in ARRAYS if name not in TRANSFERS]
+
+
+def called(operation: Any) -> Any:
+    operation.prepare()
+    operation.run()
+    return operation
+
+
+@pytest.mark.parametrize("dtype", ON_CPU)
+@pytest.mark.parametrize("shape", [(48, 64, 32), (32, 16, 4096)])
+def test_products_are_right(dtype: str, shape: tuple[int, int, int]) -> None:
+    operation = called(GemmOperation(Gemm(dtype, *shape), PLACE, validate=True, local_size=1))
+    assert operation.check() is None
+    operation.spoil()
+    found = operation.check()
+    assert found is not None and found.n_wrong == 1
+
+
+@pytest.mark.parametrize("dtype", ["fp64", "fp32", "bf16", "fp16"])
+def test_a_term_that_is_left_out_is_found(dtype: str) -> None:
+    operation = called(GemmOperation(Gemm(dtype, 64, 64, 256), PLACE, validate=True, local_size=1))
+    left, right = operation._left.double(), operation._right.double()
+    operation.output = (left[:, 1:] @ right[1:]).to(operation.output.dtype)
+    found = operation.check()
+    assert found is not None and found.n_wrong > 64 * 64 / 2
+
+
+def test_a_product_that_wrote_nothing_is_wrong() -> None:
+    operation = GemmOperation(Gemm("fp32", 8, 8, 8), PLACE, validate=True, local_size=1)
+    operation.prepare()
+    found = operation.check()
+    assert found is not None and found.n_wrong == 64
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp64", "bf16", "fp16", "int32"])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_kernels_are_right(kernel: str, dtype: str) -> None:
+    work = Stream(dtype, kernel, 4096, 1)
+    operation = called(StreamOperation(work, PLACE, validate=True, local_size=1))
+    try:
+        assert operation.check() is None
+        called(operation)
+        operation.spoil()
+        found = operation.check()
+        assert found is not None and found.n_wrong == 1
+        if kernel != "read_modify_write":
+            found = operation.check()
+            assert found is not None and found.n_wrong == found.n_elements, "nothing was written"
+    finally:
+        operation.close()
+
+
+def test_more_threads_than_cores_are_refused() -> None:
+    with pytest.raises(CaseError, match="more than the"):
+        StreamOperation(Stream("fp32", "copy", 64, 4000), PLACE, validate=True, local_size=1)
+
+
+def test_a_numa_node_that_is_not_there_is_refused() -> None:
+    with pytest.raises(CaseError, match="no core of NUMA node 900"):
+        StreamOperation(Stream("fp32", "copy", 64, 1, numa_node=900), PLACE, validate=True,
+                        local_size=1)
+
+
+def test_the_last_caches_of_a_node_are_added_up(tmp_path: Path) -> None:
+    for cpu, shared in ((0, "0-1"), (1, "0-1"), (2, "2-3"), (3, "2-3")):
+        for level, size, who in ((1, "48K", str(cpu)), (3, "32768K", shared)):
+            folder = tmp_path / f"cpu{cpu}" / "cache" / f"index{level}"
+            folder.mkdir(parents=True)
+            for name, text in (("level", level), ("size", size), ("shared_cpu_list", who)):
+                (folder / name).write_text(f"{text}\n")
+    assert last_cache_bytes(tmp_path) == 2 * 32 * 2**20
+    assert last_cache_bytes(tmp_path / "nowhere") == 0
+
+
+class Space(NamedTuple):
+    total: int
+    used: int
+    free: int
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("access", ["read_sequential", "read_random", "write_file_per_rank",
+                                    "write_one_file"])
+def test_files_are_right(access: str, folder: Path) -> None:
+    work = Storage(access, 2**20, str(folder))
+    operation = called(StorageOperation(work, PLACE, validate=True, local_size=1))
+    try:
+        assert operation.check() is None
+        operation.spoil()
+        assert operation.check() is not None
+        assert operation.answer()["storage"]["folder"] == str(folder)
+    finally:
+        operation.close()
+
+
+def test_a_disk_without_space_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Space(2**40, 2**40 - 2**20, 2**20))
+    with pytest.raises(CaseError, match="give a smaller size, or another folder"):
+        StorageOperation(Storage("read_random", 2**20, str(folder)), PLACE, validate=True,
+                         local_size=1)
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CaseError, match="file/x: Not a directory"):
+        StorageOperation(Storage("read_random", 2**20, str(tmp_path / "file" / "x")), PLACE,
+                         validate=True, local_size=1)
+
+
+def test_the_kernel_tells_what_it_has_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(2**20))
+    assert storage_run._dropped(path) in (True, False, None)
