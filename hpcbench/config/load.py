@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from hpcbench.config.dialects.dialect import Dialect
 from hpcbench.config.dialects.registry import dialect_of
 from hpcbench.config.origin import Origin
+from hpcbench.config.own_block import add_own_block
 from hpcbench.config.problems import problems
 from hpcbench.config.replace import REPLACING, replace_names
 from hpcbench.config.result_files import results_in, results_in_bytes, results_in_head
@@ -65,6 +66,7 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ())
     """
     file = find_config(path)
     raw, source = _in_our_keys(read_config(file), str(file))
+    add_own_block(raw, dict(overrides).get("benchmark", raw.get("benchmark")))
     for key in REPLACING:
         replace_names(raw, key)
     for key, value in overrides:
@@ -143,7 +145,7 @@ def read_config(file: Path) -> dict[str, Any]:
         raise FileError(f"{file}: {what}") from error
     if given := results_in_bytes(content, file):
         raise FileError(f"{file}: {given}")
-    data = _parse(text, file)
+    data = parse_text(text, file)
     if given := results_in(data, file):
         raise ConfigError(f"{file}: {given}")
     if isinstance(data, list) and data and all(isinstance(item, dict) for item in data):
@@ -154,7 +156,8 @@ def read_config(file: Path) -> dict[str, Any]:
     return data
 
 
-def _parse(text: str, file: Path) -> Any:
+def parse_text(text: str, file: Path) -> Any:
+    """Return what a JSON or YAML text holds, the latter by the suffix of ``file``."""
     try:
         if file.suffix.lower() in _YAML:
             return yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 (a SafeLoader)

@@ -54,7 +54,8 @@ class Hardware(Section):
     memory_per_device_gb: Positive | None = key(
         None, "GB (1e9 B) of memory a rank may use; larger cases are skipped.")
     interconnect: Text | None = key(
-        None, "Its name (nvlink, pcie, infiniband, ...), shown beside bandwidths.")
+        None, "Its name (nvlink, pcie, infiniband, ...), shown beside bandwidths; nvlink4, pcie5, "
+        "hdr and so on declare the link's rate, too.")
     network_bandwidth_gbps: Positive | None = key(
         None, "Gbit/s of a node's network in one direction, as adapters are rated.")
     peak_flops: dict[Dtype, Positive] = key({}, "dtype -> peak FLOP/s of one device.")

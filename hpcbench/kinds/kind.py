@@ -134,10 +134,12 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
         return None
 
     def problems(
-        self, case: Case, time_s: float, nodes: Mapping[int, str], hardware: Mapping[str, Any],
+        self, item: CaseResult, time_s: float, nodes: Mapping[int, str],
+        hardware: Mapping[str, Any],
     ) -> Iterable[Problem]:
         """Yield what contradicts itself or the declared hardware in the time of an ok case.
 
+        ``item`` has no statistics yet.
         ``nodes`` maps each rank to its machine; ``hardware`` is the section of the sweep file.
         """
         return ()

@@ -106,6 +106,8 @@ OF_TIMING = (*texts(
     device_s="median time between events of the device",
     clock_bound_s="largest possible error of the global clock in this case; 0 of one clock",
 ), CaseColumn("quickest_share", PURE, "share of the samples in which that rank has it"),
+   CaseColumn("link_bytes_per_s", "bytes/s", "bus bandwidth that the declared links allow; NaN "
+              "where none is declared"),
    CaseColumn("launch_level", PURE, "probability that launch_low_s to launch_high_s holds the "
               "median over launches; NaN of one launch"))
 OF_USAGE = (

@@ -6,27 +6,26 @@ codes are listed with their tests in docs/checks.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hpcbench.grouping import by_value, on_ranks
-from hpcbench.operations.bandwidth import Bandwidth
 from hpcbench.plan.case import Case
 from hpcbench.reduce.clocks import GlobalStamps, RankClocks
 from hpcbench.reduce.fold import Edges, durations, folded_waits_ns, overtaking_ns, waits_ns
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass, is_timed
 from hpcbench.trace.schema import ARRIVAL, NO_DEVICE_TIME, STOP_REASONS, UNTIMED, Flag
-from hpcbench.units import rank_list, to_gb_per_s
+from hpcbench.units import rank_list
 
 AGAIN = "run the case again"
 _NO_PHASES = "phases"
 """The key of a record's detail for the reason why durations do not match the samples."""
 MOST_OF_PEAK = 1.02
+"""What of a declared peak may be measured: clocks and rounding are not exact."""
 _NEVER_NS = np.iinfo(np.int64).max
 _EVENT_NS = 1000
 """Twice the resolution of CUDA events, 0.5 us (CUDA runtime, cudaEventElapsedTime)."""
@@ -279,40 +278,3 @@ def timer_problem(samples: CaseSamples, resolution_ns: float) -> Iterator[Proble
         yield Problem("HB119", f"the median of {median_ns:g} ns is below twice the clock's "
                       f"resolution of {resolution_ns:g} ns: the time is not resolved; use larger "
                       "sizes", rejects=False)
-
-
-def bandwidth_problem(
-    case: Case, rates: Bandwidth | None, nodes: Mapping[int, str], hardware: Mapping[str, Any],
-) -> Iterator[Problem]:
-    """HB128: yield a note if the bus bandwidth of a case is above the declared peak.
-
-    ``nodes`` maps each rank to its machine; ``hardware`` is the config's section.
-    """
-    peak = declared_peak(case, nodes, hardware)
-    busbw = to_gb_per_s(rates.busbw_bytes_per_s) if rates else 0.0
-    if peak is not None and busbw > MOST_OF_PEAK * peak:
-        yield Problem(
-            "HB128", f"the bus bandwidth of {busbw:.4g} GB/s is more than the {peak:.4g} GB/s that "
-            "hardware.link_peaks and hardware.network_bandwidth_gbps allow: data stayed in a "
-            "cache, a switch reduced them, or the declared peak is wrong", rejects=False)
-
-
-def declared_peak(
-    case: Case, nodes: Mapping[int, str], hardware: Mapping[str, Any]
-) -> float | None:
-    """Return the largest busbw in GB/s that the declared links allow, None if none is declared.
-
-    Within a node the fastest declared link counts, of several groups the slowest one. A ring of n
-    ranks moves (n-1)/n of the data, of which (N-1)/N has to leave a node of N. An algorithm that
-    knows the nodes may therefore exceed the network's rate by their ratio.
-    """
-    size, network = case.group_size, hardware.get("network_bandwidth_gbps")
-    link_peak = max(hardware.get("link_peaks", {}).values(), default=None)
-    peaks = []
-    for first in range(0, case.world_size, size):
-        n_nodes = len({nodes[rank] for rank in range(first, first + size)})
-        if n_nodes > 1 and network:
-            peaks.append(float(network) / 8 * ((size - 1) / size) / ((n_nodes - 1) / n_nodes))
-        elif link_peak is not None:
-            peaks.append(link_peak)
-    return min(peaks, default=None)

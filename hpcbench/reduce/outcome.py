@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +20,7 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.reduce.checks import Problem, timer_problem
 from hpcbench.reduce.fold import joined, uses_of_failed
+from hpcbench.reduce.link_rates import link_bytes_per_s
 from hpcbench.reduce.passes import WORST_FIRST, Context, PassOutcome, judge_pass
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding
 from hpcbench.reduce.stack import PassKey, is_timed, stack_samples
@@ -125,33 +125,34 @@ def _with_numbers(
     timed = int(is_timed(samples).sum())
     planned = (case.min_iterations or case.iterations) * len(ran)
     problems = [*timer_problem(samples, context.clock_resolution_ns),
-                *_kind_problems(case, found.statistics.median_s, result.detail, context)]
+                *_kind_problems(result, found.statistics.median_s, context)]
     if timed < planned:
         problems.append(Problem("HB134", f"{timed} timed iterations of {planned} planned: the case "
                                 "stopped early; raise its time limit for all of them",
                                 rejects=False))
     if why := _rejection(problems):
         return (replace(result, status="failed", reason=why), uses_of_failed(samples), problems)
-    return (replace(result, statistics=found.statistics, timing=found.timing), found.use, problems)
+    timing = replace(found.timing, link_bytes_per_s=link_bytes_per_s(
+        case, context.attempts[-1].nodes, context.hardware))
+    return replace(result, statistics=found.statistics, timing=timing), found.use, problems
 
 
-def _kind_problems(
-    case: Case, time_s: float, detail: Mapping[str, Any], context: Context,
-) -> Iterable[Problem]:
+def _kind_problems(item: CaseResult, time_s: float, context: Context) -> Iterable[Problem]:
     """Return what the case's kind finds wrong. HB153: a plug-in that raises costs it nothing."""
-    spec = kinds().get(case.kind)
+    spec = kinds().get(item.case.kind)
     if spec is None:
         return ()
     try:
         nodes = context.attempts[-1].nodes
         deriver = spec.deriver()
-        return [*deriver.problems(case, time_s, nodes, context.hardware),
-                *deriver.told_problems(case, detail)]
+        return [*deriver.problems(item, time_s, nodes, context.hardware),
+                *deriver.told_problems(item.case, item.detail)]
     except Exception as error:
         if in_this_package(spec.deriver_path):
             raise
-        return [Problem("HB153", f"the checks of kind {case.kind} raised {type(error).__name__}: "
-                        f"{error}; mend the plug-in and reduce again", rejects=False)]
+        return [Problem("HB153", f"the checks of kind {item.case.kind} raised "
+                        f"{type(error).__name__}: {error}; mend the plug-in and reduce again",
+                        rejects=False)]
 
 
 def _distinct_problems(outcomes: Outcomes, context: Context) -> Iterator[Problem]:

@@ -120,9 +120,8 @@ class Timing:
     Attributes:
         fold: key of FOLDS that the statistics are of.
         calls: calls of one sample.
-        n_warmup, n_ramp, n_late, n_outlier: samples that are planned warm-ups; that lie before the
-            steady state; that a rank started late; that are above median + 10 MAD (late ones and
-            outliers count in the statistics).
+        n_warmup, n_ramp, n_late, n_outlier: samples that are planned warm-ups; before the steady
+            state; that a rank started late; above median + 10 MAD (the last two count).
         unflagged_n, unflagged_median_s: the same median of counted samples without any flag: late,
             outlier, and where all timed samples count, before the steady state or surplus.
         quality: words of qualities.QUALITIES that apply, most serious first.
@@ -135,14 +134,13 @@ class Timing:
         enqueue_s, device_s: medians over samples of the maximum over ranks.
         clock_bound_s: how far the ranks' global times may be apart at most; 0 on one clock.
         quickest_rank, quickest_share: the rank whose own end - start is most often the shortest
-            (the one the others waited for), and in which share of the samples: a vote, no test.
+            (the others waited for it), and in which share of the samples: a vote, no test.
         launch_medians_s: the median of each launch.
         n_surplus: samples that are more than the shortest pass has.
         pass_medians_s: the median of each planned pass of each launch, in order; None where it was
             not run. Empty in results written before there were any.
         steps: where the time of training steps went, None of other cases.
-        all_count: whether all timed samples count, so that n_ramp and n_surplus are of counted
-            ones; otherwise, as in results of older versions, those do not count.
+        all_count: whether all timed samples count, those of n_ramp and n_surplus, too.
         unflagged: all statistics of the samples without a flag. None where all have one, and in
             results of older versions.
         ci_unit: what the interval's order statistics are of: ``samples``, ``passes`` or
@@ -153,6 +151,7 @@ class Timing:
         late_start: the rank that starts later than any other; None of one rank, or one clock a
             rank that nobody compared, and in older results.
         modes: the two modes that the median lies between; nothing where there is one mode.
+        link_bytes_per_s: the busbw that the declared links allow; None where none is declared.
     """
 
     fold: str
@@ -186,6 +185,7 @@ class Timing:
     launch_level: float | None = None
     late_start: Comparison | None = None
     modes: tuple[Mode, ...] = ()
+    link_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

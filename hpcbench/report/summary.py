@@ -70,6 +70,9 @@ COMMON_FIELDS = (
 version 1 come first, and with them those of collectives. A list is a list in JSON, and text
 separated by spaces in CSV, with - for null; entries that are sentences, by semicolons."""
 
+_MISSING = "not_measured"
+"""The section that says why others are null."""
+
 
 def write_reports(
     results: Results, folder: Path, announce: Callable[[str], None] | None = None,
@@ -231,11 +234,18 @@ def _one_or_all(values: Iterable[int | str]) -> Any:
 
 
 def _sections(results: Results, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what each kind tells of its cases; of a kind without cases that there are none."""
+    """Return what each kind tells of its cases; of a kind without cases that there are none.
+
+    Rows of several kinds under one name stand behind one another.
+    """
     sections: dict[str, Any] = {}
     for kind in kinds():
         own = [(row, item) for row, item in zip(rows, results.cases, strict=True)
                if item.case.kind == kind]
-        sections |= presenter_of(kind).sections(
+        told = presenter_of(kind).sections(
             [row for row, _ in own], [item for _, item in own], results.derived.get(kind, {}))
+        sections |= {name: [*sections[name], *rows] if isinstance(sections.get(name), list)
+                     and isinstance(rows, list) else rows for name, rows in told.items()}
+    if missing := sections.get(_MISSING):
+        sections[_MISSING] = {name: why for name, why in missing.items() if not sections.get(name)}
     return sections

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -38,14 +38,20 @@ def from_values(kind: type[Read], values: Any) -> Read:
 
 
 def check_types(item: Any, without: Collection[str] = ()) -> None:
-    """Raise ValueError where a field of a dataclass is not of its type, but those ``without``."""
+    """Raise ValueError where a field of a dataclass is not of its type, but those ``without``.
+
+    Fields that are dataclasses are looked into.
+    """
     checkers = _checkers(type(item))  # type: ignore[arg-type]  # a class is hashable
     for name, checker in checkers.items():
         if name not in without:
+            value = getattr(item, name)
             try:
-                checker.validate_python(getattr(item, name))
+                checker.validate_python(value)
             except ValidationError as error:
                 raise ValueError(f"{name}: {_first(error)}") from error
+            if is_dataclass(value):
+                check_types(value)
 
 
 @cache
@@ -66,7 +72,8 @@ def _checkers(kind: type[Any]) -> Mapping[str, TypeAdapter[Any]]:
             raise
         return {}  # a plug-in need not be able to resolve its types at run time
     types = {item.name: hints[item.name] for item in fields(kind)}
-    return {name: TypeAdapter(_INT64 if one is int else one, config=_STRICT)
+    return {name: TypeAdapter(_INT64 if one is int else one,
+                              config=None if is_dataclass(one) else _STRICT)
             for name, one in types.items()}
 
 

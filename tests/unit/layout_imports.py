@@ -64,6 +64,11 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
 }
 """Folder or module -> what it may import beside itself. ``kinds.*`` is one and the same kind."""
 
+OF_ANOTHER_KIND: Mapping[str, str] = {
+    "kinds.memory": "kinds.training",  # what it measures is a training: its plan, its steps
+}
+"""A kind -> the kind that it is about: each of its sides may import what the other's own may."""
+
 LAZILY: Mapping[str, str] = {
     "launch.workers.worker_pool -> worker": "an inline worker is a worker in the MPI process",
     "report.listing -> launch": "`hpcbench list` probes this machine where it is asked to",
@@ -85,6 +90,8 @@ def is_allowed(user: str, used: str) -> bool:
     kind = room_of(f"{PACKAGE}.{user}") if user.startswith("kinds.") else None
     row = user.replace(f"kinds.{kind}", "kinds.*") if kind else user
     allowed = [one.replace("kinds.*", f"kinds.{kind or '*'}") for one in MAY_IMPORT[row]]
+    if other := OF_ANOTHER_KIND.get(f"kinds.{kind}"):
+        allowed += [one.replace(f"kinds.{kind}", other) for one in (user, *allowed)]
     return user == used or any(fnmatchcase(used, one) for one in allowed)
 
 

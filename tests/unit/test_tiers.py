@@ -21,6 +21,7 @@ REAL = {
     "kind collective": EVERY,
     "kind primitive": "test_primitives.py::test_every_primitive_order_and_option_is_right",
     "kind training": "test_training_phases.py::test_phases_of_real_steps_add_up",
+    "kind memory": "test_memory.py::test_what_ranks_hold_is_measured_beside_what_was_predicted",
     "kind hardware": "test_hardware.py::test_every_test_of_the_machine_runs",
     "kind of a plug-in": "test_plugins.py::test_they_are_planned_run_and_validated",
     "backend gloo": EVERY,

@@ -1,5 +1,7 @@
 """Sweeps for known hardware: one YAML file a machine, with the source of each of its numbers.
 
+Peaks are not typed there: `filled` takes them from `operations.peaks`.
+
 To add a machine, write its file here and its name into ``HARDWARE``. To add a kind of case, write
 a block of it into each file. ``tests/unit/test_presets.py`` says what a file must hold.
 """

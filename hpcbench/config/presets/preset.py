@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcbench.config.load import read_config
+from hpcbench.config.load import parse_text
 from hpcbench.config.names import unknown_name
 from hpcbench.config.presets import HARDWARE
+from hpcbench.config.presets.filled import filled
 from hpcbench.errors import UsageError
 
 _KEY = re.compile(r"  (\w+):")
@@ -21,9 +22,9 @@ _COMMENT = re.compile(r" *# ?(.*)")
 class Preset:
     """A sweep for known hardware.
 
-    ``text`` is the file with its comments, and ``content`` is the mapping in it. ``about`` is a
-    sentence about the machine. ``sources`` maps keys of section ``hardware`` to the comment before
-    them.
+    ``text`` is the file with its comments and with peaks (`operations.peaks`), ``content`` the
+    mapping in it. ``about`` is a sentence about the machine. ``sources`` maps keys of section
+    ``hardware`` to the comment before them.
     """
 
     name: str
@@ -38,8 +39,8 @@ def load_preset(name: str) -> Preset:
     if name not in HARDWARE:
         raise UsageError(f"--hardware: {unknown_name(name, HARDWARE)}")
     file = Path(__file__).with_name(f"{name}.yaml")
-    text = file.read_text(encoding="utf-8")
-    return Preset(name, text, read_config(file), _comment(text.splitlines()[1]),
+    text = filled(file.read_text(encoding="utf-8"))
+    return Preset(name, text, parse_text(text, file), _comment(text.splitlines()[1]),
                   dict(_sources(text)))
 
 

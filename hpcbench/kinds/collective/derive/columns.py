@@ -25,6 +25,7 @@ COLUMNS = (
     CaseColumn("busbw_factor", PURE, "bus bandwidth over algorithm bandwidth"),
     CaseColumn("algbw_bytes_per_s", "bytes/s", "size_bytes / median_s"),
     CaseColumn("busbw_bytes_per_s", "bytes/s", "algbw_bytes_per_s x busbw_factor"),
+    CaseColumn("of_link", PURE, "share of what the declared links allow; NaN where none is"),
 )
 
 
@@ -33,5 +34,5 @@ def column_values(item: CaseResult, record: CollectiveRecord | None) -> dict[str
     work = asdict(collective_of(item.case))
     names = {column.name for column in COLUMNS}
     return {**{name: value for name, value in work.items() if name in names},
-            "busbw_factor": record and record.busbw_factor,
+            "busbw_factor": record and record.busbw_factor, "of_link": record and record.of_link,
             **(asdict(record.bandwidth) if record and record.bandwidth else {})}

@@ -9,10 +9,10 @@ from typing import Any
 from hpcbench.kinds.collective.derive.columns import COLUMNS, column_values
 from hpcbench.kinds.collective.plan.workload import Collective, collective_of
 from hpcbench.kinds.kind import Deriver
-from hpcbench.operations.bandwidth import Bandwidth, busbw_factor
+from hpcbench.operations.bandwidth import Bandwidth, WireRate, busbw_factor, wire_rate
 from hpcbench.operations.collectives import collective_spec
-from hpcbench.plan.case import Case
-from hpcbench.reduce.checks import Problem, bandwidth_problem
+from hpcbench.reduce.checks import Problem
+from hpcbench.reduce.link_rates import bandwidth_problem
 from hpcbench.reduce.results import CaseResult
 
 
@@ -25,18 +25,20 @@ class CollectiveRecord:
         bandwidth: rates in the median time.
         busbw_at: bus bandwidth in bytes/s in each time that the statistics name (``min_s``,
             ``ci_low_s``); times that are absent are left out.
+        of_link: what a rank's links carry in the median time over what the declared ones allow.
     """
 
     busbw_factor: float | None = None
     bandwidth: Bandwidth | None = None
     busbw_at: Mapping[str, float] = field(default_factory=dict)
+    of_link: float | None = None
 
 
 class CollectiveDeriver(Deriver):
     """Derives bandwidths."""
 
     record = CollectiveRecord
-    version = 2
+    version = 3
     columns = COLUMNS
     column_values = staticmethod(column_values)
 
@@ -62,11 +64,12 @@ class CollectiveDeriver(Deriver):
         return work.size_bytes * factor * senders * work.groups
 
     def problems(
-        self, case: Case, time_s: float, nodes: Mapping[int, str], hardware: Mapping[str, Any],
+        self, item: CaseResult, time_s: float, nodes: Mapping[int, str],
+        hardware: Mapping[str, Any],
     ) -> Iterator[Problem]:
-        """Yield HB128 if the bus bandwidth is above the declared peak."""
-        rates = bandwidth(collective_of(case), case.world_size, time_s)
-        yield from bandwidth_problem(case, rates, nodes, hardware)
+        """Yield HB128 if the links carried more than the declared peak."""
+        rates = bandwidth(collective_of(item.case), item.case.world_size, time_s)
+        yield from bandwidth_problem(item.case, _wire_rate(item, rates), nodes, hardware)
 
 
 def bandwidth(workload: Collective, world_size: int, time_s: float) -> Bandwidth | None:
@@ -89,6 +92,16 @@ def _record(item: CaseResult) -> CollectiveRecord:
     rates = {name: bandwidth(work, ranks, time_s)
              for name, time_s in asdict(item.statistics).items()
              if name.endswith("_s") and time_s is not None}
+    carried = _wire_rate(item, rates["median_s"])
+    link = item.timing and item.timing.link_bytes_per_s
     return CollectiveRecord(
         factor, rates["median_s"],
-        {name: rate.busbw_bytes_per_s for name, rate in rates.items() if rate is not None})
+        {name: rate.busbw_bytes_per_s for name, rate in rates.items() if rate is not None},
+        carried.bytes_per_s / link if carried and link else None)
+
+
+def _wire_rate(item: CaseResult, rates: Bandwidth | None) -> WireRate | None:
+    """Return what a rank's links carry at these rates, by what the library told of the case."""
+    work, told = collective_of(item.case), item.library or {}
+    return wire_rate(work.collective, rates, item.case.world_size // work.groups,
+                     told.get("algorithm"))

@@ -29,6 +29,8 @@ COMMUNICATION_FIELDS = (
 class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
     """Presents collectives."""
 
+    fields = ("link_gb_per_s", "of_link")
+    in_every_summary = False
     ranks_word = "n"
     plan_table = staticmethod(_tables.plan_table)
     type_word = staticmethod(_tables.type_word)
@@ -58,14 +60,20 @@ class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
     def definitions(self, items: Items, derived: Records) -> Iterator[str]:
         """Yield what the bandwidths are."""
         yield "algbw = size / time p50, busbw = algbw x nccl-tests' factor; GB = 1e9 B"
+        if any(record.of_link is not None for record in derived.values()):
+            yield ("of link = busbw (of an all_reduce by NVLS: algbw x (n + 1) / n) over what the "
+                   "declared links allow")
 
     def row(self, item: CaseResult, record: CollectiveRecord | None) -> dict[str, Any]:
         """Return what only collectives have, and their rates."""
         rates = record.bandwidth if record else None
+        link = item.timing and item.timing.link_bytes_per_s
         return {
             **asdict(collective_of(item.case)), "busbw_factor": record and record.busbw_factor,
             "algbw_gb_per_s": to_gb_per_s(rates.algbw_bytes_per_s) if rates else None,
-            "busbw_gb_per_s": to_gb_per_s(rates.busbw_bytes_per_s) if rates else None}
+            "busbw_gb_per_s": to_gb_per_s(rates.busbw_bytes_per_s) if rates else None,
+            "link_gb_per_s": to_gb_per_s(link) if link else None,
+            "of_link": record and record.of_link}
 
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,

@@ -10,8 +10,9 @@ from hpcbench.kinds.primitive.derive.columns import COLUMNS, column_values
 from hpcbench.kinds.primitive.derive.partners import PrimitiveRecord, compare
 from hpcbench.kinds.primitive.derive.rates import communication_rates, flop_rates
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
-from hpcbench.plan.case import Case
-from hpcbench.reduce.checks import MOST_OF_PEAK, Problem, bandwidth_problem
+from hpcbench.operations.bandwidth import WireRate
+from hpcbench.reduce.checks import MOST_OF_PEAK, Problem
+from hpcbench.reduce.link_rates import bandwidth_problem
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import to_tflop_per_s
 
@@ -35,11 +36,14 @@ class PrimitiveDeriver(Deriver):
         return float(primitive_of(item.case).wire_bytes * item.case.world_size)
 
     def problems(
-        self, case: Case, time_s: float, nodes: Mapping[int, str], hardware: Mapping[str, Any],
+        self, item: CaseResult, time_s: float, nodes: Mapping[int, str],
+        hardware: Mapping[str, Any],
     ) -> Iterator[Problem]:
         """Yield HB128 and HB146 if bandwidth or FLOP rate is above the declared peak."""
-        work = primitive_of(case)
-        yield from bandwidth_problem(case, communication_rates(work, time_s), nodes, hardware)
+        work = primitive_of(item.case)
+        if rates := communication_rates(work, time_s):
+            yield from bandwidth_problem(
+                item.case, WireRate(rates.busbw_bytes_per_s), nodes, hardware)
         yield from _flops_problem(work, time_s, hardware)
 
 

@@ -12,6 +12,7 @@ from hpcbench.trace.described import PURE, TEXT
 
 if TYPE_CHECKING:
     from hpcbench.kinds.training.derive.deriver import TrainingRecord
+    from hpcbench.kinds.training.derive.pop import Pop
 
 
 _OF_WORK = (*texts(
@@ -44,9 +45,17 @@ _EXPOSURE = {
     "communication_overhead": (PURE, "step over the step without communication, less 1"),
     "overlap_efficiency": (PURE, "share of the shorter part that passed under the longer one"),
 }
+_FACTORS = {
+    "load_balance": ("load_balance", "mean useful time of the ranks over the greatest"),
+    "communication_efficiency": ("communication", "greatest useful time over the step"),
+    "serialisation": ("serialisation", "greatest useful time over the step of an ideal network"),
+    "transfer": ("transfer", "step of an ideal network over the step"),
+}
+OF_TRAINING = (
+    *_OF_WORK, CaseColumn("options", TEXT, "options: NAME=VALUE, separated by spaces", str))
+"""What is trained, and how."""
 COLUMNS = (
-    *_OF_WORK, CaseColumn("options", TEXT, "options: NAME=VALUE, separated by spaces", str),
-    *_RATES,
+    *OF_TRAINING, *_RATES,
     *(CaseColumn(name, "s", f"median of phase {phase} on the middle rank")
       for name, phase in _PHASES.items()),
     *(CaseColumn(f"{name}_bytes", "bytes", f"{name.replace('_', ' ')} of the rank with most", int)
@@ -57,14 +66,17 @@ COLUMNS = (
       for name, (units, text) in _EXPOSURE.items()),
     CaseColumn("scaling_efficiency", PURE, "samples/s over those of the base times the ratio of "
                "their ranks; NaN without a base"),
+    CaseColumn("efficiency_score", PURE, "useful time of all ranks over ranks x step; NaN if "
+               "unknown"),
+    *(CaseColumn(name, PURE, f"{text}; NaN if unknown") for name, (_, text) in _FACTORS.items()),
+    CaseColumn("computation_scaling", PURE, "useful time for a sample in the scaling's base over "
+               "that here; NaN without a base"),
 )
 
 
 def column_values(item: CaseResult, record: TrainingRecord | None) -> dict[str, Any]:
     """Return a case's values of COLUMNS."""
-    work = training_of(item.case)
-    values: dict[str, Any] = {column.name: getattr(work, column.name) for column in _OF_WORK}
-    values["options"] = settings(work.options)
+    values = training_values(item)
     if record is None:
         return values
     found = record.exposure
@@ -75,4 +87,19 @@ def column_values(item: CaseResult, record: TrainingRecord | None) -> dict[str, 
         **{f"{name}_bytes": record.held_bytes.get(name) for name in _HELD},
         "off_s": found.off_s, "only_s": found.only_s,
         **dict(zip(_EXPOSURE, map(told, passes), strict=True)),
-        "scaling_efficiency": record.scaling and record.scaling.efficiency}
+        "scaling_efficiency": record.scaling and record.scaling.efficiency,
+        **_efficiency(record.pop)}
+
+
+def _efficiency(pop: Pop | None) -> dict[str, float | None]:
+    if pop is None:
+        return {}
+    return {"efficiency_score": pop.score, "computation_scaling": pop.computation_scaling,
+            **{name: getattr(pop.efficiency, field) for name, (field, _) in _FACTORS.items()}}
+
+
+def training_values(item: CaseResult) -> dict[str, Any]:
+    """Return a case's values of OF_TRAINING."""
+    work = training_of(item.case)
+    return {**{column.name: getattr(work, column.name) for column in _OF_WORK},
+            "options": settings(work.options)}

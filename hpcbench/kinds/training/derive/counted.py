@@ -6,10 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpcbench.kinds.training.plan.any_model import NAMES
 from hpcbench.kinds.training.plan.memory import moments
-from hpcbench.kinds.training.plan.predict import predict_stage
-from hpcbench.kinds.training.plan.registry import strategy
+from hpcbench.kinds.training.plan.predict import is_predicted, predict_stage
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
@@ -87,7 +85,7 @@ def differences(case: Case, detail: Mapping[str, Any]) -> Iterator[str]:
     Compared are the first ranks of each group that divides tensors: others may have smaller parts.
     """
     work = training_of(case)
-    if not _is_predicted(work) or not work.trains:
+    if not is_predicted(work) or not work.trains:
         return
     stages = stages_of(work)
     for rank, one in _by_rank(detail).items():
@@ -115,13 +113,8 @@ def _most(by_rank: Mapping[int, Mapping[str, Any]], name: str) -> int | None:
     return max((one[name] for one in by_rank.values() if name in one), default=None)
 
 
-def _is_predicted(work: Training) -> bool:
-    """Return whether the plan's arithmetic is here: of others' strategies and models it is not."""
-    return work.model in NAMES and strategy(work.strategy) is not None
-
-
 def _predicted(work: Training) -> Demand:
-    if not _is_predicted(work):
+    if not is_predicted(work):
         return Demand()
     ranks = [predict_stage(work, stage) for stage in stages_of(work)]
     return Demand(

@@ -18,6 +18,7 @@ from hpcbench.kinds.training.derive.fingerprints import (
     counterparts,
     disagreement,
 )
+from hpcbench.kinds.training.derive.pop import Pop, beside_base, from_partner, from_stamps
 from hpcbench.kinds.training.derive.same_program import same_programs
 from hpcbench.kinds.training.derive.stalls import Stalls, stalls
 from hpcbench.kinds.training.derive.sync_variance import settled_variance, variance_comparison
@@ -66,6 +67,7 @@ class TrainingRecord:
         same_program_as: the first case of the run that runs the same; None if it is that itself.
         counted: what one step called, computed and took; None where none was counted.
         comparisons: those of ranks, and that of the exchange with computing.
+        pop: which share of the ranks' time is useful; None where nothing tells.
     """
 
     step_s: float | None = None
@@ -97,6 +99,7 @@ class TrainingRecord:
     same_program_as: str | None = None
     counted: Counted | None = None
     comparisons: tuple[Comparison, ...] = ()
+    pop: Pop | None = None
 
 
 NOTHING_KNOWN = TrainingRecord()
@@ -106,7 +109,7 @@ class TrainingDeriver(Deriver):
     """Derives rates, exposed communication and scaling."""
 
     record = TrainingRecord
-    version = 4
+    version = 5
     columns = COLUMNS
     column_values = staticmethod(column_values)
 
@@ -129,28 +132,35 @@ class TrainingDeriver(Deriver):
             return {"comparisons": found}
         ready = next((one for one in found if one.what == slow_ranks.READY), None)
         known = stalls(item, samples, ready)
-        return {"stalls": known, "comparisons": (*found, *variance_comparison(known.sync))}
+        fields = {"stalls": known, "comparisons": (*found, *variance_comparison(known.sync))}
+        told = from_stamps(item, samples)
+        return {**fields, "pop": told} if told else fields
 
     def settled(self, records: Mapping[str, TrainingRecord]) -> Mapping[str, TrainingRecord]:
         """Return the records without ranks, and variances, that the whole report refuses."""
-        return {case_id: _settled(record, records) for case_id, record in records.items()}
+        known = {case_id: record.pop for case_id, record in records.items()}
+        return {case_id: replace(
+            _settled(record, records), pop=beside_base(record.pop, record.scaling, known))
+            for case_id, record in records.items()}
 
     def sent_bytes(self, item: CaseResult) -> float | None:
         """Return what all ranks counted in one step, as sizes times busbw factors."""
         return counted_wire_bytes(item)
 
     def problems(
-        self, case: Case, time_s: float, nodes: Mapping[int, str], hardware: Mapping[str, Any],
+        self, item: CaseResult, time_s: float, nodes: Mapping[int, str],
+        hardware: Mapping[str, Any],
     ) -> Iterator[Problem]:
         """Yield HB149 for numbers that contradict one another, or the devices."""
-        work = training_of(case)
+        work = training_of(item.case)
         computed = rates.rates(work, time_s)
         if computed is None or not work.trains:
             return
         shares: dict[str, float | None] = {}
         if definition := rates.shown_definition(work):
             shares[f"MFU ({definition})"] = rates.mfu(
-                work, definition, time_s, case.world_size, hardware.get("peak_flops", {})).share
+                work, definition, time_s, item.case.world_size,
+                hardware.get("peak_flops", {})).share
         for text in rates.violations(rates.Record(
                 time_s, computed.samples_per_s, computed.tokens_per_s, work.global_batch,
                 work.seq_length, shares)):
@@ -200,7 +210,8 @@ def _alone(item: CaseResult, hardware: Mapping[str, Any], exposure: Exposure) ->
         parity_share=_parity_share(item), passes_over_data=_passes_over_data(item),
         exposure=exposure,
         slow_phases=tuple(slow_ranks.slow_phases(item, late)), late_rank=late,
-        slow_alone=slow_ranks.slow_alone(exposure), counted=counted(item))
+        slow_alone=slow_ranks.slow_alone(exposure), counted=counted(item),
+        pop=from_partner(item, exposure))
 
 
 def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:

@@ -106,9 +106,9 @@ def stalls(item: CaseResult, samples: CaseSamples, ready: Comparison | None) -> 
     ``ready`` compares when its ranks are ready.
     """
     work = training_of(item.case)
-    if missing := _why_not(item.case, work, samples):
+    if missing := why_not(item.case, work, samples):
         return Stalls(missing=missing)
-    stamps = _stamps(item.case, samples)
+    stamps = stamps_of(item.case, samples)
     wait_s = stamps.ready_s.max(axis=0) - stamps.ready_s
     stalled = wait_s.mean(axis=0) / stamps.step_s.max(axis=0)
     last, last_missing = last_rank(stamps, ready)
@@ -119,7 +119,7 @@ def stalls(item: CaseResult, samples: CaseSamples, ready: Comparison | None) -> 
         last_missing=last_missing, sync=sync, sync_missing=sync_missing)
 
 
-def _why_not(case: Case, work: Training, samples: CaseSamples) -> str:
+def why_not(case: Case, work: Training, samples: CaseSamples) -> str:
     """Return why the stamps cannot tell when ranks are ready; nothing where they can."""
     if len(samples.ranks) == 1:
         return "there is one rank, which waits for nobody"
@@ -137,7 +137,7 @@ def _arrivals(samples: CaseSamples) -> list[str]:
     return sorted(names, key=lambda name: int(name.removeprefix(ARRIVAL)))
 
 
-def _stamps(case: Case, samples: CaseSamples) -> Stamps:
+def stamps_of(case: Case, samples: CaseSamples) -> Stamps:
     """Return the steps that count: from the steady state on, as many of each pass."""
     passes, counted = counted_steps(case, samples)
     arrivals = _arrivals(samples)

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from hpcbench.kinds.training.plan import resnet, traffic
-from hpcbench.kinds.training.plan.any_model import flops_again, model_of
+from hpcbench.kinds.training.plan.any_model import NAMES, flops_again, model_of
 from hpcbench.kinds.training.plan.flops import EXECUTED, flops, recomputed
 from hpcbench.kinds.training.plan.held import held_of
 from hpcbench.kinds.training.plan.memory import Memory, memory_of
 from hpcbench.kinds.training.plan.model_traffic import pipeline_calls, tensor_calls
 from hpcbench.kinds.training.plan.models import is_recomputed
-from hpcbench.kinds.training.plan.registry import adapters_of, own_traffic
+from hpcbench.kinds.training.plan.registry import adapters_of, own_traffic, strategy
 from hpcbench.kinds.training.plan.resnet import ResNetShape
 from hpcbench.kinds.training.plan.stages import Stage, stages_of
 from hpcbench.kinds.training.plan.step import step_of
@@ -94,6 +94,11 @@ def hardware_flops(work: Training, definition: str = EXECUTED, *, nominal: bool 
 def predict(work: Training) -> Demands:
     """Return what a step needs of each rank that differs from others."""
     return Demands(tuple(predict_stage(work, stage) for stage in stages_of(work)))
+
+
+def is_predicted(work: Training) -> bool:
+    """Return whether the plan's arithmetic is here: of others' strategies and models it is not."""
+    return work.model in NAMES and strategy(work.strategy) is not None
 
 
 def predict_stage(work: Training, stage: Stage) -> Prediction:

@@ -12,7 +12,14 @@ from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingRecord
 from hpcbench.kinds.training.derive.exposed import Exposure
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.present import charts as _charts
-from hpcbench.kinds.training.present import counted_table, result_table, scaling, stall_chart, words
+from hpcbench.kinds.training.present import (
+    counted_table,
+    pop,
+    result_table,
+    scaling,
+    stall_chart,
+    words,
+)
 from hpcbench.kinds.training.present import listing as _listing
 from hpcbench.kinds.training.present import plan_table as _plan_table
 from hpcbench.kinds.training.present import stalls as _stalls
@@ -61,18 +68,19 @@ EXPOSURE_FIELDS = (
     "off_s", "only_s", *_RANGED_NAMES["exposed_share"], *_RANGED_NAMES["communication_overhead"],
     "own_step_s", "idle_share", "bubble_predicted", "bubble_of_own_times", "not_paired")
 """Beside ``exposed_s`` and ``overlap_efficiency``, which primitives have, too."""
+POP_FIELDS = (*pop.FIELDS, *pop.FACTOR_FIELDS)
 TRAINING_FIELDS = (*MODEL_FIELDS, *STEP_FIELDS, "global_batch", *RATES, *PHASES,
                    *MEMORY, "peak_of", *COUNTED_FIELDS, "communication", "parity",
-                   *EXPOSURE_FIELDS, *SCALING, "same_program_as")
+                   *EXPOSURE_FIELDS, *SCALING, "same_program_as", *POP_FIELDS)
 LISTED_FIELDS = (
     "case_id", "backend", "device", "world_size", "dtype", "mode", "fold", "env", "options",
     *MODEL_FIELDS[1:], *STEP_FIELDS, "global_batch", "n", "median_s", "p95_s", "ci_low_s",
     "ci_high_s", "ci_reliable", *RATES, *PHASES, "parity",
     *COUNTED_FIELDS, *_RANGED_NAMES["exposed_s"], *_RANGED_NAMES["overlap_efficiency"],
-    *EXPOSURE_FIELDS, *SCALING, "same_program_as",
+    *EXPOSURE_FIELDS, *SCALING, "same_program_as", *POP_FIELDS,
 )
-MEMORY_FIELDS = ("case_id", "strategy", "options", "model", "world_size", "dtype", "batch_size",
-                 "accumulation", *MEMORY, "peak_of")
+MEMORY_FIELDS = ("case_id", "kind", "strategy", "options", "model", "world_size", "dtype",
+                 "batch_size", "accumulation", "checkpointing", *MEMORY, "peak_of")
 """Fields of each row of ``results.memory``."""
 
 
@@ -85,7 +93,6 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
     dry_run_lines = staticmethod(_plan_table.dry_run_lines)
     span_words = staticmethod(words.span_words)
     definitions = staticmethod(result_table.definitions)
-    overviews = staticmethod(scaling.overviews)
     profile = staticmethod(_stalls.profile)
     heat_map_case = staticmethod(_charts.heat_map_case)
 
@@ -95,6 +102,13 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
         """Yield the times of a block, then what was counted of its steps."""
         yield from result_table.result_tables(title, items, derived)
         yield from counted_table.counted_tables(title, items, derived)
+
+    def overviews(
+        self, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
+    ) -> Iterator[Table]:
+        """Yield how trainings scale, and which share of the ranks' time is useful."""
+        yield from scaling.overviews(items, derived)
+        yield from pop.efficiencies(items, derived)
 
     def charts(
         self, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
@@ -126,7 +140,7 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
         values |= dict.fromkeys(_OF_TEXT if work.of_images else _OF_IMAGES)
         values |= {field: record.held_bytes.get(name) for field, name in MEMORY.items()}
         values |= {field: record.phase_s.get(phase) for field, phase in PHASES.items()}
-        values |= _counted(record.counted)
+        values |= {**_counted(record.counted), **pop.values(record.pop)}
         return values | {
             "step_time_ms": None if record.step_s is None else to_ms(record.step_s),
             "options": [options_text([option]) for option in work.options],

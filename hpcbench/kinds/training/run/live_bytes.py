@@ -44,7 +44,7 @@ class LiveBytes:
 
     def note(self, operation: Any, arguments: Any, result: Any) -> None:
         """Note what an operation returned: memory that none of its arguments has is new."""
-        copies = _copies(operation, result, self._shapes)
+        copies = copies_a_parameter(operation, result, self._shapes)
         made = list(_tensors(result))
         if not copies and all(one.untyped_storage()._cdata in self._seen for one in made):
             return
@@ -92,7 +92,7 @@ class LiveBytes:
         return number
 
 
-def _copies(operation: Any, result: Any, shapes: set[tuple[int, ...]]) -> bool:
+def copies_a_parameter(operation: Any, result: Any, shapes: set[tuple[int, ...]]) -> bool:
     """Return whether all tensors of an operation are of one parameter or gradient, if one is."""
     name = operation._schema.name.partition("::")[2]
     if operation.namespace == "c10d":

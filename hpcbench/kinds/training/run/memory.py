@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,11 +32,15 @@ class Held:
 def held(parameters: Iterable[nn.Parameter], optimizer: torch.optim.Optimizer) -> Held:
     """Return what a rank holds. A gradient has its parameter's shape and dtype: torch insists."""
     own = list(parameters)
-    states = (value for state in optimizer.state.values() for value in state.values()
-              if isinstance(value, torch.Tensor))
     return Held(parameters=sum(map(local_bytes, own)),
                 gradients=sum(local_bytes(item) for item in own if item.requires_grad),
-                optimizer=sum(map(local_bytes, states)))
+                optimizer=sum(map(local_bytes, states(optimizer))))
+
+
+def states(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    """Yield the states that an optimizer holds."""
+    return (value for state in optimizer.state.values() for value in state.values()
+            if isinstance(value, torch.Tensor))
 
 
 def local_bytes(tensor: torch.Tensor) -> int:

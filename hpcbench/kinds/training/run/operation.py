@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -29,9 +29,11 @@ from hpcbench.kinds.training.run.models.build import SETTLING, forget, graphs
 from hpcbench.kinds.training.run.parity import Disparity, Parity, parity
 from hpcbench.kinds.training.run.parity_model import parity_training
 from hpcbench.kinds.training.run.phases import PHASES, phase_clock
-from hpcbench.kinds.training.run.strategies.base import Strategy
+from hpcbench.kinds.training.run.strategies.base import Batch, Strategy
 from hpcbench.operations.place import Place
 from hpcbench.trace.schema import ARRIVAL
+
+Found = TypeVar("Found")
 
 
 class TrainingOperation:
@@ -168,7 +170,7 @@ class TrainingOperation:
             answer["balance"] = {"samples": self._strategy.share[1]}
         if self._loader.source.n_samples is not None:
             answer["data"] = {"samples": self._loader.source.n_samples, "steps": self._step}
-        if self._spec.count_step and not self._is_rehearsal:
+        if self._spec.count_step and not self.is_rehearsal:
             self._count(answer)
         return answer
 
@@ -179,17 +181,22 @@ class TrainingOperation:
         return {"fingerprints": told} if self.place.rank == 0 else {}
 
     @property
-    def _is_rehearsal(self) -> bool:
+    def is_rehearsal(self) -> bool:
+        """Return whether its group is that of a dry run."""
         return self._silent is None and dist.get_backend(self.place.group) == REHEARSAL
 
     def _count(self, answer: dict[str, Any]) -> None:
         """Take a step that is counted, and add what it did to the answer."""
-        counted = count_step(self._spec, self._strategy,
-                             self._loader.batch(self._step, *self._strategy.share))
+        counted = self.one_more(count_step)
         for name in ("activations", "activations_of"):
             if name in counted:
                 answer["memory"][name] = counted.pop(name)
         answer["counted"] = counted
+
+    def one_more(self, take: Callable[[Training, Strategy, Batch], Found]) -> Found:
+        """Return what ``take`` finds in a step on the next batch, which it takes itself."""
+        batch = self._loader.batch(self._step, *self._strategy.share)
+        return take(self._spec, self._strategy, batch)
 
     def _phase_rows(self) -> dict[str, Any]:
         self._phases.settle()

@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.kinds.training.run.memory import Held, held
+from hpcbench.kinds.training.run.memory import Held, held, states
 from hpcbench.kinds.training.run.phases import PhaseClock
 from hpcbench.kinds.training.run.precision import INITIAL_SCALE
 from hpcbench.kinds.training.run.strategies.mesh import Grid
@@ -151,6 +151,14 @@ class Strategy:
         """Return the bytes that this rank holds of parameters, gradients and optimizer states."""
         return held((parameter for module in self.modules() for parameter in module.parameters()),
                     self.optimizer)
+
+    def weights(self) -> Iterator[torch.Tensor]:
+        """Yield all that this rank holds of the model: parameters, and what they are packed by."""
+        return (one for module in self.modules() for one in module.parameters())
+
+    def states(self) -> Iterator[torch.Tensor]:
+        """Yield the optimizer's states that this rank holds."""
+        return states(self.optimizer)
 
     def updates_skipped(self) -> bool:
         """Return whether fp16 gradients overflowed: the scale is then lowered, else it grows."""

@@ -82,6 +82,11 @@ class LowRank(Replica):
         return replace(held, parameters=held.parameters + sum(
             map(local_bytes, scales_of(self.plain))))
 
+    def weights(self) -> Iterator[torch.Tensor]:
+        """Yield parameters, then the scales of packed weights."""
+        yield from super().weights()
+        yield from scales_of(self.plain)
+
 
 class Copies(LowRank, Data):
     """Every rank has them; gradients of adapters are averaged (DistributedDataParallel)."""

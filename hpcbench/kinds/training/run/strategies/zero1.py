@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
-from hpcbench.kinds.training.run.memory import Held, held
+from hpcbench.kinds.training.run.memory import Held, held, states
 from hpcbench.kinds.training.run.optimizers import RECIPES
 from hpcbench.kinds.training.run.strategies.data import Data
 
@@ -24,3 +26,7 @@ class Zero1(Data):
     def held(self) -> Held:
         """Return the bytes that this rank holds; the states are those of its own part."""
         return held(self.plain.parameters(), self._sharded.optim)
+
+    def states(self) -> Iterator[torch.Tensor]:
+        """Yield the states of its own part."""
+        return states(self._sharded.optim)

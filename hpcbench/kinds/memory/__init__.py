@@ -1,0 +1,11 @@
+"""Kind ``memory``: what each rank of a training holds, beside what was predicted of it."""
+
+from hpcbench.kinds.spec import KindSpec
+
+_ROOM = "hpcbench.kinds.memory"
+SPEC = KindSpec(
+    name="memory", block=f"{_ROOM}.plan.block:MemoryBlock",
+    planner_path=f"{_ROOM}.plan.planner:MemoryPlanner",
+    runner_path=f"{_ROOM}.run.runner:MemoryRunner",
+    deriver_path=f"{_ROOM}.derive.deriver:MemoryDeriver",
+    presenter_path=f"{_ROOM}.present.presenter:MemoryPresenter", order=50)

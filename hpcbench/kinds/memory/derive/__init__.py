@@ -1,0 +1,1 @@
+"""What was held, beside what was predicted."""

@@ -1,0 +1,1 @@
+"""Cases that measure what trainings hold."""

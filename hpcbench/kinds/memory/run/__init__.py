@@ -1,0 +1,1 @@
+"""Steps that are followed, storage by storage."""

@@ -1,0 +1,72 @@
+"""What links between ranks allow by their declared rates, and whether a case was faster (HB128)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hpcbench.operations.bandwidth import WireRate
+from hpcbench.operations.peaks import known_link
+from hpcbench.plan.case import Case
+from hpcbench.reduce.checks import MOST_OF_PEAK, Problem
+from hpcbench.units import to_gb_per_s
+
+
+def bandwidth_problem(
+    case: Case, rate: WireRate | None, nodes: Mapping[int, str], hardware: Mapping[str, Any],
+) -> Iterator[Problem]:
+    """HB128: yield a note if what a case moves in a second is above the declared peak.
+
+    ``nodes`` maps each rank to its machine; ``hardware`` is the config's section.
+    """
+    peak = declared_peak(case, nodes, hardware)
+    moved = to_gb_per_s(rate.bytes_per_s) if rate else 0.0
+    if rate is not None and peak is not None and moved > MOST_OF_PEAK * peak:
+        yield Problem(
+            "HB128", f"the {rate.name} of {moved:.4g} GB/s is more than the {peak:.4g} GB/s that "
+            "hardware.link_peaks and hardware.network_bandwidth_gbps allow: data stayed in a "
+            "cache, a switch reduced them, or the declared peak is wrong", rejects=False)
+
+
+def link_bytes_per_s(
+    case: Case, nodes: Mapping[int, str], hardware: Mapping[str, Any]
+) -> float | None:
+    """Return `declared_peak` in bytes/s."""
+    peak = declared_peak(case, nodes, hardware)
+    return None if peak is None else peak * 1e9
+
+
+def declared_peak(
+    case: Case, nodes: Mapping[int, str], hardware: Mapping[str, Any]
+) -> float | None:
+    """Return the largest busbw in GB/s that the declared links allow, None if none is declared.
+
+    Within a node the fastest declared link counts, of several groups the slowest one. A ring of n
+    ranks moves (n-1)/n of the data, of which (N-1)/N has to leave a node of N. An algorithm that
+    knows the nodes may therefore exceed the network's rate by their ratio. An interconnect with the
+    name of a link in the table of peaks is declared by that.
+    """
+    size, link_peak = case.group_size, _within_node(hardware)
+    network = _between_nodes(hardware)
+    peaks = []
+    for first in range(0, case.world_size, size):
+        n_nodes = len({nodes[rank] for rank in range(first, first + size)})
+        if n_nodes > 1 and network:
+            peaks.append(network * ((size - 1) / size) / ((n_nodes - 1) / n_nodes))
+        elif link_peak is not None:
+            peaks.append(link_peak)
+    return min(peaks, default=None)
+
+
+def _within_node(hardware: Mapping[str, Any]) -> float | None:
+    declared = max(hardware.get("link_peaks", {}).values(), default=None)
+    known = known_link(hardware.get("interconnect"))
+    return known.gb_per_s if declared is None and known and not known.of_network else declared
+
+
+def _between_nodes(hardware: Mapping[str, Any]) -> float | None:
+    declared, known = hardware.get("network_bandwidth_gbps"), known_link(
+        hardware.get("interconnect"))
+    if declared:
+        return float(declared) / 8
+    return known.gb_per_s if known and known.of_network else None

@@ -1,0 +1,46 @@
+"""Kind memory in a real job: every strategy's peak as it was predicted, and a fault beside it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from reading import ONCE, read
+
+from hpcbench.kinds.memory.derive.deriver import PARTS
+from launcher import MpiLauncher
+
+pytestmark = pytest.mark.mpi
+
+BLOCK: dict[str, Any] = {
+    "kind": "memory", "model": "gpt2", "layers": 2, "hidden": 64, "heads": 4, "vocab": 4096,
+    "seq_length": 32, "batch_size": 4}
+SWEEP: dict[str, Any] = {
+    "name": "memory", "measure": ONCE, "launch": {"timeout_s": 60}, "benchmarks": [
+        {**BLOCK, "strategies": ["single", "data", "fsdp", "pipeline"]},
+        {**BLOCK, "name": "faulty", "strategies": "zero1"},
+        {**BLOCK, "kind": "training", "strategies": "data", "iterations": 2, "warmup": 1}],
+    "fault": [{"kind": "oom", "rank": 1, "case": "memory*zero1*"}]}
+
+
+def test_what_ranks_hold_is_measured_beside_what_was_predicted(mpirun: MpiLauncher) -> None:
+    job = mpirun.run(2, config=SWEEP, timeout=240).check(1)
+    mpirun.assert_no_orphans()
+    results = read(job.folder).results
+    found = {item.case.workload.axes()["strategy"]: item for item in results.cases
+             if item.case.kind == "memory"}
+    failed = found.pop("zero1")
+    assert (failed.status, failed.blamed_rank) == ("failed", 1)
+    assert "out of memory" in failed.reason and "; predicted 0.0124 GB" in failed.reason
+    for name, item in found.items():
+        assert (item.status, item.n_wrong) == ("ok", 0), (name, item.reason)
+        record = results.derived["memory"][item.case.case_id]
+        assert record.peak_bytes == sum((record.held_bytes or {})[part] for part in PARTS)
+        assert abs(record.deviation or 1) < 0.1, (name, record)
+        assert 0 < (record.utilisation or 0) < 1
+        assert 0 < (record.efficiency or 0) < 1
+    rows = json.loads((job.folder / "summary.json").read_text("utf-8"))["results"]["memory"]
+    assert [row["kind"] for row in rows] == ["training", *["memory"] * 4]
+    assert list((job.folder / "plots").glob("memory-gpt2*.png"))
+    assert "predicted" in job.stdout

@@ -1,0 +1,90 @@
+"""What links carry beside what they allow: wire rates, known links, and the share in the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcbench.kinds.collective.derive.deriver import CollectiveDeriver, CollectiveRecord
+from hpcbench.operations.bandwidth import Bandwidth, busbw_factor, wire_rate
+from hpcbench.reduce.link_rates import declared_peak
+from hpcbench.reduce.results import CaseResult
+from results_factory import make_case, ok
+
+NODES = dict.fromkeys(range(8), "a")
+APART = {rank: str(rank) for rank in range(8)}
+
+
+@pytest.mark.parametrize(("ranks", "wire"), [(2, 1610.6127), (4, 1342.1773), (8, 1207.9596),
+                                             (64, 1090.5190), (72, 1088.6549)])
+def test_the_wire_rate_of_nvls(ranks: int, wire: float) -> None:
+    """1 GiB in 1 ms, as nccl-tests' page on performance counts it."""
+    rates = Bandwidth(2**30 / 1e-3, 0.0)
+    found = wire_rate("all_reduce", rates, ranks, "NVLS")
+    assert found and found.bytes_per_s / 1e9 == pytest.approx(wire, rel=1e-6)
+
+
+@given(st.integers(2, 4096), st.floats(1e3, 1e13))
+def test_a_switch_that_adds_up_saves_wire_from_4_ranks_on(ranks: int, algbw: float) -> None:
+    rates = Bandwidth(algbw, algbw * float(busbw_factor("all_reduce", ranks) or 0))
+    by_switch, by_ring = (wire_rate("all_reduce", rates, ranks, name) for name in ("NVLS", "RING"))
+    assert by_switch and by_ring and by_ring.bytes_per_s == rates.busbw_bytes_per_s
+    assert (by_switch.bytes_per_s < by_ring.bytes_per_s) == (ranks > 3)
+
+
+@pytest.mark.parametrize(("collective", "algorithm"), [
+    ("all_gather", "NVLS"), ("all_reduce", "RING + NVLS"), ("all_reduce", "NVLS_TREE"),
+    ("all_reduce", None)])
+def test_other_calls_carry_busbw(collective: str, algorithm: str | None) -> None:
+    found = wire_rate(collective, Bandwidth(3.0, 5.0), 8, algorithm)
+    assert found and found.bytes_per_s == 5
+    assert wire_rate(collective, None, 8, algorithm) is None
+
+
+@pytest.mark.parametrize(("hardware", "within", "between"), [
+    ({"interconnect": "nvlink4"}, 450, None), ({"interconnect": "NDR"}, None, 50),
+    ({"interconnect": "nvlink"}, None, None), ({"interconnect": None}, None, None),
+    ({"interconnect": "nvlink4", "link_peaks": {"nvlink": 400}}, 400, 400),
+    ({"interconnect": "ndr", "network_bandwidth_gbps": 1600}, None, 200)])
+def test_an_interconnect_with_a_links_name_declares_it(
+    hardware: Mapping[str, Any], within: float | None, between: float | None,
+) -> None:
+    case = make_case(world_size=8)
+    assert declared_peak(case, NODES, hardware) == within
+    expected = hardware.get("interconnect") == "nvlink4" and within or between
+    assert declared_peak(case, APART, hardware) == pytest.approx(expected)
+
+
+def measured(algorithm: str, busbw: float) -> CaseResult:
+    """Return an all_reduce of 8 ranks with that busbw beside a declared 450 GB/s."""
+    case = make_case(world_size=8)
+    time_s = case.workload.size_bytes * 1.75 / busbw
+    item = ok(case, time_s, library={"algorithm": algorithm})
+    assert item.timing
+    return replace(item, timing=replace(item.timing, link_bytes_per_s=450e9))
+
+
+def share(item: CaseResult) -> float | None:
+    record = CollectiveDeriver().derive([item], {})[item.case.case_id]
+    assert isinstance(record, CollectiveRecord)
+    return record.of_link
+
+
+def test_the_share_of_a_link() -> None:
+    assert share(measured("RING", 360e9)) == pytest.approx(0.8)
+    assert share(measured("NVLS", 480e9)) == pytest.approx(480 / 1.75 * 9 / 8 / 450)
+    assert share(ok(make_case())) is None
+
+
+@pytest.mark.parametrize(("algorithm", "told"), [("RING", True), ("NVLS", False)])
+def test_hb128_counts_what_the_links_carry(algorithm: str, told: bool) -> None:
+    """480 GB/s of busbw on links of 450: more than a ring can, and what NVLS reaches."""
+    item = measured(algorithm, 480e9)
+    time_s = item.statistics.median_s if item.statistics else 0.0
+    found = CollectiveDeriver().problems(item, time_s, NODES, {"link_peaks": {"nvlink": 450}})
+    assert [problem.code for problem in found] == ["HB128"] * told

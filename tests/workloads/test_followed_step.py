@@ -1,0 +1,111 @@
+"""What kind memory follows of a step is what torch's allocator gave, and what was predicted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.profiler import ProfilerActivity, profile
+
+from hpcbench.backends.ledger import Ledger
+from hpcbench.backends.rehearsal import open_rehearsal
+from hpcbench.config.load import check_config
+from hpcbench.kinds.memory.plan.workload import work_of
+from hpcbench.kinds.memory.run.live_storages import PARTS
+from hpcbench.kinds.memory.run.operation import followed
+from hpcbench.kinds.training.plan.memory import ERROR
+from hpcbench.kinds.training.plan.predict import predict
+from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.run.operation import TrainingOperation
+from hpcbench.kinds.training.run.phases import phase_clock
+from hpcbench.kinds.training.run.strategies.base import Batch, Strategy
+from hpcbench.operations.place import Place
+from hpcbench.plan.expand import make_plan
+
+BLOCK: dict[str, Any] = {
+    "kind": "memory", "model": "gpt2", "layers": 4, "hidden": 64, "heads": 4, "vocab": 2048,
+    "seq_length": 64, "batch_size": 4, "world_size": 2}
+METHOD_ERROR = 0.005
+"""By what share the followed peak may differ from the allocator's (docs/memory.md)."""
+
+
+def works(**block: Any) -> list[Training]:
+    config = check_config({"benchmarks": [BLOCK | block]}, "test")
+    return [work_of(case).training for case in make_plan(config, 2).cases]
+
+
+@pytest.fixture
+def _left() -> Iterator[None]:
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def allocated(spec: Training, strategy: Strategy, batch: Batch) -> int:
+    """Take a step; return by how much the allocator's bytes grew at most, as it told itself."""
+    phases = phase_clock(strategy.place.device, time.perf_counter_ns)
+    phases.begin()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        strategy.forward_backward(batch, phases)
+        strategy.update(phases)
+    now = most = 0
+    for event in profiled.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            now += event.nbytes()
+            most = max(most, now)
+    return most
+
+
+def opened(work: Training) -> TrainingOperation:
+    ranks = work.dp * work.tp * work.pp
+    world = open_rehearsal(ranks, Ledger(counts=False), 0)
+    operation = TrainingOperation(work, Place(0, ranks, world, torch.device("cpu")),
+                                  validate=False)
+    operation.prepare()
+    operation.run()
+    return operation
+
+
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module", "ignore:.torch.jit")
+@pytest.mark.usefixtures("_left")
+@pytest.mark.parametrize("work", works(
+    strategies=["single", "fsdp"], dtype=["fp32", "bf16"], checkpointing=["none", "full"]),
+    ids=lambda work: f"{work.strategy}-{work.dtype}-{work.checkpointing}")
+def test_the_followed_peak_is_the_allocator_s(work: Training) -> None:
+    operation = opened(work)
+    held = operation._strategy.held()
+    found = operation.one_more(followed)
+    peak = held.parameters + held.optimizer + operation.one_more(allocated)
+    operation.close()
+    assert tuple(found) == PARTS
+    assert (found["parameters"], found["optimizer_state"]) == (held.parameters, held.optimizer)
+    assert sum(found.values()) == pytest.approx(peak, rel=METHOD_ERROR)
+    assert sum(found.values()) == pytest.approx(predict(work).memory.total, rel=ERROR)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit")
+@pytest.mark.usefixtures("_left")
+def test_buckets_count_though_a_step_begins_without_a_look_at_them() -> None:
+    work = works(strategies="data")[0]
+    operation = opened(work)
+    held, found = operation._strategy.held(), operation.one_more(followed)
+    operation.close()
+    assert found["temporary"] >= held.gradients
+    assert sum(found.values()) == pytest.approx(predict(work).memory.total, rel=ERROR)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit")
+@pytest.mark.usefixtures("_left")
+def test_gradients_are_told_from_what_the_optimizer_works_on() -> None:
+    """A model that is mostly weights has its peak there; the CPU updates one after another."""
+    work = works(strategies="single", vocab=256, hidden=256, seq_length=8)[0]
+    operation = opened(work)
+    held, found = operation._strategy.held(), operation.one_more(followed)
+    operation.close()
+    assert found["gradients"] == held.gradients
+    assert 0 < found["temporary"] < held.gradients
+    assert found["activations"] < 0.01 * held.parameters
