@@ -11,9 +11,10 @@ from collections.abc import Iterable
 
 def benchmarks(incomplete: str) -> list[str]:
     """Return the kinds of blocks, and their other names."""
+    from hpcbench.config.names import SCALING
     from hpcbench.kinds.registry import kind_aliases, kinds
 
-    return _beginning([*kinds(), *kind_aliases()], incomplete)
+    return _beginning([*kinds(), SCALING, *kind_aliases()], incomplete)
 
 
 def models(incomplete: str) -> list[str]:

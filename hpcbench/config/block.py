@@ -45,11 +45,13 @@ class Block(Section):
     """What every sweep has: where it runs, and how its cases are measured.
 
     ``replaceable`` maps a key of the file, such as ``model``, to what it replaces in the block.
+    ``scales``: whether ``benchmark: scaling`` runs it, on several numbers of ranks.
     ``later`` are keys that blocks did not have at first. Where they are not given, plans are those
     of before, so that their runs can go on. ``own`` are the keys of a block that runs where
     ``benchmark`` names the kind, and the file has no block of it; empty: there is none.
     """
 
+    scales: ClassVar[bool] = False
     later: ClassVar[tuple[str, ...]] = ("cuda_graph",)
     own: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({})

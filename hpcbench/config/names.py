@@ -66,6 +66,10 @@ def unknown_name(name: object, allowed: Iterable[str], aliases: Iterable[str] = 
     return f"{quote(name)} is not known;{hint} allowed: {', '.join(names)}"
 
 
+SCALING = "scaling"
+"""In place of a kind: all blocks that scale, on 1, 2, 4 ... and all ranks."""
+
+
 def unknown_kind(name: object, kinds: Iterable[str], aliases: Mapping[str, str]) -> str:
     """Return the message for a kind that is not installed: which there are, with other names."""
     known = list(kinds)

@@ -18,10 +18,10 @@ from hpcbench.config.origin import Origin
 from hpcbench.config.section import (
     NAME_PATTERN,
     Backend,
+    Benchmark,
     Count,
     DeviceType,
     Dtype,
-    Kind,
     Mode,
     Order,
     Positive,
@@ -181,7 +181,9 @@ class Config(Section):
     schema_: str | None = key(None, "For editors; ignored.", alias="$schema", exclude=True)
     name: Annotated[str, Field(pattern=NAME_PATTERN)] = key(
         "default", "Name of the results folder: letters, digits and . _ -")
-    benchmark: Kind | None = key(None, "Run only the blocks of this kind.")
+    benchmark: Benchmark | None = key(
+        None, "Run only the blocks of this kind. scaling: collectives and trainings, each on 1, 2, "
+        "4 ... and all ranks.")
     notes: Texts = key((), "Lines for people, printed with the plan and kept with it.")
     title: Text | None = key(None, "A line above the tables of results.")
     only: Texts | None = key(

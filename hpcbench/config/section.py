@@ -14,6 +14,8 @@ from hpcbench.operations.collectives import collective_aliases, collective_names
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 Kind = Annotated[str, named(kinds(), kind_aliases(), names.unknown_kind)]
+Benchmark = Annotated[str, named((*kinds(), names.SCALING), kind_aliases(), names.unknown_kind)]
+"""What of a sweep is run: the blocks of a kind, or those that scale."""
 CollectiveName = Annotated[str, named(collective_names(), collective_aliases())]
 Backend = Annotated[str, named(names.BACKENDS)]
 Device = Annotated[str, named(names.DEVICES)]

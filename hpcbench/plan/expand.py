@@ -10,7 +10,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from hpcbench.config.block import Block
-from hpcbench.config.names import TARGETS, quote, unknown_name
+from hpcbench.config.names import SCALING, TARGETS, quote, unknown_name
 from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError
 from hpcbench.grouping import grouped
@@ -34,7 +34,7 @@ def make_plan(config: Config, world_size: int) -> Plan:
 
 
 def _plan(config: Config, world_size: int) -> Plan:
-    blocks = _chosen_blocks(config)
+    blocks = _chosen_blocks(config, world_size)
     planners = {kind: kinds()[kind].planner() for kind in {block.kind for _, block in blocks}}
     every = _every_case(blocks, planners, PlanRequest(config, world_size))
     distinct = _distinct(every, planners)
@@ -93,16 +93,30 @@ def _with_budget(cases: Sequence[Case], config: Config) -> list[Case]:
             for case in cases]
 
 
-def _chosen_blocks(config: Config) -> list[tuple[str, Block]]:
+def _chosen_blocks(config: Config, world_size: int) -> list[tuple[str, Block]]:
     """Return (title, block) of the blocks to run; a block without a name gets its number."""
     titled = [(block.name or f"{block.kind}-{number}", block)
               for number, block in enumerate(config.benchmarks, start=1)]
+    if config.benchmark == SCALING:
+        return _scaled(titled, world_size)
     chosen = [(title, block) for title, block in titled if config.benchmark in (None, block.kind)]
     if not chosen:
         kinds = sorted({block.kind for block in config.benchmarks})
         raise ConfigError(f"benchmark: no block is of kind {config.benchmark}; there are blocks of "
                           f"kind {' and '.join(kinds)}")
     return chosen
+
+
+def _scaled(titled: Sequence[tuple[str, Block]], world_size: int) -> list[tuple[str, Block]]:
+    """Return the blocks that scale, on 1, 2, 4 ... and all ranks, whatever they say themselves."""
+    sizes = (*(2**power for power in range((world_size - 1).bit_length())), world_size)
+    scaled = [(title, block.model_copy(update={"world_size": sizes}))
+              for title, block in titled if block.scales]
+    if not scaled:
+        kinds = sorted({block.kind for _, block in titled})
+        raise ConfigError("benchmark: scaling runs collectives and trainings; there are only "
+                          f"blocks of kind {' and '.join(kinds)}")
+    return scaled
 
 
 def _refuse_idle(config: Config, cases: Sequence[Case]) -> None:

@@ -233,6 +233,30 @@ def test_benchmark_chooses_blocks_by_kind() -> None:
     assert len(plan_of({}, benchmark="comm").cases) == 1
 
 
+@pytest.mark.parametrize(("ranks", "sizes"), [
+    (1, {1}), (2, {1, 2}), (6, {1, 2, 4, 6}), (8, {1, 2, 4, 8})])
+def test_scaling_runs_what_scales_on_powers_of_two_and_on_all_ranks(
+    ranks: int, sizes: set[int],
+) -> None:
+    config = check_config({"benchmark": "scaling", "benchmarks": [
+        {"kind": "collective", "collective": "barrier", "world_size": 3},
+        {"kind": "training", "model": "transformer-tiny", "strategies": ["single", "data"],
+         "batch_size": 8},
+        {"kind": "primitive", "primitive": "tp_columnwise", "implementations": ["torch"],
+         "m": 128, "n": 128, "k": 128}]}, "test")
+    cases = make_plan(config, ranks).cases
+    assert {case.kind for case in cases} == {"collective", "training"}
+    for kind in ("collective", "training"):
+        assert {case.world_size for case in cases if case.kind == kind} == sizes
+
+
+def test_scaling_of_nothing_that_scales_says_so() -> None:
+    config = check_config({"benchmark": "scaling", "benchmarks": [
+        {"kind": "hardware", "test": "gemm", "shape": "512"}]}, "test")
+    with pytest.raises(ConfigError, match="scaling runs collectives and trainings.*hardware"):
+        make_plan(config, 4)
+
+
 def test_a_million_points_are_refused_with_their_number_and_axes() -> None:
     block = {"root": list(range(1000)), "size": {"from": 8, "to": 8000, "step": 8}}
     with pytest.raises(ConfigError) as caught:

@@ -46,7 +46,7 @@ def test_a_models_layers_give_n_and_k() -> None:
     ({"test": "gem"}, 'did you mean "gemm"'),
     ({"test": "gemm", "threads": 2}, "threads: only test stream reads it"),
     ({"test": "stream", "folder": "x"}, "folder: only test storage reads it"),
-    ({"test": "gemm", "size": 4}, "size: only test stream and storage reads it"),
+    ({"test": "gemm", "size": 4}, "size: only test stream, pairs, storage reads it"),
     ({"test": "gemm", "shape": "4x4"}, '"4x4" is no shape; write MxNxK'),
     ({"test": "gemm", "shape": "0"}, '"0" is no shape'),
     ({"test": "gemm", "model": "gpt2"}, "model needs tokens"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -14,6 +14,7 @@ from hpcbench.config.section import CollectiveName, Op, Split
 class CollectiveBlock(Block):
     """One sweep over collectives: the product of all lists."""
 
+    scales: ClassVar[bool] = True
     collective: Axis[CollectiveName] = Field(description="What is measured.")
     op: Axis[Op] = Field(
         default=("sum",), description="Reduction of all_reduce, reduce_scatter and reduce.")

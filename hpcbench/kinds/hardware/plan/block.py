@@ -78,6 +78,6 @@ class HardwareBlock(Block):
         for name, tests in readers.items():
             if getattr(self, name) is not None and not set(tests) & set(self.test):
                 raise PydanticCustomError("foreign_key", "{problem}", {"problem": (
-                    f"{name}: only test {' and '.join(tests)} reads it; this block has "
+                    f"{name}: only test {', '.join(tests)} reads it; this block has "
                     f"{' and '.join(self.test)}")})
         return self

@@ -41,6 +41,7 @@ Steps = Annotated[int, Field(ge=1, le=MAX_ITERATIONS)]
 class TrainingBlock(Block):
     """One sweep over training steps: the product of all lists and strategies."""
 
+    scales: ClassVar[bool] = True
     later: ClassVar[tuple[str, ...]] = (*Block.later, "heads", "kv_heads", "inner", "max_steps",
                                     "lora_rank",
                                         "count_step", "loss")
