@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -50,16 +50,18 @@ class Source(ABC):
 class HeldFile:
     """A file of the kernel that stays open: each reading gets what it says then.
 
-    A file of a process stays that process's, whoever gets its number later.
+    A file of a process stays that process's, whoever gets its number later. It is closed when
+    nobody holds it: a reader that hangs may still have it when its source is dropped.
     """
 
     def __init__(self, path: Path) -> None:
         """Open it. Raises UnreadableError."""
-        self._path, self._descriptor = path, -1
+        self._path = path
         try:
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise UnreadableError(f"{path}: {error.strerror}") from error
+        weakref.finalize(self, os.close, self._descriptor)
 
     def text(self) -> str:
         """Return the file's beginning. Raises OSError or UnreadableError."""
@@ -75,13 +77,3 @@ class HeldFile:
             return int(text)
         except ValueError as error:
             raise UnreadableError(f"{self._path}: {text[:40]!r} is no number") from error
-
-    def close(self) -> None:
-        """Close it; closing twice does nothing."""
-        if self._descriptor >= 0:
-            with contextlib.suppress(OSError):
-                os.close(self._descriptor)
-            self._descriptor = -1
-
-    def __del__(self) -> None:
-        self.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -38,6 +38,8 @@ TypeName = Annotated[str, named(GEMM_TYPES, DTYPE_ALIASES)]
 class HardwareBlock(Block):
     """One sweep over tests of the machine: of each test the product of the lists that it reads."""
 
+    own: ClassVar[Mapping[str, Any]] = MappingProxyType({
+        "test": list(TESTS), "shape": ["512", "1024"]})
     test: Axis[TestName] = Field(description="What is measured; hpcbench list names them.")
     dtype: Axis[TypeName] = key(("fp32",), "Element type; of gemm also tf32, fp8_e4m3, "
                                 "fp8_e5m2 and int8.")
