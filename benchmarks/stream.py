@@ -1,6 +1,6 @@
 """Is hpcbench's triad as fast as one in C? Both, with the same threads and size, beside each other.
 
-    python benchmarks/stream.py [--passes 40] [--calls 5] [--threads 1 all] [--size-mib 0]
+    python benchmarks/stream.py [--passes 160] [--calls 5] [--threads 1 all] [--size-mib 0]
 
 The C program is compiled here, with the system's compiler (cc, or what CC names) and the flags that
 are printed. It runs twice, as two processes, so that A/A is of two programs with memory of their
@@ -120,7 +120,7 @@ class CProgram:
 def main() -> None:
     """Compile the program, measure with each number of threads and print the ratios."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--passes", type=int, default=40)
+    parser.add_argument("--passes", type=int, default=160)
     parser.add_argument("--calls", type=int, default=5)
     parser.add_argument("--threads", nargs="+", default=["1", "all"])
     parser.add_argument("--size-mib", type=float, default=0, help="of an array")
