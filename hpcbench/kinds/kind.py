@@ -109,7 +109,18 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
     ) -> Mapping[str, Any]:
         """Return the ``record`` of each case of this kind by case id; cases may be left out.
 
-        ``items`` are all cases of the kind; ``hardware`` is the section of the sweep file.
+        ``items`` are all cases of the kind; ``hardware`` is the section of the sweep file, and in
+        ``measured`` what kinds measured of this machine (`measured`).
+        """
+        return {}
+
+    def measured(
+        self, items: Sequence[CaseResult], records: Mapping[str, Any],
+    ) -> Mapping[str, Mapping[str, float]]:
+        """Return what these cases tell of a device of this machine, for the records of others.
+
+        ``flops``: device and dtype (``cpu fp32``) -> FLOP/s of a rank's product while all ranks
+        work; ``memory``: device -> bytes/s of a rank. What was not measured is left out.
         """
         return {}
 

@@ -27,6 +27,8 @@ from hpcbench.reduce.settling import settle
 from hpcbench.trace.columns import json_line, read_lines, write_lines
 
 GROUP = "derived"
+MEASURED = "measured"
+"""Key beside those of the section ``hardware``: what kinds measured (`Deriver.measured`)."""
 Fields = Mapping[str, Any]
 """Fields of a case's record that follow from its stamps (`kinds.kind.Deriver.observe`)."""
 
@@ -90,18 +92,26 @@ def with_records(
     if file is not None and len(known) == len(derivers):
         return replace(results, derived=known, missing_kinds=missing)
     derived: dict[str, Mapping[str, Any]] = {}
-    hardware = results.plan.config.get("hardware", {})
-    for kind, deriver in derivers.items():
+    hardware = dict(results.plan.config.get("hardware", {}))
+    for kind, deriver in sorted(derivers.items(), key=lambda one: not _measures(one[1])):
         with _may_fail(kind, missing):
             records = _derived(deriver, by_kind[kind], hardware, observed or Observations())
+            hardware[MEASURED] = {**hardware.get(MEASURED, {}),
+                                  **deriver.measured(by_kind[kind], records)}
             _lines(deriver, by_kind[kind], records)  # raises ValueError where one cannot be stored
             derived[kind] = records
-    cases, judged = settle(results.cases, derived)
+    in_order = {kind: derived[kind] for kind in derivers if kind in derived}
+    cases, judged = settle(results.cases, in_order)
     final: dict[str, Mapping[str, Any]] = {}
     for kind, records in judged.items():
         with _may_fail(kind, missing):
             final[kind] = derivers[kind].settled(records)
     return replace(results, cases=cases, derived=final, missing_kinds=missing)
+
+
+def _measures(deriver: Deriver) -> bool:
+    """Return whether a kind may measure what the records of others are beside."""
+    return type(deriver).measured is not Deriver.measured
 
 
 def with_joint_findings(results: Results) -> Results:

@@ -29,7 +29,8 @@ CONFIG: dict[str, Any] = {
          "kernel": ["copy", "scale", "add", "triad", "read_modify_write"], "threads": [1, "all"]},
         {"kind": "hardware", "name": "auto", "test": "stream", "kernel": "triad", "dtype": "fp64"},
         {"kind": "hardware", "name": "storage", "test": "storage", "size": "1MiB",
-         "folder": "files"}],
+         "folder": "files"},
+        {"kind": "training", "model": "transformer-tiny", "batch_size": 1, "strategies": "data"}],
     "fault": [{"kind": "wrong", "case": "*triad fp32 1MiB threads=1*", "rank": 1},
               {"kind": "kill", "case": "*write_one_file*", "rank": 1}]}
 
@@ -42,8 +43,12 @@ class Job:
     home: Path
     summary: dict[str, Any]
 
+    @property
+    def cases(self) -> list[CaseResult]:
+        return [item for item in self.outcome.results.cases if item.case.kind == "hardware"]
+
     def of_test(self, test: str) -> list[CaseResult]:
-        return [item for item in self.outcome.results.cases if work_of(item.case).test == test]
+        return [item for item in self.cases if work_of(item.case).test == test]
 
 
 @pytest.fixture(scope="module")
@@ -58,24 +63,24 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
 
 
 def test_every_test_of_the_machine_runs(job: Job) -> None:
-    statuses = {item.case.label: item.status for item in job.outcome.results.cases}
+    statuses = {item.case.label: item.status for item in job.cases}
     broken = {label: status for label, status in statuses.items() if status != "ok"}
     assert sorted(broken.values()) == ["failed", "skipped", "skipped", "wrong"], broken
-    assert {work_of(item.case).test for item in job.outcome.results.cases} == {
+    assert {work_of(item.case).test for item in job.cases} == {
         "gemm", "stream", "storage"}
     assert all("tf32" in label for label, status in broken.items() if status == "skipped")
 
 
 def test_a_wrong_element_and_a_killed_writer_are_told(job: Job) -> None:
-    wrong = next(item for item in job.outcome.results.cases if item.status == "wrong")
-    failed = next(item for item in job.outcome.results.cases if item.status == "failed")
+    wrong = next(item for item in job.cases if item.status == "wrong")
+    failed = next(item for item in job.cases if item.status == "failed")
     assert wrong.blamed_rank == 1 and "triad" in wrong.case.label
     assert failed.blamed_rank == 1 and "SIGKILL" in failed.reason
 
 
 def test_rates_are_flops_and_bytes_over_the_time(job: Job) -> None:
     records = job.outcome.results.derived["hardware"]
-    for item in job.outcome.results.cases:
+    for item in job.cases:
         if item.statistics is None:
             continue
         record, test = records[item.case.case_id], work_of(item.case).test
@@ -96,6 +101,18 @@ def test_one_shape_of_each_type_and_number_of_ranks_is_the_peak(job: Job) -> Non
     peaks = [(item.case.workload.dtype, item.case.world_size) for item in job.of_test("gemm")
              if records[item.case.case_id].gemm.is_peak]
     assert len(set(peaks)) == len(peaks) == 7
+
+
+def test_a_training_is_beside_the_best_product_that_was_measured(job: Job) -> None:
+    derived, results = job.outcome.results.derived, job.outcome.results
+    best = max(derived["hardware"][item.case.case_id].gemm.rank_flops_per_s
+               for item in job.of_test("gemm") if item.status == "ok"
+               and item.case.workload.dtype == "fp32" and item.case.world_size == 2)
+    training = next(item for item in results.cases if item.case.kind == "training")
+    record, work = derived["training"][training.case.case_id], training.case.workload.to_json()
+    flops = dict(map(tuple, work["flops"]))[record.mfu_definition]
+    assert record.mfu is None and record.mfu_of_measured == pytest.approx(
+        flops / (record.step_s * 2 * best))
 
 
 def test_arrays_are_four_times_the_cache_where_no_size_is_given(job: Job) -> None:

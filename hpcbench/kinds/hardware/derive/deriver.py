@@ -57,6 +57,17 @@ class HardwareDeriver(Deriver):
                 for test, same in grouped((work_of(item.case).test, item) for item in items).items()
                 for case_id, record in _TESTS[test].records(same).items()}
 
+    def measured(
+        self, items: Sequence[CaseResult], records: Mapping[str, HardwareRecord],
+    ) -> Mapping[str, Mapping[str, float]]:
+        """Return the best rates of a rank, of the most ranks that were measured at once."""
+        ok = [item for item in items if item.status == "ok"]
+        found = {item.case.case_id: records.get(item.case.case_id) for item in ok}
+        return {"flops": gemm.peaks(ok, {name: record.gemm for name, record in found.items()
+                                         if record and record.gemm}),
+                "memory": stream.peaks(ok, {name: record.stream for name, record in found.items()
+                                            if record and record.stream})}
+
     def observe(self, item: CaseResult, samples: CaseSamples) -> Mapping[str, Any]:
         """Return the fields that a test reads from its stamps."""
         found: Mapping[str, Any] = _TESTS[work_of(item.case).test].observed(item, samples)

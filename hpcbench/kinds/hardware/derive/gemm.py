@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,6 +37,22 @@ def records(items: Sequence[CaseResult]) -> dict[str, GemmRecord]:
         best = max(same, key=lambda item: found[item.case.case_id].rank_flops_per_s or 0)
         found[best.case.case_id] = replace(found[best.case.case_id], is_peak=True)
     return found
+
+
+def peaks(items: Sequence[CaseResult], known: Mapping[str, GemmRecord]) -> dict[str, float]:
+    """Return device and type -> FLOP/s of a rank, of the most ranks that were measured at once."""
+    found: dict[str, tuple[int, float]] = {}
+    for item in items:
+        record = known.get(item.case.case_id)
+        if record and record.rank_flops_per_s:
+            name = f"{_device_type(item)} {gemm_of(item.case).dtype}"
+            of_case = (item.case.world_size, record.rank_flops_per_s)
+            found[name] = max(found.get(name, of_case), of_case)
+    return {name: rate for name, (_, rate) in found.items()}
+
+
+def _device_type(item: CaseResult) -> str:
+    return (item.device or item.case.device).partition(":")[0]
 
 
 def observed(item: CaseResult, samples: CaseSamples) -> dict[str, Any]:

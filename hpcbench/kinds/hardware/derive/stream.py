@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,6 +48,19 @@ def observed(item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
     """Return what follows from the stamps: the bytes/s of each rank in its own times."""
     moved = _moved_bytes(item)
     return {"rank_rates": own_rates(moved, samples) if moved else ()}
+
+
+def peaks(items: Sequence[CaseResult], known: Mapping[str, StreamRecord]) -> dict[str, float]:
+    """Return device -> bytes/s of a rank, of the most ranks at once; no copies from or to a host.
+    """
+    found: dict[str, tuple[int, float]] = {}
+    for item in items:
+        record = known.get(item.case.case_id)
+        if record and record.rank_bytes_per_s and not stream_of(item.case).memory:
+            name = (item.device or item.case.device).partition(":")[0]
+            of_case = (item.case.world_size, record.rank_bytes_per_s)
+            found[name] = max(found.get(name, of_case), of_case)
+    return {name: rate for name, (_, rate) in found.items()}
 
 
 def told(item: CaseResult) -> dict[str, Any]:

@@ -45,6 +45,8 @@ class TrainingRecord:
         mfu, hfu: shares of the devices' peak by ``mfu_definition``; the second with what
             checkpointing computes again, as torch executes it.
         hfu_nominal: the same with a whole forward pass of each block that is computed again.
+        mfu_of_measured: the same MFU beside the best product of this dtype that kind hardware
+            measured on this device in this run; None where it measured none.
         mfu_missing: why ``mfu`` is None, where the case trained.
         mfu_by_definition: MFU by every definition that the plan counted FLOPs by.
         phase_s: the median of each phase on the middle rank, ``other`` last.
@@ -77,6 +79,7 @@ class TrainingRecord:
     hfu: float | None = None
     hfu_nominal: float | None = None
     mfu_definition: str | None = None
+    mfu_of_measured: float | None = None
     mfu_missing: str | None = None
     mfu_by_definition: Mapping[str, float | None] = field(default_factory=dict)
     phase_s: Mapping[str, float] = field(default_factory=dict)
@@ -109,7 +112,7 @@ class TrainingDeriver(Deriver):
     """Derives rates, exposed communication and scaling."""
 
     record = TrainingRecord
-    version = 5
+    version = 6
     columns = COLUMNS
     column_values = staticmethod(column_values)
 
@@ -234,7 +237,17 @@ def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:
         for name, nominal in (("hfu", False), ("hfu_nominal", True)):
             executed = hardware_flops(work, definition, nominal=nominal)
             row[name] = rates.hfu(work, executed, *timed).share
-    return {**row, "mfu": used.share, "mfu_missing": used.reason or None}
+    of_measured = rates.mfu(work, definition, *timed[:2], _measured(item, hardware))
+    return {**row, "mfu": used.share, "mfu_missing": used.reason or None,
+            "mfu_of_measured": of_measured.share}
+
+
+def _measured(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, float]:
+    """Return dtype -> FLOP/s that were measured of a rank's device in this run."""
+    device = (item.device or item.case.device).partition(":")[0]
+    found: Mapping[str, float] = hardware.get("measured", {}).get("flops", {})
+    return {name.partition(" ")[2]: rate for name, rate in found.items()
+            if name.partition(" ")[0] == device}
 
 
 def _costs(case: Case, step_s: float, hardware: Mapping[str, Any]) -> dict[str, float | None]:

@@ -52,8 +52,8 @@ PREDICTED = {f"{field}_predicted": name for field, name in {
 COUNTED_FIELDS = (*COUNTED, *PREDICTED, "scores_again_flops", "activations_of", "not_counted")
 RATES = {"samples_per_second": "samples_per_s", "tokens_per_second": "tokens_per_s",
          "step_time_ms": "step_s", "mfu": "mfu", "hfu": "hfu",
-         **{name: name for name in ("hfu_nominal", "mfu_definition", "mfu_missing",
-                                    "cost_per_step", "cost_per_million_tokens",
+         **{name: name for name in ("mfu_of_measured", "hfu_nominal", "mfu_definition",
+                                    "mfu_missing", "cost_per_step", "cost_per_million_tokens",
                                     "cost_per_million_samples")}}
 """Field -> what it is of the record."""
 SCALING = {"scaling": "kind", "scaling_efficiency": "efficiency", "scaling_base_case": "base_case",
