@@ -44,7 +44,7 @@ def test_products_are_right(dtype: str, shape: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize("dtype", ["fp64", "fp32", "bf16", "fp16"])
 def test_a_term_that_is_left_out_is_found(dtype: str) -> None:
     operation = called(GemmOperation(Gemm(dtype, 64, 64, 256), PLACE, validate=True, local_size=1))
-    left, right = operation._left.double(), operation._right.double()
+    left, right = operation.left.double(), operation.right.double()
     operation.output = (left[:, 1:] @ right[1:]).to(operation.output.dtype)
     found = operation.check()
     assert found is not None and found.n_wrong > 64 * 64 / 2

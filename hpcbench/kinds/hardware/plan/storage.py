@@ -47,6 +47,10 @@ class Storage(HardwareWork):
             return min(BLOCK_BYTES * BLOCKS, self.size_bytes)
         return self.size_bytes
 
+    def needs_ranks(self) -> bool:
+        """Return whether it is torch's checkpoint, whose ranks exchange a plan."""
+        return self.access == "write_dcp"
+
     def words(self, world_size: int) -> list[str]:
         """Return what tells it from others."""
         return [self.test, self.access, format_bytes(self.size_bytes), f"ranks={world_size}"]
