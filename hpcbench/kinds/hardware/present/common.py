@@ -2,11 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from hpcbench.grouping import grouped
 from hpcbench.kinds.hardware.derive.deriver import HardwareRecord
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import plural
-from hpcbench.views.table import Range
+from hpcbench.views import columns
+from hpcbench.views.chart import COLOURS, Axis, Bar, BarChart, BarSection, Look
+from hpcbench.views.table import Column, Group, Line, Range, Row, Show, Table
+from hpcbench.views.timing import timed_text
 from hpcbench.views.words import backend_text, device_type
+
+Records = Mapping[str, HardwareRecord]
+
+
+def table_of(
+    title: str, of: Sequence[Column], items: Sequence[CaseResult],
+    row: Callable[[CaseResult], Row], notes: Iterable[Line] = (),
+) -> Iterator[Table]:
+    """Yield one table: a group of rows for each device and number of ranks; none if none ran."""
+    groups = grouped(((where(item), timed_text(item)), item) for item in items
+                     if item.status in columns.TABLED)
+    if groups:
+        yield Table(title, tuple(of), tuple(
+            Group(place, tuple(map(row, same)), timed)
+            for (place, timed), same in groups.items()), notes=tuple(notes))
+
+
+def bandwidth_chart(
+    title: str, stem: str, note: str, items: Sequence[CaseResult],
+    bar: Callable[[CaseResult, Look], Bar],
+) -> Iterator[BarChart]:
+    """Yield the rates of all ranks together, a bar a case that was timed."""
+    timed = [item for item in items if item.statistics is not None]
+    look = Look("all ranks together", COLOURS[0])
+    if timed:
+        sections = grouped((where(item), item) for item in timed)
+        yield BarChart(
+            title, "GB/s of all ranks together", stem, (note,),
+            tuple(item.case.case_id for item in timed), Axis("rate", Show.GB_PER_S, "GB/s"), (),
+            tuple(BarSection(name, tuple(bar(item, look) for item in same))
+                  for name, same in sections.items()), (look,))
 
 
 def where(item: CaseResult) -> str:

@@ -9,13 +9,13 @@ from hpcbench.grouping import grouped
 from hpcbench.kinds.hardware.derive.deriver import HardwareRecord
 from hpcbench.kinds.hardware.derive.gemm import GemmRecord
 from hpcbench.kinds.hardware.plan.gemm import gemm_of
-from hpcbench.kinds.hardware.present.common import own_range, where
+from hpcbench.kinds.hardware.present.common import own_range, table_of, where
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import to_tflop_per_s
 from hpcbench.views import columns
 from hpcbench.views.chart import COLOURS, Axis, Bar, BarChart, BarSection, Look
-from hpcbench.views.table import Column, Group, Row, Show, Table
-from hpcbench.views.timing import flag_cell, timed_text
+from hpcbench.views.table import Column, Row, Show, Table
+from hpcbench.views.timing import flag_cell
 
 Records = Mapping[str, HardwareRecord]
 DEFINITIONS = (
@@ -38,12 +38,8 @@ NOTHING = GemmRecord()
 
 def tables(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
     """Yield one table: a group of rows for each device and number of ranks."""
-    groups = grouped(((where(item), timed_text(item)), item) for item in items
-                     if item.status in columns.TABLED)
-    if groups:
-        yield Table(title, _COLUMNS, tuple(
-            Group(place, tuple(_row(item, derived.get(item.case.case_id)) for item in same), timed)
-            for (place, timed), same in groups.items()))
+    return table_of(title, _COLUMNS, items,
+                    lambda item: _row(item, derived.get(item.case.case_id)))
 
 
 def charts(items: Sequence[CaseResult], derived: Records) -> Iterator[BarChart]:

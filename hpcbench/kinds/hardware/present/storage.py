@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.hardware.derive.deriver import HardwareRecord
 from hpcbench.kinds.hardware.derive.storage import StorageRecord
 from hpcbench.kinds.hardware.plan.storage import storage_of
-from hpcbench.kinds.hardware.present.common import own_range, where
+from hpcbench.kinds.hardware.present.common import bandwidth_chart, own_range, table_of
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import to_gb_per_s
 from hpcbench.views import columns
-from hpcbench.views.chart import COLOURS, Axis, Bar, BarChart, BarSection, Look
-from hpcbench.views.table import Column, Group, Line, Row, Show, Table
-from hpcbench.views.timing import flag_cell, timed_text
+from hpcbench.views.chart import Bar, BarChart, Look
+from hpcbench.views.table import Column, Line, Row, Show, Table
+from hpcbench.views.timing import flag_cell
 
 Records = Mapping[str, HardwareRecord]
 DEFINITIONS = (
@@ -30,31 +29,22 @@ _COLUMNS = (
     Column("all", "all ranks", Show.GB_PER_S, "GB/s", "all ranks together", "more"),
     Column("own", "own", Show.GB_PER_S, "GB/s", "slowest to fastest rank", "more"),
     columns.WRONG, columns.N, columns.STATUS, columns.LAUNCHES, columns.FLAGS)
-_LOOK = Look("all ranks together", COLOURS[0])
 NOTHING = StorageRecord()
 
 
 def tables(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
-    """Yield one table: a group of rows for each number of ranks; where the files were is a note."""
-    groups = grouped(((where(item), timed_text(item)), item) for item in items
-                     if item.status in columns.TABLED)
-    if groups:
-        yield Table(title, _COLUMNS, tuple(
-            Group(place, tuple(_row(item, derived.get(item.case.case_id)) for item in same), timed)
-            for (place, timed), same in groups.items()), notes=tuple(_places(items, derived)))
+    """Yield one table; where the files were is a note."""
+    return table_of(
+        title, _COLUMNS, items, lambda item: _row(item, derived.get(item.case.case_id)),
+        _places(items, derived))
 
 
 def charts(items: Sequence[CaseResult], derived: Records) -> Iterator[BarChart]:
     """Yield the rates of all ranks, a bar an access."""
-    timed = [item for item in items if item.statistics is not None]
-    if timed:
-        sections = grouped((where(item), item) for item in timed)
-        yield BarChart(
-            "storage", "GB/s of all ranks together", "hardware-storage",
-            ("Bar: bytes of all ranks over the median time. Writes end with fsync.",),
-            tuple(item.case.case_id for item in timed), Axis("rate", Show.GB_PER_S, "GB/s"), (),
-            tuple(BarSection(name, tuple(_bar(item, derived) for item in same))
-                  for name, same in sections.items()), (_LOOK,))
+    return bandwidth_chart(
+        "storage", "hardware-storage",
+        "Bar: bytes of all ranks over the median time. Writes end with fsync.",
+        items, lambda item, look: _bar(item, derived, look))
 
 
 def row(item: CaseResult, record: HardwareRecord | None) -> dict[str, Any]:
@@ -89,9 +79,9 @@ def _row(item: CaseResult, record: HardwareRecord | None) -> Row:
         columns.launches_cell(item), flag_cell(item)), item.status, item.case.case_id)
 
 
-def _bar(item: CaseResult, derived: Records) -> Bar:
+def _bar(item: CaseResult, derived: Records, look: Look) -> Bar:
     record = derived.get(item.case.case_id)
     known = (record and record.storage) or NOTHING
     cache = f" ({known.cache})" if known.cache else ""
     return Bar(f"{storage_of(item.case).access}{cache}", (),
-               ((known.all_ranks_bytes_per_s or 0.0, _LOOK),))
+               ((known.all_ranks_bytes_per_s or 0.0, look),))
