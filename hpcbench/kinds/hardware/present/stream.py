@@ -45,7 +45,8 @@ def charts(items: Sequence[CaseResult], derived: Records) -> Iterator[BarChart]:
     """Yield the rates of all ranks, a bar a kernel."""
     return bandwidth_chart(
         "memory bandwidth", "hardware-stream",
-        "Bar: bytes that all ranks move over the median time.", items, lambda item, look: _bar(item, derived, look))
+        "Bar: bytes that all ranks move over the median time.", items,
+        lambda item, look: _bar(item, derived, look))
 
 
 def row(item: CaseResult, record: HardwareRecord | None) -> dict[str, Any]:
