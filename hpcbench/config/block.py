@@ -55,7 +55,8 @@ class Block(Section):
     later: ClassVar[tuple[str, ...]] = ("cuda_graph",)
     own: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({})
-    kind: Kind = Field(description="collective (or comm), primitive, or training (or train).")
+    kind: Kind = Field(description="collective (or comm), primitive, training (or train), "
+                             "hardware (or machine), or memory.")
     name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = key(
         None, "Title of the block's table; default: kind and number.")
     backend: Axis[Backend] = key(("gloo",), "Who does it.")

@@ -22,7 +22,7 @@ class TableUse:
         rises, rates: by how much each counter rose in sum, and the sum of its rises per second.
         unread: counters that some device did not tell at both ends.
         least, greatest: of each value of the moment.
-        reasons, xids: bits of NVML's reasons for lower clocks, and last XIDs.
+        reasons, xids: bits of NVML's reasons for lower clocks, and XIDs that came.
         sent, loopback: bytes by rank that reads them, and those that stayed on their node.
         is_same: whether the first and the last reading are of the same process.
     """
@@ -73,7 +73,8 @@ class TableUse:
         if name == "throttle_reasons":
             self.reasons |= int(np.bitwise_or.reduce(values))
         elif name == "xid":
-            self.xids |= {int(values[-1])} - {0}
+            if values[-1] != values[0]:  # else it is of an earlier pass
+                self.xids.add(int(values[-1]))
         elif name == "pid":
             self.is_same &= least == greatest
 

@@ -136,8 +136,13 @@ class NetworkSource(Source):
                 yield self._number(name.strip()), {
                     "received_bytes": words[0], "sent_bytes": words[8],
                     "dropped": words[3] + words[11], "errors": words[2] + words[10]}
-        for number, port in self._ports.items():
-            got = {name: file.number() for name, file in port.items()}
+        for number, port in tuple(self._ports.items()):
+            try:
+                got = {name: file.number() for name, file in port.items()}
+            except (OSError, UnreadableError) as error:
+                self.missing[self.devices[number]] = str(error)
+                del self._ports[number]
+                continue
             yield number, {
                 "received_bytes": got["port_rcv_data"] * _WORD_BYTES,
                 "sent_bytes": got["port_xmit_data"] * _WORD_BYTES,

@@ -56,7 +56,8 @@ class ProcessSource(Source):
             cpu_ns = time.clock_gettime_ns(~pid << 3 | _CPU_CLOCK)
             wait = {"wait_ns": int(waited.text().split()[1])} if waited is not None else {}
         except (OSError, UnreadableError):  # it has ended
-            self._now = None
+            if self._now is now:  # not another that is watched since
+                self._now = None
             return
         yield 0, {"pid": pid, "cpu_ns": cpu_ns, **wait,
                   "rss_bytes": values.pop("rss_pages") * self._page_bytes, **values}

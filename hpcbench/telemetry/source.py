@@ -64,8 +64,14 @@ class HeldFile:
         weakref.finalize(self, os.close, self._descriptor)
 
     def text(self) -> str:
-        """Return the file's beginning. Raises OSError or UnreadableError."""
-        data = os.pread(self._descriptor, _MOST_BYTES, 0)
+        """Return the file, up to _MOST_BYTES. Raises OSError or UnreadableError.
+
+        The kernel gives a file that it makes from a list about a page at a time.
+        """
+        data = b""
+        while len(data) < _MOST_BYTES and (
+                part := os.pread(self._descriptor, _MOST_BYTES - len(data), len(data))):
+            data += part
         if not data:
             raise UnreadableError(f"{self._path}: says nothing")
         return data.decode("ascii", errors="replace")

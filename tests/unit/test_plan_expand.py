@@ -358,3 +358,11 @@ def test_a_configuration_is_the_same_wherever_it_comes_from(tmp_path: Path) -> N
     file = tmp_path / "c.json"
     file.write_text(json.dumps(BAD), encoding="utf-8")
     assert load_config(file) == check_config(BAD, "elsewhere", ["require"])
+
+
+def test_scaling_leaves_out_what_memory_trainings_hold() -> None:
+    config = check_config({"benchmark": "scaling", "benchmarks": [
+        {"kind": "collective", "collective": "broadcast"},
+        {"kind": "memory", "model": "transformer-tiny", "batch_size": 1, "strategies": "data"},
+    ]}, "x")
+    assert {case.kind for case in make_plan(config, 4).cases} == {"collective"}

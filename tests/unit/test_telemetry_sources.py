@@ -14,7 +14,7 @@ from hpcbench.config import names
 from hpcbench.telemetry.gpu import CALLS, XID, GpuSource
 from hpcbench.telemetry.node import CpuSource, EnergySource, FrequencySource, NetworkSource
 from hpcbench.telemetry.process import ProcessSource
-from hpcbench.telemetry.source import Source, UnreadableError, Values
+from hpcbench.telemetry.source import HeldFile, Source, UnreadableError, Values
 from hpcbench.trace.telemetry import KEYS, NOT_READ, TABLES
 
 
@@ -171,3 +171,19 @@ def test_what_was_not_read_stands_as_such(tmp_path: Path) -> None:
     named = dict(zip(columns, row, strict=True))
     assert named["time_ns"] == 5 and named["wait_ns"] == NOT_READ
     assert re.fullmatch("[a-z_]+", "".join(columns))
+
+
+def test_a_file_of_several_pages_is_read_to_its_end() -> None:
+    """The kernel gives about a page of such a file at a time."""
+    text = HeldFile(Path("/proc/self/smaps")).text()
+    assert len(text) > 8192
+
+
+def test_a_port_that_cannot_be_read_costs_itself_only(tmp_path: Path) -> None:
+    make_machine(tmp_path)
+    source = NetworkSource(tmp_path)
+    counters = tmp_path / "sys/class/infiniband/mlx5_0/ports/1/counters"
+    (counters / "port_rcv_data").write_text("N/A (no PMA)\n")
+    found = {source.devices[number] for number, _ in source.read(lambda _: None)}
+    assert "mlx5_0/1" not in found and found
+    assert "is no number" in source.missing["mlx5_0/1"]

@@ -15,6 +15,7 @@ from hpcbench.plan.case import Plan
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.results_file import open_results
+from hpcbench.reduce.table_use import TableUse
 from hpcbench.reduce.telemetry_file import courses
 from hpcbench.report.summary import case_rows, write_summary
 from hpcbench.trace.clock import ClockModel
@@ -246,3 +247,13 @@ def test_the_tables_say_what_was_read_and_why_not_the_rest(
         ("network.dropped", "0-1", None, "no such counter")]
     assert [row.cells[0] for row in used.rows] == [case.label for case in results.plan.cases]
     assert telemetry_line(results) == "telemetry cannot read gpu (no GPU)"
+
+
+@pytest.mark.parametrize(("readings_of_xid", "charged"), [
+    ([0, 0, 79], {79}), ([79, 79, 79], set()), ([79, 79, 31], {31}), ([0, 0, 0], set())])
+def test_an_xid_is_of_the_pass_in_which_it_came(
+    readings_of_xid: list[int], charged: set[int],
+) -> None:
+    use = TableUse()
+    use.add("gpu", 0, GPU, table("gpu", [0, 10**9, 2 * 10**9], xid=readings_of_xid))
+    assert use.xids == charged

@@ -15,6 +15,7 @@ from hpcbench.kinds.training.plan.block import TrainingBlock
 class MemoryBlock(TrainingBlock):
     """One sweep over what trainings hold: its axes are those of trainings."""
 
+    scales: ClassVar[bool] = False
     own: ClassVar[Mapping[str, Any]] = MappingProxyType({
         "model": "gpt2", "layers": 4, "hidden": 192, "heads": 6, "vocab": 8192, "seq_length": 128,
         "batch_size": [2, 8], "checkpointing": ["none", "full"],
