@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.backends.apple_gpu import mps_facts
+from hpcbench.backends.gpu_topology import gpu_topology
 from hpcbench.backends.gpus import gpu_details, opened_nvml
 from hpcbench.backends.kernels import no_code_reason
 from hpcbench.backends.tools import tool_facts
@@ -31,7 +32,7 @@ def gather_facts(tools: Iterable[str] = ()) -> dict[str, Any]:
     (`backends.ucc.ucc_facts`); ``cuda`` {available, names, uuids, memory_bytes, details, no_code,
     visible, reason} (``details``: `backends.gpus.gpu_details`; ``no_code``: why torch cannot use a
     GPU, or None; ``visible``: CUDA_VISIBLE_DEVICES); ``mps`` (`backends.apple_gpu.mps_facts`);
-    ``host_memory_bytes``; ``versions``;
+    ``gpu_topology`` (`backends.gpu_topology.gpu_topology`); ``host_memory_bytes``; ``versions``;
     ``libraries`` (`measure.libraries.loaded_libraries`, with what ucc loads in its child);
     ``tools`` (`backends.tools.tool_facts` of ``tools``).
     """
@@ -45,6 +46,7 @@ def gather_facts(tools: Iterable[str] = ()) -> dict[str, Any]:
         "ucc": ucc,
         "cuda": _cuda(),
         "mps": mps_facts(),
+        "gpu_topology": _gpu_topology(),
         "host_memory_bytes": psutil.virtual_memory().available,
         "versions": {**_versions(), **ucc["versions"]},
         "libraries": {**ucc["libraries"], **loaded_libraries()},
@@ -73,6 +75,11 @@ def _cuda() -> dict[str, Any]:
                                    torch.__version__) for device in devices],
         "visible": visible,
     }
+
+
+def _gpu_topology() -> dict[str, Any] | None:
+    with opened_nvml() as nvml:
+        return gpu_topology(nvml)
 
 
 def _gloo_lacks() -> dict[str, str | None]:

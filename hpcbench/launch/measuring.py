@@ -116,7 +116,8 @@ def header(attempt: Attempt, run_id: str) -> Header:
         environment={
             **described, **({"faults": [*faults]} if faults else {}),
             "devices": gpu_names(facts), "hardware": hardware,
-            "gpu": own_gpu(rank, gpu), "mpi_cuda": facts["mpi"]["cuda"],
+            "gpu": own_gpu(rank, gpu), "gpu_topology": facts["gpu_topology"],
+            "mpi_cuda": facts["mpi"]["cuda"],
             "libraries": {**described["libraries"], "worker": facts["libraries"]}})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +59,7 @@ def overhead(
 def _stacked(ranks: Sequence[RankProfile]) -> CaseSamples:
     """Return the profiled samples as those of one pass of a case are."""
     rows = np.array([one.rows for one in ranks], dtype=np.int64)  # (rank, sample, column)
-    columns = {name: rows[:, :, at] for at, name in enumerate(SAMPLE_COLUMNS)}
+    columns: dict[str, Any] = {name: rows[:, :, at] for at, name in enumerate(SAMPLE_COLUMNS)}
     first = np.zeros(rows.shape[1], dtype=np.int64)
     return CaseSamples(ranks=tuple(one.rank for one in ranks), launch=first, pass_index=first,
                        phases={}, **columns)

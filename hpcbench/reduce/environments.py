@@ -39,7 +39,8 @@ MOMENTARY = (
     Varying(("cpu.mhz.now", "gpu.now.*"), "clocks and temperatures of that moment"),
     Varying(("clock_resolution_ns",), "measured"),
     Varying(("noise.*",), "measured; it has a check of its own"),
-    Varying(("host.name", "host.boot_id", "gpu.uuid", "gpu.pci"), "which machine or GPU it is"),
+    Varying(("host.name", "host.boot_id", "gpu.uuid", "gpu.pci", "gpu_topology.uuids",
+             "gpu_topology.pci", "gpu_topology.fabrics"), "which machine or GPU it is"),
     Varying(("process.affinity",), "which cores; how many is compared (process.affinity_cpus)"),
     Varying(("memory_bytes", "memory.total_bytes", "memory.numa_nodes.*.total_bytes",
              "hardware.memory_per_device_gb"),
@@ -57,6 +58,8 @@ MOMENTARY = (
 RANK_SPECIFIC = (
     Varying(("process.numa_nodes", "process.memory_nodes"), "ranks of one machine share it out"),
     Varying(("gpu.index", "gpu.numa_node"), "each rank has a GPU of its own"),
+    Varying(("gpu_topology.cpus", "gpu_topology.numa_nodes"),
+            "a cgroup may show each rank its own"),
     Varying(("variables.CUDA_VISIBLE_DEVICES", "variables.NVIDIA_VISIBLE_DEVICES",
              "variables.HIP_VISIBLE_DEVICES", "variables.ROCR_VISIBLE_DEVICES"),
             "a launcher may show each rank its own GPU"),

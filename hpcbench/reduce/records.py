@@ -24,6 +24,7 @@ from hpcbench.kinds.registry import broken_kinds, kinds
 from hpcbench.kinds.spec import in_this_package
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding, Results
 from hpcbench.reduce.settling import settle
+from hpcbench.reduce.topology import Topology
 from hpcbench.trace.columns import json_line, read_lines, write_lines
 
 GROUP = "derived"
@@ -39,7 +40,8 @@ class Observations:
     What a plug-in raises is kept, too, and raised when its records are derived.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
         self._fields: dict[str, Fields | Exception] = {}
 
     def add(self, item: CaseResult, samples: CaseSamples) -> None:
@@ -48,7 +50,8 @@ class Observations:
         if spec is None or item.statistics is None:
             return
         try:
-            self._fields[item.case.case_id] = dict(spec.deriver().observe(item, samples))
+            self._fields[item.case.case_id] = dict(spec.deriver().observe(
+                item, replace(samples, topology=self._topology)))
         except Exception as error:  # of a plug-in: it must not cost the results of the run
             self._fields[item.case.case_id] = error
 
@@ -63,8 +66,10 @@ class Observations:
 class StoredObservations(Observations):
     """The same, from stamps that are read when they are asked for."""
 
-    def __init__(self, samples: Callable[[str], CaseSamples | None]) -> None:
-        super().__init__()
+    def __init__(
+        self, samples: Callable[[str], CaseSamples | None], topology: Topology,
+    ) -> None:
+        super().__init__(topology)
         self._samples = samples
 
     def of(self, item: CaseResult) -> Fields:
@@ -92,10 +97,11 @@ def with_records(
     if file is not None and len(known) == len(derivers):
         return replace(results, derived=known, missing_kinds=missing)
     derived: dict[str, Mapping[str, Any]] = {}
+    seen = observed or Observations(results.topology)
     hardware = dict(results.plan.config.get("hardware", {}))
     for kind, deriver in sorted(derivers.items(), key=lambda one: not _measures(one[1])):
         with _may_fail(kind, missing):
-            records = _derived(deriver, by_kind[kind], hardware, observed or Observations())
+            records = _derived(deriver, by_kind[kind], hardware, seen)
             hardware[MEASURED] = {**hardware.get(MEASURED, {}),
                                   **deriver.measured(by_kind[kind], records)}
             _lines(deriver, by_kind[kind], records)  # raises ValueError where one cannot be stored

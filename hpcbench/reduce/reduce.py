@@ -28,6 +28,7 @@ from hpcbench.reduce.records import Observations, with_joint_findings, with_reco
 from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, new_results
 from hpcbench.reduce.telemetry_file import TelemetryWriter
+from hpcbench.reduce.topology import topology_of
 from hpcbench.reduce.usage_findings import usage_findings
 from hpcbench.reduce.usage_sums import Usages, with_usage
 from hpcbench.trace.arena import Arena
@@ -58,11 +59,12 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
     clocks, executed = context.attempts[-1].clocks, run_checks.ExecutedOrder()
     canary = canary_of(sources, plan.world_size)
     cases: list[CaseResult] = []
-    observed, used = Observations(), Usages()
     of_cases: list[Finding] = []
     unbracketed: dict[str, frozenset[int]] = {}
     stacked, packing = Arena(GROUP_BYTES), Arena(GROUP_BYTES)
     headers = [source.header for source in sources.values()]
+    topology = topology_of(headers)
+    observed, used = Observations(topology), Usages()
     with new_results(folder / FILE_NAME) as writer:
         for case, records in _records_by_case(plan, attempts):
             stacked.clear()
@@ -91,7 +93,8 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
             *run_checks.teardown_findings(attempts.sources)]
         results = with_records(Results(
             _run_info(plan, attempts), plan, tuple(cases), tuple(findings),
-            canary, clocks.summary(), told=tuple(writer.telemetry.told)), observed=observed)
+            canary, clocks.summary(), told=tuple(writer.telemetry.told), topology=topology),
+            observed=observed)
         results = with_joint_findings(results)
         writer.finish(results, [(source.header.rank, record) for source in attempts.sources
                                 for record in sync_records(source)])

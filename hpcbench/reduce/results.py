@@ -19,6 +19,7 @@ from hpcbench.reduce.canary_runs import Canary
 from hpcbench.reduce.clock_summary import Clocks
 from hpcbench.reduce.comparison import Comparison
 from hpcbench.reduce.courses import Course
+from hpcbench.reduce.topology import Topology
 from hpcbench.reduce.usage import RankTold, Usage
 from hpcbench.statistics.modes import Mode
 
@@ -262,7 +263,7 @@ class CaseSamples:
     ``device_ns`` are -1 where not measured. All stamps are of the ranks' own clocks. ``phases`` are
     those of training steps in ns, each (rank, sample), in the order of a step, and the arrivals at
     buckets (`trace.schema.ARRIVAL`). ``use`` (sample,) has a `reduce.use.Use` each; None where it
-    is not known, as in results of older versions.
+    is not known, as in results of older versions. ``topology`` says where ranks ran.
     """
 
     ranks: tuple[int, ...]
@@ -275,6 +276,7 @@ class CaseSamples:
     flags: npt.NDArray[np.int64]
     phases: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     use: npt.NDArray[np.int64] | None = None
+    topology: Topology = Topology()
 
 
 class SampleSource(Protocol):
@@ -293,7 +295,8 @@ class Results:
 
     ``canary`` and ``clocks`` are None where nothing was recorded of them. ``derived`` maps each
     installed kind to its records by case id (`kinds.kind.Deriver`). ``missing_kinds`` maps other
-    kinds to the reason why they have no records. ``told`` is what ranks could read of the machine.
+    kinds to the reason why they have no records. ``told`` is what ranks could read of the machine,
+    ``topology`` where they ran; both are empty in older files.
     """
 
     run: RunInfo
@@ -305,6 +308,7 @@ class Results:
     derived: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     missing_kinds: Mapping[str, str] = field(default_factory=dict)
     told: tuple[RankTold, ...] = ()
+    topology: Topology = Topology()
 
     def record_of(self, item: CaseResult) -> Any | None:
         """Return the derived record of a case; None if its kind derived none, or is not installed.

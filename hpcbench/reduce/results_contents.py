@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from hpcbench.reduce.case_columns import COLUMNS, KindColumns
 from hpcbench.reduce.telemetry_file import CONTENTS as TELEMETRY
+from hpcbench.reduce.topology import CONTENTS as TOPOLOGY
 from hpcbench.reduce.use import Use
 from hpcbench.trace.contents import CLOCKS, STAMPS
 from hpcbench.trace.described import LINES, PURE, ROOT, Contents, Described
@@ -76,6 +77,7 @@ _CONTENTS: Contents = {
         "samples, in their order: its duration, or of 'arrival N' the time from the step's begin "
         "to the last gradient of bucket N", "ns"),
     **CLOCKS,
+    **TOPOLOGY,
     **TELEMETRY,
     "derived": Described("what each kind computes from statistics and stamps"),
 }

@@ -53,6 +53,7 @@ from hpcbench.reduce.results import (
 )
 from hpcbench.reduce.results_contents import ATTRIBUTES, contents
 from hpcbench.reduce.telemetry_file import TelemetryWriter, courses, read_told
+from hpcbench.reduce.topology import read_topology, write_topology
 from hpcbench.reduce.usage import Usage
 from hpcbench.reduce.use import Use
 from hpcbench.trace import columns
@@ -154,6 +155,7 @@ class ResultsWriter:
         write_json(file, "findings", map(asdict, results.findings))
         for name, item in (("canary", results.canary), ("clocks", results.clocks)):
             write_json(file, name, [item and asdict(item)])
+        write_topology(file, results.topology)
         write_clocks(file, syncs)
         of_kinds = kind_columns(results)
         self._write_cases(results, of_kinds)
@@ -264,7 +266,8 @@ def open_results(path: Path) -> Iterator[ResultsFile]:
         with expected_content(file_path):
             results = ResultsFile(file, _read_results(file, file_path))
             results.results = with_records(
-                results.results, file, StoredObservations(results.samples))
+                results.results, file, StoredObservations(
+                    results.samples, results.results.topology))
         yield results
 
 
@@ -290,7 +293,7 @@ def _read_results(file: h5py.File, path: Path) -> Results:
     canary = None if old else _known(Canary, read_text(file, "canary"))
     clocks = None if old else _known(Clocks, read_text(file, "clocks"))
     return Results(run, plan, tuple(as_older(cases, findings)), tuple(findings), canary, clocks,
-                   told=read_told(file))
+                   told=read_told(file), topology=read_topology(file))
 
 
 def _known(kind: type[Read], line: str) -> Read | None:

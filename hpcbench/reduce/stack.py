@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,7 @@ def stack_samples(passes: Mapping[PassKey, Pass], empty: Empty) -> CaseSamples |
     counts = [len(records[ranks[0]].samples) for records in stamped.values()]
     ordered = [records[rank] for rank in ranks for records in stamped.values()]
     shape = (len(ranks), sum(counts))
-    columns = {name: empty(shape) for name in SAMPLE_COLUMNS}
+    columns: dict[str, Any] = {name: empty(shape) for name in SAMPLE_COLUMNS}
     for at, column in enumerate(columns.values()):
         np.concatenate([record.samples[:, at] for record in ordered], out=column.reshape(-1))
     names = {tuple(record.phases) for record in ordered}

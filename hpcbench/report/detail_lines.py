@@ -21,6 +21,7 @@ from hpcbench.views.cell_text import cell_text
 from hpcbench.views.slow_ranks import slow_rank_lines
 from hpcbench.views.table import Column, Group, Row, Show, Table
 from hpcbench.views.telemetry import telemetry_tables
+from hpcbench.views.topology import topology_tables
 
 _START_UP_COLUMNS = (
     Column("backend", "backend"), Column("ranks", "ranks", Show.COUNT),
@@ -38,7 +39,7 @@ def detail_lines(results: Results) -> Iterator[Text]:
         yield from map(Text, slow_rank_lines(results))
         yield from table_lines(_start_up_table(results))
     yield from _canary_lines(results)
-    for table in telemetry_tables(results):
+    for table in (*topology_tables(results), *telemetry_tables(results)):
         yield from table_lines(table)
 
 

@@ -22,6 +22,7 @@ from hpcbench.launch.verdicts.verdict import Evidence, Outcome, judge
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan
 from hpcbench.reduce.results import CaseResult, CaseSamples
+from hpcbench.reduce.topology import GpuMatrix, RankPlace, Topology
 from hpcbench.reduce.use import Use
 from results_factory import make_case, make_results, make_samples, ok
 
@@ -117,6 +118,29 @@ def test_a_latency_is_half_a_round_trip_by_the_clock_of_its_rank() -> None:
         ("same node", 2), ("other node", 4)]
     other = record.distances[1]
     assert (other.worst_from, other.median) == (2, pytest.approx(1.25e-6))
+
+
+def test_distances_are_the_nearest_that_is_known() -> None:
+    item, samples = measured(WORK, ranks=6)  # two ranks a node
+    links = (("X", "NV4"), ("NV4", "X"))
+    matrix = GpuMatrix(("a", "b"), (None, None), (None, None), links)
+    switches = [("top", "s0")] * 4 + [None] * 2
+    places = tuple(RankPlace(rank, f"node{rank // 2}", None, None, switches[rank],
+                             0 if rank < 2 else None, rank if rank < 2 else None, None)
+                   for rank in range(6))
+    known = replace(samples, topology=Topology(places, (matrix,)))
+
+    def links_by_distance(device: str, **told: Any) -> dict[str, int]:
+        found = observed(replace(item, device=device, **told), known)["pairs"].distances
+        return {one.name: one.links for one in found}
+
+    assert links_by_distance("cuda:0") == {
+        "same board": 2, "same node": 4, "same switch": 8, "other node": 16}
+    assert links_by_distance("cpu") == {"same node": 6, "same switch": 8, "other node": 16}
+    moved = {rank: {"node": f"new-{told['node']}"} for rank, told in item.detail.items()}
+    assert links_by_distance("cuda:0", detail=moved) == {"same node": 6, "other node": 24}
+    partly = {rank: told for rank, told in item.detail.items() if rank != "5"}
+    assert links_by_distance("cpu", detail=partly)["distance unknown"] == 10
 
 
 def test_both_at_once_a_message_takes_one_exchange_and_bandwidth_counts_bytes() -> None:

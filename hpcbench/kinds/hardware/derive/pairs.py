@@ -13,12 +13,15 @@ from hpcbench.grouping import grouped
 from hpcbench.kinds.hardware.plan.pairs import Pairs, pairs_of
 from hpcbench.kinds.hardware.plan.tournament import phase_name, rounds
 from hpcbench.reduce.results import CaseResult, CaseSamples
+from hpcbench.reduce.topology import ONE_BOARD, RankPlace, Topology, share_switch
 from hpcbench.reduce.use import counts
 from hpcbench.statistics.order import median
 
 MOST_STORED = 64
 """Ranks of which the whole matrix is stored; of more there is the summary."""
-DISTANCES = ("same node", "other node", "distance unknown")
+SAME_BOARD, SAME_NODE, SAME_SWITCH, OTHER_NODE, UNKNOWN = DISTANCES = (
+    "same board", "same node", "same switch", "other node", "distance unknown")
+"""A link has the first of these that is known to hold (docs/hardware.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,11 @@ def observed(item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
         name: np.median(times_ns[:, used], axis=1) for name, times_ns in samples.phases.items()})
     kept = () if ranks > MOST_STORED else tuple(tuple(
         None if np.isnan(value) else float(value) for value in row) for row in values)
-    return {"pairs": PairsRecord(kept, _distances(work, values, _nodes(item)))}
+    links = _by_distance(item, samples.topology, np.argwhere(~np.isnan(values)).tolist())
+    worst_is_least = work.what == "bandwidth"
+    return {"pairs": PairsRecord(kept, tuple(
+        _summary(name, links[name], values, worst_is_least=worst_is_least)
+        for name in DISTANCES if name in links))}
 
 
 def _matrix(
@@ -90,25 +97,35 @@ def _figure(work: Pairs, taken_s: float) -> float:
     return taken_s / (ways * work.messages)
 
 
-def _nodes(item: CaseResult) -> tuple[str | None, ...]:
-    """Return where each rank ran, as it said itself."""
-    told: Mapping[str, Any] = item.detail
-    return tuple(told.get(str(rank), {}).get("node") for rank in range(item.case.world_size))
+def _by_distance(
+    item: CaseResult, topology: Topology, links: Sequence[Sequence[int]],
+) -> Mapping[str, Sequence[tuple[int, int]]]:
+    """Return the links of each distance. A place counts on the node that the rank itself told."""
+    placed = {one.rank: one for one in topology.ranks}
+    where: list[tuple[str | None, RankPlace | None]] = []
+    for rank in range(item.case.world_size):
+        node, place = item.detail.get(str(rank), {}).get("node"), placed.get(rank)
+        where.append((node, place if place and place.hostname == node else None))
+    on_gpus = item.device.startswith("cuda")
+    return grouped((_distance(where[rank], where[peer], topology, on_gpus=on_gpus), (rank, peer))
+                   for rank, peer in links)
 
 
-def _distances(
-    work: Pairs, values: npt.NDArray[np.float64], nodes: Sequence[str | None],
-) -> tuple[Distance, ...]:
-    links = grouped((_distance(nodes[rank], nodes[peer]), (rank, peer))
-                    for rank, peer in np.argwhere(~np.isnan(values)).tolist())
-    return tuple(_summary(name, links[name], values, worst_is_least=work.what == "bandwidth")
-                 for name in DISTANCES if name in links)
-
-
-def _distance(here: str | None, there: str | None) -> str:
-    if here is None or there is None:
-        return DISTANCES[2]
-    return DISTANCES[0] if here == there else DISTANCES[1]
+def _distance(
+    here: tuple[str | None, RankPlace | None], there: tuple[str | None, RankPlace | None],
+    topology: Topology, *, on_gpus: bool,
+) -> str:
+    """Return how far two ranks are apart, each with the node that it told and its place there."""
+    if here[0] is None or there[0] is None:
+        return UNKNOWN
+    on_one_node = here[0] == there[0]
+    if here[1] is not None and there[1] is not None:
+        link = topology.gpu_link(here[1], there[1]) if on_gpus and on_one_node else None
+        if link and link.startswith(ONE_BOARD):
+            return SAME_BOARD
+        if not on_one_node and share_switch(here[1], there[1], on_gpus=on_gpus):
+            return SAME_SWITCH
+    return SAME_NODE if on_one_node else OTHER_NODE
 
 
 def _summary(

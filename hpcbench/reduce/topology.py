@@ -1,0 +1,146 @@
+"""Where the ranks ran: their cores, GPUs and switches, and how the GPUs of a node are joined.
+
+All of it is what headers of traces say. What a machine did not tell is None; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import h5py
+
+from hpcbench.trace.columns import read_text, write_json
+from hpcbench.trace.described import LINES, Contents, Described
+from hpcbench.trace.schema import Header
+from hpcbench.trace.typed import from_text
+from hpcbench.units import rank_list
+
+NAME = "topology"
+CONTENTS: Contents = {NAME: Described(
+    "one line: ranks, a place for each rank, and gpus, how the GPUs of a node are joined; see "
+    "docs/provenance.md; absent in older files", LINES)}
+ONE_BOARD = ("NV", "PSB")
+"""Beginnings of links between GPUs that NVLink joins, or that share a board."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankPlace:
+    """Where one rank ran.
+
+    Attributes:
+        cpus: cores that it may use, as ``0-3,8``.
+        numa_nodes: those of its cores.
+        switches: Slurm's switches above its node, from the top to the leaf.
+        matrix, gpu: the number of its node in `Topology.gpus`, and of its GPU there.
+        fabric: the NVLink domain of its GPU, which may be of several nodes.
+    """
+
+    rank: int
+    hostname: str
+    cpus: str | None
+    numa_nodes: tuple[int, ...] | None
+    switches: tuple[str, ...] | None
+    matrix: int | None
+    gpu: int | None
+    fabric: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMatrix:
+    """The GPUs of a node, each with its cores, NUMA node and links, as nvidia-smi topo -m has them.
+    """
+
+    uuids: tuple[str | None, ...]
+    cpus: tuple[str | None, ...]
+    numa_nodes: tuple[int | None, ...]
+    links: tuple[tuple[str | None, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The places of all ranks that left a trace, and the GPUs that they see."""
+
+    ranks: tuple[RankPlace, ...] = ()
+    gpus: tuple[GpuMatrix, ...] = ()
+
+    def gpu_link(self, here: RankPlace, there: RankPlace) -> str | None:
+        """Return how the GPUs of two ranks are joined, None where NVML did not tell."""
+        if here.matrix is None or here.matrix != there.matrix:
+            return None
+        if here.gpu is None or there.gpu is None:
+            return None
+        return self.gpus[here.matrix].links[here.gpu][there.gpu]
+
+
+def share_switch(here: RankPlace, there: RankPlace, *, on_gpus: bool) -> bool:
+    """Return whether two nodes are known to be at one leaf switch, or GPUs in one NVLink domain."""
+    leaves = [one.switches[-1] if one.switches else None for one in (here, there)]
+    domains = [one.fabric if on_gpus else None for one in (here, there)]
+    return any(one is not None and one == other for one, other in (leaves, domains))
+
+
+def topology_of(headers: Iterable[Header]) -> Topology:
+    """Return the topology that the headers of all ranks tell."""
+    matrices: dict[GpuMatrix, int] = {}
+    places = tuple(_place(header, matrices) for header in headers)
+    return Topology(places, tuple(matrices))
+
+
+def write_topology(file: h5py.File, topology: Topology) -> None:
+    """Write the topology as one line."""
+    write_json(file, NAME, [asdict(topology)])
+
+
+def read_topology(file: h5py.File) -> Topology:
+    """Return what a file holds; nothing of an older file."""
+    return from_text(Topology, read_text(file, NAME)) if NAME in file else Topology()
+
+
+def slurm_switches(scheduler: Mapping[str, Any], hostname: str) -> tuple[str, ...] | None:
+    """Return the switches above a node, from the top to the leaf; None where Slurm tells none.
+
+    SLURM_TOPOLOGY_ADDR is ``s0.s4.tux1``, its pattern ``switch.switch.node``. A launcher may hand
+    the variables of one node to all: they count only on the node that they name.
+    """
+    kinds = str(scheduler.get("SLURM_TOPOLOGY_ADDR_PATTERN") or "").split(".")
+    names = str(scheduler.get("SLURM_TOPOLOGY_ADDR") or "").split(".", len(kinds) - 1)
+    if len(names) != len(kinds) or kinds[-1] != "node":
+        return None
+    if names[-1].partition(".")[0] != hostname.partition(".")[0]:
+        return None
+    return tuple(name for name, kind in zip(names, kinds, strict=True) if kind == "switch") or None
+
+
+def _place(header: Header, matrices: dict[GpuMatrix, int]) -> RankPlace:
+    environment = header.environment
+    told = environment.get("gpu_topology")
+    matrix = _matrix(told)
+    number = None if matrix is None else matrices.setdefault(matrix, len(matrices))
+    gpu = _own_gpu(matrix, environment.get("gpu"))
+    process = environment.get("process") or {}
+    numa = process.get("numa_nodes")
+    return RankPlace(
+        header.rank, header.hostname, _cpus(process.get("affinity")),
+        None if numa is None else tuple(numa),
+        slurm_switches(environment.get("scheduler") or {}, header.hostname), number, gpu,
+        told["fabrics"][gpu] if told and gpu is not None else None)
+
+
+def _matrix(told: Mapping[str, Any] | None) -> GpuMatrix | None:
+    if not told:
+        return None
+    return GpuMatrix(tuple(told["uuids"]), tuple(told["cpus"]), tuple(told["numa_nodes"]),
+                     tuple(tuple(line) for line in told["links"]))
+
+
+def _own_gpu(matrix: GpuMatrix | None, own: Mapping[str, Any] | None) -> int | None:
+    """Return which GPU of the node is the rank's, by its UUID: torch's has no prefix."""
+    wanted = str((own or {}).get("uuid") or "").removeprefix("GPU-")
+    known = [(uuid or "").removeprefix("GPU-") for uuid in matrix.uuids] if matrix else []
+    return known.index(wanted) if wanted and wanted in known else None
+
+
+def _cpus(affinity: Sequence[int] | None) -> str | None:
+    return rank_list(affinity).replace(" ", "") if affinity else None
