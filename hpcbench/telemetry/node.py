@@ -15,6 +15,8 @@ _MOST_CORES = 8
 _WORD_BYTES = 4
 """InfiniBand counts data in words of 32 bit (IBA, PortXmitData)."""
 _IB = "sys/class/infiniband"
+_NET = "sys/class/net"
+_LOOPBACK = "lo"
 _RAPL = "sys/class/powercap"
 
 
@@ -104,13 +106,18 @@ def _domain(zone: str, names: dict[str, str]) -> str:
 
 
 class NetworkSource(Source):
-    """Bytes and losses of each interface, from /proc/net/dev, and of InfiniBand ports."""
+    """Bytes and losses of interfaces, from /proc/net/dev, and of InfiniBand ports.
+
+    A bond, a bridge or a VLAN counts again what its ports count, and is left out (`_counts_once`).
+    """
 
     table = "network"
 
     def __init__(self, root: Path) -> None:
         super().__init__()
         files = KernelFiles(root)
+        self._files = files
+        self._is_counted: dict[str, bool] = {}
         self._file = HeldFile(root / "proc/net/dev")
         self._ports: dict[int, dict[str, HeldFile]] = {}
         for device in files.names(_IB):
@@ -132,7 +139,7 @@ class NetworkSource(Source):
         for line in self._file.text().splitlines()[2:]:
             name, _, rest = line.partition(":")
             words = [int(word) for word in rest.split()]
-            if len(words) >= 16:
+            if len(words) >= 16 and self._counts(name.strip()):
                 yield self._number(name.strip()), {
                     "received_bytes": words[0], "sent_bytes": words[8],
                     "dropped": words[3] + words[11], "errors": words[2] + words[10]}
@@ -148,7 +155,35 @@ class NetworkSource(Source):
                 "sent_bytes": got["port_xmit_data"] * _WORD_BYTES,
                 "dropped": got["port_xmit_discards"], "errors": got["port_rcv_errors"]}
 
+    def _counts(self, name: str) -> bool:
+        if name not in self._is_counted:
+            self._is_counted[name] = _counts_once(self._files, name)
+        return self._is_counted[name]
+
     def _number(self, name: str) -> int:
         if name not in self.devices:
             self.devices.append(name)
         return self.devices.index(name)
+
+
+def _counts_once(files: KernelFiles, name: str) -> bool:
+    """Return whether what an interface counts is counted by no other one.
+
+    Hardware is (``device``). What lies above others is not (``lower_*``). Of the rest, such as ends
+    of tunnels and of containers, only that of the default route is, if there is any hardware.
+    Interfaces of another network namespace than /sys shows cannot be told, and count.
+    """
+    known = files.names(f"{_NET}/{name}")
+    if name == _LOOPBACK or not known or "device" in known:
+        return True
+    if any(part.startswith("lower_") for part in known):
+        return False
+    has_hardware = any(files.exists(f"{_NET}/{one}/device") for one in files.names(_NET))
+    return not has_hardware or name in _default_routes(files)
+
+
+def _default_routes(files: KernelFiles) -> set[str]:
+    """Return the interfaces that lead to everywhere, of IPv4."""
+    lines = (files.text("proc/net/route") or "").splitlines()[1:]
+    return {words[0] for line in lines
+            if len(words := line.split()) > 1 and words[1] == "00000000"}

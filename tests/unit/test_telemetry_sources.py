@@ -77,6 +77,37 @@ def test_interfaces_and_ports(tmp_path: Path) -> None:
     assert source.devices == ["mlx5_0/1", "lo", "eth0", "new"]
 
 
+def interface(root: Path, name: str, *parts: str) -> None:
+    for part in ("mtu", *parts):
+        write(root, f"sys/class/net/{name}/{part}", "1")
+
+
+def test_bytes_count_once_where_interfaces_lie_above_others(tmp_path: Path) -> None:
+    """A bond of two ports, a bridge of containers and a tunnel; what came later is unknown."""
+    root = make_machine(tmp_path)
+    for name, parts in {
+            "eth0": ("device/id",), "eth1": ("device/id",), "lo": (), "br0": ("lower_v",),
+            "bond0": ("lower_eth0/mtu", "lower_eth1/mtu"), "v": (), "tun0": ()}.items():
+        interface(root, name, *parts)
+    write(root, "proc/net/dev", net_dev(**dict.fromkeys(
+        ("lo", "eth0", "eth1", "bond0", "br0", "v", "tun0", "new"), 1)))
+    assert {*read(NetworkSource(root))} == {"lo", "eth0", "eth1", "new", "mlx5_0/1"}
+
+
+def test_what_leads_out_of_a_container_counts_beside_ports_of_its_own(tmp_path: Path) -> None:
+    root = make_machine(tmp_path)
+    for name, parts in {"lo": (), "eth0": (), "net1": ("device/id",), "vlan5": ("lower_eth0",),
+                        "tun0": ()}.items():
+        interface(root, name, *parts)
+    write(root, "proc/net/dev", net_dev(lo=1, eth0=1, net1=1, vlan5=1, tun0=1))
+    write(root, "proc/net/route", "Iface\tDestination\tGateway\n"
+          "eth0\t00000000\t0100000A\nnet1\t0000000A\t00000000\n")
+    assert {*read(NetworkSource(root))} == {"lo", "eth0", "net1", "mlx5_0/1"}
+    (root / "sys/class/net/net1/device/id").unlink()
+    (root / "sys/class/net/net1/device").rmdir()  # no port at all: all that lie above no other
+    assert {*read(NetworkSource(root))} == {"lo", "eth0", "net1", "tun0", "mlx5_0/1"}
+
+
 def test_the_worker(tmp_path: Path) -> None:
     root = make_machine(tmp_path)
     source = ProcessSource(root)

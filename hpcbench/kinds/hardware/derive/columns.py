@@ -13,9 +13,11 @@ if TYPE_CHECKING:
 
 _OF_WORK = (
     *texts(test="test of the machine", kernel="stream: what is done with the arrays",
+           memory="stream: host memory of copies to and from a GPU: pinned or pageable",
            what="pairs: latency or bandwidth", direction="pairs: one way, or both at once",
            access="storage: what is done with files"),
-    *whole_numbers(at_once="pairs: 1 if all of a round are measured at the same time",
+    *whole_numbers(numa_node="stream: NUMA node that threads and memory are bound to",
+                   at_once="pairs: 1 if all of a round are measured at the same time",
                    message_bytes="pairs: bytes of a message",
                    messages="pairs: round trips, or messages under way together"))
 _EXTENTS = whole_numbers(problem_m="rows of the result of a gemm", problem_n="columns of it",
@@ -26,6 +28,7 @@ COLUMNS = (
     CaseColumn("all_ranks_flops_per_s", "FLOP/s", "rank_flops_per_s times the ranks"),
     CaseColumn("longest_latency_s", "s", "pairs: the latency of the worst link"),
     CaseColumn("least_link_bytes_per_s", "bytes/s", "pairs: the bandwidth of the worst link"),
+    *whole_numbers(threads="stream: threads of a rank; 0 on a device"),
     CaseColumn("array_bytes", "bytes", "stream: bytes of an array of a rank", int),
     CaseColumn("rank_bytes_per_s", "bytes/s", "bytes of a rank's call / median_s"),
     CaseColumn("all_ranks_bytes_per_s", "bytes/s", "rank_bytes_per_s times the ranks"),
@@ -42,7 +45,8 @@ def column_values(item: CaseResult, record: HardwareRecord | None) -> dict[str, 
         values |= {"rank_flops_per_s": rates.rank_flops_per_s,
                    "all_ranks_flops_per_s": rates.all_ranks_flops_per_s}
     if record and (found := record.stream or record.storage):
-        values |= {"array_bytes": getattr(found, "array_bytes", None),
+        values |= {"threads": getattr(found, "threads", None),
+                   "array_bytes": getattr(found, "array_bytes", None),
                    "rank_bytes_per_s": found.rank_bytes_per_s,
                    "all_ranks_bytes_per_s": found.all_ranks_bytes_per_s}
     if record and record.pairs and record.pairs.distances:

@@ -21,7 +21,7 @@ DEFINITIONS = (
     "stream: rank = bytes that a rank moves / time p50, all ranks at once; copy and scale move two "
     "arrays, add and triad three;",
     "  array = bytes of one; own = slowest to fastest rank, each in its own times")
-FIELDS = ("stream_kernel", "stream_memory", "threads", "array_bytes", "cache_bytes",
+FIELDS = ("stream_kernel", "stream_memory", "numa_node", "threads", "array_bytes", "cache_bytes",
           "rank_gb_per_s", "all_ranks_gb_per_s", "own_gb_per_s")
 _COLUMNS = (
     Column("kernel", "kernel"), Column("type", "type"), Column("memory", "memory", optional=True),
@@ -53,7 +53,8 @@ def row(item: CaseResult, record: HardwareRecord | None) -> dict[str, Any]:
     """Return the values of FIELDS."""
     work, known = stream_of(item.case), (record and record.stream) or NOTHING
     return {
-        "stream_kernel": work.kernel, "stream_memory": work.memory, "threads": known.threads,
+        "stream_kernel": work.kernel, "stream_memory": work.memory,
+        "numa_node": work.numa_node if work.numa_node >= 0 else None, "threads": known.threads,
         "array_bytes": known.array_bytes, "cache_bytes": known.cache_bytes,
         "rank_gb_per_s": known.rank_bytes_per_s and to_gb_per_s(known.rank_bytes_per_s),
         "all_ranks_gb_per_s": (
