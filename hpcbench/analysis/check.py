@@ -10,7 +10,7 @@ from typing import Any
 from hpcbench.analysis.limits import SCALES, Limit
 from hpcbench.config.names import unknown_name
 from hpcbench.errors import ConfigError
-from hpcbench.reduce.case_columns import COLUMNS, CaseColumn, kind_columns, row_of
+from hpcbench.reduce.case_columns import ABSENT, COLUMNS, CaseColumn, kind_columns, row_of
 from hpcbench.reduce.results import CaseResult, Results, Statistics
 from hpcbench.units import rank_list
 
@@ -57,7 +57,7 @@ def check_limits(results: Results, limits: Sequence[Limit]) -> Checked:
     """
     table = _table(results)
     _refuse_unknown(limits, table)
-    reasons = [*_missing_ranks(results)]
+    reasons = [*missing_ranks(results)]
     looked_at: set[str] = set()
     for limit in limits:
         chosen = [(item, row) for item, row in table.rows if _selected(limit, row)]
@@ -104,11 +104,18 @@ def _refuse_unknown(limits: Sequence[Limit], table: _Table) -> None:
         raise ConfigError("\n".join(lines))
 
 
-def _missing_ranks(results: Results) -> Iterator[Reason]:
+def missing_ranks(results: Results) -> Iterator[Reason]:
+    """Yield that ranks left no trace, if any did not."""
     gone = sorted({*range(results.run.world_size)} - {*results.run.ranks_present})
     if gone:
         yield Reason(MISSING, "ranks", f"nothing of rank {rank_list(gone)} of "
                      f"{results.run.world_size}")
+
+
+def unchecked(item: CaseResult) -> Iterator[Reason]:
+    """Yield that the results of an ok case were not checked, if they were not."""
+    if item.n_wrong is None and item.case.workload.has_result:
+        yield Reason(CANNOT_TELL, item.case.label, "results were not checked", item.case.case_id)
 
 
 def _selected(limit: Limit, row: Mapping[str, Any]) -> bool:
@@ -131,13 +138,17 @@ def _of_case(
         yield Reason(_OF_STATUS[item.status], case.label,
                      f"{item.status}: {item.reason}".rstrip(": "), case.case_id, item.blamed_rank)
         return
-    if item.n_wrong is None and case.workload.has_result:
-        yield Reason(CANNOT_TELL, case.label, "results were not checked", case.case_id)
+    yield from unchecked(item)
     value = row.get(limit.metric)
-    if value is None or value != value:
+    if value is None or _is_absent(value, column):
         yield Reason(MISSING, case.label, f"has no {limit.metric}", case.case_id)
         return
     yield from _beyond(limit, item, float(value), column)
+
+
+def _is_absent(value: Any, column: CaseColumn) -> bool:
+    """Return whether a column has no value for a case: in columns of kinds it is filled in."""
+    return value != value or (column.type is int and value == ABSENT[int])
 
 
 def _beyond(

@@ -119,21 +119,29 @@ def compare(
 def _compared(
     key: str, first: CaseOfSide, second: CaseOfSide, *, in_launch: bool,
 ) -> CaseComparison:
-    if in_launch and first.pass_s and second.pass_s:
+    if in_launch and _pairs(first, second):
         return _in_pairs(key, first, second)
     a, b = (np.log(np.array(side.launch_s)) for side in (first, second))
     shift = shift_of(a, b)
     several = min(len(a), len(b)) > 1
+    reason = _of_single(first, second, several=several)
+    if in_launch and first.pass_s and second.pass_s:
+        reason = "no pass has both"
     return CaseComparison(
         key, second.case.label, float(np.exp(np.median(a))), float(np.exp(np.median(b))),
         math.exp(shift.shift), _finite(shift.low), _finite(shift.high), (len(a), len(b)),
-        chance=shift.chance if several else None, reason=_of_single(first, second, several=several),
+        chance=shift.chance if several else None, reason=reason,
         phases=tuple(_phases(first, second)))
+
+
+def _pairs(first: CaseOfSide, second: CaseOfSide) -> list[tuple[float, float]]:
+    """Return the medians of the passes that both have."""
+    return [(a, b) for a, b in zip(first.pass_s, second.pass_s, strict=False) if a and b]
 
 
 def _in_pairs(key: str, first: CaseOfSide, second: CaseOfSide) -> CaseComparison:
     """Compare medians of the same pass: what slows the machine for a while slows both."""
-    pairs = [(a, b) for a, b in zip(first.pass_s, second.pass_s, strict=False) if a and b]
+    pairs = _pairs(first, second)
     logs = np.array([math.log(b / a) for a, b in pairs])
     interval = mean_interval(logs)
     mean, several = float(logs.mean()), len(logs) > 2

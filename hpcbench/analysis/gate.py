@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,10 +17,12 @@ from hpcbench.analysis.check import (
     Reason,
     check_limits,
     concluded,
+    missing_ranks,
+    unchecked,
 )
 from hpcbench.analysis.compare import FASTER, SAME, SLOWER, compare
 from hpcbench.analysis.limits import read_limits
-from hpcbench.analysis.sides import Side, cases_of, read_side
+from hpcbench.analysis.sides import Side, cases_of, side_of
 
 STYLES: Mapping[str, Mapping[str, int]] = MappingProxyType({
     "ci": {GOOD: 0, SLOW: 10, WRONG: 11, MISSING: 12, CRASHED: 13, CANNOT_TELL: 14},
@@ -36,7 +38,7 @@ UNREADABLE: Mapping[str, int] = MappingProxyType({"ci": 2, "slurm": 0, "nagios":
 def check_file(results: Sequence[Path], limits: Path) -> Checked:
     """Return whether results hold the limits of a file. Raises FileError or ConfigError."""
     given = read_limits(limits).limits
-    side = read_side(",".join(map(str, results)))
+    side = side_of(results)
     found = [check_limits(one, given) for one in side.results]
     reasons = [reason for one in found for reason in one.reasons]
     return concluded(reasons, len(given), sum(one.n_cases for one in found))
@@ -44,10 +46,12 @@ def check_file(results: Sequence[Path], limits: Path) -> Checked:
 
 def check_baseline(results: Sequence[Path], baseline: Sequence[Path], smallest: float) -> Checked:
     """Return whether results are as fast as those of other files. Raises FileError."""
-    before, now = (read_side(",".join(map(str, paths))) for paths in (baseline, results))
+    before, now = side_of(baseline), side_of(results)
     old, new = cases_of(before), cases_of(now)
     found = compare(old, new, ("the baseline", "these results"), smallest)
-    reasons = [*_not_ok(now)]
+    reasons = [*_of_runs(now)]
+    if not found.cases:
+        reasons.append(Reason(MISSING, "baseline", "no case has times on both sides"))
     named = {reason.case_id for reason in reasons}
     reasons += [Reason(MISSING, case.case.label, "the baseline has it, these results have no times",
                        case_id) for case_id, case in old.items()
@@ -64,8 +68,15 @@ def check_baseline(results: Sequence[Path], baseline: Sequence[Path], smallest: 
     return concluded(reasons, 0, len(found.cases))
 
 
-def _not_ok(side: Side) -> list[Reason]:
+def _of_runs(side: Side) -> Iterator[Reason]:
+    """Yield what is wrong with runs by themselves; a skipped case may be so in the baseline, too.
+    """
     outcomes = {"wrong": WRONG, "failed": CRASHED, "timeout": CRASHED, "not_run": MISSING}
-    return [Reason(outcomes[item.status], item.case.label, f"{item.status}: {item.reason}",
-                   item.case.case_id, item.blamed_rank)
-            for results in side.results for item in results.cases if item.status in outcomes]
+    for results in side.results:
+        yield from missing_ranks(results)
+        for item in results.cases:
+            if item.status in outcomes:
+                yield Reason(outcomes[item.status], item.case.label,
+                             f"{item.status}: {item.reason}", item.case.case_id, item.blamed_rank)
+            elif item.status == "ok":
+                yield from unchecked(item)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcbench.analysis.sides import CaseOfSide, Side, cases_of, read_side
+from hpcbench.analysis.sides import CaseOfSide, Side, cases_of, side_of
 from hpcbench.config.yaml_text import commented_yaml
 from hpcbench.errors import UsageError
 from hpcbench.trace.files import whole_file
@@ -34,7 +34,7 @@ def write_limits(results: Sequence[Path], output: Path | None, share: float) -> 
         raise UsageError("--learn writes a file of limits: name it with -o")
     if output.exists():
         raise UsageError(f"{output} exists, and is not written over: name another file with -o")
-    content = learned(read_side(",".join(map(str, results))), share)
+    content = learned(side_of(results), share)
     text = commented_yaml(content, [f"Learned by hpcbench check from {len(results)} results."], {})
     with whole_file(output) as part:
         part.write_text(text, encoding="utf-8")
@@ -69,12 +69,14 @@ def _limits(found: Mapping[str, CaseOfSide], share: float) -> Iterator[dict[str,
 
 
 def _refuse_unclean(side: Side) -> None:
-    """Raise UsageError if a run has wrong, failed or late cases, or lacks a rank."""
+    """Raise UsageError if a run has wrong or failed cases, lacks a rank, or had faults."""
     bad: Sequence[str] = [
         f"{results.run.run_id}: {item.case.label} is {item.status}"
         for results in side.results for item in results.cases
         if item.status in ("wrong", "failed", "timeout", "not_run")]
     bad = bad or [f"{results.run.run_id}: ranks are missing" for results in side.results
                   if len(results.run.ranks_present) < results.run.world_size]
+    bad = bad or [f"{results.run.run_id}: faults were injected" for results in side.results
+                  if results.run.faults]
     if bad:
         raise UsageError(f"--learn: these runs are not clean; first: {bad[0]}")

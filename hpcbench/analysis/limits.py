@@ -64,7 +64,9 @@ def read_limits(path: Path) -> Limits:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise FileError(f"{path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise FileError(f"{path}: is no YAML that can be read: too deep") from None
+    except (yaml.YAMLError, ValueError) as error:  # a date or a number that is none; no UTF-8
         raise FileError(f"{path}: is no YAML: {str(error).splitlines()[0]}") from None
     return checked_limits(raw, str(path))
 

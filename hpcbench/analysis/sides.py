@@ -12,7 +12,7 @@ from hpcbench.errors import UsageError
 from hpcbench.grouping import grouped
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Results
-from hpcbench.reduce.results_file import open_results
+from hpcbench.reduce.results_file import FILE_NAME, open_results
 
 _OPTION = "options."
 PLACE = ("backend", "device", "world_size", "mode", "warmup", "batch", "cuda_graph")
@@ -48,7 +48,24 @@ def read_side(text: str) -> Side:
     paths = [Path(part) for part in text.split(",") if part]
     if not paths:
         raise UsageError(f'"{text}" names no results file; write FILE, or FILE,FILE')
-    return Side(text, tuple(_read(path) for path in paths))
+    return side_of(paths, text)
+
+
+def side_of(paths: Sequence[Path], label: str = "") -> Side:
+    """Return the side of files or folders. Raises FileError, and UsageError for one given twice.
+
+    A launch that counts twice would look like two that agree.
+    """
+    seen: dict[Path, Path] = {}
+    for path in paths:
+        file = (path / FILE_NAME if path.is_dir() else path).resolve()
+        if file in seen:
+            first = seen[file]
+            twice = f"{path} is given twice" if path == first else (
+                f"{path} is given twice: {first} is the same file")
+            raise UsageError(f"{twice}; a launch counts once")
+        seen[file] = path
+    return Side(label or ",".join(map(str, paths)), tuple(_read(path) for path in paths))
 
 
 def _read(path: Path) -> Results:
@@ -120,7 +137,7 @@ def _text(value: Any) -> str:
 
 def _merged(items: Sequence[CaseResult]) -> CaseOfSide:
     """Return one case of several files; those in which it was not ok add nothing."""
-    timed = [item for item in items if item.timing is not None and item.statistics is not None]
+    timed = [item for item in items if item.statistics is not None]
     if not timed:
         item = items[0]
         return CaseOfSide(item.case, (), problem=f"{item.status}: {item.reason}".rstrip(": "))
@@ -130,9 +147,9 @@ def _merged(items: Sequence[CaseResult]) -> CaseOfSide:
 
 
 def _launches(item: CaseResult) -> tuple[float, ...]:
-    """Return the medians of launches, which older results have not."""
-    assert item.timing is not None and item.statistics is not None
-    return item.timing.launch_medians_s or (item.statistics.median_s,)
+    """Return the medians of launches, which older results have not; the first version had one."""
+    assert item.statistics is not None
+    return (item.timing and item.timing.launch_medians_s) or (item.statistics.median_s,)
 
 
 def _phases(items: Sequence[CaseResult]) -> Iterator[tuple[str, tuple[float, ...]]]:

@@ -66,18 +66,19 @@ def check(
 
     if gate.style not in STYLES:
         raise UsageError(f"--exit-style {gate.style}: allowed are {', '.join(STYLES)}")
-    if sum((gate.limits is not None, bool(gate.baseline), learning.learn)) != 1:
-        raise UsageError("give one of --limits FILE, --baseline FILE and --learn")
-    if learning.learn:
-        typer.echo(write_limits(results, learning.output, learning.share))
-        return
     try:
+        if sum((gate.limits is not None, bool(gate.baseline), learning.learn)) != 1:
+            raise UsageError("give one of --limits FILE, --baseline FILE and --learn")
+        if learning.learn:
+            typer.echo(write_limits(results, learning.output, learning.share))
+            return
         checked = (check_file(results, gate.limits) if gate.limits is not None
                    else check_baseline(results, gate.baseline or [], gate.smallest))
-    except UsageError as error:
+    except Exception as error:  # an error of any kind is no evidence against a node
         if gate.style == "ci":
             raise
-        print(f"{PREFIX} UNREADABLE {masked(str(error), os.environ)}", file=sys.stderr)
+        told = str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
+        print(f"{PREFIX} UNREADABLE {masked(told, os.environ)}", file=sys.stderr)
         raise typer.Exit(UNREADABLE[gate.style]) from None
     if as_json:
         print_checked_json(checked)

@@ -105,6 +105,12 @@ def test_passes_of_one_launch_are_compared_in_pairs() -> None:
     assert found.in_launch and found.more_launches is None
 
 
+def test_launches_without_a_common_pass_cannot_tell() -> None:
+    found = compared([1.0], [2.0], in_launch=True, passes=([1.0, None], [None, 2.0]))
+    assert found.verdict == INCONCLUSIVE and found.ratio == pytest.approx(2)
+    assert found.reason == "no pass has both"
+
+
 def test_what_is_not_compared_says_why() -> None:
     ok, bad = CaseOfSide(case(), (1.0,)), CaseOfSide(case(), (), problem="skipped: no GPU")
     found = compare({"x": ok, "y": bad, "z": ok}, {"y": bad, "z": bad}, ("A", "B"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from hpcbench.kinds.hardware.plan.gemm import ELEMENT_BYTES, Gemm
 from hpcbench.kinds.hardware.plan.storage import Storage
 from hpcbench.kinds.hardware.plan.stream import ARRAYS, TRANSFERS, Stream
 from hpcbench.kinds.hardware.run import storage as storage_run
+from hpcbench.kinds.hardware.run import stream as stream_run
 from hpcbench.kinds.hardware.run.gemm import GemmOperation
 from hpcbench.kinds.hardware.run.storage import StorageOperation
 from hpcbench.kinds.hardware.run.stream import StreamOperation, last_cache_bytes
@@ -86,6 +88,24 @@ def test_a_numa_node_that_is_not_there_is_refused() -> None:
                         local_size=1)
 
 
+def test_what_is_refused_leaves_the_rank_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An inline worker goes on in the same process."""
+    before, threads = os.sched_getaffinity(0), torch.get_num_threads()
+    core = min(before)
+    (tmp_path / "node" / "node0").mkdir(parents=True)
+    (tmp_path / "node" / "node0" / "cpulist").write_text(f"{core}\n")
+    monkeypatch.setattr(stream_run, "_SYSTEM", tmp_path)
+    with pytest.raises(CaseError, match="more than the 1 core"):
+        StreamOperation(Stream("fp32", "copy", 64, 4000, numa_node=0), PLACE, validate=True,
+                        local_size=1)
+    with pytest.raises(RuntimeError):
+        StreamOperation(Stream("fp32", "copy", 2**60, 1, numa_node=0), PLACE, validate=True,
+                        local_size=1)
+    assert (os.sched_getaffinity(0), torch.get_num_threads()) == (before, threads)
+
+
 def test_the_last_caches_of_a_node_are_added_up(tmp_path: Path) -> None:
     for cpu, shared in ((0, "0-1"), (1, "0-1"), (2, "2-3"), (3, "2-3")):
         for level, size, who in ((1, "48K", str(cpu)), (3, "32768K", shared)):
@@ -121,6 +141,12 @@ def test_files_are_right(access: str, folder: Path) -> None:
         assert operation.answer()["storage"]["folder"] == str(folder)
     finally:
         operation.close()
+
+
+def test_random_reads_are_of_whole_pages() -> None:
+    assert Storage("read_random", 10_000, "x").call_bytes == 8192
+    assert Storage("read_random", 2**30, "x").call_bytes == 2**20
+    assert Storage("read_sequential", 10_000, "x").call_bytes == 10_000
 
 
 def test_a_disk_without_space_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ class Storage(HardwareWork):
     def call_bytes(self) -> int:
         """Return the bytes that a rank reads or writes in one call."""
         if self.access == "read_random":
-            return min(BLOCK_BYTES * BLOCKS, self.size_bytes)
+            return BLOCK_BYTES * min(BLOCKS, self.size_bytes // BLOCK_BYTES)
         return self.size_bytes
 
     def needs_ranks(self) -> bool:

@@ -1,0 +1,142 @@
+"""`hpcbench check` fails closed, and for Slurm drains no node without evidence."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from golden import RESULTS
+from hpcbench.analysis.check import check_limits
+from hpcbench.analysis.gate import check_baseline, check_file
+from hpcbench.analysis.learn import learned
+from hpcbench.analysis.limits import Limit, read_limits
+from hpcbench.analysis.sides import Side, read_side
+from hpcbench.errors import ConfigError, FileError, UsageError
+from hpcbench.reduce.results import CaseResult, Results
+from hpcbench.reduce.results_file import open_results
+from launcher import ROOT
+
+FILE = RESULTS["collective"]
+OLD = ROOT / "tests" / "data" / "results-v1.h5"
+
+
+def stored(path: Path = FILE) -> Results:
+    with open_results(path) as file:
+        return file.results
+
+
+def changed(results: Results, change: Callable[[CaseResult], CaseResult]) -> Results:
+    return replace(results, cases=tuple(map(change, results.cases)))
+
+
+def beside_baseline(
+    monkeypatch: pytest.MonkeyPatch, baseline: Results, results: Results,
+) -> tuple[str, list[str]]:
+    """Return outcome and reasons of results beside a baseline that are not in files."""
+    known = {"baseline": Side("baseline", (baseline,)), "results": Side("results", (results,))}
+    monkeypatch.setattr("hpcbench.analysis.gate.side_of", lambda paths: known[str(paths[0])])
+    found = check_baseline([Path("results")], [Path("baseline")], 0.03)
+    return found.outcome, [reason.text for reason in found.reasons]
+
+
+def only_ok(results: Results) -> Results:
+    return replace(results, cases=tuple(item for item in results.cases if item.status == "ok"))
+
+
+def test_a_number_that_is_not_known_holds_no_limit() -> None:
+    """Whole numbers of a kind that are not there are -1 in their column."""
+    results = stored(RESULTS["training"])
+    item = next(item for item in results.cases if item.status == "ok" and not item.memory)
+    limit = Limit.model_validate({
+        "metric": "peak_bytes", "select": {"case_id": item.case.case_id}, "max": 1e15})
+    found = check_limits(results, [limit])
+    assert found.outcome == "missing" and found.reasons[0].text == "has no peak_bytes"
+
+
+def test_a_baseline_without_times_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = only_ok(stored())
+    untimed = changed(results, lambda item: replace(
+        item, status="skipped", statistics=None, timing=None))
+    outcome, texts = beside_baseline(monkeypatch, untimed, results)
+    assert outcome == "missing" and "no case has times on both sides" in texts
+
+
+def test_beside_a_baseline_ranks_and_checks_may_not_be_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    results = only_ok(stored())
+    lost = replace(results, run=replace(results.run, ranks_present=(0,)))
+    assert beside_baseline(monkeypatch, results, lost)[0] == "missing"
+    unchecked = changed(results, lambda item: replace(item, n_wrong=None))
+    assert "results were not checked" in beside_baseline(monkeypatch, results, unchecked)[1]
+
+
+def test_the_same_file_twice_is_not_two_launches(tmp_path: Path) -> None:
+    (tmp_path / "again").symlink_to(FILE)
+    with pytest.raises(UsageError, match="is given twice"):
+        read_side(f"{FILE},{tmp_path / 'again'}")
+
+
+def test_a_comma_in_a_path_is_one_of_its_letters(tmp_path: Path) -> None:
+    path = tmp_path / "a,b.h5"
+    path.write_bytes(FILE.read_bytes())
+    limits = tmp_path / "limits.yaml"
+    limits.write_text("limits: [{metric: median_s, max: 1000}]")
+    assert check_file([path], limits).n_cases
+
+
+def test_runs_with_injected_faults_teach_nothing() -> None:
+    results = only_ok(stored())
+    faulty = replace(results, run=replace(results.run, faults=("slow rank 1",)))
+    with pytest.raises(UsageError, match="faults were injected"):
+        learned(Side("x", (faulty,)), 0.75)
+
+
+@pytest.mark.parametrize("text", [
+    "[" * 20000, "limits:\n  - {metric: median_s, max: 1, why: 2020-13-45}",
+    "limits:\n  - {metric: median_s, max: 1, select: {label: !!int abc}}",
+    "limits:\n  - {metric: median_s, max: " + "9" * 5000 + "}"],
+    ids=["deep", "date", "number", "digits"])
+def test_a_file_that_yaml_chokes_on_is_one_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "limits.yaml"
+    path.write_text(text)
+    with pytest.raises((FileError, ConfigError)) as caught:
+        read_limits(path)
+    assert str(caught.value).startswith(f"{path}: is no YAML")
+
+
+def test_times_of_the_first_version_count() -> None:
+    with open_results(OLD) as file:
+        timed = [item for item in file.results.cases if item.statistics]
+    assert timed and timed[0].timing is None
+    found = check_baseline([OLD], [OLD], 0.03)
+    assert found.n_cases == len(timed)
+
+
+def hpcbench(*words: str, code: str = "") -> subprocess.CompletedProcess[str]:
+    start = "import runpy\nrunpy.run_module('hpcbench', run_name='__main__')"
+    return subprocess.run([sys.executable, "-c", f"{code}\n{start}", "check", *words], cwd=ROOT,
+                          text=True, env={**os.environ, "NO_COLOR": "1"}, capture_output=True,
+                          timeout=60, check=False)
+
+
+@pytest.mark.parametrize("style", ["slurm", "nagios"])
+def test_a_wrong_command_line_drains_no_node(style: str) -> None:
+    done = hpcbench(str(FILE), "--exit-style", style)
+    assert done.returncode == {"slurm": 0, "nagios": 3}[style] and "UNREADABLE" in done.stderr
+
+
+def test_an_error_of_hpcbench_itself_drains_no_node(tmp_path: Path) -> None:
+    limits = tmp_path / "limits.yaml"
+    limits.write_text("limits: [{metric: median_s, max: 1000}]")
+    broken = "import hpcbench.analysis.gate as gate\ngate.check_file = lambda *_: 1 / 0"
+    words = (str(FILE), "--limits", str(limits))
+    done = hpcbench(*words, "--exit-style", "slurm", code=broken)
+    assert done.returncode == 0 and "ZeroDivisionError" in done.stderr, done
+    assert hpcbench(*words, code=broken).returncode == 4
