@@ -24,6 +24,7 @@ from hpcbench.plan.expand import make_plan
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.reduce.topology import GpuMatrix, RankPlace, Topology
 from hpcbench.reduce.use import Use
+from hpcbench.views.table import Range
 from results_factory import make_case, make_results, make_samples, ok
 
 RANKS = st.integers(0, 40)
@@ -179,6 +180,19 @@ def test_tables_and_heat_maps_name_the_worst_link() -> None:
         assert words in shown
     found = presented.row(item, derived[item.case.case_id])
     assert set(found) == set(presented.FIELDS) and found["worst_link"][1] == "2 to 0"
+
+
+@pytest.mark.parametrize("greatest_s", [10.0004e-6, 10.00001e-6, 10.1e-6, 90e-6])
+def test_no_two_ticks_of_the_colours_read_the_same(greatest_s: float) -> None:
+    item, samples = measured(WORK)
+    (chart,) = presented.charts([item], {item.case.case_id: HardwareRecord(
+        **observed(item, samples))})
+    values = np.where(np.eye(3), np.nan, [[10e-6], [10e-6], [greatest_s]])
+    figure = figure_of(replace(chart, values=values, limits=Range(10e-6, greatest_s)),
+                       make_results((item,)))
+    figure.canvas.draw()
+    texts = [label.get_text() for label in figure.axes[1].get_yticklabels()]
+    assert len({*texts}) == len(texts) > 2, texts
 
 
 def test_a_case_that_failed_has_a_row_without_links() -> None:

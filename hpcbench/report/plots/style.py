@@ -15,7 +15,14 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import (
+    FixedLocator,
+    Formatter,
+    FuncFormatter,
+    LogLocator,
+    NullFormatter,
+    NullLocator,
+)
 
 from hpcbench.trace.files import whole_file
 from hpcbench.views.cell_text import NUMBERS, cell_text, format_number
@@ -31,6 +38,7 @@ SIZE_INCHES = (11.0, 5.8)
 NOTE_CHARACTERS, ORIGIN_CHARACTERS = 195, 185
 """What fits into a line of the footer: fewer where many are digits, which are wide."""
 MOST_TICKS = 8
+_MOST_DECIMALS = 12
 DPI = 120
 
 
@@ -104,9 +112,26 @@ def plain(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def plain_formatter() -> FuncFormatter:
+class PlainFormatter(Formatter):
+    """Writes plain numbers at an axis, with as many digits as tell its ticks apart."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        """Return the text of one tick."""
+        return plain(x)
+
+    def format_ticks(self, values: Sequence[float]) -> list[str]:
+        """Return the texts of all ticks: in a narrow range the usual digits are all the same."""
+        texts = [plain(value) for value in values]
+        for decimals in range(3, _MOST_DECIMALS):
+            if len({*texts}) == len({*values}):
+                break
+            texts = [f"{value:.{decimals}f}" for value in values]
+        return texts
+
+
+def plain_formatter() -> PlainFormatter:
     """Return what writes plain numbers at an axis; each axis needs its own."""
-    return FuncFormatter(lambda value, _: plain(value))
+    return PlainFormatter()
 
 
 def footer(figure: Figure, chart: Chart, origin: str) -> None:
