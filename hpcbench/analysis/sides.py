@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,9 +57,9 @@ def side_of(paths: Sequence[Path], label: str = "") -> Side:
 
     A launch that counts twice would look like two that agree.
     """
-    seen: dict[Path, Path] = {}
+    seen: dict[str, Path] = {}
     for path in paths:
-        file = (path / FILE_NAME if path.is_dir() else path).resolve()
+        file = os.path.realpath(path / FILE_NAME if path.is_dir() else path)  # never raises
         if file in seen:
             first = seen[file]
             twice = f"{path} is given twice" if path == first else (

@@ -83,6 +83,12 @@ def test_the_same_file_twice_is_not_two_launches(tmp_path: Path) -> None:
         read_side(f"{FILE},{tmp_path / 'again'}")
 
 
+def test_a_link_that_leads_to_itself_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(FileError, match="loop: no such file"):
+        read_side(str(tmp_path / "loop"))
+
+
 def test_a_comma_in_a_path_is_one_of_its_letters(tmp_path: Path) -> None:
     path = tmp_path / "a,b.h5"
     path.write_bytes(FILE.read_bytes())
