@@ -20,6 +20,7 @@ from hpcbench.kinds.hardware.run import stream as stream_run
 from hpcbench.kinds.hardware.run.gemm import GemmOperation
 from hpcbench.kinds.hardware.run.storage import StorageOperation
 from hpcbench.kinds.hardware.run.stream import StreamOperation, last_cache_bytes
+from hpcbench.kinds.memory.run.live_storages import LiveStorages
 from hpcbench.operations.place import Place
 
 PLACE = Place(0, 1, None, torch.device("cpu"))
@@ -41,6 +42,22 @@ def test_products_are_right(dtype: str, shape: tuple[int, int, int]) -> None:
     operation.spoil()
     found = operation.check()
     assert found is not None and found.n_wrong == 1
+
+
+@pytest.mark.parametrize("shape", [(512, 512, 512), (64, 512, 1024), (1024, 64, 512)])
+@pytest.mark.parametrize("dtype", ON_CPU)
+def test_a_product_needs_the_memory_that_was_planned(
+    dtype: str, shape: tuple[int, int, int],
+) -> None:
+    """With the reference that it is compared with: a case that does not fit must be a skip."""
+    work = Gemm(dtype, *shape)
+    with LiveStorages((), ()) as live:
+        called(GemmOperation(work, PLACE, validate=True, local_size=1)).check()
+    held = sum(live.at_peak().values())
+    assert held <= work.needs_bytes(checked=True) <= 1.6 * held
+    with LiveStorages((), ()) as live:
+        called(GemmOperation(work, PLACE, validate=False, local_size=1))
+    assert sum(live.at_peak().values()) <= work.needs_bytes(checked=False)
 
 
 @pytest.mark.parametrize("dtype", ["fp64", "fp32", "bf16", "fp16"])

@@ -28,6 +28,8 @@ ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8_e4m
                  "fp8_e5m2": 1, "int8": 1}
 RESULT_BYTES = {**ELEMENT_BYTES, "fp8_e4m3": 2, "fp8_e5m2": 2, "int8": 4}
 """Products of fp8 are stored in bf16, those of int8 in int32."""
+ROWS = 256
+"""Rows of the reference that are computed at a time."""
 _SHAPE = re.compile(r"(\d+)(?:x(\d+)x(\d+))?")
 _MOST = 2**20
 
@@ -48,6 +50,20 @@ class Gemm(HardwareWork):
     def flops(self) -> int:
         """Return the FLOPs of a rank's call: 2 m n k, as BLAS counts them."""
         return 2 * self.m * self.n * self.k
+
+    def needs_bytes(self, *, checked: bool) -> int:
+        """Return the bytes of operands and result, which are drawn in fp32, and of a check.
+
+        What a result is compared with is computed in fp64, and its bound from squares in fp32.
+        """
+        size, result = (table.get(self.dtype, 4) for table in (ELEMENT_BYTES, RESULT_BYTES))
+        left, right, results = self.m * self.k, self.k * self.n, self.m * self.n
+        drawing, checking, exact = max(left, right) * (4 + size), 0, self.dtype == "int8"
+        if checked:
+            kept, rows = 8 if self.dtype == "fp64" else 4, min(self.m, ROWS)
+            checking = (right * (8 if exact else 16) + results * kept * (1 if exact else 2)
+                        + rows * (20 * self.k + 24 * self.n) + 8 * self.m)
+        return (left + right) * size + results * result + max(drawing, checking)
 
     def words(self, world_size: int) -> list[str]:
         """Return what tells it from others."""
@@ -83,7 +99,7 @@ def _drafts(block: HardwareBlock, point: CommonPoint, job: PlanRequest) -> Itera
 
 def _draft(work: Gemm, point: CommonPoint, job: PlanRequest) -> Draft:
     device = resolve_device(point.backend, point.device)
-    memory = _memory_bytes(work)
+    memory = work.needs_bytes(checked=point.validate)
     rate = FLOPS_PER_S[device_kind(device)]
     skip = (_unfit_type(work, device)
             or unfit_world(point.backend, point.world_size, job.world_size)
@@ -92,14 +108,6 @@ def _draft(work: Gemm, point: CommonPoint, job: PlanRequest) -> Draft:
         workload=work, device=device, validate=point.validate, memory_bytes=memory, skip=skip,
         estimate_s=CASE_S + (3 + least_calls(point, job.config)) * work.flops / rate,
         identity=work.identity())
-
-
-def _memory_bytes(work: Gemm) -> int:
-    """Return the bytes of operands and result, and of what the result is compared with."""
-    elements = work.m * work.k + work.k * work.n
-    results = work.m * work.n
-    return (elements * ELEMENT_BYTES.get(work.dtype, 4)
-            + results * (RESULT_BYTES.get(work.dtype, 4) + 8))
 
 
 def _unfit_type(work: Gemm, device: str) -> str | None:

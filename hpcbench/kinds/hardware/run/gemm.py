@@ -18,7 +18,7 @@ from contextlib import contextmanager
 import torch
 
 from hpcbench.errors import CaseError
-from hpcbench.kinds.hardware.plan.gemm import Gemm
+from hpcbench.kinds.hardware.plan.gemm import ROWS, Gemm
 from hpcbench.operations.check import Mismatch, mismatch
 from hpcbench.operations.place import Place
 
@@ -34,8 +34,6 @@ _ADDED_IN = {"fp64": 2.0**-53, "fp8_e4m3": 2.0**-13, "fp8_e5m2": 2.0**-13}
 fp8 products: DeepSeek-AI, DeepSeek-V3 Technical Report, arXiv:2412.19437, section 3.5.2."""
 _TF32 = 2.0**-10
 """What tf32 may change each operand by, as a share: it keeps 10 bits behind the point."""
-_ROWS = 256
-"""Rows of the reference that are computed at a time."""
 
 
 class GemmOperation:
@@ -110,7 +108,7 @@ class GemmOperation:
         if not exact:
             self.bound = torch.empty_like(self.expected)
             squares = right.to(torch.float32).square()
-        for rows in torch.arange(len(self.left)).split(_ROWS):
+        for rows in torch.arange(len(self.left)).split(ROWS):
             part = slice(int(rows[0]), int(rows[-1]) + 1)
             left = self.left[part].to(where, torch.float64)
             self.expected[part] = (left @ right).to(self.expected.dtype)
