@@ -40,8 +40,8 @@ class Observations:
     What a plug-in raises is kept, too, and raised when its records are derived.
     """
 
-    def __init__(self, topology: Topology) -> None:
-        self._topology = topology
+    def __init__(self, topology: Topology | None = None) -> None:
+        self._topology = topology or Topology()
         self._fields: dict[str, Fields | Exception] = {}
 
     def add(self, item: CaseResult, samples: CaseSamples) -> None:
