@@ -18,6 +18,7 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import plural
 from hpcbench.views import columns
+from hpcbench.views.roofline import Shown
 from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table
 from hpcbench.views.timing import batch_text, flag_cell, timed_text
 from hpcbench.views.words import (
@@ -165,6 +166,19 @@ def _row(item: CaseResult, common: Options, of_order: Options, record: Primitive
         columns.over_passes_cell(record.speedup), columns.wrong_cell(item),
         columns.n_cell(stats), item.status, columns.launches_cell(item), flag_cell(item)),
         item.status, item.case.case_id)
+
+
+def rooflines(items: Sequence[CaseResult], derived: Records) -> list[Shown]:
+    """Return what binds each case, in the order of cases."""
+    found = [(item, _record(item, derived).roofline) for item in items]
+    return [Shown(_short_title(item), item.case.case_id, roofline)
+            for item, roofline in found if roofline is not None]
+
+
+def _short_title(item: CaseResult) -> str:
+    work = primitive_of(item.case)
+    return (f"{work.primitive} {work.implementation} {work.order} {work.m}x{work.n}x{work.k} "
+            f"{work.dtype} {plural(item.case.world_size, 'rank')}")
 
 
 def _not_compared(records: Iterator[PrimitiveRecord]) -> Iterator[Line]:
