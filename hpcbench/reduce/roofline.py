@@ -108,11 +108,15 @@ class Roofline:
         return None if least_s is None else least_s / self.time_s
 
 
-ROOFLINE_COLUMNS = (
+BOUND_COLUMNS = (
     CaseColumn("bound_by", TEXT, "compute, memory, communication or latency; empty if unknown",
                str),
     CaseColumn("performance_score", PURE, "least time at the binding ceiling over the median"),
     CaseColumn("score_denominator", TEXT, "the ceiling that the score is of", str),
+)
+"""Columns of all that has a roofline."""
+ROOFLINE_COLUMNS = (
+    *BOUND_COLUMNS,
     CaseColumn("flop_per_memory_byte", "FLOP/byte", "FLOPs over the least bytes of memory"),
     CaseColumn("flop_per_network_byte", "FLOP/byte", "FLOPs over the bytes that a rank sends"),
 )
@@ -160,10 +164,12 @@ def roofline_values(found: Roofline | None) -> dict[str, Any]:
     return dict(zip(ROOFLINE_FIELDS, values, strict=True))
 
 
-def column_values_of(found: Roofline | None) -> Mapping[str, Any]:
-    """Return the values of ROOFLINE_COLUMNS."""
+def column_values_of(
+    found: Roofline | None, columns: Sequence[CaseColumn] = ROOFLINE_COLUMNS,
+) -> Mapping[str, Any]:
+    """Return the values of these columns."""
     values = roofline_values(found)
-    return {column.name: values[column.name] for column in ROOFLINE_COLUMNS}
+    return {column.name: values[column.name] for column in columns}
 
 
 def _bound(part: str, time_s: float, demand: Demand, least: tuple[Least, ...]) -> Roofline:

@@ -19,6 +19,7 @@ from hpcbench.reduce.case_columns import COLUMNS, LINES_OF_CASES, KindColumns
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results_contents import ATTRIBUTES as OF_RESULTS
 from hpcbench.reduce.results_contents import contents
+from hpcbench.reduce.roofline import ROOFLINE_COLUMNS
 from hpcbench.reduce.telemetry_file import CONTENTS as TELEMETRY
 from hpcbench.trace.contents import ATTRIBUTES as OF_TRACE
 from hpcbench.trace.contents import CLOCKS
@@ -30,6 +31,10 @@ from launcher import ROOT
 PAGE = (ROOT / "docs" / "results-file.md").read_text("utf-8")
 _, RESULTS, TRACE = re.split(r"\n## (?=results\.h5|A trace)", PAGE)
 BITS = RESULTS[RESULTS.index("## Bits of a sample"):]
+BESIDE_CEILINGS = {column.name for column in ROOFLINE_COLUMNS} | {
+    "of_link", "of_measured_link", "measured_link_bytes_per_s", "of_measured_product",
+    "of_declared_product", "mfu", "mfu_of_measured"}
+"""Columns that are empty in runs that measure and declare no peak."""
 KINDS = ("collective", "primitive", "training")
 RUNS = ROOT / "tests" / "data" / "golden" / "runs"
 USAGE = "cases/usage"
@@ -157,7 +162,8 @@ def test_a_run_of_one_kind_has_its_columns(tmp_path: Path, kind: str) -> None:
         assert cases["backend"].asstr()[:].tolist() == [item.case.backend for item in items]
         filled = {name for name in own if any(
             str(value) not in ("", "-1", "nan", "b''") for value in cases[name][:].tolist())}
-        assert len(filled) > 0.7 * len(own), own - filled
+        own -= BESIDE_CEILINGS
+        assert len(filled & own) > 0.7 * len(own), own - filled
 
 
 def test_rates_are_those_of_the_medians(results: Path) -> None:

@@ -9,7 +9,12 @@ from typing import Any
 from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.primitive.derive.columns import COLUMNS, column_values
 from hpcbench.kinds.primitive.derive.partners import PrimitiveRecord, compare
-from hpcbench.kinds.primitive.derive.rates import communication_rates, flop_rates, roofline_of
+from hpcbench.kinds.primitive.derive.rates import (
+    communication_rates,
+    flop_rates,
+    product_shares,
+    roofline_of,
+)
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.operations.bandwidth import WireRate
 from hpcbench.reduce.checks import MOST_OF_PEAK, Problem
@@ -31,9 +36,10 @@ class PrimitiveDeriver(Deriver):
     ) -> Mapping[str, PrimitiveRecord]:
         """Return rates and comparisons of each case with statistics."""
         found = compare(items)
-        return {item.case.case_id: replace(
-            found[item.case.case_id], roofline=roofline_of(item, hardware))
-            for item in items if item.case.case_id in found}
+        return {case_id: replace(
+            found[case_id], roofline=roofline_of(item, hardware),
+            **product_shares(item, found[case_id].flops, hardware))
+            for item in items if (case_id := item.case.case_id) in found}
 
     def sent_bytes(self, item: CaseResult) -> float | None:
         """Return what a rank sends, as sizes times busbw factors, times the ranks."""

@@ -48,6 +48,8 @@ class PrimitiveRecord:
         speedup: over torch, of what does both.
         missing: why one of the last four is None; empty if none is, or the case is no such case.
         roofline: what binds it.
+        of_measured_product, of_declared_product: FLOP/s of the rank that has most to do over the
+            best product of its type in this run, and over ``hardware.peak_flops``.
     """
 
     flops: FlopRates | None = None
@@ -60,6 +62,8 @@ class PrimitiveRecord:
     speedup: OverPasses | None = None
     missing: tuple[str, ...] = ()
     roofline: Roofline | None = None
+    of_measured_product: float | None = None
+    of_declared_product: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

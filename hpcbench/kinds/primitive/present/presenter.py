@@ -29,7 +29,8 @@ PROBLEM_FIELDS = (
     "primitive", "implementation", "order", "options", "problem_m", "problem_n", "problem_k",
     "shape", "flops", "total_flops", "wire_bytes",
 )
-RATE_FIELDS = ("busiest_rank_tflop_per_s", "all_ranks_tflop_per_s")
+RATE_FIELDS = ("busiest_rank_tflop_per_s", "all_ranks_tflop_per_s", "of_measured_product",
+               "of_declared_product")
 PRIMITIVE_FIELDS = (*PROBLEM_FIELDS, *RATE_FIELDS, "compute_only_s", "comm_only_s", *RANGE_FIELDS,
                     "not_compared", *ROOFLINE_FIELDS)
 LISTED_FIELDS = (
@@ -104,6 +105,8 @@ class PrimitivePresenter(Presenter[Primitive, PrimitiveRecord]):
                 to_tflop_per_s(flops.busiest_rank_flops_per_s) if flops else None),
             "all_ranks_tflop_per_s": (
                 to_tflop_per_s(flops.all_ranks_flops_per_s) if flops else None),
+            "of_measured_product": known.of_measured_product,
+            "of_declared_product": known.of_declared_product,
             "compute_only_s": known.compute_s, "comm_only_s": known.communicate_s,
             "not_compared": list(known.missing),
             "algbw_gb_per_s": to_gb_per_s(rates.algbw_bytes_per_s) if rates else None,

@@ -34,6 +34,8 @@ from hpcbench.views.words import (
 DEFINITIONS = (
     "rank = TFLOP/s (1e12) of the rank that has most to do, all ranks = of all together, from time "
     "p50;",
+    "  of gemm = rank over the best product of its type in this run (kind hardware); of peak: over "
+    "hardware.peak_flops;",
     "  busbw of comm_only = its collectives' sizes x nccl-tests' factors / time p50",
     "exposed = t - t(compute_only); overlap = (t(compute_only) + t(comm_only) - t) / the shorter "
     "of these two,",
@@ -63,6 +65,10 @@ _RESULT_COLUMNS = (
     Column("options", "options", optional=True), columns.TIME, columns.INTERVAL,
     Column("rank_flops", "rank", Show.TFLOP_PER_S, "TFLOP/s", "the rank with most to do", "more"),
     Column("all_flops", "all ranks", Show.TFLOP_PER_S, "TFLOP/s", "all ranks together", "more"),
+    Column("of_measured", "of gemm", Show.WHOLE_PERCENT, "%",
+           "rank, of the best product of its type in this run", "more", optional=True),
+    Column("of_declared", "of peak", Show.WHOLE_PERCENT, "%", "rank, of hardware.peak_flops",
+           "more", optional=True),
     Column("busbw", "busbw", Show.GB_PER_S, "GB/s", "bus bandwidth of comm_only", "more"),
     Column("exposed", "exposed", Show.US, "us", "t - t(compute_only)", "less"),
     Column("overlap", "overlap", Show.WHOLE_PERCENT, "%", "of the shorter part", "more"),
@@ -159,6 +165,7 @@ def _row(item: CaseResult, common: Options, of_order: Options, record: Primitive
         columns.median_cell(stats), columns.interval_cell(stats),
         flops.busiest_rank_flops_per_s if flops else None,
         flops.all_ranks_flops_per_s if flops else None,
+        record.of_measured_product, record.of_declared_product,
         record.communication.busbw_bytes_per_s if record.communication else None,
         columns.middle_cell(record.exposed_s),
         columns.over_passes_cell(record.efficiency),
