@@ -9,7 +9,7 @@ calls, or waiting.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,7 +70,8 @@ class Roofline:
         time_s: the measured time.
         demand: what it needs.
         least: the least times by each ceiling that there is, measured ones first.
-        bound_by: one of LIMITS; None where a ceiling is missing that it needs.
+        bound_by: one of LIMITS; None where a ceiling is missing that it needs, or where nothing
+            tells what it needs.
         score: the share of the time that the binding ceiling explains, from 0 to 1: the
             performance score; None where ``bound_by`` is, or where the ceiling was exceeded.
         score_of: the ceiling that the score is of.
@@ -134,14 +135,9 @@ def roofline(
                   and (amount := demand.amount(limit)))
     if not least or not time_s > 0:
         return None
-    known = {one.ceiling.limit for one in least}
-    missing = [limit for limit in (COMPUTE, MEMORY, COMMUNICATION)
-               if demand.amount(limit) and limit not in known]
-    if missing:
-        lacks = " and ".join(f"{limit} ({_ADD[limit]})" for limit in missing)
-        return Roofline(part, time_s, demand, least, None, None, None,
-                        f"unknown without a ceiling of {lacks}")
-    return _bound(part, time_s, demand, least)
+    reason = _missing(demand, {one.ceiling.limit for one in least})
+    return (Roofline(part, time_s, demand, least, None, None, None, reason) if reason else
+            _bound(part, time_s, demand, least))
 
 
 def share_of(least: Least, time_s: float) -> float | None:
@@ -170,6 +166,17 @@ def column_values_of(
     """Return the values of these columns."""
     values = roofline_values(found)
     return {column.name: values[column.name] for column in columns}
+
+
+def _missing(demand: Demand, known: Container[str]) -> str:
+    """Return why it is not known what binds: a part is missing; nothing if none is."""
+    needed = {limit: demand.amount(limit) for limit in (COMPUTE, MEMORY, COMMUNICATION)}
+    untold = [limit for limit, amount in needed.items() if amount is None]
+    if untold:
+        return f"unknown: nothing tells what it needs of {' and '.join(untold)}"
+    lacks = [f"{limit} ({_ADD[limit]})" for limit, amount in needed.items()
+             if amount and limit not in known]
+    return f"unknown without a ceiling of {' and '.join(lacks)}" if lacks else ""
 
 
 def _bound(part: str, time_s: float, demand: Demand, least: tuple[Least, ...]) -> Roofline:

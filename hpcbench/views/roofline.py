@@ -54,11 +54,17 @@ class Shown:
 
 
 def roofline_tables(what: str, shown: Sequence[Shown], *, of: bool = False) -> Iterator[Table]:
-    """Yield one table of all rooflines; where there are none, but cases ``of`` them, what to add.
+    """Yield one table of all rooflines.
+
+    Where nothing binds, what to add: if cases lack ceilings, or if there are cases (``of``) without
+    any.
     """
-    if not shown:
-        if of:
-            yield Table(f"roofline of {what}", (), (), lead=(Line(NO_CEILING, "quiet"),))
+    if not any(one.found.bound_by for one in shown):
+        reasons = [f"  none: {text}" for text in dict.fromkeys(
+            one.found.evidence for one in shown)] or [NO_CEILING] * of
+        if reasons:
+            yield Table(f"roofline of {what}", (), (), lead=tuple(
+                Line(text, "quiet") for text in reasons))
         return
     ceilings = dict.fromkeys(
         least.ceiling for one in shown for least in one.found.least)
@@ -82,9 +88,9 @@ def _sentences(shown: Sequence[Shown]) -> Iterator[Line]:
 def roofline_charts(what: str, shown: Sequence[Shown]) -> Iterator[RooflineChart]:
     """Yield a chart for all that have the same ceilings of compute and memory.
 
-    What has no FLOPs is in no chart.
+    What has no FLOPs, or no known bound, is in no chart.
     """
-    drawn = [one for one in shown if one.found.demand.flops and _flat(one.found)]
+    drawn = [one for one in shown if one.found.bound_by and one.found.demand.flops]
     groups = grouped((_own_ceilings(one.found), one) for one in drawn)
     for number, same in enumerate(groups.values(), 1):
         suffix = f"-{number}" if len(groups) > 1 else ""
@@ -124,16 +130,12 @@ def _panel(
 
 def _spot_text(one: Shown) -> str:
     score = "" if one.found.score is None else f", {100 * one.found.score:.3g} %"
-    return f"{one.title}: {one.found.bound_by or 'unknown'}{score}"
+    return f"{one.title}: {one.found.bound_by}{score}"
 
 
 def _own_ceilings(found: Roofline) -> tuple[Ceiling, ...]:
     return tuple(least.ceiling for least in found.least
                  if least.ceiling.limit in (COMPUTE, MEMORY))
-
-
-def _flat(found: Roofline) -> bool:
-    return any(least.ceiling.limit == COMPUTE for least in found.least)
 
 
 def _roof_text(ceiling: Ceiling) -> str:

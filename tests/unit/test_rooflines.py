@@ -89,6 +89,12 @@ def test_without_a_ceiling_that_is_needed_there_is_no_score() -> None:
     assert roofline(Demand(1e9), 0.0, ALL) is None
 
 
+def test_without_knowing_what_is_needed_there_is_no_score() -> None:
+    one = found(Demand(1e9, None), 0.02)
+    assert one.bound_by is None and one.score is None
+    assert one.evidence == "unknown: nothing tells what it needs of memory"
+
+
 def test_a_ceiling_that_was_exceeded_is_none_but_caches_are_faster_than_memory() -> None:
     over = found(Demand(1e9, 1e6), 0.009)
     assert over.score is None and "no ceiling here" in over.evidence
@@ -257,6 +263,16 @@ def test_where_nothing_is_known_a_line_says_what_to_add() -> None:
     (*_, table) = TrainingPresenter().overviews(items, records)
     assert table.title == "roofline of trainings" and not table.rows
     assert "jobs/hardware.yaml" in table.lead[0].text
+
+
+def test_where_only_some_ceilings_are_known_a_line_says_what_lacks() -> None:
+    items = [trained(training_case("data")), trained(training_case("data", index=1))]
+    records = TrainingDeriver().derive(items, {"peak_flops": {"fp32": 1e11}})
+    (*_, table) = TrainingPresenter().overviews(items, records)
+    assert not table.rows
+    assert "  none: unknown without a ceiling of memory (test stream" in table.lead[0].text
+    assert not any(chart.file_stem.startswith("roofline")
+                   for chart in TrainingPresenter().charts(items, records))
 
 
 def test_peaks_of_products_alone_may_be_declared() -> None:
