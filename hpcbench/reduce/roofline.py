@@ -185,9 +185,9 @@ def _bound(part: str, time_s: float, demand: Demand, least: tuple[Least, ...]) -
     first: dict[str, Least] = {}
     for one in least:  # measured ones come first
         first.setdefault(one.ceiling.limit, one)
-    # data of a call that is repeated may stay in a cache: then memory's ceiling says nothing
+    # data may stay in a cache, and messages may overlap: then their least times say nothing
     telling = [one for one in first.values()
-               if one.ceiling.limit != MEMORY or share_of(one, time_s) is not None]
+               if one.ceiling.limit in (COMPUTE, COMMUNICATION) or share_of(one, time_s) is not None]
     longest = max(telling or first.values(), key=lambda one: one.time_s)
     score, ceiling = share_of(longest, time_s), longest.ceiling
     told = "; ".join(_least_texts(demand, first, longest))

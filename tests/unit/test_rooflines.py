@@ -102,6 +102,8 @@ def test_a_ceiling_that_was_exceeded_is_none_but_caches_are_faster_than_memory()
     assert near.score == 1
     cached = found(Demand(1e9, 1e9), 0.02)
     assert (cached.bound_by, cached.score) == (COMPUTE, pytest.approx(0.5))
+    overlapped = found(Demand(1e9, 1e6, 1e6, 1000), 0.02)
+    assert (overlapped.bound_by, overlapped.score) == (COMPUTE, pytest.approx(0.5))
 
 
 def test_measured_goes_before_declared_which_stands_beside() -> None:
