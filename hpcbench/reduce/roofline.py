@@ -187,7 +187,7 @@ def _bound(part: str, time_s: float, demand: Demand, least: tuple[Least, ...]) -
         first.setdefault(one.ceiling.limit, one)
     # data may stay in a cache, and messages may overlap: then their least times say nothing
     telling = [one for one in first.values()
-               if one.ceiling.limit in (COMPUTE, COMMUNICATION) or share_of(one, time_s) is not None]
+               if one.ceiling.limit not in (MEMORY, LATENCY) or share_of(one, time_s) is not None]
     longest = max(telling or first.values(), key=lambda one: one.time_s)
     score, ceiling = share_of(longest, time_s), longest.ceiling
     told = "; ".join(_least_texts(demand, first, longest))
