@@ -48,7 +48,7 @@ def roofline_of(item: CaseResult, hardware: Mapping[str, Any]) -> Roofline | Non
 
 def product_shares(
     item: CaseResult, flops: FlopRates | None, hardware: Mapping[str, Any],
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Return the shares of the measured and of the declared product, by field of the record."""
     if flops is None:
         return {}
