@@ -23,6 +23,8 @@ DTYPE_ALIASES: Mapping[str, str] = MappingProxyType({
     "float32": "fp32", "float": "fp32", "float64": "fp64", "double": "fp64",
     "float16": "fp16", "half": "fp16", "bfloat16": "bf16", "int": "int32", "long": "int64",
 })
+PEAK_TYPES = (*DTYPES, "tf32", "fp8", "int8")
+"""Element types that have a peak: those of products alone, too."""
 FLOATING_DTYPES = ("fp32", "fp64", "fp16", "bf16")
 SPLITS = ("even", "linear", "one_heavy", "zero")
 """How the data are divided among the ranks (docs/method.md)."""

@@ -21,9 +21,9 @@ from hpcbench.config.section import (
     Benchmark,
     Count,
     DeviceType,
-    Dtype,
     Mode,
     Order,
+    PeakType,
     Positive,
     Profiler,
     Section,
@@ -58,7 +58,10 @@ class Hardware(Section):
         "hdr and so on declare the link's rate, too.")
     network_bandwidth_gbps: Positive | None = key(
         None, "Gbit/s of a node's network in one direction, as adapters are rated.")
-    peak_flops: dict[Dtype, Positive] = key({}, "dtype -> peak FLOP/s of one device.")
+    memory_bandwidth_gb_per_s: Positive | None = key(
+        None, "GB/s (1e9 B/s) of one device's memory, reads and writes together.")
+    peak_flops: dict[PeakType, Positive] = key(
+        {}, "dtype -> peak FLOP/s of one device; also tf32, int8, and fp8 for both its formats.")
     link_peaks: dict[str, Positive] = key({}, "Link name -> peak GB/s (1e9 B/s) in one direction.")
     price_per_device_hour: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = key(
         None, "Price of one device (of a rank) for one hour, in any currency: what steps cost.")

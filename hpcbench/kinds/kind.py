@@ -120,7 +120,9 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
         """Return what these cases tell of a device of this machine, for the records of others.
 
         ``flops``: device and dtype (``cpu fp32``) -> FLOP/s of a rank's product while all ranks
-        work; ``memory``: device -> bytes/s of a rank. What was not measured is left out.
+        work; ``memory``: device -> bytes/s of a rank; ``links`` and ``messages``: the key of
+        `reduce.ceilings.link_key` -> bytes/s, and messages/s, between two ranks. What was not
+        measured is left out.
         """
         return {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hpcbench.operations.bandwidth import WireRate
@@ -12,6 +13,14 @@ from hpcbench.reduce.checks import MOST_OF_PEAK, Problem
 from hpcbench.units import to_gb_per_s
 
 
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """A peak in GB/s, and the key of the sweep file that declares it."""
+
+    gb_per_s: float
+    declared_by: str
+
+
 def bandwidth_problem(
     case: Case, rate: WireRate | None, nodes: Mapping[int, str], hardware: Mapping[str, Any],
 ) -> Iterator[Problem]:
@@ -19,12 +28,12 @@ def bandwidth_problem(
 
     ``nodes`` maps each rank to its machine; ``hardware`` is the config's section.
     """
-    peak = declared_peak(case, nodes, hardware)
+    peak = _limiting(case, nodes, hardware)
     moved = to_gb_per_s(rate.bytes_per_s) if rate else 0.0
-    if rate is not None and peak is not None and moved > MOST_OF_PEAK * peak:
+    if rate is not None and peak is not None and moved > MOST_OF_PEAK * peak.gb_per_s:
         yield Problem(
-            "HB128", f"the {rate.name} of {moved:.4g} GB/s is more than the {peak:.4g} GB/s that "
-            "hardware.link_peaks and hardware.network_bandwidth_gbps allow: data stayed in a "
+            "HB128", f"the {rate.name} of {moved:.4g} GB/s is more than the {peak.gb_per_s:.4g} "
+            f"GB/s that {peak.declared_by} allows: data stayed in a "
             "cache, a switch reduced them, or the declared peak is wrong", rejects=False)
 
 
@@ -46,27 +55,46 @@ def declared_peak(
     knows the nodes may therefore exceed the network's rate by their ratio. An interconnect with the
     name of a link in the table of peaks is declared by that.
     """
+    peak = _limiting(case, nodes, hardware)
+    return None if peak is None else peak.gb_per_s
+
+
+def _limiting(
+    case: Case, nodes: Mapping[int, str], hardware: Mapping[str, Any]
+) -> _Declared | None:
+    """Return the peak that limits the slowest group of a case."""
     size, link_peak = case.group_size, _within_node(hardware)
     network = _between_nodes(hardware)
     peaks = []
     for first in range(0, case.world_size, size):
         n_nodes = len({nodes[rank] for rank in range(first, first + size)})
         if n_nodes > 1 and network:
-            peaks.append(network * ((size - 1) / size) / ((n_nodes - 1) / n_nodes))
+            peaks.append(replace(network, gb_per_s=network.gb_per_s * (
+                (size - 1) / size) / ((n_nodes - 1) / n_nodes)))
         elif link_peak is not None:
             peaks.append(link_peak)
-    return min(peaks, default=None)
+    return min(peaks, default=None, key=lambda peak: peak.gb_per_s)
 
 
-def _within_node(hardware: Mapping[str, Any]) -> float | None:
-    declared = max(hardware.get("link_peaks", {}).values(), default=None)
-    known = known_link(hardware.get("interconnect"))
-    return known.gb_per_s if declared is None and known and not known.of_network else declared
+def _within_node(hardware: Mapping[str, Any]) -> _Declared | None:
+    peaks: Mapping[str, float] = hardware.get("link_peaks", {})
+    if peaks:
+        fastest = max(peaks, key=lambda name: peaks[name])
+        return _Declared(peaks[fastest], f"hardware.link_peaks.{fastest}")
+    return _by_name(hardware, of_network=False)
 
 
-def _between_nodes(hardware: Mapping[str, Any]) -> float | None:
-    declared, known = hardware.get("network_bandwidth_gbps"), known_link(
-        hardware.get("interconnect"))
+def _between_nodes(hardware: Mapping[str, Any]) -> _Declared | None:
+    declared = hardware.get("network_bandwidth_gbps")
     if declared:
-        return float(declared) / 8
-    return known.gb_per_s if known and known.of_network else None
+        return _Declared(float(declared) / 8, "hardware.network_bandwidth_gbps")
+    return _by_name(hardware, of_network=True)
+
+
+def _by_name(hardware: Mapping[str, Any], *, of_network: bool) -> _Declared | None:
+    """Return what the name of the interconnect declares of links within, or between nodes."""
+    name = hardware.get("interconnect")
+    known = known_link(name)
+    if known is None or known.of_network is not of_network:
+        return None
+    return _Declared(known.gb_per_s, f"hardware.interconnect ({name})")

@@ -22,14 +22,13 @@ from hpcbench.grouping import grouped
 from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.registry import broken_kinds, kinds
 from hpcbench.kinds.spec import in_this_package
+from hpcbench.reduce.ceilings import MEASURED
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding, Results
 from hpcbench.reduce.settling import settle
 from hpcbench.reduce.topology import Topology
 from hpcbench.trace.columns import json_line, read_lines, write_lines
 
 GROUP = "derived"
-MEASURED = "measured"
-"""Key beside those of the section ``hardware``: what kinds measured (`Deriver.measured`)."""
 Fields = Mapping[str, Any]
 """Fields of a case's record that follow from its stamps (`kinds.kind.Deriver.observe`)."""
 

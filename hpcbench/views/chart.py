@@ -165,6 +165,43 @@ class BarChart(Chart):
     legend: tuple[Look, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Roof:
+    """A ceiling: flat in FLOP/s, or with ``is_slope`` the FLOP/s that so many bytes/s allow."""
+
+    label: str
+    rate: float
+    is_slope: bool
+    dotted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A measured rate by its intensity; ``number`` is the same in all panels, for its look."""
+
+    label: str
+    number: int
+    intensity: float
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class RooflinePanel:
+    """Spots below the roofs of one resource, both axes logarithmic."""
+
+    x: Axis
+    roofs: tuple[Roof, ...]
+    spots: tuple[Spot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RooflineChart(Chart):
+    """Panels beside one another, with one legend of all spots."""
+
+    y: Axis
+    panels: tuple[RooflinePanel, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)  # arrays have no one answer to ==
 class HeatMap(Chart):
     """A value for each row and column, as colour.

@@ -19,6 +19,7 @@ from slurm_cluster import Nodes, missing_programs
 PARTITIONS = (
     Nodes("v100", 2, gpus="v100:4", features="v100,nvlink"),
     Nodes("h100", 1, gpus="h100:8", features="h100"),
+    Nodes("b200", 1, gpus="b200:8", features="b200"),
     Nodes("a10", 4, gpus="a10:1"),
     Nodes("cpu", 2),
 )
@@ -42,6 +43,7 @@ BATCHES = (
           arguments=("--only", "all_* 4096B *", *Batch("", "", {}).arguments)),
     Batch("v100_nvlink.sbatch", "v100", {"v100-1": 4, "v100-2": 4}, gpus="0,1,2,3"),
     Batch("h100_nvlink.sbatch", "h100", {"h100-1": 8}, gpus="0,1,2,3,4,5,6,7"),
+    Batch("b200_nvlink.sbatch", "b200", {"b200-1": 8}, gpus="0,1,2,3,4,5,6,7"),
     Batch("a10_cluster.sbatch", "a10", {f"a10-{node}": 1 for node in (1, 2, 3, 4)}, gpus="0"),
 )
 

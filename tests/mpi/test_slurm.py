@@ -39,7 +39,7 @@ SMOKE = BY_NAME["smoke.sbatch"]
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    """A cluster of nine nodes; jobs still running at the end are cancelled."""
+    """A cluster of ten nodes; jobs still running at the end are cancelled."""
     require_slurm()
     with SlurmCluster(tmp_path_factory.mktemp("slurm") / "cluster", PARTITIONS) as cluster:
         yield cluster

@@ -87,4 +87,21 @@ def test_hb128_counts_what_the_links_carry(algorithm: str, told: bool) -> None:
     item = measured(algorithm, 480e9)
     time_s = item.statistics.median_s if item.statistics else 0.0
     found = CollectiveDeriver().problems(item, time_s, NODES, {"link_peaks": {"nvlink": 450}})
+    found = list(found)
     assert [problem.code for problem in found] == ["HB128"] * told
+    assert all("450 GB/s that hardware.link_peaks.nvlink allows" in one.message for one in found)
+
+
+@pytest.mark.parametrize(("hardware", "nodes", "says"), [
+    ({"link_peaks": {"pcie": 2, "nvlink": 3}}, NODES, "3 GB/s that hardware.link_peaks.nvlink"),
+    ({"interconnect": "pcie3"}, NODES, "16 GB/s that hardware.interconnect (pcie3)"),
+    ({"network_bandwidth_gbps": 8, "link_peaks": {"nvlink": 3}}, APART,
+     "1 GB/s that hardware.network_bandwidth_gbps"),
+    ({"interconnect": "hdr"}, APART, "25 GB/s that hardware.interconnect (hdr)")])
+def test_hb128_names_the_peak_that_was_exceeded(
+    hardware: Mapping[str, Any], nodes: Mapping[int, str], says: str,
+) -> None:
+    item = measured("RING", 480e9)
+    (found,) = CollectiveDeriver().problems(
+        item, item.statistics.median_s if item.statistics else 0.0, nodes, hardware)
+    assert f"is more than the {says} allows" in found.message

@@ -18,10 +18,12 @@ from launcher import ROOT
 DOC = (ROOT / "docs/hardware.md").read_text(encoding="utf-8")
 PRESETS = {"v100-nvlink": ("V100 SXM2", "nvlink2"), "a100-nvlink": ("A100 SXM", "nvlink3"),
            "h100-nvlink": ("H100 SXM", "nvlink4"), "h200-nvlink": ("H200 SXM", "nvlink4"),
+           "b200-nvlink": ("B200 HGX", "nvlink5"),
            "a10-cluster": ("A10", "pcie4")}
 JOBS = {"slurm/v100_nvlink.json": "v100-nvlink", "jobs/transformer_large_v100.yaml": "v100-nvlink",
         "jobs/resnet50_bert_gpt2_scaling.yaml": "a100-nvlink",
-        "slurm/h100_nvlink.json": "h100-nvlink", "slurm/a10_cluster.json": "a10-cluster",
+        "slurm/h100_nvlink.json": "h100-nvlink", "slurm/b200_nvlink.json": "b200-nvlink",
+        "slurm/a10_cluster.json": "a10-cluster",
         "jobs/mistral7b_qlora.yaml": "a10-cluster"}
 OF_A_DIRECTION = {  # typed in from the documents a second time: GB/s
     "nvlink2": 6 * 25, "nvlink3": 12 * 25, "nvlink4": 18 * 25, "nvlink5": 18 * 50,
@@ -75,6 +77,7 @@ def test_presets_take_their_numbers_from_the_table() -> None:
         assert hardware["peak_flops"].items() <= dict(known.flops).items()
         assert list(hardware["link_peaks"].values()) == [LINKS[link].gb_per_s]
         assert hardware["memory_per_device_gb"] == min(known.memory_gb)
+        assert hardware["memory_bandwidth_gb_per_s"] == min(known.memory_gb_per_s)
     with pytest.raises(KeyError):
         filled("link_peaks: {nvlink: $(nvlink9)}")
 

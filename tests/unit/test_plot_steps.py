@@ -47,7 +47,7 @@ def step_charts(items: Sequence[CaseResult]) -> list[BarChart]:
 
 def test_the_figure_says_what_is_shown() -> None:
     results = with_peak(strategies(), fp32=50e9)
-    (_, chart, _, _) = charts_of(results, MemorySamples(results))
+    (_, chart, *_) = charts_of(results, MemorySamples(results))
     figure = figure_of(chart, results)
     text = texts_of(figure)
     assert "data dp=2 bucket_mb=1 comm_hook=none" in text

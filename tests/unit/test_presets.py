@@ -18,7 +18,7 @@ from hpcbench.plan.expand import make_plan
 from launcher import ROOT
 
 RANKS = {"cpu": (2, 4), "v100-nvlink": (8,), "a100-nvlink": (8,), "h100-nvlink": (8,),
-         "h200-nvlink": (8,), "a10-cluster": (4,), "m4-metal": (1,)}
+         "h200-nvlink": (8,), "b200-nvlink": (8,), "a10-cluster": (4,), "m4-metal": (1,)}
 """Numbers of ranks that each machine is used with: of GPUs all of a node, or one a node."""
 PLANNED = [(name, ranks) for name, several in RANKS.items() for ranks in several]
 LEFT_OUT = {("m4-metal", "collective"): "Collectives are left out, since"}
@@ -30,17 +30,23 @@ PEAKS: dict[str, dict[str, dict[str, float]]] = {
                     "link_peaks": {"nvlink": 300 / 2}},
     "a100-nvlink": {"peak_flops": {"bf16": 624 / 2, "fp16": 624 / 2, "fp32": 19.5, "fp64": 19.5},
                     "link_peaks": {"nvlink": 600 / 2}},
-    "h100-nvlink": {"peak_flops": {"bf16": 989.4, "fp16": 989.4, "fp32": 66.9, "fp64": 66.9},
+    "h100-nvlink": {"peak_flops": {"bf16": 989.4, "fp16": 989.4, "fp32": 66.9, "fp64": 66.9,
+                                   "tf32": 494.7, "fp8": 1978.9, "int8": 1978.9},
                     "link_peaks": {"nvlink": 900 / 2}},
-    "h200-nvlink": {"peak_flops": {"bf16": 1979 / 2, "fp16": 1979 / 2, "fp32": 67, "fp64": 67},
+    "h200-nvlink": {"peak_flops": {"bf16": 1979 / 2, "fp16": 1979 / 2, "fp32": 67, "fp64": 67,
+                                   "tf32": 989 / 2, "fp8": 3958 / 2, "int8": 3958 / 2},
                     "link_peaks": {"nvlink": 900 / 2}},
+    "b200-nvlink": {"peak_flops": {"bf16": 4500 / 2, "fp16": 4500 / 2, "fp32": 75, "fp64": 37,
+                                   "tf32": 2200 / 2, "fp8": 9000 / 2, "int8": 9000 / 2},
+                    "link_peaks": {"nvlink": 1800 / 2}},
     "a10-cluster": {"peak_flops": {"bf16": 250 / 2, "fp16": 250 / 2, "fp32": 31.2},
                     "link_peaks": {"pcie": 64 / 2}},
     "cpu": {}, "m4-metal": {},
 }
 JOBS = {"slurm/v100_nvlink.json": "v100-nvlink", "jobs/transformer_large_v100.yaml": "v100-nvlink",
         "jobs/resnet50_bert_gpt2_scaling.yaml": "a100-nvlink",
-        "slurm/h100_nvlink.json": "h100-nvlink", "slurm/a10_cluster.json": "a10-cluster",
+        "slurm/h100_nvlink.json": "h100-nvlink", "slurm/b200_nvlink.json": "b200-nvlink",
+        "slurm/a10_cluster.json": "a10-cluster",
         "jobs/mistral7b_qlora.yaml": "a10-cluster", "slurm/cpu.json": "cpu"}
 OF_THE_SITE = {"num_devices", "network_bandwidth_gbps"}
 """Not of the GPU but of the nodes that a job is for."""

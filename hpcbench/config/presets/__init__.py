@@ -6,6 +6,6 @@ To add a machine, write its file here and its name into ``HARDWARE``. To add a k
 a block of it into each file. ``tests/unit/test_presets.py`` says what a file must hold.
 """
 
-HARDWARE = ("cpu", "v100-nvlink", "a100-nvlink", "h100-nvlink", "h200-nvlink", "a10-cluster",
-            "m4-metal")
+HARDWARE = ("cpu", "v100-nvlink", "a100-nvlink", "h100-nvlink", "h200-nvlink", "b200-nvlink",
+            "a10-cluster", "m4-metal")
 """What ``gen-config --hardware`` takes: names of files without their suffix."""

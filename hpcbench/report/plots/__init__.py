@@ -17,12 +17,14 @@ from hpcbench.report.plots.bars import draw_bars
 from hpcbench.report.plots.dots import draw_dots
 from hpcbench.report.plots.heat_map import draw_heat_map
 from hpcbench.report.plots.lines import draw_lines
+from hpcbench.report.plots.roofline import draw_roofline
 from hpcbench.report.plots.style import footer, save
-from hpcbench.views.chart import BarChart, Chart, DotChart, HeatMap, LineChart
+from hpcbench.views.chart import BarChart, Chart, DotChart, HeatMap, LineChart, RooflineChart
 
 IMAGE_FORMATS = ("png", "svg", "pdf")
 DRAWERS: Mapping[type[Chart], Callable[[Any], Figure]] = MappingProxyType({
-    LineChart: draw_lines, DotChart: draw_dots, BarChart: draw_bars, HeatMap: draw_heat_map})
+    LineChart: draw_lines, DotChart: draw_dots, BarChart: draw_bars, HeatMap: draw_heat_map,
+    RooflineChart: draw_roofline})
 """Kind of chart -> what draws one."""
 
 

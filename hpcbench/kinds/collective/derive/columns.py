@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hpcbench.kinds.collective.plan.workload import collective_of
 from hpcbench.reduce.case_columns import CaseColumn
 from hpcbench.reduce.results import CaseResult
+from hpcbench.reduce.roofline import BOUND_COLUMNS, column_values_of
 from hpcbench.trace.described import PURE, TEXT
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ COLUMNS = (
     CaseColumn("algbw_bytes_per_s", "bytes/s", "size_bytes / median_s"),
     CaseColumn("busbw_bytes_per_s", "bytes/s", "algbw_bytes_per_s x busbw_factor"),
     CaseColumn("of_link", PURE, "share of what the declared links allow; NaN where none is"),
+    CaseColumn("of_measured_link", PURE, "share of what two ranks reached in the run"),
+    CaseColumn("measured_link_bytes_per_s", "bytes/s", "what two ranks reached in the run"),
+    *BOUND_COLUMNS,
 )
 
 
@@ -35,4 +39,7 @@ def column_values(item: CaseResult, record: CollectiveRecord | None) -> dict[str
     names = {column.name for column in COLUMNS}
     return {**{name: value for name, value in work.items() if name in names},
             "busbw_factor": record and record.busbw_factor, "of_link": record and record.of_link,
+            "of_measured_link": record and record.of_measured_link,
+            "measured_link_bytes_per_s": record and record.measured_link,
+            **column_values_of(record.roofline if record else None, BOUND_COLUMNS),
             **(asdict(record.bandwidth) if record and record.bandwidth else {})}

@@ -11,9 +11,11 @@ from hpcbench.kinds.collective.plan.workload import Collective, collective_of
 from hpcbench.kinds.kind import Deriver
 from hpcbench.operations.bandwidth import Bandwidth, WireRate, busbw_factor, wire_rate
 from hpcbench.operations.collectives import collective_spec
+from hpcbench.reduce.ceilings import ceilings_of, measured_link
 from hpcbench.reduce.checks import Problem
 from hpcbench.reduce.link_rates import bandwidth_problem
 from hpcbench.reduce.results import CaseResult
+from hpcbench.reduce.roofline import Demand, Roofline, roofline
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +28,25 @@ class CollectiveRecord:
         busbw_at: bus bandwidth in bytes/s in each time that the statistics name (``min_s``,
             ``ci_low_s``); times that are absent are left out.
         of_link: what a rank's links carry in the median time over what the declared ones allow.
+        of_measured_link: the same over what two ranks of this backend reached in this run.
+        measured_link: that rate, in bytes/s.
+        roofline: whether communication or latency binds it.
     """
 
     busbw_factor: float | None = None
     bandwidth: Bandwidth | None = None
     busbw_at: Mapping[str, float] = field(default_factory=dict)
     of_link: float | None = None
+    of_measured_link: float | None = None
+    measured_link: float | None = None
+    roofline: Roofline | None = None
 
 
 class CollectiveDeriver(Deriver):
     """Derives bandwidths."""
 
     record = CollectiveRecord
-    version = 3
+    version = 4
     columns = COLUMNS
     column_values = staticmethod(column_values)
 
@@ -46,7 +54,7 @@ class CollectiveDeriver(Deriver):
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
     ) -> Mapping[str, CollectiveRecord]:
         """Return the rates of each case."""
-        return {item.case.case_id: _record(item) for item in items}
+        return {item.case.case_id: _record(item, hardware) for item in items}
 
     def sent_bytes(self, item: CaseResult) -> float | None:
         """Return the data that have to leave a rank, summed over all ranks and groups.
@@ -84,7 +92,7 @@ def bandwidth(workload: Collective, world_size: int, time_s: float) -> Bandwidth
     return Bandwidth(algbw, algbw * factor)
 
 
-def _record(item: CaseResult) -> CollectiveRecord:
+def _record(item: CaseResult, hardware: Mapping[str, Any]) -> CollectiveRecord:
     work, ranks = collective_of(item.case), item.case.world_size
     factor = busbw_factor(work.collective, ranks // work.groups)
     if item.statistics is None:
@@ -94,10 +102,25 @@ def _record(item: CaseResult) -> CollectiveRecord:
              if name.endswith("_s") and time_s is not None}
     carried = _wire_rate(item, rates["median_s"])
     link = item.timing and item.timing.link_bytes_per_s
+    measured = measured_link(item, hardware)
     return CollectiveRecord(
         factor, rates["median_s"],
         {name: rate.busbw_bytes_per_s for name, rate in rates.items() if rate is not None},
-        carried.bytes_per_s / link if carried and link else None)
+        carried.bytes_per_s / link if carried and link else None,
+        carried.bytes_per_s / measured if carried and measured else None, measured,
+        _roofline(item, carried, hardware))
+
+
+def _roofline(
+    item: CaseResult, carried: WireRate | None, hardware: Mapping[str, Any],
+) -> Roofline | None:
+    """Return what binds the call: what a rank sends, or its messages, of which there is one."""
+    if item.statistics is None or item.case.group_size == 1:
+        return None
+    median_s = item.statistics.median_s
+    sent = carried.bytes_per_s * median_s if carried else 0.0
+    return roofline(Demand(network_bytes=sent, messages=1), median_s,
+                    ceilings_of(item, None, hardware))
 
 
 def _wire_rate(item: CaseResult, rates: Bandwidth | None) -> WireRate | None:

@@ -13,6 +13,7 @@ from hpcbench.kinds.collective.present import tables as _tables
 from hpcbench.kinds.kind import Presenter
 from hpcbench.operations.collectives import summary_keys
 from hpcbench.reduce.results import CaseResult
+from hpcbench.reduce.roofline import ROOFLINE_FIELDS, roofline_values
 from hpcbench.units import to_gb_per_s
 from hpcbench.views.timing import timed_text
 from hpcbench.views.words import backend_text, distinct
@@ -29,7 +30,8 @@ COMMUNICATION_FIELDS = (
 class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
     """Presents collectives."""
 
-    fields = ("link_gb_per_s", "of_link")
+    fields = ("link_gb_per_s", "of_link", "measured_link_gb_per_s", "of_measured_link",
+              *ROOFLINE_FIELDS)
     in_every_summary = False
     ranks_word = "n"
     plan_table = staticmethod(_tables.plan_table)
@@ -63,6 +65,11 @@ class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
         if any(record.of_link is not None for record in derived.values()):
             yield ("of link = busbw (of an all_reduce by NVLS: algbw x (n + 1) / n) over what the "
                    "declared links allow")
+        if any(record.of_measured_link is not None for record in derived.values()):
+            yield ("of pair = the same over what two ranks of this backend reached alone in this "
+                   "run (kind hardware, test pairs);")
+            yield ("  it is above 100 % where a call uses more links than two ranks do; bound by: "
+                   "see docs/hardware.md")
 
     def row(self, item: CaseResult, record: CollectiveRecord | None) -> dict[str, Any]:
         """Return what only collectives have, and their rates."""
@@ -73,7 +80,11 @@ class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
             "algbw_gb_per_s": to_gb_per_s(rates.algbw_bytes_per_s) if rates else None,
             "busbw_gb_per_s": to_gb_per_s(rates.busbw_bytes_per_s) if rates else None,
             "link_gb_per_s": to_gb_per_s(link) if link else None,
-            "of_link": record and record.of_link}
+            "of_link": record and record.of_link,
+            "measured_link_gb_per_s": record and record.measured_link and to_gb_per_s(
+                record.measured_link),
+            "of_measured_link": record and record.of_measured_link,
+            **roofline_values(record.roofline if record else None)}
 
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,

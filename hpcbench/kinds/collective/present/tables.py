@@ -42,6 +42,9 @@ _RESULT_COLUMNS = (
     Column("busbw", "busbw", Show.GB_PER_S, "GB/s", "algbw x nccl-tests' factor", "more"),
     Column("of_link", "of link", Show.WHOLE_PERCENT, "%", "of what the declared links allow",
            "more", optional=True),
+    Column("of_measured_link", "of pair", Show.WHOLE_PERCENT, "%",
+           "of what two ranks reached in this run", "more", optional=True),
+    Column("bound_by", "bound by", optional=True),
     columns.WRONG, columns.N, columns.STATUS,
     columns.LAUNCHES, columns.FLAGS,
     Column("library", "library", meaning="what libraries say of the call", optional=True))
@@ -134,7 +137,8 @@ def _result_row(item: CaseResult, record: CollectiveRecord | None) -> Row:
         work.size_bytes, work.count, *_option_cells(work),
         columns.median_cell(stats), columns.interval_cell(stats), stats.p95_s if stats else None,
         rates.algbw_bytes_per_s if rates else None, rates.busbw_bytes_per_s if rates else None,
-        record.of_link if record else None,
+        record.of_link if record else None, record.of_measured_link if record else None,
+        record.roofline.bound_by if record and record.roofline else None,
         columns.wrong_cell(item) if work.traits.moves_data else None, columns.n_cell(stats),
         item.status, columns.launches_cell(item), flag_cell(item), _library_text(item)),
         item.status, item.case.case_id)

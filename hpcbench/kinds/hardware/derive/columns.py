@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from hpcbench.kinds.hardware.plan.test import work_of
 from hpcbench.reduce.case_columns import CaseColumn, texts, whole_numbers
 from hpcbench.reduce.results import CaseResult
+from hpcbench.reduce.roofline import ROOFLINE_COLUMNS, column_values_of
+from hpcbench.trace.described import PURE
 
 if TYPE_CHECKING:
     from hpcbench.kinds.hardware.derive.deriver import HardwareRecord
@@ -32,6 +34,9 @@ COLUMNS = (
     CaseColumn("array_bytes", "bytes", "stream: bytes of an array of a rank", int),
     CaseColumn("rank_bytes_per_s", "bytes/s", "bytes of a rank's call / median_s"),
     CaseColumn("all_ranks_bytes_per_s", "bytes/s", "rank_bytes_per_s times the ranks"),
+    CaseColumn("of_declared_memory", PURE, "stream: share of the declared rate of memory"),
+    CaseColumn("of_best_stream", PURE, "stream: share of the best of as many ranks in the run"),
+    *ROOFLINE_COLUMNS,
 )
 
 
@@ -44,6 +49,11 @@ def column_values(item: CaseResult, record: HardwareRecord | None) -> dict[str, 
     if record and (rates := record.gemm):
         values |= {"rank_flops_per_s": rates.rank_flops_per_s,
                    "all_ranks_flops_per_s": rates.all_ranks_flops_per_s}
+    if record and record.gemm:
+        values |= column_values_of(record.gemm.roofline)
+    if record and record.stream:
+        values |= {"of_declared_memory": record.stream.of_declared,
+                   "of_best_stream": record.stream.of_best}
     if record and (found := record.stream or record.storage):
         values |= {"threads": getattr(found, "threads", None),
                    "array_bytes": getattr(found, "array_bytes", None),

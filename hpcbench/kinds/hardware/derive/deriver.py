@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +16,7 @@ from hpcbench.kinds.hardware.derive.storage import StorageRecord
 from hpcbench.kinds.hardware.derive.stream import StreamRecord
 from hpcbench.kinds.hardware.plan.test import work_of
 from hpcbench.kinds.kind import Deriver
+from hpcbench.reduce.ceilings import MEASURED
 from hpcbench.reduce.results import CaseResult, CaseSamples
 
 _TESTS: Mapping[str, ModuleType] = {
@@ -46,16 +47,22 @@ class HardwareDeriver(Deriver):
     """Derives rates of the machine."""
 
     record = HardwareRecord
+    version = 2
     columns = COLUMNS
     column_values = staticmethod(column_values)
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
     ) -> Mapping[str, HardwareRecord]:
-        """Return the record of each case."""
-        return {case_id: HardwareRecord(**{test: record})
-                for test, same in grouped((work_of(item.case).test, item) for item in items).items()
-                for case_id, record in _TESTS[test].records(same).items()}
+        """Return the record of each case; rooflines are by what as many ranks reached."""
+        tests = grouped((work_of(item.case).test, item) for item in items)
+        alone = {case_id: HardwareRecord(**{test: record}) for test, same in tests.items()
+                 for case_id, record in _TESTS[test].records(same).items()}
+        return {item.case.case_id: _beside(
+            alone[item.case.case_id], item,
+            {**hardware, MEASURED: self.measured(same, alone)})
+            for same in grouped((item.case.world_size, item) for item in items).values()
+            for item in same}
 
     def measured(
         self, items: Sequence[CaseResult], records: Mapping[str, HardwareRecord],
@@ -63,12 +70,27 @@ class HardwareDeriver(Deriver):
         """Return the best rates of a rank, of the most ranks that were measured at once."""
         ok = [item for item in items if item.status == "ok"]
         found = {item.case.case_id: records.get(item.case.case_id) for item in ok}
+        of_pairs = {name: record.pairs for name, record in found.items() if record and record.pairs}
+        tested = [item for item in ok if item.case.case_id in of_pairs]
         return {"flops": gemm.peaks(ok, {name: record.gemm for name, record in found.items()
                                          if record and record.gemm}),
                 "memory": stream.peaks(ok, {name: record.stream for name, record in found.items()
-                                            if record and record.stream})}
+                                            if record and record.stream}),
+                "links": pairs.peaks(tested, of_pairs, "bandwidth"),
+                "messages": pairs.peaks(tested, of_pairs, "latency")}
 
     def observe(self, item: CaseResult, samples: CaseSamples) -> Mapping[str, Any]:
         """Return the fields that a test reads from its stamps."""
         found: Mapping[str, Any] = _TESTS[work_of(item.case).test].observed(item, samples)
         return found
+
+
+def _beside(
+    record: HardwareRecord, item: CaseResult, hardware: Mapping[str, Any],
+) -> HardwareRecord:
+    """Return the record with what is beside ceilings."""
+    if record.gemm is not None:
+        return replace(record, gemm=gemm.with_roofline(record.gemm, item, hardware))
+    if record.stream is not None:
+        return replace(record, stream=stream.beside_declared(record.stream, item, hardware))
+    return record

@@ -9,7 +9,9 @@ from typing import Any
 from hpcbench.grouping import grouped
 from hpcbench.kinds.hardware.derive.own_rates import own_rates
 from hpcbench.kinds.hardware.plan.gemm import gemm_of
+from hpcbench.reduce.ceilings import ceilings_of, device_of
 from hpcbench.reduce.results import CaseResult, CaseSamples
+from hpcbench.reduce.roofline import Demand, Roofline, roofline
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +22,13 @@ class GemmRecord:
         rank_flops_per_s: 2 m n k / the median time, in which all ranks have ended.
         all_ranks_flops_per_s: the same times the ranks.
         is_peak: whether it is the best of its type, device and number of ranks in this run.
+        roofline: what binds it, by what as many ranks reached in this run.
     """
 
     rank_flops_per_s: float | None = None
     all_ranks_flops_per_s: float | None = None
     is_peak: bool = False
+    roofline: Roofline | None = None
 
 
 def records(items: Sequence[CaseResult]) -> dict[str, GemmRecord]:
@@ -45,14 +49,22 @@ def peaks(items: Sequence[CaseResult], known: Mapping[str, GemmRecord]) -> dict[
     for item in items:
         record = known.get(item.case.case_id)
         if record and record.rank_flops_per_s:
-            name = f"{_device_type(item)} {gemm_of(item.case).dtype}"
+            name = f"{device_of(item)} {gemm_of(item.case).dtype}"
             of_case = (item.case.world_size, record.rank_flops_per_s)
             found[name] = max(found.get(name, of_case), of_case)
     return {name: rate for name, (_, rate) in found.items()}
 
 
-def _device_type(item: CaseResult) -> str:
-    return (item.device or item.case.device).partition(":")[0]
+def with_roofline(
+    record: GemmRecord, item: CaseResult, hardware: Mapping[str, Any],
+) -> GemmRecord:
+    """Return the record with what binds the product; ``hardware`` has what was measured."""
+    work = gemm_of(item.case)
+    if item.statistics is None:
+        return record
+    return replace(record, roofline=roofline(
+        Demand(work.flops, work.moved_bytes), item.statistics.median_s,
+        ceilings_of(item, work.dtype, hardware)))
 
 
 def observed(item: CaseResult, samples: CaseSamples) -> dict[str, Any]:

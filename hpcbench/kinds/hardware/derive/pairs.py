@@ -12,6 +12,7 @@ import numpy.typing as npt
 from hpcbench.grouping import grouped
 from hpcbench.kinds.hardware.plan.pairs import Pairs, pairs_of
 from hpcbench.kinds.hardware.plan.tournament import phase_name, rounds
+from hpcbench.reduce.ceilings import link_key
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.reduce.topology import ONE_BOARD, RankPlace, Topology, share_switch
 from hpcbench.reduce.use import counts
@@ -56,6 +57,33 @@ class PairsRecord:
 def records(items: Sequence[CaseResult]) -> dict[str, PairsRecord]:
     """Return an empty record of each case: all of it follows from samples."""
     return {item.case.case_id: PairsRecord() for item in items}
+
+
+def peaks(
+    items: Sequence[CaseResult], known: Mapping[str, PairsRecord], what: str,
+) -> dict[str, float]:
+    """Return the best rate between two ranks, by `reduce.ceilings.link_key`.
+
+    ``what`` is ``bandwidth``, in bytes/s, or ``latency``, in messages/s. Of each distance the
+    median link counts, of several cases the best one. The key has the fewest of the first ranks
+    that are so far apart.
+    """
+    found: dict[str, float] = {}
+    for item in items:
+        record = known.get(item.case.case_id)
+        if record is None or pairs_of(item.case).what != what:
+            continue
+        for one in record.distances:
+            key = link_key(item, _first_ranks(one.name, _nodes(item)))
+            rate = 1 / one.median if what == "latency" else one.median
+            found[key] = max(found.get(key, rate), rate)
+    return found
+
+
+def _first_ranks(distance: str, nodes: Sequence[str | None]) -> int:
+    """Return how many of the first ranks are the fewest with a link of that distance."""
+    return next((ranks for ranks in range(2, len(nodes) + 1) for rank in range(ranks - 1)
+                 if _distance(nodes[rank], nodes[ranks - 1]) == distance), len(nodes))
 
 
 def observed(item: CaseResult, samples: CaseSamples) -> dict[str, Any]:

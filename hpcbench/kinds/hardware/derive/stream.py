@@ -9,6 +9,7 @@ from typing import Any
 from hpcbench.grouping import grouped
 from hpcbench.kinds.hardware.derive.own_rates import own_rates
 from hpcbench.kinds.hardware.plan.stream import stream_of
+from hpcbench.reduce.ceilings import declared_memory, device_of
 from hpcbench.reduce.results import CaseResult, CaseSamples
 
 
@@ -23,6 +24,8 @@ class StreamRecord:
         rank_bytes_per_s: bytes that a rank moves in a call / the median time.
         all_ranks_bytes_per_s: the same times the ranks.
         is_peak: whether it is the best of its device, and number of ranks, in this run.
+        of_declared: share of ``hardware.memory_bandwidth_gb_per_s``.
+        of_best: share of the best of its device and number of ranks in this run.
     """
 
     array_bytes: int | None = None
@@ -31,6 +34,8 @@ class StreamRecord:
     rank_bytes_per_s: float | None = None
     all_ranks_bytes_per_s: float | None = None
     is_peak: bool = False
+    of_declared: float | None = None
+    of_best: float | None = None
 
 
 def records(items: Sequence[CaseResult]) -> dict[str, StreamRecord]:
@@ -40,8 +45,23 @@ def records(items: Sequence[CaseResult]) -> dict[str, StreamRecord]:
                        item.case.world_size), item) for item in items if item.status == "ok")
     for same in groups.values():
         best = max(same, key=lambda item: found[item.case.case_id].rank_bytes_per_s or 0)
-        found[best.case.case_id] = replace(found[best.case.case_id], is_peak=True)
+        most = found[best.case.case_id].rank_bytes_per_s
+        for item in same:
+            record = found[item.case.case_id]
+            found[item.case.case_id] = replace(
+                record, is_peak=item is best, of_best=record.rank_bytes_per_s / most
+                if record.rank_bytes_per_s and most else None)
     return found
+
+
+def beside_declared(
+    record: StreamRecord, item: CaseResult, hardware: Mapping[str, Any],
+) -> StreamRecord:
+    """Return the record with its share of the declared peak; copies to a host have none."""
+    peak = None if stream_of(item.case).memory else declared_memory(item, hardware)
+    if record.rank_bytes_per_s is None or peak is None:
+        return record
+    return replace(record, of_declared=record.rank_bytes_per_s / peak)
 
 
 def observed(item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
@@ -57,7 +77,7 @@ def peaks(items: Sequence[CaseResult], known: Mapping[str, StreamRecord]) -> dic
     for item in items:
         record = known.get(item.case.case_id)
         if record and record.rank_bytes_per_s and not stream_of(item.case).memory:
-            name = (item.device or item.case.device).partition(":")[0]
+            name = device_of(item)
             of_case = (item.case.world_size, record.rank_bytes_per_s)
             found[name] = max(found.get(name, of_case), of_case)
     return {name: rate for name, (_, rate) in found.items()}

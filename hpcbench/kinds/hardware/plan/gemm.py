@@ -65,6 +65,13 @@ class Gemm(HardwareWork):
                         + rows * (20 * self.k + 24 * self.n) + 8 * self.m)
         return (left + right) * size + results * result + max(drawing, checking)
 
+    @property
+    def moved_bytes(self) -> int:
+        """Return the least bytes of a call: operands are read once, the result is written once."""
+        operands = self.m * self.k + self.k * self.n
+        return (operands * ELEMENT_BYTES.get(self.dtype, 4)
+                + self.m * self.n * RESULT_BYTES.get(self.dtype, 4))
+
     def words(self, world_size: int) -> list[str]:
         """Return what tells it from others."""
         return [self.test, self.dtype, f"{self.m}x{self.n}x{self.k}", f"ranks={world_size}"]

@@ -11,9 +11,11 @@ from hpcbench.kinds.hardware.derive.gemm import GemmRecord
 from hpcbench.kinds.hardware.plan.gemm import gemm_of
 from hpcbench.kinds.hardware.present.common import own_range, table_of, where
 from hpcbench.reduce.results import CaseResult
-from hpcbench.units import to_tflop_per_s
+from hpcbench.reduce.roofline import ROOFLINE_FIELDS, roofline_values
+from hpcbench.units import plural, to_tflop_per_s
 from hpcbench.views import columns
 from hpcbench.views.chart import COLOURS, Axis, Bar, BarChart, BarSection, Look
+from hpcbench.views.roofline import Shown
 from hpcbench.views.table import Column, Row, Show, Table
 from hpcbench.views.timing import flag_cell
 
@@ -23,7 +25,8 @@ DEFINITIONS = (
     "rank x ranks;",
     "  own = slowest to fastest rank, each in its own times; peak = the best of its type here")
 FIELDS = ("gemm_m", "gemm_n", "gemm_k", "gemm_shape", "rank_tflop_per_s", "all_ranks_tflop_per_s",
-          "own_tflop_per_s", "is_peak")
+          "own_tflop_per_s", "is_peak", *ROOFLINE_FIELDS)
+ROOFLINE_OF = "matrix products"
 _COLUMNS = (
     Column("type", "type"), *(Column(name, name, Show.COUNT) for name in ("m", "n", "k")),
     Column("shape", "model", optional=True), columns.TIME, columns.INTERVAL,
@@ -65,7 +68,16 @@ def row(item: CaseResult, record: HardwareRecord | None) -> dict[str, Any]:
         "all_ranks_tflop_per_s": (
             known.all_ranks_flops_per_s and to_tflop_per_s(known.all_ranks_flops_per_s)),
         "own_tflop_per_s": [to_tflop_per_s(rate) for rate in (record.rank_rates if record else ())],
-        "is_peak": known.is_peak}
+        "is_peak": known.is_peak, **roofline_values(known.roofline)}
+
+
+def rooflines(items: Sequence[CaseResult], derived: Records) -> list[Shown]:
+    """Return what binds each product, in the order of cases."""
+    found = [(item, record.gemm.roofline) for item in items
+             if (record := derived.get(item.case.case_id)) and record.gemm]
+    return [Shown(f"{gemm_of(item.case).dtype} {_extents(item)}, "
+                  f"{plural(item.case.world_size, 'rank')}", item.case.case_id, roofline)
+            for item, roofline in found if roofline is not None]
 
 
 def _row(item: CaseResult, record: HardwareRecord | None) -> Row:
@@ -81,7 +93,11 @@ def _row(item: CaseResult, record: HardwareRecord | None) -> Row:
 
 def _bar(item: CaseResult, derived: Records) -> Bar:
     record = derived.get(item.case.case_id)
-    work, known = gemm_of(item.case), (record and record.gemm) or NOTHING
+    known = (record and record.gemm) or NOTHING
     look = _BEST if known.is_peak else _OTHER
-    extents = (str(work.m) if work.m == work.n == work.k else f"{work.m}x{work.n}x{work.k}")
-    return Bar(extents, (), ((known.rank_flops_per_s or 0.0, look),))
+    return Bar(_extents(item), (), ((known.rank_flops_per_s or 0.0, look),))
+
+
+def _extents(item: CaseResult) -> str:
+    work = gemm_of(item.case)
+    return str(work.m) if work.m == work.n == work.k else f"{work.m}x{work.n}x{work.k}"

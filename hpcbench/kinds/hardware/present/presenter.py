@@ -14,6 +14,7 @@ from hpcbench.kinds.hardware.present import gemm, pairs, storage, stream
 from hpcbench.kinds.kind import Presenter
 from hpcbench.reduce.results import CaseResult
 from hpcbench.views.chart import Chart
+from hpcbench.views.roofline import roofline_charts, roofline_tables
 from hpcbench.views.table import Line, Table
 
 Items = Sequence[CaseResult]
@@ -53,6 +54,11 @@ class HardwarePresenter(Presenter[HardwareWork, HardwareRecord]):
         """Yield the charts of each test."""
         for test, same in _by_test(items).items():
             yield from _TESTS[test].charts(same, derived)
+        yield from roofline_charts(gemm.ROOFLINE_OF, gemm.rooflines(items, derived))
+
+    def overviews(self, items: Items, derived: Records) -> Iterator[Table]:
+        """Yield what binds products."""
+        yield from roofline_tables(gemm.ROOFLINE_OF, gemm.rooflines(items, derived))
 
     def row(self, item: CaseResult, record: HardwareRecord | None) -> dict[str, Any]:
         """Return the test and its own fields."""

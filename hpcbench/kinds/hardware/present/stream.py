@@ -20,9 +20,11 @@ Records = Mapping[str, HardwareRecord]
 DEFINITIONS = (
     "stream: rank = bytes that a rank moves / time p50, all ranks at once; copy and scale move two "
     "arrays, add and triad three;",
-    "  array = bytes of one; own = slowest to fastest rank, each in its own times")
+    "  array = bytes of one; own = slowest to fastest rank, each in its own times;",
+    "  of best = of the best kernel; of declared = rank over hardware.memory_bandwidth_gb_per_s")
 FIELDS = ("stream_kernel", "stream_memory", "numa_node", "threads", "array_bytes", "cache_bytes",
-          "rank_gb_per_s", "all_ranks_gb_per_s", "own_gb_per_s")
+          "rank_gb_per_s", "all_ranks_gb_per_s", "own_gb_per_s", "of_declared_memory",
+          "of_best_stream")
 _COLUMNS = (
     Column("kernel", "kernel"), Column("type", "type"), Column("memory", "memory", optional=True),
     Column("threads", "threads", Show.COUNT, optional=True),
@@ -31,6 +33,10 @@ _COLUMNS = (
     Column("rank", "rank", Show.GB_PER_S, "GB/s", "of each rank, all at once", "more"),
     Column("all", "all ranks", Show.GB_PER_S, "GB/s", "all ranks together", "more"),
     Column("own", "own", Show.GB_PER_S, "GB/s", "slowest to fastest rank", "more"),
+    Column("of_best", "of best", Show.WHOLE_PERCENT, "%", "of the best kernel here", "more",
+           optional=True),
+    Column("of_declared", "of declared", Show.WHOLE_PERCENT, "%",
+           "of hardware.memory_bandwidth_gb_per_s", "more", optional=True),
     columns.WRONG, columns.N, columns.STATUS, columns.LAUNCHES, columns.FLAGS)
 NOTHING = StreamRecord()
 
@@ -59,7 +65,8 @@ def row(item: CaseResult, record: HardwareRecord | None) -> dict[str, Any]:
         "rank_gb_per_s": known.rank_bytes_per_s and to_gb_per_s(known.rank_bytes_per_s),
         "all_ranks_gb_per_s": (
             known.all_ranks_bytes_per_s and to_gb_per_s(known.all_ranks_bytes_per_s)),
-        "own_gb_per_s": [to_gb_per_s(rate) for rate in (record.rank_rates if record else ())]}
+        "own_gb_per_s": [to_gb_per_s(rate) for rate in (record.rank_rates if record else ())],
+        "of_declared_memory": known.of_declared, "of_best_stream": known.of_best}
 
 
 def _row(item: CaseResult, record: HardwareRecord | None) -> Row:
@@ -69,6 +76,7 @@ def _row(item: CaseResult, record: HardwareRecord | None) -> Row:
         work.numa_node if work.numa_node >= 0 else None, known.array_bytes,
         columns.median_cell(item.statistics), columns.interval_cell(item.statistics),
         known.rank_bytes_per_s, known.all_ranks_bytes_per_s, own_range(record),
+        known.of_best, known.of_declared,
         columns.wrong_cell(item), columns.n_cell(item.statistics), item.status,
         columns.launches_cell(item), flag_cell(item)), item.status, item.case.case_id)
 

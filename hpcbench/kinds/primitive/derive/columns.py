@@ -9,6 +9,7 @@ from hpcbench.kinds.primitive.derive.partners import NOTHING, PrimitiveRecord
 from hpcbench.kinds.primitive.plan.workload import primitive_of
 from hpcbench.reduce.case_columns import CaseColumn, settings
 from hpcbench.reduce.results import CaseResult
+from hpcbench.reduce.roofline import ROOFLINE_COLUMNS, column_values_of
 from hpcbench.statistics.overlap import told
 from hpcbench.trace.described import PURE, TEXT
 
@@ -39,6 +40,9 @@ COLUMNS = (
     CaseColumn("times_longest_part", PURE, "time over that of the longer part alone; NaN if it may "
                "be chance"),
     CaseColumn("speedup_over_torch", PURE, "time of torch over this time; NaN if it may be chance"),
+    CaseColumn("of_measured_product", PURE, "busiest_rank_flops_per_s over the best gemm here"),
+    CaseColumn("of_declared_product", PURE, "busiest_rank_flops_per_s over the declared peak"),
+    *ROOFLINE_COLUMNS,
 )
 
 
@@ -51,6 +55,9 @@ def column_values(item: CaseResult, record: PrimitiveRecord | None) -> dict[str,
     values |= asdict(known.flops) if known.flops else {}
     values |= asdict(known.communication) if known.communication else {}
     return values | {
+        **column_values_of(known.roofline),
+        "of_measured_product": known.of_measured_product,
+        "of_declared_product": known.of_declared_product,
         "options": settings(work.options),
         "compute_only_s": known.compute_s, "comm_only_s": known.communicate_s,
         "exposed_s": told(known.exposed_s), "overlap_efficiency": told(known.efficiency),

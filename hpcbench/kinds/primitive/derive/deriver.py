@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.primitive.derive.columns import COLUMNS, column_values
 from hpcbench.kinds.primitive.derive.partners import PrimitiveRecord, compare
-from hpcbench.kinds.primitive.derive.rates import communication_rates, flop_rates
+from hpcbench.kinds.primitive.derive.rates import (
+    communication_rates,
+    flop_rates,
+    product_shares,
+    roofline_of,
+)
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.operations.bandwidth import WireRate
 from hpcbench.reduce.checks import MOST_OF_PEAK, Problem
@@ -21,7 +27,7 @@ class PrimitiveDeriver(Deriver):
     """Derives rates, and comparisons with the parts alone and with torch."""
 
     record = PrimitiveRecord
-    version = 2
+    version = 3
     columns = COLUMNS
     column_values = staticmethod(column_values)
 
@@ -29,7 +35,11 @@ class PrimitiveDeriver(Deriver):
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
     ) -> Mapping[str, PrimitiveRecord]:
         """Return rates and comparisons of each case with statistics."""
-        return compare(items)
+        found = compare(items)
+        return {case_id: replace(
+            found[case_id], roofline=roofline_of(item, hardware),
+            **product_shares(item, found[case_id].flops, hardware))
+            for item in items if (case_id := item.case.case_id) in found}
 
     def sent_bytes(self, item: CaseResult) -> float | None:
         """Return what a rank sends, as sizes times busbw factors, times the ranks."""

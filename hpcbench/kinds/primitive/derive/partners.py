@@ -19,6 +19,7 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.options import Option
 from hpcbench.reduce.partners import median_s, nearest, pass_medians_s, why_unpaired
 from hpcbench.reduce.results import CaseResult
+from hpcbench.reduce.roofline import Roofline
 from hpcbench.statistics.overlap import (
     OverPasses,
     exposed_communication_s,
@@ -46,6 +47,9 @@ class PrimitiveRecord:
         exposed_s, efficiency, times_longest: `statistics.overlap`, of what does both.
         speedup: over torch, of what does both.
         missing: why one of the last four is None; empty if none is, or the case is no such case.
+        roofline: what binds it.
+        of_measured_product, of_declared_product: FLOP/s of the rank that has most to do over the
+            best product of its type in this run, and over ``hardware.peak_flops``.
     """
 
     flops: FlopRates | None = None
@@ -57,6 +61,9 @@ class PrimitiveRecord:
     times_longest: OverPasses | None = None
     speedup: OverPasses | None = None
     missing: tuple[str, ...] = ()
+    roofline: Roofline | None = None
+    of_measured_product: float | None = None
+    of_declared_product: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

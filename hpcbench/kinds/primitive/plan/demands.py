@@ -84,6 +84,31 @@ def host_bytes(work: Primitive, ranks: int, *, validate: bool) -> int:
     return DTYPE_BYTES[work.dtype] * held.drawn + max(drawing, reference if validate else 0)
 
 
+def product_bytes(work: Primitive, ranks: int) -> int | None:
+    """Return the least bytes that the products of the busiest rank move; None of a plug-in's.
+
+    Of each product both operands are read once, and the result is written once.
+    """
+    d = 1 if dict(work.options).get("size") == "unsharded" else ranks
+    m, n, k = work.m, work.n, work.k
+    products: tuple[tuple[int, int, int], ...] = ()
+    if work.primitive == "tp_columnwise" and work.order == "AG_before":
+        products = ((m, n if dict(work.options).get("weight") == "replicated" else n // d, k),)
+    elif work.primitive == "tp_columnwise":
+        products = ((m // d, n, k),)
+    elif work.primitive == "tp_rowwise":
+        products = ((m, n, k // d),)
+    elif work.primitive == "tp_mlp":
+        products = ((m, n // d, k), (m, k, n // d))
+    elif work.primitive == "dp_allreduce":
+        products = ((n, k, m // d),) * int(dict(work.options).get("layers", 1))
+    elif work.primitive == "ep_all_to_all" and d > 1:
+        products = ((work.flops // (2 * n * k), n, k),)
+    elements = sum(rows * inner + inner * columns + rows * columns
+                   for rows, columns, inner in products)
+    return DTYPE_BYTES[work.dtype] * elements or None
+
+
 def reference_flops(work: Primitive, ranks: int) -> float:
     """Return the fp64 flops of a rank's reference; with a bound one fp32 product is added, or two.
 

@@ -13,8 +13,12 @@ from hpcbench.kinds.primitive.present import charts as _charts
 from hpcbench.kinds.primitive.present import listing as _listing
 from hpcbench.kinds.primitive.present import tables as _tables
 from hpcbench.reduce.results import CaseResult
+from hpcbench.reduce.roofline import ROOFLINE_FIELDS, roofline_values
 from hpcbench.units import plural, to_gb_per_s, to_tflop_per_s
+from hpcbench.views.chart import Chart
 from hpcbench.views.columns import ends_of, names_of
+from hpcbench.views.roofline import roofline_charts, roofline_tables
+from hpcbench.views.table import Table
 from hpcbench.views.timing import timed_text
 from hpcbench.views.words import backend_text, distinct, options_text, span_text
 
@@ -25,13 +29,15 @@ PROBLEM_FIELDS = (
     "primitive", "implementation", "order", "options", "problem_m", "problem_n", "problem_k",
     "shape", "flops", "total_flops", "wire_bytes",
 )
-RATE_FIELDS = ("busiest_rank_tflop_per_s", "all_ranks_tflop_per_s")
+RATE_FIELDS = ("busiest_rank_tflop_per_s", "all_ranks_tflop_per_s", "of_measured_product",
+               "of_declared_product")
 PRIMITIVE_FIELDS = (*PROBLEM_FIELDS, *RATE_FIELDS, "compute_only_s", "comm_only_s", *RANGE_FIELDS,
-                    "not_compared")
+                    "not_compared", *ROOFLINE_FIELDS)
 LISTED_FIELDS = (
     "case_id", "backend", "device", "world_size", "dtype", "mode", "fold", "env",
     *PROBLEM_FIELDS[1:], "size_bytes", "n", "median_s", "p95_s", "ci_low_s", "ci_high_s",
     "ci_reliable", *RATE_FIELDS, "algbw_gb_per_s", "busbw_gb_per_s", *RANGE_FIELDS,
+    *ROOFLINE_FIELDS,
 )
 """Fields of each row of ``results.primitives``."""
 Items = Sequence[CaseResult]
@@ -44,7 +50,6 @@ class PrimitivePresenter(Presenter[Primitive, PrimitiveRecord]):
     fields = PRIMITIVE_FIELDS
     plan_table = staticmethod(_tables.plan_table)
     tables = staticmethod(_tables.result_tables)
-    charts = staticmethod(_charts.charts)
     heat_map_case = staticmethod(_charts.heat_map_case)
     listing = staticmethod(_listing.listing)
 
@@ -72,6 +77,16 @@ class PrimitivePresenter(Presenter[Primitive, PrimitiveRecord]):
         return " ".join(filter(None, task)), " ".join(filter(None, (
             work.implementation, options_text(own), "on", backend_text(case))))
 
+    def overviews(self, items: Items, derived: Records) -> Iterator[Table]:
+        """Yield what binds each case."""
+        yield from roofline_tables("primitives", _tables.rooflines(items, derived),
+                                   of=any(item.status == "ok" for item in items))
+
+    def charts(self, items: Items, derived: Records) -> Iterator[Chart]:
+        """Yield the implementations of each problem, then what binds them."""
+        yield from _charts.charts(items, derived)
+        yield from roofline_charts("primitives", _tables.rooflines(items, derived))
+
     def definitions(self, items: Items, derived: Records) -> Sequence[str]:
         """Return what rates and comparisons are."""
         return _tables.DEFINITIONS
@@ -90,6 +105,8 @@ class PrimitivePresenter(Presenter[Primitive, PrimitiveRecord]):
                 to_tflop_per_s(flops.busiest_rank_flops_per_s) if flops else None),
             "all_ranks_tflop_per_s": (
                 to_tflop_per_s(flops.all_ranks_flops_per_s) if flops else None),
+            "of_measured_product": known.of_measured_product,
+            "of_declared_product": known.of_declared_product,
             "compute_only_s": known.compute_s, "comm_only_s": known.communicate_s,
             "not_compared": list(known.missing),
             "algbw_gb_per_s": to_gb_per_s(rates.algbw_bytes_per_s) if rates else None,
@@ -97,7 +114,7 @@ class PrimitivePresenter(Presenter[Primitive, PrimitiveRecord]):
         compared = (known.exposed_s, known.efficiency, known.times_longest, known.speedup)
         for name, passes in zip(COMPARED_FIELDS, compared, strict=True):
             values |= ends_of(name, passes)
-        return values
+        return values | roofline_values(known.roofline)
 
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,

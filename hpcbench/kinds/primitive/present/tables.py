@@ -18,6 +18,7 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import plural
 from hpcbench.views import columns
+from hpcbench.views.roofline import Shown
 from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table
 from hpcbench.views.timing import batch_text, flag_cell, timed_text
 from hpcbench.views.words import (
@@ -33,6 +34,8 @@ from hpcbench.views.words import (
 DEFINITIONS = (
     "rank = TFLOP/s (1e12) of the rank that has most to do, all ranks = of all together, from time "
     "p50;",
+    "  of gemm = rank over the best product of its type in this run (kind hardware); of peak: over "
+    "hardware.peak_flops;",
     "  busbw of comm_only = its collectives' sizes x nccl-tests' factors / time p50",
     "exposed = t - t(compute_only); overlap = (t(compute_only) + t(comm_only) - t) / the shorter "
     "of these two,",
@@ -62,6 +65,10 @@ _RESULT_COLUMNS = (
     Column("options", "options", optional=True), columns.TIME, columns.INTERVAL,
     Column("rank_flops", "rank", Show.TFLOP_PER_S, "TFLOP/s", "the rank with most to do", "more"),
     Column("all_flops", "all ranks", Show.TFLOP_PER_S, "TFLOP/s", "all ranks together", "more"),
+    Column("of_measured", "of gemm", Show.WHOLE_PERCENT, "%",
+           "rank, of the best product of its type in this run", "more", optional=True),
+    Column("of_declared", "of peak", Show.WHOLE_PERCENT, "%", "rank, of hardware.peak_flops",
+           "more", optional=True),
     Column("busbw", "busbw", Show.GB_PER_S, "GB/s", "bus bandwidth of comm_only", "more"),
     Column("exposed", "exposed", Show.US, "us", "t - t(compute_only)", "less"),
     Column("overlap", "overlap", Show.WHOLE_PERCENT, "%", "of the shorter part", "more"),
@@ -158,6 +165,7 @@ def _row(item: CaseResult, common: Options, of_order: Options, record: Primitive
         columns.median_cell(stats), columns.interval_cell(stats),
         flops.busiest_rank_flops_per_s if flops else None,
         flops.all_ranks_flops_per_s if flops else None,
+        record.of_measured_product, record.of_declared_product,
         record.communication.busbw_bytes_per_s if record.communication else None,
         columns.middle_cell(record.exposed_s),
         columns.over_passes_cell(record.efficiency),
@@ -165,6 +173,19 @@ def _row(item: CaseResult, common: Options, of_order: Options, record: Primitive
         columns.over_passes_cell(record.speedup), columns.wrong_cell(item),
         columns.n_cell(stats), item.status, columns.launches_cell(item), flag_cell(item)),
         item.status, item.case.case_id)
+
+
+def rooflines(items: Sequence[CaseResult], derived: Records) -> list[Shown]:
+    """Return what binds each case, in the order of cases."""
+    found = [(item, _record(item, derived).roofline) for item in items]
+    return [Shown(_short_title(item), item.case.case_id, roofline)
+            for item, roofline in found if roofline is not None]
+
+
+def _short_title(item: CaseResult) -> str:
+    work = primitive_of(item.case)
+    return (f"{work.primitive} {work.implementation} {work.order} {work.m}x{work.n}x{work.k} "
+            f"{work.dtype} {plural(item.case.world_size, 'rank')}")
 
 
 def _not_compared(records: Iterator[PrimitiveRecord]) -> Iterator[Line]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.reduce.case_columns import CaseColumn, settings, texts, whole_numbers
 from hpcbench.reduce.results import CaseResult
+from hpcbench.reduce.roofline import ROOFLINE_COLUMNS, column_values_of
 from hpcbench.statistics.overlap import told
 from hpcbench.trace.described import PURE, TEXT
 
@@ -70,6 +71,7 @@ COLUMNS = (
     CaseColumn("efficiency_score", PURE, "useful time of all ranks over ranks x step; NaN if "
                "unknown"),
     *(CaseColumn(name, PURE, f"{text}; NaN if unknown") for name, (_, text) in _FACTORS.items()),
+    *ROOFLINE_COLUMNS,
     CaseColumn("computation_scaling", PURE, "useful time for a sample in the scaling's base over "
                "that here; NaN without a base"),
 )
@@ -89,7 +91,8 @@ def column_values(item: CaseResult, record: TrainingRecord | None) -> dict[str, 
         "off_s": found.off_s, "only_s": found.only_s,
         **dict(zip(_EXPOSURE, map(told, passes), strict=True)),
         "scaling_efficiency": record.scaling and record.scaling.efficiency,
-        **_efficiency(record.pop)}
+        **_efficiency(record.pop),
+        **column_values_of(record.rooflines[0] if record.rooflines else None)}
 
 
 def _efficiency(pop: Pop | None) -> dict[str, float | None]:

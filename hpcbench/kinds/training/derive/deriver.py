@@ -19,6 +19,7 @@ from hpcbench.kinds.training.derive.fingerprints import (
     disagreement,
 )
 from hpcbench.kinds.training.derive.pop import Pop, beside_base, from_partner, from_stamps
+from hpcbench.kinds.training.derive.rooflines import rooflines
 from hpcbench.kinds.training.derive.same_program import same_programs
 from hpcbench.kinds.training.derive.stalls import Stalls, stalls
 from hpcbench.kinds.training.derive.sync_variance import settled_variance, variance_comparison
@@ -30,6 +31,7 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import Problem
 from hpcbench.reduce.comparison import Comparison, clear
 from hpcbench.reduce.results import CaseResult, CaseSamples
+from hpcbench.reduce.roofline import Roofline
 
 OTHER = "other"
 """The part of a step that is in no phase."""
@@ -70,6 +72,7 @@ class TrainingRecord:
         counted: what one step called, computed and took; None where none was counted.
         comparisons: those of ranks, and that of the exchange with computing.
         pop: which share of the ranks' time is useful; None where nothing tells.
+        rooflines: what binds the step, then its phases; none without ceilings.
     """
 
     step_s: float | None = None
@@ -103,6 +106,7 @@ class TrainingRecord:
     counted: Counted | None = None
     comparisons: tuple[Comparison, ...] = ()
     pop: Pop | None = None
+    rooflines: tuple[Roofline, ...] = ()
 
 
 NOTHING_KNOWN = TrainingRecord()
@@ -112,7 +116,7 @@ class TrainingDeriver(Deriver):
     """Derives rates, exposed communication and scaling."""
 
     record = TrainingRecord
-    version = 6
+    version = 7
     columns = COLUMNS
     column_values = staticmethod(column_values)
 
@@ -206,12 +210,13 @@ def _settled(record: TrainingRecord, records: Mapping[str, TrainingRecord]) -> T
 
 
 def _alone(item: CaseResult, hardware: Mapping[str, Any], exposure: Exposure) -> TrainingRecord:
-    late = slow_ranks.late_rank(item)
+    late, phases, held = slow_ranks.late_rank(item), _phases(item), _held_bytes(item)
     return TrainingRecord(
         **_rates(item, hardware), mfu_by_definition=_mfu_by_definition(item, hardware),
-        **_phases(item), held_bytes=_held_bytes(item), peak_of=_peak_of(item),
-        parity_share=_parity_share(item), passes_over_data=_passes_over_data(item),
-        exposure=exposure,
+        **phases, held_bytes=held,
+        rooflines=rooflines(item, hardware, phases.get("phase_s", {}), held),
+        peak_of=_peak_of(item), parity_share=_parity_share(item),
+        passes_over_data=_passes_over_data(item), exposure=exposure,
         slow_phases=tuple(slow_ranks.slow_phases(item, late)), late_rank=late,
         slow_alone=slow_ranks.slow_alone(exposure), counted=counted(item),
         pop=from_partner(item, exposure))

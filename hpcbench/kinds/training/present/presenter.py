@@ -16,6 +16,7 @@ from hpcbench.kinds.training.present import (
     counted_table,
     pop,
     result_table,
+    roofline,
     scaling,
     stall_chart,
     words,
@@ -24,9 +25,11 @@ from hpcbench.kinds.training.present import listing as _listing
 from hpcbench.kinds.training.present import plan_table as _plan_table
 from hpcbench.kinds.training.present import stalls as _stalls
 from hpcbench.reduce.results import CaseResult
+from hpcbench.reduce.roofline import ROOFLINE_FIELDS
 from hpcbench.units import plural, to_ms
-from hpcbench.views.chart import BarChart
+from hpcbench.views.chart import Chart
 from hpcbench.views.columns import ends_of, names_of
+from hpcbench.views.roofline import roofline_charts, roofline_tables
 from hpcbench.views.table import Table
 from hpcbench.views.timing import timed_text
 from hpcbench.views.words import backend_text, options_text
@@ -71,13 +74,15 @@ EXPOSURE_FIELDS = (
 POP_FIELDS = (*pop.FIELDS, *pop.FACTOR_FIELDS)
 TRAINING_FIELDS = (*MODEL_FIELDS, *STEP_FIELDS, "global_batch", *RATES, *PHASES,
                    *MEMORY, "peak_of", *COUNTED_FIELDS, "communication", "parity",
-                   *EXPOSURE_FIELDS, *SCALING, "same_program_as", *POP_FIELDS)
+                   *EXPOSURE_FIELDS, *SCALING, "same_program_as", *POP_FIELDS, *ROOFLINE_FIELDS,
+                   "phase_bounds")
 LISTED_FIELDS = (
     "case_id", "backend", "device", "world_size", "dtype", "mode", "fold", "env", "options",
     *MODEL_FIELDS[1:], *STEP_FIELDS, "global_batch", "n", "median_s", "p95_s", "ci_low_s",
     "ci_high_s", "ci_reliable", *RATES, *PHASES, "parity",
     *COUNTED_FIELDS, *_RANGED_NAMES["exposed_s"], *_RANGED_NAMES["overlap_efficiency"],
-    *EXPOSURE_FIELDS, *SCALING, "same_program_as", *POP_FIELDS,
+    *EXPOSURE_FIELDS, *SCALING, "same_program_as", *POP_FIELDS, *ROOFLINE_FIELDS,
+    "phase_bounds",
 )
 MEMORY_FIELDS = ("case_id", "kind", "strategy", "options", "model", "world_size", "dtype",
                  "batch_size", "accumulation", "checkpointing", *MEMORY, "peak_of")
@@ -109,13 +114,16 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
         """Yield how trainings scale, and which share of the ranks' time is useful."""
         yield from scaling.overviews(items, derived)
         yield from pop.efficiencies(items, derived)
+        yield from roofline_tables("trainings", roofline.rooflines(items, derived),
+                                   of=any(item.status == "ok" for item in items))
 
     def charts(
         self, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
-    ) -> Iterator[BarChart]:
-        """Yield the steps of each model, then who waits for whom, where something stands out."""
+    ) -> Iterator[Chart]:
+        """Yield the steps of each model, who waits for whom if something stands out, rooflines."""
         yield from _charts.charts(items, derived)
         yield from stall_chart.stall_charts(items, derived)
+        yield from roofline_charts("trainings", roofline.rooflines(items, derived))
 
     def way(self, item: CaseResult) -> tuple[str, str] | None:
         """Return model, samples and precision of a step, and the strategy; None of no training."""
@@ -140,7 +148,8 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
         values |= dict.fromkeys(_OF_TEXT if work.of_images else _OF_IMAGES)
         values |= {field: record.held_bytes.get(name) for field, name in MEMORY.items()}
         values |= {field: record.phase_s.get(phase) for field, phase in PHASES.items()}
-        values |= {**_counted(record.counted), **pop.values(record.pop)}
+        values |= {**_counted(record.counted), **pop.values(record.pop),
+                   **roofline.values(record)}
         return values | {
             "step_time_ms": None if record.step_s is None else to_ms(record.step_s),
             "options": [options_text([option]) for option in work.options],

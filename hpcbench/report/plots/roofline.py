@@ -1,0 +1,100 @@
+"""Rates by intensity below the ceilings of the machine, on logarithmic axes."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from hpcbench.report.plots.style import (
+    GREY,
+    MARKERS,
+    SMALL,
+    dress,
+    in_unit,
+    new_figure,
+    plain_formatter,
+)
+from hpcbench.views.chart import COLOURS, Roof, RooflineChart, RooflinePanel
+from hpcbench.views.table import Show
+
+LEFT, WIDTH, GAP, BOTTOM, HEIGHT = 0.065, 0.585, 0.05, 0.2, 0.64
+ROOM, ROOM_FOR_LABEL = 4.0, 12.0
+"""Factors between the outermost values and the ends of the axes; the second one at the left."""
+LEGEND_CHARACTERS = 54
+
+
+def draw_roofline(chart: RooflineChart) -> Figure:
+    """Return the figure of a roofline chart."""
+    figure = new_figure(chart)
+    count = max(len(chart.panels), 1)
+    width = (WIDTH - GAP * (count - 1)) / count
+    for at, panel in enumerate(chart.panels):
+        axes = figure.add_axes((LEFT + at * (width + GAP), BOTTOM, width, HEIGHT))
+        _draw_panel(axes, panel, chart.y.show, chart.y.label if at == 0 else "")
+    named = {label: handle for axes in figure.axes
+             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(named.values(), named.keys(), loc="upper left", fontsize=SMALL, frameon=False,
+                  bbox_to_anchor=(LEFT + WIDTH + 0.005, BOTTOM + HEIGHT + 0.02))
+    return figure
+
+
+def _draw_panel(axes: Axes, panel: RooflinePanel, show: Show, y_label: str) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    _limit(axes, panel, show)
+    dress(axes, x_label=panel.x.label, y_label=y_label)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(plain_formatter())
+    slopes = [in_unit(roof.rate, show) for roof in panel.roofs if roof.is_slope]
+    flats = [in_unit(roof.rate, show) for roof in panel.roofs if not roof.is_slope]
+    for roof in panel.roofs:
+        _draw_roof(axes, roof, show, slopes, flats)
+    for spot in panel.spots:
+        axes.plot([spot.intensity], [in_unit(spot.rate, show)], linestyle="",
+                  marker=MARKERS[spot.number // len(COLOURS) % len(MARKERS)], markersize=7,
+                  color=COLOURS[spot.number % len(COLOURS)],
+                  label=textwrap.fill(spot.label, LEGEND_CHARACTERS))
+
+
+def _limit(axes: Axes, panel: RooflinePanel, show: Show) -> None:
+    """Show all marks, and where the roofs meet."""
+    slopes = [roof.rate for roof in panel.roofs if roof.is_slope]
+    flats = [roof.rate for roof in panel.roofs if not roof.is_slope]
+    places = [spot.intensity for spot in panel.spots]
+    places += [flat / slope for flat in flats for slope in slopes]
+    rates = [spot.rate for spot in panel.spots] + flats
+    axes.set_xlim(min(places) / ROOM_FOR_LABEL, max(places) * ROOM)
+    axes.set_ylim(in_unit(min(rates), show) / ROOM, in_unit(max(rates), show) * ROOM)
+
+
+def _draw_roof(
+    axes: Axes, roof: Roof, show: Show, slopes: list[float], flats: list[float],
+) -> None:
+    """Draw a roof as far as it limits: slopes up to the highest flat, flats from the first slope.
+    """
+    rate, style = in_unit(roof.rate, show), ":" if roof.dotted else "-"
+    low, high = axes.get_xlim()
+    if roof.is_slope:
+        end = min(high, max(flats, default=rate * high) / rate)
+        axes.plot([low, end], [low * rate, end * rate], color=GREY, linewidth=1.4, linestyle=style)
+        _label_slope(axes, roof, rate, end)
+        return
+    start = max(low, rate / max(slopes)) if slopes else low
+    axes.plot([start, high], [rate, rate], color=GREY, linewidth=1.4, linestyle=style)
+    axes.annotate(roof.label, (high, rate), xytext=(0, 3), textcoords="offset points", ha="right",
+                  va="bottom", fontsize=SMALL - 1, color=GREY)
+
+
+def _label_slope(axes: Axes, roof: Roof, rate: float, end: float) -> None:
+    """Write along a slope, from where it enters the panel."""
+    low, bottom = axes.get_xlim()[0], axes.get_ylim()[0]
+    start = max(low, bottom / rate) * 1.5
+    if start >= end:
+        return
+    (x0, y0), (x1, y1) = axes.transData.transform([(start, start * rate), (end, end * rate)])
+    axes.annotate(roof.label, (start, start * rate), xytext=(-3, 4), textcoords="offset points",
+                  rotation=math.degrees(math.atan2(y1 - y0, x1 - x0)), rotation_mode="anchor",
+                  ha="left", va="bottom", fontsize=SMALL - 1, color=GREY)
