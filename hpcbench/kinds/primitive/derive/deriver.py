@@ -9,6 +9,7 @@ from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.primitive.derive.columns import COLUMNS, column_values
 from hpcbench.kinds.primitive.derive.partners import PrimitiveRecord, compare
 from hpcbench.kinds.primitive.derive.rates import communication_rates, flop_rates
+from hpcbench.kinds.primitive.derive.work import work
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.operations.bandwidth import WireRate
 from hpcbench.reduce.checks import MOST_OF_PEAK, Problem
@@ -24,6 +25,7 @@ class PrimitiveDeriver(Deriver):
     version = 2
     columns = COLUMNS
     column_values = staticmethod(column_values)
+    work = staticmethod(work)
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
