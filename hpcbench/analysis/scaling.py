@@ -43,6 +43,7 @@ def scaling(runs: Sequence[Run], asked: Asked) -> Scaling:
     command = f"hpcbench advise {' '.join(run.path for run in runs)} --only scaling"
     beside = (*(f"without times: {text}" for text in untimed(runs)), *confounders(runs))
     answers = [*(answer for one in found if one.kind != MOVED for answer in _told(one)),
+               *_without_laws([one for one in found if one.kind != MOVED]),
                *_of_collectives([one for one in found if one.kind == MOVED])]
     if not found:
         answers = [Answer(
@@ -51,6 +52,17 @@ def scaling(runs: Sequence[Run], asked: Asked) -> Scaling:
             "several files")]
     return Scaling(tuple(Answer(one.certainty, one.sentence, (*one.evidence, *beside), command,
                                 one.subject) for one in answers), tuple(found))
+
+
+def _without_laws(found: Sequence[Series]) -> Iterator[Answer]:
+    """Yield one sentence on all series that have too few numbers of ranks for a law."""
+    without = [one for one in found if one.no_laws]
+    if without:
+        reasons = dict.fromkeys(reason for one in without for reason in one.no_laws)
+        yield Answer(
+            CANNOT_TELL, f"cannot tell by a law how {len(without)} of {len(found)} series scale, "
+            f"because {'; '.join(reasons)}", tuple(
+                f"{subject_of(one)}: {kind_text(one)}" for one in without))
 
 
 def subject_of(series: Series) -> str:
@@ -69,7 +81,7 @@ def kind_text(series: Series) -> str:
 
 def _told(series: Series) -> Iterator[Answer]:
     """Yield what the efficiency is, then what the laws say."""
-    subject, last = subject_of(series), series.members[-1]
+    subject = subject_of(series)
     head = f"{subject}: {kind_text(series)}"
     if series.kind == NEITHER:
         amounts = ", ".join(f"{one.amount:g} {series.unit} on {plural(one.ranks, 'rank')}"
@@ -83,10 +95,6 @@ def _told(series: Series) -> Iterator[Answer]:
                      f"{_ranks(crowded)}, because {_crowding(crowded[-1])}", (), "", subject)
     for law in series.laws:
         yield _of_law(law, subject)
-    if series.no_laws:
-        yield Answer(CANNOT_TELL, f"{head}; cannot tell how it goes on beyond "
-                     f"{plural(last.ranks, 'rank')}, because {'; '.join(series.no_laws)}",
-                     (), "", subject)
 
 
 def _of_efficiency(series: Series, head: str, subject: str) -> Answer:

@@ -3,8 +3,9 @@
 Amdahl (AFIPS 1967): a part ``s`` of the work of one rank is not divided, t(n) = t(1) (s + (1 - s) /
 n). Gunther's universal scalability law ("Guerrilla Capacity Planning", Springer 2007): the rate of
 n ranks is x(n) = n x(1) / (1 + sigma (n - 1) + kappa n (n - 1)); sigma is contention, kappa is what
-every rank does with every other one. Both are linear in the right form, t and n / x, so they need
-no search: least squares of relative residuals, with coefficients that are not below 0.
+every rank does with every other one. Both are linear in the right form, t = a + b / n and n / x =
+a + b n + c n (n - 1), so they need no search: least squares of relative residuals, with
+coefficients that are not below 0. So ``s`` and ``sigma`` are from 0 to 1.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def amdahl(ranks: Sequence[int], times_s: Sequence[float]) -> Law:
     Raises ValueError for too few points (`why_not`).
     """
     n, times = _checked(AMDAHL, ranks, times_s)
-    fit = _least_squares(np.stack([np.ones_like(n), 1 / n], axis=1), times, required=())
+    fit = _least_squares(np.stack([np.ones_like(n), 1 / n], axis=1), times)
     part, divided = fit.values
     whole = float(part + divided)
     slope = np.array([divided, -part]) / whole**2
@@ -101,13 +102,14 @@ def universal(ranks: Sequence[int], rates: Sequence[float]) -> Law:
     Raises ValueError for too few points (`why_not`).
     """
     n, known = _checked(UNIVERSAL, ranks, rates)
-    columns = np.stack([np.ones_like(n), n - 1, n * (n - 1)], axis=1)
-    fit = _least_squares(columns, n / known, required=(0,))
-    first, *others = fit.values
-    slopes = np.array([[-others[0], first, 0.0], [-others[1], 0.0, first]]) / first**2
+    fit = _least_squares(np.stack([np.ones_like(n), n, n * (n - 1)], axis=1), n / known)
+    divided, shared, exchanged = fit.values
+    one = float(divided + shared)
+    slope = np.array([-shared, divided, 0.0]) / one**2
+    slope_of_exchange = np.array([-exchanged, -exchanged, one]) / one**2
     return _law(UNIVERSAL, ranks, n / known, fit.fitted, n / fit.fitted, {
-        name: _parameter(fit.values[at + 1] / first, slopes[at], fit, at + 1)
-        for at, name in enumerate(("sigma", "kappa"))})
+        "sigma": _parameter(shared / one, slope, fit, 1, most=1.0),
+        "kappa": _parameter(exchanged / one, slope_of_exchange, fit, 2)})
 
 
 def _checked(name: str, ranks: Sequence[int], values: Sequence[float]) -> tuple[Array, Array]:
@@ -116,22 +118,23 @@ def _checked(name: str, ranks: Sequence[int], values: Sequence[float]) -> tuple[
     return np.array(ranks, dtype=np.float64), np.array(values, dtype=np.float64)
 
 
-def _least_squares(columns: Array, values: Array, required: Sequence[int]) -> _Fit:
+def _least_squares(columns: Array, values: Array) -> _Fit:
     """Return the fit with the least relative residuals of those without a coefficient below 0.
 
     There are at most 3 columns, so every choice of those above 0 is tried: the best of them is the
-    solution. ``required`` columns are always among them.
+    solution. One of the first two is always among them, else one rank would take no time.
     """
     weighted, ones = columns / values[:, None], np.ones_like(values)
     best: tuple[float, tuple[int, ...], Array] | None = None
     for many in range(columns.shape[1], 0, -1):
         for chosen in combinations(range(columns.shape[1]), many):
-            if not set(required) <= set(chosen):
+            if chosen == (2,):
                 continue
             part = weighted[:, chosen]
             found: Array = np.linalg.lstsq(part, ones, rcond=None)[0].astype(np.float64)
             error = float(((part @ found - ones) ** 2).sum())
-            if (found >= 0).all() and found.sum() > 0 and (best is None or error < best[0]):
+            starts = found[[at < 2 for at in chosen]].sum() > 0
+            if (found >= 0).all() and starts and (best is None or error < best[0]):
                 best = error, chosen, found
     assert best is not None  # one column of numbers above 0 always has a coefficient above 0
     error, chosen, found = best
