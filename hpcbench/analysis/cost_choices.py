@@ -13,7 +13,7 @@ from typing import Any
 from hpcbench.analysis.answer import Asked
 from hpcbench.analysis.compare import SAME, SLOWER, CaseComparison
 from hpcbench.analysis.scaling_series import Band
-from hpcbench.analysis.worked import Worked, compared, short_ways
+from hpcbench.analysis.worked import Worked, compared, scaled, short_ways
 from hpcbench.units import plural
 
 HOUR_S, J_PER_KWH = 3600, 3.6e6
@@ -176,19 +176,11 @@ def _a_sample(case: Worked) -> float:
     return 1 / case.work.amount
 
 
-def _scaled(case: Worked, factor: float) -> Worked:
-    """Return the case with the time, or cost, of one sample in place of that of a step."""
-    times = case.times
-    return replace(case, times=replace(
-        times, launch_s=tuple(time * factor for time in times.launch_s),
-        pass_s=tuple(time and time * factor for time in times.pass_s)))
-
-
 def _ratios(
     first: Worked, others: Sequence[Worked], measure: Callable[[Worked], float],
 ) -> list[CaseComparison]:
-    base = _scaled(first, measure(first))
-    return compared([(base, _scaled(other, measure(other))) for other in others])
+    base = scaled(first, measure(first))
+    return compared([(base, scaled(other, measure(other))) for other in others])
 
 
 def _beside_default(

@@ -9,6 +9,7 @@ from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, Answer, Asked, Run
 from hpcbench.analysis.scaling_series import (
     EXCELLENT,
     GOOD,
+    IS_EXCELLENT,
     MOVED,
     NEITHER,
     STRONG,
@@ -110,25 +111,22 @@ def _of_efficiency(series: Series, head: str, subject: str) -> Answer:
     words = (f"{head}; on {plural(most.ranks, 'rank')} the efficiency is "
              f"{band_text(most.efficiency, percent=True)}, the speed-up "
              f"{band_text(most.speed_up)}, both beside {of}")
-    verdict, reason = verdict_of(most.efficiency)
     where = " in this launch" if most.in_launch else ""
-    if verdict is None:
-        return Answer(CANNOT_TELL, f"{words}; cannot tell whether that is good, because {reason}",
-                      evidence, "", subject)
-    return Answer(CLEAR, f"{words}: {verdict}{where}", evidence, "", subject)
+    if most.verdict is None:
+        return Answer(CANNOT_TELL, f"{words}; cannot tell whether that is good, because "
+                      f"{_why_none(most.efficiency)}", evidence, "", subject)
+    least = EXCELLENT if most.verdict == IS_EXCELLENT else GOOD
+    return Answer(CLEAR, f"{words}: {most.verdict} (from {100 * least:.0f} %){where}", evidence,
+                  "", subject)
 
 
-def verdict_of(efficiency: Band) -> tuple[str | None, str]:
-    """Return the word for an efficiency, or None and why there is none."""
+def _why_none(efficiency: Band) -> str:
+    """Return why there is no verdict on an efficiency."""
     if efficiency.low is None or efficiency.high is None:
-        return None, "there are too few launches or passes for an interval"
-    if efficiency.low >= EXCELLENT:
-        return f"excellent (from {EXCELLENT:.0%})".replace("%", " %"), ""
-    if efficiency.low >= GOOD:
-        return f"good (from {GOOD:.0%})".replace("%", " %"), ""
-    if efficiency.high < GOOD:
-        return f"below good (from {GOOD:.0%})".replace("%", " %"), ""
-    return None, f"its interval holds {100 * GOOD:.0f} %"
+        return "there are too few launches or passes for an interval"
+    if efficiency.low < GOOD <= efficiency.high:
+        return f"its interval holds {100 * GOOD:.0f} %"
+    return "it does not hold among all verdicts of this topic; more launches would tell"
 
 
 def band_text(band: Band, *, percent: bool = False) -> str:

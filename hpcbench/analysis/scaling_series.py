@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from hpcbench.analysis.compare import CaseComparison
-from hpcbench.analysis.worked import Worked, compared, short_ways
+from hpcbench.analysis.compare import FALSE_SHARE, CaseComparison
+from hpcbench.analysis.worked import Worked, compared, scaled, short_ways
 from hpcbench.grouping import grouped
 from hpcbench.statistics.overlap import OverPasses, told
 from hpcbench.statistics.scaling_laws import (
@@ -27,6 +27,7 @@ from hpcbench.statistics.scaling_laws import (
 STRONG, WEAK, NEITHER, MOVED = "strong", "weak", "neither", "collective"
 """What is constant in a series; collectives are no work that ranks share."""
 GOOD, EXCELLENT = 0.8, 0.9
+IS_EXCELLENT, IS_GOOD, IS_BELOW = "excellent", "good", "below good"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class Member:
         speed_up, efficiency: beside the base; None of the base, and where ranks share cores.
         ranks_a_core: how many ranks share a core; None if unknown.
         communication: the share of a call that communication adds; None if not measured.
+        verdict: IS_EXCELLENT, IS_GOOD or IS_BELOW, where that holds among all of the topic.
         in_launch: whether the interval is of passes of one launch, so that it holds in that only.
     """
 
@@ -62,6 +64,7 @@ class Member:
     shares_cores: bool = False
     ranks_a_core: float | None = None
     communication: OverPasses | None = None
+    verdict: str | None = None
     in_launch: bool = False
 
     @property
@@ -146,17 +149,58 @@ def _one_each(cases: Sequence[Worked]) -> tuple[Worked, ...]:
 
 def _measured(picked: Sequence[_Picked]) -> Iterator[Series]:
     """Yield the series with the ratios of their times, which are all compared at once."""
-    pairs = [(one.cases[0], case) for one in picked for case in one.cases[1:]]
-    ratios = iter(compared(pairs))
+    pairs = [(one, one.cases[0], case) for one in picked for case in one.cases[1:]]
+    ratios = iter(compared([(base, case) for _, base, case in pairs]))
+    words = iter(_verdicts([(base, case) for one, base, case in pairs if _has_verdict(one, case)]))
     for one in picked:
         base, *others = one.cases
-        members = (_member(base), *(_beside(one.kind, base, case, next(ratios))
-                                    for case in others))
+        members = (_member(base), *(
+            _beside(one.kind, base, case, next(ratios),
+                    next(words) if _has_verdict(one, case) else None) for case in others))
         own = one.cases[-1].work
-        words = short_ways(one.cases)
+        ways = short_ways(one.cases)
         yield Series(
             one.cases[-1].title, one.way, one.kind, own.unit, members,
-            base=words[base.work.way] if base.work.way != own.way else "", size=own.size)
+            base=ways[base.work.way] if base.work.way != own.way else "", size=own.size)
+
+
+def _has_verdict(one: _Picked, case: Worked) -> bool:
+    return one.kind in (WEAK, STRONG) and not (case.shares_cores or one.cases[0].shares_cores)
+
+
+def _verdicts(pairs: Sequence[tuple[Worked, Worked]]) -> list[str | None]:
+    """Return the verdict of each pair of a base and a case, all of them one family of tests."""
+    tests = [(scaled(base, ideal_ratio(base, case) / share), case)
+             for share in (GOOD, EXCELLENT) for base, case in pairs]
+    found = compared(tests)
+    half = len(pairs)
+    return [verdict(good, excellent)
+            for good, excellent in zip(found[:half], found[half:], strict=True)]
+
+
+def ideal_ratio(base: Worked, case: Worked) -> float:
+    """Return the time of a case over its base's at an efficiency of 1."""
+    return case.work.amount / base.work.amount * base.ranks / case.ranks
+
+
+def verdict(good: CaseComparison, excellent: CaseComparison) -> str | None:
+    """Return the word for an efficiency; None if these tests cannot tell.
+
+    Each is the time of the case over that which it had at the least good, or excellent, efficiency.
+    """
+    if _is_surely(excellent, less=True):
+        return IS_EXCELLENT
+    if _is_surely(good, less=True):
+        return IS_GOOD
+    return IS_BELOW if _is_surely(good, less=False) else None
+
+
+def _is_surely(found: CaseComparison, *, less: bool) -> bool:
+    """Return whether a ratio is below, or above, 1 by its interval and among all of the family."""
+    if found.low is None or found.high is None or found.false_share is None:
+        return False
+    beyond = found.high <= 1 if less else found.low > 1
+    return beyond and found.false_share <= FALSE_SHARE
 
 
 def _member(case: Worked) -> Member:
@@ -166,9 +210,11 @@ def _member(case: Worked) -> Member:
         ranks_a_core=case.ranks_a_core, communication=case.work.communication)
 
 
-def _beside(kind: str, base: Worked, case: Worked, ratio: CaseComparison) -> Member:
+def _beside(
+    kind: str, base: Worked, case: Worked, ratio: CaseComparison, word: str | None,
+) -> Member:
     """Return a member beside the base; without efficiency where ranks share cores."""
-    member = replace(_member(case), in_launch=ratio.in_launch)
+    member = replace(_member(case), in_launch=ratio.in_launch, verdict=word)
     if kind == NEITHER or case.shares_cores or base.shares_cores:
         return member
     more = case.work.amount / base.work.amount

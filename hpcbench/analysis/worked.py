@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hpcbench.analysis.answer import Run
 from hpcbench.analysis.compare import CaseComparison, Comparison, compare
@@ -122,6 +122,14 @@ def compared(pairs: Sequence[tuple[Worked, Worked]]) -> list[CaseComparison]:
         chosen = {str(at): pair for at, pair in enumerate(pairs) if in_launch[at] is paired}
         found |= {one.key: one for one in _of(chosen, in_launch=paired).cases}
     return [found[str(at)] for at in range(len(pairs))]
+
+
+def scaled(case: Worked, factor: float) -> Worked:
+    """Return the case with its times, in seconds, as many times as long."""
+    times = case.times
+    return replace(case, times=replace(
+        times, launch_s=tuple(time * factor for time in times.launch_s),
+        pass_s=tuple(time and time * factor for time in times.pass_s)))
 
 
 def _of(pairs: dict[str, tuple[Worked, Worked]], *, in_launch: bool) -> Comparison:

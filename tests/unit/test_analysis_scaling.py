@@ -9,13 +9,13 @@ import pytest
 from figure_texts import figure_of, texts_of
 from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, Answer, Asked, Run
 from hpcbench.analysis.placement import nodes_of, shares_cores
-from hpcbench.analysis.scaling import Scaling, scaling, verdict_of
-from hpcbench.analysis.scaling_series import MOVED, NEITHER, STRONG, WEAK, Band, Series
+from hpcbench.analysis.scaling import Scaling, scaling
+from hpcbench.analysis.scaling_series import MOVED, NEITHER, STRONG, WEAK, Series
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.answer_lines import plain_record
 from hpcbench.views.scaling import charts, tables
 from results_factory import make_case, make_workload, not_ok, ok
-from scaled_runs import launched, on_ranks, run_of
+from scaled_runs import LAUNCHES, launched, on_ranks, run_of
 from training_results import training_case
 
 ASKED = Asked()
@@ -60,7 +60,19 @@ def test_weak_scaling_with_its_base_band_and_verdict() -> None:
 def test_each_verdict_needs_the_whole_interval(share: float, words: str) -> None:
     (found,) = told(scaling([run_of(*weak(share))], ASKED), CLEAR)
     assert found.sentence.endswith(words)
-    assert verdict_of(Band(share, 0.7, 1.0)) == (None, "its interval holds 80 %")
+
+
+def test_a_verdict_has_to_hold_among_all_of_the_topic() -> None:
+    """Of 12 series that cannot tell, one in which 4 launches differ from the border is chance."""
+    wide = (0.9, 1.1, 0.97, 1.03)
+    others = [on_ranks(ranks, 8e-3 / share, 5 + at, launches=wide) for at in range(12)
+              for ranks, share in ((1, 1.0), (2, 0.8))]
+    one = [on_ranks(ranks, 8e-3 / share, launches=LAUNCHES[:4])
+           for ranks, share in ((1, 1.0), (2, 0.85))]
+    alone, among = (scaling([run_of(*items)], ASKED).answers[0] for items in (one, one + others))
+    assert alone.certainty == CLEAR
+    assert among.certainty == CANNOT_TELL
+    assert "because it does not hold among all verdicts of this topic" in among.sentence
 
 
 def test_strong_scaling_is_told_from_weak() -> None:
