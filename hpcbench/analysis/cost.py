@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Answer, Asked, Run
+from hpcbench.analysis.compare import SAME, SLOWER
 from hpcbench.analysis.cost_choices import Best, Choice, Step, Task, task_of
 from hpcbench.analysis.scaling import band_text
 from hpcbench.analysis.scaling_series import Band
@@ -123,14 +124,12 @@ def _of_step(task: Task, step: Step) -> Answer:
     what = plural(step.more_nodes, "more node") if step.more_nodes > 0 else "more ranks"
     head = (f"{task.title}: {step.second} instead of {step.first} ({what}) takes "
             f"{band_text(step.time, percent=True)} of the time")
+    if step.verdict in (SLOWER, SAME):
+        why = "it is slower" if step.verdict == SLOWER else "it is as fast within what matters"
+        return Answer(NONE, f"{head}: it never pays, because {why}", (), "", task.title)
     if step.hour_saved is None:
-        low, high = step.time.low, step.time.high
-        if low is not None and low >= 1:
-            return Answer(NONE, f"{head}: it never pays", (), "", task.title)
-        why = "the interval holds 100 %" if high is not None else (
-            "there are too few launches or passes for an interval")
-        return Answer(CANNOT_TELL, f"{head}; cannot tell whether it pays, because {why}", (), "",
-                      task.title)
+        return Answer(CANNOT_TELL, f"{head}; cannot tell whether it pays, because the launches do "
+                      "not tell them apart", (), "", task.title)
     since = ("" if step.from_samples is None else
              f" from {plural(step.from_samples, 'sample')} on, set-up included,")
     spent = (f"each hour saved costs {step.hour_saved:.3g} {task.unit}" if step.hour_saved > 0 else

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hpcbench.analysis.answer import Asked
-from hpcbench.analysis.compare import SAME, SLOWER, CaseComparison
+from hpcbench.analysis.compare import FASTER, SAME, SLOWER, CaseComparison
 from hpcbench.analysis.scaling_series import Band
 from hpcbench.analysis.worked import Worked, compared, scaled, short_ways
 from hpcbench.units import plural
@@ -76,15 +76,18 @@ class Step:
     """From one number of ranks to the next: what it saves, and what that costs.
 
     Attributes:
-        time: over that of fewer ranks, with its interval.
-        from_samples: from so many samples on it is faster, set-up included; None if never.
-        hour_saved: what each hour that it saves costs, in the unit of the task.
+        time: over that of fewer ranks, with its interval; ``verdict`` is that of
+            `analysis.compare`.
+        from_samples: from so many samples on it is faster, set-up included; None if it is not, or
+            set-up is not known.
+        hour_saved: what each hour that it saves costs, in the unit of the task; None if none is.
     """
 
     first: str
     second: str
     more_nodes: int
     time: Band
+    verdict: str
     from_samples: int | None
     hour_saved: float | None
 
@@ -230,19 +233,19 @@ def _steps(cases: Sequence[Worked], choices: Sequence[Choice]) -> list[Step]:
         if known is None or one.time_s < choices[known].time_s:
             fastest[one.ranks] = at
     order = [fastest[ranks] for ranks in sorted(fastest)]
-    return [_step(cases, choices, first, second)
-            for first, second in zip(order, order[1:], strict=False)]
+    pairs = [*zip(order, order[1:], strict=False)]
+    found = compared([(scaled(cases[few], _a_sample(cases[few])),
+                       scaled(cases[many], _a_sample(cases[many]))) for few, many in pairs])
+    return [_step(choices[few], choices[many], one)
+            for (few, many), one in zip(pairs, found, strict=True)]
 
 
-def _step(cases: Sequence[Worked], choices: Sequence[Choice], first: int, second: int) -> Step:
-    few, many = choices[first], choices[second]
-    (found,) = _ratios(cases[first], [cases[second]], _a_sample)
-    saved_s = few.time_s - many.time_s
-    surely = found.high is not None and found.high < 1
-    from_samples = None
-    if surely and few.setup_s is not None and many.setup_s is not None:
-        a_sample = 1 / few.samples_per_s - 1 / many.samples_per_s
-        from_samples = max(int((many.setup_s - few.setup_s) / a_sample) + 1, 1)
-    return Step(
-        few.label, many.label, many.nodes - few.nodes, _band(found), from_samples,
-        (many.spent - few.spent) / (saved_s / HOUR_S) if surely else None)
+def _step(few: Choice, many: Choice, found: CaseComparison) -> Step:
+    from_samples = hour_saved = None
+    if found.verdict == FASTER:
+        hour_saved = (many.spent - few.spent) / ((few.time_s - many.time_s) / HOUR_S)
+        if few.setup_s is not None and many.setup_s is not None:
+            a_sample = 1 / few.samples_per_s - 1 / many.samples_per_s
+            from_samples = max(int((many.setup_s - few.setup_s) / a_sample) + 1, 1)
+    return Step(few.label, many.label, many.nodes - few.nodes, _band(found), found.verdict,
+                from_samples, hour_saved)

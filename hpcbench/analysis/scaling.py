@@ -159,8 +159,8 @@ def _evidence(series: Series, one: Member) -> str:
 
 
 def _crowding(one: Member) -> str:
-    return (f"{one.ranks_a_core:.3g} ranks share a core on {plural(one.ranks, 'rank')}: ranks wait "
-            "for a core within what is timed")
+    return (f"{one.ranks_a_core:.3g} ranks share a core there: they wait for it within what is "
+            "timed")
 
 
 def _ranks(members: Sequence[Member]) -> str:

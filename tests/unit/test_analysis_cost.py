@@ -100,9 +100,12 @@ def test_one_more_node_pays_from_a_number_of_samples() -> None:
 
 
 @pytest.mark.parametrize(("step_s", "certainty", "words"), [
-    (40e-3, NONE, "it never pays"), (16e-3, CANNOT_TELL, "the interval holds 100 %")])
+    (40e-3, NONE, "it never pays, because it is slower"),
+    (8e-3, NONE, "it never pays, because it is as fast within what matters"),
+    (7.8e-3, CANNOT_TELL, "because the launches do not tell them apart")])
 def test_more_ranks_that_do_not_pay(step_s: float, certainty: str, words: str) -> None:
-    record = costs(on_ranks(1, 8e-3), on_ranks(2, step_s))
+    """4 samples take 8 ms on one rank; 2 a rank on two ranks are as many."""
+    record = costs(on_ranks(1, 8e-3), on_ranks(2, step_s, 2))
     (found,) = sentences(record, "instead of")
     assert found[0] == certainty and found[1].endswith(words)
 
