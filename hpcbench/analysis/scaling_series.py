@@ -24,8 +24,8 @@ from hpcbench.statistics.scaling_laws import (
     why_not,
 )
 
-STRONG, WEAK, NEITHER, MOVED = "strong", "weak", "neither", "collective"
-"""What is constant in a series; collectives are no work that ranks share."""
+STRONG, WEAK, NEITHER, MOVED = "strong", "weak", "neither", "moved data"
+"""What is constant in a series; moving data is no work that ranks share."""
 GOOD, EXCELLENT = 0.8, 0.9
 IS_EXCELLENT, IS_GOOD, IS_BELOW = "excellent", "good", "below good"
 
