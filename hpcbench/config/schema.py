@@ -65,6 +65,7 @@ class Hardware(Section):
     link_peaks: dict[str, Positive] = key({}, "Link name -> peak GB/s (1e9 B/s) in one direction.")
     price_per_device_hour: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = key(
         None, "Price of one device (of a rank) for one hour, in any currency: what steps cost.")
+    currency: Text | None = key(None, "Currency of the price, such as EUR; shown beside costs.")
 
 
 class Launch(Section):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hpcbench.reduce.case_columns import CaseColumn
     from hpcbench.reduce.checks import Problem
     from hpcbench.reduce.results import CaseResult, CaseSamples
+    from hpcbench.reduce.work import Work
     from hpcbench.views.chart import Chart, HeatMapCase
     from hpcbench.views.table import Line, Table
 
@@ -144,6 +145,10 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
 
     def sent_bytes(self, item: CaseResult) -> float | None:
         """Return what all ranks of a case together send in one call, by formulas; None: unknown."""
+        return None
+
+    def work(self, item: CaseResult, record: Any | None) -> Work | None:
+        """Return how much a call of an ok case does; None: this kind has no such measure."""
         return None
 
     def problems(

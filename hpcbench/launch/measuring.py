@@ -114,7 +114,9 @@ def header(attempt: Attempt, run_id: str) -> Header:
         hostname=topology.hostname, node=topology.node, pid=os.getpid(),
         versions=versions(topology, facts),
         environment={
-            **described, **({"faults": [*faults]} if faults else {}),
+            **described,
+            "process": {**described["process"], "ranks_a_core": topology.ranks_a_core},
+            **({"faults": [*faults]} if faults else {}),
             "devices": gpu_names(facts), "hardware": hardware,
             "gpu": own_gpu(rank, gpu), "gpu_topology": facts["gpu_topology"],
             "mpi_cuda": facts["mpi"]["cuda"],

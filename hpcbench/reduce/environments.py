@@ -56,6 +56,7 @@ MOMENTARY = (
 """Neither compared between ranks nor part of the hash."""
 
 RANK_SPECIFIC = (
+    Varying(("process.ranks_a_core",), "the last node of a job may have fewer ranks"),
     Varying(("process.numa_nodes", "process.memory_nodes"), "ranks of one machine share it out"),
     Varying(("gpu.index", "gpu.numa_node"), "each rank has a GPU of its own"),
     Varying(("gpu_topology.cpus", "gpu_topology.numa_nodes"),

@@ -77,10 +77,11 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Points by their place along x, ascending."""
+    """Points by their place along x, ascending; apart from one another unless ``is_joined``."""
 
     label: str
     points: tuple[tuple[float, Point], ...]
+    is_joined: bool = True
 
 
 @dataclass(frozen=True, slots=True)

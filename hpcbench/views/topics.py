@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcbench.analysis.answer import Analysis
+from hpcbench.analysis.cost import cost
 from hpcbench.analysis.recommend import recommend
+from hpcbench.analysis.scaling import scaling
+from hpcbench.views import cost as cost_views
+from hpcbench.views import scaling as scaling_views
 from hpcbench.views.chart import Chart
 from hpcbench.views.recommend import recommend_charts, recommend_tables
 from hpcbench.views.table import Table
@@ -31,5 +35,9 @@ class Topic:
 TOPICS: tuple[Topic, ...] = (
     Topic("recommend", "which setting is best for what, and by how much", recommend,
           recommend_tables, recommend_charts, is_told=True),
+    Topic("scaling", "how work scales over ranks, and what keeps it from it", scaling,
+          scaling_views.tables, scaling_views.charts),
+    Topic("cost", "what training costs in time, money and energy, and which choice is best", cost,
+          cost_views.tables, cost_views.charts),
 )
 """In the order in which they are shown."""

@@ -29,6 +29,7 @@ ELSEWHERE = {
     "plan_speed.py": "tests/unit/test_speed_benchmarks.py",
     "published_fits.py": "tests/unit/test_published_fits.py",
     "report_speed.py": "tests/unit/test_speed_benchmarks.py",
+    "scaling.py": "tests/unit/test_scaling_laws.py",
     "start.py": "tests/mpi/test_start_benchmark.py",
     "stragglers.py": "tests/unit/test_stragglers_benchmark.py",
 }

@@ -79,7 +79,8 @@ def _draw_line(axes: Axes, line: Line, show: Show, index: int, *, marker: str) -
     places = [place for place, _ in line.points]
     points = [point for _, point in line.points]
     axes.plot(places, [in_unit(point.value, show) for point in points], color=colour,
-              marker=marker, markersize=5, linewidth=1.8, label=line.label)
+              marker=marker, markersize=5, linewidth=1.8, linestyle="-" if line.is_joined else "",
+              label=line.label)
     intervals = [_ends(point, point.interval, show) for point in points]
     axes.vlines(places, *zip(*intervals, strict=True), color=colour, linewidth=1.2)
     if all(point.band is None for point in points):

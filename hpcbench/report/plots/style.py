@@ -78,7 +78,8 @@ def log2_axis(axes: Axes, values: Sequence[float], show: Show) -> None:
     ticks = thin(values)
     axes.xaxis.set_major_locator(FixedLocator([float(value) for value in ticks]))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: cell_text(value, show)))
+    axes.xaxis.set_major_formatter(FuncFormatter(
+        lambda value, _: cell_text(int(value) if float(value).is_integer() else value, show)))
     axes.tick_params(axis="x", rotation=40 if len(ticks) > 6 else 0)
 
 

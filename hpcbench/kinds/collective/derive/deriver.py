@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hpcbench.kinds.collective.derive.columns import COLUMNS, column_values
+from hpcbench.kinds.collective.derive.work import work
 from hpcbench.kinds.collective.plan.workload import Collective, collective_of
 from hpcbench.kinds.kind import Deriver
 from hpcbench.operations.bandwidth import Bandwidth, WireRate, busbw_factor, wire_rate
@@ -49,6 +50,7 @@ class CollectiveDeriver(Deriver):
     version = 4
     columns = COLUMNS
     column_values = staticmethod(column_values)
+    work = staticmethod(work)
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],

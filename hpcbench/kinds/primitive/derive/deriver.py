@@ -15,6 +15,7 @@ from hpcbench.kinds.primitive.derive.rates import (
     product_shares,
     roofline_of,
 )
+from hpcbench.kinds.primitive.derive.work import work
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.operations.bandwidth import WireRate
 from hpcbench.reduce.checks import MOST_OF_PEAK, Problem
@@ -30,6 +31,7 @@ class PrimitiveDeriver(Deriver):
     version = 3
     columns = COLUMNS
     column_values = staticmethod(column_values)
+    work = staticmethod(work)
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],

@@ -23,6 +23,7 @@ from hpcbench.kinds.training.derive.rooflines import rooflines
 from hpcbench.kinds.training.derive.same_program import same_programs
 from hpcbench.kinds.training.derive.stalls import Stalls, stalls
 from hpcbench.kinds.training.derive.sync_variance import settled_variance, variance_comparison
+from hpcbench.kinds.training.derive.work import work
 from hpcbench.kinds.training.plan.any_model import NAMES
 from hpcbench.kinds.training.plan.flops import DEFINITIONS
 from hpcbench.kinds.training.plan.predict import hardware_flops
@@ -119,6 +120,7 @@ class TrainingDeriver(Deriver):
     version = 7
     columns = COLUMNS
     column_values = staticmethod(column_values)
+    work = staticmethod(work)
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hpcbench.grouping import grouped
+from hpcbench.kinds.training.derive.work import LAID_OUT
 from hpcbench.kinds.training.plan.registry import alone_by, trained_part
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
@@ -28,8 +29,6 @@ _SHOWN_DEFINITION = "megatron"
 HOUR_S = 3600
 _RELATIVE = 1e-9
 """How far numbers may be apart that follow from each other by a multiplication."""
-_LAID_OUT = ("strategy", "options", "dp", "tp", "pp", "flops", "calls")
-"""Fields of a training that depend on its layout on ranks."""
 Key = tuple[object, ...]
 Timed = tuple[Case, float]
 """A case, and the samples that it trains in a second."""
@@ -189,7 +188,7 @@ def _same(case: Case) -> Key:
     """Return what must be equal: model, adapters, step, and where it runs."""
     work = training_of(case)
     return (case.backend, case.device, case.env, case.mode, trained_part(work),
-            *((name, value) for name, value in asdict(work).items() if name not in _LAID_OUT))
+            *((name, value) for name, value in asdict(work).items() if name not in LAID_OUT))
 
 
 def _of_group(group: Sequence[Timed]) -> Iterator[tuple[Case, ScalingRecord]]:

@@ -1,0 +1,165 @@
+"""Two laws of how work scales over ranks, fitted to times: Amdahl's and the universal one.
+
+Amdahl (AFIPS 1967): a part ``s`` of the work of one rank is not divided, t(n) = t(1) (s + (1 - s) /
+n). Gunther's universal scalability law ("Guerrilla Capacity Planning", Springer 2007): the rate of
+n ranks is x(n) = n x(1) / (1 + sigma (n - 1) + kappa n (n - 1)); sigma is contention, kappa is what
+every rank does with every other one. Both are linear in the right form, t = a + b / n and n / x =
+a + b n + c n (n - 1), so they need no search: least squares of relative residuals, with
+coefficients that are not below 0. So ``s`` and ``sigma`` are from 0 to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcbench.statistics.student import t_quantile
+
+SPARE = 2
+"""A law is fitted where there are so many points more than it has parameters."""
+AMDAHL, UNIVERSAL = "Amdahl's law", "universal scalability law"
+PARAMETERS: Mapping[str, int] = {AMDAHL: 2, UNIVERSAL: 3}
+NAMED: Mapping[str, str] = {AMDAHL: AMDAHL, UNIVERSAL: f"the {UNIVERSAL}"}
+"""The names within a sentence."""
+_TAIL = 0.025
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A fitted number, with its 95 % interval; None at a bound, where there is no such interval."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """A fitted law.
+
+    Attributes:
+        name: AMDAHL or UNIVERSAL.
+        parameters: ``s``, or ``sigma`` and ``kappa``.
+        residuals: measured over fitted time of each point, less 1.
+        fitted: the fitted value of each point: seconds, or work in a second.
+        least_ranks, most_ranks: what it was fitted to. It says nothing of other numbers.
+    """
+
+    name: str
+    parameters: Mapping[str, Parameter]
+    residuals: tuple[float, ...]
+    fitted: tuple[float, ...]
+    least_ranks: int
+    most_ranks: int
+
+    @property
+    def worst(self) -> float:
+        """Return the greatest residual, without its sign."""
+        return max(map(abs, self.residuals))
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """Coefficients that are not below 0, and their covariance; that of one at 0 is 0."""
+
+    values: Array
+    covariance: Array
+    fitted: Array
+    degrees: int
+
+
+def why_not(name: str, points: int) -> str:
+    """Return why a law cannot be fitted to so many numbers of ranks; nothing if it can."""
+    needed = PARAMETERS[name] + SPARE
+    if points >= needed:
+        return ""
+    return (f"{NAMED[name]} has {PARAMETERS[name]} parameters and needs {needed} numbers of ranks, "
+            f"{SPARE} more; there are {points}")
+
+
+def amdahl(ranks: Sequence[int], times_s: Sequence[float]) -> Law:
+    """Return Amdahl's law for times of the same work on different numbers of ranks.
+
+    Raises ValueError for too few points (`why_not`).
+    """
+    n, times = _checked(AMDAHL, ranks, times_s)
+    fit = _least_squares(np.stack([np.ones_like(n), 1 / n], axis=1), times)
+    part, divided = fit.values
+    whole = float(part + divided)
+    slope = np.array([divided, -part]) / whole**2
+    return _law(AMDAHL, ranks, times, fit.fitted, fit.fitted,
+                {"s": _parameter(part / whole, slope, fit, 0, most=1.0)})
+
+
+def universal(ranks: Sequence[int], rates: Sequence[float]) -> Law:
+    """Return the universal scalability law for work in a second on different numbers of ranks.
+
+    Raises ValueError for too few points (`why_not`).
+    """
+    n, known = _checked(UNIVERSAL, ranks, rates)
+    fit = _least_squares(np.stack([np.ones_like(n), n, n * (n - 1)], axis=1), n / known)
+    divided, shared, exchanged = fit.values
+    one = float(divided + shared)
+    slope = np.array([-shared, divided, 0.0]) / one**2
+    slope_of_exchange = np.array([-exchanged, -exchanged, one]) / one**2
+    return _law(UNIVERSAL, ranks, n / known, fit.fitted, n / fit.fitted, {
+        "sigma": _parameter(shared / one, slope, fit, 1, most=1.0),
+        "kappa": _parameter(exchanged / one, slope_of_exchange, fit, 2)})
+
+
+def _checked(name: str, ranks: Sequence[int], values: Sequence[float]) -> tuple[Array, Array]:
+    if reason := why_not(name, len(set(ranks))):
+        raise ValueError(reason)
+    return np.array(ranks, dtype=np.float64), np.array(values, dtype=np.float64)
+
+
+def _least_squares(columns: Array, values: Array) -> _Fit:
+    """Return the fit with the least relative residuals of those without a coefficient below 0.
+
+    There are at most 3 columns, so every choice of those above 0 is tried: the best of them is the
+    solution. One of the first two is always among them, else one rank would take no time.
+    """
+    weighted, ones = columns / values[:, None], np.ones_like(values)
+    best: tuple[float, tuple[int, ...], Array] | None = None
+    for many in range(columns.shape[1], 0, -1):
+        for chosen in combinations(range(columns.shape[1]), many):
+            if chosen == (2,):
+                continue
+            part = weighted[:, chosen]
+            found: Array = np.linalg.lstsq(part, ones, rcond=None)[0].astype(np.float64)
+            error = float(((part @ found - ones) ** 2).sum())
+            starts = found[[at < 2 for at in chosen]].sum() > 0
+            if (found >= 0).all() and starts and (best is None or error < best[0]):
+                best = error, chosen, found
+    assert best is not None  # one column of numbers above 0 always has a coefficient above 0
+    error, chosen, found = best
+    values_of = np.zeros(columns.shape[1])
+    values_of[list(chosen)] = found
+    degrees = len(values) - len(chosen)
+    part = weighted[:, chosen]
+    covariance = np.zeros((columns.shape[1],) * 2)
+    covariance[np.ix_(chosen, chosen)] = np.linalg.pinv(part.T @ part) * error / degrees
+    return _Fit(values_of, covariance, columns @ values_of, degrees)
+
+
+def _parameter(
+    value: float, slope: Array, fit: _Fit, at: int, most: float = float("inf"),
+) -> Parameter:
+    """Return a quotient of coefficients with its interval, to the first order in their errors."""
+    if not fit.values[at] > 0 or value >= most:
+        return Parameter(float(value))
+    half = t_quantile(_TAIL, fit.degrees) * float(np.sqrt(slope @ fit.covariance @ slope))
+    return Parameter(float(value), max(float(value) - half, 0.0), min(float(value) + half, most))
+
+
+def _law(
+    name: str, ranks: Sequence[int], measured: Array, fitted_times: Array, fitted: Array,
+    parameters: Mapping[str, Parameter],
+) -> Law:
+    return Law(name, parameters, tuple((measured / fitted_times - 1).tolist()),
+               tuple(fitted.tolist()), min(ranks), max(ranks))
