@@ -31,6 +31,7 @@ from hpcbench.views.ending import ending_lines
 from hpcbench.views.said_once import said_once, shared_of
 from hpcbench.views.table import Table
 from hpcbench.views.telemetry import telemetry_line
+from hpcbench.views.topics import Told
 
 
 def print_plan(plan: Plan, verbosity: Verbosity = Verbosity.NORMAL) -> None:
@@ -43,21 +44,22 @@ def print_plan(plan: Plan, verbosity: Verbosity = Verbosity.NORMAL) -> None:
 
 
 def report_run(
-    results: Results, folder: Path, verbosity: Verbosity, *, explain: bool = False,
+    results: Results, folder: Path, told: Sequence[Told], verbosity: Verbosity, *,
+    explain: bool = False,
 ) -> None:
-    """Print what came of a run; quietly the path of its folder."""
+    """Print what came of a run, and what is told of it; quietly the path of its folder."""
     if verbosity.is_quiet:
         _print_failures(results)
         print(folder)
     else:
-        print_results(results, folder, verbosity, explain=explain)
+        print_results(results, folder, verbosity, told=told, explain=explain)
 
 
 def print_results(
     results: Results, folder: Path, verbosity: Verbosity = Verbosity.NORMAL, *,
-    explain: bool = False,
+    told: Sequence[Told] = (), explain: bool = False,
 ) -> None:
-    """Print a run's tables, what was not ok and why, and in at most ten lines its end.
+    """Print a run's tables, what was not ok and why, and in a few lines its end.
 
     Quietly only the tables, without their notes. ``explain``: also what the columns mean.
     """
@@ -75,7 +77,7 @@ def print_results(
         chain.from_iterable(map(table_lines, said_once(tables, shared))), _problem_lines(results),
         detail_lines(results) if full else (), lines.outcome_lines(results, full=full),
         lines.finding_lines(results, full=full), [Text()],
-        map(tone_line, ending_lines(results)), _telemetry_lines(results),
+        map(tone_line, ending_lines(results, told)), _telemetry_lines(results),
         lines.closing_lines(results, folder)))
 
 

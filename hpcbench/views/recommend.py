@@ -9,6 +9,8 @@ from hpcbench.grouping import grouped
 from hpcbench.views.chart import Axis, Dot, DotChart, Point
 from hpcbench.views.table import Column, Group, Range, Row, Show, Table
 
+MOST_ROWS = 60
+"""More rows of a chart could not be read."""
 TOLD = {True: "clearly slower", False: "no clear difference"}
 
 
@@ -44,11 +46,15 @@ def _interval(rival: Rival) -> Range | None:
 def recommend_charts(found: Recommendations) -> Iterator[DotChart]:
     """Yield a chart of each kind: how much longer each way takes than the fastest of its task."""
     for kind, rankings in grouped((one.kind, one) for one in found.rankings).items():
-        rows = tuple(Dot(f"{one.task}: {rival.name}", Point(
+        rows = [Dot(f"{one.task}: {rival.name}", Point(
             rival.paired.ratio, _interval(rival)), (one.best, TOLD[rival.is_clear]))
-            for one in rankings for rival in one.rivals)
+            for one in rankings for rival in one.rivals if _interval(rival)]
+        if not rows:
+            continue
+        left = [f"The first {MOST_ROWS} of {len(rows)} are shown."] if len(rows) > MOST_ROWS else []
         yield DotChart(
             f"Which way is fastest: {kind}", "time of each way over that of the fastest way",
-            f"recommend_{kind}", ("Whisker: 95 % interval of the ratio over pairs of a pass.",),
-            (), Axis("ratio of times", Show.RATIO),
-            (Column("best", "fastest"), Column("verdict", "")), rows)
+            f"recommend_{kind}",
+            ("Whisker: 95 % interval of the ratio over pairs of a pass.", *left), (),
+            Axis("ratio of times", Show.RATIO),
+            (Column("best", "fastest"), Column("verdict", "")), tuple(rows[:MOST_ROWS]))

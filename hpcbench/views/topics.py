@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbench.analysis.answer import Analysis
+from hpcbench.analysis.answer import Analysis, Answered, Asked, Run
 from hpcbench.analysis.recommend import recommend
 from hpcbench.views.chart import Chart
 from hpcbench.views.recommend import recommend_charts, recommend_tables
@@ -33,3 +33,16 @@ TOPICS: tuple[Topic, ...] = (
           recommend_tables, recommend_charts, is_told=True),
 )
 """In the order in which they are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a topic says of runs: its ``record``, which has the answers."""
+
+    topic: Topic
+    record: Answered
+
+
+def told_of(run: Run) -> tuple[Told, ...]:
+    """Return what stands at the end of a run and in its summary."""
+    return tuple(Told(topic, topic.analysis([run], Asked())) for topic in TOPICS if topic.is_told)
