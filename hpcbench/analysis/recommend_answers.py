@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Answer, Run
 from hpcbench.analysis.paired import FEWEST, PASSES, Paired
-from hpcbench.analysis.ways import ENV, UNSET, short
+from hpcbench.analysis.sides import ENV, UNSET
+from hpcbench.analysis.ways import short
 from hpcbench.grouping import grouped
 from hpcbench.units import plural, size_text
 
@@ -40,7 +41,9 @@ def _alike_in(one: Preference) -> str:
     """Return what tasks must share to be told in one sentence."""
     if one.certainty == CLEAR:
         return one.value
-    return "" if one.certainty == CANNOT_TELL else " ".join(sorted(one.among))
+    if one.certainty == CANNOT_TELL:
+        return ""
+    return UNSET if one.has_default and UNSET in one.among else " ".join(sorted(one.among))
 
 
 def _subjects(found: Sequence[Preference]) -> dict[str, str]:
@@ -108,7 +111,15 @@ def _next(alike: Sequence[Preference]) -> str:
     ratios = [one.paired.ratio for one in alike]
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
     return (f"the next takes {mean:.2f} times as long in the geometric mean "
-            f"({min(ratios):.2f} to {max(ratios):.2f} from task to task)")
+            f"({min(ratios):.2f} to {max(ratios):.2f} from task to task{_least(alike)})")
+
+
+def _least(alike: Sequence[Preference]) -> str:
+    """Return where the lowest interval of what is clear ends."""
+    lows = [one.paired.low for one in alike if one.paired.low is not None]
+    if len(lows) < len(alike) or alike[0].certainty != CLEAR:
+        return ""
+    return f"; the lowest 95 % interval begins at {min(lows):.2f}"
 
 
 def ratio_text(found: Paired) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hpcbench.analysis.recommend import Ranking, Recommendations, Rival
+from hpcbench.analysis.ways import short
 from hpcbench.grouping import grouped
 from hpcbench.views.chart import Axis, Dot, DotChart, Point
 from hpcbench.views.table import Column, Group, Range, Row, Show, Table
@@ -15,19 +16,19 @@ TOLD = {True: "clearly slower", False: "no clear difference"}
 
 
 def recommend_tables(found: Recommendations) -> Iterator[Table]:
-    """Yield a table of each kind: a group for each task, a row for each way."""
+    """Yield a table of each kind and key: a group for each task, a row for each way."""
     columns = (
         Column("way", "way"), Column("time", "time", Show.US, "us", better="less"),
         Column("ratio", "times as long", Show.RATIO, meaning="as the fastest, pairs of a pass"),
         Column("interval", "95 % interval", Show.RATIO, optional=True),
         Column("pairs", "pairs", Show.TEXT, optional=True, once=True),
         Column("verdict", "", Show.TEXT))
-    for kind, rankings in grouped((one.kind, one) for one in found.rankings).items():
-        yield Table(f"which way is fastest: {kind}", columns, tuple(map(_group, rankings)))
+    for (kind, key), same in grouped(((one.kind, one.key), one) for one in found.rankings).items():
+        yield Table(f"which {short(key)} is fastest: {kind}", columns, tuple(map(_group, same)))
 
 
 def _group(ranking: Ranking) -> Group:
-    first = Row((ranking.best, ranking.time_s, 1.0, None, None, "fastest"))
+    first = Row((ranking.best, ranking.time_s, 1.0, None, None, "shortest"))
     return Group(ranking.task, (first, *map(_row, ranking.rivals)))
 
 
