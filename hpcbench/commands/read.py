@@ -25,8 +25,9 @@ def reduce(
         hpcbench reduce results/latest
         hpcbench reduce results/latest --allow-mixed --verbose
     """
+    from hpcbench.analysis.thresholds import final_code
     from hpcbench.profiling.record import write_profiles
-    from hpcbench.reduce.reduce import exit_code, reduce_folder
+    from hpcbench.reduce.reduce import reduce_folder
     from hpcbench.reduce.suite_file import refuse_suite
     from hpcbench.report.answer_lines import told_in
     from hpcbench.report.console import print_profiles, report_run
@@ -44,7 +45,7 @@ def reduce(
     report_run(results, folder, told, verbosity, explain=explain)
     if not verbosity.is_quiet:
         print_profiles(profile_lines)
-    raise typer.Exit(exit_code(results))
+    raise typer.Exit(final_code(results))
 
 
 def show(

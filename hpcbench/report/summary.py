@@ -14,6 +14,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from hpcbench.analysis.thresholds import code_of, held
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import STATUSES, Plan
 from hpcbench.reduce.comparison import FALSE_ALARMS, family
@@ -220,10 +221,17 @@ def summary_document(
         "totals": {"planned": len(results.plan.cases), **{s: counts[s] for s in STATUSES}},
         "answers": {one.topic.name: [asdict(answer) for answer in one.record.answers]
                     for one in told},
+        "check": _check(results),
         "results": _sections(results, rows),
         "cases": rows,
         "findings": [asdict(finding) for finding in results.findings],
     }
+
+
+def _check(results: Results) -> dict[str, Any] | None:
+    """Return whether the limits of the sweep hold, with the code that `check` ends with."""
+    checked = held(results)
+    return None if checked is None else {"code": code_of(checked), **asdict(checked)}
 
 
 def _config(rows: list[dict[str, Any]], plan: Plan) -> dict[str, Any]:
