@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcbench.analysis.answer import Analysis, Answered, Asked, Run
+from hpcbench.analysis.bandwidth import bandwidth
 from hpcbench.analysis.recommend import recommend
+from hpcbench.views.bandwidth import bandwidth_charts, bandwidth_tables
 from hpcbench.views.chart import Chart
 from hpcbench.views.recommend import recommend_charts, recommend_tables
 from hpcbench.views.table import Table
@@ -31,6 +33,8 @@ class Topic:
 TOPICS: tuple[Topic, ...] = (
     Topic("recommend", "which setting is best for what, and by how much", recommend,
           recommend_tables, recommend_charts, is_told=True),
+    Topic("bandwidth", "how much of the links was used, and which values cannot be true",
+          bandwidth, bandwidth_tables, bandwidth_charts),
 )
 """In the order in which they are shown."""
 
