@@ -99,7 +99,13 @@ def _plan(session: Session, request: RunRequest) -> PlannedRun:
 
 
 def _watched(planned: PlannedRun) -> PlannedRun:
-    """Return the run. Raises UsageError if its workers were to be watched where none can be."""
+    """Return the run. Raises UsageError if its workers were to be watched where none can be.
+
+    Raises ConfigError for limits that no case can have.
+    """
+    from hpcbench.analysis.thresholds import refuse_limits
+
+    refuse_limits(planned.plan)
     if not planned.config.launch.inline and (reason := unsupervised()):
         raise UsageError(f"{reason}; use --inline (of profile: --set launch.inline=true), which "
                          "isolates nothing")
@@ -149,8 +155,10 @@ def _reduce_and_report(attempt: Attempt, folder: RunFolder, request: RunRequest)
 
     A profile is printed as one; its tables are in the results, too.
     """
+    from hpcbench.analysis.thresholds import final_code
     from hpcbench.profiling.record import write_profiles
-    from hpcbench.reduce.reduce import exit_code, reduce_folder
+    from hpcbench.reduce.reduce import reduce_folder
+    from hpcbench.report.answer_lines import told_in
     from hpcbench.report.console import print_profiles, report_run
     from hpcbench.report.profile_lines import print_profile
     from hpcbench.report.summary import write_reports
@@ -159,16 +167,17 @@ def _reduce_and_report(attempt: Attempt, folder: RunFolder, request: RunRequest)
     with verbosity.stage("reduction"):
         results = reduce_folder(folder.path, allow_mixed=config.launch.allow_mixed)
     with verbosity.stage("summaries and plots"):
-        write_reports(results, folder.path, verbosity.announce)
+        told = told_in(folder.path)
+        write_reports(results, folder.path, told, verbosity.announce)
     with verbosity.stage("profiled samples"):
         profile_lines = write_profiles(folder.path, results)
     if config.profiling.target and not verbosity.is_quiet:
         print_profile(results, folder.path)
-        return int(exit_code(results))
-    report_run(results, folder.path, verbosity, explain=request.explain)
+        return int(final_code(results))
+    report_run(results, folder.path, told, verbosity, explain=request.explain)
     if not verbosity.is_quiet:
         print_profiles(profile_lines)
-    return int(exit_code(results))
+    return int(final_code(results))
 
 
 def _import_reports() -> None:
@@ -176,6 +185,7 @@ def _import_reports() -> None:
     with no_collection_of_modules():
         import hpcbench.profiling.record
         import hpcbench.reduce.reduce
+        import hpcbench.report.answer_lines
         import hpcbench.report.console
         import hpcbench.report.profile_lines  # noqa: F401
         from hpcbench.report.summary import field_names

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from hpcbench.analysis.limits import SCALES, Limit
+from hpcbench.config.limit import SCALES, Limit
 from hpcbench.config.names import unknown_name
 from hpcbench.errors import ConfigError
 from hpcbench.reduce.case_columns import ABSENT, COLUMNS, CaseColumn, kind_columns, row_of
@@ -56,7 +56,7 @@ def check_limits(results: Results, limits: Sequence[Limit]) -> Checked:
     """Return whether results hold their limits. Raises ConfigError for an unknown column or unit.
     """
     table = _table(results)
-    _refuse_unknown(limits, table)
+    refuse_unknown(limits, table.columns)
     reasons = [*missing_ranks(results)]
     looked_at: set[str] = set()
     for limit in limits:
@@ -84,15 +84,15 @@ def _table(results: Results) -> _Table:
     return _Table({column.name: column for column in (*COLUMNS, *own.columns)}, rows)
 
 
-def _refuse_unknown(limits: Sequence[Limit], table: _Table) -> None:
+def refuse_unknown(limits: Sequence[Limit], columns: Mapping[str, CaseColumn]) -> None:
     """Raise ConfigError with every column or unit that there is not."""
     lines = []
     for at, limit in enumerate(limits):
         for key, name in (("metric", limit.metric), *((f"select.{one}", one)
                                                       for one in limit.select)):
-            if name not in table.columns:
-                lines.append(f"limits[{at}].{key}: {unknown_name(name, table.columns)}")
-        column = table.columns.get(limit.metric)
+            if name not in columns:
+                lines.append(f"limits[{at}].{key}: {unknown_name(name, columns)}")
+        column = columns.get(limit.metric)
         if column is None:
             continue
         if column.type is str:

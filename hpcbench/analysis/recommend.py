@@ -9,14 +9,15 @@ interval excludes `NEAR`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Answer, Asked, Run
 from hpcbench.analysis.compare import NEAR, SMALLEST
 from hpcbench.analysis.paired import FEWEST, Paired, paired, time_of
 from hpcbench.analysis.recommend_answers import answers
-from hpcbench.analysis.ways import ENV, OPTION, RANKS, UNSET, Task, Way, tasks_of
+from hpcbench.analysis.sides import ENV, UNSET
+from hpcbench.analysis.ways import Task, tasks_of
 from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.statistics.family import benjamini_hochberg
 
@@ -28,8 +29,8 @@ class Rival:
     ``false_share`` is after Benjamini and Hochberg; ``is_clear``, whether it is clearly slower.
     """
 
+    value: str
     name: str
-    setting: Mapping[str, str]
     time_s: float
     paired: Paired
     false_share: float | None = None
@@ -38,23 +39,23 @@ class Rival:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The ways of a task: the fastest, and the others from fast to slow.
+    """The ways of a task that differ in ``key``: the fastest, and the others from fast to slow.
 
-    ``keys`` are those that the ranking decides about.
+    ``value`` is the fastest way's; rivals with the same value differ in their options.
     """
 
     kind: str
     task: str
-    keys: tuple[str, ...]
+    key: str
+    value: str
     best: str
-    setting: Mapping[str, str]
     time_s: float
     rivals: tuple[Rival, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """Which value of one key is the fastest for one task, whatever the other keys are set to.
+    """Which value of one key is the fastest for one task, all other keys being the same.
 
     Attributes:
         value: that of the fastest way; ``against`` is the next value, ``paired`` its best way.
@@ -85,39 +86,16 @@ class Recommendations:
 def recommend(runs: Sequence[Run], asked: Asked) -> Recommendations:
     """Return which settings are best in these runs; cases of different runs are not compared."""
     passes = [run.results.plan.passes for run in runs]
-    found = [*_rankings(tasks_of(runs), passes, ()),
-             *_rankings(tasks_of(runs, across_ranks=True), passes, (RANKS,))]
-    rankings = _judged(found)
-    preferences = tuple(preference for ranking in rankings for preference in _preferences(ranking))
+    rankings = _judged([_ranking(task, passes) for task in tasks_of(runs)])
+    preferences = tuple(map(_preference, rankings))
     return Recommendations(rankings, preferences, tuple(answers(preferences, runs)))
 
 
-def _rankings(
-    tasks: Iterator[Task], passes: Sequence[int], keys: tuple[str, ...],
-) -> Iterator[Ranking]:
-    """Yield the rankings of tasks; ``keys``: those that are decided about, () for all.
-
-    Where the fastest way has no such option, the ways that have it are ranked on their own.
-    """
-    for task in tasks:
-        if keys and not set(keys) <= set(task.keys):
-            continue
-        ranking = _ranking(task, task.ways, keys or task.keys, passes)
-        yield ranking
-        for key in task.keys if not keys else ():
-            ways = [way for way in task.ways if key in way.setting]
-            if key.startswith(OPTION) and key not in ranking.setting and len(
-                    {way.setting[key] for way in ways}) > 1:
-                yield _ranking(task, ways, (key,), passes)
-
-
-def _ranking(
-    task: Task, ways: Sequence[Way], keys: tuple[str, ...], passes: Sequence[int],
-) -> Ranking:
-    best, *others = sorted(ways, key=time_of)
-    rivals = tuple(Rival(way.name, way.setting, time_of(way), paired(best, way, passes))
+def _ranking(task: Task, passes: Sequence[int]) -> Ranking:
+    best, *others = sorted(task.ways, key=time_of)
+    rivals = tuple(Rival(way.value, way.name, time_of(way), paired(best, way, passes))
                    for way in others)
-    return Ranking(task.kind, task.name, keys, best.name, best.setting, time_of(best), rivals)
+    return Ranking(task.kind, task.name, task.key, best.value, best.name, time_of(best), rivals)
 
 
 def _judged(rankings: Sequence[Ranking]) -> tuple[Ranking, ...]:
@@ -137,18 +115,14 @@ def _decided(rival: Rival, false_share: float) -> Rival:
         and found.low is not None and found.low > 1 + NEAR))
 
 
-def _preferences(ranking: Ranking) -> Iterator[Preference]:
-    """Yield which value of each key of a ranking is the fastest."""
-    for key in ranking.keys:
-        value = ranking.setting.get(key)
-        others = [rival for rival in ranking.rivals if rival.setting.get(key, value) != value]
-        if value is None or not others:
-            continue
-        tied = [rival for rival in others if not rival.is_clear]
-        few = any(rival.paired.n < FEWEST for rival in tied)
-        nearest = min(others, key=lambda rival: rival.paired.ratio)
-        yield Preference(
-            ranking.kind, ranking.task, key, value, nearest.setting[key], nearest.paired,
-            CANNOT_TELL if few else NONE if tied else CLEAR,
-            tuple(dict.fromkeys((value, *(rival.setting[key] for rival in tied)))),
-            key.startswith(ENV) and UNSET in {value, *(rival.setting[key] for rival in others)})
+def _preference(ranking: Ranking) -> Preference:
+    """Return which value of the key of a ranking is the fastest."""
+    others = [rival for rival in ranking.rivals if rival.value != ranking.value]
+    tied = [rival for rival in others if not rival.is_clear]
+    few = any(rival.paired.n < FEWEST for rival in tied)
+    nearest = min(others, key=lambda rival: rival.paired.ratio)
+    return Preference(
+        ranking.kind, ranking.task, ranking.key, ranking.value, nearest.value, nearest.paired,
+        CANNOT_TELL if few else NONE if tied else CLEAR,
+        tuple(dict.fromkeys((ranking.value, *(rival.value for rival in tied)))),
+        ranking.key.startswith(ENV) and UNSET in {ranking.value, *(one.value for one in others)})

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Answer, Run
 from hpcbench.analysis.paired import FEWEST, PASSES, Paired
-from hpcbench.analysis.ways import ENV, UNSET, short
+from hpcbench.analysis.sides import ENV, UNSET
+from hpcbench.analysis.ways import short
 from hpcbench.grouping import grouped
-from hpcbench.units import plural
+from hpcbench.units import plural, size_text
 
 if TYPE_CHECKING:
     from hpcbench.analysis.recommend import Preference
 
 SPANS, EVIDENCE = 3, 8
+_BYTES = re.compile(r"\d+B")
 NOTHING = ("cannot tell which setting is best, because no task was done in two ways: give a key, "
            "such as backend or strategy, several values")
 
@@ -24,25 +27,46 @@ def answers(found: Sequence[Preference], runs: Sequence[Run]) -> Iterator[Answer
     """Yield the answers for each key of each kind, what is clear first."""
     if not found:
         yield Answer(CANNOT_TELL, NOTHING)
+    subjects = _subjects(found)
     for (_, key), same in grouped(((one.kind, one.key), one) for one in found).items():
         command = f"hpcbench compare {','.join(run.path for run in runs)} --by {key}"
         groups = grouped(((one.certainty, _alike_in(one)), one) for one in same)
         for certainty in (CLEAR, NONE, CANNOT_TELL):
             for (which, _), alike in groups.items():
                 if which == certainty:
-                    yield _answer(alike, len(same), command)
+                    yield _answer(alike, len(same), subjects, command)
 
 
 def _alike_in(one: Preference) -> str:
     """Return what tasks must share to be told in one sentence."""
     if one.certainty == CLEAR:
         return one.value
-    return "" if one.certainty == CANNOT_TELL else " ".join(sorted(one.among))
+    if one.certainty == CANNOT_TELL:
+        return ""
+    return UNSET if one.has_default and UNSET in one.among else " ".join(sorted(one.among))
 
 
-def _answer(alike: Sequence[Preference], n_tasks: int, command: str) -> Answer:
+def _subjects(found: Sequence[Preference]) -> dict[str, str]:
+    """Return a short name of each task: its first word, and in what tasks of its kind differ."""
+    subjects = {}
+    for names in grouped((one.kind, one.task.split()) for one in found).values():
+        shared = set.intersection(*map(set, names))
+        for words in names:
+            kept = [word for word in words[1:] if word not in shared]
+            subjects[" ".join(words)] = " ".join(map(_readable, [words[0], *kept]))
+    return subjects
+
+
+def _readable(word: str) -> str:
+    """Return ``16KiB`` for ``16384B``, and any other word as it is."""
+    return size_text(int(word[:-1])).replace(" ", "") if _BYTES.fullmatch(word) else word
+
+
+def _answer(
+    alike: Sequence[Preference], n_tasks: int, subjects: Mapping[str, str], command: str,
+) -> Answer:
     """Return one answer for tasks with the same outcome, of ``n_tasks`` in all."""
-    first, subject = alike[0], spans_text([one.task for one in alike])
+    first, subject = alike[0], spans_text([subjects[one.task] for one in alike])
     tasks = (f"for {subject}" if n_tasks == 1 else
              f"for {len(alike)} of {plural(n_tasks, 'task')} ({subject})")
     sentence = {CLEAR: _clear, NONE: _none, CANNOT_TELL: _cannot_tell}[first.certainty](
@@ -87,7 +111,15 @@ def _next(alike: Sequence[Preference]) -> str:
     ratios = [one.paired.ratio for one in alike]
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
     return (f"the next takes {mean:.2f} times as long in the geometric mean "
-            f"({min(ratios):.2f} to {max(ratios):.2f} from task to task)")
+            f"({min(ratios):.2f} to {max(ratios):.2f} from task to task{_least(alike)})")
+
+
+def _least(alike: Sequence[Preference]) -> str:
+    """Return where the lowest interval of what is clear ends."""
+    lows = [one.paired.low for one in alike if one.paired.low is not None]
+    if len(lows) < len(alike) or alike[0].certainty != CLEAR:
+        return ""
+    return f"; the lowest 95 % interval begins at {min(lows):.2f}"
 
 
 def ratio_text(found: Paired) -> str:

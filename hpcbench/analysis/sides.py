@@ -15,7 +15,9 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.results_file import FILE_NAME, open_results
 
-_OPTION = "options."
+OPTION, ENV = "options.", "env."
+UNSET = "unset"
+"""Value of an environment variable that a case leaves as it is."""
 PLACE = ("backend", "device", "world_size", "mode", "warmup", "batch", "cuda_graph")
 """Fields of every case that tell it from others, beside its workload and its environment."""
 
@@ -92,7 +94,7 @@ def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
         shared = set.intersection(*(_options(given) for _, given in alike))
         for found, given in alike:
             words = [_text(given.pop(key)), *(
-                f"{name.removeprefix(_OPTION)}={given.pop(name)}"
+                f"{name.removeprefix(OPTION)}={given.pop(name)}"
                 for name in sorted(_options(given) - shared - {key}))]
             values.setdefault(" ".join(words), {})[_text(sorted(given.items()))] = found
     if len(values) < 2:
@@ -114,7 +116,7 @@ def varying(side: Side) -> list[str]:
 def parameters(case: Case) -> dict[str, Any]:
     """Return what tells a case from others; variables of its environment as ``env.NAME``."""
     return {"kind": case.kind, **{name: getattr(case, name) for name in PLACE},
-            **case.workload.axes(), **{f"env.{name}": value for name, value in case.env}}
+            **case.workload.axes(), **{f"{ENV}{name}": value for name, value in case.env}}
 
 
 def _same_tasks(
@@ -123,13 +125,16 @@ def _same_tasks(
     """Return the cases with a key, with their parameters, that differ in it and in options only.
     """
     every = [(found, parameters(found.case)) for found in cases_of(side).values()]
+    if key.startswith(ENV) and any(key in given for _, given in every):
+        for _, given in every:
+            given.setdefault(key, UNSET)
     return grouped((_text(sorted((name, value) for name, value in given.items()
-                                 if name != key and not name.startswith(_OPTION))), (found, given))
+                                 if name != key and not name.startswith(OPTION))), (found, given))
                    for found, given in every if key in given)
 
 
 def _options(given: Mapping[str, Any]) -> set[str]:
-    return {name for name in given if name.startswith(_OPTION)}
+    return {name for name in given if name.startswith(OPTION)}
 
 
 def _text(value: Any) -> str:

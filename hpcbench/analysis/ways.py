@@ -1,4 +1,4 @@
-"""Tasks that a run did in several ways: what each way is set to, and which cases are of it."""
+"""Tasks that a run did in several ways: cases that differ in one key, and in its options."""
 
 from __future__ import annotations
 
@@ -7,46 +7,49 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcbench.analysis.answer import Run
+from hpcbench.analysis.sides import ENV, OPTION, UNSET
 from hpcbench.grouping import grouped
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 
-RANKS, ENV, OPTION = "world_size", "env.", "options."
-UNSET = "unset"
-"""Value of an environment variable that a way leaves as it is."""
-_PLAIN = ("backend", "strategy", "implementation", "order")
-"""Settings whose values say what they are without the name."""
+RANKS = "world_size"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A case with times: what it does, as text, and how it is set."""
+
+    run: int
+    item: CaseResult
+    task: str
+    setting: Mapping[str, Any]
+
+    def value(self, key: str) -> str | None:
+        """Return what a key is set to; None of one that it does not have."""
+        return str(self.setting[key]) if key in self.setting else (
+            UNSET if key.startswith(ENV) else None)
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to do a task. ``setting`` has the keys in which ways of the task differ.
+    """One way to do a task: the ``value`` of its key, and ``name`` with options that differ.
 
-    ``items`` are its cases with times by the number of the run that they are of.
+    ``items`` are its cases by the number of the run that they are of.
     """
 
-    setting: Mapping[str, str]
+    value: str
+    name: str
     items: Mapping[int, CaseResult]
-
-    @property
-    def name(self) -> str:
-        """Return the values of the setting in a few words."""
-        return " ".join(value if key in _PLAIN else f"{short(key)}={value}"
-                        for key, value in self.setting.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What several ways do: ``name`` are the words that their labels share."""
+    """What several ways do, which differ in ``key``: ``name`` are the words that labels share."""
 
     kind: str
     name: str
+    key: str
     ways: tuple[Way, ...]
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """Return the keys in which its ways differ."""
-        return tuple(dict.fromkeys(key for way in self.ways for key in way.setting))
 
 
 def short(key: str) -> str:
@@ -54,48 +57,61 @@ def short(key: str) -> str:
     return key.removeprefix(ENV).removeprefix(OPTION)
 
 
-def tasks_of(runs: Sequence[Run], *, across_ranks: bool = False) -> Iterator[Task]:
-    """Yield the tasks that were done, with times, in at least two ways.
+def tasks_of(runs: Sequence[Run]) -> Iterator[Task]:
+    """Yield the tasks that were done, with times, with at least two values of a key.
 
-    ``across_ranks``: ways may differ in the number of ranks, if these can share one task.
+    All other keys are the same. Options are free, since each value has its own, unless the key is
+    an option. More or fewer ranks do the same task only where its kind says so.
     """
-    timed = ((at, item) for at, run in enumerate(runs) for item in run.results.cases
-             if item.status == "ok" and item.statistics is not None and item.timing is not None
-             and item.case.kind not in run.results.missing_kinds)
-    done = ((at, item, placed) for at, item in timed
-            if (placed := _placed(item, across_ranks=across_ranks)) is not None)
-    for same in grouped((task, (at, item, setting)) for at, item, (task, setting) in done).values():
-        of_setting = grouped((_key(setting), (at, item, setting)) for at, item, setting in same)
-        if len(of_setting) > 1:
-            yield _task([*of_setting.values()])
+    for across_ranks in (False, True):
+        found = [*_done(runs, across_ranks=across_ranks)]
+        keys = dict.fromkeys(key for one in found for key in one.setting)
+        for key in keys if not across_ranks else [RANKS]:
+            yield from _tasks(found, key)
 
 
-def _placed(item: CaseResult, *, across_ranks: bool) -> tuple[str, dict[str, Any]] | None:
-    """Return what a case does, as text, and how; None of one that is compared with no other."""
-    case, timing = item.case, item.timing
-    choice = case.workload.choice()
-    if choice is None or timing is None or (across_ranks and not choice.any_ranks):
-        return None
-    setting = {"backend": case.backend, "cuda_graph": case.cuda_graph, **choice.setting,
-               **{f"{ENV}{name}": value for name, value in case.env}}
-    task = {"kind": case.kind, "device": case.device, "mode": case.mode, "fold": timing.fold,
-            **choice.task}
-    (setting if across_ranks else task)[RANKS] = case.world_size
-    return _key(task), setting
+def _done(runs: Sequence[Run], *, across_ranks: bool) -> Iterator[Done]:
+    """Yield the cases with times; cases of no choice are compared with no other."""
+    for at, run in enumerate(runs):
+        for item in run.results.cases:
+            case, timing, choice = item.case, item.timing, item.case.workload.choice()
+            if (item.status != "ok" or item.statistics is None or timing is None or choice is None
+                    or case.kind in run.results.missing_kinds
+                    or (across_ranks and not choice.any_ranks)):
+                continue
+            task = {"kind": case.kind, "device": case.device, "mode": case.mode,
+                    "fold": timing.fold, **choice.task}
+            setting = {"backend": case.backend, "cuda_graph": case.cuda_graph, **choice.setting,
+                       **{f"{ENV}{name}": value for name, value in case.env}}
+            (setting if across_ranks else task)[RANKS] = case.world_size
+            yield Done(at, item, _text(task), setting)
 
 
-def _task(ways: Sequence[Sequence[tuple[int, CaseResult, dict[str, Any]]]]) -> Task:
-    settings = [same[0][2] for same in ways]
-    keys = [key for key in dict.fromkeys(key for one in settings for key in one)
-            if len({_key(one.get(key, UNSET)) for one in settings
-                    if key in one or key.startswith(ENV)}) > 1]
-    found = []
-    for same, setting in zip(ways, settings, strict=True):
-        items = {at: item for at, item, _ in reversed(same)}  # the first, if planned twice
-        found.append(Way({key: str(setting.get(key, UNSET)) for key in keys
-                          if key in setting or key.startswith(ENV)}, items))
-    case = ways[0][0][1].case
-    return Task(case.kind, _shared_words([same[0][1].case for same in ways]), tuple(found))
+def _tasks(found: Iterable[Done], key: str) -> Iterator[Task]:
+    def others(one: Done) -> str:
+        return _text({name: value for name, value in one.setting.items() if name != key and (
+            key.startswith(OPTION) or not name.startswith(OPTION))})
+
+    groups = grouped(((one.task, others(one)), one) for one in found if one.value(key) is not None)
+    for same in groups.values():
+        if len({one.value(key) for one in same}) > 1:
+            yield _task(same, key)
+
+
+def _task(same: Sequence[Done], key: str) -> Task:
+    """Return the task of cases that differ in a key; of cases planned twice the first counts."""
+    options = [name for name in dict.fromkeys(name for one in same for name in one.setting)
+               if name.startswith(OPTION) and name != key
+               and len({one.value(name) for one in same} - {None}) > 1]
+    ways = []
+    for alike in grouped((_text(one.setting), one) for one in same).values():
+        value = alike[0].value(key) or ""
+        words = [f"{short(name)}={alike[0].value(name)}" for name in options
+                 if name in alike[0].setting]
+        ways.append(Way(value, " ".join([value, *words]),
+                        {one.run: one.item for one in reversed(alike)}))
+    return Task(same[0].item.case.kind, _shared_words(one.item.case for one in same), key,
+                tuple(ways))
 
 
 def _shared_words(cases: Iterable[Case]) -> str:
@@ -104,5 +120,5 @@ def _shared_words(cases: Iterable[Case]) -> str:
     return " ".join(word for word in first if all(word in words for words in others))
 
 
-def _key(value: Any) -> str:
-    return repr(sorted(value.items())) if isinstance(value, Mapping) else repr(value)
+def _text(values: Mapping[str, Any]) -> str:
+    return repr(sorted(values.items()))

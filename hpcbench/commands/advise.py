@@ -7,7 +7,6 @@ from typing import Annotated, Optional
 
 import typer
 
-from hpcbench.commands import completion
 from hpcbench.commands.flags import JsonOption
 from hpcbench.verbosity import Verbosity
 
@@ -16,8 +15,7 @@ def advise(
     files: Annotated[list[Path], typer.Argument(
         help="results.h5, or its folder; several are analysed together.")],
     only: Annotated[Optional[list[str]], typer.Option(
-        "--only", autocompletion=completion.topics, help="A topic, such as recommend. "
-        "Repeatable.")] = None,
+        "--only", help="A topic, such as recommend. Repeatable.")] = None,
     price: Annotated[Optional[float], typer.Option(
         "--price", min=0.0, help="Price of a device for an hour, in any currency.")] = None,
     samples: Annotated[int, typer.Option(

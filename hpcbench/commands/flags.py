@@ -126,6 +126,9 @@ class RunFlags:
     resume: Annotated[Optional[Path], Option(
         metavar="[DIR]", help="Go on where the run in this results folder ended; begin it there if "
         "the folder is new or empty. Without DIR: the newest run in output.folder.")] = None
+    fail_below: Annotated[Optional[list[str]], Option(
+        "--fail-below", help="Exit code 1 if a rate is less, such as "
+        "all_reduce:4MiB:busbw=1.2GB/s: fail_below. Repeatable.")] = None
     force: Annotated[bool, Option(
         "--force", help="With --resume: in spite of a changed plan or software, "
         "which the results then tell.")] = False

@@ -25,9 +25,11 @@ def reduce(
         hpcbench reduce results/latest
         hpcbench reduce results/latest --allow-mixed --verbose
     """
+    from hpcbench.analysis.thresholds import final_code
     from hpcbench.profiling.record import write_profiles
-    from hpcbench.reduce.reduce import exit_code, reduce_folder
+    from hpcbench.reduce.reduce import reduce_folder
     from hpcbench.reduce.suite_file import refuse_suite
+    from hpcbench.report.answer_lines import told_in
     from hpcbench.report.console import print_profiles, report_run
     from hpcbench.report.summary import write_reports
 
@@ -36,13 +38,14 @@ def reduce(
     with verbosity.stage("reduction"):
         results = reduce_folder(folder, allow_mixed=allow_mixed)
     with verbosity.stage("summaries and plots"):
-        write_reports(results, folder, verbosity.announce)
+        told = told_in(folder)
+        write_reports(results, folder, told, verbosity.announce)
     with verbosity.stage("profiled samples"):
         profile_lines = write_profiles(folder, results)
-    report_run(results, folder, verbosity, explain=explain)
+    report_run(results, folder, told, verbosity, explain=explain)
     if not verbosity.is_quiet:
         print_profiles(profile_lines)
-    raise typer.Exit(exit_code(results))
+    raise typer.Exit(final_code(results))
 
 
 def show(
@@ -59,6 +62,7 @@ def show(
     """
     from hpcbench.reduce.results_file import FILE_NAME, open_results
     from hpcbench.reduce.suite_file import is_suite, read_suite, suite_text
+    from hpcbench.report.answer_lines import told_by
     from hpcbench.report.console import print_results
     from hpcbench.report.suite_lines import print_suite
     from hpcbench.report.summary import print_summary
@@ -72,12 +76,13 @@ def show(
             print_suite(suite, path, verbosity)
         return
     with open_results(path) as file:
+        told = told_by(file)
         if as_json:
-            print_summary(file.results)
+            print_summary(file.results, told)
         else:
             is_of_run = path.is_file() and path.name == FILE_NAME
             print_results(file.results, path.parent if is_of_run else path, verbosity,
-                          explain=explain)
+                          told=told, explain=explain)
 
 
 def plot(

@@ -40,7 +40,8 @@ def run(
     path = source.path()
     overrides = sweep.overrides(
         output__folder=str(output) if output else None, require=how.require or None,
-        launch__inline=how.inline or None)
+        launch__inline=how.inline or None,
+        fail_below=how.fail_below or None)
     if how.dry:
         dry_run_here(path, overrides, how.world_size or 4, verbosity)
     sys.stderr = sys.__stderr__

@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 from hpcbench.config.axes import Iterations, OneOrMany, Ports
 from hpcbench.config.block import Block
 from hpcbench.config.fault import Fault
+from hpcbench.config.limit import Below, Limit
 from hpcbench.config.origin import Origin
 from hpcbench.config.section import (
     NAME_PATTERN,
@@ -207,6 +208,10 @@ class Config(Section):
     output: Output = Output()
     benchmarks: Annotated[tuple[AnyBlock, ...], Field(min_length=1)] = Field(
         description="The sweeps, in order.")
+    limits: tuple[Limit, ...] = key(
+        (), "What results must reach, as in a file of limits (docs/check.md): else exit code 1.")
+    fail_below: Annotated[tuple[Below, ...], OneOrMany()] = key(
+        (), "Least rates in short: NAME[:SIZE]:METRIC=VALUE[UNIT].")
     fault: tuple[Fault, ...] = key((), "Errors made on purpose. For testing only.")
     _origin: Origin = PrivateAttr(default=Origin())
 

@@ -236,13 +236,6 @@ class Presenter(Generic[W, R]):
         """Yield tables of the results of all blocks, which stand below those of the blocks."""
         return ()
 
-    def way(self, item: CaseResult) -> tuple[str, str] | None:
-        """Return what a case does, and in which way; cases of the same task are compared.
-
-        None: it is compared with no other.
-        """
-        return None
-
     def profile(self, items: Items, derived: Mapping[str, R]) -> Iterable[Line | Table] | None:
         """Return findings, then tables of a profile, at most a screen; None: as of any kind."""
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -13,27 +12,15 @@ from rich.text import Text
 from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, Answer, Answered, Asked, Run
 from hpcbench.config.names import unknown_name
 from hpcbench.errors import UsageError
-from hpcbench.reduce.results_file import open_results
+from hpcbench.reduce.results_file import ResultsFile, open_results
 from hpcbench.report.table_lines import table_lines
 from hpcbench.report.terminal import print_document, print_lines
 from hpcbench.verbosity import Verbosity
-from hpcbench.views.topics import TOPICS, Topic
+from hpcbench.views.topics import TOPICS, Told, told_of
 
 SCHEMA = "hpcbench.advise"
+FOLDER = "FOLDER"
 _STYLES = {CLEAR: "green", CANNOT_TELL: "yellow"}
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a topic says: its ``record``, which has the answers."""
-
-    topic: Topic
-    record: Answered
-
-
-def topic_names() -> list[str]:
-    """Return what can be asked for."""
-    return [topic.name for topic in TOPICS]
 
 
 def advice(paths: Sequence[Path], only: Sequence[str], asked: Asked) -> list[Told]:
@@ -47,6 +34,17 @@ def advice(paths: Sequence[Path], only: Sequence[str], asked: Asked) -> list[Tol
         runs = [Run(str(path), file.results, file) for path in paths
                 for file in (opened.enter_context(open_results(path)),)]
         return [Told(topic, topic.analysis(runs, asked)) for topic in topics]
+
+
+def told_in(folder: Path) -> tuple[Told, ...]:
+    """Return what stands at the end of a run that lies in a folder, and in its summary."""
+    with open_results(folder) as file:
+        return told_by(file)
+
+
+def told_by(file: ResultsFile) -> tuple[Told, ...]:
+    """Return the same of an open results file; commands call it FOLDER, wherever it lies."""
+    return told_of(Run(FOLDER, file.results, file))
 
 
 def print_advice(told: Sequence[Told], verbosity: Verbosity) -> None:

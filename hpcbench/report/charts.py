@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from hpcbench.grouping import grouped
@@ -29,6 +29,7 @@ from hpcbench.views.links import declared_links
 from hpcbench.views.table import Range, Show
 from hpcbench.views.telemetry_chart import telemetry_chart
 from hpcbench.views.timing import INTERVAL_TITLE, repeats_text, timing_text
+from hpcbench.views.topics import Told
 from hpcbench.views.words import device_type, env_text, from_to_text
 
 WIDE = 8
@@ -42,8 +43,10 @@ CANARY_FOLD = "local_max"
 """The canary's times are folded by it, whatever the modes of the sweep."""
 
 
-def charts_of(results: Results, source: SampleSource) -> Iterator[Chart]:
-    """Yield the charts of a run; none where no case is ok."""
+def charts_of(
+    results: Results, source: SampleSource, told: Sequence[Told] = (),
+) -> Iterator[Chart]:
+    """Yield the charts of a run, and of what is told of it; none where no case is ok."""
     telling = most_telling(results.cases)
     if telling is None:
         return
@@ -51,6 +54,8 @@ def charts_of(results: Results, source: SampleSource) -> Iterator[Chart]:
         items = [item for item in results.cases if item.case.kind == kind]
         for chart in presenter_of(kind).charts(items, results.derived.get(kind, {})):
             yield _with_timing(chart, results)
+    for one in told:
+        yield from one.topic.charts(one.record)
     samples = source.samples(telling.case.case_id)
     if samples is not None and samples.start_ns.size:
         yield _with_timing(rank_iteration(telling, samples), results)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
@@ -15,12 +16,18 @@ PREFIX = "HPCBENCH_CHECK"
 SCHEMA = "hpcbench.check"
 
 
+def reason_lines(checked: Checked) -> Iterator[str]:
+    """Yield a line for each reason."""
+    for reason in checked.reasons:
+        rank = f" [rank {reason.rank}]" if reason.rank is not None else ""
+        yield f"{PREFIX} {reason.outcome.upper()} {reason.what}{rank}: {reason.text}"
+
+
 def print_checked(checked: Checked, *, quiet: bool) -> None:
     """Print a line for each reason, then the outcome; quietly the outcome alone."""
     if not quiet:
-        for reason in checked.reasons:
-            rank = f" [rank {reason.rank}]" if reason.rank is not None else ""
-            print(f"{PREFIX} {reason.outcome.upper()} {reason.what}{rank}: {reason.text}")
+        for line in reason_lines(checked):
+            print(line)
     limits = f"{checked.n_limits} limits, " if checked.n_limits else ""
     print(f"{PREFIX} RESULT {checked.outcome.upper()}: {limits}{checked.n_cases} cases, "
           f"{len(checked.reasons)} reasons")

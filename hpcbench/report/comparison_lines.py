@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 from rich.text import Text
 
+from hpcbench.errors import UsageError
 from hpcbench.report.table_lines import table_lines
 from hpcbench.report.terminal import print_document, print_lines
 from hpcbench.verbosity import Verbosity
@@ -22,6 +24,13 @@ if TYPE_CHECKING:
     from hpcbench.analysis.answers import Compared
 
 SCHEMA = "hpcbench.compare"
+IMAGES = (".png", ".svg", ".pdf")
+
+
+def check_plot_name(path: Path) -> None:
+    """Raise UsageError for a name of a figure that does not say what it is."""
+    if path.suffix not in IMAGES:
+        raise UsageError(f"--plot {path}: the name must end with {', '.join(IMAGES)}")
 
 
 def print_comparisons(answer: Compared, verbosity: Verbosity) -> None:

@@ -14,23 +14,27 @@ from pathlib import Path
 
 from rich.text import Text
 
+from hpcbench.analysis.thresholds import held
 from hpcbench.grouping import grouped
 from hpcbench.kinds.kind import Presenter
 from hpcbench.kinds.registry import presenter_of
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.results import Results
 from hpcbench.report import results_lines as lines
+from hpcbench.report.check_lines import reason_lines
 from hpcbench.report.definition_lines import definition_lines, how_lines
 from hpcbench.report.detail_lines import detail_lines
 from hpcbench.report.plan_lines import case_tables, plan_header, plan_total, skip_lines
 from hpcbench.report.table_lines import table_lines, tone_line
 from hpcbench.report.terminal import print_lines
+from hpcbench.units import plural
 from hpcbench.verbosity import Verbosity
 from hpcbench.views.columns import any_results
 from hpcbench.views.ending import ending_lines
 from hpcbench.views.said_once import said_once, shared_of
 from hpcbench.views.table import Table
 from hpcbench.views.telemetry import telemetry_line
+from hpcbench.views.topics import Told
 
 
 def print_plan(plan: Plan, verbosity: Verbosity = Verbosity.NORMAL) -> None:
@@ -43,21 +47,22 @@ def print_plan(plan: Plan, verbosity: Verbosity = Verbosity.NORMAL) -> None:
 
 
 def report_run(
-    results: Results, folder: Path, verbosity: Verbosity, *, explain: bool = False,
+    results: Results, folder: Path, told: Sequence[Told], verbosity: Verbosity, *,
+    explain: bool = False,
 ) -> None:
-    """Print what came of a run; quietly the path of its folder."""
+    """Print what came of a run, and what is told of it; quietly the path of its folder."""
     if verbosity.is_quiet:
         _print_failures(results)
         print(folder)
     else:
-        print_results(results, folder, verbosity, explain=explain)
+        print_results(results, folder, verbosity, told=told, explain=explain)
 
 
 def print_results(
     results: Results, folder: Path, verbosity: Verbosity = Verbosity.NORMAL, *,
-    explain: bool = False,
+    told: Sequence[Told] = (), explain: bool = False,
 ) -> None:
-    """Print a run's tables, what was not ok and why, and in at most ten lines its end.
+    """Print a run's tables, what was not ok and why, and in a few lines its end.
 
     Quietly only the tables, without their notes. ``explain``: also what the columns mean.
     """
@@ -75,7 +80,8 @@ def print_results(
         chain.from_iterable(map(table_lines, said_once(tables, shared))), _problem_lines(results),
         detail_lines(results) if full else (), lines.outcome_lines(results, full=full),
         lines.finding_lines(results, full=full), [Text()],
-        map(tone_line, ending_lines(results)), _telemetry_lines(results),
+        map(tone_line, ending_lines(results, told)), _telemetry_lines(results),
+        _limit_lines(results),
         lines.closing_lines(results, folder)))
 
 
@@ -83,6 +89,16 @@ def _telemetry_lines(results: Results) -> Iterator[Text]:
     """Yield what could not be read of the machine, in one line."""
     if text := telemetry_line(results):
         yield Text(text, style="dim")
+
+
+def _limit_lines(results: Results) -> Iterator[Text]:
+    """Yield each limit of the sweep that does not hold, or that they all do."""
+    checked = held(results)
+    if checked is None:
+        return
+    yield from (Text(line, style="bold red") for line in reason_lines(checked))
+    if not checked.reasons:
+        yield Text(f"limits: {plural(checked.n_limits, 'limit')} of the sweep hold")
 
 
 def _way_to_definitions(folder: Path) -> Text:
@@ -99,7 +115,13 @@ def _print_failures(results: Results) -> None:
     bad = tuple(finding for finding in results.findings if finding.scope != "note")
     print_lines(chain(
         lines.fault_lines(results), lines.outcome_lines(results, statuses),
-        lines.finding_lines(replace(results, findings=bad))), sys.stderr)
+        lines.finding_lines(replace(results, findings=bad)), _violations(results)), sys.stderr)
+
+
+def _violations(results: Results) -> Iterator[Text]:
+    checked = held(results)
+    if checked is not None:
+        yield from map(Text, reason_lines(checked))
 
 
 def print_profiles(profile_lines: Sequence[str]) -> None:

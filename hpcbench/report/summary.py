@@ -14,6 +14,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from hpcbench.analysis.thresholds import code_of, held
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import STATUSES, Plan
 from hpcbench.reduce.comparison import FALSE_ALARMS, family
@@ -29,6 +30,7 @@ from hpcbench.units import plural
 from hpcbench.views.chart import Chart
 from hpcbench.views.slow_ranks import late_start
 from hpcbench.views.timing import INTERVAL_TITLE, fold_of
+from hpcbench.views.topics import Told
 from hpcbench.views.words import device_memory_how, env_text
 
 SCHEMA_VERSION = 2
@@ -75,17 +77,19 @@ _MISSING = "not_measured"
 
 
 def write_reports(
-    results: Results, folder: Path, announce: Callable[[str], None] | None = None,
+    results: Results, folder: Path, told: Sequence[Told],
+    announce: Callable[[str], None] | None = None,
 ) -> list[Path]:
     """Write the summaries and, unless `output.plots` is false, the plots; return their paths.
 
     The plots read their samples from ``folder/results.h5``; where no case is ok there are none.
-    ``announce`` gets a line before they are drawn. Raises FileError if a file cannot be written.
+    ``told`` are the answers. ``announce`` gets a line before plots are drawn. Raises FileError if
+    a file cannot be written.
     """
-    written = write_summary(results, folder)
+    written = write_summary(results, folder, told)
     if results.plan.config.get("output", {}).get("plots", True):
         with open_results(folder) as file:
-            written += _drawn(list(charts_of(results, file)), results, folder, announce)
+            written += _drawn(list(charts_of(results, file, told)), results, folder, announce)
     return written
 
 
@@ -119,16 +123,21 @@ def _names(results: Results) -> tuple[str, ...]:
     return (*field_names(results.plan.kinds), *(USAGE_FIELDS if results.told else ()))
 
 
-def print_summary(results: Results) -> None:
+def print_summary(results: Results, told: Sequence[Told]) -> None:
     """Print what summary.json holds."""
-    print_document(summary_document(results, case_rows(results)))
+    print_document(summary_document(results, case_rows(results), told))
 
 
-def write_summary(results: Results, folder: Path) -> list[Path]:
-    """Write both files into ``folder`` and return their paths. Raises FileError."""
+def write_summary(
+    results: Results, folder: Path, told: Sequence[Told] = (),
+) -> list[Path]:
+    """Write both files into ``folder`` and return their paths. Raises FileError.
+
+    ``told`` is what topics say of the results.
+    """
     names, rows = _names(results), case_rows(results)
     json_path, csv_path = folder / "summary.json", folder / "summary.csv"
-    document = summary_document(results, rows)
+    document = summary_document(results, rows, told)
     with whole_file(json_path) as part:
         text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
         part.write_text(text + "\n", encoding="utf-8")
@@ -182,7 +191,9 @@ def _row(
     return {name: row[name] for name in names}
 
 
-def summary_document(results: Results, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def summary_document(
+    results: Results, rows: list[dict[str, Any]], told: Sequence[Told] = (),
+) -> dict[str, Any]:
     """Return summary.json's content."""
     run = results.run
     counts = Counter(item.status for item in results.cases)
@@ -208,10 +219,19 @@ def summary_document(results: Results, rows: list[dict[str, Any]]) -> dict[str, 
         "config": _config(rows, results.plan),
         "notes": list(results.plan.config.get("notes", ())),
         "totals": {"planned": len(results.plan.cases), **{s: counts[s] for s in STATUSES}},
+        "answers": {one.topic.name: [asdict(answer) for answer in one.record.answers]
+                    for one in told},
+        "check": _check(results),
         "results": _sections(results, rows),
         "cases": rows,
         "findings": [asdict(finding) for finding in results.findings],
     }
+
+
+def _check(results: Results) -> dict[str, Any] | None:
+    """Return whether the limits of the sweep hold, with the code that `check` ends with."""
+    checked = held(results)
+    return None if checked is None else {"code": code_of(checked), **asdict(checked)}
 
 
 def _config(rows: list[dict[str, Any]], plan: Plan) -> dict[str, Any]:

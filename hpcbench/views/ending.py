@@ -1,14 +1,13 @@
-"""The end of a report in a few lines: what is fastest, and what is suspicious."""
+"""The end of a report in a few lines: what the answers are, and what is suspicious."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from hpcbench.analysis.answer import CERTAINTIES
 from hpcbench.grouping import grouped
-from hpcbench.kinds.registry import presenter_of
 from hpcbench.reduce.canary_runs import CANARY_QUALITIES
-from hpcbench.reduce.fastest import Race, races, typical_ratio
 from hpcbench.reduce.qualities import QUALITIES
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.spread import launch_spreads
@@ -16,16 +15,17 @@ from hpcbench.units import plural
 from hpcbench.views.slow_ranks import late_rank_lines
 from hpcbench.views.table import Line
 from hpcbench.views.timing import FLAGS
+from hpcbench.views.topics import Told
 from hpcbench.views.words import distinct
 
-MOST_FASTEST, MOST_FLAGS = 3, 2
-MOST_WINNERS = 3
+MOST_ANSWERS, MOST_FLAGS = 3, 2
 CANNOT_TRUST = "?"
 
 
-def ending_lines(results: Results) -> Iterator[Line]:
-    """Yield at most eight lines: what is fastest, then what is suspicious."""
-    yield from fastest_lines(results)
+def ending_lines(results: Results, told: Sequence[Told] = ()) -> Iterator[Line]:
+    """Yield the answers of topics, a few of each, and what is suspicious in at most five lines."""
+    for one in told:
+        yield from answer_lines(one)
     suspicious = [*late_rank_lines(results), *_flag_lines(results), *_spread_lines(results)]
     if suspicious:
         yield from (Line(_begun("suspicious", text, number), "warning")
@@ -34,41 +34,17 @@ def ending_lines(results: Results) -> Iterator[Line]:
         yield Line("nothing suspicious: no flag, and no drift of the machine was found")
 
 
-def fastest_lines(results: Results) -> Iterator[Line]:
-    """Yield a line a kind: which way is clearly the fastest how often, and how often none is."""
-    found = races((f"{item.case.kind}\0{way[0]}", way[1], item) for item in results.cases
-                  if item.status == "ok" and item.case.kind not in results.missing_kinds
-                  and (way := presenter_of(item.case.kind).way(item)) is not None)
-    kinds = grouped((race.problem.partition("\0")[0], race) for race in found)
-    for number, (kind, same) in enumerate([*kinds.items()][:MOST_FASTEST]):
-        yield Line(_begun("fastest", f"{kind}: {_fastest_text(same)}", number))
+def answer_lines(told: Told) -> Iterator[Line]:
+    """Yield the answers of a topic, those that find something first."""
+    ordered = sorted(told.record.answers, key=lambda one: CERTAINTIES.index(one.certainty))
+    for number, answer in enumerate(ordered[:MOST_ANSWERS]):
+        yield Line(_begun(told.topic.name, answer.sentence, number))
+    if (more := len(ordered) - MOST_ANSWERS) > 0:
+        yield Line(_begun("", f"{plural(more, 'more answer')} by hpcbench advise", 1), "quiet")
 
 
 def _begun(word: str, text: str, number: int) -> str:
     return f"{word if number == 0 else '':<11} {text}"
-
-
-def _fastest_text(same: Sequence[Race]) -> str:
-    """Return who wins how many of the comparisons of one kind."""
-    clear = grouped((race.ways[0].name, race) for race in same if race.is_clear)
-    if len(same) == 1 and clear:
-        (race,) = same
-        return (f"{race.ways[0].name}; the next one, {race.ways[1].name}, takes "
-                f"{race.ratio:.2f} times as long ({_task(race)})")
-    winners = sorted(clear.items(), key=lambda pair: -len(pair[1]))
-    parts = [f"{name} wins {len(won)} (the next one takes "
-             f"{typical_ratio(won):.2f} times as long)" for name, won in winners[:MOST_WINNERS]]
-    if more := sum(len(won) for _, won in winners[MOST_WINNERS:]):
-        parts.append(f"others win {more}")
-    unclear = sum(race.can_tell and not race.is_clear for race in same)
-    untold = sum(not race.can_tell for race in same)
-    parts += [f"no clear winner in {unclear}"] if unclear else []
-    parts += [f"cannot be told in {untold} (an interval is {CANNOT_TRUST})"] if untold else []
-    return f"{plural(len(same), 'comparison')}: {'; '.join(parts)}"
-
-
-def _task(race: Race) -> str:
-    return race.problem.partition("\0")[2]
 
 
 def _flag_lines(results: Results) -> Iterator[str]:

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbench.analysis.answer import Analysis
+from hpcbench.analysis.answer import Analysis, Answered, Asked, Run
+from hpcbench.analysis.bandwidth import bandwidth
 from hpcbench.analysis.cost import cost
 from hpcbench.analysis.recommend import recommend
 from hpcbench.analysis.scaling import scaling
 from hpcbench.views import cost as cost_views
 from hpcbench.views import scaling as scaling_views
+from hpcbench.views.bandwidth import bandwidth_charts, bandwidth_tables
 from hpcbench.views.chart import Chart
 from hpcbench.views.recommend import recommend_charts, recommend_tables
 from hpcbench.views.table import Table
@@ -39,5 +41,20 @@ TOPICS: tuple[Topic, ...] = (
           scaling_views.tables, scaling_views.charts),
     Topic("cost", "what training costs in time, money and energy, and which choice is best", cost,
           cost_views.tables, cost_views.charts),
+    Topic("bandwidth", "how much of the links was used, and which values cannot be true",
+          bandwidth, bandwidth_tables, bandwidth_charts),
 )
 """In the order in which they are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a topic says of runs: its ``record``, which has the answers."""
+
+    topic: Topic
+    record: Answered
+
+
+def told_of(run: Run) -> tuple[Told, ...]:
+    """Return what stands at the end of a run and in its summary."""
+    return tuple(Told(topic, topic.analysis([run], Asked())) for topic in TOPICS if topic.is_told)

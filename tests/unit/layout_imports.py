@@ -50,7 +50,7 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "gen_config": (*PLANNING, "trace"),
     "gen_data": READING,
     "dry_run": (*MACHINE, "launch", "report"),
-    "run": (*MACHINE, "launch", "reduce", "report", "resume", "profiling"),
+    "run": (*MACHINE, "launch", "reduce", "analysis", "report", "resume", "profiling"),
     "suite": (*MACHINE, "launch", "reduce", "report", "resume", "run"),
     "commands": (*BASE, *INTERFACES, "config", "plan", "launch", "measure", "reduce", "analysis",
                  "report",

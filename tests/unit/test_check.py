@@ -17,7 +17,8 @@ from golden import RESULTS
 from hpcbench.analysis.check import check_limits
 from hpcbench.analysis.gate import STYLES, UNREADABLE
 from hpcbench.analysis.learn import launches_needed
-from hpcbench.analysis.limits import Limit, checked_limits
+from hpcbench.analysis.limits import checked_limits
+from hpcbench.config.limit import Limit
 from hpcbench.errors import ConfigError
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import open_results

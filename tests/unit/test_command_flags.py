@@ -134,7 +134,7 @@ def test_a_quiet_run_in_which_nothing_was_ok_says_why(
 ) -> None:
     results = mixed_results()
     skipped = tuple(item for item in results.cases if item.status == "skipped")
-    report_run(replace(results, cases=skipped), tmp_path, Verbosity.QUIET)
+    report_run(replace(results, cases=skipped), tmp_path, (), Verbosity.QUIET)
     quiet = capsys.readouterr()
     assert quiet.out == f"{tmp_path}\n"
     assert "skipped: " in quiet.err and skipped[0].reason in quiet.err.replace("\n", " ")

@@ -18,12 +18,13 @@ from scipy.stats import false_discovery_control, mannwhitneyu
 
 from golden import RESULTS
 from hpcbench.analysis.compare import FASTER, INCONCLUSIVE, SAME, SLOWER, CaseComparison, compare
-from hpcbench.analysis.sides import CaseOfSide
+from hpcbench.analysis.sides import CaseOfSide, Side, split_by
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Case
 from hpcbench.statistics.family import benjamini_hochberg
 from hpcbench.statistics.two_samples import least_chance, shift_of
 from launcher import ROOT
+from results_factory import in_passes, make_case, make_results
 
 SAMPLES = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=8, unique=True)
 
@@ -141,9 +142,18 @@ def test_a_run_beside_itself_has_no_verdict_of_one_launch() -> None:
     assert {case["ratio"] for case in document["comparisons"][0]["cases"]} == {1.0}
 
 
-def test_inside_a_file_by_a_key() -> None:
-    done = hpcbench(str(RESULTS["primitive"]), "--by", "implementation")
+def test_inside_a_file_by_a_key_and_as_a_figure(tmp_path: Path) -> None:
+    figure = tmp_path / "ratios.svg"
+    done = hpcbench(str(RESULTS["primitive"]), "--by", "implementation", "--plot", str(figure))
     assert done.returncode == 0 and "this launch" in done.stdout, done
+    assert "ratio of times" in figure.read_text(encoding="utf-8")
+
+
+def test_a_variable_that_is_not_set_is_a_value() -> None:
+    plain = make_case()
+    items = tuple(in_passes(replace(plain, case_id=f"{at}", env=env), 1e-3, 1e-3, 1e-3)
+                  for at, env in enumerate(((), (("NCCL_ALGO", "Ring"),))))
+    assert [*split_by(Side("A", (make_results(items),)), "env.NCCL_ALGO")] == ["unset", "Ring"]
 
 
 @pytest.mark.parametrize(("words", "said"), [
@@ -153,6 +163,7 @@ def test_inside_a_file_by_a_key() -> None:
     (("{mixed}", "{v1}", "--by", "backend"), "compares inside one side"),
     (("{mixed}", "/nowhere"), "no such file"),
     ((",", "{v1}"), "names no results file"),
+    (("{mixed}", "{v1}", "--plot", "a.gif"), "the name must end with .png"),
 ])
 def test_bad_input_is_one_line(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
     done = hpcbench(*(word.format(**RESULTS) for word in words))

@@ -24,7 +24,7 @@ def test_a_figure_for_each_model_and_number_of_ranks(tmp_path: Path) -> None:
     stem = "training-transformer-tiny-2_layers__hidden_64__sequence_32-fp32-gloo-cpu"
     assert [path.name for path in paths] == [
         *(f"{stem}-{ranks}-barrier_start.png" for ranks in ("1_rank", "2_ranks", "4_ranks")),
-        "rank_iteration.png"]
+        "recommend_training.png", "rank_iteration.png"]
     assert all(imread(path).shape[1] == 1320 for path in paths)
 
 

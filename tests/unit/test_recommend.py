@@ -50,7 +50,7 @@ def test_a_clear_winner_is_named_with_its_ratio_and_interval() -> None:
     assert "mpi takes 1.50 times as long (95 % interval 1.48 to 1.52, 6 passes)" in answer.sentence
     assert answer.sentence.endswith("in this launch")
     (table,) = recommend_tables(found)
-    assert [row.cells[-1] for row in table.rows] == ["fastest", "clearly slower"]
+    assert [row.cells[-1] for row in table.rows] == ["shortest", "clearly slower"]
     (chart,) = recommend_charts(found)
     assert [row.cells for row in chart.rows] == [("gloo", "clearly slower")]
 
@@ -82,8 +82,8 @@ def test_what_is_best_differs_by_size() -> None:
     found = asked([timed(backend, factor, size) for size in sizes for backend, factor in (
         ("gloo", 1.5 if size > 4096 else 1.0), ("mpi", 1.0 if size > 4096 else 1.5))])
     first, second = (answer.sentence for answer in found.answers)
-    assert "backend gloo is fastest for 2 of 4 tasks" in first and "1024B to 4096B" in first
-    assert "backend mpi is fastest for 2 of 4 tasks" in second and "1048576B to 4194304B" in second
+    assert "backend gloo is fastest for 2 of 4 tasks" in first and "1KiB to 4KiB" in first
+    assert "backend mpi is fastest for 2 of 4 tasks" in second and "1MiB to 4MiB" in second
 
 
 def test_a_variable_is_set_only_where_that_beats_the_default() -> None:

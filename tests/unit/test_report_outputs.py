@@ -44,7 +44,7 @@ def stored(folder: Path, results: Results) -> Path:
 def test_every_report_of_a_run(tmp_path: Path) -> None:
     results = mixed_results()
     stored(tmp_path, results)
-    written = [str(path.relative_to(tmp_path)) for path in write_reports(results, tmp_path)]
+    written = [str(path.relative_to(tmp_path)) for path in write_reports(results, tmp_path, ())]
     assert written == ["summary.json", "summary.csv", "plots/all_reduce.png",
                        "plots/all_gather.png", "plots/rank_iteration.png"]
     assert all((tmp_path / name).is_file() for name in written)
@@ -53,11 +53,11 @@ def test_every_report_of_a_run(tmp_path: Path) -> None:
 def test_no_plots_if_not_asked_for_or_nothing_is_ok(tmp_path: Path) -> None:
     results = make_results((not_ok(make_case(), "failed", "killed"),))
     stored(tmp_path, results)
-    assert len(write_reports(results, tmp_path)) == 2
+    assert len(write_reports(results, tmp_path, ())) == 2
     plotted = mixed_results()
     without = replace(plotted, plan=replace(plotted.plan, config={
         **plotted.plan.config, "output": {"plots": False}}))
-    assert len(write_reports(without, tmp_path)) == 2
+    assert len(write_reports(without, tmp_path, ())) == 2
     assert not (tmp_path / "plots").exists()
 
 
@@ -71,7 +71,7 @@ def test_old_plots_are_not_listed_where_nothing_is_ok(tmp_path: Path) -> None:
 def test_what_is_drawn_is_said_before(tmp_path: Path) -> None:
     results, said = mixed_results(), list[str]()
     stored(tmp_path, results)
-    write_reports(results, tmp_path, said.append)
+    write_reports(results, tmp_path, (), said.append)
     assert said == [f"drawing 3 plots in {tmp_path / 'plots'}"]
 
 

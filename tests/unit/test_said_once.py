@@ -1,16 +1,10 @@
-"""What rows share is said above them, and what is fastest only where that is clear."""
+"""What rows share is said above them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import pytest
-
-from hpcbench.reduce.fastest import races
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.said_once import said_once, shared_of
 from hpcbench.views.table import Column, Group, Row, Show, Table, Words
-from results_factory import make_case, make_statistics, ok
 
 LATE, BOTH = Words((("late", "90%"),)), Words((("late", "100%"), ("trend", "")))
 
@@ -37,15 +31,3 @@ def test_of_two_rows_nothing_is_said_above() -> None:
     tables = [table(LATE, LATE)]
     (shown,) = said_once(tables, shared_of(tables))
     assert shown == tables[0].without_empty()
-
-
-@pytest.mark.parametrize(("low", "reliable", "can_tell", "is_clear"), [
-    (1.98e-3, True, True, True), (1.0e-3, True, True, False), (1.98e-3, False, False, False)])
-def test_the_fastest_is_named_if_its_interval_is_clearly_apart(
-    low: float, reliable: bool, can_tell: bool, is_clear: bool,
-) -> None:
-    slow = replace(make_statistics(2e-3), ci_low_s=low, ci_high_s=2.1e-3, ci_reliable=reliable)
-    (race,) = races([("sum", "slow", ok(make_case(), statistics=slow)),
-                     ("sum", "fast", ok(make_case(index=1), 1e-3))])
-    assert [way.name for way in race.ways] == ["fast", "slow"]
-    assert (race.can_tell, race.is_clear, round(race.ratio, 3)) == (can_tell, is_clear, 2.0)

@@ -9,6 +9,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from hpcbench.analysis.answer import Run
 from hpcbench.errors import FileError, UsageError
 from hpcbench.reduce.results import Results, SampleSource
 from hpcbench.reduce.results_file import open_results
@@ -20,6 +21,7 @@ from hpcbench.report.plots.lines import draw_lines
 from hpcbench.report.plots.roofline import draw_roofline
 from hpcbench.report.plots.style import footer, save
 from hpcbench.views.chart import BarChart, Chart, DotChart, HeatMap, LineChart, RooflineChart
+from hpcbench.views.topics import told_of
 
 IMAGE_FORMATS = ("png", "svg", "pdf")
 DRAWERS: Mapping[type[Chart], Callable[[Any], Figure]] = MappingProxyType({
@@ -59,7 +61,8 @@ def plot_results(
 
     Raises FileError.
     """
-    return plot_charts(charts_of(results, source), results, folder, image_format)
+    told = told_of(Run(str(folder), results, source))
+    return plot_charts(charts_of(results, source, told), results, folder, image_format)
 
 
 def plot_charts(

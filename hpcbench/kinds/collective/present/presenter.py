@@ -15,8 +15,7 @@ from hpcbench.operations.collectives import summary_keys
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import ROOFLINE_FIELDS, roofline_values
 from hpcbench.units import to_gb_per_s
-from hpcbench.views.timing import timed_text
-from hpcbench.views.words import backend_text, distinct
+from hpcbench.views.words import distinct
 
 Items = Sequence[CaseResult]
 Records = Mapping[str, CollectiveRecord]
@@ -52,12 +51,6 @@ class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
     def size_words(self, works: Sequence[Collective]) -> Iterator[str]:
         """Yield the range of sizes."""
         yield _tables.size_range(works)
-
-    def way(self, item: CaseResult) -> tuple[str, str]:
-        """Return the collective with its form, size and timing, and the backend that ran it."""
-        case = item.case
-        words = (*collective_of(case).words(case.world_size), timed_text(item))
-        return " ".join(words), backend_text(case)
 
     def definitions(self, items: Items, derived: Records) -> Iterator[str]:
         """Yield what the bandwidths are."""

@@ -6,21 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hpcbench.kinds.kind import Presenter
-from hpcbench.kinds.primitive.derive.partners import NOTHING, PrimitiveRecord, does_both
-from hpcbench.kinds.primitive.plan.registry import installed
+from hpcbench.kinds.primitive.derive.partners import NOTHING, PrimitiveRecord
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.kinds.primitive.present import charts as _charts
 from hpcbench.kinds.primitive.present import listing as _listing
 from hpcbench.kinds.primitive.present import tables as _tables
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import ROOFLINE_FIELDS, roofline_values
-from hpcbench.units import plural, to_gb_per_s, to_tflop_per_s
+from hpcbench.units import to_gb_per_s, to_tflop_per_s
 from hpcbench.views.chart import Chart
 from hpcbench.views.columns import ends_of, names_of
 from hpcbench.views.roofline import roofline_charts, roofline_tables
 from hpcbench.views.table import Table
-from hpcbench.views.timing import timed_text
-from hpcbench.views.words import backend_text, distinct, options_text, span_text
+from hpcbench.views.words import distinct, options_text, span_text
 
 COMPARED_FIELDS = ("exposed_s", "overlap_efficiency", "times_longest_part", "speedup_over_torch")
 """Each is a median over passes, with three more fields (`names_of`)."""
@@ -59,23 +57,6 @@ class PrimitivePresenter(Presenter[Primitive, PrimitiveRecord]):
         yield distinct(work.order for work in works)
         for name in ("m", "n", "k"):
             yield f"{name}={span_text(getattr(work, name) for work in works)}"
-
-    def way(self, item: CaseResult) -> tuple[str, str] | None:
-        """Return the problem, and the implementation that solved it; None of parts alone.
-
-        Options of the primitive are of the problem, those of the implementation are its own. Which
-        are which is not known of a primitive that is not installed here.
-        """
-        case, work = item.case, primitive_of(item.case)
-        spec = installed().primitives.get(work.primitive)
-        if spec is None or not does_both(work):
-            return None
-        given = [option for option in work.options if option[0] in spec.options]
-        own = [option for option in work.options if option[0] not in spec.options]
-        task = (work.primitive, _tables.problem_text(work), work.order, options_text(given),
-                work.dtype, plural(case.world_size, "rank"), timed_text(item))
-        return " ".join(filter(None, task)), " ".join(filter(None, (
-            work.implementation, options_text(own), "on", backend_text(case))))
 
     def overviews(self, items: Items, derived: Records) -> Iterator[Table]:
         """Yield what binds each case."""

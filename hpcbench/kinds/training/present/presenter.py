@@ -26,13 +26,12 @@ from hpcbench.kinds.training.present import plan_table as _plan_table
 from hpcbench.kinds.training.present import stalls as _stalls
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import ROOFLINE_FIELDS
-from hpcbench.units import plural, to_ms
+from hpcbench.units import to_ms
 from hpcbench.views.chart import Chart
 from hpcbench.views.columns import ends_of, names_of
 from hpcbench.views.roofline import roofline_charts, roofline_tables
 from hpcbench.views.table import Table
-from hpcbench.views.timing import timed_text
-from hpcbench.views.words import backend_text, options_text
+from hpcbench.views.words import options_text
 
 _OF_TEXT = ("hidden", "heads", "kv_heads", "inner", "vocab", "seq_length")
 _OF_IMAGES = ("width", "classes", "image_size")
@@ -124,18 +123,6 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
         yield from _charts.charts(items, derived)
         yield from stall_chart.stall_charts(items, derived)
         yield from roofline_charts("trainings", roofline.rooflines(items, derived))
-
-    def way(self, item: CaseResult) -> tuple[str, str] | None:
-        """Return model, samples and precision of a step, and the strategy; None of no training."""
-        case, work = item.case, training_of(item.case)
-        if not work.trains:
-            return None
-        task = (work.model, f"({words.model_text(work)})", f"{work.global_batch} samples a step",
-                work.dtype, work.optimizer, options_text(work.unusual()),
-                plural(case.world_size, "rank"), timed_text(item))
-        return " ".join(filter(None, task)), " ".join(filter(None, (
-            work.strategy, options_text(work.options), words.degrees_text(work), "on",
-            backend_text(case))))
 
     def row(self, item: CaseResult, record: TrainingRecord | None) -> dict[str, Any]:
         """Return a case's `TRAINING_FIELDS` and its options; None where there is no number."""

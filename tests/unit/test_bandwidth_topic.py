@@ -1,0 +1,45 @@
+"""The topic bandwidth: shares of declared links, counters beside formulas, impossible values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Asked, Run
+from hpcbench.analysis.bandwidth import BandwidthTruth, bandwidth
+from hpcbench.reduce.records import with_records
+from hpcbench.reduce.results import CaseResult
+from hpcbench.reduce.usage import Usage
+from hpcbench.views.bandwidth import bandwidth_charts, bandwidth_tables
+from results_factory import MemorySamples, make_case, make_results, make_workload, ok
+
+
+def case(counted: float | None, link: float | None = None) -> CaseResult:
+    item = ok(make_case(make_workload(size_bytes=2**20)), 1e-3)
+    assert item.timing is not None
+    usage = None if counted is None else Usage(9, sent_bytes=counted, computed_bytes=1e6)
+    return replace(item, usage=usage, timing=replace(item.timing, link_bytes_per_s=link))
+
+
+def told(item: CaseResult) -> BandwidthTruth:
+    results = with_records(make_results((item,)))
+    return bandwidth([Run("FILE", results, MemorySamples(results))], Asked())
+
+
+def test_what_was_not_declared_read_or_told_cannot_be_told() -> None:
+    found = told(case(None))
+    assert [answer.certainty for answer in found.answers] == [CANNOT_TELL] * 3
+    assert all("because" in answer.sentence for answer in found.answers)
+    assert not [*bandwidth_charts(found)] and [*bandwidth_tables(found)]
+
+
+def test_a_share_above_one_is_impossible() -> None:
+    below, above = told(case(1e6, 1e12)), told(case(1e6, 1e8))
+    assert below.answers[0].certainty == NONE and not below.cases[0].problem
+    assert above.answers[0].certainty == CLEAR and "impossible" in above.cases[0].problem
+    assert [*bandwidth_charts(above)]
+
+
+def test_counters_stand_beside_the_formula() -> None:
+    assert "1.00 to 1.00 times the bytes" in told(case(1e6)).answers[1].sentence
+    assert "such as shared memory" in told(case(1e3)).answers[1].sentence
+    assert told(case(2e6)).cases[0].problem == "more was sent than the formula says"
