@@ -135,16 +135,17 @@ def bare_rank() -> None:
     done()
     torch, dist = import_module("torch"), import_module("torch.distributed")
     done()
-    with tempfile.TemporaryDirectory() as folder:
-        place = world.bcast(f"file://{folder}/store")
-        dist.init_process_group("gloo", place, rank=world.Get_rank(), world_size=ranks)
+    store = dist.TCPStore("127.0.0.1", 0, ranks, is_master=True, wait_for_workers=False) if (
+        world.Get_rank() == 0) else None
+    port = world.bcast(store and store.port)
+    store = store or dist.TCPStore("127.0.0.1", port, ranks, is_master=False)
+    dist.init_process_group("gloo", store=store, rank=world.Get_rank(), world_size=ranks)
+    done()
+    values = torch.zeros(1 << 14)
+    for call in (dist.barrier, lambda: dist.all_reduce(values)):
+        for _ in range(20):
+            call()
         done()
-        values = torch.zeros(1 << 14)
-        for call in (dist.barrier, lambda: dist.all_reduce(values)):
-            for _ in range(20):
-                call()
-            done()
-        dist.destroy_process_group()
     means = np.diff([0.0, *np.mean(world.allgather(took), axis=0)])
     if world.Get_rank() == 0:
         print(f"{ranks:>4} ranks, system time of a rank in ms: " + ", ".join(
