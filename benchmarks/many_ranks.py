@@ -1,12 +1,13 @@
 """What does a rank cost when there are many more of them than cores, and is any result lost?
 
-    python benchmarks/many_ranks.py [--ranks 16 32 64]
+    python benchmarks/many_ranks.py [--ranks 16 32 64] [--bare]
 
-One job for each number of ranks: two collectives, a primitive and a training, one pass, with canary
-and clocks. Printed are wall time, and the time of the processor of all processes of the job, user
+One job for each number of ranks: a case or two of every kind, one pass, with canary and clocks.
+Printed are wall time, and the time of the processor of all processes of the job, user
 and system, for each rank. What the cases are is the same at each size, so a rank does as much.
 Goals: every case is ok on every rank, and twice the ranks take at most 1.1 times the system time
-for each.
+for each. --bare: instead of jobs, processes that have nothing of hpcbench start MPI, import torch,
+open gloo's group and call it; which of these grows is the libraries' growth, not the jobs'.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from hpcbench.reduce.results_file import open_results
-from launching import run_sweep
+from launching import mpirun, run_sweep
 
 GOAL_GROWTH = 1.1
 BLOCKS: Sequence[dict[str, Any]] = (
@@ -30,7 +34,10 @@ BLOCKS: Sequence[dict[str, Any]] = (
     {"kind": "primitive", "primitive": "tp_columnwise", "implementations": ["torch"],
      "m": 128, "n": 128, "k": 128, "dtype": "fp32"},
     {"kind": "training", "model": "transformer-tiny", "strategies": ["data"], "batch_size": 1},
+    {"kind": "hardware", "test": "gemm", "shape": "64", "dtype": "fp32"},
+    {"kind": "memory", "model": "transformer-tiny", "strategies": ["data"], "batch_size": 1},
 )
+STAGES = ("python", "MPI", "torch", "gloo's group", "20 barriers", "20 all_reduces of 64 KiB")
 
 
 class Cost(NamedTuple):
@@ -54,10 +61,23 @@ def main() -> None:
     """Run the jobs, smallest first; tell missed goals by the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, nargs="+", default=[16, 32, 64])
+    parser.add_argument("--bare", action="store_true", help="the libraries alone")
+    parser.add_argument("--bare-rank", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.bare_rank:
+        bare_rank()
+    elif given.bare:
+        for ranks in sorted(given.ranks):
+            print(mpirun(ranks, [__file__, "--bare-rank"]).stdout, end="", flush=True)
+    else:
+        compare_jobs(given.ranks)
+
+
+def compare_jobs(numbers: Sequence[int]) -> None:
+    """Run a job with each number of ranks and compare what a rank took."""
     before: Cost | None = None
     missed = False
-    for ranks in sorted(given.ranks):
+    for ranks in sorted(numbers):
         cost = measured(ranks)
         print(cost.line(), flush=True)
         missed |= bool(cost.lost)
@@ -95,6 +115,41 @@ def lost(folder: Path, ranks: int) -> tuple[str, ...]:
                  if item.status != "ok"]
         absent = set(range(ranks)) - set(results.run.ranks_present)
         return (*cases, *(f"rank {rank}" for rank in sorted(absent)))
+
+
+def bare_rank() -> None:
+    """Do what every job needs of the libraries; rank 0 prints the mean system time of each stage.
+
+    Between stages the ranks wait as hpcbench does, asleep: MPI's own barrier spins.
+    """
+    took = [os.times().system]
+    world = import_module("mpi4py.MPI").COMM_WORLD
+    ranks = world.Get_size()
+
+    def done() -> None:
+        took.append(os.times().system)
+        request = world.Ibarrier()
+        while not request.Test():
+            time.sleep(0.02)
+
+    done()
+    torch, dist = import_module("torch"), import_module("torch.distributed")
+    done()
+    store = dist.TCPStore("127.0.0.1", 0, ranks, is_master=True, wait_for_workers=False) if (
+        world.Get_rank() == 0) else None
+    port = world.bcast(store and store.port)
+    store = store or dist.TCPStore("127.0.0.1", port, ranks, is_master=False)
+    dist.init_process_group("gloo", store=store, rank=world.Get_rank(), world_size=ranks)
+    done()
+    values = torch.zeros(1 << 14)
+    for call in (dist.barrier, lambda: dist.all_reduce(values)):
+        for _ in range(20):
+            call()
+        done()
+    means = np.diff([0.0, *np.mean(world.allgather(took), axis=0)])
+    if world.Get_rank() == 0:
+        print(f"{ranks:>4} ranks, system time of a rank in ms: " + ", ".join(
+            f"{stage} {mean * 1e3:.0f}" for stage, mean in zip(STAGES, means, strict=True)))
 
 
 if __name__ == "__main__":

@@ -86,11 +86,11 @@ class RankClocks:
             return None
         start_ns, end_ns = np.empty_like(samples.start_ns), np.empty_like(samples.end_ns)
         bounds_ns = []
-        for number, at in rows.items():
-            history = self.known[number]
+        for number, found in rows.items():
+            history, at = self.known[number], _slice_if_whole(found)
             start_ns[at] = to_global(history.models, samples.start_ns[at])
             end_ns[at] = to_global(history.models, samples.end_ns[at])
-            limits_ns = bound_at(history.models, samples.end_ns[at[0]])
+            limits_ns = bound_at(history.models, samples.end_ns[found[0]])
             bounds_ns.append(max(float(limits_ns.max(initial=0.0)), history.excess_ns))
         bound_ns = sum(sorted(bounds_ns)[-2:])
         return GlobalStamps(start_ns, end_ns, bound_ns) if np.isfinite(bound_ns) else None
@@ -113,6 +113,11 @@ class RankClocks:
             bound_s=max(model.bound_ns for item in histories for model in item.models) / 1e9,
             check_error_s=max(errors_ns) / 1e9 if errors_ns else None,
             drift_ppm=max(abs(item.steepest) for item in histories) * 1e6)
+
+
+def _slice_if_whole(rows: Sequence[int]) -> slice | Sequence[int]:
+    """Return rows in order as a slice where none is left out: numpy does not copy it."""
+    return slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] + 1 == len(rows) else rows
 
 
 def rank_clocks(sources: Iterable[TraceSource]) -> RankClocks:

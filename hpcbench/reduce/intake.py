@@ -12,6 +12,7 @@ from hpcbench.grouping import grouped
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.results import Finding
 from hpcbench.trace.attempts import attempt_folder, attempt_of, is_later_attempt
+from hpcbench.trace.chunks import ChunkMemory
 from hpcbench.trace.journal import journal_path, read_journal
 from hpcbench.trace.sealed import open_trace, trace_path
 from hpcbench.trace.source import APART_NOTE, TraceSource, UnreadableTrace, never_ended, noted
@@ -48,6 +49,7 @@ def open_traces(traces: Path) -> tuple[list[TraceSource], list[Finding]]:
     findings: list[Finding] = []
     sealed: set[str] = set()
     known: Known = {}
+    chunks = ChunkMemory()
     for path in sorted(traces.iterdir()) if traces.is_dir() else []:
         if is_later_attempt(path):
             continue
@@ -58,7 +60,8 @@ def open_traces(traces: Path) -> tuple[list[TraceSource], list[Finding]]:
                 "HB103", "note", f"{path}: {useless}: it is ignored and can be deleted"))
             continue
         try:
-            sources.append(open_trace(path, known) if path.suffix == ".h5" else read_journal(path))
+            sources.append(read_journal(path) if path.suffix == ".journal"
+                           else open_trace(path, known, chunks))
             sealed.add(path.stem)
         except UnreadableTrace as error:
             findings.append(Finding(error.code, "rank", f"{error}; it is left out"))

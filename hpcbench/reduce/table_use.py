@@ -10,6 +10,8 @@ import numpy as np
 from hpcbench.trace.telemetry import KEYS, NOT_READ, TABLES, Rows
 
 _LOOPBACK = "lo"
+_OF_CHANGES = frozenset({"pid", "xid"})
+"""Columns that tell something by being different before and after a pass."""
 
 
 @dataclass(slots=True)
@@ -21,8 +23,8 @@ class TableUse:
         window_s: the longest bracket.
         rises, rates: by how much each counter rose in sum, and the sum of its rises per second.
         unread: counters that some device did not tell at both ends.
-        least, greatest: of each value of the moment.
-        reasons, xids: bits of NVML's reasons for lower clocks, and XIDs that came.
+        least, greatest: of each value of the moment, of readings within the pass.
+        reasons, xids: bits of NVML's reasons for lower clocks, also within it, and XIDs that came.
         sent, loopback: bytes by rank that reads them, and those that stayed on their node.
         is_same: whether the first and the last reading are of the same process.
     """
@@ -50,7 +52,8 @@ class TableUse:
             if column.counts:
                 self._add_rise(column.name, int(rows[0, at]), int(rows[-1, at]), seconds)
             else:
-                self._add_values(column.name, rows[:, at][rows[:, at] != NOT_READ])
+                values = rows[:, at] if column.name in _OF_CHANGES else rows[1:-1, at]
+                self._add_values(column.name, values[values != NOT_READ])
         if table == "network":
             sent = len(KEYS) + TABLES[table].names.index("sent_bytes")
             rise = max(float(rows[-1, sent] - rows[0, sent]), 0.0)  # an interface that began anew

@@ -93,12 +93,17 @@ def courses(
     data = {name: read_column(file, f"{at}/{name}")
             for name in (*_OWN, *KEYS, column)}
     newest = data["attempt"].max()
+    chosen = np.flatnonzero((data["attempt"] == newest) & (data[column] != NOT_READ)
+                            & (data["time_ns"] != NOT_READ))
+    chosen = chosen[np.lexsort((data["device"][chosen], data["rank"][chosen]))]
+    data = {name: values[chosen] for name, values in data.items()}
+    ranks = data["rank"]
     for one in told:
         if one.attempt != newest:
             continue
-        chosen = (data["attempt"] == newest) & (data["rank"] == one.rank) & (
-            data[column] != NOT_READ) & (data["time_ns"] != NOT_READ)
+        of_rank = slice(*np.searchsorted(ranks, [one.rank, one.rank + 1]))
+        devices = data["device"][of_rank]
         for number, device in enumerate(one.devices.get(table, ())):
-            rows = chosen & (data["device"] == number)
-            if rows.any():
-                yield Course(one.rank, device, data["time_ns"][rows], data[column][rows])
+            first, end = of_rank.start + np.searchsorted(devices, [number, number + 1])
+            if first < end:
+                yield Course(one.rank, device, data["time_ns"][first:end], data[column][first:end])

@@ -88,7 +88,7 @@ def to_global(models: Sequence[ClockModel], local_ns: Nanoseconds) -> Nanosecond
     rates = np.concatenate(
         ([models[0].slope], np.diff(offset) / np.diff(t_ref), [models[-1].slope]))
     local = np.asarray(local_ns, dtype=np.int64)
-    segment = np.searchsorted(t_ref, local, side="right")
+    segment = _segment(t_ref, local)
     start = np.maximum(segment - 1, 0)
     drifted = np.rint(rates[segment] * (local - t_ref[start])).astype(np.int64)
     return np.asarray(local - offset[start] - drifted, dtype=np.int64)
@@ -108,12 +108,25 @@ def bound_at(models: Sequence[ClockModel], local_ns: Nanoseconds) -> Floats:
     change = np.maximum(np.abs(slopes[:-1] - mean), np.abs(slopes[1:] - mean))
     uncertain = np.concatenate(([models[0].slope_bound], change, [models[-1].slope_bound]))
     local = np.asarray(local_ns, dtype=np.int64)
-    segment = np.searchsorted(t_ref, local, side="right")
+    segment = _segment(t_ref, local)
     earlier, later = np.maximum(segment - 1, 0), np.minimum(segment, len(models) - 1)
     since, until = np.abs(local - t_ref[earlier]), np.abs(t_ref[later] - local)
     weight = since / np.maximum(since + until, 1)
     synced = bounds[earlier] * (1 - weight) + bounds[later] * weight
     return np.asarray(synced + uncertain[segment] * np.minimum(since, until), dtype=np.float64)
+
+
+def _segment(t_ref: Nanoseconds, local: Nanoseconds) -> npt.NDArray[np.intp]:
+    """Return between which synchronisations the times lie; one number where it is one for all.
+
+    That is so of most cases, and saves a look-up for each time.
+    """
+    if not local.size:
+        return np.zeros(local.shape, dtype=np.intp)
+    ends = np.searchsorted(t_ref, [local.min(), local.max()], side="right")
+    if ends[0] == ends[1]:
+        return np.asarray(ends[0])
+    return np.asarray(np.searchsorted(t_ref, local, side="right"))
 
 
 def _references(models: Sequence[ClockModel]) -> tuple[Nanoseconds, Nanoseconds]:

@@ -104,6 +104,19 @@ def read_column(file: h5py.File, name: str) -> npt.NDArray[Any]:
     return values
 
 
+def stored_bytes(file: h5py.File, name: str) -> tuple[str, bytes]:
+    """Return a text that tells type and length of a column, and its bytes in the file, packed.
+
+    Columns for which both are equal hold the same. Raises KeyError if it is not there.
+    """
+    dataset = h5py.h5d.open(file.id, name.encode())
+    about = f"{dataset.dtype.str} {dataset.shape}"
+    if dataset.get_create_plist().get_layout() != h5py.h5d.CHUNKED or dataset.get_num_chunks() != 1:
+        return about, read_column(file, name).tobytes()
+    mask, packed = dataset.read_direct_chunk((0,))
+    return f"{about} packed {dataset.get_create_plist().get_chunk()} {mask}", packed
+
+
 def read_rows(file: h5py.File, name: str, first: int, rows: npt.NDArray[np.int64]) -> None:
     """Fill ``rows`` from a column, beginning at its row ``first``."""
     dataset = h5py.h5d.open(file.id, name.encode())

@@ -31,12 +31,22 @@ class Packer:
 
     def __init__(self) -> None:
         self._equal: dict[tuple[bytes, int], bytes] = {}
+        self._whole: dict[tuple[bytes, int], bytes] = {}
 
     def pack(self, chunk: npt.NDArray[np.int64]) -> bytes:
         """Return a chunk of at least one value as stored behind the filters shuffle and deflate."""
         values = np.ascontiguousarray(chunk, dtype="<i8")
         first, by_row = values[:1].tobytes(), values.view(np.uint8).reshape(-1, 8)
         differing = np.bitwise_or.reduce(values ^ values[0]).astype("<i8").tobytes()
+        if any(differing):
+            return self._packed(by_row, first, differing)
+        if (first, values.size) not in self._whole:
+            self._whole[first, values.size] = self._packed(by_row, first, differing)
+        return self._whole[first, values.size]
+
+    def _packed(self, by_row: npt.NDArray[np.uint8], first: bytes, differing: bytes) -> bytes:
+        """Return a chunk, whose first value is ``first``; in zero bytes of ``differing`` all are.
+        """
         pieces, checksum = [_HEADER], 1
         for differ, group in groupby(range(8), lambda plane: differing[plane] > 0):
             planes = [*group]
@@ -46,8 +56,8 @@ class Packer:
                 pieces += _differing(data)
             else:
                 equal = first[planes[0]:planes[-1] + 1]
-                checksum = _adler32_of_equal(equal, values.size, checksum)
-                pieces.append(self._equal_planes(equal, values.size))
+                checksum = _adler32_of_equal(equal, len(by_row), checksum)
+                pieces.append(self._equal_planes(equal, len(by_row)))
         return b"".join([*pieces, _LAST_BLOCK, struct.pack(">I", checksum)])
 
     def _equal_planes(self, equal: bytes, rows: int) -> bytes:

@@ -20,16 +20,19 @@ Columns and not a group per case: a group costs about 1 kB and 0.5 ms per case.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import h5py
 import numpy as np
+import numpy.typing as npt
 
 from hpcbench.trace.arena import Empty, new_array
+from hpcbench.trace.chunks import ChunkMemory, StoredColumn, held_columns, stored_columns
 from hpcbench.trace.columns import (
     read_lines,
     read_rows,
@@ -41,6 +44,7 @@ from hpcbench.trace.columns import (
 from hpcbench.trace.container import expected_content, new_container, open_container, verify
 from hpcbench.trace.contents import ATTRIBUTES, CONTENTS
 from hpcbench.trace.described import describe
+from hpcbench.trace.files import open_regular
 from hpcbench.trace.journal import read_journal
 from hpcbench.trace.schema import (
     NO_DEVICE_TIME,
@@ -69,6 +73,9 @@ from hpcbench.trace.tables import CaseTable, Known, read_cases, write_cases, wri
 from hpcbench.trace.telemetry import Rows, read_tables, write_tables
 
 FORMAT = "hpcbench-trace"
+_PHASES = "phases/ns"
+Read = Callable[[str, int, npt.NDArray[np.int64]], None]
+"""Fills an array from a column, beginning at a row."""
 _IDENTITY = ("run_id", "plan_hash", "rank", "world_size", "local_rank", "hostname", "node", "pid",
              "schema_version")
 
@@ -94,7 +101,7 @@ def seal(journal_path: Path, trace_path: Path) -> None:
         write_cases(file, records)
         _write_samples(file, records)
         if phases := [values for record in records for values in record.phases.values()]:
-            write_column(file, "phases/ns", np.concatenate(phases))
+            write_column(file, _PHASES, np.concatenate(phases))
         write_tables(file, journal.telemetry())
         write_clocks(file, [(journal.header.rank, record) for record in sync_records(journal)])
         describe(file, CONTENTS, ATTRIBUTES)
@@ -122,9 +129,16 @@ def _write_samples(file: h5py.File, records: Sequence[Record]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SealedTrace(TraceSource):
-    """A sealed trace after it was verified."""
+    """A sealed trace after it was verified.
+
+    ``held`` are its columns of samples and phases, and ``columns`` where the chunks of each lie, if
+    that is known. ``chunks`` are shared with other traces.
+    """
 
     table: CaseTable
+    held: frozenset[str]
+    columns: Mapping[str, StoredColumn] | None
+    chunks: ChunkMemory
     sealed: ClassVar[bool] = True
 
     @property
@@ -146,13 +160,25 @@ class SealedTrace(TraceSource):
         stamps = [no_samples() for _ in rows]
         phases: list[Phases] = [{} for _ in rows]
         if samples and rows:
-            with open_container(self.path) as file, expected_content(self.path):
-                stamps = [*_read_stamps(file, self.table.sample_ranges(rows), empty)]
-                if "phases" in file:
-                    phases = [*_read_phases(file, self.table.phase_ranges(rows), empty)]
+            with self._reader() as read:
+                stamps = [*_read_stamps(read, self.table.sample_ranges(rows), empty, self.held)]
+                if _PHASES in self.held:
+                    phases = [*_read_phases(read, self.table.phase_ranges(rows), empty)]
         with expected_content(self.path):
             records = [*map(record_from_json, self.table.values(rows), stamps, phases)]
         yield from records
+
+    @contextlib.contextmanager
+    def _reader(self) -> Iterator[Read]:
+        """Yield what reads rows of a column, by its chunks where it is known where they lie."""
+        columns, chunks = self.columns, self.chunks
+        if columns is None:
+            with open_container(self.path) as file, expected_content(self.path):
+                yield lambda name, first, rows: read_rows(file, name, first, rows)
+        else:
+            with open_regular(self.path) as descriptor, expected_content(self.path):
+                yield lambda name, first, rows: columns[name].read(
+                    descriptor, chunks, first, rows)
 
     def telemetry(self) -> Mapping[str, Rows]:
         """Return the readings of each table."""
@@ -160,15 +186,18 @@ class SealedTrace(TraceSource):
             return read_tables(file)
 
 
-def open_trace(path: Path, known: Known | None = None) -> SealedTrace:
+def open_trace(
+    path: Path, known: Known | None = None, chunks: ChunkMemory | None = None,
+) -> SealedTrace:
     """Check a sealed trace from end to end and return its reader.
 
-    Give the same ``known``, at first an empty one, for all ranks of a run: what their tables have
-    in common is then held once. Raises UnreadableTrace, with the code of the check, for a
-    truncated, changed, foreign or future file.
+    Give the same ``known``, at first an empty one, and the same ``chunks`` for all ranks of a run:
+    what they have in common is then held once. Raises UnreadableTrace, with the code of the check,
+    for a truncated, changed, foreign or future file.
     """
     verify(path, FORMAT, SCHEMA_VERSION)
-    with open_container(path) as file, expected_content(path):
+    with open_container(path) as file, open_regular(path) as raw, expected_content(path):
+        held = held_columns(file)
         return SealedTrace(
             path=path,
             header=header_from_json(json.loads(read_text(file, "header")), path),
@@ -176,19 +205,19 @@ def open_trace(path: Path, known: Known | None = None) -> SealedTrace:
             notes=tuple(Note(**json.loads(line)) for line in read_lines(file, "notes")),
             damage=tuple(Damage(**json.loads(line)) for line in read_lines(file, "damage")),
             table=read_cases(file, {} if known is None else known),
-        )
+            held=held, columns=stored_columns(file, held, raw),
+            chunks=ChunkMemory() if chunks is None else chunks)
 
 
 def _read_stamps(
-    file: h5py.File, wanted: Sequence[tuple[int, int]], empty: Empty
+    read: Read, wanted: Sequence[tuple[int, int]], empty: Empty, held: Collection[str],
 ) -> Iterator[Samples]:
     """Yield the rows at each (offset, count); neighbours are read together, once."""
-    held = frozenset((*file["samples"], *SAMPLE_COLUMNS_1))
     for first, last, parts in _runs(wanted):
         block = empty((len(SAMPLE_COLUMNS), last - first))
         for name, rows in zip(SAMPLE_COLUMNS, block, strict=True):
-            if name in held:
-                read_rows(file, f"samples/{name}", first, rows)
+            if f"samples/{name}" in held or name in SAMPLE_COLUMNS_1:
+                read(f"samples/{name}", first, rows)
             else:  # version 1
                 rows[:] = NO_DEVICE_TIME
         for offset, count in parts:
@@ -196,13 +225,13 @@ def _read_stamps(
 
 
 def _read_phases(
-    file: h5py.File, wanted: Iterable[tuple[int, int, list[str]]], empty: Empty
+    read: Read, wanted: Iterable[tuple[int, int, list[str]]], empty: Empty
 ) -> Iterator[Phases]:
     """Yield the phases at each (offset, samples, names)."""
     for first, count, names in wanted:
         block = empty((len(names), count))
         if block.size:
-            read_rows(file, "phases/ns", first, block.reshape(-1))
+            read(_PHASES, first, block.reshape(-1))
         yield dict(zip(names, block, strict=True))
 
 

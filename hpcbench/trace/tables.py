@@ -17,6 +17,7 @@ from hpcbench.trace.clock import ClockModel, SyncRecord
 from hpcbench.trace.columns import (
     lines_of,
     read_column,
+    stored_bytes,
     text_column,
     texts_of,
     write_column,
@@ -35,7 +36,7 @@ _CLOCK_FLOATS = frozenset({"slope", "bound_ns", "slope_bound", "residual_ns", "c
 _ALL_FIELDS = frozenset((*_TEXT_FIELDS, *_INTEGER_FIELDS, *_RANGE))
 
 Known = dict[tuple[str, str, bytes], Any]
-"""What was made of columns, by what it is, their type and their bytes."""
+"""What was made of columns, by what it is, and their type, their length and stored bytes."""
 
 
 def write_cases(file: h5py.File, records: Sequence[Record]) -> None:
@@ -102,21 +103,19 @@ def read_cases(file: h5py.File, known: Known) -> CaseTable:
 
     Raises KeyError, TypeError or ValueError if it is none.
     """
-    def made(make: Callable[[npt.NDArray[Any]], Any], column: npt.NDArray[Any]) -> Any:
-        key = (make.__name__, column.dtype.str, column.tobytes())
+    def made(make: Callable[[npt.NDArray[Any]], Any], name: str) -> Any:
+        stored = stored_bytes(file, f"cases/{name}")
+        key = (make.__name__, *stored)
         if key not in known:
-            known[key] = make(column)
+            known[key] = make(read_column(file, f"cases/{name}"))
         return known[key]
 
     held = frozenset(file["cases"]) | (_ALL_FIELDS - SINCE_2)
-    texts, integers = (
-        {name: read_column(file, f"cases/{name}") for name in names if name in held}
-        for names in (_TEXT_FIELDS, (*_INTEGER_FIELDS, *_RANGE)))
     table = CaseTable(
-        texts={name: made(texts_of, column) for name, column in texts.items()},
-        integers={name: made(_integers, column) for name, column in integers.items()},
-        details=made(_details, read_column(file, "cases/detail")),
-        rows_of=made(_rows_of, texts["case_id"]))
+        texts={name: made(texts_of, name) for name in _TEXT_FIELDS if name in held},
+        integers={name: made(_integers, name) for name in (*_INTEGER_FIELDS, *_RANGE)
+                  if name in held},
+        details=made(_details, "detail"), rows_of=made(_rows_of, "case_id"))
     lengths = {*map(len, table.texts.values()), *map(len, table.integers.values())}
     if lengths != {len(table.details)}:
         raise ValueError("the columns of /cases differ in length")

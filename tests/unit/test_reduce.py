@@ -353,12 +353,12 @@ def test_unchecked_is_none_not_zero(tmp_path: Path) -> None:
 def test_cases_are_read_in_groups_of_bounded_size() -> None:
     plan = make_plan(n_cases=50, world_size=1000, warmup=0, iterations=1000)
     counts = {case.case_id: 1000 for case in plan.cases}
-    groups = list(case_groups(plan, counts))
+    groups = list(case_groups(plan, counts, limit_bytes=128 << 20))
     assert [len(group) for group in groups] == [3] * 16 + [2]
     assert [case for group in groups for case in group] == list(plan.cases)
     assert [len(group) for group in case_groups(plan, counts, limit_bytes=1)] == [1] * 50
     few = {case.case_id: 10 for case in plan.cases}
-    assert [len(group) for group in case_groups(plan, few)] == [50]
+    assert [len(group) for group in case_groups(plan, few, limit_bytes=128 << 20)] == [50]
 
 
 def test_groups_do_not_change_the_results(
