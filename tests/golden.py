@@ -36,7 +36,7 @@ RESULTS = {"v1": ROOT / "tests" / "data" / "results-v1.h5",
            **{kind: folder / "results.h5" for kind, folder in RUNS.items()}}
 """Name -> a results file of earlier code."""
 COMMANDS = ("run", "suite", "profile", "plan", "reduce", "show", "plot", "compare", "check",
-            "validate", "list", "gen-config", "gen-data", "schema")
+            "advise", "validate", "list", "gen-config", "gen-data", "schema")
 SWEEPS = (
     *((path, ranks) for path in (
         "config.json", "jobs/bluefield_ucc.yaml", "jobs/mistral7b_qlora.yaml",

@@ -78,6 +78,13 @@ def exit_styles(incomplete: str) -> list[str]:
     return _beginning(("ci", "slurm", "nagios"), incomplete)
 
 
+def topics(incomplete: str) -> list[str]:
+    """Return the topics of answers."""
+    from hpcbench.report.answer_lines import topic_names
+
+    return _beginning(topic_names(), incomplete)
+
+
 def _catalogue(group: str) -> dict[str, dict[str, object]]:
     from hpcbench.kinds.registry import catalogue
 

@@ -11,6 +11,18 @@ from hpcbench.kinds.moved import moved_name
 from hpcbench.operations.call import Call
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a workload does, and how: ``task`` and ``setting`` share out its axes.
+
+    Cases with one task can be compared by time. ``any_ranks``: more or fewer ranks do the same.
+    """
+
+    task: Mapping[str, Any]
+    setting: Mapping[str, Any]
+    any_ranks: bool = False
+
+
 class Workload(ABC):
     """Base of the workloads of all kinds: a frozen dataclass of what a case runs.
 
@@ -112,6 +124,13 @@ class Workload(ABC):
         """
         return self.to_json()
 
+    def choice(self) -> Choice | None:
+        """Return what it does and how, by the names of `axes`; None: it is compared with no other.
+
+        The backend, a CUDA graph and the environment are beside its own settings.
+        """
+        return Choice(self.axes(), {})
+
     def to_json(self) -> dict[str, Any]:
         """Return its fields as plain JSON values."""
         return asdict(self)  # type: ignore[call-overload,no-any-return]
@@ -145,6 +164,9 @@ class UnknownWorkload(Workload):
         plain = [f"{key}={value}" for key, value in self.data.items()
                  if isinstance(value, (str, int, float)) and key != "name"]
         return [self.name, *plain, f"ranks={world_size}"]
+
+    def choice(self) -> None:
+        """Return None: nobody here knows what of it is how, and what is what."""
 
     def to_json(self) -> dict[str, Any]:
         """Return what was stored."""

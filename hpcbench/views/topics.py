@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcbench.analysis.answer import Analysis
+from hpcbench.analysis.recommend import recommend
 from hpcbench.views.chart import Chart
+from hpcbench.views.recommend import recommend_charts, recommend_tables
 from hpcbench.views.table import Table
 
 
@@ -26,5 +28,8 @@ class Topic:
     is_told: bool = False
 
 
-TOPICS: tuple[Topic, ...] = ()
+TOPICS: tuple[Topic, ...] = (
+    Topic("recommend", "which setting is best for what, and by how much", recommend,
+          recommend_tables, recommend_charts, is_told=True),
+)
 """In the order in which they are shown."""

@@ -66,7 +66,7 @@ NOT_RUN = {
     "hpcbench plan --dry-run": "it is plan, then run --dry-run, and both are run",
     "run_benchmark.py": "a command of another tool, shown beside ours"}
 """A script or a form of command -> why no test runs it."""
-INSTANT = ("plan", "schema", "show", "reduce", "compare", "gen-config")
+INSTANT = ("plan", "schema", "show", "reduce", "compare", "advise", "gen-config")
 """Commands that are run here."""
 SWEEP_FILES = {"ddlb.json": "ddlb.json", "theirs.json": "ddlb.json", "FILE": "ddlb.json",
                "torchscale.yaml": "torchscale.yaml", "candle.json": "candle.json"}
@@ -117,7 +117,8 @@ def instant() -> list[tuple[str, ...]]:
     given = {tuple(PLACES.get(word, word) for word in one.ours or ()) for one in OURS
              if one.words[0] not in LAUNCHERS and "--dry-run" not in one.words}
     return sorted(words for words in given if words[0] in INSTANT and (
-        len(words) > 1 or words[0] not in ("show", "reduce", "compare", "gen-config")))
+        len(words) > 1 or words[0] not in (
+            "show", "reduce", "compare", "advise", "gen-config")))
 
 
 @pytest.mark.parametrize("words", instant(), ids=" ".join)

@@ -41,6 +41,9 @@ class MemoryWork(Workload):
         """Return what tells it from others."""
         return self.training.axes()
 
+    def choice(self) -> None:
+        """Return None: what counts is memory, not time."""
+
     def collective_calls(self) -> tuple[Call, ...]:
         """Return the collectives that the training calls."""
         return self.training.collective_calls()

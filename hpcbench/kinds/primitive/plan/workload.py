@@ -8,7 +8,7 @@ from typing import Any
 from hpcbench.operations.call import Call, calls_of
 from hpcbench.plan.case import Case
 from hpcbench.plan.options import Option
-from hpcbench.plan.workload import Workload
+from hpcbench.plan.workload import Choice, Workload
 
 _AXES = ("primitive", "implementation", "order", "dtype", "m", "n", "k", "groups")
 _LATER = ("variables", "connects")
@@ -62,6 +62,23 @@ class Primitive(Workload):
         """Return what tells it from others; the rest follows from that."""
         return {**{name: getattr(self, name) for name in _AXES},
                 **{f"options.{name}": value for name, value in self.options}}
+
+    def choice(self) -> Choice | None:
+        """Return the problem, and how it is solved; None of parts alone.
+
+        Options of the primitive are of the problem, those of the implementation are its own. Which
+        are which is not known of a primitive that is not installed here.
+        """
+        from hpcbench.kinds.primitive.plan.registry import installed  # it imports this module
+
+        spec = installed().primitives.get(self.primitive)
+        if spec is None or not (self.flops and self.size_bytes):
+            return None
+        own = {f"options.{name}" for name, _ in self.options if name not in spec.options}
+        own |= {"implementation", "order"}
+        axes = self.axes()
+        return Choice({name: value for name, value in axes.items() if name not in own},
+                      {name: value for name, value in axes.items() if name in own}, any_ranks=True)
 
     def collective_calls(self) -> tuple[Call, ...]:
         """Return the collectives that the workload calls."""

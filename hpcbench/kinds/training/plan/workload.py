@@ -9,7 +9,7 @@ from hpcbench.operations.call import Call, calls_of
 from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.plan.case import Case
 from hpcbench.plan.options import Option
-from hpcbench.plan.workload import Workload
+from hpcbench.plan.workload import Choice, Workload
 
 CROSS_ENTROPY = "cross_entropy"
 """The loss that is as torch has it: all logits at once."""
@@ -92,6 +92,20 @@ class Training(Workload):
         """Return what tells it from others."""
         return {**{name: getattr(self, name) for name in _AXES},
                 **{f"options.{name}": value for name, value in self.options}}
+
+    def choice(self) -> Choice | None:
+        """Return the step of so many samples, and the strategy; None of no training.
+
+        How many samples a replica has follows from the strategy.
+        """
+        if not self.trains:
+            return None
+        axes = self.axes()
+        task = {name: value for name, value in axes.items()
+                if not name.startswith("options.") and name not in ("strategy", "batch_size")}
+        return Choice({**task, "global_batch": self.global_batch}, {
+            name: value for name, value in axes.items() if name not in {*task, "batch_size"}},
+            any_ranks=True)
 
     @property
     def name(self) -> str:

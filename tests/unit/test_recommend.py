@@ -1,0 +1,112 @@
+"""`hpcbench advise` and its topic recommend: which setting is fastest, only where that is clear."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from golden import RUNS
+from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Asked, Run
+from hpcbench.analysis.recommend import Recommendations, recommend
+from hpcbench.analysis.recommend_answers import spans_text
+from hpcbench.cli import app
+from hpcbench.reduce.results import CaseResult
+from hpcbench.views.recommend import recommend_charts, recommend_tables
+from results_factory import MemorySamples, in_passes, make_case, make_results, make_workload
+
+DRIFT = (1.0, 1.3, 0.8, 1.1, 0.9, 1.2)
+"""Of the machine, from pass to pass: of all cases alike."""
+JITTER = {"gloo": (1.0, 1.01, 0.995, 1.005, 0.99, 1.0), "mpi": (1.0, 0.99, 1.0, 1.01, 1.0, 0.995)}
+RING = (("NCCL_ALGO", "Ring"),)
+
+
+def timed(
+    backend: str, factor: float = 1.0, size_bytes: int = 1024, *, n: int = 6,
+    env: tuple[tuple[str, str], ...] = (), launches: int = 1,
+) -> CaseResult:
+    case = make_case(make_workload(size_bytes=size_bytes), backend=backend, env=env,
+                     index=size_bytes)
+    jitter = JITTER["mpi" if env else backend]
+    passes = [1e-3 * factor * a * b for a, b in zip(DRIFT, jitter, strict=True)][:n]
+    return in_passes(case, *(passes * launches))
+
+
+def asked(items: Sequence[CaseResult], launches: int = 1) -> Recommendations:
+    results = make_results(tuple(items))
+    passes = max(len(item.timing.pass_medians_s) for item in items if item.timing) // launches
+    results = replace(results, plan=replace(results.plan, passes=passes, launches=launches))
+    return recommend([Run("FILE", results, MemorySamples(results))], Asked())
+
+
+def test_a_clear_winner_is_named_with_its_ratio_and_interval() -> None:
+    found = asked([timed("gloo"), timed("mpi", 1.5)])
+    (answer,) = found.answers
+    assert answer.certainty == CLEAR and answer.command == "hpcbench compare FILE --by backend"
+    assert "backend gloo is fastest for all_reduce" in answer.sentence
+    assert "mpi takes 1.50 times as long (95 % interval 1.48 to 1.52, 6 passes)" in answer.sentence
+    assert answer.sentence.endswith("in this launch")
+    (table,) = recommend_tables(found)
+    assert [row.cells[-1] for row in table.rows] == ["fastest", "clearly slower"]
+    (chart,) = recommend_charts(found)
+    assert [row.cells for row in chart.rows] == [("gloo", "clearly slower")]
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.02])
+def test_ways_that_differ_by_nothing_that_matters_have_no_winner(factor: float) -> None:
+    (answer,) = asked([timed("gloo"), timed("mpi", factor)]).answers
+    assert answer.certainty == NONE
+    assert answer.sentence.startswith("no clear winner among ")
+
+
+def test_too_few_pairs_cannot_tell() -> None:
+    (answer,) = asked([timed("gloo", n=2), timed("mpi", 3, n=2)]).answers
+    assert answer.certainty == CANNOT_TELL and "because fewer than 3 passes" in answer.sentence
+    (answer,) = asked([timed("gloo")]).answers
+    assert answer.certainty == CANNOT_TELL and "because no task was done in two" in answer.sentence
+
+
+def test_of_several_launches_each_is_one_number() -> None:
+    items = [timed("gloo", launches=4), timed("mpi", 1.5, launches=4)]
+    (answer,) = asked(items, launches=4).answers
+    assert "over 4 launches" in answer.sentence and "4 launches)" in answer.sentence
+    (answer,) = asked([timed("gloo", launches=2), timed("mpi", 1.5, launches=2)], 2).answers
+    assert answer.sentence.endswith("in these 2 launches")
+
+
+def test_what_is_best_differs_by_size() -> None:
+    sizes = (1024, 4096, 2**20, 2**22)
+    found = asked([timed(backend, factor, size) for size in sizes for backend, factor in (
+        ("gloo", 1.5 if size > 4096 else 1.0), ("mpi", 1.0 if size > 4096 else 1.5))])
+    first, second = (answer.sentence for answer in found.answers)
+    assert "backend gloo is fastest for 2 of 4 tasks" in first and "1024B to 4096B" in first
+    assert "backend mpi is fastest for 2 of 4 tasks" in second and "1048576B to 4194304B" in second
+
+
+def test_a_variable_is_set_only_where_that_beats_the_default() -> None:
+    (answer,) = asked([timed("gloo", 1.5), timed("gloo", env=RING)]).answers
+    assert "set NCCL_ALGO=Ring for" in answer.sentence and "unset takes 1.50" in answer.sentence
+    (answer,) = asked([timed("gloo"), timed("gloo", 1.5, env=RING)]).answers
+    assert answer.sentence.startswith("leave NCCL_ALGO unset for") and answer.certainty == CLEAR
+    (answer,) = asked([timed("gloo"), timed("gloo", 1.01, env=RING)]).answers
+    assert "no value is clearly faster than the default" in answer.sentence
+
+
+def test_neighbours_that_differ_in_one_word_are_told_as_a_range() -> None:
+    assert spans_text(["a 1B x", "a 2B x", "a 4B x", "b 1B x"]) == "a 1B to 4B x, b 1B x"
+    assert spans_text(["a 1B", "b 2B", "c 3B", "d 4B"]) == "a 1B, b 2B, c 3B, and 1 more"
+
+
+def test_the_command() -> None:
+    file = str(RUNS["collective"])
+    shown = CliRunner().invoke(app, ["advise", file, "-v"])
+    assert shown.exit_code == 0 and "cannot tell which backend of" in shown.output
+    plain = json.loads(CliRunner().invoke(app, ["advise", file, "--json"]).output)
+    assert plain["schema"] == "hpcbench.advise" and plain["topics"]["recommend"]["answers"]
+    wrong = CliRunner().invoke(app, ["advise", file, "--only", "recomend"])
+    assert wrong.exception and 'did you mean "recommend"?' in str(wrong.exception)
+    quiet = CliRunner().invoke(app, ["advise", file, "-q", "--only", "recommend"])
+    assert all(line.startswith("recommend: ") for line in quiet.output.splitlines())
