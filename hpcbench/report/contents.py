@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
 
 from rich.text import Text
 
+from hpcbench.analysis.answer import CLEAR, Answer, Asked, Run
 from hpcbench.grouping import grouped
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.environments import flattened
-from hpcbench.reduce.results import Finding, Results, SampleSource
+from hpcbench.reduce.results import Finding, Results
 from hpcbench.report.charts import charts_of, origin_text
+from hpcbench.report.comparison_section import differences_section
 from hpcbench.report.definition_lines import definition_lines, how_lines
 from hpcbench.report.detail_lines import detail_tables
 from hpcbench.report.results_lines import (
@@ -35,6 +39,7 @@ from hpcbench.views.rules import by_rule
 from hpcbench.views.said_once import said_once, shared_of
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 from hpcbench.views.telemetry import telemetry_tables
+from hpcbench.views.topics import TOPICS
 
 _OUTCOMES = (
     Column("cases", "cases", Show.COUNT), Column("status", "status"),
@@ -49,29 +54,77 @@ _FACTS = (Column("key", "fact"), Column("value", "value"))
 _LABELS, _EVIDENCE_LINES, _LONGEST = 3, 12, 300
 
 
-def document_of(results: Results, source: SampleSource, path: str) -> Document:
-    """Return the report of a run; ``path`` is how commands name its results."""
-    run, charts = results.run, list(charts_of(results, source))
-    sections = [
-        _verdict(results, path), *_kinds(results, charts),
-        Section("course", "The course of the run", tuple(_course(results, charts))),
-        Section("outcomes", "What was skipped or failed", tuple(_outcomes(results))),
-        Section("findings", "Findings", tuple(_findings(results.findings))),
-        Section("environment", "Environment", tuple(_environment(results))),
-        Section("method", "How it was measured", tuple(map(Line, _method(results)))),
-    ]
-    return Document(
-        str(results.plan.config.get("title") or run.name),
-        f"run {run.run_id}, {run.started_at or 'start time unknown'}, "
-        f"{plural(run.world_size, 'rank')} on {plural(len(run.nodes), 'node')}",
-        tuple(section for section in sections if section.items or section.parts),
-        origin_text(results))
+def document_of(runs: Sequence[Run]) -> Document:
+    """Return the report of a run, or of several: what differs, then each, the first one first."""
+    if len(runs) == 1:
+        run, = runs
+        return Document(_name(run), _when(run), _with_data(sections_of(run, asked=Asked())),
+                        origin_text(run.results))
+    parts = [Section(f"run-{number}", f"{_name(run)}: {run.path}",
+                     (Line(_when(run), "quiet"), Line(origin_text(run.results), "quiet")),
+                     _with_data(_renamed(sections_of(run), f"run-{number}-")))
+             for number, run in enumerate(runs, 1)]
+    return Document(f"{len(runs)} runs", ", ".join(run.path for run in runs),
+                    _with_data([differences_section(runs), *_answers(runs, Asked()), *parts]))
+
+
+def sections_of(run: Run, asked: Asked | None = None) -> Iterator[Section]:
+    """Yield the sections of one run; its answers only if something was ``asked``."""
+    results, charts = run.results, list(charts_of(run.results, run.samples))
+    yield _verdict(results, run.path)
+    yield from _kinds(results, charts)
+    if asked is not None:
+        yield from _answers([run], asked)
+    yield Section("course", "The course of the run", tuple(_course(results, charts)))
+    yield Section("outcomes", "What was skipped or failed", tuple(_outcomes(results)))
+    yield Section("findings", "Findings", tuple(_findings(results.findings)))
+    yield Section("environment", "Environment", tuple(_environment(results)))
+    yield Section("method", "How it was measured", tuple(map(Line, _method(results))))
+
+
+def _name(run: Run) -> str:
+    return str(run.results.plan.config.get("title") or run.results.run.name)
+
+
+def _when(run: Run) -> str:
+    info = run.results.run
+    return (f"run {info.run_id}, {info.started_at or 'start time unknown'}, "
+            f"{plural(info.world_size, 'rank')} on {plural(len(info.nodes), 'node')}")
+
+
+def _with_data(sections: Iterable[Section]) -> tuple[Section, ...]:
+    return tuple(section for section in sections if section.items or section.parts)
+
+
+def _renamed(sections: Iterable[Section], prefix: str) -> Iterator[Section]:
+    for section in sections:
+        yield replace(section, key=f"{prefix}{section.key}",
+                      parts=tuple(_renamed(section.parts, prefix)))
+
+
+def _answers(runs: Sequence[Run], asked: Asked) -> Iterator[Section]:
+    """Yield a section a topic that has an answer: its sentences, tables and charts."""
+    for topic in TOPICS:
+        record = topic.analysis(runs, asked)
+        if record.answers:
+            yield Section(f"answer-{topic.name}", topic.question.capitalize(), (
+                *(line for answer in record.answers for line in _answer_lines(answer)),
+                *topic.tables(record), *topic.charts(record)))
+
+
+def _answer_lines(answer: Answer) -> Iterator[Line]:
+    yield Line(answer.sentence, "title" if answer.certainty == CLEAR else "plain")
+    if answer.evidence:
+        yield Line(f"from: {'; '.join(answer.evidence)}", "quiet")
+    if answer.command:
+        yield Line(answer.command, "quiet")
 
 
 def _verdict(results: Results, path: str) -> Section:
     """Return what was run, how it ended, what is best and suspicious, and what to do next."""
     return Section("verdict", "Verdict", (
-        *_first(results), *map(Line, _plain(run_lines(results))), _totals(results),
+        *_first(results), *map(Line, islice(_plain(run_lines(results)), 1, None)),
+        _totals(results),
     ), tuple(part for part in (
         Section("why", "Why", tuple(ending_lines(results))),
         Section("next", "Next", tuple(_next(results, path))),

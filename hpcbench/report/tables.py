@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from hpcbench.grouping import grouped
 from hpcbench.kinds.kind import Presenter
@@ -41,6 +42,6 @@ def _overviews(results: Results, kind: str, items: Sequence[CaseResult]) -> Iter
     yield from _presenter(results, kind).overviews(items, results.derived.get(kind, {}))
 
 
-def _presenter(results: Results, kind: str) -> Presenter[object, object]:
+def _presenter(results: Results, kind: str) -> Presenter[Any, Any]:
     """Return a kind's presenter; without records of its kind a case is one of any kind."""
     return Presenter() if kind in results.missing_kinds else presenter_of(kind)

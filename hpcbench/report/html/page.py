@@ -7,17 +7,19 @@ import hashlib
 import json
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from hpcbench.report.html.cells import TableShown, shown
-from hpcbench.report.html.figures import Drawn, drawn
 from hpcbench.report.html.zoom import zoom_data
 from hpcbench.views.chart import Chart
 from hpcbench.views.document import Document, Item, Section
 from hpcbench.views.table import Line, Table
+
+if TYPE_CHECKING:
+    from hpcbench.report.plots.inline import Drawn
 
 _ASSETS = files("hpcbench.report.html") / "assets"
 _SCRIPTS = ("sortable.min.js", "sortable.a11y.min.js", "uPlot.iife.min.js", "page.js")
@@ -52,6 +54,8 @@ def html_text(document: Document, version: str, *, scripted: bool = True) -> str
     numbers = iter(range(1, 1_000_000))
 
     def figure(chart: Chart) -> FigureShown:
+        from hpcbench.report.plots.inline import drawn  # it takes half a second
+
         panels = zoom_data(chart) if scripted else []
         return FigureShown(chart, drawn(chart, next(numbers)), _data(panels) if panels else "")
 

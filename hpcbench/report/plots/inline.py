@@ -9,7 +9,10 @@ from __future__ import annotations
 import base64
 import io
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 from xml.etree import ElementTree
 
 from matplotlib import rc_context
@@ -27,6 +30,8 @@ _PLACED = frozenset({"d", "x", "y", "points"})
 """Attributes that hold places; a scale of glyphs, which is small, keeps its decimals."""
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 PNG_DPI = 100
+_CROPPED: Mapping[str, Any] = MappingProxyType({"bbox_inches": "tight", "pad_inches": 0.08})
+"""The notes below a figure are text of the page, so the room for them is cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +52,15 @@ def drawn(chart: Chart, number: int) -> Drawn:
 
 def _png(figure: Figure) -> str:
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=PNG_DPI)
+    figure.savefig(stream, format="png", dpi=PNG_DPI, **_CROPPED)
     return base64.b64encode(stream.getvalue()).decode()
 
 
 def _svg(figure: Figure) -> str:
     stream = io.StringIO()
     with rc_context({"svg.hashsalt": "hpcbench", "svg.fonttype": "path"}):
-        figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
+        figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None},
+                       **_CROPPED)
     return stream.getvalue()
 
 
