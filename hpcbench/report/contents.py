@@ -180,7 +180,7 @@ def _kinds(results: Results, charts: Sequence[Chart]) -> Iterator[Section]:
 
 
 def _is_course(chart: Chart) -> bool:
-    return chart.file_stem in ("rank_iteration", "timeline")
+    return chart.file_stem == "rank_iteration" or chart.file_stem.startswith("timeline_")
 
 
 def _course(results: Results, charts: Sequence[Chart]) -> Iterator[Item]:

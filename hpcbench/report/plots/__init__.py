@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from hpcbench.errors import FileError, UsageError
 from hpcbench.reduce.results import Results, SampleSource
@@ -21,6 +22,8 @@ from hpcbench.report.plots.style import footer, save
 from hpcbench.views.chart import BarChart, Chart, DotChart, HeatMap, LineChart
 
 IMAGE_FORMATS = ("png", "svg", "pdf")
+MOST_CHARACTERS = 250
+"""No text of a figure is longer: a line of it has room for some 200."""
 DRAWERS: Mapping[type[Chart], Callable[[Any], Figure]] = MappingProxyType({
     LineChart: draw_lines, DotChart: draw_dots, BarChart: draw_bars, HeatMap: draw_heat_map})
 """Kind of chart -> what draws one."""
@@ -28,8 +31,22 @@ DRAWERS: Mapping[type[Chart], Callable[[Any], Figure]] = MappingProxyType({
 
 def draw(chart: Chart, origin: str) -> Figure:
     """Return the figure of a chart; ``origin``, below it, says which run it is of."""
-    figure = DRAWERS[type(chart)](chart)
+    figure = bare(chart)
     footer(figure, chart, origin)
+    return figure
+
+
+def bare(chart: Chart) -> Figure:
+    """Return the figure of a chart without what stands below it.
+
+    Names of hosts, blocks and variables are shown as they are: a $ begins no formula, and what is
+    too long is cut.
+    """
+    figure = DRAWERS[type(chart)](chart)
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
+        if len(text.get_text()) > MOST_CHARACTERS:
+            text.set_text(f"{text.get_text()[:MOST_CHARACTERS - 4]} ...")
     return figure
 
 

@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from hpcbench.report.plots import DRAWERS
+from hpcbench.report.plots import bare
 from hpcbench.views.chart import Chart, HeatMap
 
 _SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
@@ -44,7 +44,7 @@ class Drawn:
 
 def drawn(chart: Chart, number: int) -> Drawn:
     """Return a chart as the ``number``-th figure of a page."""
-    figure = DRAWERS[type(chart)](chart)
+    figure = bare(chart)
     if isinstance(chart, HeatMap):
         return Drawn(png=_png(figure))
     return Drawn(svg=_inline(_svg(figure), f"f{number}-"))
