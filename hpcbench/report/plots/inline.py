@@ -9,14 +9,12 @@ from __future__ import annotations
 import base64
 import io
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any
 from xml.etree import ElementTree
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 from hpcbench.report.plots import bare
 from hpcbench.views.chart import Chart, HeatMap
@@ -30,8 +28,8 @@ _PLACED = frozenset({"d", "x", "y", "points"})
 """Attributes that hold places; a scale of glyphs, which is small, keeps its decimals."""
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 PNG_DPI = 100
-_CROPPED: Mapping[str, Any] = MappingProxyType({"bbox_inches": "tight", "pad_inches": 0.08})
-"""The notes below a figure are text of the page, so the room for them is cut off."""
+_BELOW_AXES_INCHES = 0.85
+"""Labels of ticks, which may be turned, and the title of the axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ def drawn(chart: Chart, number: int) -> Drawn:
 
 def _png(figure: Figure) -> str:
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=PNG_DPI, **_CROPPED)
+    figure.savefig(stream, format="png", dpi=PNG_DPI, bbox_inches=_cropped(figure))
     return base64.b64encode(stream.getvalue()).decode()
 
 
@@ -60,8 +58,15 @@ def _svg(figure: Figure) -> str:
     stream = io.StringIO()
     with rc_context({"svg.hashsalt": "hpcbench", "svg.fonttype": "path"}):
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None},
-                       **_CROPPED)
+                       bbox_inches=_cropped(figure))
     return stream.getvalue()
+
+
+def _cropped(figure: Figure) -> Bbox:
+    """Return the figure (inches) without the room for notes, which are text of the page."""
+    width, height = figure.get_size_inches()
+    lowest = min((axes.get_position().y0 for axes in figure.axes), default=0.0) * height
+    return Bbox([[0.0, max(0.0, lowest - _BELOW_AXES_INCHES)], [width, height]])
 
 
 def _inline(text: str, prefix: str) -> str:
