@@ -30,7 +30,7 @@ CRASH, CRASHED_THREAD = "Fatal Python error:", "Current thread"
 """How Python's faulthandler begins, and the part on the thread that crashed, of which the most
 recent frame comes first; other threads may come before it."""
 SHOWN_FINDINGS = 3
-OUTPUTS = ("results.h5", "summary.json", "summary.csv", "plots", "traces", "profile")
+OUTPUTS = ("report.html", "results.h5", "summary.json", "summary.csv", "plots", "traces", "profile")
 _INDENT = " " * 11
 _START_UP_COLUMNS = (
     Column("backend", "backend"), Column("ranks", "ranks", Show.COUNT),

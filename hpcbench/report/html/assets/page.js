@@ -68,7 +68,7 @@
   }
 
   all(document, "figure.table").forEach(function (figure) {
-    figure.querySelector(".tools").hidden = false;
+    figure.querySelector(".tools").hidden = rowsOf(figure).length < 4;
     figure.querySelector(".find").addEventListener("input", function () { filter(figure); });
     all(figure, "select").forEach(function (one) {
       one.addEventListener("change", function () { filter(figure); });
