@@ -21,6 +21,7 @@ from hpcbench.commands.plan import plan
 from hpcbench.commands.profile import profile
 from hpcbench.commands.read import plot, reduce, show
 from hpcbench.commands.registration import examples_text, register
+from hpcbench.commands.report import report
 from hpcbench.commands.run import run
 from hpcbench.commands.suite import suite
 from hpcbench.commands.validate import validate
@@ -36,7 +37,7 @@ app = typer.Typer(
 )
 COMMANDS: Mapping[str, Callable[..., None]] = {
     "run": run, "suite": suite, "profile": profile, "plan": plan, "reduce": reduce, "show": show,
-    "plot": plot, "compare": compare, "check": check, "advise": advise,
+    "plot": plot, "report": report, "compare": compare, "check": check, "advise": advise,
     "validate": validate, "list": list_, "gen-config": gen_config, "gen-data": gen_data,
     "schema": schema,
 }

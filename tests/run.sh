@@ -12,7 +12,7 @@
 set -u
 . "$(dirname "${BASH_SOURCE[0]}")/../jobs/environment.sh"
 
-set_up openmpi test models
+set_up openmpi test models pdf
 limit=(--session-timeout 1200)
 for argument in "$@"; do
     case $argument in

@@ -10,6 +10,7 @@ PACKAGED = (
     (("slurmctld", "slurmd", "srun", "munged"), "Slurm"),
     (("sshd", "ssh"), "MPIJobs over ssh"),
     (("g++",), "torch.compile"),
+    (("chromium", "chromedriver"), "reports in a browser"),
 )
 """Programs that .ci/run installs, and what is tested with them."""
 

@@ -73,6 +73,11 @@ def image_formats(incomplete: str) -> list[str]:
     return _beginning(("png", "svg", "pdf"), incomplete)
 
 
+def report_formats(incomplete: str) -> list[str]:
+    """Return the formats of reports."""
+    return _beginning(("html", "pdf", "md"), incomplete)
+
+
 def exit_styles(incomplete: str) -> list[str]:
     """Return the styles of the gate's exit codes."""
     return _beginning(("ci", "slurm", "nagios"), incomplete)

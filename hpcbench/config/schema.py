@@ -157,6 +157,7 @@ class Output(Section):
 
     folder: Text = key("results", "Folder that gets one folder per run.")
     plots: bool = key(True, "Draw the plots at the end of the run.")
+    report: bool = key(True, "Write report.html at the end of the run.")
 
 
 @cache

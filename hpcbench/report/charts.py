@@ -11,6 +11,7 @@ from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.canary_runs import FEWEST_FOR_DRIFT, LEAST_DRIFT, OLD_RULE, Canary, CanaryRun
 from hpcbench.reduce.results import FOLDS, CaseResult, CaseSamples, Results, SampleSource
 from hpcbench.reduce.stack import SampleMap, sample_map
+from hpcbench.reduce.timeline import courses_of
 from hpcbench.units import plural
 from hpcbench.views.chart import (
     Axis,
@@ -28,6 +29,7 @@ from hpcbench.views.faults import injected_text
 from hpcbench.views.links import declared_links
 from hpcbench.views.table import Range, Show
 from hpcbench.views.telemetry_chart import telemetry_chart
+from hpcbench.views.timeline import timeline_chart
 from hpcbench.views.timing import INTERVAL_TITLE, repeats_text, timing_text
 from hpcbench.views.topics import Told
 from hpcbench.views.words import device_type, env_text, from_to_text
@@ -59,10 +61,28 @@ def charts_of(
     samples = source.samples(telling.case.case_id)
     if samples is not None and samples.start_ns.size:
         yield _with_timing(rank_iteration(telling, samples), results)
+    yield from timelines(results, source)
     if results.told and (course := telemetry_chart(results, source)) is not None:
         yield course
     if results.canary and len(results.canary.runs) >= FEWEST_RUNS:
         yield canary_chart(results.canary, results.plan)
+
+
+def timelines(results: Results, source: SampleSource) -> Iterator[Chart]:
+    """Yield for each kind when each rank was where in chosen samples of its most telling case.
+
+    There is none where ranks read different clocks: samples hold the stamps of their own.
+    """
+    if results.clocks is None or results.clocks.n_clocks > 1:
+        return
+    for _, items in grouped((item.case.kind, item) for item in results.cases).items():
+        if (item := most_telling(items)) is None:
+            continue
+        samples = source.samples(item.case.case_id)
+        if samples is None or not samples.start_ns.size:
+            continue
+        if (chart := timeline_chart(item, courses_of(samples))) is not None:
+            yield _with_timing(chart, results)
 
 
 def _with_timing(chart: Chart, results: Results) -> Chart:

@@ -15,8 +15,6 @@ from pathlib import Path
 from rich.text import Text
 
 from hpcbench.analysis.thresholds import held
-from hpcbench.grouping import grouped
-from hpcbench.kinds.kind import Presenter
 from hpcbench.kinds.registry import presenter_of
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.results import Results
@@ -26,13 +24,12 @@ from hpcbench.report.definition_lines import definition_lines, how_lines
 from hpcbench.report.detail_lines import detail_lines
 from hpcbench.report.plan_lines import case_tables, plan_header, plan_total, skip_lines
 from hpcbench.report.table_lines import table_lines, tone_line
+from hpcbench.report.tables import tables_of
 from hpcbench.report.terminal import print_lines
 from hpcbench.units import plural
 from hpcbench.verbosity import Verbosity
-from hpcbench.views.columns import any_results
 from hpcbench.views.ending import ending_lines
 from hpcbench.views.said_once import said_once, shared_of
-from hpcbench.views.table import Table
 from hpcbench.views.telemetry import telemetry_line
 from hpcbench.views.topics import Told
 
@@ -66,7 +63,7 @@ def print_results(
 
     Quietly only the tables, without their notes. ``explain``: also what the columns mean.
     """
-    tables, full = list(_tables(results)), verbosity.is_verbose
+    tables, full = list(tables_of(results)), verbosity.is_verbose
     if verbosity.is_quiet:
         bare = (replace(table, lead=(), notes=()) for table in tables)
         print_lines(chain.from_iterable(map(table_lines, bare)))
@@ -128,20 +125,6 @@ def print_profiles(profile_lines: Sequence[str]) -> None:
     """Print what came of the profiled samples."""
     if profile_lines:
         print_lines([Text(""), *map(Text, profile_lines)])
-
-
-def _tables(results: Results) -> Iterator[Table]:
-    """Yield the tables of all blocks, the cases of each of which are all of one kind."""
-    blocks = grouped(((item.case.block, item.case.kind), item) for item in results.cases)
-    # without records of its kind a case is presented as one of any kind
-    presenters = {kind: Presenter() if kind in results.missing_kinds else presenter_of(kind)
-                  for _, kind in blocks}
-    for (block, kind), items in blocks.items():
-        title = f"block {block}"
-        tables = presenters[kind].tables(title, items, results.derived.get(kind, {}))
-        yield from any_results(title, items) if tables is None else tables
-    for kind, items in lines.items_by_kind(results.cases).items():
-        yield from presenters[kind].overviews(items, results.derived.get(kind, {}))
 
 
 def _problem_lines(results: Results) -> Iterator[Text]:

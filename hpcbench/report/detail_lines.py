@@ -63,6 +63,12 @@ def _flagged_text(counts: SampleCounts) -> str:
     return "".join(f", {count} {text}" for count, text in texts if count)
 
 
+def detail_tables(results: Results) -> Iterator[Table]:
+    """Yield the tables of a run's details: its start-up, where cases have times."""
+    if any(item.timing is not None for item in results.cases):
+        yield _start_up_table(results)
+
+
 def _start_up_table(results: Results) -> Table:
     """Return a row per backend and number of ranks: the longest start-up, how passes ended."""
     rows = tuple(Row((

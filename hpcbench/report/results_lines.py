@@ -30,7 +30,7 @@ CRASH, CRASHED_THREAD = "Fatal Python error:", "Current thread"
 """How Python's faulthandler begins, and the part on the thread that crashed, of which the most
 recent frame comes first; other threads may come before it."""
 SHOWN_FINDINGS = 3
-OUTPUTS = ("results.h5", "summary.json", "summary.csv", "plots", "traces", "profile")
+OUTPUTS = ("report.html", "results.h5", "summary.json", "summary.csv", "plots", "traces", "profile")
 _INDENT = " " * 11
 _START_UP_COLUMNS = (
     Column("backend", "backend"), Column("ranks", "ranks", Show.COUNT),
@@ -107,10 +107,10 @@ def _group_lines(group: list[CaseResult], *, full: bool) -> Iterator[str]:
     if len(group) > len(shown):
         yield f"and {len(group) - len(shown)} more, see summary.csv"
     if group[0].status not in LEFT_OUT:
-        yield from _evidence_lines(group[0], None if full else EVIDENCE_LINES)
+        yield from evidence_of(group[0], None if full else EVIDENCE_LINES)
 
 
-def _evidence_lines(item: CaseResult, most: int | None) -> Iterator[str]:
+def evidence_of(item: CaseResult, most: int | None) -> Iterator[str]:
     """Yield what a worker left behind: the blamed rank's, or, if it is silent, another's stack."""
     blamed = str(item.blamed_rank)
     for rank in sorted(item.detail, key=lambda name: (name != blamed, int(name))):

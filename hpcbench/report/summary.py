@@ -14,6 +14,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from hpcbench.analysis.answer import Run
 from hpcbench.analysis.thresholds import code_of, held
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import STATUSES, Plan
@@ -24,6 +25,7 @@ from hpcbench.reduce.results_file import open_results
 from hpcbench.reduce.settling import comparisons
 from hpcbench.reduce.usage import Usage
 from hpcbench.report.charts import charts_of
+from hpcbench.report.report_file import FORMATS, NAME, write_report
 from hpcbench.report.terminal import print_document
 from hpcbench.trace.files import whole_file
 from hpcbench.units import plural
@@ -80,16 +82,22 @@ def write_reports(
     results: Results, folder: Path, told: Sequence[Told],
     announce: Callable[[str], None] | None = None,
 ) -> list[Path]:
-    """Write the summaries and, unless `output.plots` is false, the plots; return their paths.
+    """Write the summaries and, unless `output` refuses, plots and report; return their paths.
 
-    The plots read their samples from ``folder/results.h5``; where no case is ok there are none.
-    ``told`` are the answers. ``announce`` gets a line before plots are drawn. Raises FileError if
-    a file cannot be written.
+    Both read their samples from ``folder/results.h5``; where no case is ok there are no plots.
+    ``told`` are the answers. ``announce`` gets a line before each. Raises FileError if a file
+    cannot be written.
     """
     written = write_summary(results, folder, told)
-    if results.plan.config.get("output", {}).get("plots", True):
-        with open_results(folder) as file:
+    output = results.plan.config.get("output", {})
+    with open_results(folder) as file:
+        if output.get("plots", True):
             written += _drawn(list(charts_of(results, file, told)), results, folder, announce)
+        if output.get("report", True):
+            target = folder / f"{NAME}{FORMATS['html']}"
+            if announce:
+                announce(f"writing {target}")
+            written.append(write_report([Run(str(folder), results, file)], "html", target))
     return written
 
 

@@ -201,7 +201,7 @@ def test_a_case_that_failed_has_a_row_without_links() -> None:
     (table,) = presented.tables("block", [item], {})
     assert len(table.groups[0].rows) == 1
     assert not list(presented.charts([item], {item.case.case_id: HardwareRecord(
-        pairs=PairsRecord((), (Distance("same node", 2, 1.0, 1.0, 1.0, 0, 1),)))}))
+        pairs=PairsRecord((), (Distance("same node", 2, 1.0, 1.0, 1.0, 0, 1, 2),)))}))
 
 
 @pytest.mark.parametrize(("at_once", "step", "words"), [

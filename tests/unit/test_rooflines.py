@@ -183,7 +183,8 @@ def test_pairs_measure_links_and_messages() -> None:
     items = [replace(of_machine(Pairs(what, "one way", True, 8, 10), 1e-3, 4), detail=told)
              for what in ("latency", "bandwidth")]
     records = {item.case.case_id: PairsRecord((), (
-        Distance("same node", 4, 1, median, 3, 0, 1), Distance("other node", 8, 1, far, 3, 0, 2)))
+        Distance("same node", 4, 1, median, 3, 0, 1, 2),
+        Distance("other node", 8, 1, far, 3, 0, 2, 3)))
         for item, median, far in zip(items, (1e-5, 2e9), (1e-4, 1e9), strict=True)}
     assert pairs.peaks(items, records, "bandwidth") == {"cpu gloo 2": 2e9, "cpu gloo 3": 1e9}
     assert pairs.peaks(items, records, "latency") == pytest.approx(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.ticker import FixedFormatter
 
 from hpcbench.analysis.answer import Run
 from hpcbench.errors import FileError, UsageError
@@ -24,6 +27,8 @@ from hpcbench.views.chart import BarChart, Chart, DotChart, HeatMap, LineChart, 
 from hpcbench.views.topics import told_of
 
 IMAGE_FORMATS = ("png", "svg", "pdf")
+MOST_CHARACTERS = 250
+"""No text of a figure is longer: a line of it has room for some 200."""
 DRAWERS: Mapping[type[Chart], Callable[[Any], Figure]] = MappingProxyType({
     LineChart: draw_lines, DotChart: draw_dots, BarChart: draw_bars, HeatMap: draw_heat_map,
     RooflineChart: draw_roofline})
@@ -32,9 +37,37 @@ DRAWERS: Mapping[type[Chart], Callable[[Any], Figure]] = MappingProxyType({
 
 def draw(chart: Chart, origin: str) -> Figure:
     """Return the figure of a chart; ``origin``, below it, says which run it is of."""
-    figure = DRAWERS[type(chart)](chart)
+    figure = bare(chart)
     footer(figure, chart, origin)
     return figure
+
+
+def bare(chart: Chart) -> Figure:
+    """Return the figure of a chart without what stands below it.
+
+    Names of hosts, blocks and variables are shown as they are: a $ begins no formula, and what is
+    too long is cut.
+    """
+    with rc_context({"text.parse_math": False}):
+        figure = DRAWERS[type(chart)](chart)
+    for text in _texts(figure):
+        if len(text.get_text()) > MOST_CHARACTERS:
+            text.set_text(f"{text.get_text()[:MOST_CHARACTERS - 4]} ...")
+    return figure
+
+
+def _texts(figure: Figure) -> Iterator[Text]:
+    """Yield the texts of a figure but those of ticks, which take half a second to look at."""
+    yield from figure.texts
+    for axes in figure.axes:
+        yield from (one for one in axes.get_children() if isinstance(one, Text))
+        yield from (axes.xaxis.label, axes.yaxis.label)
+        for axis in (axes.xaxis, axes.yaxis):
+            if isinstance(axis.get_major_formatter(), FixedFormatter):  # names, not numbers
+                yield from axis.get_ticklabels()
+    for legend in (*figure.legends, *(axes.get_legend() for axes in figure.axes)):
+        if legend is not None:
+            yield from legend.get_texts()
 
 
 def plot_file(path: Path, output: Path | None, image_format: str) -> list[Path]:

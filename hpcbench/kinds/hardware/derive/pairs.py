@@ -30,6 +30,7 @@ class Distance:
     """The figures of all links of one distance, each way by itself, in seconds or bytes/s.
 
     ``worst_from`` and ``worst_to`` are the ranks of the longest latency, or of the least bandwidth.
+    So many of the first ranks, ``first_ranks``, are the fewest that have such a link.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Distance:
     greatest: float
     worst_from: int
     worst_to: int
+    first_ranks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +76,10 @@ def peaks(
         if record is None or pairs_of(item.case).what != what:
             continue
         for one in record.distances:
-            key = link_key(item, _first_ranks(one.name, _nodes(item)))
+            key = link_key(item, one.first_ranks)
             rate = 1 / one.median if what == "latency" else one.median
             found[key] = max(found.get(key, rate), rate)
     return found
-
-
-def _first_ranks(distance: str, nodes: Sequence[str | None]) -> int:
-    """Return how many of the first ranks are the fewest with a link of that distance."""
-    return next((ranks for ranks in range(2, len(nodes) + 1) for rank in range(ranks - 1)
-                 if _distance(nodes[rank], nodes[ranks - 1]) == distance), len(nodes))
 
 
 def observed(item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
@@ -163,4 +159,4 @@ def _summary(
     figures = np.array([values[rank, peer] for rank, peer in links])
     worst = links[int(figures.argmin() if worst_is_least else figures.argmax())]
     return Distance(name, len(links), float(figures.min()), median(figures), float(figures.max()),
-                    *worst)
+                    *worst, min(max(link) + 1 for link in links))

@@ -1,0 +1,40 @@
+"""What differs between runs, as the first section of their report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hpcbench.analysis.answer import Run
+from hpcbench.analysis.answers import Compared, compare_sides
+from hpcbench.analysis.compare import SMALLEST
+from hpcbench.errors import UsageError
+from hpcbench.views.comparison import (
+    comparison_chart,
+    comparison_table,
+    difference_table,
+    totals_line,
+    unmatched_table,
+)
+from hpcbench.views.document import Item, Section
+from hpcbench.views.table import Line
+
+
+def differences_section(runs: Sequence[Run]) -> Section:
+    """Return each other run beside the first; that nothing matches is a line."""
+    try:
+        items = tuple(_items(compare_sides([run.path for run in runs], SMALLEST)))
+    except UsageError as error:
+        items = (Line(str(error), "warning"),)
+    return Section("differences", "Differences", items)
+
+
+def _items(found: Compared) -> Iterator[Item]:
+    for one in found.comparisons:
+        yield Line(f"{one.second} beside {one.first}: {totals_line(one)}", "title")
+        yield comparison_table(one)
+        if (unmatched := unmatched_table(one)) is not None:
+            yield unmatched
+        if (chart := comparison_chart(one)) is not None:
+            yield chart
+    if (table := difference_table(found.differences, found.sides)) is not None:
+        yield table

@@ -1,0 +1,1 @@
+"""A report as one HTML file: no network, no script from elsewhere, readable without JavaScript."""

@@ -1,0 +1,91 @@
+"""Tables as a template reads them: each cell with its text, and with what it is sorted by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hpcbench.views.cell_text import cell_text
+from hpcbench.views.table import Cell, Column, Group, Line, Range, Show, Table, Words
+
+_MOST_CHOICES = 12
+"""A column with more different texts than this is filtered by text only."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellShown:
+    """The text of a cell, and its sort key; ``status`` is that of the row if it is not ok."""
+
+    text: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowShown:
+    """A row: its cells, and the status of what it is about."""
+
+    cells: tuple[CellShown, ...]
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnShown:
+    """A column: ``choices`` are its different texts, where there are few: an axis to filter by."""
+
+    title: str
+    unit: str
+    meaning: str
+    is_text: bool
+    choices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableShown:
+    """A table as it is shown; ``groups`` are pairs of a heading and rows."""
+
+    title: str
+    columns: tuple[ColumnShown, ...]
+    groups: tuple[tuple[str, tuple[RowShown, ...]], ...]
+    lead: tuple[Line, ...]
+    notes: tuple[Line, ...]
+    n_rows: int
+
+
+def shown(table: Table) -> TableShown:
+    """Return a table without its empty optional columns, as texts and sort keys."""
+    table = table.without_empty()
+    return TableShown(
+        table.title, tuple(_column(table, at, column) for at, column in enumerate(table.columns)),
+        tuple((group.heading, tuple(_rows(table, group))) for group in table.groups),
+        table.lead, table.notes, len(table.rows))
+
+
+def _column(table: Table, at: int, column: Column) -> ColumnShown:
+    is_text = column.show is Show.TEXT
+    texts = tuple(dict.fromkeys(cell_text(row.cells[at], column.show) for row in table.rows))
+    choices = texts if is_text and 1 < len(texts) <= _MOST_CHOICES else ()
+    return ColumnShown(column.title, column.unit, _meaning(column), is_text, choices)
+
+
+def _meaning(column: Column) -> str:
+    better = f"{column.better} is better" if column.better else ""
+    return "; ".join(filter(None, (column.meaning, better)))
+
+
+def _rows(table: Table, group: Group) -> Iterator[RowShown]:
+    for row in group.rows:
+        yield RowShown(tuple(
+            CellShown(cell_text(cell, column.show), _key(cell))
+            for cell, column in zip(row.cells, table.columns, strict=True)), row.status)
+
+
+def _key(cell: Cell) -> str:
+    """Return what a cell is sorted by: its raw number, the middle of a range, or its text."""
+    if cell is None:
+        return ""
+    if isinstance(cell, Range):
+        middle = cell.middle if cell.middle is not None else (cell.least + cell.greatest) / 2
+        return repr(middle)
+    if isinstance(cell, Words):
+        return cell_text(cell)
+    return cell if isinstance(cell, str) else repr(cell)

@@ -1,0 +1,94 @@
+"""A document as Markdown for pull requests and job summaries: verdict, tables and findings.
+
+Figures are links to the files beside it. What does not fit into `MOST_BYTES`, which GitHub takes
+as a comment, is left out from the end, and a line says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from hpcbench.views.cell_text import cell_text
+from hpcbench.views.chart import Chart
+from hpcbench.views.document import Document, Item, Section
+from hpcbench.views.table import Line, Show, Table
+
+MOST_BYTES = 60_000
+"""GitHub takes 65,536 characters as a comment."""
+_LEFT_OUT = "The rest is left out here: {count} of {total} parts did not fit into {most} bytes.\n"
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|!~$@&])")
+_SKIPPED_SECTIONS = ("environment", "method")
+"""Sections that are of no use in a comment."""
+
+
+def markdown_text(document: Document, figures: str) -> str:
+    """Return the document; ``figures`` is the folder of its figures as links name it."""
+    parts = [f"# {escaped(document.title)}\n\n{escaped(document.subtitle)}\n"]
+    parts += [text for section in document.sections for text in _section(section, 2, figures)]
+    room = MOST_BYTES - len(_LEFT_OUT) - 40
+    kept = list(_fitting(parts, room))
+    if len(kept) < len(parts):
+        kept.append(_LEFT_OUT.format(count=len(parts) - len(kept), total=len(parts),
+                                     most=MOST_BYTES))
+    return "\n".join(kept)
+
+
+def escaped(text: str) -> str:
+    """Return text that Markdown and HTML show as it is, on one line."""
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split())).replace("\\<", "&lt;").replace(
+        "\\>", "&gt;").replace("\\&", "&amp;")
+
+
+def _fitting(parts: list[str], room: int) -> Iterator[str]:
+    for part in parts:
+        room -= len(part.encode()) + 1
+        if room < 0:
+            return
+        yield part
+
+
+def _section(section: Section, level: int, figures: str) -> Iterator[str]:
+    if section.key.rpartition("-")[2] in _SKIPPED_SECTIONS:
+        return
+    yield f"\n{'#' * level} {escaped(section.title)}\n"
+    for item in section.items:
+        yield _item(item, figures)
+    for part in section.parts:
+        yield from _section(part, level + 1, figures)
+
+
+def _item(item: Item, figures: str) -> str:
+    if isinstance(item, Line):
+        text = escaped(item.text)
+        return f"- {f'**{text}**' if item.tone in ('title', 'warning') else text}"
+    if isinstance(item, Table):
+        return _table(item)
+    return _figure(item, figures)
+
+
+def _figure(chart: Chart, figures: str) -> str:
+    return f"- [{escaped(chart.title)}]({figures}/{chart.file_stem}.png)\n"
+
+
+def _table(table: Table) -> str:
+    """Return a table; what a group's rows have in common is their first column."""
+    table = table.without_empty()
+    grouped = any(group.heading for group in table.groups)
+    heads = [""] * grouped + [
+        escaped(f"{column.title} ({column.unit})" if column.unit else column.title)
+        for column in table.columns]
+    rules = [":--"] * grouped + [":--" if column.show is Show.TEXT else "--:"
+                                 for column in table.columns]
+    lines = [f"\n**{escaped(table.title)}**\n", *(
+        f"{escaped(note.text)}  " for note in table.lead), "", _row(heads), _row(rules)]
+    for group in table.groups:
+        for number, row in enumerate(group.rows):
+            lead = [escaped(group.heading) if number == 0 else ""] * grouped
+            lines.append(_row(lead + [escaped(cell_text(cell, column.show)) for cell, column
+                                      in zip(row.cells, table.columns, strict=True)]))
+    return "\n".join([*lines, "", *(f"{escaped(note.text)}  " for note in table.notes)]) + "\n"
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,115 @@
+"""The report of one run or of several, written as HTML, PDF or Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from hpcbench import __version__
+from hpcbench.analysis.answer import Run
+from hpcbench.errors import FileError, UsageError, how_to_install
+from hpcbench.reduce.results_file import FILE_NAME, open_results
+from hpcbench.reduce.suite_file import is_suite, read_suite
+from hpcbench.report.contents import document_of
+from hpcbench.trace.files import whole_file
+from hpcbench.views.document import Document
+
+FORMATS = {"html": ".html", "pdf": ".pdf", "md": ".md"}
+"""Format -> how the names of its files end."""
+NAME, LATEST = "report", Path("results/latest")
+PDF_LIBRARIES = "Pango 1.44 and HarfBuzz (Debian: libpango-1.0-0 libpangoft2-1.0-0 " \
+                "libharfbuzz-subset0)"
+
+
+@contextmanager
+def open_runs(paths: Sequence[Path]) -> Iterator[list[Run]]:
+    """Yield the runs of results files, folders, and folders of suites. Raises FileError."""
+    with ExitStack() as opened:
+        yield [Run(str(path), file.results, file) for path in _members(paths)
+               for file in (opened.enter_context(open_results(path)),)]
+
+
+def runs_below(folder: Path) -> list[Path]:
+    """Return the runs in a folder, or the folder itself if it is one. Raises FileError."""
+    if (folder / FILE_NAME).exists() or is_suite(folder):
+        return [folder]
+    if not folder.is_dir():
+        raise FileError(f"{folder}: no such folder; give the one that holds runs, such as results")
+    found = sorted(path.parent for path in folder.glob(f"*/{FILE_NAME}")
+                   if not path.parent.is_symlink())
+    if not found:
+        raise FileError(f"{folder}: no folder in it has a {FILE_NAME}; hpcbench reduce RUN makes "
+                        "one of a run's traces")
+    return found
+
+
+def chosen_format(image_format: str | None, output: Path | None) -> str:
+    """Return the format that is asked for, by name or by the ending of a file. Raises UsageError.
+    """
+    ending = output.suffix if output is not None else ""
+    by_ending = next((name for name, end in FORMATS.items() if end == ending), None)
+    if image_format is None:
+        if ending and by_ending is None:
+            raise UsageError(f"-o {output}: a report ends in {', '.join(FORMATS.values())}")
+        return by_ending or "html"
+    if image_format not in FORMATS:
+        raise UsageError(f"--format {image_format}: allowed are {', '.join(FORMATS)}")
+    if ending and ending != FORMATS[image_format]:
+        raise UsageError(f"-o {output}: a report of format {image_format} ends in "
+                         f"{FORMATS[image_format]}")
+    return image_format
+
+
+def output_path(paths: Sequence[Path], output: Path | None, chosen: str) -> Path:
+    """Return where a report goes: beside the results of one run, else into this folder."""
+    if output is not None:
+        return output
+    beside = paths[0] if paths[0].is_dir() else paths[0].parent
+    return (beside if len(paths) == 1 else Path()) / f"{NAME}{FORMATS[chosen]}"
+
+
+def write_report(runs: Sequence[Run], chosen: str, target: Path) -> Path:
+    """Write the report in this format; the file is absent or whole. Raises FileError, UsageError.
+    """
+    content = _content(document_of(runs), chosen)
+    with whole_file(target, make_folder=True) as part:
+        part.write_bytes(content)
+    return target
+
+
+def _content(document: Document, chosen: str) -> bytes:
+    if chosen == "md":
+        from hpcbench.report.markdown import markdown_text
+
+        return markdown_text(document, "plots").encode()
+    if chosen == "pdf":
+        return pdf_bytes(document)
+    from hpcbench.report.html.page import html_text
+
+    return html_text(document, __version__).encode()
+
+
+def pdf_bytes(document: Document) -> bytes:
+    """Return the document as PDF. Raises UsageError where what makes it is not there."""
+    try:
+        import weasyprint
+    except ImportError as error:
+        raise UsageError(f"--format pdf needs WeasyPrint: {how_to_install('pdf')}") from error
+    except OSError as error:
+        raise UsageError(f"--format pdf: WeasyPrint cannot load a library of the system "
+                         f"({str(error).splitlines()[0]}); install {PDF_LIBRARIES}") from error
+    from hpcbench.report.html.page import html_text
+
+    text = html_text(document, __version__, scripted=False)
+    return bytes(weasyprint.HTML(string=text).write_pdf())
+
+
+def _members(paths: Sequence[Path]) -> Iterator[Path]:
+    """Yield the runs; of a suite's folder those of its members that have results."""
+    for path in paths:
+        if is_suite(path):
+            yield from (path / member.folder for member in read_suite(path).members
+                        if (path / member.folder / FILE_NAME).exists())
+        else:
+            yield path

@@ -1,0 +1,218 @@
+"""The report: what is on it, what is refused, and that hostile texts stay texts."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from hpcbench.analysis.answer import Run
+from hpcbench.commands.report import report
+from hpcbench.errors import FileError, UsageError
+from hpcbench.report.contents import document_of
+from hpcbench.report.html.page import html_text
+from hpcbench.report.markdown import MOST_BYTES, escaped, markdown_text
+from hpcbench.report.plots.inline import drawn
+from hpcbench.report.report_file import chosen_format, output_path, runs_below
+from hpcbench.verbosity import Verbosity
+from hpcbench.views.chart import Axis, LineChart, Panel, Point
+from hpcbench.views.chart import Line as ChartLine
+from hpcbench.views.document import Document, Section
+from hpcbench.views.table import Column, Group, Line, Range, Row, Show, Table
+from results_factory import MemorySamples, make_case, make_results, mixed_results, not_ok
+
+HOSTILE = (
+    "<script>alert(1)</script>", "</style><img src=x onerror=alert(1)>", "javascript:alert(1)",
+    "\"' onmouseover=alert(1) x='", "{{ 7 * 7 }}", "]]>--><svg onload=alert(1)>", "x" * 10_000,
+    "$\\nonsense{$")
+DRAWN = ("svg", "g", "path", "use", "defs", "clippath", "rect")
+"""Elements of figures: their number depends on the text that is drawn."""
+
+
+class Page(HTMLParser):
+    """What a browser would find: tags with attributes, ids, texts of scripts and styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.inside: dict[str, list[str]] = {"script": [], "style": []}
+        self._open = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._open = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self._open = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._open in self.inside:
+            self.inside[self._open].append(data)
+        else:
+            self.texts.append(data)
+
+
+def shape(page: Page) -> list[tuple[str, set[str]]]:
+    return [(tag, set(found)) for tag, found in page.tags if tag not in DRAWN]
+
+
+def chart(title: str = "times") -> LineChart:
+    points = tuple((float(2**at), Point(at + 1.0, Range(at + 0.5, at + 2.0))) for at in range(5))
+    return LineChart(title, title, "times", (title,), (), Axis(title), (
+        Panel(Axis(title, Show.US, "us"), (ChartLine(title, points),), title),))
+
+
+def table(text: str = "value") -> Table:
+    return Table(text, (Column("a", text, meaning=text), Column("b", "time", Show.US, "us")), (
+        Group(text, (Row((text, 1.5e-6)), Row((None, Range(1e-6, 3e-6)), "failed"))),),
+        lead=(Line(text, "quiet"),), notes=(Line(text, "warning"),))
+
+
+def document(text: str = "value") -> Document:
+    items = (Line(text), table(text), chart(text))
+    return Document(text, text, (Section("one", text, items),), text)
+
+
+def results_document() -> Document:
+    results = mixed_results()
+    return document_of([Run("results/latest", results, MemorySamples(results))])
+
+
+def test_sections_stand_in_the_order_of_a_persons_questions() -> None:
+    keys = [section.key for section in results_document().sections]
+    wanted = ["verdict", "kind-collective", "course", "outcomes", "environment", "method"]
+    assert [key for key in keys if key in wanted] == wanted
+    assert [part.key for part in results_document().sections[0].parts] == ["why", "next"]
+
+
+def test_planned_is_the_sum_of_all_outcomes() -> None:
+    results = mixed_results()
+    lines = [item.text for item in results_document().sections[0].items if isinstance(item, Line)]
+    (total,) = [line for line in lines if line.startswith("planned")]
+    numbers = [int(number) for number in re.findall(r"\d+", total)]
+    assert numbers[0] == sum(numbers[1:]) == len(results.cases)
+
+
+def test_a_run_without_an_ok_case_says_so_first() -> None:
+    case = make_case()
+    results = make_results((not_ok(case, "failed", "it broke"),))
+    found = document_of([Run("x", results, MemorySamples(results))])
+    first = found.sections[0].items[0]
+    assert isinstance(first, Line) and first.text.startswith("No case is ok")
+    assert "it broke" in html_text(found, "1")
+
+
+def test_an_incomplete_run_says_so() -> None:
+    results = mixed_results()
+    results = replace(results, run=replace(
+        results.run, ranks_present=results.run.ranks_present[1:]))
+    items = document_of([Run("x", results, MemorySamples(results))]).sections[0].items
+    assert any(isinstance(one, Line) and "incomplete" in one.text for one in items)
+
+
+def test_the_page_needs_nothing_from_elsewhere() -> None:
+    page = Page(html_text(results_document(), "1"))
+    for tag, found in page.tags:
+        assert tag not in ("link", "iframe", "object", "base")
+        assert not any(name.startswith("on") or name == "style" for name in found), (tag, found)
+        for name in ("src", "href"):
+            assert re.match(r"#|data:image/png;base64,", found.get(name) or "#"), (tag, found)
+
+
+def test_the_policy_allows_the_pages_own_style_and_script_only() -> None:
+    page = Page(html_text(results_document(), "1"))
+    policy = next(found["content"] or "" for tag, found in page.tags
+                  if found.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'") and "unsafe" not in policy
+    style, script = page.inside["style"][0], page.inside["script"][-1]
+    for text in (style, script):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_texts_stay_texts(text: str) -> None:
+    markup = html_text(document(text), "1")
+    plain, page = Page(html_text(document(), "1")), Page(markup)
+    assert shape(page) == shape(plain)
+    assert text in page.texts
+    assert len(markup) < 700_000
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_texts_stay_texts_in_markdown(text: str) -> None:
+    found = markdown_text(document(text), "plots")
+    assert "<" not in found.replace("&lt;", "")
+    assert "](javascript:" not in found
+
+
+def test_ids_of_figures_differ_and_are_all_used() -> None:
+    both = drawn(chart(), 1).svg + drawn(chart(), 2).svg
+    ids = re.findall(r'\bid="([^"]+)"', both)
+    assert ids and len(ids) == len(set(ids))
+    links = set(re.findall(r'(?:href="|url\()#([^")]+)', both))
+    assert links == set(ids)
+    assert "style" not in both
+
+
+def test_without_a_script_there_is_none() -> None:
+    assert "<script" not in html_text(document(), "1", scripted=False)
+
+
+def test_markdown_is_short_enough_for_a_comment_and_says_what_is_left_out() -> None:
+    many = Table("t", (Column("a", "a"),), (Group("", tuple(Row(("x" * 50,)) for _ in range(90))),))
+    found = markdown_text(Document("d", "", (Section("s", "s", (many,) * 40),)), "plots")
+    assert len(found.encode()) < MOST_BYTES
+    assert "did not fit" in found
+
+
+def test_markdown_marks_mean_nothing() -> None:
+    assert escaped("a|b *c* [d](e) <f>\ng") == r"a\|b \*c\* \[d\](e) &lt;f&gt; g"
+
+
+@pytest.mark.parametrize(("given", "path", "wanted"), [
+    (None, None, "html"), (None, "r.pdf", "pdf"), ("md", None, "md"), ("md", "r.md", "md"),
+    (None, "r", "html")])
+def test_formats(given: str | None, path: str | None, wanted: str) -> None:
+    assert chosen_format(given, Path(path) if path else None) == wanted
+
+
+@pytest.mark.parametrize(("given", "path", "message"), [
+    ("doc", None, "allowed are html, pdf, md"), ("pdf", "r.html", r"ends in \.pdf"),
+    (None, "r.txt", "a report ends in")])
+def test_wrong_formats_are_one_line(given: str | None, path: str | None, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        chosen_format(given, Path(path) if path else None)
+
+
+def test_where_a_report_goes(tmp_path: Path) -> None:
+    assert output_path([tmp_path], None, "html") == tmp_path / "report.html"
+    assert output_path([tmp_path / "results.h5"], None, "md") == tmp_path / "report.md"
+    assert output_path([tmp_path, tmp_path], None, "pdf") == Path("report.pdf")
+
+
+def test_files_and_a_source_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not both"):
+        report([tmp_path], tmp_path, verbosity=Verbosity.NORMAL)
+
+
+def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    target.write_text("mine")
+    with pytest.raises(FileError, match="--force"):
+        report([tmp_path], verbosity=Verbosity.NORMAL)
+    assert target.read_text() == "mine"
+
+
+def test_a_source_without_runs_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=r"no folder in it has a results\.h5"):
+        runs_below(tmp_path)
+    with pytest.raises(FileError, match="no such folder"):
+        runs_below(tmp_path / "missing")
