@@ -8,7 +8,7 @@ from pydantic import Field
 
 from hpcbench.config.axes import Axis, Sizes
 from hpcbench.config.block import Block
-from hpcbench.config.section import CollectiveName, Op, Split
+from hpcbench.config.section import Buffers, CollectiveName, Op, Split
 
 
 class CollectiveBlock(Block):
@@ -27,6 +27,9 @@ class CollectiveBlock(Block):
         description="How all_gather, reduce_scatter and all_to_all divide the data among ranks.")
     groups: Axis[Annotated[int, Field(ge=1)]] = Field(
         default=(1,), description="Equal groups of consecutive ranks that run it at once.")
+    buffers: Axis[Buffers] = Field(
+        default=("warm",),
+        description="warm: restored before each call; cold: sets of buffers take turns.")
     size: Sizes = Field(
         default=(2**20,),
         description="Bytes, as nccl-tests' size column: 8, 64KiB, {from, to, factor}.")
