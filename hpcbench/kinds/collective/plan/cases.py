@@ -66,7 +66,7 @@ def axes_of(block: CollectiveBlock, config: Config) -> dict[str, tuple[Any, ...]
         "collective": block.collective, "backend": block.backend, "device": block.device,
         "env": (), "world_size": block.world_size, "dtype": block.dtype, "op": block.op,
         "root": block.root, "in_place": block.in_place or (None,),
-        "split": block.split, "groups": block.groups, "buffers": block.buffers,
+        "split": block.split, "groups": block.groups, "buffers": block.buffers or ("warm",),
         "mode": how.mode, "warmup": how.warmup, "iterations": how.iterations,
         "validate": how.validate, "size": block.size, "wakeup_s": how.wakeup_s,
         "cuda_graph": how.cuda_graph,

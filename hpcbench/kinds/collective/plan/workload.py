@@ -40,8 +40,15 @@ class Collective(Workload):
 
     def axes(self) -> dict[str, Any]:
         """Return what tells it from others; sizes as the sweep file has them."""
-        return {name: value for name, value in self.to_json().items()
+        return {name: value for name, value in Workload.to_json(self).items()
                 if name not in ("size_bytes", "count")}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its fields as plain JSON values, as before there were cold buffers if it can."""
+        plain = Workload.to_json(self)
+        if self.buffers == "warm":
+            del plain["buffers"]
+        return plain
 
     @property
     def name(self) -> str:
