@@ -44,7 +44,7 @@ _FINDINGS = (
            "case: it was rejected or contradicts another; note: nothing was left out"),
     Column("message", "what was found, and what to do"))
 _FACTS = (Column("key", "fact"), Column("value", "value"))
-_LABELS, _EVIDENCE_LINES, _LONGEST = 3, 12, 300
+_LABELS, _EVIDENCE_LINES, _PHRASES, _LONGEST = 3, 12, 4, 300
 
 
 def document_of(runs: Sequence[Run]) -> Document:
@@ -108,7 +108,9 @@ def _answers(runs: Sequence[Run], asked: Asked) -> Iterator[Section]:
 def _answer_lines(answer: Answer) -> Iterator[Line]:
     yield Line(answer.sentence, "title" if answer.certainty == CLEAR else "plain")
     if answer.evidence:
-        yield Line(f"from: {'; '.join(answer.evidence)}", "quiet")
+        more = len(answer.evidence) - _PHRASES
+        yield Line(f"from: {'; '.join(answer.evidence[:_PHRASES])}"
+                   + (f"; and {more} more" if more > 0 else ""), "quiet")
     if answer.command:
         yield Line(answer.command, "quiet")
 
