@@ -32,7 +32,7 @@ from hpcbench.views.rules import by_rule
 from hpcbench.views.said_once import said_once, shared_of
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 from hpcbench.views.telemetry import telemetry_tables
-from hpcbench.views.topics import TOPICS
+from hpcbench.views.topics import TOPICS, told_of
 
 _OUTCOMES = (
     Column("cases", "cases", Show.COUNT), Column("status", "status"),
@@ -63,8 +63,11 @@ def document_of(runs: Sequence[Run]) -> Document:
 
 def sections_of(run: Run, asked: Asked | None = None) -> Iterator[Section]:
     """Yield the sections of one run; its answers only if something was ``asked``."""
-    results, charts = run.results, list(charts_of(run.results, run.samples))
-    yield verdict_section(run)
+    results, told = run.results, told_of(run)
+    of_answers = {chart.title for one in told for chart in one.topic.charts(one.record)}
+    charts = [chart for chart in charts_of(results, run.samples, told)
+              if chart.title not in of_answers]
+    yield verdict_section(run, told)
     yield from _kinds(results, charts)
     if asked is not None:
         yield from _answers([run], asked)

@@ -19,16 +19,15 @@ from hpcbench.views.document import Section
 from hpcbench.views.ending import ending_lines
 from hpcbench.views.faults import injected_text
 from hpcbench.views.table import Line
-from hpcbench.views.topics import Told, told_of
+from hpcbench.views.topics import Told
 
 RESUMED = "HB150"
 _MOST_COMMANDS = 3
 
 
-def verdict_section(run: Run) -> Section:
+def verdict_section(run: Run, told: Sequence[Told]) -> Section:
     """Return what was run, how it ended, what is best and suspicious, and what to do next."""
     results = run.results
-    told = told_of(run)
     return Section("verdict", "Verdict", (
         *_first(results), *map(Line, islice(_plain(run_lines(results)), 1, None)),
         _totals(results),

@@ -149,7 +149,7 @@ def test_hostile_texts_stay_texts(text: str) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_texts_stay_texts_in_markdown(text: str) -> None:
-    found = markdown_text(document(text), "plots")
+    found = markdown_text(document(text), ["plots/times.png"])
     assert "<" not in found.replace("&lt;", "")
     assert "](javascript:" not in found
 
@@ -169,7 +169,7 @@ def test_without_a_script_there_is_none() -> None:
 
 def test_markdown_is_short_enough_for_a_comment_and_says_what_is_left_out() -> None:
     many = Table("t", (Column("a", "a"),), (Group("", tuple(Row(("x" * 50,)) for _ in range(90))),))
-    found = markdown_text(Document("d", "", (Section("s", "s", (many,) * 40),)), "plots")
+    found = markdown_text(Document("d", "", (Section("s", "s", (many,) * 40),)))
     assert len(found.encode()) < MOST_BYTES
     assert "did not fit" in found
 
