@@ -9,15 +9,16 @@ with the same barrier and the same restored inputs before each call; who goes fi
 launch is an mpirun of its own, because one launch proves nothing: ratios and differences are formed
 within a launch, and shown are their medians over launches and how far launches lie apart.
 
-Every pair is measured three times. "cold" is what a sweep does: restoring megabytes of inputs
-leaves the caches full of data, and the call path of torch and Python, much longer than that of C,
-runs from memory. For "warm" both loops call the same operation on 8 bytes before the barrier, so
-that the path is in the caches: what is left is what hpcbench and the path itself add. "direct" is
-backend mpi/direct, which calls mpi4py on the tensors' memory, with nothing else done about caches.
+Every pair is measured in several ways. "warm" and "cold" are the values of the axis ``buffers``:
+inputs are restored before each call, or calls take turns over sets of buffers that no cache holds.
+In both, the call path of torch and Python, much longer than that of C, runs from what the caches
+still have. For "primed" (warm buffers) both loops call the same operation on 8 bytes before the
+barrier, so that the path is in the caches. Each of "direct" is backend mpi/direct, which calls
+mpi4py on the tensors' memory. C does in each way what hpcbench does.
 
-Goals, warm: within 3 % from 4 MiB up; at most 10 us a call for torch and Python below; stamping at
-most 0.5 us an iteration; direct, 8 B: at most 2 us. A ctypes call itself costs what the line
-"C call of nothing" says.
+Goals: within 3 % from 4 MiB up in every way; primed, at most 10 us a call for torch and Python up
+to 64 KiB; stamping at most 0.5 us an iteration; direct, 8 B: at most 2 us. A ctypes call itself
+costs what the line "C call of nothing" says.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ import numpy as np
 
 from launching import mpirun
 
-PATHS = ("cold", "warm", "direct")
+WAYS = ("primed", "warm", "cold", "direct-warm", "direct-cold")
 OPERATIONS = ("all_reduce", "all_gather", "broadcast", "send_recv")
 LARGE_BYTES, GOAL_RATIO, GOAL_US, GOAL_STAMP_US = 4 << 20, 1.03, 10.0, 0.5
 GOAL_DIRECT_US, SMALL_BYTES = 2.0, 8
@@ -55,6 +56,7 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=10)
     parser.add_argument("--sizes", type=int, nargs="+",
                         default=[8, 65536, 1 << 20, 4 << 20, 16 << 20])
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--answer", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.answer:
@@ -77,6 +79,7 @@ def one_rank(given: argparse.Namespace) -> None:
 
     from hpcbench.backends.groups import open_groups
     from hpcbench.backends.mpi_direct import DirectGroup
+    from hpcbench.operations.sizes import MOST_COLD_SETS, cold_sets
 
     world, size = MPI.COMM_WORLD, MPI.COMM_WORLD.size
     dist.init_process_group("gloo", store=store(world), rank=world.rank, world_size=size)
@@ -84,13 +87,14 @@ def one_rank(given: argparse.Namespace) -> None:
     lane, control, found = DirectGroup(world.Dup()), world.Dup(), {}
     gc.collect()
     gc.freeze()  # as the template process does before it forks workers
-    for collective, size_bytes, path in product(OPERATIONS, given.sizes, PATHS):
-        pair = loops(collective, size_bytes, lane if path == "direct" else group, control,
-                     warm=path == "warm")
+    for collective, size_bytes, way in product(OPERATIONS, given.sizes, given.ways):
+        if way.endswith("cold") and cold_sets(size_bytes) > MOST_COLD_SETS:
+            continue
+        pair = loops(collective, size_bytes, lane if "direct" in way else group, control, way)
         times = in_turns(pair, given.passes, size_bytes)
         slowest = np.empty_like(times)
         world.Allreduce(times, slowest, MPI.MAX)
-        found[f"{collective} {size_bytes} {path}"] = (
+        found[f"{collective} {size_bytes} {way}"] = (
             np.median(slowest, axis=(1, 2)) / 1e3).tolist()
     if world.rank == 0:
         given.answer.write_text(json.dumps({
@@ -123,7 +127,7 @@ def in_turns(pair: tuple[Loop, Loop], passes: int, size_bytes: int) -> np.ndarra
 
 
 def loops(
-    collective: str, size_bytes: int, group: Any, control: Any, *, warm: bool,
+    collective: str, size_bytes: int, group: Any, control: Any, way: str,
 ) -> tuple[Loop, Loop]:
     """Return the measuring loop of a worker and the plain one, on the same buffers."""
     from hpcbench.backends.control import MpiControl
@@ -133,13 +137,16 @@ def loops(
     from hpcbench.measure.start import after_barrier
     from hpcbench.measure.stop import FixedCount
 
-    operation = make(collective, size_bytes, group)
-    if warm:
-        warmed(operation, make(collective, 8, group))
+    operation = make(collective, size_bytes, group, "cold" if "cold" in way else "warm")
+    sets = getattr(operation, "sets", [operation])
+    if way == "primed":
+        primed(operation, make(collective, 8, group))
     device, meeting, progress = CpuDevice(), MpiControl(control), SharedProgress.create(200)
-    plain = plain_call(operation, group.comm)
+    calls = [plain_call(one, group.comm) for one in sets]
 
     def through(iterations: int) -> np.ndarray:
+        if operation not in sets:
+            operation.restore()  # C has used them meanwhile
         progress.begin(1)
         measured = measure(
             operation, device, progress, Schedule(0, 1, validate=True),
@@ -150,20 +157,24 @@ def loops(
 
     def bare(iterations: int) -> np.ndarray:
         times = []
-        for _ in range(iterations):
-            operation.prepare()
+        for number in range(iterations):
+            at = number % len(sets)
+            if not at:
+                for one in sets:
+                    one.prepare()
+            call = calls[at]
             control.Barrier()
             start_ns = NOW()
-            plain()
+            call()
             times.append(NOW() - start_ns)
-        assert operation.check() is None
+        assert sets[at].check() is None
         control.Barrier()
         return np.array(times)
 
     return through, bare
 
 
-def make(collective: str, size_bytes: int, group: Any) -> Any:
+def make(collective: str, size_bytes: int, group: Any, buffers: str = "warm") -> Any:
     """Return a collective of the package on buffers of its own."""
     import torch
 
@@ -177,12 +188,12 @@ def make(collective: str, size_bytes: int, group: Any) -> Any:
         collective=collective, dtype="fp32", op="sum" if collective == "all_reduce" else None,
         root=0 if collective == "broadcast" else None,
         in_place=collective in ("all_reduce", "broadcast"), requested_bytes=size_bytes,
-        size_bytes=size_bytes, count=max(size_bytes // 4 // parts, 1))
+        size_bytes=size_bytes, count=max(size_bytes // 4 // parts, 1), buffers=buffers)
     place = Place(group.comm.rank, ranks, group, torch.device("cpu"))
     return CollectiveRunner().open(spec, place, validate=False)
 
 
-def warmed(operation: Any, small: Any) -> None:
+def primed(operation: Any, small: Any) -> None:
     """Have ``operation`` end its preparation with a call of ``small``."""
     restore = operation.prepare
 
@@ -238,25 +249,27 @@ def ctypes_us() -> float:
 
 def stamp_us() -> float:
     """Return what stamping costs an iteration: two clock readings and a row of the record."""
-    from hpcbench.measure.progress import SharedProgress
+    from hpcbench.measure.progress import PREPARED, ROW_BYTES, SharedProgress
 
     progress = SharedProgress.create(20_000)
+    write, advance, at = progress.writers(0)
     began_ns = NOW()
-    for row in range(20_000):
+    for row in range(1, 20_001):
         start_ns = NOW()
         end_ns = NOW()
-        progress.stamp(row, start_ns, end_ns, -1, -1, 0)
+        write(at, start_ns, end_ns, -1, -1, 0)
+        advance(row, PREPARED, row)
+        at += ROW_BYTES
     return (NOW() - began_ns) / 20_000 / 1e3
 
 
-def is_met(size: int, path: str, ratios: np.ndarray, extra: np.ndarray) -> bool:
-    """Return whether the goal of a size and a path, if there is one, is met."""
-    if path == "cold":
-        return True
+def is_met(size: int, way: str, ratios: np.ndarray, extra: np.ndarray) -> bool:
+    """Return whether the goal of a size and a way, if there is one, is met."""
     if size >= LARGE_BYTES:
         return bool(np.median(ratios) <= GOAL_RATIO)
-    goal_us = GOAL_DIRECT_US if path == "direct" else GOAL_US
-    has_goal = size == SMALL_BYTES if path == "direct" else size <= 65536
+    direct = way.startswith("direct")
+    goal_us = GOAL_DIRECT_US if direct else GOAL_US
+    has_goal = size == SMALL_BYTES if direct else size <= 65536 and way == "primed"
     return not has_goal or bool(np.median(extra) <= goal_us)
 
 
@@ -267,8 +280,8 @@ def report(launches: list[dict[str, Any]], given: argparse.Namespace) -> bool:
     for what in launches[0]["times"]:
         through, plain = np.array([launch["times"][what] for launch in launches]).T
         ratios, extra = through / plain, through - plain
-        size, path = int(what.split()[1]), what.split()[2]
-        met = is_met(size, path, ratios, extra)
+        size, way = int(what.split()[1]), what.split()[2]
+        met = is_met(size, way, ratios, extra)
         missed |= not met
         print(f"{what:<26} hpcbench {np.median(through):9.1f} ({through.min():.1f}.."
               f"{through.max():.1f})  C {np.median(plain):9.1f} ({plain.min():.1f}.."

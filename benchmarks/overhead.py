@@ -1,19 +1,20 @@
 """What does measuring through hpcbench add to an all_reduce? The same in plain torch, beside it.
 
-    python benchmarks/overhead.py [--passes 180] [--warmup 5] [--iterations 50] [--sizes 8 65536]
+    python benchmarks/overhead.py [--passes 192] [--warmup 5] [--iterations 50] [--sizes 8 65536]
 
-Two gloo ranks, one job: in every pass three loops take turns in the same processes, with the same
-barrier of the shared-memory control group before each call: the worker's measuring loop, a plain
-loop, and that plain loop once more (A/A). All six orders of them take turns, and so do the three
-groups and their buffers with the loops: groups differ by more than loops do. Passes are as long
-as the shipped sweep's; their warm-ups count on no side. An iteration's time is the maximum over
-ranks of end - start, as in the results.
+Two gloo ranks, one job: in every pass four loops take turns in the same processes, with the same
+barrier of the shared-memory control group before each call: the worker's measuring loop, the same
+without checks of results, a plain loop, and that plain loop once more (A/A). All orders of them
+take turns, and so do four groups and their buffers with the loops: groups differ by more than loops
+do. Passes are as long as the shipped sweep's; their warm-ups count on no side. An iteration's time
+is the maximum over ranks of end - start, as in the results.
 
 gloo on few cores has two modes, one of them a tick of the kernel longer. So samples are divided
 once for all loops, where two groups of them have the least variance of their logarithms. What is
 compared is the median of the fast mode, and beside it the share of the slow one. Intervals are of
 95 %, from 2,000 bootstrap samples of whole passes, the same passes for all loops. The goal is met
 if the upper end of the difference is at most 10 us. ``--control gloo`` lines up with dist.barrier.
+``--parts`` also tells what lies between barriers and calls; its clock readings are in all loops.
 """
 
 from __future__ import annotations
@@ -52,18 +53,22 @@ from hpcbench.statistics.modes import best_split
 from launching import fail
 
 GOAL_US, RANKS, TIMEOUT_S, RESAMPLED = 10.0, 2, 300.0, 2000
-NAMES = ("hpcbench", "plain", "plain again")
+NAMES = ("hpcbench", "unchecked", "plain", "plain again")
+PLAIN = NAMES.index("plain")
+PARTS = ("barrier to start", "call", "end to barrier")
+NOW = time.perf_counter_ns
 Loop = Callable[[int], np.ndarray]
 
 
 def main() -> None:
     """Run both ranks and print the differences; or be one of the ranks."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--passes", type=int, default=180)
+    parser.add_argument("--passes", type=int, default=192)
     parser.add_argument("--warmup", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=50)
     parser.add_argument("--sizes", type=int, nargs="+", default=[8, 65536, 1048576])
     parser.add_argument("--control", choices=("shared", "gloo"), default="shared")
+    parser.add_argument("--parts", action="store_true")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--fd", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
@@ -81,12 +86,17 @@ def main() -> None:
             for rank in range(RANKS)]
         if any([rank.wait() for rank in ranks]):
             fail("a rank failed")
-        missed = [report(slowest_us(Path(folder), size), size) for size in given.sizes]
+        missed = []
+        for size in given.sizes:
+            ranks = np.array([np.load(f"{folder}/{size}-{rank}.npy") for rank in range(RANKS)])
+            missed.append(report((ranks[..., 1] - ranks[..., 0]).max(axis=0) / 1e3, size))
+            if given.parts:
+                report_parts(ranks)
     sys.exit(int(any(missed)))
 
 
 def one_rank(given: argparse.Namespace) -> None:
-    """Measure every size in turns; keep this rank's durations, (loop, pass, iteration), in ns."""
+    """Measure every size in turns; keep what this rank finds (`in_turns`)."""
     timeout = timedelta(seconds=TIMEOUT_S)
     dist.init_process_group("gloo", init_method=f"file://{given.folder}/store", rank=given.rank,
                             world_size=RANKS, timeout=timeout)
@@ -95,29 +105,58 @@ def one_rank(given: argparse.Namespace) -> None:
     control: Control = GlooControl()
     if given.control == "shared":
         control = SharedControl(given.fd, given.rank, RANKS, TIMEOUT_S)
+    meeting = Watched(control) if given.parts else control
     gc.collect()
     gc.freeze()  # as the template process does before it forks workers
     for size in given.sizes:
         operations = [all_reduce(size, place) for place in places]
-        loops = [(through_hpcbench(operation, control, given), plain(operation, control))
-                 for operation in operations]
-        np.save(given.folder / f"{size}-{given.rank}.npy", in_turns(loops, given))
+        loops = [(through_hpcbench(operation, meeting, given, validate=True),
+                  through_hpcbench(operation, meeting, given, validate=False),
+                  plain(operation, meeting)) for operation in operations]
+        np.save(given.folder / f"{size}-{given.rank}.npy", in_turns(loops, given, meeting))
     dist.barrier()
     dist.destroy_process_group()
 
 
-def in_turns(loops: Sequence[tuple[Loop, Loop]], given: argparse.Namespace) -> np.ndarray:
-    """Return durations in ns, (name, pass, iteration); ``loops`` are both loops of each group."""
+class Watched:
+    """A control group's barrier, and when it was entered and left, in ns."""
+
+    def __init__(self, control: Control) -> None:
+        self._barrier = control.barrier
+        self.log: list[tuple[int, int]] = []
+
+    def barrier(self) -> None:
+        """Return when every rank has called."""
+        entered_ns = NOW()
+        self._barrier()
+        self.log.append((entered_ns, NOW()))
+
+
+def in_turns(
+    loops: Sequence[tuple[Loop, ...]], given: argparse.Namespace, meeting: Any,
+) -> np.ndarray:
+    """Return (name, pass, iteration, moment) in ns; ``loops`` are those of each group.
+
+    The moments are start and end, and where barriers are watched, when the one before was left
+    and the one behind was entered.
+    """
     n_each = given.warmup + given.iterations
-    for both in loops:
-        for loop in both:
+    for of_group in loops:
+        for loop in of_group:
             loop(n_each)  # connects the group
-    times = np.empty((len(NAMES), given.passes, given.iterations))
+    times = np.zeros((len(NAMES), given.passes, given.iterations, 4), dtype=np.int64)
     orders = list(permutations(range(len(NAMES))))
     for number in range(given.passes):
         for which in orders[number % len(orders)]:
             group = (which + number // len(orders)) % len(NAMES)
-            times[which, number] = loops[group][min(which, 1)](n_each)[given.warmup:]
+            if given.parts:
+                meeting.log.clear()
+            stamps = loops[group][min(which, PLAIN)](n_each)
+            times[which, number, :, :2] = stamps[given.warmup:]
+            if given.parts:
+                barriers = np.array(meeting.log[given.warmup:])
+                times[which, number, :, 2] = barriers[:-1, 1]
+                times[which, number, :, 3] = barriers[1:, 0]
     return times
 
 
@@ -129,23 +168,24 @@ def all_reduce(size_bytes: int, place: Place) -> Any:
     return CollectiveRunner().open(spec, place, validate=True)
 
 
-def through_hpcbench(operation: Any, control: Control, given: argparse.Namespace) -> Loop:
-    """Return the worker's loop over the operation, results checked as in a run."""
+def through_hpcbench(
+    operation: Any, control: Any, given: argparse.Namespace, *, validate: bool,
+) -> Loop:
+    """Return the worker's loop over the operation, results checked as in a run if asked for."""
     device, progress = CpuDevice(), SharedProgress.create(given.warmup + given.iterations)
 
     def loop(iterations: int) -> np.ndarray:
         around = Surroundings(
             after_barrier(control), FixedCount(iterations - given.warmup), control.barrier,
-            time.perf_counter_ns)
+            NOW)
         progress.begin(1)
-        schedule = Schedule(given.warmup, 1, validate=True)
+        schedule = Schedule(given.warmup, 1, validate=validate)
         assert not measure(operation, device, progress, schedule, around).wrong
-        rows = progress.rows()
-        return rows[:, 1] - rows[:, 0]
+        return progress.rows()[:, :2]
     return loop
 
 
-def plain(operation: Any, control: Control) -> Loop:
+def plain(operation: Any, control: Any) -> Loop:
     """Return what one would write without hpcbench."""
     source, buffer, group = operation.source, operation.output, operation.place.group
     barrier = control.barrier
@@ -155,18 +195,12 @@ def plain(operation: Any, control: Control) -> Loop:
         for _ in range(iterations):
             buffer.copy_(source)
             barrier()
-            start_ns = time.perf_counter_ns()
+            start_ns = NOW()
             dist.all_reduce(buffer, group=group)
-            times.append(time.perf_counter_ns() - start_ns)
+            times.append((start_ns, NOW()))
         barrier()
         return np.array(times)
     return loop
-
-
-def slowest_us(folder: Path, size: int) -> np.ndarray:
-    """Return the maxima over ranks in us, (name, pass, iteration)."""
-    ranks = [np.load(folder / f"{size}-{rank}.npy") for rank in range(RANKS)]
-    return np.max(ranks, axis=0) / 1e3
 
 
 def report(times_us: np.ndarray, size: int) -> bool:
@@ -183,11 +217,23 @@ def report(times_us: np.ndarray, size: int) -> bool:
         print(f"  {name:<12} fast median {median:8.1f} us, slow {100 * share:5.1f} %")
     low, high = differences(times_us, split_us)
     met = high[0] <= GOAL_US
-    for name, at in (("hpcbench", 0), ("plain again", 2)):
-        print(f"  {name:<12} - plain: {fast[at] - fast[1]:+7.1f} us ({low[at]:+.1f} to "
-              f"{high[at]:+.1f}), {fast[at] / fast[1]:.3f} times")
+    for at, name in enumerate(NAMES):
+        if at != PLAIN:
+            print(f"  {name:<12} - plain: {fast[at] - fast[PLAIN]:+7.1f} us ({low[at]:+.1f} to "
+                  f"{high[at]:+.1f}), {fast[at] / fast[PLAIN]:.3f} times")
     print(f"  upper end at most {GOAL_US:g} us: {'met' if met else 'missed'}")
     return not met
+
+
+def report_parts(ranks: np.ndarray) -> None:
+    """Print medians of what lies between barriers and calls, of (rank, name, ...) in ns."""
+    start, end, left, entered = np.moveaxis(ranks, -1, 0) / 1e3
+    skew = np.abs(start[0] - start[1])
+    for at, name in enumerate(NAMES):
+        parts = [np.median(part[:, at]) for part in (start - left, end - start, entered - end)]
+        print(f"  {name:<12} " + ", ".join(
+            f"{part} {value:.2f}" for part, value in zip(PARTS, parts, strict=True))
+            + f", starts of ranks apart {np.median(skew[at]):.2f} us")
 
 
 def fast_median(times_us: np.ndarray, split_us: float) -> float:
@@ -201,7 +247,7 @@ def differences(times_us: np.ndarray, split_us: float) -> tuple[np.ndarray, np.n
         times_us.shape[1], size=(RESAMPLED, times_us.shape[1]))
     medians = np.array([[fast_median(loop[passes], split_us) for loop in times_us]
                         for passes in drawn])
-    low, high = np.percentile(medians - medians[:, 1:2], [2.5, 97.5], axis=0)
+    low, high = np.percentile(medians - medians[:, PLAIN:PLAIN + 1], [2.5, 97.5], axis=0)
     return low, high
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -18,13 +19,17 @@ class CpuDevice:
     def __init__(self) -> None:
         self.torch_device = torch.device("cpu")
 
-    def timed(self, run: Callable[[], None], now_ns: Callable[[], int]) -> tuple[int, int]:
-        """Run; there is no device clock, and nothing is left to wait for."""
-        run()
-        return NO_DEVICE_TIME, NO_DEVICE_TIME
+    def prepared(
+        self, run: Callable[[], object], now_ns: Callable[[], int],
+    ) -> Callable[[], object]:
+        """Return ``run`` itself: nothing is left to wait for, and nothing stands around it."""
+        return run
 
-    def synchronize(self) -> None:
-        """Do nothing: nothing is pending."""
+    took = repeat((NO_DEVICE_TIME, NO_DEVICE_TIME)).__next__
+    """That there is no device clock, without code of Python between two samples."""
+
+    synchronize = repeat(None).__next__
+    """Nothing is pending; the same without code of Python."""
 
 
 class _StreamDevice(ABC):
@@ -37,20 +42,28 @@ class _StreamDevice(ABC):
     def __init__(self, torch_device: torch.device, begin: Any, end: Any) -> None:
         self.torch_device = torch_device
         self._begin, self._end = begin, end
+        self._enqueue_ns = NO_DEVICE_TIME
 
     @abstractmethod
     def _drain(self) -> None:
         """Wait until the second event is over."""
 
-    def timed(self, run: Callable[[], None], now_ns: Callable[[], int]) -> tuple[int, int]:
-        """Run, wait for the stream; return ns to enqueue it, and ns between the two events."""
-        began_ns = now_ns()
-        self._begin.record()
-        run()
-        self._end.record()
-        enqueued_ns = now_ns()
-        self._drain()
-        return enqueued_ns - began_ns, int(self._begin.elapsed_time(self._end) * 1e6)  # ms to ns
+    def prepared(
+        self, run: Callable[[], object], now_ns: Callable[[], int],
+    ) -> Callable[[], object]:
+        """Return what runs and waits for the stream."""
+        def call() -> None:
+            began_ns = now_ns()
+            self._begin.record()
+            run()
+            self._end.record()
+            self._enqueue_ns = now_ns() - began_ns
+            self._drain()
+        return call
+
+    def took(self) -> tuple[int, int]:
+        """Return ns to enqueue the last call, and ns between the two events."""
+        return self._enqueue_ns, int(self._begin.elapsed_time(self._end) * 1e6)  # ms to ns
 
 
 class CudaDevice(_StreamDevice):

@@ -39,8 +39,8 @@ class DirectGroup:
         return self._makers[collective](buffers)
 
     def _all_reduce(self, of: Buffers) -> Prepared:
-        return partial(self.comm.Allreduce, MPI.IN_PLACE, as_elements(_there(of.output)),
-                       _OPS[of.op])
+        source = MPI.IN_PLACE if of.source is None else as_elements(of.source)
+        return partial(self.comm.Allreduce, source, as_elements(_there(of.output)), _OPS[of.op])
 
     def _all_gather(self, of: Buffers) -> Prepared:
         source = MPI.IN_PLACE if of.source is None else as_bytes(of.source)

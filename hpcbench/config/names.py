@@ -28,6 +28,8 @@ PEAK_TYPES = (*DTYPES, "tf32", "fp8", "int8")
 FLOATING_DTYPES = ("fp32", "fp64", "fp16", "bf16")
 SPLITS = ("even", "linear", "one_heavy", "zero")
 """How the data are divided among the ranks (docs/method.md)."""
+BUFFERS = ("warm", "cold")
+"""Whether a call finds its buffers as they were just restored, or in memory (docs/method.md)."""
 OPS = ("sum", "prod", "min", "max", "avg")
 MODES = ("isolated", "pipelined", "barrier_start")
 ORDERS = ("shuffled", "planned")

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from hpcbench.measure.drawn import drawn_samples
 from hpcbench.measure.garbage import no_garbage_collection
-from hpcbench.measure.progress import Phase, SharedProgress
+from hpcbench.measure.progress import PREPARED, ROW_BYTES, Phase, SharedProgress
 from hpcbench.measure.start import Start
 from hpcbench.measure.stop import Stopping
 from hpcbench.trace.schema import Flag
@@ -46,8 +46,13 @@ class Workload(Operation, Protocol):
 class Device(Protocol):
     """Runs work to completion on a device."""
 
-    def timed(self, run: Callable[[], None], now_ns: Callable[[], int]) -> tuple[int, int]:
-        """Run, wait until complete; return ns until the call returned, and ns on the device.
+    def prepared(
+        self, run: Callable[[], object], now_ns: Callable[[], int],
+    ) -> Callable[[], object]:
+        """Return what runs, and waits until the work is complete; what it returns says nothing."""
+
+    def took(self) -> tuple[int, int]:
+        """Return of the last such call ns until ``run`` returned, and ns on the device.
 
         Both are NO_DEVICE_TIME where the call returns when the work is done.
         """
@@ -176,19 +181,23 @@ class _Loop:
     def _stretch(self, run: Callable[[], None], flags: int, count: int, start: Start) -> None:
         """Take samples one after another. Whatever needs no place in here has none."""
         prepare, synchronize = self.workload.prepare, self.device.synchronize
-        enter, stamp = self.progress.enter, self.progress.stamp
-        timed, now_ns = self.device.timed, self.around.now_ns
+        meeting, running = self.progress.entering(_BARRIER), self.progress.entering(_RUN)
+        write, advance, at = self.progress.writers(self.row)
+        now_ns, took = self.around.now_ns, self.device.took
+        call = self.device.prepared(run, now_ns)
         self.progress.mark(Phase.PREPARE, self.row)
-        for row in range(self.row, self.row + count):
+        for row in range(self.row + 1, self.row + count + 1):
             prepare()
             synchronize()
-            enter(_BARRIER)
+            meeting()
             late = start()
-            enter(_RUN)
+            running()
             start_ns = now_ns()
-            enqueue_ns, device_ns = timed(run, now_ns)
+            call()
             end_ns = now_ns()
-            stamp(row, start_ns, end_ns, enqueue_ns, device_ns, flags | late if late else flags)
+            write(at, start_ns, end_ns, *took(), flags | late if late else flags)
+            advance(row, PREPARED, row)
+            at += ROW_BYTES
         self.row += count
 
     def _faulty_sample(self, run: Callable[[], None], flags: int) -> None:
@@ -197,7 +206,7 @@ class _Loop:
 
         def start() -> int | None:
             late = around.start()
-            progress.enter(_RUN)
+            progress.entering(_RUN)()
             if row in around.faults:
                 around.faults[row]()
             if around.late_s and not flags:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +21,14 @@ from hpcbench.trace.schema import SAMPLE_COLUMNS
 _HEADER_WORDS = 16
 _ROW_WORDS = len(SAMPLE_COLUMNS)
 _ROW = struct.Struct(f"@{_ROW_WORDS}q")
+ROW_BYTES = _ROW.size
 _HEAD = struct.Struct("@3q")
 """Iteration, phase and number of rows, which are neighbours."""
 _FLAGS = SAMPLE_COLUMNS.index("flags")
 _CASE, _ITERATION, _PHASE, _ROWS, _STRAY_ITERATION, _STEP = range(6)
 _STRAY = slice(8, 16)  # the header's second half: a name in ASCII, padded with NUL
 _NAME_BYTES = 64
+_HEAD_AT = 8 * _ITERATION
 
 
 class Phase(IntEnum):
@@ -40,7 +44,8 @@ class Phase(IntEnum):
     FINISH = 7
 
 
-_PREPARE = int(Phase.PREPARE)
+PREPARED = int(Phase.PREPARE)
+"""The phase that a row begins with."""
 
 
 class SharedProgress:
@@ -84,9 +89,9 @@ class SharedProgress:
         self._words[_ITERATION] = iteration
         self._words[_PHASE] = phase
 
-    def enter(self, phase: int) -> None:
-        """Say that the next phase of the same iteration begins."""
-        self._words[_PHASE] = phase
+    def entering(self, phase: int) -> Callable[[], object]:
+        """Return what says that this phase of the same iteration begins, without code of Python."""
+        return partial(self._words.__setitem__, _PHASE, phase)
 
     def step(self, number: int) -> None:
         """Say which step within the sample begins; 0: none."""
@@ -106,9 +111,18 @@ class SharedProgress:
         self, row: int, start_ns: int, end_ns: int, enqueue_ns: int, device_ns: int, flags: int,
     ) -> None:
         """Record one sample, and say that the next one is prepared."""
-        _ROW.pack_into(self._map, 8 * (_HEADER_WORDS + row * _ROW_WORDS),
-                       start_ns, end_ns, enqueue_ns, device_ns, flags)
-        _HEAD.pack_into(self._map, 8 * _ITERATION, row + 1, _PREPARE, row + 1)
+        write, advance, at = self.writers(row)
+        write(at, start_ns, end_ns, enqueue_ns, device_ns, flags)
+        advance(row + 1, PREPARED, row + 1)
+
+    def writers(self, row: int) -> tuple[Callable[..., None], Callable[..., None], int]:
+        """Return what writes a sample at an offset, what says that row is next, and row's offset.
+
+        Both are calls without code of Python. The next row's offset is `ROW_BYTES` on. The second
+        takes the row, `PREPARED`, and the number of rows.
+        """
+        return (partial(_ROW.pack_into, self._map), partial(_HEAD.pack_into, self._map, _HEAD_AT),
+                8 * _HEADER_WORDS + row * ROW_BYTES)
 
     def flag(self, row: int, flags: int) -> None:
         """Add flags to a recorded sample."""

@@ -13,11 +13,15 @@ rank's buffer goes to rank d, so this is n times the largest part.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
 from hpcbench.operations.collectives import collective_spec
 
+COLD_BYTES = 2**27
+"""What all sets of cold buffers hold at least: several times the last cache that ranks share."""
+MOST_COLD_SETS = 1024
 DTYPE_BYTES: Mapping[str, int] = MappingProxyType({
     "fp32": 4, "fp64": 8, "fp16": 2, "bf16": 2, "int32": 4, "int64": 8, "uint8": 1,
 })
@@ -78,13 +82,19 @@ def _units(collective: str, split: str, world_size: int) -> int:
     return world_size * max(shares) if collective_spec(collective).pairwise else sum(shares)
 
 
+def cold_sets(size_bytes: int) -> int:
+    """Return how many sets of buffers it takes until a call finds none of its own in a cache."""
+    return max(math.ceil(COLD_BYTES / max(size_bytes, 1)), 2)
+
+
 def rank_bytes(
     collective: str, in_place: bool | None, world_size: int, size_bytes: int, split: str = "even",
 ) -> int:
     """Return the bytes of all buffers of the rank that holds most, for size ``size_bytes``.
 
     The kept input, the buffer the collective writes, and the expected result: in place the
-    written buffer has the larger of the two sizes.
+    written buffer has the larger of the two sizes. Out of place, what else runs in place checks its
+    input, too, and so makes it again.
     """
     spec, shares = collective_spec(collective), weights(split, world_size)
     units = _units(collective, split, world_size)
@@ -93,4 +103,5 @@ def rank_bytes(
     source = size_bytes * sum(shares) // units if spec.pairwise else bytes_of[spec.source]
     result = bytes_of[spec.result]
     written = max(source, result) if in_place else result
-    return written + result + source
+    proof = source if in_place is False and spec.in_place == (True,) else 0
+    return written + result + source + proof

@@ -25,6 +25,7 @@ class BackendTraits:
     why their parts cannot differ in size; ``env`` is what selects the backend.
 
     ``lane`` says why it runs nothing but single collectives; ``ops`` are its reductions.
+    ``out_of_place`` are collectives of which torch has only the in-place form, and the lane both.
     """
 
     device: str
@@ -37,6 +38,7 @@ class BackendTraits:
     not_in_place: frozenset[str] = frozenset()
     lane: str = ""
     ops: tuple[str, ...] = OPS
+    out_of_place: frozenset[str] = frozenset()
 
 
 _UCC_EVEN_ONLY = (  # torch/csrc/distributed/c10d/ProcessGroupUCC.cpp
@@ -78,7 +80,7 @@ BACKEND_TRAITS: Mapping[str, BackendTraits] = MappingProxyType({
         even_only=tuple((name, "it calls MPI's forms for equal parts; take mpi")
                         for name in ("all_gather", "reduce_scatter", "all_to_all")),
         lane="it calls MPI's own collectives, without torch; take mpi",
-        ops=tuple(op for op in OPS if op != "avg")),
+        ops=tuple(op for op in OPS if op != "avg"), out_of_place=frozenset({"all_reduce"})),
 })
 
 
@@ -162,7 +164,8 @@ def _unsupported(backend: str, device: str, call: Call) -> Iterator[str]:
         yield f"{backend} has no {call.op}: MPI has no reduction that divides; take mpi"
     if call.op == "avg" and call.dtype not in FLOATING_DTYPES:
         yield f"avg is defined for floating dtypes only, not for {call.dtype}"
-    if spec.in_place is not None and call.in_place not in (None, *spec.in_place):
+    more = (False,) if name in traits.out_of_place else ()
+    if spec.in_place is not None and call.in_place not in (None, *spec.in_place, *more):
         yield f"{name} has no {'in-place' if call.in_place else 'out-of-place'} form"
     if call.in_place and name in traits.not_in_place:
         yield f"{backend} has no in-place {name}"

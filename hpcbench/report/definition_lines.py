@@ -72,9 +72,9 @@ def definition_lines(results: Results) -> Iterator[str]:
         yield (f"  of several launches it is one of their medians, and there is none of fewer than "
                f"{FEWEST_LAUNCHES};")
         yield f"launches = {launches}"
-    for kind, items in items_by_kind(ran).items():
-        if kind not in results.missing_kinds:
-            yield from presenter_of(kind).definitions(items, results.derived.get(kind, {}))
+    yield from dict.fromkeys(  # kinds share some
+        line for kind, items in items_by_kind(ran).items() if kind not in results.missing_kinds
+        for line in presenter_of(kind).definitions(items, results.derived.get(kind, {})))
     if checks := _clock_checks(results):
         yield f"clocks were synchronised{checks}"
     used = {word for item in ran if item.timing for word in item.timing.quality}

@@ -17,8 +17,11 @@ from hpcbench.views.table import Table
 def tables_of(results: Results) -> Iterator[Table]:
     """Yield the tables of all blocks in the order of the plan, then the overviews of each kind."""
     yield from _blocks(results, results.cases)
-    for kind, items in items_by_kind(results.cases).items():
-        yield from _overviews(results, kind, items)
+    below = [table for kind, items in items_by_kind(results.cases).items()
+             for table in _overviews(results, kind, items)]
+    yield from (table for table in below if table.columns)
+    remarks = grouped((table.lead, table.title) for table in below if not table.columns)
+    yield from (Table(", ".join(titles), (), (), lead) for lead, titles in remarks.items())
 
 
 def tables_of_kind(results: Results, kind: str) -> Iterator[Table]:

@@ -69,9 +69,14 @@ def roofline_tables(what: str, shown: Sequence[Shown], *, of: bool = False) -> I
     ceilings = dict.fromkeys(
         least.ceiling for one in shown for least in one.found.least)
     yield Table(f"roofline of {what}", _COLUMNS, (Group("", tuple(map(_row, shown))),),
-                lead=(*map(Line, DEFINITION), *(
-                    Line(f"  {_ceiling_text(ceiling)}", "quiet") for ceiling in ceilings)),
+                lead=tuple(Line(f"  {_ceiling_text(ceiling)}", "quiet")
+                           for ceiling in ceilings),
                 notes=tuple(_sentences(shown)))
+
+
+def roofline_definitions(shown: Sequence[Shown]) -> Sequence[str]:
+    """Return what the columns mean; nothing where no roofline is shown."""
+    return DEFINITION if any(one.found.bound_by for one in shown) else ()
 
 
 def _sentences(shown: Sequence[Shown]) -> Iterator[Line]:

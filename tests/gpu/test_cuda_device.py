@@ -21,10 +21,12 @@ def test_events_measure_what_the_host_waits_for() -> None:
     def sleep() -> None:
         torch.cuda._sleep(cycles)
 
-    device.timed(sleep, time.perf_counter_ns)
+    call = device.prepared(sleep, time.perf_counter_ns)
+    call()
     began = time.perf_counter_ns()
-    enqueue_ns, device_ns = device.timed(sleep, time.perf_counter_ns)
+    call()
     host_ns = time.perf_counter_ns() - began
+    enqueue_ns, device_ns = device.took()
     assert 0 < enqueue_ns < device_ns / 10
     assert 0.9 * host_ns < device_ns <= host_ns + 5_000
 
@@ -37,7 +39,7 @@ def test_what_is_enqueued_is_complete_when_the_call_is_timed() -> None:
         torch.cuda._sleep(50_000_000)
         tensor.fill_(7)
 
-    device.timed(late, time.perf_counter_ns)
+    device.prepared(late, time.perf_counter_ns)()
     assert torch.cuda.current_stream().query()
     assert tensor.item() == 7
 

@@ -74,6 +74,10 @@ def test_every_collective_is_right_without_torch_between(mpirun: MpiLauncher) ->
          "in_place": [False, True], "groups": [1, 2]},
         {**direct, "name": "ops", "collective": ["all_reduce", "reduce", "reduce_scatter"],
          "dtype": DTYPES, "op": ["sum", "prod", "min", "max"]},
+        {**direct, "name": "kept", "collective": "all_reduce", "dtype": DTYPES, "in_place": False,
+         "op": ["sum", "prod", "min", "max"]},
+        {**direct, "name": "cold", "backend": ["mpi", "mpi/direct"], "size": "32MiB",
+         "collective": ["all_reduce", "all_gather"], "buffers": "cold"},
         {**direct, "name": "moving", "collective": MOVING, "dtype": DTYPES},
         {**direct, "name": "beside", "collective": "all_reduce", "backend": ["mpi", "mpi/direct"]},
         {"kind": "primitive", "primitive": "tp_columnwise", "implementations": "torch",
@@ -96,7 +100,7 @@ def test_every_collective_is_right_without_torch_between(mpirun: MpiLauncher) ->
     direct_forms = {(name, form) for backend, name, form, _ in ran if backend == "mpi/direct"}
     assert {name for name, _ in direct_forms} == set(collectives())
     assert direct_forms >= {("all_gather", False), ("all_gather", True)}
-    assert ("mpi/direct", "all_reduce", True, 2) in ran
+    assert {("mpi/direct", "all_reduce", form, 2) for form in (False, True)} <= ran
     mpirun.assert_no_orphans()
 
 

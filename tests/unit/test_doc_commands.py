@@ -23,6 +23,7 @@ OURS = [one for one in ALL if one.ours]
 PLACES = {"N": "2", "DIR": "FOLDER"}
 """Words that stand for others."""
 RUN_BY = {
+    "hpcbench report": "unit/test_report_outputs.py::test_the_command_writes_what_is_asked_for",
     "hpcbench check": "unit/test_check.py::test_the_command",
     "jobs/local.sh": "install/test_local.py::test_arguments_reach_run_and_the_results_are_named",
     "jobs/torchrun.sh":

@@ -91,8 +91,12 @@ class Work:
 class Host:
     """A device without a clock."""
 
-    def timed(self, run: Callable[[], None], now_ns: Callable[[], int]) -> tuple[int, int]:
-        run()
+    def prepared(
+        self, run: Callable[[], object], now_ns: Callable[[], int],
+    ) -> Callable[[], object]:
+        return run
+
+    def took(self) -> tuple[int, int]:
         return NO_DEVICE_TIME, NO_DEVICE_TIME
 
     def synchronize(self) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.config.load import PACKAGED, check_config, load_config
-from hpcbench.config.names import BACKENDS, DEVICES, DTYPES, OPS, SPLITS
+from hpcbench.config.names import BACKENDS, BUFFERS, DEVICES, DTYPES, OPS, SPLITS
 from hpcbench.dry_run import dry_run
 from hpcbench.errors import ConfigError
 from hpcbench.operations.collectives import collectives
@@ -103,7 +103,12 @@ def test_auto_is_the_same_case_as_the_device_it_stands_for() -> None:
      "mpi/direct has no uneven all_gather: it calls MPI's forms for equal parts"),
     ({"backend": "mpi/direct", "collective": "reduce_scatter", "in_place": True},
      "mpi/direct has no in-place reduce_scatter"),
-    ({"backend": "mpi/direct", "in_place": False}, "all_reduce has no out-of-place form"),
+    ({"buffers": "cold", "size": "64KiB"}, "65536 B would need 2048 sets of buffers; it begins at"),
+    ({"buffers": "cold", "size": "1MiB", "backend": "nccl", "cuda_graph": True, "device": "cuda"},
+     "a CUDA graph repeats the call of one set of buffers"),
+    ({"backend": "mpi", "in_place": False}, "all_reduce has no out-of-place form"),
+    ({"backend": "mpi/direct", "collective": "reduce", "in_place": False},
+     "reduce has no out-of-place form"),
 ])
 def test_what_can_run_nowhere_is_a_skip_with_its_reason(block: dict[str, Any], reason: str) -> None:
     case = only_case(block)
@@ -144,6 +149,15 @@ def test_groups_divide_the_world_and_sizes_are_of_one_group() -> None:
     assert two.label == "all_gather gloo cpu fp32 1024B n=4 groups=2"
     assert two.memory_bytes == 512 + 2 * 1024
     assert one.case_id == only_case({"collective": "all_gather", "size": "1KiB"}).case_id
+
+
+def test_cold_buffers_are_a_case_of_their_own_with_the_memory_of_all_sets() -> None:
+    block = {"collective": ["all_reduce", "barrier"], "buffers": ["warm", "cold"], "size": "16MiB"}
+    warm, cold, barrier = plan_of(block).cases
+    assert warm.case_id == only_case({"size": "16MiB"}).case_id
+    assert cold.label == warm.label + " buffers=cold" and cold.case_id != warm.case_id
+    assert cold.memory_bytes == 8 * warm.memory_bytes and cold.skip is None
+    assert barrier.workload.axes()["buffers"] == "warm"
 
 
 def test_a_ucc_layer_is_chosen_by_the_environment_of_its_workers() -> None:
@@ -273,7 +287,7 @@ def test_a_plan_survives_json() -> None:
 AXES = {
     "collective": tuple(collectives()), "backend": BACKENDS, "device": DEVICES, "dtype": DTYPES,
     "op": OPS, "in_place": (False, True), "root": (0, 1, 7), "world_size": (1, 2, "all", 9),
-    "split": SPLITS, "groups": (1, 2), "size": ("8", "1KiB", "100"),
+    "split": SPLITS, "groups": (1, 2), "buffers": BUFFERS, "size": ("8", "1KiB", "100"),
     "warmup": (0, 5), "validate": (True, False),
 }
 

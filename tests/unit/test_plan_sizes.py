@@ -87,7 +87,7 @@ def test_the_smallest_size_is_the_first_that_is_not_rounded_to_nothing(
 
 
 @pytest.mark.parametrize(("collective", "in_place", "total"), [
-    ("all_reduce", False, 3000), ("all_reduce", True, 3000), ("all_gather", False, 2250),
+    ("all_reduce", False, 4000), ("all_reduce", True, 3000), ("all_gather", False, 2250),
     ("all_gather", True, 2250), ("reduce_scatter", False, 1500), ("reduce_scatter", True, 2250),
     ("all_to_all", False, 3000), ("broadcast", None, 2000), ("send_recv", False, 3000),
     ("reduce", True, 3000), ("gather", False, 2250), ("scatter", False, 1500),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.__main__ import main
 from hpcbench.config import names
 from hpcbench.errors import FileError
 from hpcbench.kinds.training.plan.registry import strategies
@@ -46,17 +47,17 @@ def test_every_report_of_a_run(tmp_path: Path) -> None:
     stored(tmp_path, results)
     written = [str(path.relative_to(tmp_path)) for path in write_reports(results, tmp_path, ())]
     assert written == ["summary.json", "summary.csv", "plots/all_reduce.png",
-                       "plots/all_gather.png", "plots/rank_iteration.png"]
+                       "plots/all_gather.png", "plots/rank_iteration.png", "report.html"]
     assert all((tmp_path / name).is_file() for name in written)
 
 
 def test_no_plots_if_not_asked_for_or_nothing_is_ok(tmp_path: Path) -> None:
     results = make_results((not_ok(make_case(), "failed", "killed"),))
     stored(tmp_path, results)
-    assert len(write_reports(results, tmp_path, ())) == 2
+    assert len(write_reports(results, tmp_path, ())) == 3
     plotted = mixed_results()
     without = replace(plotted, plan=replace(plotted.plan, config={
-        **plotted.plan.config, "output": {"plots": False}}))
+        **plotted.plan.config, "output": {"plots": False, "report": False}}))
     assert len(write_reports(without, tmp_path, ())) == 2
     assert not (tmp_path / "plots").exists()
 
@@ -72,7 +73,33 @@ def test_what_is_drawn_is_said_before(tmp_path: Path) -> None:
     results, said = mixed_results(), list[str]()
     stored(tmp_path, results)
     write_reports(results, tmp_path, (), said.append)
-    assert said == [f"drawing 3 plots in {tmp_path / 'plots'}"]
+    assert said == [f"drawing 3 plots in {tmp_path / 'plots'}",
+                    f"writing {tmp_path / 'report.html'}"]
+
+
+def command(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr("sys.argv", ["hpcbench", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    return int(end.value.code or 0)
+
+
+def test_the_command_writes_what_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("before", "after"):
+        (tmp_path / name).mkdir()
+        stored(tmp_path / name, mixed_results())
+    target = tmp_path / "report.md"
+    assert command(monkeypatch, "report", str(tmp_path / "after"), "-o", str(target)) == 0
+    assert target.read_text("utf-8").startswith("# ")
+    assert command(monkeypatch, "report", str(tmp_path / "after"), "-o", str(target)) == 2
+    assert "--force" in capsys.readouterr().err
+    both = tmp_path / "both.html"
+    assert command(monkeypatch, "report", "--source", str(tmp_path), "-o", str(both)) == 0
+    text = both.read_text("utf-8")
+    assert text.index("Differences") < text.index('id="run-1-verdict"') < text.index(
+        'id="run-2-verdict"')
 
 
 def test_reports_are_the_same_from_the_file(

@@ -1,4 +1,4 @@
-"""The benchmarks of plans and reports run, of few cases: plan_speed.py and report_speed.py."""
+"""The benchmarks of plans, reports and the page run, of few cases."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
     ("plan_speed.py", "--cases 200 --repeat 1", ("192 collective cases", "200 training cases")),
     ("report_speed.py", "--cases 10 --ranks 9 --traced 2",
      ("10 cases x 9 ranks", "summary.json and summary.csv", "hpcbench show --json", "goals")),
+    ("report_page.py", "--sizes 10x9 --traced 2 --no-browser",
+     ("10 cases x 9 ranks", "MB, written")),
 ])
 def test_it_tells_times_and_goals(name: str, words: str, prints: tuple[str, ...]) -> None:
     done = subprocess.run([sys.executable, str(FOLDER / name), *words.split()],

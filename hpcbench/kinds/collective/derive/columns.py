@@ -23,6 +23,7 @@ COLUMNS = (
     CaseColumn("size_bytes", "bytes", "size as nccl-tests counts it, after rounding", int),
     CaseColumn("count", "elements", "nccl-tests' count", int),
     CaseColumn("split", TEXT, "how data are divided among ranks: even, or another way", str),
+    CaseColumn("buffers", TEXT, "warm: restored before each call; cold: sets take turns", str),
     CaseColumn("busbw_factor", PURE, "bus bandwidth over algorithm bandwidth"),
     CaseColumn("algbw_bytes_per_s", "bytes/s", "size_bytes / median_s"),
     CaseColumn("busbw_bytes_per_s", "bytes/s", "algbw_bytes_per_s x busbw_factor"),

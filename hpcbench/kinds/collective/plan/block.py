@@ -8,13 +8,14 @@ from pydantic import Field
 
 from hpcbench.config.axes import Axis, Sizes
 from hpcbench.config.block import Block
-from hpcbench.config.section import CollectiveName, Op, Split
+from hpcbench.config.section import Buffers, CollectiveName, Op, Split
 
 
 class CollectiveBlock(Block):
     """One sweep over collectives: the product of all lists."""
 
     scales: ClassVar[bool] = True
+    later: ClassVar[tuple[str, ...]] = (*Block.later, "buffers")
     collective: Axis[CollectiveName] = Field(description="What is measured.")
     op: Axis[Op] = Field(
         default=("sum",), description="Reduction of all_reduce, reduce_scatter and reduce.")
@@ -27,6 +28,9 @@ class CollectiveBlock(Block):
         description="How all_gather, reduce_scatter and all_to_all divide the data among ranks.")
     groups: Axis[Annotated[int, Field(ge=1)]] = Field(
         default=(1,), description="Equal groups of consecutive ranks that run it at once.")
+    buffers: Axis[Buffers] | None = Field(
+        default=None,
+        description="warm (default): restored before each call; cold: sets of buffers take turns.")
     size: Sizes = Field(
         default=(2**20,),
         description="Bytes, as nccl-tests' size column: 8, 64KiB, {from, to, factor}.")

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hpcbench.kinds.collective.plan.block import CollectiveBlock
 from hpcbench.kinds.collective.plan.workload import Collective
 from hpcbench.operations.collectives import collective_spec
-from hpcbench.operations.sizes import rank_bytes, rounded, smallest_bytes
+from hpcbench.operations.sizes import (
+    COLD_BYTES,
+    MOST_COLD_SETS,
+    rank_bytes,
+    rounded,
+    smallest_bytes,
+)
 from hpcbench.plan.assemble import Draft, least_calls, too_large
 from hpcbench.plan.estimate import ALPHA_S, CASE_S, bytes_per_s, device_kind
 from hpcbench.plan.points import CommonPoint, PlanRequest, environments, measurement_axes
@@ -33,6 +39,7 @@ class Point(NamedTuple):
     in_place: bool | None
     split: str
     groups: int
+    buffers: str
     size: int
 
     @property
@@ -59,7 +66,7 @@ def axes_of(block: CollectiveBlock, config: Config) -> dict[str, tuple[Any, ...]
         "collective": block.collective, "backend": block.backend, "device": block.device,
         "env": (), "world_size": block.world_size, "dtype": block.dtype, "op": block.op,
         "root": block.root, "in_place": block.in_place or (None,),
-        "split": block.split, "groups": block.groups,
+        "split": block.split, "groups": block.groups, "buffers": block.buffers or ("warm",),
         "mode": how.mode, "warmup": how.warmup, "iterations": how.iterations,
         "validate": how.validate, "size": block.size, "wakeup_s": how.wakeup_s,
         "cuda_graph": how.cuda_graph,
@@ -72,12 +79,14 @@ def draft(point: Point, job: PlanRequest) -> Draft:
     common = point.common
     device = resolve_device(common.backend, common.device)
     validate = common.validate and work.traits.moves_data
-    memory = rank_bytes(work.collective, work.in_place, ranks, work.size_bytes, work.split)
+    memory = work.sets * rank_bytes(
+        work.collective, work.in_place, ranks, work.size_bytes, work.split)
     calls = least_calls(common, config)
     return Draft(
         workload=work, device=device, validate=validate, memory_bytes=memory,
         skip=(unsupported(common.backend, device, [work.own_call()])
               or _unfit_world(point, work, job.world_size) or _rounded_to_nothing(point, work)
+              or _unfit_for_cold(work, cuda_graph=common.cuda_graph)
               or too_large(memory, 0, device, config.hardware)),
         estimate_s=_estimate_s(work, device, ranks, calls, validate, config.hardware),
         identity=_identity(work))
@@ -94,6 +103,8 @@ def _identity(work: Collective) -> dict[str, Any]:
         identity["split"] = work.split
     if work.groups != 1:
         identity["groups"] = work.groups
+    if work.buffers != "warm":
+        identity["buffers"] = work.buffers
     return identity
 
 
@@ -107,7 +118,7 @@ def _workload(point: Point) -> Collective:
         root=point.root if traits.has_root else None,
         in_place=_form(traits.in_place, point.in_place),
         requested_bytes=point.size if traits.moves_data else 0, size_bytes=size, count=count,
-        split=split, groups=point.groups)
+        split=split, groups=point.groups, buffers=point.buffers if traits.moves_data else "warm")
 
 
 def _form(forms: tuple[bool, ...] | None, requested: bool | None) -> bool | None:
@@ -144,6 +155,18 @@ def _unfit_world(point: Point, work: Collective, job_size: int) -> str | None:
         return f"split {work.split} needs at least 2 ranks{where}"
     if work.root is not None and work.root >= ranks:
         return f"root {work.root} is not one of {ranks} ranks{where}"
+    return None
+
+
+def _unfit_for_cold(work: Collective, *, cuda_graph: bool) -> str | None:
+    """Return why buffers cannot be cold, or None: that takes sets of them, and a call of each."""
+    if work.buffers == "warm":
+        return None
+    if cuda_graph:
+        return "buffers cold: a CUDA graph repeats the call of one set of buffers"
+    if work.sets > MOST_COLD_SETS:
+        return (f"buffers cold: {work.size_bytes} B would need {work.sets} sets of buffers; it "
+                f"begins at {COLD_BYTES // MOST_COLD_SETS} B")
     return None
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from hpcbench.operations.call import Call, calls_of
 from hpcbench.operations.collectives import CollectiveSpec, collective_spec
+from hpcbench.operations.sizes import cold_sets
 from hpcbench.plan.case import Case
 from hpcbench.plan.workload import Workload
 
@@ -21,7 +22,8 @@ class Collective(Workload):
     after rounding, ``requested_bytes`` that of the sweep file. ``op``, ``root`` and ``in_place``
     are None where the collective has no such option; a barrier moves no data, its dtype is uint8
     by convention. ``groups`` equal groups of consecutive ranks run it at the same time; sizes,
-    counts and ``root`` are those of one group.
+    counts and ``root`` are those of one group. With ``buffers`` ``cold``, calls take turns over
+    `sets` of buffers.
     """
 
     collective: str
@@ -34,11 +36,19 @@ class Collective(Workload):
     count: int
     split: str = "even"
     groups: int = 1
+    buffers: str = "warm"
 
     def axes(self) -> dict[str, Any]:
         """Return what tells it from others; sizes as the sweep file has them."""
-        return {name: value for name, value in self.to_json().items()
+        return {name: value for name, value in Workload.to_json(self).items()
                 if name not in ("size_bytes", "count")}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its fields as plain JSON values, as before there were cold buffers if it can."""
+        plain = Workload.to_json(self)
+        if self.buffers == "warm":
+            del plain["buffers"]
+        return plain
 
     @property
     def name(self) -> str:
@@ -64,6 +74,11 @@ class Collective(Workload):
         return frozenset({"communication"})
 
     @property
+    def sets(self) -> int:
+        """Return over how many sets of buffers the calls take turns."""
+        return cold_sets(self.size_bytes) if self.buffers == "cold" else 1
+
+    @property
     def has_result(self) -> bool:
         """Return whether data are moved; a barrier moves none."""
         return self.traits.moves_data
@@ -85,9 +100,11 @@ class Collective(Workload):
         parts += [f"root={self.root}"] if self.root else []
         parts += [f"{self.size_bytes}B"] if traits.moves_data else []
         parts += ["in_place"] if self.in_place and traits.has_two_forms else []
+        parts += ["out_of_place"] if self.in_place is False and traits.in_place == (True,) else []
         parts += [f"split={self.split}"] if self.split != "even" else []
         parts += [f"n={world_size}"]
         parts += [f"groups={self.groups}"] if self.groups != 1 else []
+        parts += [f"buffers={self.buffers}"] if self.buffers != "warm" else []
         return parts
 
 

@@ -21,15 +21,15 @@ Items = Sequence[CaseResult]
 Records = Mapping[str, CollectiveRecord]
 COMMUNICATION_FIELDS = (
     "case_id", "backend", "device", "world_size", "dtype", "op", "in_place", "size_bytes", "split",
-    "groups", "n", "median_s", "p95_s", "algbw_gb_per_s", "busbw_gb_per_s", "mode", "fold",
-    "ci_low_s", "ci_high_s", "ci_reliable", "device_memory",
+    "groups", "buffers", "n", "median_s", "p95_s", "algbw_gb_per_s", "busbw_gb_per_s", "mode",
+    "fold", "ci_low_s", "ci_high_s", "ci_reliable", "device_memory",
 )
 
 
 class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
     """Presents collectives."""
 
-    fields = ("link_gb_per_s", "of_link", "measured_link_gb_per_s", "of_measured_link",
+    fields = ("buffers", "link_gb_per_s", "of_link", "measured_link_gb_per_s", "of_measured_link",
               *ROOFLINE_FIELDS)
     in_every_summary = False
     ranks_word = "n"
@@ -40,13 +40,15 @@ class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
     heat_map_case = staticmethod(_charts.heat_map_case)
 
     def span_words(self, works: Sequence[Collective]) -> Iterator[str]:
-        """Yield the splits and the numbers of groups, where they are not the usual ones."""
+        """Yield splits, numbers of groups and buffers, where they are not the usual ones."""
         splits = distinct(sorted({work.split for work in works}))
         groups = distinct(sorted({work.groups for work in works}))
         if splits != "even":
             yield f"split={splits}"
         if groups != "1":
             yield f"groups={groups}"
+        if (buffers := distinct(sorted({work.buffers for work in works}))) != "warm":
+            yield f"buffers={buffers}"
 
     def size_words(self, works: Sequence[Collective]) -> Iterator[str]:
         """Yield the range of sizes."""

@@ -23,14 +23,15 @@ MAX_ROWS = 16
 """More lines (with one size: rows) than this are split over several figures, to stay readable."""
 
 AXES = ("wake-up", "validate", "warmup", "iterations", "in-place", "root", "redop", "type",
-        "env", "groups", "split", "mode", "ranks", "device", "backend")
+        "env", "groups", "split", "buffers", "mode", "ranks", "device", "backend")
 """What tells lines apart. Split over figures first: the left; compared in one figure: the right."""
 
 _ENV = AXES.index("env")
-_SHOWN = tuple(map(AXES.index, ("backend", "device", "ranks", "mode", "split", "groups", "type",
-                                "redop", "root", "in-place", "env")))
+_SHOWN = tuple(map(AXES.index, ("backend", "device", "ranks", "mode", "split", "buffers", "groups",
+                                "type", "redop", "root", "in-place", "env")))
 """What a subtitle names, in this order."""
-_USUAL = ("", "1 group", "split even")  # goes without saying where all lines have it
+_USUAL = ("", "1 group", "split even", "buffers warm")
+"""What goes without saying where all lines have it."""
 
 Key = tuple[str, ...]
 
@@ -85,7 +86,8 @@ def _key(item: CaseResult) -> Key:
         plural(case.warmup, "warm-up"), f"{iterations_text([case])} iterations", in_place,
         "" if work.root is None else f"root {work.root}",
         work.op or "", work.dtype if work.traits.moves_data else "", env_text(case),
-        plural(work.groups, "group"), f"split {work.split}", mode_text(item),
+        plural(work.groups, "group"), f"split {work.split}", f"buffers {work.buffers}",
+        mode_text(item),
         plural(case.world_size, "rank"), device_type(item), case.backend,
     )
 

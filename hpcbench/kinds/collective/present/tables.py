@@ -57,9 +57,10 @@ def type_word(work: Collective) -> str | None:
 
 
 def form_text(work: Collective) -> str:
-    """Return ``split linear, 2 groups``, or nothing for even parts and one group."""
+    """Return ``split linear, 2 groups, buffers cold``, or nothing for what is usual."""
     parts = [f"split {work.split}"] if work.split != "even" else []
     parts += [plural(work.groups, "group")] if work.groups != 1 else []
+    parts += [f"buffers {work.buffers}"] if work.buffers != "warm" else []
     return ", ".join(parts)
 
 

@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from hpcbench.kinds.collective.plan.workload import Collective
 from hpcbench.kinds.collective.run.operation import Operation, reduce_op
+from hpcbench.operations.check import Mismatch, compare
 from hpcbench.operations.data import contributed, moved, reduced
 from hpcbench.operations.lane import Lane
 from hpcbench.operations.place import Place
@@ -27,9 +28,13 @@ class Reduction(Operation):
     def __init__(self, spec: Collective, place: Place) -> None:
         super().__init__(spec, place)
         self.op = reduce_op(spec.op)
-        self.source = self.on_device(contributed(
-            place.rank, place.world_size, str(spec.op), spec.count, self.dtype, place.first))
+        self.source = self.on_device(self.contribution())
         self.output = self.empty(spec.count)
+
+    def contribution(self) -> torch.Tensor:
+        """Return what this rank gives to the reduction."""
+        return contributed(self.place.rank, self.place.world_size, str(self.spec.op),
+                           self.spec.count, self.dtype, self.place.first)
 
     def expect(self) -> None:
         """Make the result, which a rank that has none need not hold."""
@@ -43,11 +48,30 @@ class Reduction(Operation):
 
 
 class AllReduce(Reduction):
-    """torch.distributed.all_reduce, which has only the in-place form."""
+    """torch.distributed.all_reduce, which has only the in-place form; a lane may have the other.
+
+    Out of place the call reads ``source`` itself, which must be the same after it.
+    """
 
     def __init__(self, spec: Collective, place: Place) -> None:
         super().__init__(spec, place)
         self.expect()
+        self.keeps_input = spec.in_place is False
+        if self.keeps_input:
+            self.given = self.source
+
+    def prepare(self) -> None:
+        """Restore the input that the last call overwrote, or wipe the output."""
+        if self.keeps_input:
+            self.output.fill_(self.poison)
+        else:
+            self.output.copy_(self.source)
+
+    def check(self) -> Mismatch | None:
+        """Compare the output; out of place, also the input with what it was."""
+        if (wrong := super().check()) or not self.keeps_input:
+            return wrong
+        return compare(self.source, self.on_device(self.contribution()))
 
     def run(self) -> None:
         """Reduce in place."""

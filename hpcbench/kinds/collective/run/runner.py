@@ -7,6 +7,7 @@ from importlib import import_module
 
 from hpcbench.errors import CaseError
 from hpcbench.kinds.collective.plan.workload import Collective
+from hpcbench.kinds.collective.run.cold import Rotation
 from hpcbench.kinds.collective.run.lane import take
 from hpcbench.kinds.collective.run.operation import Operation
 from hpcbench.kinds.kind import Runner
@@ -18,7 +19,7 @@ from hpcbench.plan.workload import Workload
 class CollectiveRunner(Runner):
     """Opens collectives; which class runs which is told by its row."""
 
-    def open(self, work: Workload, place: Place, *, validate: bool) -> Operation:
+    def open(self, work: Workload, place: Place, *, validate: bool) -> Operation | Rotation:
         """Allocate the collective on this rank. Raises CaseError if it is not here.
 
         A module that begins with a dot is one of this package.
@@ -33,12 +34,11 @@ class CollectiveRunner(Runner):
             operation: type[Operation] = getattr(import_module(module, __package__), name)
         except (ImportError, AttributeError) as error:
             raise CaseError(f"{path} of {work.collective} cannot be loaded: {error}") from error
-        opened = operation(work, place)
-        if isinstance(place.group, Lane):
-            take(opened, place.group)
-        return opened
+        if work.buffers == "cold":
+            return Rotation([_opened(operation, work, place) for _ in range(work.sets)])
+        return _opened(operation, work, place)
 
-    def stray(self, work: Workload, place: Place) -> Operation:
+    def stray(self, work: Workload, place: Place) -> Operation | Rotation:
         """Return a broadcast, or a barrier where a broadcast is planned."""
         stray = Collective(
             collective="broadcast", dtype=work.dtype, op=None, root=0, in_place=True,
@@ -47,3 +47,11 @@ class CollectiveRunner(Runner):
         if work.name == "broadcast":
             stray = replace(stray, collective="barrier", root=None)
         return self.open(stray, place, validate=False)
+
+
+def _opened(operation: type[Operation], work: Collective, place: Place) -> Operation:
+    """Return the collective on buffers of its own, called as the group calls it."""
+    opened = operation(work, place)
+    if isinstance(place.group, Lane):
+        take(opened, place.group)
+    return opened

@@ -14,7 +14,7 @@ from hpcbench.kinds.hardware.present import gemm, pairs, storage, stream
 from hpcbench.kinds.kind import Presenter
 from hpcbench.reduce.results import CaseResult
 from hpcbench.views.chart import Chart
-from hpcbench.views.roofline import roofline_charts, roofline_tables
+from hpcbench.views.roofline import roofline_charts, roofline_definitions, roofline_tables
 from hpcbench.views.table import Line, Table
 
 Items = Sequence[CaseResult]
@@ -44,6 +44,7 @@ class HardwarePresenter(Presenter[HardwareWork, HardwareRecord]):
         """Yield what the columns of the tests that ran mean."""
         for test in _by_test(items):
             yield from _TESTS[test].DEFINITIONS
+        yield from roofline_definitions(gemm.rooflines(items, derived))
 
     def tables(self, title: str, items: Items, derived: Records) -> Iterator[Table]:
         """Yield a table of each test of a block."""

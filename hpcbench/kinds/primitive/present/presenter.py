@@ -16,7 +16,7 @@ from hpcbench.reduce.roofline import ROOFLINE_FIELDS, roofline_values
 from hpcbench.units import to_gb_per_s, to_tflop_per_s
 from hpcbench.views.chart import Chart
 from hpcbench.views.columns import ends_of, names_of
-from hpcbench.views.roofline import roofline_charts, roofline_tables
+from hpcbench.views.roofline import roofline_charts, roofline_definitions, roofline_tables
 from hpcbench.views.table import Table
 from hpcbench.views.words import distinct, options_text, span_text
 
@@ -70,7 +70,8 @@ class PrimitivePresenter(Presenter[Primitive, PrimitiveRecord]):
 
     def definitions(self, items: Items, derived: Records) -> Sequence[str]:
         """Return what rates and comparisons are."""
-        return _tables.DEFINITIONS
+        return (*_tables.DEFINITIONS,
+                *roofline_definitions(_tables.rooflines(items, derived)))
 
     def row(self, item: CaseResult, record: PrimitiveRecord | None) -> dict[str, Any]:
         """Return a case's fields and the two bandwidths; None where there is no number."""

@@ -8,7 +8,7 @@ from hpcbench.kinds.training.derive.deriver import TrainingRecord
 from hpcbench.kinds.training.derive.pop import Pop
 from hpcbench.kinds.training.present.stalls import titles
 from hpcbench.reduce.results import CaseResult
-from hpcbench.views.table import Column, Group, Line, Row, Show, Table
+from hpcbench.views.table import Column, Group, Row, Show, Table
 
 FACTORS = {"load_balance": "load balance", "communication": "communication",
            "serialisation": "serialisation", "transfer": "transfer"}
@@ -42,8 +42,7 @@ def efficiencies(
     if told:
         named = titles([item for item, _ in told])
         yield Table("parallel efficiency of trainings", _COLUMNS, (Group("", tuple(
-            _row(named[item.case.case_id], item, pop) for item, pop in told)),),
-            lead=tuple(map(Line, DEFINITION)))
+            _row(named[item.case.case_id], item, pop) for item, pop in told)),))
 
 
 def _row(name: str, item: CaseResult, pop: Pop) -> Row:

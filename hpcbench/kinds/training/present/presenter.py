@@ -29,7 +29,7 @@ from hpcbench.reduce.roofline import ROOFLINE_FIELDS
 from hpcbench.units import to_ms
 from hpcbench.views.chart import Chart
 from hpcbench.views.columns import ends_of, names_of
-from hpcbench.views.roofline import roofline_charts, roofline_tables
+from hpcbench.views.roofline import roofline_charts, roofline_definitions, roofline_tables
 from hpcbench.views.table import Table
 from hpcbench.views.words import options_text
 
@@ -96,7 +96,6 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
     plan_table = staticmethod(_plan_table.plan_table)
     dry_run_lines = staticmethod(_plan_table.dry_run_lines)
     span_words = staticmethod(words.span_words)
-    definitions = staticmethod(result_table.definitions)
     profile = staticmethod(_stalls.profile)
     heat_map_case = staticmethod(_charts.heat_map_case)
 
@@ -115,6 +114,18 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
         yield from pop.efficiencies(items, derived)
         yield from roofline_tables("trainings", roofline.rooflines(items, derived),
                                    of=any(item.status == "ok" for item in items))
+
+    def definitions(
+        self, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
+    ) -> Iterator[str]:
+        """Yield what the columns of the tables that are shown mean."""
+        yield from result_table.definitions(items, derived)
+        records = [record for item in items if (record := derived.get(item.case.case_id))]
+        if any(record.scaling for record in records):
+            yield from scaling.DEFINITION
+        if any(record.pop for record in records):
+            yield from pop.DEFINITION
+        yield from roofline_definitions(roofline.rooflines(items, derived))
 
     def charts(
         self, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],

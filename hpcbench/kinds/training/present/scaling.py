@@ -14,7 +14,7 @@ from hpcbench.kinds.training.present.words import model_text, telling_options
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import plural
-from hpcbench.views.table import Column, Group, Line, Row, Show, Table
+from hpcbench.views.table import Column, Group, Row, Show, Table
 from hpcbench.views.words import env_text, options_text
 
 DEFINITION = (
@@ -50,8 +50,7 @@ def overviews(
     yield Table("scaling of trainings", columns, tuple(
         Group(title, tuple(_row(row, ranks, varied, options[training_of(row[0][0])])
                            for row in same))
-        for title, same in groupby(rows.values(), key=lambda row: _title(row[0][0]))),
-        lead=tuple(map(Line, DEFINITION)))
+        for title, same in groupby(rows.values(), key=lambda row: _title(row[0][0]))))
 
 
 def _title(case: Case) -> str:
