@@ -3,8 +3,8 @@
     python benchmarks/diagnose.py [--sweeps 1000] [--ranks 2 4 16] [--passes 9] [--steps 10]
         [--pass-noise 0]
 
-Synthetic stamps go through folding, comparing and `analysis.diagnose`; there is no MPI and no
-torch. A sweep has ``rows`` trainings of ``passes`` x ``steps`` steps. Each phase of each rank has
+Synthetic stamps of steps go through folding, comparing and `analysis.diagnose`; late starts are
+compared from their medians. There is no MPI and no torch. A sweep has ``rows`` trainings of ``passes`` x ``steps`` steps. Each phase of each rank has
 1 % of noise (standard deviation) from step to step, and ``pass-noise`` from pass to pass. A fault
 makes a random rank late, in all rows, by a share of the step:
 
