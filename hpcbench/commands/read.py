@@ -91,6 +91,12 @@ def plot(
         "-o", "--output-dir", help="Default: plots/ beside the file.")] = None,
     image_format: Annotated[str, typer.Option(
         "--format", autocompletion=completion.image_formats, help="png, svg or pdf.")] = "png",
+    kind: Annotated[Optional[str], typer.Option(
+        "--kind", autocompletion=completion.benchmarks,
+        help="Only charts of this kind of case, such as training.")] = None,
+    only: Annotated[Optional[list[str]], typer.Option(
+        "--only", help="Only charts whose file has this name, without its ending; * stands for "
+        "any text. Repeatable.")] = None,
     *, verbosity: Verbosity,
 ) -> None:
     """Plot latency, bandwidth and the rank x iteration map; needs no MPI, torch or GPU.
@@ -98,11 +104,13 @@ def plot(
     Examples:
         hpcbench plot results/latest
         hpcbench plot results/latest/results.h5 -o figures --format svg
+        hpcbench plot results/latest --kind collective --only "all_*"
     """
     from hpcbench.reduce.suite_file import refuse_suite
+    from hpcbench.report.chosen_charts import Chosen
     from hpcbench.report.plots import plot_file
 
     refuse_suite(path)
     verbosity.details([f"reads {path.absolute()}"])
-    for figure in plot_file(path, output, image_format):
+    for figure in plot_file(path, output, image_format, Chosen(kind, tuple(only or ()))):
         typer.echo(figure)

@@ -277,6 +277,7 @@ class CaseSamples:
     phases: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     use: npt.NDArray[np.int64] | None = None
     topology: Topology = Topology()
+    schema_version: int = SCHEMA_VERSION
 
 
 class SampleSource(Protocol):
@@ -296,7 +297,7 @@ class Results:
     ``canary`` and ``clocks`` are None where nothing was recorded of them. ``derived`` maps each
     installed kind to its records by case id (`kinds.kind.Deriver`). ``missing_kinds`` maps other
     kinds to the reason why they have no records. ``told`` is what ranks could read of the machine,
-    ``topology`` where they ran; both are empty in older files.
+    ``topology`` where they ran; both are empty in older files. ``schema_version`` is the file's.
     """
 
     run: RunInfo
@@ -309,6 +310,7 @@ class Results:
     missing_kinds: Mapping[str, str] = field(default_factory=dict)
     told: tuple[RankTold, ...] = ()
     topology: Topology = Topology()
+    schema_version: int = SCHEMA_VERSION
 
     def record_of(self, item: CaseResult) -> Any | None:
         """Return the derived record of a case; None if its kind derived none, or is not installed.

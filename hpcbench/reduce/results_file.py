@@ -293,7 +293,8 @@ def _read_results(file: h5py.File, path: Path) -> Results:
     canary = None if old else _known(Canary, read_text(file, "canary"))
     clocks = None if old else _known(Clocks, read_text(file, "clocks"))
     return Results(run, plan, tuple(as_older(cases, findings)), tuple(findings), canary, clocks,
-                   told=read_told(file), topology=read_topology(file))
+                   told=read_told(file), topology=read_topology(file),
+                   schema_version=int(file.attrs["schema_version"]))
 
 
 def _known(kind: type[Read], line: str) -> Read | None:

@@ -12,6 +12,7 @@ from hpcbench.reduce.canary_runs import FEWEST_FOR_DRIFT, LEAST_DRIFT, OLD_RULE,
 from hpcbench.reduce.results import FOLDS, CaseResult, CaseSamples, Results, SampleSource
 from hpcbench.reduce.stack import SampleMap, sample_map
 from hpcbench.reduce.timeline import courses_of
+from hpcbench.report.chart_names import with_short_names
 from hpcbench.units import plural
 from hpcbench.views.chart import (
     Axis,
@@ -47,8 +48,12 @@ CANARY_FOLD = "local_max"
 
 def charts_of(
     results: Results, source: SampleSource, told: Sequence[Told] = (),
-) -> Iterator[Chart]:
-    """Yield the charts of a run, and of what is told of it; none where no case is ok."""
+) -> list[Chart]:
+    """Return the charts of a run, and of what is told of it; none where no case is ok."""
+    return with_short_names(list(_charts(results, source, told)))
+
+
+def _charts(results: Results, source: SampleSource, told: Sequence[Told]) -> Iterator[Chart]:
     telling = most_telling(results.cases)
     if telling is None:
         return

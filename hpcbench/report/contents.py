@@ -6,16 +6,11 @@ of the run, what did not run, the environment, and how all of it was measured.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
-
-from rich.text import Text
 
 from hpcbench.analysis.answer import CLEAR, Answer, Asked, Run
 from hpcbench.grouping import grouped
-from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.environments import flattened
 from hpcbench.reduce.results import Finding, Results
 from hpcbench.report.charts import charts_of, origin_text
@@ -27,19 +22,17 @@ from hpcbench.report.results_lines import (
     LEFT_OUT,
     evidence_of,
     items_by_kind,
-    run_lines,
 )
 from hpcbench.report.tables import tables_of, tables_of_kind
+from hpcbench.report.verdict_section import verdict_section
 from hpcbench.units import plural
 from hpcbench.views.chart import Chart
 from hpcbench.views.document import Document, Item, Section
-from hpcbench.views.ending import ending_lines
-from hpcbench.views.faults import injected_text
 from hpcbench.views.rules import by_rule
 from hpcbench.views.said_once import said_once, shared_of
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 from hpcbench.views.telemetry import telemetry_tables
-from hpcbench.views.topics import TOPICS
+from hpcbench.views.topics import TOPICS, told_of
 
 _OUTCOMES = (
     Column("cases", "cases", Show.COUNT), Column("status", "status"),
@@ -51,7 +44,7 @@ _FINDINGS = (
            "case: it was rejected or contradicts another; note: nothing was left out"),
     Column("message", "what was found, and what to do"))
 _FACTS = (Column("key", "fact"), Column("value", "value"))
-_LABELS, _EVIDENCE_LINES, _LONGEST = 3, 12, 300
+_LABELS, _EVIDENCE_LINES, _PHRASES, _LONGEST = 3, 12, 4, 300
 
 
 def document_of(runs: Sequence[Run]) -> Document:
@@ -70,8 +63,11 @@ def document_of(runs: Sequence[Run]) -> Document:
 
 def sections_of(run: Run, asked: Asked | None = None) -> Iterator[Section]:
     """Yield the sections of one run; its answers only if something was ``asked``."""
-    results, charts = run.results, list(charts_of(run.results, run.samples))
-    yield _verdict(results, run.path)
+    results, told = run.results, told_of(run)
+    of_answers = {chart.title for one in told for chart in one.topic.charts(one.record)}
+    charts = [chart for chart in charts_of(results, run.samples, told)
+              if chart.title not in of_answers]
+    yield verdict_section(run, told)
     yield from _kinds(results, charts)
     if asked is not None:
         yield from _answers([run], asked)
@@ -115,57 +111,11 @@ def _answers(runs: Sequence[Run], asked: Asked) -> Iterator[Section]:
 def _answer_lines(answer: Answer) -> Iterator[Line]:
     yield Line(answer.sentence, "title" if answer.certainty == CLEAR else "plain")
     if answer.evidence:
-        yield Line(f"from: {'; '.join(answer.evidence)}", "quiet")
+        more = len(answer.evidence) - _PHRASES
+        yield Line(f"from: {'; '.join(answer.evidence[:_PHRASES])}"
+                   + (f"; and {more} more" if more > 0 else ""), "quiet")
     if answer.command:
         yield Line(answer.command, "quiet")
-
-
-def _verdict(results: Results, path: str) -> Section:
-    """Return what was run, how it ended, what is best and suspicious, and what to do next."""
-    return Section("verdict", "Verdict", (
-        *_first(results), *map(Line, islice(_plain(run_lines(results)), 1, None)),
-        _totals(results),
-    ), tuple(part for part in (
-        Section("why", "Why", tuple(ending_lines(results))),
-        Section("next", "Next", tuple(_next(results, path))),
-    ) if part.items))
-
-
-def _first(results: Results) -> Iterator[Line]:
-    """Yield what a reader must know before any number."""
-    if not any(item.status == "ok" for item in results.cases):
-        yield Line("No case is ok, so there are no times in this report.", "warning")
-    missing = results.run.world_size - len(results.run.ranks_present)
-    if missing:
-        yield Line(f"The run is incomplete: {plural(missing, 'trace')} of "
-                   f"{plural(results.run.world_size, 'rank')} is missing.", "warning")
-    if not_run := sum(item.status == "not_run" for item in results.cases):
-        yield Line(f"The run is incomplete: {plural(not_run, 'case')} did not run.", "warning")
-    if text := injected_text(results.run):
-        yield Line(text, "warning")
-    bad = [one for one in results.findings if one.scope != "note"]
-    if bad:
-        yield Line(f"{plural(len(bad), 'finding')} speak against these results; the first: "
-                   f"{bad[0].message}", "warning")
-    for kind, reason in results.missing_kinds.items():
-        yield Line(f"Kind {kind} {reason}; its rows lack what the kind derives.", "warning")
-
-
-def _totals(results: Results) -> Line:
-    counts = Counter(item.status for item in results.cases)
-    sums = " + ".join(f"{counts[status]} {status}" for status in STATUSES)
-    return Line(f"planned {len(results.plan.cases)} = {sums}", "title")
-
-
-def _next(results: Results, path: str) -> Iterator[Line]:
-    """Yield what a reader can do with these results, by command."""
-    failed = [item for item in results.cases if item.status in FAILED]
-    if failed:
-        yield Line(f"{plural(len(failed), 'case')} can be run again: "
-                   f"mpirun -np {results.run.world_size} python -m hpcbench run --resume {path}")
-    if any(item.timing is not None for item in results.cases):
-        yield Line(f"All samples, ranks and the start-up: hpcbench show {path} -v")
-        yield Line(f"Beside an earlier run, launch by launch: hpcbench compare EARLIER {path}")
 
 
 def _kinds(results: Results, charts: Sequence[Chart]) -> Iterator[Section]:
@@ -246,7 +196,3 @@ def _method(results: Results) -> Iterator[str]:
     yield from definition_lines(results)
     yield (f"measured by hpcbench {results.run.hpcbench_version}; docs/method.md explains every "
            "term")
-
-
-def _plain(lines: Iterable[Text]) -> Iterator[str]:
-    return (line.plain for line in lines if line.plain)

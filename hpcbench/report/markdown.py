@@ -1,13 +1,13 @@
 """A document as Markdown for pull requests and job summaries: verdict, tables and findings.
 
-Figures are links to the files beside it. What does not fit into `MOST_BYTES`, which GitHub takes
+Figures are links to the plots beside it. What does not fit into `MOST_BYTES`, which GitHub takes
 as a comment, is left out from the end, and a line says so.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.chart import Chart
@@ -22,8 +22,8 @@ _SKIPPED_SECTIONS = ("environment", "method")
 """Sections that are of no use in a comment."""
 
 
-def markdown_text(document: Document, figures: str) -> str:
-    """Return the document; ``figures`` is the folder of its figures as links name it."""
+def markdown_text(document: Document, figures: Collection[str] = ()) -> str:
+    """Return the document; ``figures`` are the paths that links may lead to."""
     parts = [f"# {escaped(document.title)}\n\n{escaped(document.subtitle)}\n"]
     parts += [text for section in document.sections for text in _section(section, 2, figures)]
     room = MOST_BYTES - len(_LEFT_OUT) - 40
@@ -48,7 +48,7 @@ def _fitting(parts: list[str], room: int) -> Iterator[str]:
         yield part
 
 
-def _section(section: Section, level: int, figures: str) -> Iterator[str]:
+def _section(section: Section, level: int, figures: Collection[str]) -> Iterator[str]:
     if section.key.rpartition("-")[2] in _SKIPPED_SECTIONS:
         return
     yield f"\n{'#' * level} {escaped(section.title)}\n"
@@ -58,7 +58,7 @@ def _section(section: Section, level: int, figures: str) -> Iterator[str]:
         yield from _section(part, level + 1, figures)
 
 
-def _item(item: Item, figures: str) -> str:
+def _item(item: Item, figures: Collection[str]) -> str:
     if isinstance(item, Line):
         text = escaped(item.text)
         return f"- {f'**{text}**' if item.tone in ('title', 'warning') else text}"
@@ -67,8 +67,10 @@ def _item(item: Item, figures: str) -> str:
     return _figure(item, figures)
 
 
-def _figure(chart: Chart, figures: str) -> str:
-    return f"- [{escaped(chart.title)}]({figures}/{chart.file_stem}.png)\n"
+def _figure(chart: Chart, figures: Collection[str]) -> str:
+    """Return a link to a figure; only its title where there is no such file."""
+    title, path = escaped(chart.title), f"plots/{chart.file_stem}.png"
+    return f"- [{title}]({path})\n" if path in figures else f"- {title}\n"
 
 
 def _table(table: Table) -> str:

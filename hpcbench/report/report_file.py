@@ -72,17 +72,19 @@ def output_path(paths: Sequence[Path], output: Path | None, chosen: str) -> Path
 def write_report(runs: Sequence[Run], chosen: str, target: Path) -> Path:
     """Write the report in this format; the file is absent or whole. Raises FileError, UsageError.
     """
-    content = _content(document_of(runs), chosen)
+    figures = [f"plots/{path.name}" for path in (target.parent / "plots").glob("*.png")
+               if len(runs) == 1]
+    content = _content(document_of(runs), chosen, figures)
     with whole_file(target, make_folder=True) as part:
         part.write_bytes(content)
     return target
 
 
-def _content(document: Document, chosen: str) -> bytes:
+def _content(document: Document, chosen: str, figures: Sequence[str]) -> bytes:
     if chosen == "md":
         from hpcbench.report.markdown import markdown_text
 
-        return markdown_text(document, "plots").encode()
+        return markdown_text(document, figures).encode()
     if chosen == "pdf":
         return pdf_bytes(document)
     from hpcbench.report.html.page import html_text

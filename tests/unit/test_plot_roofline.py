@@ -59,9 +59,7 @@ def test_an_image_is_written_for_each_problem_and_collectives_ignore_them(tmp_pa
     results = make_results(tuple(items))
     paths = plot_results(results, MemorySamples(results), tmp_path)
     assert [path.name for path in paths] == [
-        "all_reduce.png",
-        "tp_columnwise-m=4096-n=1024-k=512-fp32-gloo-cpu-4_ranks-isolated.png",
-        "tp_mlp-m=4096-n=1024-k=512-fp32-gloo-cpu-4_ranks-isolated.png", "rank_iteration.png"]
+        "all_reduce.png", "tp_columnwise.png", "tp_mlp.png", "rank_iteration.png"]
     for path in paths:
         assert np.unique(imread(path)).size > 20
 

@@ -17,7 +17,8 @@ from matplotlib.image import imread
 from figure_texts import figure_of, first_figure, texts_of
 from hpcbench.errors import UsageError
 from hpcbench.kinds.collective.present.series import MAX_LINES, MAX_ROWS, groups
-from hpcbench.report.charts import canary_chart
+from hpcbench.report.charts import canary_chart, charts_of
+from hpcbench.report.chosen_charts import Chosen, chosen_charts
 from hpcbench.report.plots import draw, plot_file, plot_results
 from hpcbench.report.plots.style import thin
 from hpcbench.views.chart import (
@@ -300,3 +301,15 @@ def test_panels_of_lines_do_not_overlap(panels: int) -> None:
     assert len(boxes) == panels
     assert all(left.x1 < right.x0 for left, right in zip(boxes, boxes[1:], strict=False))
     assert list(figure.axes[0].lines[0].get_ydata()) == pytest.approx([1.0, 2.0])
+
+
+def test_only_the_charts_that_are_asked_for() -> None:
+    results = all_ok(sweep(collectives=("all_reduce", "all_gather"), backends=("gloo", "mpi")))
+    charts = list(charts_of(results, MemorySamples(results)))
+    names = [chart.file_stem for chart in chosen_charts(
+        charts, results, Chosen("comm", ("all_*",)))]
+    assert names == ["all_reduce", "all_gather"]
+    with pytest.raises(UsageError, match=r"--only x\*: no chart has such a name; there are: all_"):
+        list(chosen_charts(charts, results, Chosen(only=("x*",))))
+    with pytest.raises(UsageError, match="trainin"):
+        list(chosen_charts(charts, results, Chosen("trainin")))

@@ -14,6 +14,7 @@ import pytest
 from hpcbench.analysis.answer import Run
 from hpcbench.commands.report import report
 from hpcbench.errors import FileError, UsageError
+from hpcbench.reduce.results import Finding
 from hpcbench.report.contents import document_of
 from hpcbench.report.html.page import html_text
 from hpcbench.report.markdown import MOST_BYTES, escaped, markdown_text
@@ -148,7 +149,7 @@ def test_hostile_texts_stay_texts(text: str) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_texts_stay_texts_in_markdown(text: str) -> None:
-    found = markdown_text(document(text), "plots")
+    found = markdown_text(document(text), ["plots/times.png"])
     assert "<" not in found.replace("&lt;", "")
     assert "](javascript:" not in found
 
@@ -168,7 +169,7 @@ def test_without_a_script_there_is_none() -> None:
 
 def test_markdown_is_short_enough_for_a_comment_and_says_what_is_left_out() -> None:
     many = Table("t", (Column("a", "a"),), (Group("", tuple(Row(("x" * 50,)) for _ in range(90))),))
-    found = markdown_text(Document("d", "", (Section("s", "s", (many,) * 40),)), "plots")
+    found = markdown_text(Document("d", "", (Section("s", "s", (many,) * 40),)))
     assert len(found.encode()) < MOST_BYTES
     assert "did not fit" in found
 
@@ -216,3 +217,12 @@ def test_a_source_without_runs_is_one_line(tmp_path: Path) -> None:
         runs_below(tmp_path)
     with pytest.raises(FileError, match="no such folder"):
         runs_below(tmp_path / "missing")
+
+
+def test_an_older_file_and_a_resumed_run_say_so_first() -> None:
+    results = mixed_results()
+    finding = Finding("HB150", "note", "attempt 1 ended early")
+    results = replace(results, schema_version=1, findings=(finding,))
+    items = document_of([Run("x", results, MemorySamples(results))]).sections[0].items
+    texts = [one.text for one in items if isinstance(one, Line) and one.tone == "warning"]
+    assert "schema version 1" in texts[0] and "resumed" in texts[1]

@@ -17,6 +17,7 @@ from hpcbench.errors import FileError, UsageError
 from hpcbench.reduce.results import Results, SampleSource
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.charts import charts_of, origin_text
+from hpcbench.report.chosen_charts import ALL, Chosen, chosen_charts
 from hpcbench.report.plots.bars import draw_bars
 from hpcbench.report.plots.dots import draw_dots
 from hpcbench.report.plots.heat_map import draw_heat_map
@@ -70,17 +71,20 @@ def _texts(figure: Figure) -> Iterator[Text]:
             yield from legend.get_texts()
 
 
-def plot_file(path: Path, output: Path | None, image_format: str) -> list[Path]:
+def plot_file(
+    path: Path, output: Path | None, image_format: str, chosen: Chosen = ALL,
+) -> list[Path]:
     """Plot ``results.h5`` (or the folder that holds it) and return the figures' paths.
 
     ``output`` is a folder; the default is ``plots/`` beside the file. Raises UsageError for an
-    unknown format and FileError where no case is ok, because there is nothing to draw.
+    unknown format and where nothing that was ``chosen`` is there; FileError where no case is ok,
+    because there is nothing to draw.
     """
     if image_format not in IMAGE_FORMATS:
         raise UsageError(f"--format {image_format}: allowed are {', '.join(IMAGE_FORMATS)}")
     folder = output or (path.parent if path.is_file() else path) / "plots"
     with open_results(path) as file:
-        figures = plot_results(file.results, file, folder, image_format)
+        figures = plot_results(file.results, file, folder, image_format, chosen)
     if not figures:
         raise FileError(f"{path}: no case is ok, so there is nothing to plot; "
                         f"hpcbench show {path} tells why")
@@ -88,14 +92,16 @@ def plot_file(path: Path, output: Path | None, image_format: str) -> list[Path]:
 
 
 def plot_results(
-    results: Results, source: SampleSource, folder: Path, image_format: str = "png"
+    results: Results, source: SampleSource, folder: Path, image_format: str = "png",
+    chosen: Chosen = ALL,
 ) -> list[Path]:
     """Write every figure into ``folder`` and return their paths; none where no case is ok.
 
     Raises FileError.
     """
     told = told_of(Run(str(folder), results, source))
-    return plot_charts(charts_of(results, source, told), results, folder, image_format)
+    charts = chosen_charts(charts_of(results, source, told), results, chosen)
+    return plot_charts(charts, results, folder, image_format)
 
 
 def plot_charts(
