@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hpcbench.plan.workload import Workload
     from hpcbench.reduce.case_columns import CaseColumn
     from hpcbench.reduce.checks import Problem
+    from hpcbench.reduce.lateness import Lateness
     from hpcbench.reduce.results import CaseResult, CaseSamples
     from hpcbench.reduce.work import Work
     from hpcbench.views.chart import Chart, HeatMapCase
@@ -150,6 +151,11 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
     def work(self, item: CaseResult, record: Any | None) -> Work | None:
         """Return how much a call of an ok case does; None: this kind has no such measure."""
         return None
+
+    def lateness(self, item: CaseResult, record: Any | None) -> Iterable[Lateness]:
+        """Yield which rank others wait for within a call of an ok case; its start is known anyway.
+        """
+        return ()
 
     def problems(
         self, item: CaseResult, time_s: float, nodes: Mapping[int, str],

@@ -18,6 +18,7 @@ from hpcbench.kinds.training.derive.fingerprints import (
     counterparts,
     disagreement,
 )
+from hpcbench.kinds.training.derive.lateness import lateness
 from hpcbench.kinds.training.derive.pop import Pop, beside_base, from_partner, from_stamps
 from hpcbench.kinds.training.derive.rooflines import rooflines
 from hpcbench.kinds.training.derive.same_program import same_programs
@@ -121,6 +122,7 @@ class TrainingDeriver(Deriver):
     columns = COLUMNS
     column_values = staticmethod(column_values)
     work = staticmethod(work)
+    lateness = staticmethod(lateness)
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],

@@ -1,0 +1,118 @@
+"""The topic diagnose: which rank the others wait for, by how much, and what nothing tells."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Asked, Run
+from hpcbench.analysis.diagnose import Diagnosis, diagnose
+from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN
+from hpcbench.kinds.training.derive.lateness import lateness
+from hpcbench.kinds.training.derive.stalls import Stalls
+from hpcbench.reduce.comparison import LATE_START, Comparison
+from hpcbench.reduce.results import CaseResult
+from hpcbench.reduce.topology import RankPlace, Topology
+from hpcbench.views.diagnose import charts, tables
+from hpcbench.views.topics import TOPICS
+from results_factory import MemorySamples, make_case, make_results, ok
+from test_stalls import Noise, recorded, samples_of, steady
+from training_cases import make_training, make_training_case
+from training_results import trained
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "diagnose.py"
+LATE = Comparison(LATE_START, 1e-9, 2, 1, 2e-3, 1.9e-3, 2.1e-3)
+ON_TIME = Comparison(LATE_START, 1.0, 2, 1, 1e-5, -1e-5, 3e-5)
+PLACES = Topology(tuple(RankPlace(rank, f"node-{rank // 2}", None, None, None, None, None, None)
+                        for rank in range(4)))
+
+
+def started(start: Comparison | None, *, index: int = 0, ranks: int = 4) -> CaseResult:
+    item = ok(make_case(index=index, world_size=ranks), 10e-3)
+    assert item.timing is not None
+    return replace(item, timing=replace(item.timing, late_start=start, quickest_share=0.9))
+
+
+def asked(*items: CaseResult, faults: tuple[str, ...] = ()) -> Diagnosis:
+    results = replace(make_results(items, faults=faults), topology=PLACES)
+    return diagnose([Run("FILE", results, MemorySamples(results))], Asked())
+
+
+def test_a_rank_that_starts_late_is_named_with_host_size_and_what_if() -> None:
+    found = asked(started(LATE), started(LATE, index=1), started(ON_TIME, index=2),
+                  faults=("slow",))
+    (answer,) = found.answers
+    assert answer.certainty == CLEAR and answer.subject == "rank 2"
+    assert answer.command == "hpcbench advise FILE --only diagnose"
+    assert answer.sentence.startswith(
+        "rank 2 on node-1 is late before the call by 2 ms (99 % interval 1.9 ms to 2.1 ms), "
+        "20 % of a call of all_reduce gloo")
+    assert ("if it were as rank 1, a call would take 8 ms (99 % interval 7.9 ms to 8.1 ms) "
+            "instead of 10 ms; it is named in 2 cases") in answer.sentence
+    evidence = "\n".join(answer.evidence)
+    assert "its own call is the shortest in 90% of the samples" in evidence
+    assert "holds among 3 comparisons" in evidence and "injected on purpose: slow" in evidence
+    assert "to do: look at what else runs on node-1" in evidence
+    (table,), (chart,) = tables(found), charts(found)
+    assert [row.cells[1] for row in table.rows] == [2, 2]
+    assert [row.point.value for row in chart.rows] == pytest.approx([0.2, 0.2])
+
+
+def test_nobody_is_named_and_the_sentence_says_how_much_is_excluded() -> None:
+    found = asked(started(ON_TIME))
+    (answer,) = found.answers
+    assert answer.certainty == NONE and "by over 0.3 % of a call" in answer.sentence
+    assert not [*tables(found)] and not [*charts(found)]
+
+
+@pytest.mark.parametrize(("item", "why"), [
+    (started(None), "it takes 3 passes of 5 samples each, on one clock"),
+    (started(replace(ON_TIME, high_s=5e-3)), "intervals reach over 10 % of a call, to 50 %"),
+    (replace(started(None), status="timeout", statistics=None), "no times (status timeout)"),
+    (started(None, ranks=1), "no case ran on two ranks"),
+])
+def test_what_data_cannot_carry_is_said(item: CaseResult, why: str) -> None:
+    (answer,) = asked(item).answers
+    assert answer.certainty == CANNOT_TELL and why in answer.sentence
+
+
+def of_training(compute: Noise) -> Diagnosis:
+    case = make_training_case(make_training(dp=4), world_size=4)
+    item, record = trained(case, 0.03), recorded(samples_of(compute), case)
+    results = make_results((item,))
+    results = replace(results, derived={"training": {case.case_id: record}})
+    return diagnose([Run("FILE", results, MemorySamples(results))], Asked())
+
+
+def test_the_phase_is_a_cause_only_where_it_explains_the_lateness() -> None:
+    """Forward has a third of the lateness, backward two: neither explains 80 % of it."""
+    first, *_ = of_training(steady({2: 1.5})).answers
+    assert first.certainty == CLEAR and first.subject == "rank 2"
+    assert "late in no single phase (the longest explains 67%)" in first.sentence
+
+
+def test_equal_trainings_name_nobody() -> None:
+    assert all(answer.certainty != CLEAR for answer in of_training(steady()).answers)
+
+
+def test_a_slow_stage_of_a_pipeline_is_no_slow_rank() -> None:
+    item = trained(make_training_case(make_training("pipeline", dp=2, pp=2), world_size=4), 0.03)
+    (one,) = lateness(item, replace(NOTHING_KNOWN, stalls=Stalls(n_steps=60)))
+    assert one.comparison is None and "uneven partitioning, not a slow rank" in one.missing
+
+
+def test_it_is_a_topic_that_is_told() -> None:
+    (topic,) = (one for one in TOPICS if one.name == "diagnose")
+    assert topic.is_told and topic.analysis is diagnose
+
+
+def test_the_benchmark_finds_every_fault_of_few_sweeps() -> None:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "--sweeps", "2", "--rows", "1", "--ranks", "4"],
+        capture_output=True, text=True, timeout=60, check=True)
+    assert "clean: 0.00% name any" in done.stdout
+    assert "phase +5%: right rank and phase 100.0%" in done.stdout
