@@ -27,6 +27,7 @@ from hpcbench.views.chart import (
     is_wide,
 )
 from hpcbench.views.faults import injected_text
+from hpcbench.views.fitting_units import with_fitting_units
 from hpcbench.views.links import declared_links
 from hpcbench.views.table import Range, Show
 from hpcbench.views.telemetry_chart import telemetry_chart
@@ -50,7 +51,7 @@ def charts_of(
     results: Results, source: SampleSource, told: Sequence[Told] = (),
 ) -> list[Chart]:
     """Return the charts of a run, and of what is told of it; none where no case is ok."""
-    return with_short_names(list(_charts(results, source, told)))
+    return with_short_names([*map(with_fitting_units, _charts(results, source, told))])
 
 
 def _charts(results: Results, source: SampleSource, told: Sequence[Told]) -> Iterator[Chart]:
@@ -167,7 +168,7 @@ def canary_chart(canary: Canary, plan: Plan) -> LineChart:
     limits = _canary_limits(canary)
     scale = Scale.LOG if is_wide([limits], WIDE) else Scale.LINEAR
     lines = tuple(Line(f"launch {launch + 1}", tuple(
-        (run.since_start_s, _canary_point(run)) for run in runs))
+        (run.since_start_s, _canary_point(run)) for run in runs), is_joined=False)
         for launch, runs in launches.items())
     return LineChart(
         title="Canary: how the machine changed during the run", subtitle=canary.label,

@@ -21,7 +21,8 @@ def format_number(value: float) -> str:
 
 
 NUMBERS: Mapping[Show, Callable[[Any], Any]] = MappingProxyType({
-    Show.US: to_us, Show.MS: to_ms, Show.GB_PER_S: to_gb_per_s, Show.TFLOP_PER_S: to_tflop_per_s,
+    Show.US: to_us, Show.MS: to_ms, Show.S: lambda time_s: time_s,
+    Show.GB_PER_S: to_gb_per_s, Show.TFLOP_PER_S: to_tflop_per_s,
     Show.GFLOP: lambda flops: flops / 1e9, Show.MB: lambda size: size / 1e6,
     Show.MIB: lambda size: size / 2**20, Show.SIGNIFICANT_PERCENT: lambda share: share * 100,
 })

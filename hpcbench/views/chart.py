@@ -158,12 +158,18 @@ class BarSection:
 
 @dataclass(frozen=True, slots=True)
 class BarChart(Chart):
-    """Bars to compare. ``legend`` names looks of segments and lines."""
+    """Bars to compare. ``legend`` names looks of segments and lines.
+
+    ``whisker``, ``limit`` and ``below`` are what the legend calls these marks of bars.
+    """
 
     x: Axis
     columns: tuple[Column, ...]
     sections: tuple[BarSection, ...]
     legend: tuple[Look, ...]
+    whisker: str = ""
+    limit: str = ""
+    below: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ class Show(Enum):
     """[s] microseconds"""
     MS = "ms"
     """[s] milliseconds"""
+    S = "s"
+    """[s] seconds"""
     DURATION = "duration"
     """[s] three significant digits and the unit that fits"""
     GB_PER_S = "GB/s"

@@ -28,7 +28,7 @@ def timeline_chart(item: CaseResult, courses: tuple[SampleCourse, ...]) -> BarCh
         f"the {course.word} sample, number {course.number}",
         tuple(_bars(course, looks))) for course in courses)
     return BarChart(
-        f"{item.case.label}: when each rank was where", "one sample, all ranks on one clock",
+        "When each rank was where, on one clock", item.case.label,
         f"timeline_{file_name(item.case.kind)}", (
             "Each bar: one rank in one sample, from the moment at which the first rank began. "
             "Chosen are the middle and the longest of the samples that count.",),

@@ -20,10 +20,11 @@ from hpcbench.report.charts import charts_of, origin_text
 from hpcbench.report.chosen_charts import ALL, Chosen, chosen_charts
 from hpcbench.report.plots.bars import draw_bars
 from hpcbench.report.plots.dots import draw_dots
+from hpcbench.report.plots.footnote import footer, save_caption
 from hpcbench.report.plots.heat_map import draw_heat_map
 from hpcbench.report.plots.lines import draw_lines
 from hpcbench.report.plots.roofline import draw_roofline
-from hpcbench.report.plots.style import footer, save
+from hpcbench.report.plots.style import save
 from hpcbench.views.chart import BarChart, Chart, DotChart, HeatMap, LineChart, RooflineChart
 from hpcbench.views.topics import told_of
 
@@ -109,5 +110,11 @@ def plot_charts(
 ) -> list[Path]:
     """Write a figure of each chart into ``folder`` and return their paths. Raises FileError."""
     origin = origin_text(results)
-    return [save(draw(chart, origin), folder / f"{chart.file_stem}.{image_format}", image_format)
+    return [write(chart, origin, folder / f"{chart.file_stem}.{image_format}", image_format)
             for chart in charts]
+
+
+def write(chart: Chart, origin: str, path: Path, image_format: str) -> Path:
+    """Write a chart's figure, and its caption beside it. Raises FileError."""
+    save_caption(path, chart, origin)
+    return save(draw(chart, origin), path, image_format)

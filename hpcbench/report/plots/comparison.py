@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcbench.report.plots import draw
-from hpcbench.report.plots.style import save
+from hpcbench.report.plots import write
 from hpcbench.views.comparison import comparison_chart
 
 if TYPE_CHECKING:
@@ -26,4 +25,4 @@ def _drawn(answer: Compared, path: Path) -> Iterator[Path]:
     charts = [chart for one in answer.comparisons if (chart := comparison_chart(one)) is not None]
     for number, chart in enumerate(charts, 1):
         name = path if number == 1 else path.with_stem(f"{path.stem}-{number}")
-        yield save(draw(chart, f"sides: {', '.join(answer.sides)}"), name, path.suffix[1:])
+        yield write(chart, f"sides: {', '.join(answer.sides)}", name, path.suffix[1:])

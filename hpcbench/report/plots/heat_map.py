@@ -5,7 +5,6 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from hpcbench.report.plots.style import (
@@ -21,26 +20,32 @@ from hpcbench.report.plots.style import (
 )
 from hpcbench.views.chart import HeatMap, Scale
 
+ROW_INCHES, LEAST_INCHES, MOST_INCHES = 0.45, 1.4, 3.5
+ABOVE_INCHES, BELOW_INCHES = 1.05, 1.0
 MOST_NAMES = 16
 """Rows that can be named at an axis."""
 
 
 def draw_heat_map(chart: HeatMap) -> Figure:
     """Return the figure of a heat map, which has at least one column."""
-    figure = new_figure(chart)
-    axes = figure.add_axes((0.075, 0.22, 0.8, 0.6))
-    _draw_values(figure, axes, chart)
+    inside = min(MOST_INCHES, max(LEAST_INCHES, ROW_INCHES * len(chart.rows)))
+    height = ABOVE_INCHES + inside + BELOW_INCHES
+    figure = new_figure(chart, height)
+    bottom, share = BELOW_INCHES / height, inside / height
+    axes = figure.add_axes((0.075, bottom, 0.8, share))
+    _draw_values(axes, chart)
+    _colour_bar(axes, figure.add_axes((0.895, bottom, 0.018, share)), chart)
     _mark_spans(axes, chart)
     for column in chart.breaks:
         axes.axvline(column - 0.5, color="white", linewidth=2, linestyle="--")
     return figure
 
 
-def _draw_values(figure: Figure, axes: Axes, chart: HeatMap) -> None:
+def _draw_values(axes: Axes, chart: HeatMap) -> None:
     values, rows = in_unit(chart.values, chart.colour.show), len(chart.rows)
     scale = LogNorm if chart.colour.scale is Scale.LOG else Normalize
     norm = scale(*ends_in_unit(chart.limits, chart.colour.show))
-    image = axes.imshow(
+    axes.imshow(
         values, aspect="auto", cmap="viridis", interpolation="nearest", norm=norm,
         extent=(-0.5, values.shape[1] * chart.step - 0.5, rows - 0.5, -0.5))
     axes.set_xlim(-0.5, chart.n_columns - 0.5)
@@ -49,14 +54,13 @@ def _draw_values(figure: Figure, axes: Axes, chart: HeatMap) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     named = range(0, rows, -(-rows // MOST_NAMES))
     axes.set_yticks(list(named), [str(chart.rows[row]) for row in named])
-    _colour_bar(figure, image, chart)
 
 
-def _colour_bar(figure: Figure, image: AxesImage, chart: HeatMap) -> None:
+def _colour_bar(axes: Axes, place: Axes, chart: HeatMap) -> None:
     """Draw the scale of colours, with an arrow at the ends beyond which values lie."""
     extend = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[chart.outside]
-    bar = figure.colorbar(image, cax=figure.add_axes((0.895, 0.22, 0.018, 0.6)), extend=extend,
-                          format=plain_formatter())
+    bar = axes.get_figure(root=True).colorbar(axes.images[0], cax=place, extend=extend,
+                                              format=plain_formatter())
     bar.set_label(chart.colour.label, fontsize=TEXT)
     bar.ax.tick_params(which="both", labelsize=SMALL + 1)
     bar.ax.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: _minor_label(value)))

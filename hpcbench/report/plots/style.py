@@ -1,4 +1,4 @@
-"""One look for all figures: sizes, axes, colours of lines that nobody chose, footers.
+"""One look for all figures: sizes, axes, colours of lines that nobody chose.
 
 Figures are made with matplotlib's object interface: no pyplot, no global state, nothing to close.
 """
@@ -6,7 +6,6 @@ Figures are made with matplotlib's object interface: no pyplot, no global state,
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +23,7 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
+from hpcbench.report.plots.fit import cut
 from hpcbench.trace.files import whole_file
 from hpcbench.views.cell_text import NUMBERS, cell_text, format_number
 from hpcbench.views.chart import Chart
@@ -35,8 +35,8 @@ GREY = "#555555"
 LIGHT_GREY = "#dddddd"
 TEXT, SMALL, TITLE = 10, 8, 13
 SIZE_INCHES = (11.0, 5.8)
-NOTE_CHARACTERS, ORIGIN_CHARACTERS = 195, 185
-"""What fits into a line of the footer: fewer where many are digits, which are wide."""
+SIDE_INCHES = 0.22
+"""Between the edge of a figure and its texts."""
 MOST_TICKS = 8
 _MOST_DECIMALS = 12
 DPI = 120
@@ -55,9 +55,11 @@ def ends_in_unit(span: Range, show: Show) -> tuple[float, float]:
 def new_figure(chart: Chart, height: float = SIZE_INCHES[1]) -> Figure:
     """Return an empty figure with its headings; ``height`` is in inches."""
     figure = Figure(figsize=(SIZE_INCHES[0], height), dpi=DPI, facecolor="white")
-    figure.text(0.02, 1 - 0.26 / height, chart.title, fontsize=TITLE, fontweight="bold",
-                va="center")
-    figure.text(0.02, 1 - 0.55 / height, chart.subtitle, fontsize=TEXT, color=GREY, va="center")
+    room = SIZE_INCHES[0] - 2 * SIDE_INCHES
+    figure.text(0.02, 1 - 0.26 / height, cut(chart.title, room, TITLE, bold=True),
+                fontsize=TITLE, fontweight="bold", va="center")
+    figure.text(0.02, 1 - 0.55 / height, cut(chart.subtitle, room, TEXT), fontsize=TEXT,
+                color=GREY, va="center")
     return figure
 
 
@@ -140,17 +142,6 @@ class PlainFormatter(Formatter):
 def plain_formatter() -> PlainFormatter:
     """Return what writes plain numbers at an axis; each axis needs its own."""
     return PlainFormatter()
-
-
-def footer(figure: Figure, chart: Chart, origin: str) -> None:
-    """Write what is shown, how it was timed, and which run it was: the figure stands alone."""
-    texts = [*((note, "black", NOTE_CHARACTERS) for note in chart.notes),
-             (origin, GREY, ORIGIN_CHARACTERS)]
-    lines = [(line, color) for text, color, most in texts for line in textwrap.wrap(text, most)]
-    inches = figure.get_figheight()
-    for row, (line, color) in enumerate(lines, start=1):
-        height = (0.128 + 0.168 * (len(lines) - row)) / inches
-        figure.text(0.02, height, line, fontsize=SMALL, color=color, va="center")
 
 
 def save(figure: Figure, path: Path, image_format: str) -> Path:

@@ -39,6 +39,8 @@ UNKNOWN = CollectiveRecord()
 MEDIAN = "median_s"
 INTERVAL, PERCENTILES, EXTREMES = ("ci_low_s", "ci_high_s"), ("p5_s", "p95_s"), ("min_s", "max_s")
 LAUNCHES = ("launch_low_s", "launch_high_s")
+MOST_BANDS = 3
+"""Bands of more lines, one over the other, could not be told apart."""
 WIDE = 30
 """Rows whose longest time is this many times the shortest are on a log scale."""
 SIZE = Axis("size", Show.SIZE, "bytes, log scale", Scale.LOG2)
@@ -57,9 +59,11 @@ def charts(items: Sequence[CaseResult], derived: Records) -> Iterator[Chart]:
 
 
 def _lines(group: SeriesGroup, records: Records) -> LineChart:
-    times = tuple(_line(one.label, one.items, _times) for one in group.series)
+    banded = len(group.series) <= MOST_BANDS
+    times = tuple(_line(one.label, one.items, _times, banded=banded) for one in group.series)
     rates = tuple(_line(one.label, [item for item in one.items if item.case.world_size > 1],
-                        lambda item: _known(item, records).busbw_at) for one in group.series)
+                        lambda item: _known(item, records).busbw_at, banded=banded)
+                  for one in group.series)
     return LineChart(
         title=f"{group.collective}: time and bus bandwidth against size",
         subtitle=group.subtitle, file_stem=group.file_stem, notes=(_caption(group),),
@@ -81,8 +85,8 @@ def _known(item: CaseResult, records: Records) -> CollectiveRecord:
     return records.get(item.case.case_id, UNKNOWN)
 
 
-def _line(label: str, items: Sequence[CaseResult], values: Values) -> Line:
-    band = _band(items)
+def _line(label: str, items: Sequence[CaseResult], values: Values, *, banded: bool) -> Line:
+    band = _band(items) if banded else None
     return Line(label, tuple(
         (collective_of(item.case).size_bytes, _point(item, values(item), band))
         for item in items if MEDIAN in values(item)))
@@ -93,9 +97,10 @@ def _band(items: Sequence[CaseResult]) -> Names:
     return PERCENTILES if _have_percentiles(items) else EXTREMES
 
 
-def _point(item: CaseResult, values: Mapping[str, float], band: Names) -> Point:
+def _point(item: CaseResult, values: Mapping[str, float], band: Names | None) -> Point:
     bar = _bar(item)
-    return Point(values[MEDIAN], _range(values, bar) if bar else None, _range(values, band))
+    return Point(values[MEDIAN], _range(values, bar) if bar else None,
+                 _range(values, band) if band else None)
 
 
 def _bar(item: CaseResult) -> Names | None:
@@ -143,7 +148,7 @@ def _have_percentiles(items: Sequence[CaseResult]) -> bool:
 
 def _caption(group: SeriesGroup) -> str:
     text = (f"Point: median of n = {from_to_text(_stats(item).n for item in group.items)} samples. "
-            f"Band: {_band_words(group)}. {_interval_words(group.items)}")
+            f"{_band_words(group)} {_interval_words(group.items)}")
     if not collective_spec(group.collective).moves_data:
         return text
     text += " Bus bandwidth as in nccl-tests, from the median; GB = 1e9 B."
@@ -154,12 +159,14 @@ def _caption(group: SeriesGroup) -> str:
 
 def _band_words(group: SeriesGroup) -> str:
     """Return what the bands are, and of which lines they are something else."""
+    if len(group.sizes) > 1 and len(group.series) > MOST_BANDS:
+        return f"No bands: there are more than {MOST_BANDS} lines."
     few = [one for one in group.series if not _have_percentiles(one.items)]
     if len(few) == len(group.series):
-        return "minimum to maximum"
+        return "Band: minimum to maximum."
     labels = ", ".join(one.label for one in few) if len(few) < 3 else f"{len(few)} lines"
     others = f" (of {labels}, with n < {FEWEST_FOR_PERCENTILES}: minimum to maximum)" if few else ""
-    return f"5th to 95th percentile{others}"
+    return f"Band: 5th to 95th percentile{others}."
 
 
 def _interval_words(items: Sequence[CaseResult]) -> str:

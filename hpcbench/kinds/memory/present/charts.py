@@ -44,7 +44,8 @@ def charts(
                 tuple(item.case.case_id for item, _ in part),
                 Axis("memory of a rank", Show.MIB, "MiB"), _COLUMNS,
                 (BarSection("", tuple(_bar(work_of(item.case).training, options, record)
-                                      for item, record in part)),), tuple(_LOOKS.values()))
+                                      for item, record in part)),), tuple(_LOOKS.values()),
+                limit="predicted")
 
 
 def _key(item: CaseResult) -> tuple[str, ...]:

@@ -103,7 +103,7 @@ def _charts(key: Key, items: Sequence[CaseResult], records: Records) -> Iterator
             file_stem=file_name("-".join(word for word in stem if word)), notes=(CAPTION,),
             case_ids=tuple(item.case.case_id for same in group.values() for item in same),
             x=Axis("time of one call", Show.US, "us"), columns=COLUMNS, sections=drawn,
-            legend=tuple(look for look in LEGEND if look in looks))
+            legend=tuple(look for look in LEGEND if look in looks), whisker="medians of passes")
 
 
 def _sections(items: Sequence[CaseResult]) -> dict[str, list[CaseResult]]:

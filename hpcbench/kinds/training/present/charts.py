@@ -78,7 +78,9 @@ def _charts(key: Key, items: Sequence[CaseResult], records: Records) -> Iterator
             x=chart.Axis("time of one step", Show.MS, "ms"),
             columns=(STEP, SAMPLES if works[first].of_images else TOKENS, MFU, MEMORY),
             sections=(chart.BarSection("", bars),),
-            legend=tuple(look for look in (*PHASES.values(), IN_NO_PHASE) if look in looks))
+            legend=tuple(look for look in (*PHASES.values(), IN_NO_PHASE) if look in looks),
+            whisker="medians of passes", limit="without communication",
+            below="communication alone")
 
 
 def _label(work: Training, works: Sequence[Training], options: str) -> str:

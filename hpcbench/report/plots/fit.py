@@ -1,0 +1,85 @@
+"""Texts that fit: measured in inches, cut where they are too long, and still told apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from os.path import commonprefix
+
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
+
+POINTS = 72
+LONGEST_MEASURED = 400
+"""Nothing longer fits any figure; measuring a text of 10 kB would take long."""
+DOTS = "..."
+_SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z])")
+
+
+def width(text: str, size: float, *, bold: bool = False) -> float:
+    """Return how wide the longest line of a text is, in inches; ``size`` is in points."""
+    font = FontProperties(size=size, weight="bold" if bold else "normal")
+    lines = (line[:LONGEST_MEASURED] for line in text.split("\n") if line)
+    return max((float(text_to_path.get_text_width_height_descent(line, font, ismath=False)[0])
+                for line in lines), default=0.0) / POINTS
+
+
+def cut(text: str, inches: float, size: float, *, bold: bool = False) -> str:
+    """Return the text, or as much of its beginning as fits, with dots."""
+    if width(text, size, bold=bold) <= inches and len(text) <= LONGEST_MEASURED:
+        return text
+    fits, too_long = 0, min(len(text), LONGEST_MEASURED)
+    while too_long - fits > 1:
+        middle = (fits + too_long) // 2
+        if width(f"{text[:middle]} {DOTS}", size, bold=bold) <= inches:
+            fits = middle
+        else:
+            too_long = middle
+    return f"{text[:fits].rstrip()} {DOTS}"
+
+
+def sentences(text: str, inches: float, size: float, more: str) -> str:
+    """Return the text, or the first of its sentences that fit, and then ``more``."""
+    if width(text, size) <= inches and len(text) <= LONGEST_MEASURED:
+        return text
+    first, *others = _SENTENCE_END.split(text)
+    room = inches - width(f" {more}", size)
+    kept = cut(first, room, size)
+    for sentence in others:
+        longer = f"{kept} {sentence}"
+        if width(longer, size) > room or len(longer) > LONGEST_MEASURED:
+            break
+        kept = longer
+    return f"{kept} {more}"
+
+
+def short_labels(labels: Sequence[str], most: int) -> list[str]:
+    """Return labels of at most ``most`` characters, of which those that differ still differ."""
+    short = [label if len(label) <= most else _shortened(label, labels, most) for label in labels]
+    firsts: dict[str, list[str]] = {}
+    for label, text in zip(labels, short, strict=True):
+        alike = firsts.setdefault(text, [])
+        if label not in alike:
+            alike.append(label)
+    return [text if len(firsts[text]) == 1 else _numbered(text, firsts[text].index(label), most)
+            for label, text in zip(labels, short, strict=True)]
+
+
+def _shortened(label: str, labels: Sequence[str], most: int) -> str:
+    """Keep how a label begins, and what is around its first difference from the one most like it.
+    """
+    same = max((len(commonprefix([label, other])) for other in labels if other != label),
+               default=0)
+    head = most // 3
+    start = min(max(same - most // 6, 0), len(label) - (most - head - len(DOTS)))
+    if start <= head:
+        return label[:most - len(DOTS)] + DOTS
+    rest = label[start:]
+    room = most - head - len(DOTS)
+    ending = rest if len(rest) <= room else rest[:room - len(DOTS)] + DOTS
+    return f"{label[:head]}{DOTS}{ending}"
+
+
+def _numbered(text: str, at: int, most: int) -> str:
+    number = f" #{at + 1}"
+    return text[:most - len(number)] + number
