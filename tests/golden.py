@@ -120,7 +120,8 @@ def results_texts(name: str) -> dict[str, str]:
         shutil.copy(RESULTS[name], folder / "results.h5")
         shown, _, _ = hpcbench("show", made).partition(f"in {made}")
         drawn = hpcbench("plot", made, "--format", "svg")
-        drawn += "".join(f"\n{path.name}\n{_figure_texts(path)}"
+        drawn += "".join(f"\n{path.name}\n{_figure_texts(path)}{path.with_suffix('.txt').name}\n"
+                         f"{path.with_suffix('.txt').read_text('utf-8')}"
                          for path in sorted(folder.glob("plots/*.svg")))
         write_summary(folder / "results.h5", folder)
         texts = {"show.txt": shown, "figures.txt": drawn, **_summaries(folder)}

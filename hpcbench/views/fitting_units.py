@@ -13,23 +13,21 @@ LADDER = (Show.US, Show.MS, Show.S)
 """From the smallest unit; a time is in no smaller one than its kind chose."""
 GREATEST_S = {Show.US: 0.01, Show.MS: 10.0}
 """Times from this on are in the next unit: 10,000 is the first number that is hard to read."""
-C = TypeVar("C", bound=Chart)
+Rows = TypeVar("Rows", DotChart, BarChart)
 Titled = TypeVar("Titled", Axis, Column)
 
 
-def with_fitting_units(chart: C) -> C:
+def with_fitting_units(chart: Chart) -> Chart:
     """Return the chart with each axis and column of times in the unit that fits its values."""
     if isinstance(chart, LineChart):
         return replace(chart, panels=tuple(map(_fitted_panel, chart.panels)))
     if isinstance(chart, DotChart):
-        spans = [end for row in chart.rows for end in _ends(row.point)]
-        return replace(chart, x=fitted(chart.x, spans), columns=_fitted_columns(
-            chart.columns, [row.cells for row in chart.rows]))
+        ends = [end for row in chart.rows for end in _ends(row.point)]
+        return _fitted_rows(chart, ends, [row.cells for row in chart.rows])
     if isinstance(chart, BarChart):
         bars = [bar for section in chart.sections for bar in section.bars]
         lengths = [sum(length for length, _ in bar.segments) for bar in bars]
-        return replace(chart, x=fitted(chart.x, lengths), columns=_fitted_columns(
-            chart.columns, [bar.cells for bar in bars]))
+        return _fitted_rows(chart, lengths, [bar.cells for bar in bars])
     if isinstance(chart, HeatMap):
         return replace(chart, colour=fitted(chart.colour, [chart.limits.greatest]))
     return chart
@@ -56,11 +54,15 @@ def _ends(point: Point) -> Iterator[float]:
     yield from (span.greatest for span in (point.interval, point.band) if span)
 
 
-def _fitted_columns(
-    columns: tuple[Column, ...], rows: list[tuple[Cell, ...]],
-) -> tuple[Column, ...]:
-    return tuple(fitted(column, _numbers(row[at] for row in rows))
-                 for at, column in enumerate(columns))
+def _fitted_rows(
+    chart: Rows, along_x: list[float], rows: list[tuple[Cell, ...]],
+) -> Rows:
+    """Return a chart of rows whose times, at the axis and beside it, are in one unit."""
+    cells = [number for at, column in enumerate(chart.columns) if column.show in GREATEST_S
+             for number in _numbers(row[at] for row in rows)]
+    values = cells + (along_x if chart.x.show in GREATEST_S else [])
+    return replace(chart, x=fitted(chart.x, values), columns=tuple(
+        fitted(column, values) for column in chart.columns))
 
 
 def _numbers(cells: Iterable[Cell]) -> Iterator[float]:

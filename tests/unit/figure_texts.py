@@ -12,6 +12,7 @@ from hpcbench.kinds.registry import presenter_of
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.report.charts import charts_of, origin_text
 from hpcbench.report.plots import draw
+from hpcbench.report.plots.footnote import caption
 from hpcbench.views.chart import Chart
 from results_factory import MemorySamples, make_results
 
@@ -30,6 +31,17 @@ def first_figure(results: Results) -> Figure:
 
 def figure_of(chart: Chart, results: Results) -> Figure:
     return draw(chart, origin_text(results))
+
+
+def said_of(chart: Chart, results: Results) -> str:
+    """Return every text of a chart's figure, and of the file beside it, in one line."""
+    said = f"{texts_of(figure_of(chart, results))} {caption(chart, origin_text(results))}"
+    return " ".join(said.split())
+
+
+def said_first(results: Results) -> str:
+    """Return the same of the first chart of a run."""
+    return said_of(next(iter(charts_of(results, MemorySamples(results)))), results)
 
 
 def texts_of(figure: Figure) -> str:

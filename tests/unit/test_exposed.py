@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from figure_texts import charts_of_kind, first_figure, texts_of
+from figure_texts import charts_of_kind, said_first
 from hpcbench.kinds.training.derive.exposed import exposures, paired
 from hpcbench.kinds.training.derive.pipeline import bubble_share
 from hpcbench.kinds.training.plan.workload import training_of
@@ -191,7 +191,6 @@ def test_figures_show_where_the_step_would_end() -> None:
     (chart,) = charts_of_kind("training", items)
     assert chart.case_ids == tuple(item.case.case_id for item in items
                                    if training_of(item.case).communication == "on")
-    words = texts_of(first_figure(results)).split()
-    assert "what is right of it is exposed" in " ".join(words)
+    assert "what is right of it is exposed" in said_first(results)
     assert most_telling(items) is items[0]
-    assert "Dashed" not in texts_of(first_figure(make_results(items[:1])))
+    assert "Dashed" not in said_first(make_results(items[:1]))

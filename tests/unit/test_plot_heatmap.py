@@ -7,17 +7,22 @@ from dataclasses import replace
 import numpy as np
 from matplotlib.figure import Figure
 
-from figure_texts import figure_of, texts_of
+from figure_texts import figure_of, said_of, texts_of
 from hpcbench.plan.workload import UnknownWorkload
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
 from hpcbench.report.charts import most_telling, rank_iteration
 from hpcbench.trace.schema import Flag
+from hpcbench.views.fitting_units import with_fitting_units
 from results_factory import all_ok, make_case, make_results, make_samples, ok, shaped, sweep
 
 
 def drawn(results: Results, samples: CaseSamples) -> Figure:
     """Return the map of the first case."""
-    return figure_of(rank_iteration(results.cases[0], samples), results)
+    return figure_of(with_fitting_units(rank_iteration(results.cases[0], samples)), results)
+
+
+def said(results: Results, samples: CaseSamples) -> str:
+    return said_of(rank_iteration(results.cases[0], samples), results)
 
 
 def test_heat_map_marks_warm_ups_and_passes() -> None:
@@ -25,7 +30,7 @@ def test_heat_map_marks_warm_ups_and_passes() -> None:
     results = all_ok((case,))
     samples = make_samples(case, 1e-3)
     half = (np.arange(25) >= 12).astype(np.int64)
-    shown = texts_of(drawn(results, replace(samples, pass_index=half)))
+    shown = said(results, replace(samples, pass_index=half))
     for words in ("warm-up, not in the statistics", "time in the call (us", "rank", "iteration",
                   "next pass", "1 KiB"):
         assert words in shown
@@ -38,7 +43,7 @@ def test_heat_map_marks_single_calls_and_the_next_launch() -> None:
     flags = samples.flags.copy()
     flags[:, -1] = Flag.SINGLE | Flag.CHECKED
     launch = (np.arange(25) >= 12).astype(np.int64)
-    shown = texts_of(drawn(results, replace(samples, flags=flags, launch=launch)))
+    shown = said(results, replace(samples, flags=flags, launch=launch))
     for words in ("single checked call", "next pass", "a sample of 20 calls"):
         assert words in shown
 
@@ -49,12 +54,13 @@ def test_many_samples_share_columns_and_none_is_hidden() -> None:
     samples = make_samples(case, 1e-3)
     end = samples.end_ns.copy()
     end[1, 2000] = samples.start_ns[1, 2000] + 90_000_000
-    figure = drawn(results, replace(samples, end_ns=end))
-    assert "the longest of 4 samples" in texts_of(figure)
+    samples = replace(samples, end_ns=end)
+    figure = drawn(results, samples)
+    assert "the longest of 4 samples" in said(results, samples)
     shown = figure.axes[0].images[0].get_array()
     assert shown is not None
     assert shown.shape == (4, 752)
-    assert float(shown[1, 500]) == 90_000.0
+    assert float(shown[1, 500]) == 90.0
 
 
 def test_heat_map_of_equal_or_only_warm_up_samples() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from matplotlib.image import imread
 
-from figure_texts import charts_of_kind, figure_of, texts_of
+from figure_texts import charts_of_kind, figure_of, said_of, texts_of
 from hpcbench.kinds.training.present.charts import MOST_ROWS
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.charts import charts_of, most_telling
@@ -52,10 +52,10 @@ def test_the_figure_says_what_is_shown() -> None:
     assert "data dp=2 bucket_mb=1 comm_hook=none" in text
     assert "checkpointing=full" in text and "checkpointing=none" not in text
     assert "8.00" in text and "32000.0" in text and "22.81" in text and "9.00" in text
-    assert "MFU: FLOPs as megatron counts them." in text
+    assert "MFU: FLOPs as megatron counts them." in said_of(chart, results)
     (legend,) = figure.legends
     assert [item.get_text() for item in legend.get_texts()] == [
-        "data", "forward", "backward", "fwd+bwd", "optimizer", "other"]
+        "data", "forward", "backward", "fwd+bwd", "optimizer", "other", "medians of passes"]
 
 
 def test_only_trainings_with_numbers_and_as_many_as_can_be_read() -> None:

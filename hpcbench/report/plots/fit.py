@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from os.path import commonprefix
 
@@ -10,6 +11,8 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
 POINTS = 72
+HINTED = 1.06
+"""Characters of a PNG are on whole pixels: a line of narrow ones is wider by as much."""
 LONGEST_MEASURED = 400
 """Nothing longer fits any figure; measuring a text of 10 kB would take long."""
 DOTS = "..."
@@ -21,7 +24,7 @@ def width(text: str, size: float, *, bold: bool = False) -> float:
     font = FontProperties(size=size, weight="bold" if bold else "normal")
     lines = (line[:LONGEST_MEASURED] for line in text.split("\n") if line)
     return max((float(text_to_path.get_text_width_height_descent(line, font, ismath=False)[0])
-                for line in lines), default=0.0) / POINTS
+                for line in lines), default=0.0) * HINTED / POINTS
 
 
 def cut(text: str, inches: float, size: float, *, bold: bool = False) -> str:
@@ -55,14 +58,14 @@ def sentences(text: str, inches: float, size: float, more: str) -> str:
 
 def short_labels(labels: Sequence[str], most: int) -> list[str]:
     """Return labels of at most ``most`` characters, of which those that differ still differ."""
-    short = [label if len(label) <= most else _shortened(label, labels, most) for label in labels]
-    firsts: dict[str, list[str]] = {}
-    for label, text in zip(labels, short, strict=True):
-        alike = firsts.setdefault(text, [])
-        if label not in alike:
-            alike.append(label)
-    return [text if len(firsts[text]) == 1 else _numbered(text, firsts[text].index(label), most)
-            for label, text in zip(labels, short, strict=True)]
+    short = {label: label if len(label) <= most else _shortened(label, labels, most)
+             for label in labels}
+    seen = Counter(short.values())
+    for number, (label, text) in enumerate(short.items(), 1):
+        if seen[text] > 1:
+            ending = f" #{number}"
+            short[label] = text[:most - len(ending)] + ending
+    return [short[label] for label in labels]
 
 
 def _shortened(label: str, labels: Sequence[str], most: int) -> str:
@@ -78,8 +81,3 @@ def _shortened(label: str, labels: Sequence[str], most: int) -> str:
     room = most - head - len(DOTS)
     ending = rest if len(rest) <= room else rest[:room - len(DOTS)] + DOTS
     return f"{label[:head]}{DOTS}{ending}"
-
-
-def _numbered(text: str, at: int, most: int) -> str:
-    number = f" #{at + 1}"
-    return text[:most - len(number)] + number

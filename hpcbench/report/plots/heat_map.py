@@ -5,6 +5,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from hpcbench.report.plots.style import (
@@ -20,7 +21,7 @@ from hpcbench.report.plots.style import (
 )
 from hpcbench.views.chart import HeatMap, Scale
 
-ROW_INCHES, LEAST_INCHES, MOST_INCHES = 0.45, 1.4, 3.5
+ROW_INCHES, LEAST_INCHES, MOST_INCHES = 0.45, 1.9, 3.5
 ABOVE_INCHES, BELOW_INCHES = 1.05, 1.0
 MOST_NAMES = 16
 """Rows that can be named at an axis."""
@@ -34,8 +35,8 @@ def draw_heat_map(chart: HeatMap) -> Figure:
     bottom, share = BELOW_INCHES / height, inside / height
     axes = figure.add_axes((0.075, bottom, 0.8, share))
     _draw_values(axes, chart)
-    _colour_bar(axes, figure.add_axes((0.895, bottom, 0.018, share)), chart)
-    _mark_spans(axes, chart)
+    _colour_bar(figure, axes.images[0], figure.add_axes((0.895, bottom, 0.018, share)), chart)
+    _mark_spans(axes, chart, inside)
     for column in chart.breaks:
         axes.axvline(column - 0.5, color="white", linewidth=2, linestyle="--")
     return figure
@@ -56,11 +57,10 @@ def _draw_values(axes: Axes, chart: HeatMap) -> None:
     axes.set_yticks(list(named), [str(chart.rows[row]) for row in named])
 
 
-def _colour_bar(axes: Axes, place: Axes, chart: HeatMap) -> None:
+def _colour_bar(figure: Figure, image: AxesImage, place: Axes, chart: HeatMap) -> None:
     """Draw the scale of colours, with an arrow at the ends beyond which values lie."""
     extend = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[chart.outside]
-    bar = axes.get_figure(root=True).colorbar(axes.images[0], cax=place, extend=extend,
-                                              format=plain_formatter())
+    bar = figure.colorbar(image, cax=place, extend=extend, format=plain_formatter())
     bar.set_label(chart.colour.label, fontsize=TEXT)
     bar.ax.tick_params(which="both", labelsize=SMALL + 1)
     bar.ax.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: _minor_label(value)))
@@ -72,13 +72,13 @@ def _minor_label(value: float) -> str:
     return text if text.lstrip("0.")[:1] in ("2", "5") else ""
 
 
-def _mark_spans(axes: Axes, chart: HeatMap) -> None:
+def _mark_spans(axes: Axes, chart: HeatMap, inches: float) -> None:
     """Draw a bar above the columns of each span, and say at the first one what they are."""
-    top = axes.get_xaxis_transform()
+    top, above = axes.get_xaxis_transform(), 1 + 0.07 / inches
     for begin, end in chart.spans:
-        axes.plot([begin - 0.5, end - 0.5], [1.02, 1.02], color=GREY, linewidth=4,
+        axes.plot([begin - 0.5, end - 0.5], [above, above], color=GREY, linewidth=4,
                   transform=top, clip_on=False, solid_capstyle="butt")
         axes.axvline(end - 0.5, color="white", linewidth=2)
     if chart.spans:
-        axes.text(chart.spans[0][0] - 0.5, 1.04, chart.span_title, transform=top,
+        axes.text(chart.spans[0][0] - 0.5, 1 + 0.14 / inches, chart.span_title, transform=top,
                   fontsize=SMALL, color=GREY, va="bottom")
