@@ -4,9 +4,10 @@
         [--pass-noise 0]
 
 Synthetic stamps of steps go through folding, comparing and `analysis.diagnose`; late starts are
-compared from their medians. There is no MPI and no torch. A sweep has ``rows`` trainings of ``passes`` x ``steps`` steps. Each phase of each rank has
-1 % of noise (standard deviation) from step to step, and ``pass-noise`` from pass to pass. A fault
-makes a random rank late, in all rows, by a share of the step:
+compared from their medians. There is no MPI and no torch. A sweep has ``rows`` trainings of
+``passes`` x ``steps`` steps. Each phase of each rank has 1 % of noise (standard deviation) from
+step to step, and ``pass-noise`` from pass to pass. A fault makes a random rank late, in all rows,
+by a share of the step:
 
 - phase: it takes longer in forward or in backward;
 - start: it starts late, as the fault ``slow`` makes it.

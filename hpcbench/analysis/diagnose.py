@@ -96,7 +96,7 @@ def diagnose(runs: Sequence[Run], asked: Asked) -> Diagnosis:
 
 def _of_case(run: Run, item: CaseResult) -> Iterator[Look | Untold]:
     """Yield what the start of the ranks of a case says, then what its kind knows more."""
-    if item.case.world_size == 1 or item.case.skip:
+    if item.case.world_size == 1 or item.status == "skipped":
         return
     if item.timing is None or item.statistics is None:
         yield Untold(run.path, item.case.label, f"a case has no times (status {item.status})")

@@ -6,7 +6,7 @@ Every key that takes a list is an axis; a block is measured at each point of the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
 
@@ -35,10 +35,12 @@ class Replaceable:
     """A key of a block whose names another key, or a flag, can replace.
 
     ``described_by`` are the keys that say more of what was named, and have no meaning for another.
+    ``lacking`` maps other keys to the names for which they have no meaning.
     """
 
     key: str
     described_by: tuple[str, ...] = ()
+    lacking: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 class Block(Section):

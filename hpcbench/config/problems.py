@@ -10,6 +10,7 @@ from pydantic_core import ErrorDetails
 
 from hpcbench.config.dialects.dialect import Dialect
 from hpcbench.config.fault import Fault
+from hpcbench.config.limit import Limit
 from hpcbench.config.names import nearest, quote
 from hpcbench.config.schema import (
     Config,
@@ -27,6 +28,7 @@ Location = tuple[int | str, ...]
 _SECTIONS: Mapping[str, type[BaseModel]] = {
     "hardware": Hardware, "launch": Launch, "measure": Measure, "output": Output,
     "profiling": Profiling, "telemetry": Telemetry, "fault": Fault,
+    "limits": Limit,
 }
 _WANTED: Mapping[str, str] = {
     "int_type": "must be a whole number", "int_from_float": "must be a whole number",

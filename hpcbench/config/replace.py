@@ -50,7 +50,8 @@ def _replace(block: dict[str, Any], place: Replaceable, names: tuple[str, ...]) 
                         else list(names))
     if set(names) <= set(before):
         return
-    described = [(key, block.pop(key, None)) for key in place.described_by]
+    meaningless = (key for key, lacking in place.lacking.items() if lacking.issuperset(names))
+    described = [(key, block.pop(key, None)) for key in (*place.described_by, *meaningless)]
     lost = [f"{key} {value}" for key, value in described if value is not None]
     yield (f"{place.key} {', '.join(names)} instead of {', '.join(before)}"
            + (f"; without {', '.join(lost)}, which described that" if lost else ""))[:500]

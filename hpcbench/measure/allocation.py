@@ -94,6 +94,14 @@ def granted_cores(files: KernelFiles) -> float:
     return min(os.cpu_count() or 1, granted if isinstance(granted, (int, float)) else math.inf)
 
 
+def granted_memory(files: KernelFiles, installed_bytes: int) -> tuple[int, str]:
+    """Return the bytes that all processes here may use together, and whose they are."""
+    limit = cgroup(files)["memory_bytes"]
+    if isinstance(limit, (int, float)) and limit < installed_bytes:
+        return int(limit), "the cgroup's"
+    return installed_bytes, "the node's"
+
+
 def ranks_a_core(masks: Sequence[Collection[int]]) -> float:
     """Return how many ranks a core has where it has most, given each rank's cores of one node.
 

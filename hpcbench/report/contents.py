@@ -71,11 +71,14 @@ def sections_of(run: Run, asked: Asked | None = None) -> Iterator[Section]:
     yield from _kinds(results, charts)
     if asked is not None:
         yield from _answers([run], asked)
-    yield Section("course", "The course of the run", tuple(_course(results, charts)))
-    yield Section("outcomes", "What was skipped or failed", tuple(_outcomes(results)))
+    yield Section("course", "The course of the run", tuple(_course(results, charts)),
+                  short="Course")
+    yield Section("outcomes", "What was skipped or failed", tuple(_outcomes(results)),
+                  short="Not ok")
     yield Section("findings", "Findings", tuple(_findings(results.findings)))
     yield Section("environment", "Environment", tuple(_environment(results)))
-    yield Section("method", "How it was measured", tuple(map(Line, _method(results))))
+    yield Section("method", "How it was measured", tuple(map(Line, _method(results))),
+                  short="Method")
 
 
 def _name(run: Run) -> str:
@@ -103,9 +106,11 @@ def _answers(runs: Sequence[Run], asked: Asked) -> Iterator[Section]:
     for topic in TOPICS:
         record = topic.analysis(runs, asked)
         if record.answers:
+            commands = dict.fromkeys(answer.command for answer in record.answers if answer.command)
             yield Section(f"answer-{topic.name}", topic.question.capitalize(), (
                 *(line for answer in record.answers for line in _answer_lines(answer)),
-                *topic.tables(record), *topic.charts(record)))
+                *(Line(command, "quiet") for command in commands),
+                *topic.tables(record), *topic.charts(record)), short=topic.name.capitalize())
 
 
 def _answer_lines(answer: Answer) -> Iterator[Line]:
@@ -114,8 +119,6 @@ def _answer_lines(answer: Answer) -> Iterator[Line]:
         more = len(answer.evidence) - _PHRASES
         yield Line(f"from: {'; '.join(answer.evidence[:_PHRASES])}"
                    + (f"; and {more} more" if more > 0 else ""), "quiet")
-    if answer.command:
-        yield Line(answer.command, "quiet")
 
 
 def _kinds(results: Results, charts: Sequence[Chart]) -> Iterator[Section]:

@@ -12,12 +12,16 @@ Item = Line | Table | Chart
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One part of a document. ``key`` names it in links; ``parts`` are shown below its items."""
+    """One part of a document. ``key`` names it in links; ``parts`` are shown below its items.
+
+    ``short`` is what a list of contents calls it, if not by its title.
+    """
 
     key: str
     title: str
     items: tuple[Item, ...]
     parts: tuple[Section, ...] = ()
+    short: str = ""
 
 
 @dataclass(frozen=True, slots=True)

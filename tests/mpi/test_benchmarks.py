@@ -30,6 +30,7 @@ ELSEWHERE = {
     "link.py": "tests/mpi/test_limited_link.py",
     "plan_speed.py": "tests/unit/test_speed_benchmarks.py",
     "published_fits.py": "tests/unit/test_published_fits.py",
+    "recommend.py": "tests/unit/test_speed_benchmarks.py",
     "report_page.py": "tests/unit/test_speed_benchmarks.py",
     "report_speed.py": "tests/unit/test_speed_benchmarks.py",
     "scaling.py": "tests/unit/test_scaling_laws.py",

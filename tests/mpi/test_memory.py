@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,5 +43,25 @@ def test_what_ranks_hold_is_measured_beside_what_was_predicted(mpirun: MpiLaunch
         assert 0 < (record.efficiency or 0) < 1
     rows = json.loads((job.folder / "summary.json").read_text("utf-8"))["results"]["memory"]
     assert [row["kind"] for row in rows] == ["training", *["memory"] * 4]
-    assert list((job.folder / "plots").glob("memory-gpt2*.png"))
+    assert list((job.folder / "plots").glob("memory*.png"))
     assert "predicted" in job.stdout
+
+
+def test_a_job_that_was_killed_goes_on_with_what_it_had_not_measured(
+    mpirun: MpiLauncher, tmp_path: Path,
+) -> None:
+    config, folder = tmp_path / "sweep.json", tmp_path / "run"
+    config.write_text(json.dumps({**SWEEP, "fault": [], "benchmarks": [
+        {**BLOCK, "strategies": ["single", "data", "fsdp"]}]}))
+    words = [mpirun.program("python"), "-m", "hpcbench", "run", "-v", str(config), "--resume",
+             str(folder)]
+    with mpirun.start(2, command=words) as job:
+        job.wait_for("[1/3] ok")
+        job.kill()
+        job.wait(60)
+    again = mpirun.run(2, command=[*words[:4], "--resume", str(folder)], timeout=120).check()
+    results = read(folder).results
+    assert [item.status for item in results.cases] == ["ok"] * 3
+    assert all(results.derived["memory"][item.case.case_id].peak_bytes for item in results.cases)
+    assert 1 <= again.stdout.count("] ok  ") <= 2, "what was acknowledged is not run again"
+    mpirun.assert_no_orphans()

@@ -144,7 +144,7 @@ def test_a_disk_that_fills_up_while_results_are_written(mpirun: MpiLauncher) -> 
     job = mpirun.run(2, config=sweep(*SIZES)).check()
     assert job.folder is not None
     expected = _ok_sizes(read(job.folder).results)
-    rooms = ["0", "20k", "36k", "44k", "52k", "64k", "100k", "200k", "400k"]
+    rooms = ["0", "20k", "36k", "44k", "52k", "64k", "100k", "200k", "400k", "2m"]
     homes = [job.folder.parents[1] / f"room{room}" for room in rooms]
     with ThreadPoolExecutor(2) as threads:
         ended = list(threads.map(functools.partial(_reduce, mpirun, job.folder), homes, rooms))

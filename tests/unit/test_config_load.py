@@ -107,6 +107,8 @@ def test_plain_values_are_json_and_load_to_the_same_configuration() -> None:
     (with_block() | {"hardware": {"peak_flops": {"fp31": 1}}}, "hardware.peak_flops.fp31", "fp32"),
     (with_block() | {"fault": [{"rank": 0, "kind": "kil"}]}, "fault[0].kind", '"kill"'),
     (with_block() | {"fault": {}}, "fault", "must be a list"),
+    (with_block() | {"limits": [{}]}, "limits[0].metric", "the key is missing; it holds column"),
+    (with_block() | {"limits": [{"metric": "n", "mini": 1}]}, "limits[0].mini", '"min"'),
     (with_block() | {"benchmarks": [PRIMITIVE | {"kind": "Primitive"}]}, "benchmarks[0].kind",
      'did you mean "primitive"?'),
     (with_block() | {"benchmarks": [PRIMITIVE | {"op": "sum"}]}, "benchmarks[0].op",

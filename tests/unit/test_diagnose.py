@@ -116,3 +116,8 @@ def test_the_benchmark_finds_every_fault_of_few_sweeps() -> None:
         capture_output=True, text=True, timeout=60, check=True)
     assert "clean: 0.00% name any" in done.stdout
     assert "phase +5%: right rank and phase 100.0%" in done.stdout
+
+
+def test_what_was_skipped_is_no_case_to_look_at() -> None:
+    skipped = replace(started(None), status="skipped", statistics=None, timing=None)
+    assert not asked(skipped).untold

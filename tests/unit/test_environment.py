@@ -13,7 +13,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpcbench.measure.allocation import cgroup, granted_cores, memory_policy, process, ranks_a_core
+from hpcbench.measure.allocation import (
+    cgroup,
+    granted_cores,
+    granted_memory,
+    memory_policy,
+    process,
+    ranks_a_core,
+)
 from hpcbench.measure.environment import machine, recorded_variables, scheduler_variables
 from hpcbench.measure.host import cpu, host, kernel, load, memory, network
 from hpcbench.measure.kernel_files import KernelFiles, cpu_list
@@ -150,6 +157,14 @@ def test_cgroup_limits(
 def test_granted_cores(tmp_path: Path, quota: str, cores: float) -> None:
     files = tree(tmp_path, {"proc/self/cgroup": "0::/a\n", f"{V2}/a/cpu.max": quota})
     assert granted_cores(files) == cores
+
+
+@pytest.mark.parametrize(("limit", "granted"), [
+    ("4096\n", (4096, "the cgroup's")), ("max\n", (2**30, "the node's")),
+    ("9999999999\n", (2**30, "the node's"))])
+def test_granted_memory(tmp_path: Path, limit: str, granted: tuple[int, str]) -> None:
+    files = tree(tmp_path, {"proc/self/cgroup": "0::/a\n", f"{V2}/a/memory.max": limit})
+    assert granted_memory(files, 2**30) == granted
 
 
 @pytest.mark.parametrize(("masks", "most"), [

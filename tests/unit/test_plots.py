@@ -313,3 +313,10 @@ def test_only_the_charts_that_are_asked_for() -> None:
         list(chosen_charts(charts, results, Chosen(only=("x*",))))
     with pytest.raises(UsageError, match="trainin"):
         list(chosen_charts(charts, results, Chosen("trainin")))
+
+
+@pytest.mark.parametrize("sizes", [(0, 8, 1024), (0,)])
+def test_a_size_of_nothing_is_drawn_on_no_log_axis(sizes: tuple[int, ...]) -> None:
+    results = all_ok(sweep(collectives=("reduce_scatter",), sizes=sizes))
+    for chart in charts_of(results, MemorySamples(results)):
+        figure_of(chart, results).canvas.draw()

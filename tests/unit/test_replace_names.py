@@ -78,3 +78,15 @@ def test_names_that_are_none_are_refused(
     with pytest.raises(ConfigError) as caught:
         planned(loaded(tmp_path, *overrides))
     assert message in str(caught.value)
+
+
+def test_what_models_of_another_sort_lack_is_left_out(tmp_path: Path) -> None:
+    config = loaded(tmp_path, ("model", ["resnet50"]))
+    assert planned(config).cases and "seq_length 64" in config.notes[0]
+    both = loaded(tmp_path, ("model", ["resnet50", "llama3-8b"]))
+    assert both.benchmarks[1].seq_length == (64,)
+
+
+def test_the_own_block_of_a_kind_takes_any_model(tmp_path: Path) -> None:
+    config = loaded(tmp_path, ("benchmark", "memory"), ("model", ["resnet50"]))
+    assert {case.workload.training.model for case in planned(config).cases} == {"resnet50"}

@@ -45,6 +45,7 @@ class SectionShown:
     level: int
     items: tuple[tuple[Line | None, TableShown | None, FigureShown | None], ...]
     parts: tuple[SectionShown, ...]
+    short: str
 
 
 def html_text(document: Document, version: str, *, scripted: bool = True) -> str:
@@ -62,7 +63,8 @@ def html_text(document: Document, version: str, *, scripted: bool = True) -> str
     def section(one: Section, level: int) -> SectionShown:
         return SectionShown(one.key, one.title, level, tuple(_item(item, figure)
                             for item in one.items),
-                            tuple(section(part, level + 1) for part in one.parts))
+                            tuple(section(part, level + 1) for part in one.parts),
+                            one.short or one.title)
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True,
                               lstrip_blocks=True)

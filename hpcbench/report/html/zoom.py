@@ -29,7 +29,8 @@ def _panel(chart: LineChart, panel: Panel) -> dict[str, Any]:
         series.append({"label": line.label, "values": [values.get(x) for x in places]})
     return {"title": panel.title or panel.y.label, "x": [_number(x, chart.x.show) for x in places],
             "x_label": chart.x.label, "y_label": panel.y.label,
-            "x_log": _log(chart.x.scale), "y_log": _log(panel.y.scale), "series": series}
+            "x_log": _log(chart.x.scale) if places[0] > 0 else 0, "y_log": _log(panel.y.scale),
+            "series": series}
 
 
 def _log(scale: Scale) -> int:

@@ -73,9 +73,16 @@ def dress(axes: Axes, *, x_label: str, y_label: str) -> None:
 
 
 def log2_axis(axes: Axes, values: Sequence[float], show: Show) -> None:
-    """Make x a log2 axis with ticks on the ascending values, thinned to what fits."""
-    axes.set_xscale("log", base=2)
-    ticks = thin(values)
+    """Make x a log2 axis with ticks on the ascending values, thinned to what fits.
+
+    A size of 0, of fewer elements than ranks, stands left of the others on a linear part.
+    """
+    positive = [value for value in values if value > 0]
+    if len(positive) == len(values):
+        axes.set_xscale("log", base=2)
+    elif positive:
+        axes.set_xscale("symlog", base=2, linthresh=positive[0])
+    ticks = [*([0.0] * (len(positive) < len(values))), *thin(positive)]
     axes.xaxis.set_major_locator(FixedLocator([float(value) for value in ticks]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(
@@ -85,7 +92,7 @@ def log2_axis(axes: Axes, values: Sequence[float], show: Show) -> None:
 
 def thin(values: Sequence[float]) -> list[float]:
     """Return the first and last of ascending values and those between with room for a label."""
-    room = math.log2(values[-1] / values[0]) / MOST_TICKS
+    room = math.log2(values[-1] / values[0]) / MOST_TICKS if values else 0.0
     kept = list(values[:1])
     for value in values[1:-1]:
         before, after = math.log2(value / kept[-1]), math.log2(values[-1] / value)

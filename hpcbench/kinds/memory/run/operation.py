@@ -16,6 +16,8 @@ from hpcbench.kinds.training.run.operation import TrainingOperation
 from hpcbench.kinds.training.run.parity import Disparity
 from hpcbench.kinds.training.run.phases import phase_clock
 from hpcbench.kinds.training.run.strategies.base import Batch, Strategy
+from hpcbench.measure.allocation import granted_memory
+from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.operations.place import Place
 
 FOLLOWED = "storages of one step"
@@ -119,4 +121,5 @@ def _capacity(device: torch.device, local_size: int) -> tuple[int, str]:
     limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
     if limit != resource.RLIM_INFINITY:
         return limit, "launch.memory_limit_gb"
-    return psutil.virtual_memory().total // local_size, "the node's, divided by its ranks"
+    granted, whose = granted_memory(KernelFiles(), psutil.virtual_memory().total)
+    return granted // local_size, f"{whose}, divided by the ranks of the node"

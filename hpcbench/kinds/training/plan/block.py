@@ -14,8 +14,9 @@ from hpcbench.config.block import Block, Extent, Replaceable
 from hpcbench.config.implementations import Strategies
 from hpcbench.config.names import DTYPE_ALIASES
 from hpcbench.config.section import Text
+from hpcbench.kinds.training.plan.resnet import RESNETS
 from hpcbench.kinds.training.plan.workload import LOSSES
-from hpcbench.operations.models import OWN_LIBRARY
+from hpcbench.operations.models import MODELS, OWN_LIBRARY
 
 TRAINING_DTYPES = ("fp32", "bf16", "fp16")
 OPTIMIZERS = ("adamw", "sgd")
@@ -47,7 +48,8 @@ class TrainingBlock(Block):
                                         "count_step", "loss")
     replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({
         "model": Replaceable("model", (
-            "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "width", "classes")),
+            "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "width", "classes"),
+            {"seq_length": frozenset(RESNETS), "image_size": frozenset(MODELS)}),
         "strategy": Replaceable("strategies", ("lora_rank",))})
     model: Axis[Text] = Field(description="What is trained; hpcbench list names them.")
     strategies: Strategies = Field(
