@@ -75,6 +75,11 @@ class Cells(NamedTuple):
     distance: Whole
     values: Values
 
+    def only(self, kept: npt.NDArray[np.bool_]) -> Cells:
+        """Return some of them."""
+        return Cells(self.start[kept], self.end[kept], self.start_host[kept], self.end_host[kept],
+                     self.distance[kept], self.values[kept])
+
 
 class _Group(NamedTuple):
     """Sets of one kind: of each set its number, links, and how its fit is."""
@@ -112,7 +117,7 @@ def slow_links(cells: Cells, chance: float, *, each_way: bool) -> LinkLook:
         found.append(best)
         if len(found) == MOST_FOUND:
             return LinkLook(tuple(found), detectable)
-        cells = Cells(*(values[left] for values in cells))
+        cells = cells.only(left)
 
 
 def _best(
