@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hpcbench.reduce.case_columns import CaseColumn
     from hpcbench.reduce.checks import Problem
     from hpcbench.reduce.lateness import Lateness
+    from hpcbench.reduce.machine_rates import PairRates
     from hpcbench.reduce.results import CaseResult, CaseSamples
     from hpcbench.reduce.work import Work
     from hpcbench.views.chart import Chart, HeatMapCase
@@ -155,6 +156,14 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
     def lateness(self, item: CaseResult, record: Any | None) -> Iterable[Lateness]:
         """Yield which rank others wait for within a call of an ok case; its start is known anyway.
         """
+        return ()
+
+    def pair_rates(self, item: CaseResult, record: Any | None) -> PairRates | None:
+        """Return the rates between ranks of an ok case; None: it did not measure them."""
+        return None
+
+    def rank_rates(self, item: CaseResult, record: Any | None) -> Sequence[float]:
+        """Return a rate of each rank by itself, of equal work; nothing: it did not measure them."""
         return ()
 
     def problems(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hpcbench import __version__
 from hpcbench.analysis.answer import Run
-from hpcbench.errors import FileError, UsageError, how_to_install
+from hpcbench.errors import FileError, UsageError
 from hpcbench.reduce.results_file import FILE_NAME, open_results
 from hpcbench.reduce.suite_file import is_suite, read_suite
 from hpcbench.report.contents import document_of
@@ -18,8 +18,6 @@ from hpcbench.views.document import Document
 FORMATS = {"html": ".html", "pdf": ".pdf", "md": ".md"}
 """Format -> how the names of its files end."""
 NAME, LATEST = "report", Path("results/latest")
-PDF_LIBRARIES = "Pango 1.44 and HarfBuzz (Debian: libpango-1.0-0 libpangoft2-1.0-0 " \
-                "libharfbuzz-subset0)"
 
 
 @contextmanager
@@ -86,25 +84,12 @@ def _content(document: Document, chosen: str, figures: Sequence[str]) -> bytes:
 
         return markdown_text(document, figures).encode()
     if chosen == "pdf":
+        from hpcbench.report.pdf import pdf_bytes
+
         return pdf_bytes(document)
     from hpcbench.report.html.page import html_text
 
     return html_text(document, __version__).encode()
-
-
-def pdf_bytes(document: Document) -> bytes:
-    """Return the document as PDF. Raises UsageError where what makes it is not there."""
-    try:
-        import weasyprint
-    except ImportError as error:
-        raise UsageError(f"--format pdf needs WeasyPrint: {how_to_install('pdf')}") from error
-    except OSError as error:
-        raise UsageError(f"--format pdf: WeasyPrint cannot load a library of the system "
-                         f"({str(error).splitlines()[0]}); install {PDF_LIBRARIES}") from error
-    from hpcbench.report.html.page import html_text
-
-    text = html_text(document, __version__, scripted=False)
-    return bytes(weasyprint.HTML(string=text).write_pdf())
 
 
 def _members(paths: Sequence[Path]) -> Iterator[Path]:

@@ -10,10 +10,12 @@ from hpcbench.analysis.answer import Analysis, Answered, Asked, Run
 from hpcbench.analysis.bandwidth import bandwidth
 from hpcbench.analysis.cost import cost
 from hpcbench.analysis.diagnose import diagnose
+from hpcbench.analysis.machine import machine
 from hpcbench.analysis.recommend import recommend
 from hpcbench.analysis.scaling import scaling
 from hpcbench.views import cost as cost_views
 from hpcbench.views import diagnose as diagnose_views
+from hpcbench.views import machine as machine_views
 from hpcbench.views import scaling as scaling_views
 from hpcbench.views.bandwidth import bandwidth_charts, bandwidth_tables
 from hpcbench.views.chart import Chart
@@ -41,6 +43,8 @@ TOPICS: tuple[Topic, ...] = (
           recommend_tables, recommend_charts, is_told=True),
     Topic("diagnose", "which ranks the others wait for, and by how much", diagnose,
           diagnose_views.tables, diagnose_views.charts, is_told=True),
+    Topic("machine", "which links and nodes of the machine are slow", machine,
+          machine_views.tables, machine_views.charts),
     Topic("scaling", "how work scales over ranks, and what keeps it from it", scaling,
           scaling_views.tables, scaling_views.charts),
     Topic("cost", "what training costs in time, money and energy, and which choice is best", cost,

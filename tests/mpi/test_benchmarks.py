@@ -23,6 +23,7 @@ ELSEWHERE = {
     "compare.py": "tests/unit/test_compare.py",
     "coverage.py": "tests/unit/test_coverage_benchmark.py",
     "diagnose.py": "tests/unit/test_diagnose.py",
+    "diagnose_machine.py": "tests/unit/test_slow_links.py",
     "dry_run.py": "tests/workloads/test_dry_run_benchmark.py",
     "error_rates.py": "tests/unit/test_statistics_launches.py",
     "flags.py": "tests/unit/test_flags_benchmark.py",

@@ -12,7 +12,8 @@ import pytest
 from hpcbench.analysis.answer import Run
 from hpcbench.errors import UsageError
 from hpcbench.report.contents import document_of
-from hpcbench.report.report_file import pdf_bytes, write_report
+from hpcbench.report.pdf import pdf_bytes
+from hpcbench.report.report_file import write_report
 from results_factory import MemorySamples, mixed_results
 
 

@@ -17,6 +17,7 @@ from hpcbench.kinds.hardware.derive.stream import StreamRecord
 from hpcbench.kinds.hardware.plan.test import work_of
 from hpcbench.kinds.kind import Deriver
 from hpcbench.reduce.ceilings import MEASURED
+from hpcbench.reduce.machine_rates import PairRates
 from hpcbench.reduce.results import CaseResult, CaseSamples
 
 _TESTS: Mapping[str, ModuleType] = {
@@ -78,6 +79,17 @@ class HardwareDeriver(Deriver):
                                             if record and record.stream}),
                 "links": pairs.peaks(tested, of_pairs, "bandwidth"),
                 "messages": pairs.peaks(tested, of_pairs, "latency")}
+
+    def pair_rates(
+        self, item: CaseResult, record: HardwareRecord | None,
+    ) -> PairRates | None:
+        """Return the matrix of pairs as rates."""
+        return pairs.rates_of(item, record.pairs) if record and record.pairs else None
+
+    def rank_rates(self, item: CaseResult, record: HardwareRecord | None) -> Sequence[float]:
+        """Return each rank's rate in its own times; of files it is no fact of the node alone."""
+        is_own = work_of(item.case).test in ("gemm", "stream")
+        return record.rank_rates if record and is_own else ()
 
     def observe(self, item: CaseResult, samples: CaseSamples) -> Mapping[str, Any]:
         """Return the fields that a test reads from its stamps."""

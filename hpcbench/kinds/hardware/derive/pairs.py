@@ -13,6 +13,7 @@ from hpcbench.grouping import grouped
 from hpcbench.kinds.hardware.plan.pairs import Pairs, pairs_of
 from hpcbench.kinds.hardware.plan.tournament import phase_name, rounds
 from hpcbench.reduce.ceilings import link_key
+from hpcbench.reduce.machine_rates import PairRates
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.reduce.topology import ONE_BOARD, RankPlace, Topology, share_switch
 from hpcbench.reduce.use import counts
@@ -80,6 +81,22 @@ def peaks(
             rate = 1 / one.median if what == "latency" else one.median
             found[key] = max(found.get(key, rate), rate)
     return found
+
+
+def rates_of(item: CaseResult, record: PairsRecord) -> PairRates | None:
+    """Return the matrix as rates: bytes/s, or messages/s; None of one that is not stored.
+
+    Links on boards and behind switches have no distance in the matrix, so they cannot be compared.
+    """
+    work = pairs_of(item.case)
+    if not record.matrix:
+        return None
+    if mixed := {one.name for one in record.distances} - {SAME_NODE, OTHER_NODE}:
+        return PairRates(missing=f"links of several distances are mixed ({', '.join(mixed)})")
+    is_rate = work.what == "bandwidth"
+    return PairRates(tuple(tuple(value if value is None or is_rate else 1 / value for value in row)
+                           for row in record.matrix),
+                     each_way=is_rate and work.direction == "one way")
 
 
 def observed(item: CaseResult, samples: CaseSamples) -> dict[str, Any]:

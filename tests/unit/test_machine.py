@@ -1,0 +1,71 @@
+"""The topic that names slow links and ranks of the machine, from results to sentences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Asked, Run
+from hpcbench.analysis.machine import Machine, machine
+from hpcbench.kinds.hardware.derive.deriver import HardwareRecord
+from hpcbench.kinds.hardware.derive.pairs import Distance, PairsRecord
+from hpcbench.kinds.hardware.plan.pairs import Pairs
+from hpcbench.reduce.results import Results
+from hpcbench.views.machine import charts, tables
+from results_factory import MemorySamples, make_case, make_results, ok
+
+RANKS = 8
+
+
+def measured(
+    slow: tuple[int, int] | None = None, what: str = "bandwidth", distance: str = "same node",
+    ranks: int = RANKS,
+) -> Results:
+    """Return the matrix of ranks on two nodes, in which one way of a link has 0.6 of its rate."""
+    rates = 1e9 * np.exp(np.random.default_rng(3).normal(0, 0.01, (ranks, ranks)))
+    if slow is not None:
+        rates[slow] *= 0.6
+    values = rates if what == "bandwidth" else 1 / rates
+    matrix = tuple(tuple(None if row == column else float(values[row, column])
+                         for column in range(ranks)) for row in range(ranks))
+    case = replace(make_case(world_size=ranks), kind="hardware",
+                   workload=Pairs(what, "one way", True, 8, 10))
+    item = replace(ok(case, 1e-3), detail={
+        str(rank): {"node": f"node{rank * 2 // ranks}"} for rank in range(ranks)})
+    pairs = PairsRecord(matrix, (Distance(distance, 56, 1, 1, 1, 0, 1, 2),))
+    return replace(make_results((item,)), derived={
+        "hardware": {case.case_id: HardwareRecord(pairs=pairs)}})
+
+
+def asked(results: Results) -> Machine:
+    return machine([Run("FILE", results, MemorySamples(results))], Asked())
+
+
+@pytest.mark.parametrize(("what", "name"), [
+    ("bandwidth", "the link from rank 1 to 6")])
+def test_a_slow_link_is_named_with_how_much(what: str, name: str) -> None:
+    found = asked(measured((1, 6), what))
+    (answer,) = found.answers
+    assert answer.certainty == CLEAR and answer.subject == name
+    assert found.parts[0].drop == pytest.approx(0.4, abs=0.03)
+    (table,), (chart,) = tables(found), charts(found)
+    assert len(table.rows) == len(chart.rows) == 1
+
+
+@pytest.mark.parametrize("what", ["bandwidth", "latency"])
+def test_equal_links_name_nothing_and_say_what_would_be(what: str) -> None:
+    found = asked(measured(what=what))
+    (answer,) = found.answers
+    assert answer.certainty == NONE and "would have been named" in answer.sentence
+    assert not [*tables(found), *charts(found)]
+
+
+@pytest.mark.parametrize(("results", "why"), [
+    (measured(ranks=2), "4 ranks or more"),
+    (measured(distance="same board"), "links of several distances are mixed (same board)"),
+    (make_results((ok(make_case()),)), "no case measured them one by one")])
+def test_what_data_cannot_carry_is_said(results: Results, why: str) -> None:
+    (answer,) = asked(results).answers
+    assert answer.certainty == CANNOT_TELL and why in answer.sentence

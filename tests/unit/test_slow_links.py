@@ -1,0 +1,94 @@
+"""Slow links and slow nodes: which set is named, which is not, and when nothing can tell."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hpcbench.analysis.slow_links import (
+    HOST,
+    LINK,
+    ONE_WAY,
+    RANK,
+    LinkLook,
+    cells_of,
+    slow_links,
+)
+from hpcbench.analysis.slow_nodes import slow_ranks, whole_hosts
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "diagnose_machine.py"
+HOSTS = np.arange(8) // 2
+APART = HOSTS[:, None] != HOSTS[None, :]
+
+
+def look(slow: np.ndarray, *, each_way: bool = True, ranks: int = 8) -> LinkLook:
+    random = np.random.default_rng(1)
+    rates = np.where(APART, 1e9, 1e10) * np.exp(random.normal(0, 0.01, (8, 8)))
+    rates = np.where(slow, 0.7 * rates, rates)
+    np.fill_diagonal(rates, np.nan)
+    some = slice(0, ranks)
+    cells = cells_of(rates[some, some], APART.astype(np.int64)[some, some], HOSTS[some],
+                     each_way=each_way)
+    return slow_links(cells, 0.01, each_way=each_way)
+
+
+def links(*some: tuple[int, int]) -> np.ndarray:
+    slow = np.zeros((8, 8), np.bool_)
+    for start, end in some:
+        slow[start, end] = True
+    return slow
+
+
+def of_ranks(*ranks: int) -> np.ndarray:
+    return np.isin(np.arange(8), ranks)[:, None] | np.isin(np.arange(8), ranks)[None, :]
+
+
+@pytest.mark.parametrize(("slow", "each_way", "kind", "who"), [
+    (links((1, 6)), True, ONE_WAY, (1, 6)),
+    (links((1, 6), (6, 1)), True, LINK, (1, 6)),
+    (links((1, 6), (6, 1)), False, LINK, (1, 6)),
+    (of_ranks(3), True, RANK, (3,)),
+    (of_ranks(2, 3) & APART, True, HOST, (1,)),
+])
+def test_the_smallest_set_that_explains_is_named(
+    slow: np.ndarray, each_way: bool, kind: str, who: tuple[int, ...],
+) -> None:
+    (one,) = look(slow, each_way=each_way).found
+    assert (one.kind, one.who) == (kind, who) and one.explained >= 0.8
+    assert one.low < one.drop < one.high and one.drop == pytest.approx(0.3, abs=0.03)
+
+
+def test_a_rank_is_not_blamed_for_a_part_of_its_links() -> None:
+    """Three of its seven links are slow, both ways: they are named one by one."""
+    some = [(0, 2), (0, 4), (0, 6)]
+    found = look(links(*some, *((end, start) for start, end in some))).found
+    assert {(one.kind, one.who) for one in found} == {(LINK, one) for one in some}
+
+
+def test_equal_links_name_nothing_and_too_few_ranks_cannot_tell() -> None:
+    clean = look(links())
+    assert not clean.found and clean.detectable == pytest.approx(0.05, abs=0.02)
+    assert look(links(), ranks=3) == LinkLook((), None)
+
+
+def test_slow_ranks_are_named_and_a_host_where_all_of_its_ranks_are() -> None:
+    rates = np.exp(np.random.default_rng(1).normal(0, 0.01, (2, 16)))
+    assert not slow_ranks(rates, 0.01).found
+    rates[:, [4, 5]] *= 0.8
+    found = slow_ranks(rates, 0.01).found
+    assert {one.rank for one in found} == {4, 5}
+    hosts = [f"n{rank // 2}" for rank in range(16)]
+    assert [*whole_hosts(found, hosts)] == ["n2"] and not whole_hosts(found[:1], hosts)
+    assert slow_ranks(rates[:, :3], 0.01).detectable is None
+
+
+def test_the_benchmark_meets_its_goals_for_links_in_few_sweeps() -> None:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "--sweeps", "3", "--ranks", "16"],
+        capture_output=True, text=True, timeout=60, check=False)
+    assert "links clean: 0.00% name any" in done.stdout
+    assert "one way: exact at a drop of 10%: 100.0%, 20%: 100.0%" in done.stdout
