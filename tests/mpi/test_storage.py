@@ -41,8 +41,8 @@ cp -a out saved
 exit $code
 """
 REDUCE_WITH_LITTLE_ROOM = """
-mkdir disk && mount -t tmpfs -o size=1m tmpfs disk || exit 99
-cp -a "$1" disk/run && rm -rf disk/run/summary.* disk/run/plots
+mkdir disk && mount -t tmpfs -o size=4m tmpfs disk || exit 99
+cp -a "$1" disk/run && rm -rf disk/run/summary.* disk/run/plots disk/run/report.html
 dd if=/dev/zero of=disk/filler bs=4k 2> /dev/null
 truncate -s -"$2" disk/filler
 "$3" reduce disk/run
@@ -144,7 +144,7 @@ def test_a_disk_that_fills_up_while_results_are_written(mpirun: MpiLauncher) -> 
     job = mpirun.run(2, config=sweep(*SIZES)).check()
     assert job.folder is not None
     expected = _ok_sizes(read(job.folder).results)
-    rooms = ["0", "20k", "36k", "44k", "52k", "64k", "100k", "200k", "400k", "2m"]
+    rooms = ["0", "20k", "36k", "44k", "52k", "64k", "100k", "200k", "400k", "2m", "16m"]
     homes = [job.folder.parents[1] / f"room{room}" for room in rooms]
     with ThreadPoolExecutor(2) as threads:
         ended = list(threads.map(functools.partial(_reduce, mpirun, job.folder), homes, rooms))
