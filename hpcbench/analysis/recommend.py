@@ -27,10 +27,12 @@ class Rival:
     """A way that is not the fastest: its time, and ``paired`` beside the fastest.
 
     ``false_share`` is after Benjamini and Hochberg; ``is_clear``, whether it is clearly slower.
+    ``case_id`` is its case, of the first run that has it.
     """
 
     value: str
     name: str
+    case_id: str
     time_s: float
     paired: Paired
     false_share: float | None = None
@@ -49,6 +51,7 @@ class Ranking:
     key: str
     value: str
     best: str
+    case_id: str
     time_s: float
     rivals: tuple[Rival, ...]
 
@@ -93,9 +96,10 @@ def recommend(runs: Sequence[Run], asked: Asked) -> Recommendations:
 
 def _ranking(task: Task, passes: Sequence[int]) -> Ranking:
     best, *others = sorted(task.ways, key=time_of)
-    rivals = tuple(Rival(way.value, way.name, time_of(way), paired(best, way, passes))
+    rivals = tuple(Rival(way.value, way.name, way.case_id, time_of(way), paired(best, way, passes))
                    for way in others)
-    return Ranking(task.kind, task.name, task.key, best.value, best.name, time_of(best), rivals)
+    return Ranking(task.kind, task.name, task.key, best.value, best.name, best.case_id,
+                   time_of(best), rivals)
 
 
 def _judged(rankings: Sequence[Ranking]) -> tuple[Ranking, ...]:

@@ -41,6 +41,11 @@ class Way:
     name: str
     items: Mapping[int, CaseResult]
 
+    @property
+    def case_id(self) -> str:
+        """Return the id of its case in the first run that has one."""
+        return next(iter(self.items.values())).case.case_id
+
 
 @dataclass(frozen=True, slots=True)
 class Task:

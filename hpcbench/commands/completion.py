@@ -73,6 +73,11 @@ def image_formats(incomplete: str) -> list[str]:
     return _beginning(("png", "svg", "pdf"), incomplete)
 
 
+def plot_styles(incomplete: str) -> list[str]:
+    """Return the styles of figures."""
+    return _beginning(("report", "paper"), incomplete)
+
+
 def report_formats(incomplete: str) -> list[str]:
     """Return the formats of reports."""
     return _beginning(("html", "pdf", "md"), incomplete)

@@ -89,14 +89,22 @@ def plot(
     path: Annotated[Path, typer.Argument(help="results.h5, or the folder that holds it.")],
     output: Annotated[Optional[Path], typer.Option(
         "-o", "--output-dir", help="Default: plots/ beside the file.")] = None,
-    image_format: Annotated[str, typer.Option(
-        "--format", autocompletion=completion.image_formats, help="png, svg or pdf.")] = "png",
+    image_format: Annotated[Optional[str], typer.Option(
+        "--format", autocompletion=completion.image_formats,
+        help="png, svg or pdf. Default: pdf of style paper, else png.")] = None,
+    style: Annotated[str, typer.Option(
+        "--style", autocompletion=completion.plot_styles,
+        help="report, or paper: one column (3.5 in) wide, notes in the caption file alone.")
+    ] = "report",
     kind: Annotated[Optional[str], typer.Option(
         "--kind", autocompletion=completion.benchmarks,
         help="Only charts of this kind of case, such as training.")] = None,
     only: Annotated[Optional[list[str]], typer.Option(
         "--only", help="Only charts whose file has this name, without its ending; * stands for "
         "any text. Repeatable.")] = None,
+    case: Annotated[Optional[str], typer.Option(
+        "--case", help="The case of the rank x iteration map and of its timeline: an id, a label, "
+        "or enough of one.")] = None,
     *, verbosity: Verbosity,
 ) -> None:
     """Plot latency, bandwidth and the rank x iteration map; needs no MPI, torch or GPU.
@@ -105,12 +113,14 @@ def plot(
         hpcbench plot results/latest
         hpcbench plot results/latest/results.h5 -o figures --format svg
         hpcbench plot results/latest --kind collective --only "all_*"
+        hpcbench plot results/latest --style paper -o figures
     """
     from hpcbench.reduce.suite_file import refuse_suite
     from hpcbench.report.chosen_charts import Chosen
-    from hpcbench.report.plots import plot_file
+    from hpcbench.report.plots import named_style, plot_file
 
     refuse_suite(path)
     verbosity.details([f"reads {path.absolute()}"])
-    for figure in plot_file(path, output, image_format, Chosen(kind, tuple(only or ()))):
+    chosen = Chosen(kind, tuple(only or ()), case)
+    for figure in plot_file(path, output, image_format, chosen, named_style(style)):
         typer.echo(figure)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from hpcbench.analysis.recommend import Recommendations
 from hpcbench.grouping import grouped
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import Case, Plan
@@ -13,6 +14,7 @@ from hpcbench.reduce.results import FOLDS, CaseResult, CaseSamples, Results, Sam
 from hpcbench.reduce.stack import SampleMap, sample_map
 from hpcbench.reduce.timeline import courses_of
 from hpcbench.report.chart_names import with_short_names
+from hpcbench.report.named_case import named_case
 from hpcbench.units import plural
 from hpcbench.views.chart import (
     Axis,
@@ -34,6 +36,7 @@ from hpcbench.views.telemetry_chart import telemetry_chart
 from hpcbench.views.timeline import timeline_chart
 from hpcbench.views.timing import INTERVAL_TITLE, repeats_text, timing_text
 from hpcbench.views.topics import Told
+from hpcbench.views.winners import winners_of, with_winners
 from hpcbench.views.words import device_type, env_text, from_to_text
 
 WIDE = 8
@@ -48,47 +51,73 @@ CANARY_FOLD = "local_max"
 
 
 def charts_of(
-    results: Results, source: SampleSource, told: Sequence[Told] = (),
+    results: Results, source: SampleSource, told: Sequence[Told] = (), case: str | None = None,
 ) -> list[Chart]:
-    """Return the charts of a run, and of what is told of it; none where no case is ok."""
-    return with_short_names([*map(with_fitting_units, _charts(results, source, told))])
+    """Return the charts of a run, and of what is told of it; none where no case is ok.
+
+    ``case`` names the one whose samples are shown. Raises UsageError for one that is not there.
+    """
+    if most_telling(results.cases) is None:
+        return []
+    named = None if case is None else named_case(results.cases, case)
+    winners = {best: others for one in told if isinstance(one.record, Recommendations)
+               for best, others in winners_of(one.record).items()}
+    return with_short_names([with_winners(with_fitting_units(chart), winners)
+                             for chart in _charts(results, source, told, named)])
 
 
-def _charts(results: Results, source: SampleSource, told: Sequence[Told]) -> Iterator[Chart]:
-    telling = most_telling(results.cases)
-    if telling is None:
-        return
+def _charts(
+    results: Results, source: SampleSource, told: Sequence[Told], named: CaseResult | None,
+) -> Iterator[Chart]:
     for kind in kinds():
         items = [item for item in results.cases if item.case.kind == kind]
         for chart in presenter_of(kind).charts(items, results.derived.get(kind, {})):
             yield _with_timing(chart, results)
     for one in told:
         yield from one.topic.charts(one.record)
-    samples = source.samples(telling.case.case_id)
-    if samples is not None and samples.start_ns.size:
-        yield _with_timing(rank_iteration(telling, samples), results)
-    yield from timelines(results, source)
+    yield from _map(results, source, named)
+    yield from timelines(results, source, named)
     if results.told and (course := telemetry_chart(results, source)) is not None:
         yield course
     if results.canary and len(results.canary.runs) >= FEWEST_RUNS:
         yield canary_chart(results.canary, results.plan)
 
 
-def timelines(results: Results, source: SampleSource) -> Iterator[Chart]:
+def _map(results: Results, source: SampleSource, named: CaseResult | None) -> Iterator[Chart]:
+    """Yield the map of the named case, else of the most telling one; nothing without samples."""
+    shown = named or most_telling(results.cases)
+    samples = source.samples(shown.case.case_id) if shown else None
+    if shown is not None and samples is not None and samples.start_ns.size:
+        yield _with_choice(_with_timing(rank_iteration(shown, samples), results), shown, named)
+
+
+def _with_choice(chart: Chart, shown: CaseResult, named: CaseResult | None) -> Chart:
+    """Return the chart with a note that says why it is of this case, and how to see another."""
+    case = shown.case
+    why = "it was asked for" if named is shown else (
+        f"of {case.kind} it is {_heat_map_case(case).rule}; hpcbench plot --case shows another")
+    return replace(chart, notes=(*chart.notes, f"Shown is case {case.case_id}: {why}."))
+
+
+def timelines(
+    results: Results, source: SampleSource, named: CaseResult | None = None,
+) -> Iterator[Chart]:
     """Yield for each kind when each rank was where in chosen samples of its most telling case.
 
-    There is none where ranks read different clocks: samples hold the stamps of their own.
+    Of the kind of the ``named`` case that is the case. There is none where ranks read different
+    clocks: samples hold the stamps of their own.
     """
     if results.clocks is None or results.clocks.n_clocks > 1:
         return
     for _, items in grouped((item.case.kind, item) for item in results.cases).items():
-        if (item := most_telling(items)) is None:
+        item = named if named in items else most_telling(items)
+        if item is None:
             continue
         samples = source.samples(item.case.case_id)
         if samples is None or not samples.start_ns.size:
             continue
         if (chart := timeline_chart(item, courses_of(samples))) is not None:
-            yield _with_timing(chart, results)
+            yield _with_choice(_with_timing(chart, results), item, named)
 
 
 def _with_timing(chart: Chart, results: Results) -> Chart:

@@ -17,11 +17,13 @@ from hpcbench.views.chart import Chart
 class Chosen:
     """Only charts of this ``kind``, and only those whose name fits one of the patterns ``only``.
 
-    None and no pattern stand for all.
+    None and no pattern stand for all. ``case`` names the case whose samples are shown one by one;
+    None is the most telling one.
     """
 
     kind: str | None = None
     only: tuple[str, ...] = ()
+    case: str | None = None
 
 
 ALL = Chosen()
@@ -29,7 +31,7 @@ ALL = Chosen()
 
 def chosen_charts(charts: Iterable[Chart], results: Results, chosen: Chosen) -> Iterator[Chart]:
     """Yield the charts that were asked for. Raises UsageError where there is none of them."""
-    if chosen == ALL:
+    if chosen.kind is None and not chosen.only:
         yield from charts
         return
     of_kind = _of_kind(list(charts), results, chosen.kind)

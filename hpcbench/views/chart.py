@@ -85,6 +85,15 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Level:
+    """A value across a panel that none should exceed, such as a declared peak (``dotted``)."""
+
+    label: str
+    value: float
+    dotted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Panel:
     """Lines above one x axis.
 
@@ -100,6 +109,7 @@ class Panel:
     empty: str = ""
     spans: tuple[tuple[float, float], ...] = ()
     has_marks: bool = True
+    levels: tuple[Level, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +125,16 @@ class LineChart(Chart):
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A row with one point, and its values in words."""
+    """A row with one point, and its values in words; of the case ``case_id``, if of one.
+
+    ``mark`` is what its row is among the others: ``fastest``, where that is clear.
+    """
 
     label: str
     point: Point
     cells: tuple[Cell, ...]
+    case_id: str = ""
+    mark: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +151,8 @@ class Bar:
     """A row: segments one after the other, and values beside them.
 
     ``whisker`` is the range of the whole; ``limit`` marks a value across the bar; ``below`` is the
-    length of a line below it, which ends where the bar ends.
+    length of a line below it, which ends where the bar ends. ``case_id`` and ``mark`` are those of
+    a `Dot`.
     """
 
     label: str
@@ -145,6 +161,8 @@ class Bar:
     whisker: Range | None = None
     limit: float | None = None
     below: float | None = None
+    case_id: str = ""
+    mark: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,13 +260,15 @@ class HeatMapCase:
     """What the heat map of a case's samples says of it, and which of a kind's cases has one.
 
     ``heading`` is what was called, ``words`` are what else tells the case from others, ``note`` is
-    a sentence on what rows mean. The case that is mapped has the greatest ``order``.
+    a sentence on what rows mean. The case that is mapped has the greatest ``order``, which
+    ``rule`` says in words.
     """
 
     heading: str
     words: tuple[str, ...]
     order: tuple[int, ...]
     note: str = ""
+    rule: str = "the most ranks"
 
 
 def file_name(text: str, allowed: str = "-_.=") -> str:

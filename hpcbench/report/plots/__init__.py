@@ -13,6 +13,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter
 
 from hpcbench.analysis.answer import Run
+from hpcbench.config.names import unknown_name
 from hpcbench.errors import FileError, UsageError
 from hpcbench.reduce.results import Results, SampleSource
 from hpcbench.reduce.results_file import open_results
@@ -24,34 +25,35 @@ from hpcbench.report.plots.footnote import footer, save_caption
 from hpcbench.report.plots.heat_map import draw_heat_map
 from hpcbench.report.plots.lines import draw_lines
 from hpcbench.report.plots.roofline import draw_roofline
-from hpcbench.report.plots.style import save
+from hpcbench.report.plots.style import REPORT, STYLES, Style, save
 from hpcbench.views.chart import BarChart, Chart, DotChart, HeatMap, LineChart, RooflineChart
 from hpcbench.views.topics import told_of
 
 IMAGE_FORMATS = ("png", "svg", "pdf")
 MOST_CHARACTERS = 250
 """No text of a figure is longer: a line of it has room for some 200."""
-DRAWERS: Mapping[type[Chart], Callable[[Any], Figure]] = MappingProxyType({
+DRAWERS: Mapping[type[Chart], Callable[[Any, Style], Figure]] = MappingProxyType({
     LineChart: draw_lines, DotChart: draw_dots, BarChart: draw_bars, HeatMap: draw_heat_map,
     RooflineChart: draw_roofline})
 """Kind of chart -> what draws one."""
 
 
-def draw(chart: Chart, origin: str) -> Figure:
+def draw(chart: Chart, origin: str, style: Style = REPORT) -> Figure:
     """Return the figure of a chart; ``origin``, below it, says which run it is of."""
-    figure = bare(chart)
-    footer(figure, chart, origin)
+    figure = bare(chart, style)
+    if not style.is_narrow:
+        footer(figure, chart, origin, style)
     return figure
 
 
-def bare(chart: Chart) -> Figure:
+def bare(chart: Chart, style: Style = REPORT) -> Figure:
     """Return the figure of a chart without what stands below it.
 
     Names of hosts, blocks and variables are shown as they are: a $ begins no formula, and what is
     too long is cut.
     """
     with rc_context({"text.parse_math": False}):
-        figure = DRAWERS[type(chart)](chart)
+        figure = DRAWERS[type(chart)](chart, style)
     for text in _texts(figure):
         if len(text.get_text()) > MOST_CHARACTERS:
             text.set_text(f"{text.get_text()[:MOST_CHARACTERS - 4]} ...")
@@ -72,20 +74,31 @@ def _texts(figure: Figure) -> Iterator[Text]:
             yield from legend.get_texts()
 
 
+def named_style(name: str) -> Style:
+    """Return the style with this name. Raises UsageError."""
+    if name not in STYLES:
+        raise UsageError(f"--style {unknown_name(name, STYLES)}")
+    return STYLES[name]
+
+
 def plot_file(
-    path: Path, output: Path | None, image_format: str, chosen: Chosen = ALL,
+    path: Path, output: Path | None, image_format: str | None, chosen: Chosen = ALL,
+    style: Style = REPORT,
 ) -> list[Path]:
     """Plot ``results.h5`` (or the folder that holds it) and return the figures' paths.
 
-    ``output`` is a folder; the default is ``plots/`` beside the file. Raises UsageError for an
-    unknown format and where nothing that was ``chosen`` is there; FileError where no case is ok,
-    because there is nothing to draw.
+    ``output`` is a folder; the default is ``plots/`` beside the file. Without ``image_format`` the
+    style's is taken. Raises UsageError for an unknown format, for an unknown case, and where
+    nothing that was ``chosen`` is there; FileError where no case is ok, because there is nothing to
+    draw.
     """
+    if image_format is None:
+        image_format = style.image_format
     if image_format not in IMAGE_FORMATS:
         raise UsageError(f"--format {image_format}: allowed are {', '.join(IMAGE_FORMATS)}")
     folder = output or (path.parent if path.is_file() else path) / "plots"
     with open_results(path) as file:
-        figures = plot_results(file.results, file, folder, image_format, chosen)
+        figures = plot_results(file.results, file, folder, image_format, chosen, style)
     if not figures:
         raise FileError(f"{path}: no case is ok, so there is nothing to plot; "
                         f"hpcbench show {path} tells why")
@@ -94,27 +107,31 @@ def plot_file(
 
 def plot_results(
     results: Results, source: SampleSource, folder: Path, image_format: str = "png",
-    chosen: Chosen = ALL,
+    chosen: Chosen = ALL, style: Style = REPORT,
 ) -> list[Path]:
     """Write every figure into ``folder`` and return their paths; none where no case is ok.
 
     Raises FileError.
     """
     told = told_of(Run(str(folder), results, source))
-    charts = chosen_charts(charts_of(results, source, told), results, chosen)
-    return plot_charts(charts, results, folder, image_format)
+    charts = chosen_charts(charts_of(results, source, told, chosen.case), results, chosen)
+    return plot_charts(charts, results, folder, image_format, style)
 
 
 def plot_charts(
     charts: Iterable[Chart], results: Results, folder: Path, image_format: str = "png",
+    style: Style = REPORT,
 ) -> list[Path]:
     """Write a figure of each chart into ``folder`` and return their paths. Raises FileError."""
     origin = origin_text(results)
-    return [write(chart, origin, folder / f"{chart.file_stem}.{image_format}", image_format)
+    return [write(chart, origin, folder / f"{chart.file_stem}.{image_format}", style)
             for chart in charts]
 
 
-def write(chart: Chart, origin: str, path: Path, image_format: str) -> Path:
-    """Write a chart's figure, and its caption beside it. Raises FileError."""
+def write(chart: Chart, origin: str, path: Path, style: Style = REPORT) -> Path:
+    """Write a chart's figure, as the ending of ``path`` says, and its caption beside it.
+
+    Raises FileError.
+    """
     save_caption(path, chart, origin)
-    return save(draw(chart, origin), path, image_format)
+    return save(draw(chart, origin, style), path, path.suffix[1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -12,13 +13,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from hpcbench.report.plots.fit import short_labels, width
+from hpcbench.report.plots.fit import legend_rows, short_labels, width
+from hpcbench.report.plots.row_labels import marked, value_text
 from hpcbench.report.plots.style import (
     GREY,
+    LEGEND_ROW_INCHES,
     LIGHT_GREY,
     SIDE_INCHES,
-    SIZE_INCHES,
-    SMALL,
+    Style,
     dress,
     ends_in_unit,
     in_unit,
@@ -29,90 +31,105 @@ from hpcbench.views.chart import Bar, BarChart, BarSection, Look
 from hpcbench.views.table import Column, Show
 
 ROW_INCHES, ABOVE_INCHES, BELOW_INCHES = 0.26, 1.15, 1.0
-LEGEND_ROW_INCHES, HANDLE_INCHES = 0.22, 0.62
-"""A row of the legend; a mark of it, and the space around."""
+NARROW_ROW_INCHES, NARROW_ABOVE_INCHES, NARROW_BELOW_INCHES = 0.16, 0.06, 0.42
+HANDLE_INCHES = 0.62
+"""A mark of the legend, and the space around."""
 LEAST_COLUMNS, COLUMNS_END = 0.2, 0.985
 """How wide all columns are at least, and where they end: shares of the figure's width."""
 GAP_INCHES = 0.25
-SHORTEST_LABEL, LONGEST_LABEL = 0.9, 55
+SHORTEST_LABEL, LONGEST_LABEL, LONGEST_NARROW = 0.9, 55, 36
 """In inches, and in characters: of longer labels a part is left out."""
 INK = "black"
 THIN, THICK = 1.2, 2
 DASHES = (0, (2, 1))
 
 
-def draw_bars(chart: BarChart) -> Figure:
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """How rows are laid out: a bar takes ``pitch`` rows, of which it is the last.
+
+    ``ends`` are where columns of values end, in widths of the axes; ``labels`` what is shown of
+    each label.
+    """
+
+    pitch: int
+    ends: list[float]
+    labels: dict[str, str]
+    style: Style
+
+
+def draw_bars(chart: BarChart, style: Style) -> Figure:
     """Return the figure of a bar chart."""
-    slots = sum(map(_slots, chart.sections))
-    inside = ROW_INCHES * (slots + 0.6)
+    pitch = 2 if style.is_narrow else 1
+    slots = sum(_slots(section, pitch) for section in chart.sections)
     handles = list(_handles(chart))
-    rows = _legend_rows(handles)
-    above = ABOVE_INCHES + LEGEND_ROW_INCHES * rows
-    height = above + inside + BELOW_INCHES
-    figure = new_figure(chart, height)
-    labels = _labels(chart)
-    left, (right, *ends) = _left(chart, labels), _column_ends(chart)
-    axes = figure.add_axes((left, BELOW_INCHES / height, right - left, inside / height))
+    rows = legend_rows([width(str(handle.get_label()), style.row) + HANDLE_INCHES
+                        for handle in handles], style.width)
+    row, above, below = (
+        (NARROW_ROW_INCHES, NARROW_ABOVE_INCHES, NARROW_BELOW_INCHES) if style.is_narrow else
+        (ROW_INCHES, ABOVE_INCHES, BELOW_INCHES))
+    inside, above = row * (slots + 0.6), above + LEGEND_ROW_INCHES * rows
+    height = above + inside + below
+    figure = new_figure(chart, style, height)
+    labels = _labels(chart, style)
+    left, (right, *ends) = _left(chart, labels, style), _column_ends(chart, style)
+    axes = figure.add_axes((left, below / height, right - left, inside / height))
     axes.set_ylim(slots - 0.3, -0.9)
-    places = [(end - left) / (right - left) for end in ends]
+    places = _Rows(pitch, [(end - left) / (right - left) for end in ends], labels, style)
     top = 0
     for section in chart.sections:
-        _draw_section(axes, section, chart, top, places, labels)
-        top += _slots(section)
-    dress(axes, x_label=chart.x.label, y_label="")
+        _draw_section(axes, section, chart, top, places)
+        top += _slots(section, pitch)
+    dress(axes, style, x_label=chart.x.label, y_label="")
     axes.grid(False, axis="y")
     axes.set_yticks([])
     axes.set_xlim(left=0)
-    for end, column in zip(ends, chart.columns, strict=True):
-        figure.text(end, 1 - (above - 0.09) / height, _heading(column), fontsize=SMALL,
+    for end, column in zip(ends, chart.columns, strict=False):
+        figure.text(end, 1 - (above - 0.09) / height, _heading(column), fontsize=style.small,
                     color=GREY, ha="right", va="bottom")
     if handles:
-        figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(0.013, 1 - 0.72 / height),
-                      ncols=-(-len(handles) // rows), fontsize=SMALL + 1, frameon=False)
+        from_top = 0.0 if style.is_narrow else 0.72
+        figure.legend(handles=handles, loc="upper left",
+                      bbox_to_anchor=(0.0 if style.is_narrow else 0.013, 1 - from_top / height),
+                      ncols=-(-len(handles) // rows), fontsize=style.row, frameon=False)
     return figure
 
 
-def _slots(section: BarSection) -> int:
+def _slots(section: BarSection, pitch: int) -> int:
     """Return the rows of a section, its heading included."""
-    return len(section.bars) + bool(section.title)
+    return pitch * len(section.bars) + bool(section.title)
 
 
-def _labels(chart: BarChart) -> dict[str, str]:
+def _labels(chart: BarChart, style: Style) -> dict[str, str]:
     """Return label -> what is shown of it, also for the headings of sections."""
     labels = list(dict.fromkeys(text for section in chart.sections for text in (
         section.title, *(bar.label for bar in section.bars))))
-    return dict(zip(labels, short_labels(labels, LONGEST_LABEL), strict=True))
+    longest = LONGEST_NARROW if style.is_narrow else LONGEST_LABEL
+    return dict(zip(labels, short_labels(labels, longest), strict=True))
 
 
-def _left(chart: BarChart, labels: dict[str, str]) -> float:
-    """Return where the bars begin: the labels stand to the left of them."""
-    longest = max([SHORTEST_LABEL, *(width(text, SMALL + 1) for text in labels.values()),
-                   *(width(labels[section.title], SMALL + 1, bold=True)
-                     for section in chart.sections)])
-    return (1.6 * SIDE_INCHES + longest) / SIZE_INCHES[0]
+def _left(chart: BarChart, labels: dict[str, str], style: Style) -> float:
+    """Return where the bars begin: the labels stand to the left of them, or above."""
+    if style.is_narrow:
+        return 2 * style.side / style.width
+    bold = [labels[section.title] for section in chart.sections]
+    bars = [bar for section in chart.sections for bar in section.bars]
+    bold += [marked(labels[bar.label], bar.mark) for bar in bars if bar.mark]
+    longest = max([SHORTEST_LABEL, *(width(text, style.row) for text in labels.values()),
+                   *(width(text, style.row, bold=True) for text in bold)])
+    return (1.6 * SIDE_INCHES + longest) / style.width
 
 
-def _legend_rows(handles: list[Artist]) -> int:
-    """Return how many rows the legend has: its columns are as wide as what is in them."""
-    if not handles:
-        return 0
-    inches = [width(str(handle.get_label()), SMALL + 1) + HANDLE_INCHES for handle in handles]
-    for rows in range(1, len(handles)):  # matplotlib fills a column before the next one
-        if sum(max(inches[at:at + rows]) for at in range(0, len(inches), rows)) <= SIZE_INCHES[0]:
-            return rows
-    return len(handles)
-
-
-def _column_ends(chart: BarChart) -> list[float]:
+def _column_ends(chart: BarChart, style: Style) -> list[float]:
     """Return where the bars end, and then each column: as far apart as their texts are long."""
-    if not chart.columns:
+    if style.is_narrow or not chart.columns:
         return [COLUMNS_END]
     rows = [bar.cells for section in chart.sections for bar in section.bars]
     texts = ([_heading(column), *(cell_text(row[at], column.show) for row in rows)]
              for at, column in enumerate(chart.columns))
-    inches = [max(width(text, SMALL + 1) for text in column) + GAP_INCHES for column in texts]
+    inches = [max(width(text, style.row) for text in column) + GAP_INCHES for column in texts]
     ends = list(accumulate(inches, initial=0.0))
-    share = max(LEAST_COLUMNS, ends[-1] / SIZE_INCHES[0])
+    share = max(LEAST_COLUMNS, ends[-1] / style.width)
     return [COLUMNS_END - share * (1 - end / ends[-1]) for end in ends]
 
 
@@ -121,27 +138,44 @@ def _heading(column: Column) -> str:
 
 
 def _draw_section(
-    axes: Axes, section: BarSection, chart: BarChart, top: int, places: list[float],
-    labels: dict[str, str],
+    axes: Axes, section: BarSection, chart: BarChart, top: int, places: _Rows,
 ) -> None:
     """Draw a heading at ``top``, the bars below it, and lines across the bars."""
-    across, show = axes.get_yaxis_transform(), chart.x.show
+    show, style = chart.x.show, places.style
     if top:
         axes.axhline(top - 0.5, color=LIGHT_GREY, linewidth=0.8)
     if section.title:
-        axes.text(-0.01, top, labels[section.title], transform=across, ha="right", va="center",
-                  fontsize=SMALL + 1, fontweight="bold")
+        beside = {"x": 0.0, "ha": "left"} if style.is_narrow else {"x": -0.01, "ha": "right"}
+        axes.text(y=top, s=places.labels[section.title], transform=axes.get_yaxis_transform(),
+                  va="center", fontsize=style.row, fontweight="bold", **beside)
     first = top + bool(section.title)
-    for at, bar in enumerate(section.bars, start=first):
-        _draw_bar(axes, bar, at, show)
-        axes.text(-0.01, at, labels[bar.label], transform=across, ha="right",
-                  va="center", fontsize=SMALL + 1)
-        for place, cell, column in zip(places, bar.cells, chart.columns, strict=True):
-            axes.text(place, at, cell_text(cell, column.show), transform=across, ha="right",
-                      va="center", fontsize=SMALL + 1)
+    for number, bar in enumerate(section.bars):
+        at = first + number * places.pitch
+        _draw_bar(axes, bar, at + places.pitch - 1, show)
+        _write_row(axes, bar, chart, at, places)
+    end = top + _slots(section, places.pitch)
     for value, look in section.lines:
-        axes.plot([in_unit(value, show)] * 2, [top - 0.3, top + _slots(section) - 0.55],
-                  **_of_line(look))
+        axes.plot([in_unit(value, show)] * 2, [top - 0.3, end - 0.55], **_of_line(look))
+
+
+def _write_row(axes: Axes, bar: Bar, chart: BarChart, at: int, places: _Rows) -> None:
+    """Write a bar's label and values beside it; in a narrow figure above it, the first value alone.
+    """
+    style, across = places.style, axes.get_yaxis_transform()
+    label = marked(places.labels[bar.label], bar.mark)
+    weight = "bold" if bar.mark else "normal"
+    if style.is_narrow:
+        value = value_text(bar.cells[0], chart.columns[0]) if chart.columns else ""
+        for place, text, side in ((0.0, label, "left"), (1.0, value, "right")):
+            axes.text(place, at + 0.1, text, transform=across, ha=side, va="center",
+                      fontsize=style.row, fontweight=weight if side == "left" else "normal",
+                      bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4})
+        return
+    axes.text(-0.01, at, label, transform=across, ha="right", va="center", fontsize=style.row,
+              fontweight=weight)
+    for end, cell, column in zip(places.ends, bar.cells, chart.columns, strict=True):
+        axes.text(end, at, cell_text(cell, column.show), transform=across, ha="right",
+                  va="center", fontsize=style.row)
 
 
 def _draw_bar(axes: Axes, bar: Bar, at: int, show: Show) -> None:

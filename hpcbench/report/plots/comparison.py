@@ -25,4 +25,4 @@ def _drawn(answer: Compared, path: Path) -> Iterator[Path]:
     charts = [chart for one in answer.comparisons if (chart := comparison_chart(one)) is not None]
     for number, chart in enumerate(charts, 1):
         name = path if number == 1 else path.with_stem(f"{path.stem}-{number}")
-        yield write(chart, f"sides: {', '.join(answer.sides)}", name, path.suffix[1:])
+        yield write(chart, f"sides: {', '.join(answer.sides)}", name)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hpcbench.report.plots.fit import short_labels, width
+from hpcbench.report.plots.fit import cut, short_labels, width
+from hpcbench.report.plots.row_labels import marked
 from hpcbench.report.plots.style import (
     GREY,
     SIDE_INCHES,
-    SIZE_INCHES,
-    SMALL,
+    Style,
     dress,
     ends_in_unit,
     in_unit,
@@ -25,44 +25,80 @@ from hpcbench.views.table import Show
 
 COLOUR = COLOURS[0]
 ROW_INCHES, ABOVE_INCHES, BELOW_INCHES = 0.32, 1.05, 1.0
+NARROW_ROW_INCHES, NARROW_ABOVE_INCHES, NARROW_BELOW_INCHES = 0.32, 0.06, 0.42
 LEAST_ACROSS = 1.5
 """How wide the axes are at least, in inches."""
 LONGEST_LABEL = 60
+ABOVE_MARK = 0.42
+"""How far above its mark a label of a narrow figure stands, in rows."""
 PLUS_MINUS = "+-"
 """How the unit of a column begins whose values say how exact those before them are."""
 
 
-def draw_dots(chart: DotChart) -> Figure:
+def draw_dots(chart: DotChart, style: Style) -> Figure:
     """Return the figure of a dot chart."""
-    inside = ROW_INCHES * (len(chart.rows) + 0.4)
-    height = ABOVE_INCHES + inside + BELOW_INCHES
-    figure = new_figure(chart, height)
     rows = chart.rows[::-1]
-    words = ["".join(_words(chart, row)) for row in rows]
-    labels = short_labels([row.label for row in rows], LONGEST_LABEL)
-    heading = _heading(chart)
-    left = 2 * SIDE_INCHES + max(width(label, SMALL + 1) for label in labels)
-    right = 2 * SIDE_INCHES + max(width(text, SMALL + 1) for text in (*words, heading))
-    inches = SIZE_INCHES[0]
-    across = max(inches - left - right, LEAST_ACROSS)
-    axes = figure.add_axes((left / inches, BELOW_INCHES / height, across / inches, inside / height))
-    beside = 1 + SIDE_INCHES / across
-    for at, (row, text) in enumerate(zip(rows, words, strict=True)):
+    axes = (_narrow_axes if style.is_narrow else _wide_axes)(chart, rows, style)
+    for at, row in enumerate(rows):
         _draw_row(axes, row, at, chart.x.show)
-        axes.text(beside, at, text, transform=axes.get_yaxis_transform(), va="center",
-                  fontsize=SMALL + 1)
     if chart.x.scale is Scale.LOG:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(plain_formatter())
     else:
         axes.set_xlim(left=0)
-    dress(axes, x_label=chart.x.label, y_label="")
+    dress(axes, style, x_label=chart.x.label, y_label="")
     axes.grid(False, axis="y")
+    return axes.get_figure(root=True) or Figure()
+
+
+def _wide_axes(chart: DotChart, rows: Sequence[Dot], style: Style) -> Axes:
+    """Return axes with the labels of rows at their left, and the values at their right."""
+    inside = ROW_INCHES * (len(rows) + 0.4)
+    height = ABOVE_INCHES + inside + BELOW_INCHES
+    figure = new_figure(chart, style, height)
+    words = ["".join(_words(chart, row)) for row in rows]
+    short = short_labels([row.label for row in rows], LONGEST_LABEL)
+    labels = [marked(label, row.mark) for label, row in zip(short, rows, strict=True)]
+    heading = _heading(chart)
+    left = 2 * SIDE_INCHES + max(width(label, style.row, bold=bool(row.mark))
+                                 for label, row in zip(labels, rows, strict=True))
+    right = 2 * SIDE_INCHES + max(width(text, style.row) for text in (*words, heading))
+    across = max(style.width - left - right, LEAST_ACROSS)
+    axes = figure.add_axes((left / style.width, BELOW_INCHES / height, across / style.width,
+                            inside / height))
+    beside = 1 + SIDE_INCHES / across
+    for at, text in enumerate(words):
+        axes.text(beside, at, text, transform=axes.get_yaxis_transform(), va="center",
+                  fontsize=style.row)
     axes.set_yticks(range(len(rows)), labels)
+    for tick, row in zip(axes.get_yticklabels(), rows, strict=True):
+        tick.set_fontweight("bold" if row.mark else "normal")
     axes.set_ylim(-0.7, len(rows) - 0.3)
-    axes.text(beside, 1.01, heading, transform=axes.transAxes, fontsize=SMALL, color=GREY,
+    axes.text(beside, 1.01, heading, transform=axes.transAxes, fontsize=style.small, color=GREY,
               va="bottom")
-    return figure
+    return axes
+
+
+def _narrow_axes(chart: DotChart, rows: Sequence[Dot], style: Style) -> Axes:
+    """Return axes with labels and values above the marks of rows: as much of each as fits."""
+    inside = NARROW_ROW_INCHES * (len(rows) + 0.2)
+    height = NARROW_ABOVE_INCHES + inside + NARROW_BELOW_INCHES
+    figure = new_figure(chart, style, height)
+    room = style.width - 4 * style.side
+    axes = figure.add_axes((2 * style.side / style.width, NARROW_BELOW_INCHES / height,
+                            room / style.width, inside / height))
+    across = axes.get_yaxis_transform()
+    for at, row in enumerate(rows):
+        value = cut("".join(_words(chart, row)), room / 2, style.row)
+        left = room - width(value, style.row) - 0.1
+        label = cut(marked(row.label, row.mark), left, style.row, bold=bool(row.mark))
+        for place, text, side in ((0.0, label, "left"), (1.0, value, "right")):
+            axes.text(place, at + ABOVE_MARK, text, transform=across, ha=side, va="center",
+                      fontsize=style.row,
+                      fontweight="bold" if row.mark and side == "left" else "normal")
+    axes.set_yticks([])
+    axes.set_ylim(-0.4, len(rows) - 0.2)
+    return axes
 
 
 def _heading(chart: DotChart) -> str:

@@ -27,6 +27,14 @@ def width(text: str, size: float, *, bold: bool = False) -> float:
                 for line in lines), default=0.0) * HINTED / POINTS
 
 
+def legend_rows(inches: Sequence[float], room: float) -> int:
+    """Return how many rows a legend has: its columns are as wide as what is in them."""
+    for rows in range(1, len(inches)):  # matplotlib fills a column before the next one
+        if sum(max(inches[at:at + rows]) for at in range(0, len(inches), rows)) <= room:
+            return rows
+    return len(inches)
+
+
 def cut(text: str, inches: float, size: float, *, bold: bool = False) -> str:
     """Return the text, or as much of its beginning as fits, with dots."""
     if width(text, size, bold=bold) <= inches and len(text) <= LONGEST_MEASURED:

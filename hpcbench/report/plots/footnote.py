@@ -7,7 +7,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from hpcbench.report.plots.fit import cut, sentences
-from hpcbench.report.plots.style import GREY, SIDE_INCHES, SMALL
+from hpcbench.report.plots.style import GREY, Style
 from hpcbench.trace.files import whole_file
 from hpcbench.views.chart import Chart
 
@@ -15,14 +15,14 @@ MORE = "More: the .txt file beside."
 LINE_INCHES, LOWEST_INCHES = 0.168, 0.128
 
 
-def footer(figure: Figure, chart: Chart, origin: str) -> None:
+def footer(figure: Figure, chart: Chart, origin: str, style: Style) -> None:
     """Write what the marks are, as far as it fits, and which run it was, a line each."""
     inches = figure.get_figheight()
-    room = figure.get_figwidth() - 2 * SIDE_INCHES
-    notes = sentences(" ".join(chart.notes), room, SMALL, MORE)
-    for line, color, row in ((notes, "black", 1), (cut(origin, room, SMALL), GREY, 0)):
-        figure.text(SIDE_INCHES / figure.get_figwidth(),
-                    (LOWEST_INCHES + LINE_INCHES * row) / inches, line, fontsize=SMALL,
+    room = figure.get_figwidth() - 2 * style.side
+    notes = sentences(" ".join(chart.notes), room, style.small, MORE)
+    for line, color, row in ((notes, "black", 1), (cut(origin, room, style.small), GREY, 0)):
+        figure.text(style.side / figure.get_figwidth(),
+                    (LOWEST_INCHES + LINE_INCHES * row) / inches, line, fontsize=style.small,
                     color=color, va="center")
 
 

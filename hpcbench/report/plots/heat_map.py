@@ -10,8 +10,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from hpcbench.report.plots.style import (
     GREY,
-    SMALL,
-    TEXT,
+    Style,
     dress,
     ends_in_unit,
     in_unit,
@@ -22,27 +21,36 @@ from hpcbench.report.plots.style import (
 from hpcbench.views.chart import HeatMap, Scale
 
 ROW_INCHES, LEAST_INCHES, MOST_INCHES = 0.45, 1.9, 3.5
+NARROW_LEAST_INCHES, NARROW_MOST_INCHES = 1.0, 2.4
 ABOVE_INCHES, BELOW_INCHES = 1.05, 1.0
+NARROW_ABOVE_INCHES, NARROW_BELOW_INCHES = 0.3, 0.42
+ACROSS, NARROW_ACROSS = (0.075, 0.8, 0.895, 0.018), (0.125, 0.655, 0.805, 0.025)
+"""Where the values and the colour bar begin and how wide they are, in shares of the figure."""
 MOST_NAMES = 16
 """Rows that can be named at an axis."""
 
 
-def draw_heat_map(chart: HeatMap) -> Figure:
+def draw_heat_map(chart: HeatMap, style: Style) -> Figure:
     """Return the figure of a heat map, which has at least one column."""
-    inside = min(MOST_INCHES, max(LEAST_INCHES, ROW_INCHES * len(chart.rows)))
-    height = ABOVE_INCHES + inside + BELOW_INCHES
-    figure = new_figure(chart, height)
-    bottom, share = BELOW_INCHES / height, inside / height
-    axes = figure.add_axes((0.075, bottom, 0.8, share))
-    _draw_values(axes, chart)
-    _colour_bar(figure, axes.images[0], figure.add_axes((0.895, bottom, 0.018, share)), chart)
-    _mark_spans(axes, chart, inside)
+    least, most, above, below, across = (
+        (NARROW_LEAST_INCHES, NARROW_MOST_INCHES, NARROW_ABOVE_INCHES, NARROW_BELOW_INCHES,
+         NARROW_ACROSS) if style.is_narrow else
+        (LEAST_INCHES, MOST_INCHES, ABOVE_INCHES, BELOW_INCHES, ACROSS))
+    inside = min(most, max(least, ROW_INCHES * len(chart.rows)))
+    height = above + inside + below
+    figure = new_figure(chart, style, height)
+    bottom, share = below / height, inside / height
+    axes = figure.add_axes((across[0], bottom, across[1], share))
+    _draw_values(axes, chart, style)
+    place = figure.add_axes((across[2], bottom, across[3], share))
+    _colour_bar(figure, axes.images[0], place, chart, style)
+    _mark_spans(axes, chart, inside, style)
     for column in chart.breaks:
         axes.axvline(column - 0.5, color="white", linewidth=2, linestyle="--")
     return figure
 
 
-def _draw_values(axes: Axes, chart: HeatMap) -> None:
+def _draw_values(axes: Axes, chart: HeatMap, style: Style) -> None:
     values, rows = in_unit(chart.values, chart.colour.show), len(chart.rows)
     scale = LogNorm if chart.colour.scale is Scale.LOG else Normalize
     norm = scale(*ends_in_unit(chart.limits, chart.colour.show))
@@ -50,19 +58,21 @@ def _draw_values(axes: Axes, chart: HeatMap) -> None:
         values, aspect="auto", cmap="viridis", interpolation="nearest", norm=norm,
         extent=(-0.5, values.shape[1] * chart.step - 0.5, rows - 0.5, -0.5))
     axes.set_xlim(-0.5, chart.n_columns - 0.5)
-    dress(axes, x_label=chart.x.label, y_label=chart.y.label)
+    dress(axes, style, x_label=chart.x.label, y_label=chart.y.label)
     axes.grid(False)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     named = range(0, rows, -(-rows // MOST_NAMES))
     axes.set_yticks(list(named), [str(chart.rows[row]) for row in named])
 
 
-def _colour_bar(figure: Figure, image: AxesImage, place: Axes, chart: HeatMap) -> None:
+def _colour_bar(
+    figure: Figure, image: AxesImage, place: Axes, chart: HeatMap, style: Style,
+) -> None:
     """Draw the scale of colours, with an arrow at the ends beyond which values lie."""
     extend = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[chart.outside]
     bar = figure.colorbar(image, cax=place, extend=extend, format=plain_formatter())
-    bar.set_label(chart.colour.label, fontsize=TEXT)
-    bar.ax.tick_params(which="both", labelsize=SMALL + 1)
+    bar.set_label(chart.colour.label, fontsize=style.text)
+    bar.ax.tick_params(which="both", labelsize=style.row)
     bar.ax.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: _minor_label(value)))
 
 
@@ -72,7 +82,7 @@ def _minor_label(value: float) -> str:
     return text if text.lstrip("0.")[:1] in ("2", "5") else ""
 
 
-def _mark_spans(axes: Axes, chart: HeatMap, inches: float) -> None:
+def _mark_spans(axes: Axes, chart: HeatMap, inches: float, style: Style) -> None:
     """Draw a bar above the columns of each span, and say at the first one what they are."""
     top, above = axes.get_xaxis_transform(), 1 + 0.07 / inches
     for begin, end in chart.spans:
@@ -81,4 +91,4 @@ def _mark_spans(axes: Axes, chart: HeatMap, inches: float) -> None:
         axes.axvline(end - 0.5, color="white", linewidth=2)
     if chart.spans:
         axes.text(chart.spans[0][0] - 0.5, 1 + 0.14 / inches, chart.span_title, transform=top,
-                  fontsize=SMALL, color=GREY, va="bottom")
+                  fontsize=style.small, color=GREY, va="bottom")

@@ -1,15 +1,19 @@
-"""Lines above an x axis, in panels beside one another."""
+"""Lines above an x axis, in panels beside one another; in a narrow figure one above the other."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from hpcbench.report.plots.fit import legend_rows, width
+from hpcbench.report.plots.line_ends import label_ends, room_for_ends
 from hpcbench.report.plots.style import (
     GREY,
+    LEGEND_ROW_INCHES,
     MARKERS,
-    SMALL,
-    TEXT,
+    Style,
     dress,
     ends_in_unit,
     in_unit,
@@ -18,35 +22,85 @@ from hpcbench.report.plots.style import (
     plain_formatter,
     plain_log_axis,
 )
-from hpcbench.views.chart import COLOURS, Axis, Line, LineChart, Panel, Point, Scale
+from hpcbench.views.chart import COLOURS, Axis, Level, Line, LineChart, Panel, Point, Scale
 from hpcbench.views.table import Range, Show
 
-Box = tuple[float, float, float, float]
-ALONE: Box = (0.085, 0.22, 0.88, 0.6)
 SHADES = (0.08, 0.2)
 """Of spans that are shaded, in turn."""
-GAP = 0.105
-"""Between panels, in shares of the figure's width: the second one's numbers and label."""
+LEFT, RIGHT, GAP, ABOVE, INSIDE, BELOW = 0.94, 0.3, 1.1, 1.0, 3.4, 1.1
+"""Inches around panels, and between the second one's numbers and label and the first one."""
+NARROW_LEFT, NARROW_RIGHT, NARROW_GAP, NARROW_ABOVE, NARROW_INSIDE, NARROW_BELOW = (
+    0.52, 0.08, 0.24, 0.08, 1.45, 0.42)
+TURNED_INCHES = 0.16
+"""What turned labels of ticks take more."""
+HANDLE_INCHES = 0.5
 
 
-def draw_lines(chart: LineChart) -> Figure:
+def draw_lines(chart: LineChart, style: Style) -> Figure:
     """Return the figure of a line chart."""
-    figure = new_figure(chart)
-    for box, panel in zip(_boxes(len(chart.panels)), chart.panels, strict=True):
-        _draw_panel(figure.add_axes(box), panel, chart.x)
-    _legend(figure)
+    panels = [panel for panel in chart.panels if not style.is_narrow or any(
+        line.points for line in panel.lines)] or list(chart.panels[:1])
+    room = room_for_ends(panels, style)
+    names = [] if room else _names(panels)
+    rows = legend_rows([width(name, style.row) + HANDLE_INCHES for name in names], style.width)
+    figure = _figure(chart, panels, style, room, rows)
+    places = sorted({place for panel in panels for line in panel.lines for place, _ in line.points})
+    for axes, panel in zip(figure.axes, panels, strict=True):
+        _draw_panel(axes, panel, chart.x, places, style)
+        if room:
+            label_ends(axes, panel, style)
+    if style.is_narrow:
+        for axes in figure.axes[:-1]:
+            axes.set_xlabel("")
+            axes.tick_params(labelbottom=False)
+    if names:
+        _legend(figure, names, rows, style)
+    elif not room:
+        for axes in figure.axes:
+            if len(axes.get_legend_handles_labels()[1]) > 1:
+                axes.legend(fontsize=style.small, frameon=False)
     return figure
 
 
-def _boxes(panels: int) -> list[Box]:
-    """Return where the panels are, in shares of the figure."""
-    if panels == 1:
-        return [ALONE]
-    width = (0.97 - 0.085 - GAP * (panels - 1)) / panels
-    return [(0.085 + at * (width + GAP), 0.25, width, 0.54) for at in range(panels)]
+def _names(panels: Sequence[Panel]) -> list[str]:
+    """Return what one legend of all panels names; nothing where each panel has lines of its own."""
+    named = [[line.label for line in panel.lines if line.points] for panel in panels]
+    names = list(dict.fromkeys(label for labels in named for label in labels if label))
+    if len(panels) > 1 and all(named) and not set.intersection(*map(set, named)):
+        return []
+    return names if len(names) > 1 else []
 
 
-def _draw_panel(axes: Axes, panel: Panel, x: Axis) -> None:
+def _figure(
+    chart: LineChart, panels: Sequence[Panel], style: Style, room: float, rows: int,
+) -> Figure:
+    """Return a figure with the axes of each panel; ``room`` inches are right of each of them."""
+    count = len(panels)
+    if style.is_narrow:
+        above = NARROW_ABOVE + LEGEND_ROW_INCHES * rows
+        below = NARROW_BELOW + TURNED_INCHES
+        height = above + count * NARROW_INSIDE + (count - 1) * NARROW_GAP + below
+        figure = new_figure(chart, style, height)
+        across = style.width - NARROW_LEFT - NARROW_RIGHT - room
+        for at in range(count):
+            bottom = below + (count - 1 - at) * (NARROW_INSIDE + NARROW_GAP)
+            figure.add_axes(
+                (NARROW_LEFT / style.width, bottom / height, across / style.width,
+                 NARROW_INSIDE / height), sharex=figure.axes[0] if at else None)
+        return figure
+    above = ABOVE + LEGEND_ROW_INCHES * rows
+    height = above + INSIDE + BELOW
+    figure = new_figure(chart, style, height)
+    across = (style.width - LEFT - RIGHT - GAP * (count - 1)) / count
+    for at in range(count):
+        figure.add_axes(((LEFT + at * (across + GAP)) / style.width, BELOW / height,
+                         (across - room) / style.width, INSIDE / height))
+    return figure
+
+
+def _draw_panel(
+    axes: Axes, panel: Panel, x: Axis, places: list[float], style: Style,
+) -> None:
     show = panel.y.show
     if panel.reference:
         middle = panel.reference.middle
@@ -59,18 +113,20 @@ def _draw_panel(axes: Axes, panel: Panel, x: Axis) -> None:
         if line.points:
             _draw_line(axes, line, show, index, marker=MARKERS[index % len(MARKERS)]
                        if panel.has_marks else "")
-    dress(axes, x_label=x.label, y_label=panel.y.label)
-    axes.set_title(panel.title, fontsize=TEXT, loc="left")
+    for level in panel.levels:
+        _draw_level(axes, level, show, style)
+    dress(axes, style, x_label=x.label, y_label=panel.y.label)
+    if not style.is_narrow:
+        axes.set_title(panel.title, fontsize=style.text, loc="left")
     if panel.y.limits:
         axes.set_ylim(*ends_in_unit(panel.y.limits, show))
-    places = sorted({place for line in panel.lines for place, _ in line.points})
-    if places:
-        _scale(axes, x, panel.y, places)
+    if any(line.points for line in panel.lines):
+        _scale(axes, x, panel.y, places, style)
         return
-    axes.set_xticks([])
-    axes.set_yticks([])
+    axes.tick_params(left=False, bottom=False, labelleft=False, labelbottom=False)
+    axes.grid(False)
     axes.text(0.5, 0.5, panel.empty, transform=axes.transAxes, ha="center", va="center",
-              fontsize=TEXT, color=GREY)
+              fontsize=style.text, color=GREY)
 
 
 def _draw_line(axes: Axes, line: Line, show: Show, index: int, *, marker: str) -> None:
@@ -92,38 +148,34 @@ def _draw_line(axes: Axes, line: Line, show: Show, index: int, *, marker: str) -
         axes.vlines(places, lows, highs, color=colour, alpha=0.4, linewidth=5)
 
 
+def _draw_level(axes: Axes, level: Level, show: Show, style: Style) -> None:
+    """Draw a line across the panel, and what it is just above its left end."""
+    height = in_unit(level.value, show)
+    axes.axhline(height, color=GREY, linewidth=1.2, linestyle=":" if level.dotted else "--")
+    axes.annotate(level.label, (0, height), xycoords=axes.get_yaxis_transform(), xytext=(3, 2),
+                  textcoords="offset points", fontsize=style.tiny, color=GREY, va="bottom")
+
+
 def _ends(point: Point, span: Range | None, show: Show) -> tuple[float, float]:
     """Return the ends of a range; the value twice where there is none."""
     return ends_in_unit(span or Range(point.value, point.value), show)
 
 
-def _scale(axes: Axes, x: Axis, y: Axis, places: list[float]) -> None:
+def _scale(axes: Axes, x: Axis, y: Axis, places: list[float], style: Style) -> None:
     if x.scale is Scale.LOG2:
-        log2_axis(axes, places, x.show)
+        log2_axis(axes, places, x.show, style.most_ticks)
     if y.scale is Scale.LOG:
         plain_log_axis(axes)
     else:
         axes.yaxis.set_major_formatter(plain_formatter())
 
 
-def _legend(figure: Figure) -> None:
-    """Name the lines where there are several: beside the title, or in a panel that is alone.
-
-    Panels that have no line in common name their own.
-    """
-    first = figure.axes[0]
-    handles, labels = first.get_legend_handles_labels()
-    named = [set(axes.get_legend_handles_labels()[1]) for axes in figure.axes]
-    if all(named) and not set.intersection(*named):
-        for axes in figure.axes:
-            axes.legend(fontsize=SMALL, frameon=False)
-        return
-    if len(handles) < 2:
-        return
-    if len(figure.axes) == 1:
-        first.legend(fontsize=SMALL + 1, frameon=False, ncols=min(len(handles), 6))
-        return
-    longest = max(map(len, labels))
-    figure.legend(handles, labels, loc="upper right", bbox_to_anchor=(0.985, 0.985),
-                  ncols=3 if longest <= 18 else 2 if longest <= 30 else 1,
-                  fontsize=SMALL + 1, frameon=False)
+def _legend(figure: Figure, names: Sequence[str], rows: int, style: Style) -> None:
+    """Name the lines in rows above the panels."""
+    named = {label: handle for axes in figure.axes
+             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    height = figure.get_figheight()
+    from_top = 0.0 if style.is_narrow else 0.66
+    figure.legend([named[name] for name in names], names, loc="upper left",
+                  bbox_to_anchor=(0.0 if style.is_narrow else 0.013, 1 - from_top / height),
+                  ncols=-(-len(names) // rows), fontsize=style.row, frameon=False)

@@ -6,12 +6,15 @@ Figures are made with matplotlib's object interface: no pyplot, no global state,
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import (
@@ -33,13 +36,41 @@ Number = TypeVar("Number", float, npt.NDArray[np.float64])
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "#555555"
 LIGHT_GREY = "#dddddd"
-TEXT, SMALL, TITLE = 10, 8, 13
-SIZE_INCHES = (11.0, 5.8)
 SIDE_INCHES = 0.22
 """Between the edge of a figure and its texts."""
 MOST_TICKS = 8
+LEGEND_ROW_INCHES = 0.22
 _MOST_DECIMALS = 12
-DPI = 120
+_FONTS = MappingProxyType({"pdf.fonttype": 42, "svg.fonttype": "path"})
+"""A PDF embeds TrueType, which publishers accept; an SVG has outlines, which need no font."""
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How large a figure and its texts are: ``width`` in inches, fonts in points.
+
+    ``is_narrow`` is one column of a paper: title and notes are in the caption file alone, panels
+    stand one above the other, and labels above their rows.
+    """
+
+    width: float
+    title: float
+    text: float
+    row: float
+    small: float
+    tiny: float
+    side: float
+    dpi: int
+    most_ticks: int
+    is_narrow: bool
+    image_format: str
+
+
+REPORT = Style(11.0, 13, 10, 9, 8, 7, SIDE_INCHES, 120, MOST_TICKS, is_narrow=False,
+               image_format="png")
+PAPER = Style(3.5, 8, 8, 7.5, 7, 7, 0.04, 300, 6, is_narrow=True, image_format="pdf")
+STYLES: Mapping[str, Style] = MappingProxyType({"report": REPORT, "paper": PAPER})
+"""Name of a style -> the style; each has the format that is usual for it."""
 
 
 def in_unit(value: Number, show: Show) -> Number:
@@ -52,29 +83,31 @@ def ends_in_unit(span: Range, show: Show) -> tuple[float, float]:
     return in_unit(span.least, show), in_unit(span.greatest, show)
 
 
-def new_figure(chart: Chart, height: float = SIZE_INCHES[1]) -> Figure:
-    """Return an empty figure with its headings; ``height`` is in inches."""
-    figure = Figure(figsize=(SIZE_INCHES[0], height), dpi=DPI, facecolor="white")
-    room = SIZE_INCHES[0] - 2 * SIDE_INCHES
-    figure.text(0.02, 1 - 0.26 / height, cut(chart.title, room, TITLE, bold=True),
-                fontsize=TITLE, fontweight="bold", va="center")
-    figure.text(0.02, 1 - 0.55 / height, cut(chart.subtitle, room, TEXT), fontsize=TEXT,
-                color=GREY, va="center")
+def new_figure(chart: Chart, style: Style, height: float) -> Figure:
+    """Return an empty figure with its headings, if it has any; ``height`` is in inches."""
+    figure = Figure(figsize=(style.width, height), dpi=style.dpi, facecolor="white")
+    if style.is_narrow:
+        return figure
+    room = style.width - 2 * style.side
+    figure.text(0.02, 1 - 0.26 / height, cut(chart.title, room, style.title, bold=True),
+                fontsize=style.title, fontweight="bold", va="center")
+    figure.text(0.02, 1 - 0.55 / height, cut(chart.subtitle, room, style.text),
+                fontsize=style.text, color=GREY, va="center")
     return figure
 
 
-def dress(axes: Axes, *, x_label: str, y_label: str) -> None:
+def dress(axes: Axes, style: Style, *, x_label: str, y_label: str) -> None:
     """Label axes and draw a light grid behind the data."""
-    axes.set_xlabel(x_label, fontsize=TEXT)
-    axes.set_ylabel(y_label, fontsize=TEXT)
-    axes.tick_params(labelsize=SMALL + 1)
+    axes.set_xlabel(x_label, fontsize=style.text)
+    axes.set_ylabel(y_label, fontsize=style.text)
+    axes.tick_params(labelsize=style.row)
     axes.grid(True, which="major", color=LIGHT_GREY, linewidth=0.8)
     axes.set_axisbelow(True)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
 
 
-def log2_axis(axes: Axes, values: Sequence[float], show: Show) -> None:
+def log2_axis(axes: Axes, values: Sequence[float], show: Show, most: int = MOST_TICKS) -> None:
     """Make x a log2 axis with ticks on the ascending values, thinned to what fits.
 
     A size of 0, of fewer elements than ranks, stands left of the others on a linear part.
@@ -84,17 +117,17 @@ def log2_axis(axes: Axes, values: Sequence[float], show: Show) -> None:
         axes.set_xscale("log", base=2)
     elif positive:
         axes.set_xscale("symlog", base=2, linthresh=positive[0])
-    ticks = [*([0.0] * (len(positive) < len(values))), *thin(positive)]
+    ticks = [*([0.0] * (len(positive) < len(values))), *thin(positive, most)]
     axes.xaxis.set_major_locator(FixedLocator([float(value) for value in ticks]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(
         lambda value, _: cell_text(int(value) if float(value).is_integer() else value, show)))
-    axes.tick_params(axis="x", rotation=40 if len(ticks) > 6 else 0)
+    axes.tick_params(axis="x", rotation=40 if len(ticks) > 0.75 * most else 0)
 
 
-def thin(values: Sequence[float]) -> list[float]:
+def thin(values: Sequence[float], most: int = MOST_TICKS) -> list[float]:
     """Return the first and last of ascending values and those between with room for a label."""
-    room = math.log2(values[-1] / values[0]) / MOST_TICKS if values else 0.0
+    room = math.log2(values[-1] / values[0]) / most if values else 0.0
     kept = list(values[:1])
     for value in values[1:-1]:
         before, after = math.log2(value / kept[-1]), math.log2(values[-1] / value)
@@ -147,6 +180,6 @@ def plain_formatter() -> PlainFormatter:
 def save(figure: Figure, path: Path, image_format: str) -> Path:
     """Write the figure; the file is absent or whole. Raises FileError."""
     fixed: dict[str, Any] = {"metadata": {"Date": None}} if image_format == "svg" else {}
-    with whole_file(path, make_folder=True) as part:
+    with whole_file(path, make_folder=True) as part, rc_context(dict(_FONTS)):
         figure.savefig(part, format=image_format, **fixed)
     return path

@@ -14,12 +14,14 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Statistics
 from hpcbench.reduce.spread import FEWEST_FOR_PERCENTILES, interval_share
 from hpcbench.units import size_text
+from hpcbench.views.cell_text import cell_text
 from hpcbench.views.chart import (
     Axis,
     Chart,
     Dot,
     DotChart,
     HeatMapCase,
+    Level,
     Line,
     LineChart,
     Panel,
@@ -69,8 +71,24 @@ def _lines(group: SeriesGroup, records: Records) -> LineChart:
         subtitle=group.subtitle, file_stem=group.file_stem, notes=(_caption(group),),
         case_ids=_ids(group), x=SIZE, panels=(
             Panel(TIME, times, "Time (latency)"),
-            Panel(BUSBW, rates, "Bus bandwidth",
+            Panel(BUSBW, rates, "Bus bandwidth", levels=tuple(_levels(group, records)),
                   empty="One rank: nothing crosses a link,\nbus bandwidth is 0")))
+
+
+def _levels(group: SeriesGroup, records: Records) -> Iterator[Level]:
+    """Yield what the links of all lines are declared to allow, and what two ranks reached.
+
+    Lines of different links, and those whose library sends more or less than bus bandwidth counts,
+    have no line in common.
+    """
+    items = [item for one in group.series for item in one.items if item.case.world_size > 1]
+    known = [_known(item, records) for item in items]
+    declared = {item.timing.link_bytes_per_s if item.timing else None for item in items}
+    measured = {record.measured_link for record in known}
+    for rates, words, dotted in ((declared, "declared link", True),
+                                 (measured, "measured between two ranks", False)):
+        if len(rates) == 1 and (rate := next(iter(rates))):
+            yield Level(f"{words}: {cell_text(rate, Show.GB_PER_S)} GB/s", rate, dotted)
 
 
 def _ids(group: SeriesGroup) -> tuple[str, ...]:
@@ -132,7 +150,8 @@ def _dots(group: SeriesGroup, records: Records) -> DotChart:
 def _dot(label: str, item: CaseResult, records: Records) -> Dot:
     stats, rates = _stats(item), _known(item, records).bandwidth
     return Dot(label, _point(item, _times(item), _band([item])), (
-        stats.median_s, interval_share(stats), rates.busbw_bytes_per_s if rates else None))
+        stats.median_s, interval_share(stats), rates.busbw_bytes_per_s if rates else None),
+        case_id=item.case.case_id)
 
 
 def _stats(item: CaseResult) -> Statistics:
@@ -192,4 +211,5 @@ def heat_map_case(case: Case) -> HeatMapCase:
     words = (form_text(work), work.dtype, work.op or "", "in place" if work.in_place else "")
     order = (work.collective == "all_reduce", case.world_size, work.size_bytes)
     return HeatMapCase(
-        f"{work.collective}{size}", words, order, note if work.needs_all_ranks else "")
+        f"{work.collective}{size}", words, order, note if work.needs_all_ranks else "",
+        "an all_reduce, then the most ranks, then the largest")

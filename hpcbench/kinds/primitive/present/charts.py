@@ -144,7 +144,8 @@ def _bar(item: CaseResult, common: Options, record: PrimitiveRecord) -> Bar:
         f"{work.implementation} {options}".rstrip(),
         (time_s, over_passes_cell(record.efficiency),
          middle_cell(record.times_longest), middle_cell(record.speedup)),
-        segments=((time_s, WHOLE if does_both(work) else PART),), whisker=pass_range(item))
+        segments=((time_s, WHOLE if does_both(work) else PART),), whisker=pass_range(item),
+        case_id=item.case.case_id)
 
 
 def heat_map_case(case: Case) -> HeatMapCase:
@@ -153,4 +154,4 @@ def heat_map_case(case: Case) -> HeatMapCase:
     return HeatMapCase(
         f"{work.primitive} by {work.implementation}",
         (work.dtype, work.order, options_text(work.options), problem_text(work)),
-        order=(case.world_size, work.size_bytes))
+        order=(case.world_size, work.size_bytes), rule="the most ranks, then the most bytes sent")

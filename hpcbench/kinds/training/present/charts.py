@@ -117,7 +117,8 @@ def _bar(label: str, item: CaseResult, record: TrainingRecord) -> chart.Bar:
         label, (record.step_s, rate, record.mfu, record.held_bytes.get("peak")),
         segments=tuple((time_s, PHASES.get(name, IN_NO_PHASE))
                        for name, time_s in record.part_s.items()),
-        whisker=pass_range(item), limit=exposure.off_s, below=exposure.only_s)
+        whisker=pass_range(item), limit=exposure.off_s, below=exposure.only_s,
+        case_id=item.case.case_id)
 
 
 def heat_map_case(case: Case) -> chart.HeatMapCase:
@@ -127,4 +128,5 @@ def heat_map_case(case: Case) -> chart.HeatMapCase:
     return chart.HeatMapCase(
         f"Step of {work.model} by {work.strategy}",
         (work.dtype, options_text(work.options), model_text(work), f"batch {work.batch_size}"),
-        order=(work.trains, case.world_size, size))
+        order=(work.trains, case.world_size, size),
+        rule="the most ranks, then the most data of a step")
