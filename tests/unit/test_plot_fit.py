@@ -15,7 +15,7 @@ from hpcbench.report.charts import canary_chart, charts_of
 from hpcbench.report.plots import draw
 from hpcbench.report.plots.fit import cut, sentences, short_labels, width
 from hpcbench.report.plots.footnote import MORE, caption
-from hpcbench.report.plots.style import SIZE_INCHES
+from hpcbench.report.plots.style import REPORT
 from hpcbench.views.chart import (
     COLOURS,
     Axis,
@@ -106,7 +106,7 @@ def test_two_lines_stand_below_a_figure_and_all_in_its_caption() -> None:
 
 def test_height_follows_rows_and_labels_do_not_overlap() -> None:
     heights = [draw(dots(*map(str, range(rows))), "a run").get_figheight() for rows in (1, 2, 16)]
-    assert heights == sorted(heights) and heights[1] < 0.55 * SIZE_INCHES[1]
+    assert heights == sorted(heights) and heights[1] < 0.3 * REPORT.width
     figure = draw(dots(*map(str, range(16))), "a run")
     figure.draw_without_rendering()
     boxes = [label.get_window_extent() for label in figure.axes[0].get_yticklabels()]

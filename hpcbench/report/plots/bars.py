@@ -37,7 +37,7 @@ HANDLE_INCHES = 0.62
 LEAST_COLUMNS, COLUMNS_END = 0.2, 0.985
 """How wide all columns are at least, and where they end: shares of the figure's width."""
 GAP_INCHES = 0.25
-SHORTEST_LABEL, LONGEST_LABEL, LONGEST_NARROW = 0.9, 55, 36
+SHORTEST_LABEL, LONGEST_LABEL, LONGEST_NARROW = 0.9, 55, 32
 """In inches, and in characters: of longer labels a part is left out."""
 INK = "black"
 THIN, THICK = 1.2, 2

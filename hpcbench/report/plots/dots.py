@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hpcbench.report.plots.fit import cut, short_labels, width
+from hpcbench.report.plots.fit import cut, fitting, short_labels, width
 from hpcbench.report.plots.row_labels import marked
 from hpcbench.report.plots.style import (
     GREY,
@@ -87,11 +87,12 @@ def _narrow_axes(chart: DotChart, rows: Sequence[Dot], style: Style) -> Axes:
     room = style.width - 4 * style.side
     axes = figure.add_axes((2 * style.side / style.width, NARROW_BELOW_INCHES / height,
                             room / style.width, inside / height))
-    across = axes.get_yaxis_transform()
+    across, labels = axes.get_yaxis_transform(), [row.label for row in rows]
     for at, row in enumerate(rows):
         value = cut("".join(_words(chart, row)), room / 2, style.row)
-        left = room - width(value, style.row) - 0.1
-        label = cut(marked(row.label, row.mark), left, style.row, bold=bool(row.mark))
+        is_marked, left = bool(row.mark), room - width(value, style.row) - 0.1
+        label = marked(fitting(labels, labels.index(row.label), left - width(
+            marked("", row.mark), style.row, bold=is_marked), style.row, bold=is_marked), row.mark)
         for place, text, side in ((0.0, label, "left"), (1.0, value, "right")):
             axes.text(place, at + ABOVE_MARK, text, transform=across, ha=side, va="center",
                       fontsize=style.row,

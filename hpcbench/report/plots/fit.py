@@ -76,6 +76,18 @@ def short_labels(labels: Sequence[str], most: int) -> list[str]:
     return [short[label] for label in labels]
 
 
+def fitting(
+    labels: Sequence[str], at: int, inches: float, size: float, *, bold: bool = False,
+) -> str:
+    """Return as much of a label as fits, of which others that differ show something else."""
+    label = labels[at]
+    for most in range(len(label[:LONGEST_MEASURED]), len(DOTS) + 8, -2):
+        text = short_labels(labels, most)[at]
+        if width(text, size, bold=bold) <= inches:
+            return text
+    return cut(label, inches, size, bold=bold)
+
+
 def _shortened(label: str, labels: Sequence[str], most: int) -> str:
     """Keep how a label begins, and what is around its first difference from the one most like it.
     """

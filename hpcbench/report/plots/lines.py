@@ -111,8 +111,8 @@ def _draw_panel(
         axes.axvspan(*span, color=GREY, alpha=SHADES[number % len(SHADES)], linewidth=0)
     for index, line in enumerate(panel.lines):
         if line.points:
-            _draw_line(axes, line, show, index, marker=MARKERS[index % len(MARKERS)]
-                       if panel.has_marks else "")
+            marker = MARKERS[index % len(MARKERS)] if panel.has_marks else ""
+            _draw_line(axes, line, show, index, style, marker=marker)
     for level in panel.levels:
         _draw_level(axes, level, show, style)
     dress(axes, style, x_label=x.label, y_label=panel.y.label)
@@ -129,14 +129,16 @@ def _draw_panel(
               fontsize=style.text, color=GREY)
 
 
-def _draw_line(axes: Axes, line: Line, show: Show, index: int, *, marker: str) -> None:
+def _draw_line(
+    axes: Axes, line: Line, show: Show, index: int, style: Style, *, marker: str,
+) -> None:
     """Draw points, their intervals, and the band around them; of one point a wide bar."""
     colour = COLOURS[index % len(COLOURS)]
     places = [place for place, _ in line.points]
     points = [point for _, point in line.points]
     axes.plot(places, [in_unit(point.value, show) for point in points], color=colour,
-              marker=marker, markersize=5, linewidth=1.8, linestyle="-" if line.is_joined else "",
-              label=line.label)
+              marker=marker, markersize=style.marker, linewidth=style.line,
+              linestyle="-" if line.is_joined else "", label=line.label)
     intervals = [_ends(point, point.interval, show) for point in points]
     axes.vlines(places, *zip(*intervals, strict=True), color=colour, linewidth=1.2)
     if all(point.band is None for point in points):

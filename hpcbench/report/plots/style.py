@@ -47,7 +47,7 @@ _FONTS = MappingProxyType({"pdf.fonttype": 42, "svg.fonttype": "path"})
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How large a figure and its texts are: ``width`` in inches, fonts in points.
+    """How large a figure and its texts are: ``width`` in inches, fonts, marks and lines in points.
 
     ``is_narrow`` is one column of a paper: title and notes are in the caption file alone, panels
     stand one above the other, and labels above their rows.
@@ -59,6 +59,8 @@ class Style:
     row: float
     small: float
     tiny: float
+    marker: float
+    line: float
     side: float
     dpi: int
     most_ticks: int
@@ -66,9 +68,9 @@ class Style:
     image_format: str
 
 
-REPORT = Style(11.0, 13, 10, 9, 8, 7, SIDE_INCHES, 120, MOST_TICKS, is_narrow=False,
+REPORT = Style(11.0, 13, 10, 9, 8, 7, 5, 1.8, SIDE_INCHES, 120, MOST_TICKS, is_narrow=False,
                image_format="png")
-PAPER = Style(3.5, 8, 8, 7.5, 7, 7, 0.04, 300, 6, is_narrow=True, image_format="pdf")
+PAPER = Style(3.5, 8, 8, 7.5, 7, 7, 3, 1.2, 0.04, 300, 6, is_narrow=True, image_format="pdf")
 STYLES: Mapping[str, Style] = MappingProxyType({"report": REPORT, "paper": PAPER})
 """Name of a style -> the style; each has the format that is usual for it."""
 

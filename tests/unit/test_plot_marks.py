@@ -1,0 +1,80 @@
+"""What a chart marks: the fastest row where that is clear, links beside rates, a chosen case."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from figure_texts import charts_of_kind, texts_of
+from hpcbench.errors import UsageError
+from hpcbench.report.charts import charts_of
+from hpcbench.report.named_case import named_case
+from hpcbench.report.plots import bare
+from hpcbench.report.plots.line_ends import spread
+from hpcbench.views.chart import Axis, Dot, DotChart, HeatMap, Level, LineChart, Point
+from hpcbench.views.table import Show
+from hpcbench.views.winners import FASTEST, with_winners
+from results_factory import MemorySamples, all_ok, make_case, make_results, not_ok, sweep
+
+
+def rows(*ids: str) -> DotChart:
+    return DotChart("a title", "", "stem", ("A note.",), ids, Axis("time", Show.US, "us"), (),
+                    tuple(Dot(one, Point(1e-3), (), case_id=one) for one in ids))
+
+
+def test_the_row_that_is_clearly_fastest_is_marked_and_said() -> None:
+    marked = with_winners(rows("a", "b"), {"a": frozenset({"b"})})
+    assert isinstance(marked, DotChart)
+    assert [row.mark for row in marked.rows] == [FASTEST, ""]
+    assert len(marked.notes) == 2
+    assert "a (fastest)" in texts_of(bare(marked))
+
+
+@pytest.mark.parametrize("winners", [
+    {}, {"a": frozenset({"elsewhere"})}, {"a": frozenset({"b"}), "b": frozenset({"a"})}])
+def test_no_row_is_marked_without_one_clear_winner(winners: dict[str, frozenset[str]]) -> None:
+    chart = rows("a", "b")
+    assert with_winners(chart, winners) is chart
+
+
+def test_what_links_allow_is_a_line_with_its_name() -> None:
+    items = [replace(item, timing=replace(item.timing, link_bytes_per_s=12.5e9))
+             if item.timing else item
+             for item in all_ok(sweep(("all_reduce",), ("gloo",))).cases]
+    (chart,) = charts_of_kind("collective", items)
+    assert isinstance(chart, LineChart)
+    assert chart.panels[1].levels == (Level("declared link: 12.50 GB/s", 12.5e9, dotted=True),)
+    assert "declared link: 12.50 GB/s" in texts_of(bare(chart))
+
+
+@pytest.mark.parametrize("heights", [[0.0, 0.0, 0.0], [1.0, 0.99, 0.0], [0.5, 0.4], [1.0, 1.0]])
+def test_names_at_line_ends_are_apart_and_inside(heights: list[float]) -> None:
+    moved = sorted(spread(heights, 0.2, 1.0))
+    assert all(high - low >= 0.2 - 1e-9 for low, high in zip(moved, moved[1:], strict=False))
+    assert moved[0] >= 0.0 and moved[-1] <= 1.0
+
+
+def test_the_map_is_of_the_case_that_is_asked_for() -> None:
+    results = all_ok(sweep(("all_reduce", "broadcast"), ("gloo",), sizes=(8, 1024)))
+    chosen = results.cases[2]
+    for name, why in ((chosen.case.case_id, "asked for"), (None, "an all_reduce")):
+        charts = charts_of(results, MemorySamples(results), case=name)
+        (shown,) = [chart for chart in charts if isinstance(chart, HeatMap)]
+        assert (shown.case_ids == (chosen.case.case_id,)) == (name is not None)
+        assert why in shown.notes[-1]
+
+
+def test_a_case_is_named_by_enough_of_its_id_or_label() -> None:
+    cases = [replace(make_case(index=at), case_id=case_id, label=label) for at, (case_id, label)
+             in enumerate((("abc1", "one gloo"), ("abd2", "two mpi"), ("abd", "three mpi")))]
+    items = [*all_ok(tuple(cases)).cases, not_ok(make_case(), "skipped", "no nccl")]
+    items[-1] = replace(items[-1], case=replace(items[-1].case, case_id="x", label="four"))
+    named = make_results(tuple(items)).cases
+    assert [named_case(named, name).case.case_id
+            for name in ("abc1", "abc", "abd", "two mpi", "gloo")] == [
+        "abc1", "abc1", "abd", "abd2", "abc1"]
+    for name, said in (("ab", "fits 3 cases"), ("mpi", "fits 2 cases"), ("x", "is skipped"),
+                       ("two mpo", r"nearest: abd2 \(two mpi\)"), ("", "no case has")):
+        with pytest.raises(UsageError, match=said):
+            named_case(named, name)
