@@ -86,7 +86,8 @@ def _draw_panel(
         _draw_roof(axes, roof, show, (slopes, flats), style)
     for spot in panel.spots:
         axes.plot([spot.intensity], [in_unit(spot.rate, show)], linestyle="",
-                  marker=MARKERS[spot.number // len(COLOURS) % len(MARKERS)], markersize=style.marker + 2,
+                  marker=MARKERS[spot.number // len(COLOURS) % len(MARKERS)],
+                  markersize=style.marker + 2,
                   color=COLOURS[spot.number % len(COLOURS)], label=_spot_label(spot.label, style))
 
 
