@@ -12,7 +12,7 @@ from hpcbench.views.table import Column, Show
 MOST_RANKS = 32
 """More ranks than this are no longer told apart in one picture."""
 _BEFORE = Look("before it begins", "#ffffff", 0.0)
-_COLUMNS = (Column("begin", "begins after", Show.US, "us"), Column("whole", "takes", Show.US, "us"))
+_COLUMNS = (Column("whole", "takes", Show.US, "us"), Column("begin", "begins after", Show.US, "us"))
 
 
 def timeline_chart(item: CaseResult, courses: tuple[SampleCourse, ...]) -> BarChart | None:
@@ -38,7 +38,7 @@ def timeline_chart(item: CaseResult, courses: tuple[SampleCourse, ...]) -> BarCh
 
 def _bars(course: SampleCourse, looks: dict[str, Look]) -> Iterator[Bar]:
     for rank in course.ranks:
-        yield Bar(f"rank {rank.rank}", (rank.begin_s, _whole(rank)), (
+        yield Bar(f"rank {rank.rank}", (_whole(rank), rank.begin_s), (
             (rank.begin_s, _BEFORE),
             *((seconds, looks[name]) for name, seconds in rank.parts if seconds > 0)))
 

@@ -39,8 +39,8 @@ def with_winners(chart: Chart, winners: Winners) -> Chart:
     return chart
 
 
-def _winner(rows: Sequence[Dot] | Sequence[Bar], winners: Winners) -> int | None:
+def _winner(rows: Sequence[Dot | Bar], winners: Winners) -> int | None:
     """Return the place of the one winner among rows of which others do the same; else None."""
-    ids = {row.case_id for row in rows}
-    found = [at for at, row in enumerate(rows) if winners.get(row.case_id, frozenset()) & ids]
+    ids = [row.case_id for row in rows]
+    found = [at for at, one in enumerate(ids) if winners.get(one, frozenset()) & {*ids}]
     return found[0] if len(found) == 1 else None

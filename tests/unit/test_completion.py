@@ -78,6 +78,7 @@ def test_completion_is_installed_for_the_program_however_it_is_asked_for(tmp_pat
 def test_every_list_of_values_is_that_of_the_program() -> None:
     assert completion.backends("") == list(BACKENDS)
     assert completion.backends("ucc/tl/u") == ["ucc/tl/ucp"]
+    assert completion.plot_styles("p") == ["paper"]
     assert completion.models("") == list(catalogue()["models"])
     assert completion.strategies("f") == ["fsdp"]
     assert completion.benchmarks("tr") == ["training", "train"]

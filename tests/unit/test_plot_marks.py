@@ -12,7 +12,7 @@ from hpcbench.report.charts import charts_of
 from hpcbench.report.named_case import named_case
 from hpcbench.report.plots import bare
 from hpcbench.report.plots.line_ends import spread
-from hpcbench.views.chart import Axis, Dot, DotChart, HeatMap, Level, LineChart, Point
+from hpcbench.views.chart import Axis, Dot, DotChart, HeatMap, Level, LineChart, Point, Scale
 from hpcbench.views.table import Show
 from hpcbench.views.winners import FASTEST, with_winners
 from results_factory import MemorySamples, all_ok, make_case, make_results, not_ok, sweep
@@ -53,6 +53,18 @@ def test_names_at_line_ends_are_apart_and_inside(heights: list[float]) -> None:
     moved = sorted(spread(heights, 0.2, 1.0))
     assert all(high - low >= 0.2 - 1e-9 for low, high in zip(moved, moved[1:], strict=False))
     assert moved[0] >= 0.0 and moved[-1] <= 1.0
+
+
+def test_a_log_axis_within_a_decade_has_numbers() -> None:
+    chart = DotChart("a title", "", "stem", (), (), Axis("time", Show.US, "us", Scale.LOG), (), (
+        Dot("a", Point(2e-5), ()), Dot("b", Point(7e-5), ())))
+    figure = bare(chart)
+    figure.draw_without_rendering()
+    low, high = figure.axes[0].get_xlim()
+    shown = [tick.get_text() for place, tick in zip(
+        figure.axes[0].get_xticks(), figure.axes[0].get_xticklabels(), strict=True)
+        if low <= place <= high]
+    assert {"20", "50"} <= {*shown}
 
 
 def test_the_map_is_of_the_case_that_is_asked_for() -> None:

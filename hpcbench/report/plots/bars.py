@@ -17,7 +17,6 @@ from hpcbench.report.plots.fit import legend_rows, short_labels, width
 from hpcbench.report.plots.row_labels import marked, value_text
 from hpcbench.report.plots.style import (
     GREY,
-    LEGEND_ROW_INCHES,
     LIGHT_GREY,
     SIDE_INCHES,
     Style,
@@ -32,6 +31,8 @@ from hpcbench.views.table import Column, Show
 
 ROW_INCHES, ABOVE_INCHES, BELOW_INCHES = 0.26, 1.15, 1.0
 NARROW_ROW_INCHES, NARROW_ABOVE_INCHES, NARROW_BELOW_INCHES = 0.16, 0.06, 0.42
+NARROW_SIDE = 0.16
+"""Beside the bars of a narrow figure: half of the number at the end of the axis."""
 HANDLE_INCHES = 0.62
 """A mark of the legend, and the space around."""
 LEAST_COLUMNS, COLUMNS_END = 0.2, 0.985
@@ -68,7 +69,7 @@ def draw_bars(chart: BarChart, style: Style) -> Figure:
     row, above, below = (
         (NARROW_ROW_INCHES, NARROW_ABOVE_INCHES, NARROW_BELOW_INCHES) if style.is_narrow else
         (ROW_INCHES, ABOVE_INCHES, BELOW_INCHES))
-    inside, above = row * (slots + 0.6), above + LEGEND_ROW_INCHES * rows
+    inside, above = row * (slots + 0.6), above + style.legend_row * rows
     height = above + inside + below
     figure = new_figure(chart, style, height)
     labels = _labels(chart, style)
@@ -111,7 +112,7 @@ def _labels(chart: BarChart, style: Style) -> dict[str, str]:
 def _left(chart: BarChart, labels: dict[str, str], style: Style) -> float:
     """Return where the bars begin: the labels stand to the left of them, or above."""
     if style.is_narrow:
-        return 2 * style.side / style.width
+        return NARROW_SIDE / style.width
     bold = [labels[section.title] for section in chart.sections]
     bars = [bar for section in chart.sections for bar in section.bars]
     bold += [marked(labels[bar.label], bar.mark) for bar in bars if bar.mark]
@@ -122,7 +123,9 @@ def _left(chart: BarChart, labels: dict[str, str], style: Style) -> float:
 
 def _column_ends(chart: BarChart, style: Style) -> list[float]:
     """Return where the bars end, and then each column: as far apart as their texts are long."""
-    if style.is_narrow or not chart.columns:
+    if style.is_narrow:
+        return [1 - NARROW_SIDE / style.width]
+    if not chart.columns:
         return [COLUMNS_END]
     rows = [bar.cells for section in chart.sections for bar in section.bars]
     texts = ([_heading(column), *(cell_text(row[at], column.show) for row in rows)]
@@ -145,9 +148,9 @@ def _draw_section(
     if top:
         axes.axhline(top - 0.5, color=LIGHT_GREY, linewidth=0.8)
     if section.title:
-        beside = {"x": 0.0, "ha": "left"} if style.is_narrow else {"x": -0.01, "ha": "right"}
-        axes.text(y=top, s=places.labels[section.title], transform=axes.get_yaxis_transform(),
-                  va="center", fontsize=style.row, fontweight="bold", **beside)
+        axes.text(0.0 if style.is_narrow else -0.01, top, places.labels[section.title],
+                  transform=axes.get_yaxis_transform(), ha="left" if style.is_narrow else "right",
+                  va="center", fontsize=style.row, fontweight="bold")
     first = top + bool(section.title)
     for number, bar in enumerate(section.bars):
         at = first + number * places.pitch

@@ -17,7 +17,7 @@ from hpcbench.report.plots.style import (
     ends_in_unit,
     in_unit,
     new_figure,
-    plain_formatter,
+    plain_log_axis,
 )
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.chart import COLOURS, Dot, DotChart, Scale
@@ -26,6 +26,8 @@ from hpcbench.views.table import Show
 COLOUR = COLOURS[0]
 ROW_INCHES, ABOVE_INCHES, BELOW_INCHES = 0.32, 1.05, 1.0
 NARROW_ROW_INCHES, NARROW_ABOVE_INCHES, NARROW_BELOW_INCHES = 0.32, 0.06, 0.42
+NARROW_SIDE = 0.16
+"""Beside the axes of a narrow figure: half of the number at their end."""
 LEAST_ACROSS = 1.5
 """How wide the axes are at least, in inches."""
 LONGEST_LABEL = 60
@@ -42,8 +44,7 @@ def draw_dots(chart: DotChart, style: Style) -> Figure:
     for at, row in enumerate(rows):
         _draw_row(axes, row, at, chart.x.show)
     if chart.x.scale is Scale.LOG:
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(plain_formatter())
+        plain_log_axis(axes, axes.xaxis)
     else:
         axes.set_xlim(left=0)
     dress(axes, style, x_label=chart.x.label, y_label="")
@@ -84,8 +85,8 @@ def _narrow_axes(chart: DotChart, rows: Sequence[Dot], style: Style) -> Axes:
     inside = NARROW_ROW_INCHES * (len(rows) + 0.2)
     height = NARROW_ABOVE_INCHES + inside + NARROW_BELOW_INCHES
     figure = new_figure(chart, style, height)
-    room = style.width - 4 * style.side
-    axes = figure.add_axes((2 * style.side / style.width, NARROW_BELOW_INCHES / height,
+    room = style.width - 2 * NARROW_SIDE
+    axes = figure.add_axes((NARROW_SIDE / style.width, NARROW_BELOW_INCHES / height,
                             room / style.width, inside / height))
     across, labels = axes.get_yaxis_transform(), [row.label for row in rows]
     for at, row in enumerate(rows):

@@ -46,7 +46,7 @@ def draw_heat_map(chart: HeatMap, style: Style) -> Figure:
     _colour_bar(figure, axes.images[0], place, chart, style)
     _mark_spans(axes, chart, inside, style)
     for column in chart.breaks:
-        axes.axvline(column - 0.5, color="white", linewidth=2, linestyle="--")
+        axes.axvline(column - 0.5, color="white", linewidth=style.line, linestyle="--")
     return figure
 
 
@@ -88,7 +88,7 @@ def _mark_spans(axes: Axes, chart: HeatMap, inches: float, style: Style) -> None
     for begin, end in chart.spans:
         axes.plot([begin - 0.5, end - 0.5], [above, above], color=GREY, linewidth=4,
                   transform=top, clip_on=False, solid_capstyle="butt")
-        axes.axvline(end - 0.5, color="white", linewidth=2)
+        axes.axvline(end - 0.5, color="white", linewidth=style.line)
     if chart.spans:
         axes.text(chart.spans[0][0] - 0.5, 1 + 0.14 / inches, chart.span_title, transform=top,
                   fontsize=style.small, color=GREY, va="bottom")

@@ -42,15 +42,14 @@ def _end_together(lines: Sequence[Line]) -> bool:
 def label_ends(axes: Axes, panel: Panel, style: Style) -> None:
     """Write the names of a panel's lines beside their ends, in their colours."""
     axes.get_ylim()  # settles the limits, which the places of the names follow from
-    inches = axes.get_position().height * axes.figure.get_size_inches()[1]
+    width_inches, height_inches = axes.get_window_extent().size / axes.figure.dpi
     ends = [(at, line) for at, line in enumerate(panel.lines) if line.points]
     heights = [axes.transAxes.inverted().transform(axes.transData.transform(
-        (line.points[-1][0], in_unit(line.points[-1][1].value, panel.y.show))))[1] * inches
+        (line.points[-1][0], in_unit(line.points[-1][1].value, panel.y.show))))[1] * height_inches
         for _, line in ends]
-    apart = spread(heights, LINE_SPACE * style.row / POINTS, inches)
-    across = axes.get_position().width * axes.figure.get_size_inches()[0]
+    apart = spread(heights, LINE_SPACE * style.row / POINTS, height_inches)
     for (at, line), height in zip(ends, apart, strict=True):
-        axes.text(1 + BESIDE_INCHES / 2 / across, height / inches, line.label,
+        axes.text(1 + BESIDE_INCHES / 2 / width_inches, height / height_inches, line.label,
                   transform=axes.transAxes, fontsize=style.row, va="center",
                   color=COLOURS[at % len(COLOURS)])
 

@@ -11,7 +11,6 @@ from hpcbench.report.plots.fit import legend_rows, width
 from hpcbench.report.plots.line_ends import label_ends, room_for_ends
 from hpcbench.report.plots.style import (
     GREY,
-    LEGEND_ROW_INCHES,
     MARKERS,
     Style,
     dress,
@@ -30,7 +29,7 @@ SHADES = (0.08, 0.2)
 LEFT, RIGHT, GAP, ABOVE, INSIDE, BELOW = 0.94, 0.3, 1.1, 1.0, 3.4, 1.1
 """Inches around panels, and between the second one's numbers and label and the first one."""
 NARROW_LEFT, NARROW_RIGHT, NARROW_GAP, NARROW_ABOVE, NARROW_INSIDE, NARROW_BELOW = (
-    0.52, 0.08, 0.24, 0.08, 1.45, 0.42)
+    0.62, 0.08, 0.24, 0.08, 1.45, 0.42)
 TURNED_INCHES = 0.16
 """What turned labels of ticks take more."""
 HANDLE_INCHES = 0.5
@@ -77,7 +76,7 @@ def _figure(
     """Return a figure with the axes of each panel; ``room`` inches are right of each of them."""
     count = len(panels)
     if style.is_narrow:
-        above = NARROW_ABOVE + LEGEND_ROW_INCHES * rows
+        above = NARROW_ABOVE + style.legend_row * rows
         below = NARROW_BELOW + TURNED_INCHES
         height = above + count * NARROW_INSIDE + (count - 1) * NARROW_GAP + below
         figure = new_figure(chart, style, height)
@@ -88,7 +87,7 @@ def _figure(
                 (NARROW_LEFT / style.width, bottom / height, across / style.width,
                  NARROW_INSIDE / height), sharex=figure.axes[0] if at else None)
         return figure
-    above = ABOVE + LEGEND_ROW_INCHES * rows
+    above = ABOVE + style.legend_row * rows
     height = above + INSIDE + BELOW
     figure = new_figure(chart, style, height)
     across = (style.width - LEFT - RIGHT - GAP * (count - 1)) / count
@@ -167,7 +166,7 @@ def _scale(axes: Axes, x: Axis, y: Axis, places: list[float], style: Style) -> N
     if x.scale is Scale.LOG2:
         log2_axis(axes, places, x.show, style.most_ticks)
     if y.scale is Scale.LOG:
-        plain_log_axis(axes)
+        plain_log_axis(axes, axes.yaxis)
     else:
         axes.yaxis.set_major_formatter(plain_formatter())
 

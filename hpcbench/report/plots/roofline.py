@@ -21,7 +21,7 @@ from hpcbench.views.chart import COLOURS, Roof, RooflineChart, RooflinePanel
 from hpcbench.views.table import Show
 
 LEFT, WIDTH, GAP, HEIGHT_INCHES, BOTTOM, HEIGHT = 0.065, 0.585, 0.05, 5.4, 0.2, 0.63
-NARROW_LEFT, NARROW_RIGHT, NARROW_INSIDE, NARROW_BELOW = 0.52, 0.08, 1.8, 0.46
+NARROW_LEFT, NARROW_RIGHT, NARROW_INSIDE, NARROW_BELOW = 0.62, 0.08, 1.8, 0.46
 NARROW_LEGEND_INCHES, NARROW_CHARACTERS = 0.145, 50
 ROOM, ROOM_FOR_LABEL = 4.0, 12.0
 """Factors between the outermost values and the ends of the axes; the second one at the left."""

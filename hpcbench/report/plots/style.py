@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.axis import XAxis, YAxis
 from matplotlib.figure import Figure
 from matplotlib.ticker import (
     FixedLocator,
@@ -39,15 +40,14 @@ LIGHT_GREY = "#dddddd"
 SIDE_INCHES = 0.22
 """Between the edge of a figure and its texts."""
 MOST_TICKS = 8
-LEGEND_ROW_INCHES = 0.22
 _MOST_DECIMALS = 12
-_FONTS = MappingProxyType({"pdf.fonttype": 42, "svg.fonttype": "path"})
-"""A PDF embeds TrueType, which publishers accept; an SVG has outlines, which need no font."""
+_TRUETYPE = 42
+"""What a PDF embeds, and publishers accept; an SVG has outlines, which need no font."""
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How large a figure and its texts are: ``width`` in inches, fonts, marks and lines in points.
+    """How large a figure and its texts are: fonts, marks and lines in points, others in inches.
 
     ``is_narrow`` is one column of a paper: title and notes are in the caption file alone, panels
     stand one above the other, and labels above their rows.
@@ -61,6 +61,7 @@ class Style:
     tiny: float
     marker: float
     line: float
+    legend_row: float
     side: float
     dpi: int
     most_ticks: int
@@ -68,9 +69,9 @@ class Style:
     image_format: str
 
 
-REPORT = Style(11.0, 13, 10, 9, 8, 7, 5, 1.8, SIDE_INCHES, 120, MOST_TICKS, is_narrow=False,
+REPORT = Style(11.0, 13, 10, 9, 8, 7, 5, 1.8, 0.22, SIDE_INCHES, 120, MOST_TICKS, is_narrow=False,
                image_format="png")
-PAPER = Style(3.5, 8, 8, 7.5, 7, 7, 3, 1.2, 0.04, 300, 6, is_narrow=True, image_format="pdf")
+PAPER = Style(3.5, 8, 8, 7.5, 7, 7, 3, 1.2, 0.17, 0.04, 300, 6, is_narrow=True, image_format="pdf")
 STYLES: Mapping[str, Style] = MappingProxyType({"report": REPORT, "paper": PAPER})
 """Name of a style -> the style; each has the format that is usual for it."""
 
@@ -138,17 +139,20 @@ def thin(values: Sequence[float], most: int = MOST_TICKS) -> list[float]:
     return kept + list(values[1:][-1:])
 
 
-def plain_log_axis(axes: Axes) -> None:
-    """Make y a log axis with plain numbers (0.01, 1, 100), also where it spans no decade."""
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
+def plain_log_axis(axes: Axes, axis: YAxis | XAxis) -> None:
+    """Make an axis of these a log one with plain numbers (0.01, 1, 100), also within a decade."""
+    is_x = axis is axes.xaxis
+    set_scale, set_limits = (axes.set_xscale, axes.set_xlim) if is_x else (
+        axes.set_yscale, axes.set_ylim)
+    set_scale("log")
+    low, high = axes.get_xlim() if is_x else axes.get_ylim()
     if high < 2 * low:
         low, high = low / 1.4, high * 1.4
-        axes.set_ylim(low, high)
+        set_limits(low, high)
     steps = range(1, 10) if high < 4 * low else (1, 2, 5) if high < 300 * low else (1,)
-    axes.yaxis.set_major_locator(LogLocator(base=10, subs=steps))
-    axes.yaxis.set_major_formatter(plain_formatter())
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    axis.set_major_locator(LogLocator(base=10, subs=steps))
+    axis.set_major_formatter(plain_formatter())
+    axis.set_minor_formatter(NullFormatter())
 
 
 def plain(value: float) -> str:
@@ -182,6 +186,7 @@ def plain_formatter() -> PlainFormatter:
 def save(figure: Figure, path: Path, image_format: str) -> Path:
     """Write the figure; the file is absent or whole. Raises FileError."""
     fixed: dict[str, Any] = {"metadata": {"Date": None}} if image_format == "svg" else {}
-    with whole_file(path, make_folder=True) as part, rc_context(dict(_FONTS)):
+    with whole_file(path, make_folder=True) as part, rc_context(
+            {"pdf.fonttype": _TRUETYPE, "svg.fonttype": "path"}):
         figure.savefig(part, format=image_format, **fixed)
     return path
