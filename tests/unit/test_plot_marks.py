@@ -8,6 +8,8 @@ import pytest
 
 from figure_texts import charts_of_kind, texts_of
 from hpcbench.errors import UsageError
+from hpcbench.kinds.collective.derive.deriver import CollectiveRecord
+from hpcbench.kinds.registry import presenter_of
 from hpcbench.report.charts import charts_of
 from hpcbench.report.named_case import named_case
 from hpcbench.report.plots import bare
@@ -15,7 +17,7 @@ from hpcbench.report.plots.line_ends import spread
 from hpcbench.views.chart import Axis, Dot, DotChart, HeatMap, Level, LineChart, Point, Scale
 from hpcbench.views.table import Show
 from hpcbench.views.winners import FASTEST, with_winners
-from results_factory import MemorySamples, all_ok, make_case, make_results, not_ok, sweep
+from results_factory import MemorySamples, all_ok, make_case, not_ok, sweep
 
 
 def rows(*ids: str) -> DotChart:
@@ -48,6 +50,14 @@ def test_what_links_allow_is_a_line_with_its_name() -> None:
     assert "declared link: 12.50 GB/s" in texts_of(bare(chart))
 
 
+def test_what_two_ranks_reached_is_named_by_backend() -> None:
+    items = all_ok(sweep(("all_reduce",), ("gloo", "mpi"))).cases
+    known = {item.case.case_id: CollectiveRecord(
+        measured_link=3e9 if item.case.backend == "gloo" else None) for item in items}
+    (chart,) = presenter_of("collective").charts(items, known)
+    assert chart.panels[1].levels == (Level("two gloo ranks: 3.00 GB/s", 3e9),)
+
+
 @pytest.mark.parametrize("heights", [[0.0, 0.0, 0.0], [1.0, 0.99, 0.0], [0.5, 0.4], [1.0, 1.0]])
 def test_names_at_line_ends_are_apart_and_inside(heights: list[float]) -> None:
     moved = sorted(spread(heights, 0.2, 1.0))
@@ -78,15 +88,15 @@ def test_the_map_is_of_the_case_that_is_asked_for() -> None:
 
 
 def test_a_case_is_named_by_enough_of_its_id_or_label() -> None:
-    cases = [replace(make_case(index=at), case_id=case_id, label=label) for at, (case_id, label)
-             in enumerate((("abc1", "one gloo"), ("abd2", "two mpi"), ("abd", "three mpi")))]
-    items = [*all_ok(tuple(cases)).cases, not_ok(make_case(), "skipped", "no nccl")]
-    items[-1] = replace(items[-1], case=replace(items[-1].case, case_id="x", label="four"))
-    named = make_results(tuple(items)).cases
-    assert [named_case(named, name).case.case_id
-            for name in ("abc1", "abc", "abd", "two mpi", "gloo")] == [
-        "abc1", "abc1", "abd", "abd2", "abc1"]
+    cases = sweep(("all_reduce",), ("gloo",), sizes=(8,)) + sweep(
+        ("broadcast",), ("mpi",), sizes=(8, 1024))
+    abc, abd, short, skipped = (replace(case, case_id=case_id) for case, case_id in zip(
+        (*cases, make_case()), ("abc1", "abd2", "abd", "x"), strict=True))
+    items = (*all_ok((abc, abd, short)).cases, not_ok(skipped, "skipped", "no nccl"))
+    for name, case in (("abc1", abc), ("abc", abc), ("abd", short), (abd.label, abd),
+                       ("all_reduce gloo cpu fp32 sum 8B", abc)):
+        assert named_case(items, name).case == case
     for name, said in (("ab", "fits 3 cases"), ("mpi", "fits 2 cases"), ("x", "is skipped"),
-                       ("two mpo", r"nearest: abd2 \(two mpi\)"), ("", "no case has")):
+                       (f"{abd.label}0", "nearest: abd2 "), ("", "no case has")):
         with pytest.raises(UsageError, match=said):
-            named_case(named, name)
+            named_case(items, name)

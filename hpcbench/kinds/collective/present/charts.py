@@ -43,6 +43,8 @@ INTERVAL, PERCENTILES, EXTREMES = ("ci_low_s", "ci_high_s"), ("p5_s", "p95_s"), 
 LAUNCHES = ("launch_low_s", "launch_high_s")
 MOST_BANDS = 3
 """Bands of more lines, one over the other, could not be told apart."""
+MOST_LEVELS = 2
+"""Of more backends what two ranks reached is not drawn."""
 WIDE = 30
 """Rows whose longest time is this many times the shortest are on a log scale."""
 SIZE = Axis("size", Show.SIZE, "bytes, log scale", Scale.LOG2)
@@ -76,19 +78,22 @@ def _lines(group: SeriesGroup, records: Records) -> LineChart:
 
 
 def _levels(group: SeriesGroup, records: Records) -> Iterator[Level]:
-    """Yield what the links of all lines are declared to allow, and what two ranks reached.
+    """Yield what declared links allow, if it is the same for all lines, and what two ranks reached.
 
-    Lines of different links, and those whose library sends more or less than bus bandwidth counts,
-    have no line in common.
+    That is of each backend; of many backends the lines could not be told apart.
     """
     items = [item for one in group.series for item in one.items if item.case.world_size > 1]
-    known = [_known(item, records) for item in items]
     declared = {item.timing.link_bytes_per_s if item.timing else None for item in items}
-    measured = {record.measured_link for record in known}
-    for rates, words, dotted in ((declared, "declared link", True),
-                                 (measured, "measured between two ranks", False)):
-        if len(rates) == 1 and (rate := next(iter(rates))):
-            yield Level(f"{words}: {cell_text(rate, Show.GB_PER_S)} GB/s", rate, dotted)
+    if len(declared) == 1 and (rate := next(iter(declared))):
+        yield Level(f"declared link: {_rate(rate)}", rate, dotted=True)
+    measured = dict.fromkeys((item.case.backend, rate) for item in items
+                             if (rate := _known(item, records).measured_link))
+    for backend, rate in measured if len(measured) <= MOST_LEVELS else ():
+        yield Level(f"two {backend} ranks: {_rate(rate)}", rate)
+
+
+def _rate(bytes_per_s: float) -> str:
+    return f"{cell_text(bytes_per_s, Show.GB_PER_S)} GB/s"
 
 
 def _ids(group: SeriesGroup) -> tuple[str, ...]:
