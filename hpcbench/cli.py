@@ -18,8 +18,9 @@ from hpcbench.commands.compare import compare
 from hpcbench.commands.generate import gen_config, gen_data, schema
 from hpcbench.commands.list import list_
 from hpcbench.commands.plan import plan
+from hpcbench.commands.plot import plot
 from hpcbench.commands.profile import profile
-from hpcbench.commands.read import plot, reduce, show
+from hpcbench.commands.read import reduce, show
 from hpcbench.commands.registration import examples_text, register
 from hpcbench.commands.report import report
 from hpcbench.commands.run import run

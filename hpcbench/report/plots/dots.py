@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -90,7 +90,7 @@ def _narrow_axes(chart: DotChart, rows: Sequence[Dot], style: Style) -> Axes:
                             room / style.width, inside / height))
     across, labels = axes.get_yaxis_transform(), [row.label for row in rows]
     for at, row in enumerate(rows):
-        value = cut("".join(_words(chart, row)), room / 2, style.row)
+        value = _fitting(_words(chart, row), room / 2, style)
         is_marked, left = bool(row.mark), room - width(value, style.row) - 0.1
         label = marked(fitting(labels, labels.index(row.label), left - width(
             marked("", row.mark), style.row, bold=is_marked), style.row, bold=is_marked), row.mark)
@@ -101,6 +101,17 @@ def _narrow_axes(chart: DotChart, rows: Sequence[Dot], style: Style) -> Axes:
     axes.set_yticks([])
     axes.set_ylim(-0.4, len(rows) - 0.2)
     return axes
+
+
+def _fitting(words: Iterable[str], inches: float, style: Style) -> str:
+    """Return as many of the values as fit; the first one is cut where it does not."""
+    first, *others = [*words] or [""]
+    text = cut(first, inches, style.row)
+    for word in others:
+        if width(text + word, style.row) > inches:
+            break
+        text += word
+    return text
 
 
 def _heading(chart: DotChart) -> str:

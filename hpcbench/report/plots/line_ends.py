@@ -42,7 +42,8 @@ def _end_together(lines: Sequence[Line]) -> bool:
 def label_ends(axes: Axes, panel: Panel, style: Style) -> None:
     """Write the names of a panel's lines beside their ends, in their colours."""
     axes.get_ylim()  # settles the limits, which the places of the names follow from
-    width_inches, height_inches = axes.get_window_extent().size / axes.figure.dpi
+    box, dpi = axes.get_window_extent(), axes.figure.dpi
+    width_inches, height_inches = box.width / dpi, box.height / dpi
     ends = [(at, line) for at, line in enumerate(panel.lines) if line.points]
     heights = [axes.transAxes.inverted().transform(axes.transData.transform(
         (line.points[-1][0], in_unit(line.points[-1][1].value, panel.y.show))))[1] * height_inches

@@ -30,8 +30,6 @@ LEFT, RIGHT, GAP, ABOVE, INSIDE, BELOW = 0.94, 0.3, 1.1, 1.0, 3.4, 1.1
 """Inches around panels, and between the second one's numbers and label and the first one."""
 NARROW_LEFT, NARROW_RIGHT, NARROW_GAP, NARROW_ABOVE, NARROW_INSIDE, NARROW_BELOW = (
     0.62, 0.08, 0.24, 0.08, 1.45, 0.42)
-TURNED_INCHES = 0.16
-"""What turned labels of ticks take more."""
 HANDLE_INCHES = 0.5
 
 
@@ -77,12 +75,11 @@ def _figure(
     count = len(panels)
     if style.is_narrow:
         above = NARROW_ABOVE + style.legend_row * rows
-        below = NARROW_BELOW + TURNED_INCHES
-        height = above + count * NARROW_INSIDE + (count - 1) * NARROW_GAP + below
+        height = above + count * NARROW_INSIDE + (count - 1) * NARROW_GAP + NARROW_BELOW
         figure = new_figure(chart, style, height)
         across = style.width - NARROW_LEFT - NARROW_RIGHT - room
         for at in range(count):
-            bottom = below + (count - 1 - at) * (NARROW_INSIDE + NARROW_GAP)
+            bottom = NARROW_BELOW + (count - 1 - at) * (NARROW_INSIDE + NARROW_GAP)
             figure.add_axes(
                 (NARROW_LEFT / style.width, bottom / height, across / style.width,
                  NARROW_INSIDE / height), sharex=figure.axes[0] if at else None)
@@ -154,7 +151,8 @@ def _draw_level(axes: Axes, level: Level, show: Show, style: Style) -> None:
     height = in_unit(level.value, show)
     axes.axhline(height, color=GREY, linewidth=1.2, linestyle=":" if level.dotted else "--")
     axes.annotate(level.label, (0, height), xycoords=axes.get_yaxis_transform(), xytext=(3, 2),
-                  textcoords="offset points", fontsize=style.tiny, color=GREY, va="bottom")
+                  textcoords="offset points", fontsize=style.tiny, color=GREY, va="bottom",
+                  bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.3})
 
 
 def _ends(point: Point, span: Range | None, show: Show) -> tuple[float, float]:
@@ -164,7 +162,7 @@ def _ends(point: Point, span: Range | None, show: Show) -> tuple[float, float]:
 
 def _scale(axes: Axes, x: Axis, y: Axis, places: list[float], style: Style) -> None:
     if x.scale is Scale.LOG2:
-        log2_axis(axes, places, x.show, style.most_ticks)
+        log2_axis(axes, places, x.show, style)
     if y.scale is Scale.LOG:
         plain_log_axis(axes, axes.yaxis)
     else:

@@ -15,17 +15,17 @@ from hpcbench.report.plots.style import (
     dress,
     in_unit,
     new_figure,
-    plain_formatter,
+    plain_log_axis,
 )
 from hpcbench.views.chart import COLOURS, Roof, RooflineChart, RooflinePanel
 from hpcbench.views.table import Show
 
-LEFT, WIDTH, GAP, HEIGHT_INCHES, BOTTOM, HEIGHT = 0.065, 0.585, 0.05, 5.4, 0.2, 0.63
-NARROW_LEFT, NARROW_RIGHT, NARROW_INSIDE, NARROW_BELOW = 0.62, 0.08, 1.8, 0.46
+LEFT, WIDTH, GAP, HEIGHT_INCHES, BOTTOM, HEIGHT = 0.08, 0.57, 0.05, 5.4, 0.2, 0.63
+NARROW_LEFT, NARROW_RIGHT, NARROW_INSIDE, NARROW_BELOW = 0.62, 0.16, 1.8, 0.46
 NARROW_LEGEND_INCHES, NARROW_CHARACTERS = 0.145, 50
 ROOM, ROOM_FOR_LABEL = 4.0, 12.0
 """Factors between the outermost values and the ends of the axes; the second one at the left."""
-LEGEND_CHARACTERS = 54
+LEGEND_CHARACTERS = 46
 
 
 def draw_roofline(chart: RooflineChart, style: Style) -> Figure:
@@ -74,12 +74,10 @@ def _spot_label(label: str, style: Style) -> str:
 def _draw_panel(
     axes: Axes, panel: RooflinePanel, show: Show, y_label: str, style: Style,
 ) -> None:
-    axes.set_xscale("log")
-    axes.set_yscale("log")
     _limit(axes, panel, show)
-    dress(axes, style, x_label=panel.x.label, y_label=y_label)
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(plain_formatter())
+        plain_log_axis(axes, axis)
+    dress(axes, style, x_label=panel.x.label, y_label=y_label)
     slopes = [in_unit(roof.rate, show) for roof in panel.roofs if roof.is_slope]
     flats = [in_unit(roof.rate, show) for roof in panel.roofs if not roof.is_slope]
     for roof in panel.roofs:

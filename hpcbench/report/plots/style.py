@@ -39,7 +39,8 @@ GREY = "#555555"
 LIGHT_GREY = "#dddddd"
 SIDE_INCHES = 0.22
 """Between the edge of a figure and its texts."""
-MOST_TICKS = 8
+MOST_TICKS, LAST_TICK = 8, 0.6
+"""Labels of an axis, and how close to the last one they are; turned ones may be closer."""
 _MOST_DECIMALS = 12
 _TRUETYPE = 42
 """What a PDF embeds, and publishers accept; an SVG has outlines, which need no font."""
@@ -65,13 +66,15 @@ class Style:
     side: float
     dpi: int
     most_ticks: int
+    last_tick: float
     is_narrow: bool
     image_format: str
 
 
-REPORT = Style(11.0, 13, 10, 9, 8, 7, 5, 1.8, 0.22, SIDE_INCHES, 120, MOST_TICKS, is_narrow=False,
-               image_format="png")
-PAPER = Style(3.5, 8, 8, 7.5, 7, 7, 3, 1.2, 0.17, 0.04, 300, 6, is_narrow=True, image_format="pdf")
+REPORT = Style(11.0, 13, 10, 9, 8, 7, 5, 1.8, 0.22, SIDE_INCHES, 120, MOST_TICKS, LAST_TICK,
+               is_narrow=False, image_format="png")
+PAPER = Style(3.5, 8, 8, 7.5, 7, 7, 3, 1.2, 0.17, 0.04, 300, 5, 1.0, is_narrow=True,
+              image_format="pdf")
 STYLES: Mapping[str, Style] = MappingProxyType({"report": REPORT, "paper": PAPER})
 """Name of a style -> the style; each has the format that is usual for it."""
 
@@ -110,7 +113,7 @@ def dress(axes: Axes, style: Style, *, x_label: str, y_label: str) -> None:
         axes.spines[side].set_visible(False)
 
 
-def log2_axis(axes: Axes, values: Sequence[float], show: Show, most: int = MOST_TICKS) -> None:
+def log2_axis(axes: Axes, values: Sequence[float], show: Show, style: Style) -> None:
     """Make x a log2 axis with ticks on the ascending values, thinned to what fits.
 
     A size of 0, of fewer elements than ranks, stands left of the others on a linear part.
@@ -120,21 +123,24 @@ def log2_axis(axes: Axes, values: Sequence[float], show: Show, most: int = MOST_
         axes.set_xscale("log", base=2)
     elif positive:
         axes.set_xscale("symlog", base=2, linthresh=positive[0])
-    ticks = [*([0.0] * (len(positive) < len(values))), *thin(positive, most)]
+    ticks = [*([0.0] * (len(positive) < len(values))),
+             *thin(positive, style.most_ticks, style.last_tick)]
     axes.xaxis.set_major_locator(FixedLocator([float(value) for value in ticks]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(
         lambda value, _: cell_text(int(value) if float(value).is_integer() else value, show)))
-    axes.tick_params(axis="x", rotation=40 if len(ticks) > 0.75 * most else 0)
+    axes.tick_params(axis="x", rotation=40 if len(ticks) > 6 else 0)
 
 
-def thin(values: Sequence[float], most: int = MOST_TICKS) -> list[float]:
+def thin(
+    values: Sequence[float], most: int = MOST_TICKS, last: float = LAST_TICK,
+) -> list[float]:
     """Return the first and last of ascending values and those between with room for a label."""
     room = math.log2(values[-1] / values[0]) / most if values else 0.0
     kept = list(values[:1])
     for value in values[1:-1]:
         before, after = math.log2(value / kept[-1]), math.log2(values[-1] / value)
-        if before >= 0.99 * room and after >= 0.6 * room:
+        if before >= 0.99 * room and after >= last * room:
             kept.append(value)
     return kept + list(values[1:][-1:])
 
