@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from hpcbench.analysis.answer import CERTAINTIES
+from hpcbench.analysis.answer import CERTAINTIES, CLEAR
 from hpcbench.grouping import grouped
 from hpcbench.reduce.canary_runs import CANARY_QUALITIES
 from hpcbench.reduce.qualities import QUALITIES
@@ -35,8 +35,10 @@ def ending_lines(results: Results, told: Sequence[Told] = ()) -> Iterator[Line]:
 
 
 def answer_lines(told: Told) -> Iterator[Line]:
-    """Yield the answers of a topic, those that find something first."""
-    ordered = sorted(told.record.answers, key=lambda one: CERTAINTIES.index(one.certainty))
+    """Yield the answers of a topic, those that find something first; of a quiet one no others."""
+    ordered = sorted((one for one in told.record.answers
+                      if one.certainty == CLEAR or not told.topic.is_quiet),
+                     key=lambda one: CERTAINTIES.index(one.certainty))
     for number, answer in enumerate(ordered[:MOST_ANSWERS]):
         yield Line(_begun(told.topic.name, answer.sentence, number))
     if (more := len(ordered) - MOST_ANSWERS) > 0:
