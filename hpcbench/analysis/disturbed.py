@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.analysis.drift import ALARMS
 from hpcbench.analysis.pass_readings import PassReadings, Read
-from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.statistics.accounted import Accounted, accounted
 from hpcbench.statistics.family import holm
 from hpcbench.statistics.standing_out import MIN_PASSES, standing
@@ -84,12 +84,11 @@ def following(read: Mapping[str, Read]) -> tuple[Following, ...]:
     """Return how cases follow each condition; ``read`` has the readings of each path."""
     found = [one for path, of_run in read.items() for case in of_run.cases
              for one in _of_case(path, case)]
-    holds = holm([one.chance for one in found], FALSE_ALARMS)
+    holds = holm([one.chance for one in found], ALARMS)
     judged = []
     for one, held in zip(found, holds, strict=True):
         clear = held and one.effect >= LEAST_EFFECT and one.low > 0
-        judged.append(replace(one, is_clear=clear, is_cause=clear and min(
-            one.share, one.fit) >= EXPLAINS))
+        judged.append(replace(one, is_clear=clear, is_cause=clear and one.share >= EXPLAINS))
     return tuple(judged)
 
 
@@ -130,7 +129,7 @@ def waiting_rank(cases: Sequence[PassReadings]) -> Share | None:
     if by_round is None or len(by_round) < 2:
         return None
     found = standing(by_round, LEAST_SHARE)
-    if found.chance > FALSE_ALARMS:
+    if found.chance > ALARMS:
         return None
     return Share(found.row, float(by_round[found.row].mean()), *_ends(by_round[found.row]))
 

@@ -141,7 +141,7 @@ def _other_cause(
         yield Answer(
             CANNOT_TELL, f"cannot tell what slows some passes of {one.label} down by "
             f"{_effect(one)}: {what} come with it, but account for "
-            f"{min(one.share, one.fit):.0%} of it, less than {EXPLAINS:.0%}",
+            f"{one.share:.0%} of it, less than {EXPLAINS:.0%}",
             (*map(_evidence, beside[:MOST_NAMED]), *evidence), seen.command, one.label)
 
 

@@ -18,6 +18,8 @@ from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.statistics.family import holm
 from hpcbench.statistics.trend import Trend, trend
 
+ALARMS = FALSE_ALARMS / 3
+"""Drift, conditions and ranks that wait are three families: together at most 1 % of reports."""
 FEWEST_TOGETHER = 3
 """Of fewer cases there is no course that they have in common."""
 Values = npt.NDArray[np.float64]
@@ -52,7 +54,7 @@ class Drifting:
 def drifts(runs: Sequence[Run]) -> tuple[Drifting, ...]:
     """Return the drift of each case with enough passes, and before them that of all of a run."""
     series = [one for run in runs for one in _of_run(run)]
-    holds = holm([found.chance for _, found in series], FALSE_ALARMS)
+    holds = holm([found.chance for _, found in series], ALARMS)
     return tuple(replace(drifting, is_clear=held and found.is_steady and (
                      found.low > 0 or found.high < 0))
                  for (drifting, found), held in zip(series, holds, strict=True))

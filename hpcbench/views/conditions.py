@@ -32,7 +32,7 @@ def tables(record: Conditions) -> Iterator[Table]:
             Column("share", "accounted for", Show.PERCENT, "%", "what the condition can cause"),
         ), (Group("", tuple(
             Row((one.label, one.condition, one.disturbed, one.effect, Range(one.low, one.high),
-                 min(one.share, one.fit)), case_id=one.case_id) for one in follows)),))
+                 one.share), case_id=one.case_id) for one in follows)),))
 
 
 def charts(record: Conditions) -> Iterator[DotChart]:

@@ -14,11 +14,13 @@ from hpcbench.analysis.diagnose import diagnose
 from hpcbench.analysis.machine import machine
 from hpcbench.analysis.recommend import recommend
 from hpcbench.analysis.scaling import scaling
+from hpcbench.analysis.waits import waits
 from hpcbench.views import conditions as condition_views
 from hpcbench.views import cost as cost_views
 from hpcbench.views import diagnose as diagnose_views
 from hpcbench.views import machine as machine_views
 from hpcbench.views import scaling as scaling_views
+from hpcbench.views import waits as waits_views
 from hpcbench.views.bandwidth import bandwidth_charts, bandwidth_tables
 from hpcbench.views.chart import Chart
 from hpcbench.views.recommend import recommend_charts, recommend_tables
@@ -47,6 +49,8 @@ TOPICS: tuple[Topic, ...] = (
           recommend_tables, recommend_charts, is_told=True),
     Topic("diagnose", "which ranks the others wait for, and by how much", diagnose,
           diagnose_views.tables, diagnose_views.charts, is_told=True),
+    Topic("waits", "how much ranks wait for one another, and what makes one slow", waits,
+          waits_views.tables, waits_views.charts, is_told=True, is_quiet=True),
     Topic("conditions", "what changed or disturbed the machine meanwhile, and what that cost",
           conditions, condition_views.tables, condition_views.charts, is_told=True, is_quiet=True),
     Topic("machine", "which links and nodes of the machine are slow", machine,
