@@ -29,8 +29,10 @@ def waiting(item: CaseResult, record: TrainingRecord | None) -> Waiting | None:
     share, sync = known.stall_share, known.sync
     variation = None if sync is None else Variation(
         sync.cv, sync.compute_cv, sync.deviation_share, sync.chance, sync.is_high)
-    return Waiting(*((share.value, share.low, share.high) if share else (None, None, None)),
-                   variation, known.missing or known.sync_missing)
+    missing = known.missing or known.sync_missing
+    if share is None:
+        return Waiting(variation=variation, missing=missing)
+    return Waiting(share.value, share.low, share.high, variation, missing)
 
 
 def rank_work(
