@@ -9,6 +9,7 @@ from hpcbench.analysis.drift import Drifting
 from hpcbench.reduce.canary_runs import Canary
 from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.statistics.drift import FEWEST_RUNS
+from hpcbench.statistics.trend import MOST_VALUES
 from hpcbench.units import plural
 
 TELLS = 0.1
@@ -81,9 +82,14 @@ def _canary_text(one: Canary) -> str:
 
 def _unknown(runs: Sequence[Run], rest: Sequence[Drifting]) -> Iterator[str]:
     """Yield why some series tell nothing."""
-    passes = [len(item.timing.pass_medians_s) for run in runs for item in run.results.cases
-              if item.timing is not None]
+    timed = [item.timing.pass_medians_s for run in runs for item in run.results.cases
+             if item.timing is not None]
+    passes = [len(medians) for medians in timed]
     few = [count for count in passes if count < FEWEST_RUNS]
+    if lost := sum(not all(medians) for medians in timed):
+        yield f"not all passes were run in {plural(lost, 'case')}"
+    if max(passes, default=0) > MOST_VALUES:
+        yield f"{max(passes)} passes are more than {MOST_VALUES}"
     if few:
         yield (f"{plural(max(few), 'pass')} are fewer than {FEWEST_RUNS} (measure.passes) in "
                f"{plural(len(few), 'case')}")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 LEAST_STALL = 0.05
 """Less of a call is not worth a finding."""
+NO_INTERVAL = "too few steps for an interval"
 LEAST_VARIED = 0.03
 """Nor is an exchange that deviates by less of a call."""
 MOST_NAMED = 5
@@ -63,26 +64,23 @@ def stalled_answers(found: Sequence[Stalled], command: str) -> Iterator[Answer]:
             (*(f"{one.label}: {_share(one)}; {_cause(one)}" for one in clear[:MOST_NAMED]),
              "to do: give ranks equal work, cores of their own and equal hosts"), command,
             worst.label)
-    elif known:
-        most = max(known, key=_at_most)
-        yield Answer(NONE, f"ranks wait at most {100 * _at_most(most):.2g} % of a call for "
-                     f"whichever is last in {plural(len(known), 'case')}: most in {most.label}, "
+    elif telling := [one for one in known if one.high is not None]:
+        most = max(telling, key=lambda one: one.high or 0.0)
+        yield Answer(NONE, f"ranks wait at most {100 * (most.high or 0.0):.2g} % of a call for "
+                     f"whichever is last in {plural(len(telling), 'case')}: most in {most.label}, "
                      f"{_share(most)}", (), command)
     yield from _varying(found, command)
     if not found:
         yield Answer(CANNOT_TELL, "cannot tell how much ranks wait for one another, because no "
                      "case on several ranks has stamps that separate waiting from work", (),
                      command)
-    reasons = Counter(one.missing for one in found if one.missing)
+    reasons = Counter(one.missing or NO_INTERVAL for one in found
+                      if one.missing or one.share is not None and one.high is None)
     if reasons:
         texts = [f"{why} ({plural(count, 'case')})" for why, count in reasons.most_common()]
         yield Answer(CANNOT_TELL, "cannot tell all of how ranks wait and exchange in "
                      f"{plural(reasons.total(), 'case')}, because {'; '.join(texts[:MOST_NAMED])}",
                      (), command)
-
-
-def _at_most(one: Stalled) -> float:
-    return one.high or one.share or 0.0
 
 
 def _cause(one: Stalled) -> str:

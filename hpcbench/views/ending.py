@@ -24,13 +24,16 @@ CANNOT_TRUST = "?"
 
 def ending_lines(results: Results, told: Sequence[Told] = ()) -> Iterator[Line]:
     """Yield the answers of topics, a few of each, and what is suspicious in at most five lines."""
+    found = False
     for one in told:
-        yield from answer_lines(one)
+        lines = [*answer_lines(one)]
+        found |= one.topic.is_quiet and bool(lines)
+        yield from lines
     suspicious = [*late_rank_lines(results), *_flag_lines(results), *_spread_lines(results)]
     if suspicious:
         yield from (Line(_begun("suspicious", text, number), "warning")
                     for number, text in enumerate(suspicious))
-    elif any(item.timing for item in results.cases):
+    elif not found and any(item.timing for item in results.cases):
         yield Line("nothing suspicious: no flag, and no drift of the machine was found")
 
 

@@ -149,6 +149,13 @@ def test_few_and_unequal_passes_cannot_tell() -> None:
     assert wide.certainty == CANNOT_TELL and "intervals reach over 10 %" in wide.sentence
 
 
+def test_passes_that_were_not_run_cannot_tell() -> None:
+    item = timed(STEADY)
+    assert item.timing is not None
+    item = replace(item, timing=replace(item.timing, pass_medians_s=(*STEADY[:8], None)))
+    assert "not all passes were run in 1 case" in asked(item).answers[0].sentence
+
+
 def test_a_canary_that_drifts_is_named_where_passes_are_few() -> None:
     drifting = replace(make_canary(*np.linspace(1e-3, 2e-3, 9), quality=("drifting",)), tau=1.0)
     answer = asked(timed(STEADY[:3]), canary=drifting).answers[0]

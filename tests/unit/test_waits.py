@@ -119,6 +119,8 @@ def test_what_stamps_do_not_hold_is_said() -> None:
     missing = replace(STALL, share=None, is_clear=False, missing="a reason")
     (answer,) = stalled_answers([missing], "command")
     assert answer.certainty == CANNOT_TELL and "a reason (1 case)" in answer.sentence
+    (answer,) = stalled_answers([replace(STALL, low=None, high=None, is_clear=False)], "command")
+    assert answer.certainty == CANNOT_TELL and "too few steps for an interval" in answer.sentence
 
 
 def test_each_cause_has_its_words() -> None:
