@@ -5,10 +5,12 @@
 Synthetic runs go through `analysis.drift`, `analysis.disturbed` and `analysis.causes`; there is no
 MPI and no torch. A run has the medians of ``cases`` in ``passes``, each with 2 % of noise (standard
 deviation), and readings of clocks and of waits for a core in each pass. Clean runs are of four
-sorts: independent passes, passes that all cases have in common, neighbours that correlate by 0.5,
-and readings that change by 20 % in a third of the passes and cost nothing. In faulty ones all cases or one drift by a share of their time; a clock is lower, or a rank
-waits for its core, in a third of the passes. Ranks by themselves are compared over as many passes,
-of 4 stages with 3 replicas each, or of 4 ranks that exchange.
+sorts: independent passes, noise that all cases have in common, neighbours that correlate by 0.5,
+and readings that change by 20 % in a third of the passes and cost nothing.
+
+In faulty runs all cases or one drift by a share of their time; a clock is lower, or a rank waits
+for its core, in a third of the passes; or it always waits. Ranks by themselves are compared over as
+many passes: of 4 stages with 3 replicas each, or 3 ranks that exchange.
 
 Goals: at most 1 % of clean runs name anything, and of each fault at least 95 % are found as what
 they are, with nothing else. The exit code is 1 if a goal is missed.

@@ -37,7 +37,7 @@ class Cause:
     Attributes:
         path, label: of which results and case.
         cause: one of CAUSES.
-        who: the rank, or the number of the share of the work.
+        who: the rank, or the number of the share of the taken.
         group: what ranks with one share of the work have in common, such as a stage.
         ranks: how many ranks have that share.
         excess_s: how much longer it takes; ``low_s`` to ``high_s`` is the 99 % interval.
@@ -66,7 +66,7 @@ def causes(runs: Sequence[Run]) -> tuple[Cause, ...]:
     """Return what each comparison of ranks of these runs says."""
     found = [replace(cause, path=run.path, label=item.case.label)
              for run in runs for item in run.results.cases
-             if (work := _work(run, item)) is not None for cause in causes_of(work)]
+             if (taken := _taken(run, item)) is not None for cause in causes_of(taken)]
     return tuple(settled_causes(found))
 
 
@@ -76,7 +76,7 @@ def settled_causes(found: Sequence[Cause]) -> Iterator[Cause]:
         yield replace(one, is_clear=holds and one.explains >= EXPLAINS)
 
 
-def _work(run: Run, item: CaseResult) -> RankWork | None:
+def _taken(run: Run, item: CaseResult) -> RankWork | None:
     if item.status != "ok" or item.case.world_size == 1 or item.case.kind not in kinds() or (
             item.case.kind in run.results.missing_kinds):
         return None
@@ -84,31 +84,31 @@ def _work(run: Run, item: CaseResult) -> RankWork | None:
         item, lambda: run.samples.samples(item.case.case_id))
 
 
-def causes_of(work: RankWork) -> Iterator[Cause]:
+def causes_of(taken: RankWork) -> Iterator[Cause]:
     """Yield how ranks compare that have the same to do, then how the shares of work compare."""
-    times_s = np.array(work.times_s, dtype=np.float64)
+    times_s = np.array(taken.times_s, dtype=np.float64)
     if times_s.ndim < 2 or times_s.shape[1] < MIN_PASSES:
         return
     groups: dict[int, list[int]] = {}
-    for row, number in enumerate(work.alike):
+    for row, number in enumerate(taken.alike):
         groups.setdefault(number, []).append(row)
-    if work.what == EXCHANGE:
-        if (cause := _link(work, times_s)) is not None:
+    if taken.what == EXCHANGE:
+        if (cause := _link(taken, times_s)) is not None:
             yield cause
         return
     slow: dict[int, int] = {}
     for number, rows in groups.items():
         if len(rows) > 1:
             found = _apart(times_s[rows])
-            rank = work.ranks[rows[found.who]]
+            rank = taken.ranks[rows[found.who]]
             slow[number] = rows[found.who]
-            yield replace(found, cause=COMPUTE, who=rank, group=work.group, ranks=1)
+            yield replace(found, cause=COMPUTE, who=rank, group=taken.group, ranks=1)
     if len(groups) > 1:
-        yield from _between(work, times_s, groups, slow)
+        yield from _between(taken, times_s, groups, slow)
 
 
 def _between(
-    work: RankWork, times_s: Times, groups: Mapping[int, Sequence[int]], slow: Mapping[int, int],
+    taken: RankWork, times_s: Times, groups: Mapping[int, Sequence[int]], slow: Mapping[int, int],
 ) -> Iterator[Cause]:
     """Yield which share of the work takes longest on every rank that has it.
 
@@ -125,13 +125,13 @@ def _between(
     middle[at] = times_s[quickest]
     found = _apart(middle)
     if found.who == at:
-        yield replace(found, cause=WORK, who=numbers[at], group=work.group, ranks=len(rows))
+        yield replace(found, cause=WORK, who=numbers[at], group=taken.group, ranks=len(rows))
 
 
-def _link(work: RankWork, times_s: Times) -> Cause | None:
+def _link(taken: RankWork, times_s: Times) -> Cause | None:
     """Return the rank whose exchange takes longest, where that is more than what it is late by."""
     found = _apart(times_s)
-    ready_s = np.array(work.ready_s)
+    ready_s = np.array(taken.ready_s)
     if not ready_s.size:
         return None
     others = np.delete(ready_s, found.who, axis=0)
@@ -139,7 +139,7 @@ def _link(work: RankWork, times_s: Times) -> Cause | None:
     spread_s = float(np.mean(others.max(axis=0) - np.median(others, axis=0)))
     excess_s = max(found.excess_s, 0.0)
     behind_s = excess_s + max(late_s, 0.0) + spread_s
-    return replace(found, cause=LINK, who=work.ranks[found.who], ranks=1,
+    return replace(found, cause=LINK, who=taken.ranks[found.who], ranks=1,
                    explains=excess_s / behind_s if behind_s > 0 else 0.0)
 
 
