@@ -134,6 +134,7 @@ def named(found: Conditions) -> Found:
     if not any(one.is_cause for one in found.following):  # else it is evidence at most
         words |= {"follows" for one in found.following if one.is_clear}
     words |= {f"waiting {one.waiting.row}" for one in found.disturbed if one.waiting}
+    words |= {f"low clock {one.clock.row}" for one in found.disturbed if one.clock}
     return frozenset(words)
 
 

@@ -10,6 +10,7 @@ from hpcbench.analysis.disturbed import (
     Following,
     Share,
     following,
+    lowest_clock,
     shares_of_nodes,
     waiting_rank,
 )
@@ -21,10 +22,13 @@ from hpcbench.analysis.pass_readings import readings
 
 @dataclass(frozen=True, slots=True)
 class Disturbed:
-    """Who in a run lost cores all the time: the rank that waits most, and nodes."""
+    """What in a run was so all the time: the rank that waits most, the one with the lowest clock,
+    and nodes that lost cores.
+    """
 
     path: str
     waiting: Share | None
+    clock: Share | None
     others: tuple[Share, ...]
     steal: tuple[Share, ...]
 
@@ -44,12 +48,13 @@ def conditions(runs: Sequence[Run], asked: Asked) -> Conditions:
     read = {run.path: readings(run) for run in runs}
     drifting, follows = drifts(runs), following(read)
     lost = tuple(Disturbed(
-        path, waiting_rank(one.cases), shares_of_nodes(one.cases, "others"),
-        shares_of_nodes(one.cases, "steal")) for path, one in read.items())
+        path, waiting_rank(one.cases), lowest_clock(one.cases),
+        shares_of_nodes(one.cases, "others"), shares_of_nodes(one.cases, "steal"))
+        for path, one in read.items())
     command = f"hpcbench advise {' '.join(read)} --only conditions"
     answers = [*drift_answers(runs, drifting, command)]
     for run, one in zip(runs, lost, strict=True):
         seen = Seen(run, read[run.path], tuple(f for f in follows if f.path == run.path), command)
-        answers += clock_answers(seen)
+        answers += clock_answers(seen, one.clock)
         answers += noise_answers(seen, one.waiting, one.others, one.steal)
     return Conditions(drifting, follows, lost, tuple(answers))

@@ -94,7 +94,7 @@ def following(read: Mapping[str, Read]) -> tuple[Following, ...]:
 
 def _of_case(path: str, case: PassReadings) -> Iterator[Following]:
     for condition, values in ((CLOCKS, case.clocks), (WAITS, case.waits), (STEAL, case.steal)):
-        lost = 1 - values if condition == CLOCKS else values
+        lost = lower(values) if condition == CLOCKS else values
         whole = ~np.isnan(lost).any(axis=0)
         if not lost.size or not whole.any():
             continue
@@ -102,6 +102,13 @@ def _of_case(path: str, case: PassReadings) -> Iterator[Following]:
         worst = lost.max(axis=0)
         if (found := accounted(times_s, 1 / (1 - worst))) is not None:
             yield _following(path, case, condition, lost, found)
+
+
+def lower(clocks: Values) -> Values:
+    """Return by which share each clock is below the rank's highest one, (rank, pass)."""
+    known = np.isfinite(clocks).any(axis=1, keepdims=True)
+    tops = np.max(np.where(np.isnan(clocks), 0.0, clocks), axis=1, keepdims=True, initial=0.0)
+    return 1 - clocks / np.where(known, tops, np.nan)
 
 
 def _following(
@@ -132,6 +139,17 @@ def waiting_rank(cases: Sequence[PassReadings]) -> Share | None:
     if found.chance > ALARMS:
         return None
     return Share(found.row, float(by_round[found.row].mean()), *_ends(by_round[found.row]))
+
+
+def lowest_clock(cases: Sequence[PassReadings]) -> Share | None:
+    """Return the rank whose clock surely is LEAST_SHARE below any other, and by which share."""
+    by_round = _by_round(cases, "clocks")
+    if by_round is None or len(by_round) < 2:
+        return None
+    middle = float(np.median(by_round))
+    found = standing(-by_round, LEAST_SHARE * middle)
+    return Share(found.row, found.apart_s / middle, found.low_s / middle, found.high_s / middle
+                 ) if found.chance <= ALARMS else None
 
 
 def shares_of_nodes(cases: Sequence[PassReadings], name: str) -> tuple[Share, ...]:

@@ -17,6 +17,7 @@ from hpcbench.analysis.disturbed import (
     WAITS,
     Following,
     Share,
+    lower,
 )
 from hpcbench.analysis.pass_readings import Read
 from hpcbench.reduce.comparison import FALSE_ALARMS
@@ -27,6 +28,7 @@ MOST_NAMED = 5
 _NOISE = ("HB143", "HB144")
 """Findings of the look at noise before the sweep."""
 _TO_DO = "to do: see what else runs there (top, the batch system), or pin ranks to other cores"
+_COOLING = "to do: see cooling, power limits and set clocks of that host"
 _FEW = (f"it takes {FEWEST_PASSES} passes, and a condition that changes by {LEAST_RANGE:.0%} "
         "between them")
 
@@ -52,13 +54,17 @@ class Seen:
         return f" on {name}" if name else ""
 
 
-def clock_answers(seen: Seen) -> Iterator[Answer]:
+def clock_answers(seen: Seen, lowest: Share | None) -> Iterator[Answer]:
     """Yield whether slower passes had lower clocks; or why that is not known."""
     compared, read = seen.of(CLOCKS), seen.read
     lowered = [item for item in seen.run.results.cases if item.usage and item.usage.throttled]
     why = "; ".join(dict.fromkeys(reason for item in lowered if item.usage
                                   for reason in item.usage.throttled_by))
-    reasons = (f"clocks were lowered ({why}) in {plural(len(lowered), 'case')}",) if lowered else ()
+    reasons = (
+        *((f"clocks were lowered ({why}) in {plural(len(lowered), 'case')}",) if lowered else ()),
+        *((f"GPUs had at most {read.celsius} degrees C",) if read.celsius is not None else ()))
+    if lowest is not None:
+        yield _of_clock(seen, lowest, reasons)
     causes = [one for one in compared if one.is_cause]
     if causes:
         worst = causes[0]
@@ -68,9 +74,9 @@ def clock_answers(seen: Seen) -> Iterator[Answer]:
             f"{read.clock_of} of {who} falls to {worst.least:.0%} of its highest "
             f"{_where(worst)}{_more(causes)}",
             (*map(_evidence, causes[:MOST_NAMED]), *reasons, _family(seen),
-             "to do: see cooling, power limits and set clocks of that host"), seen.command, who)
+             _COOLING), seen.command, who)
     yield from _other_cause(seen, compared, "lower clocks", reasons)
-    if any(one.is_clear for one in compared):
+    if lowest is not None or any(one.is_clear for one in compared):
         return
     if "clocks" in read.missing:
         told = read.missing["clocks"]
@@ -119,6 +125,16 @@ def noise_answers(
                      f"follow waits for cores ({plural(len(both), 'comparison')}): a rank waits "
                      f"for a core at most {100 * _lost(seen, 'waits'):.2g} % of a pass", before,
                      seen.command)
+
+
+def _of_clock(seen: Seen, lowest: Share, evidence: tuple[str, ...]) -> Answer:
+    rank = seen.read.clock_ranks[lowest.row]
+    return Answer(
+        CLEAR, f"the {seen.read.clock_of} of rank {rank}{seen.host(rank)} has a clock that is "
+        f"{_percent(lowest)} below the next lowest: its work takes up to "
+        f"{100 * lowest.value / (1 - lowest.value):.2g} % longer, and the others wait for it",
+        (*evidence, f"of equal ranks at most {FALSE_ALARMS:.0%} of runs name any", _COOLING),
+        seen.command, f"rank {rank}")
 
 
 def _of_rank(seen: Seen, waiting: Share, evidence: tuple[str, ...]) -> Answer:
@@ -199,6 +215,6 @@ def _percent(one: Share) -> str:
 def _lost(seen: Seen, name: str) -> float:
     """Return the most that any pass lost of its clock, or waited."""
     values = [getattr(one, name) for one in seen.read.cases]
-    lost = [float(np.nanmax(1 - one if name == "clocks" else one)) for one in values
+    lost = [float(np.nanmax(lower(one) if name == "clocks" else one)) for one in values
             if np.isfinite(one).any()]
     return max(lost, default=0.0)

@@ -18,8 +18,9 @@ from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.statistics.family import holm
 from hpcbench.statistics.trend import Trend, trend
 
-ALARMS = FALSE_ALARMS / 3
-"""Drift, conditions and ranks that wait are three families: together at most 1 % of reports."""
+ALARMS = FALSE_ALARMS / 4
+"""Drift, conditions, and ranks that wait or have a low clock are four families: all of them
+together name anything in at most 1 % of reports."""
 FEWEST_TOGETHER = 3
 """Of fewer cases there is no course that they have in common."""
 Values = npt.NDArray[np.float64]

@@ -21,8 +21,8 @@ MOST_READ = 500_000
 """Ranks times passes: of more, nothing is looked at, as it would take minutes and memory."""
 Spans = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]
-CLOCKS = (("GPU", "gpu", "sm_mhz"), ("CPU", "frequency", "mean_khz"))
-"""What has a clock, and where it stands; the first that was read counts."""
+CLOCKS = (("GPU", "gpu", "sm_mhz", 1.0), ("CPU", "frequency", "mean_khz", 1e-3))
+"""What has a clock, where it stands, and MHz of its unit; the first that was read counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class PassReadings:
 
     Attributes:
         spans_ns: begin and end, (pass, 2).
-        clocks: of each rank that read any, relative to its highest in this case, (rank, pass).
+        clocks: mean clock of each rank that read any, in MHz, (rank, pass).
         waits: share of a pass in which each rank's worker was ready and had no core.
         steal, others: share of all cores' time of each node that a hypervisor gave away, and that
             other processes than the workers used, (node, pass).
@@ -50,8 +50,8 @@ class PassReadings:
 class Read:
     """What was read in the passes of a run's cases; ``missing`` says why some of it was not.
 
-    ``clock_of`` is what the clocks are of. ``wait_ranks``, ``nodes``: rows of waits, and the ranks
-    that read for their nodes.
+    ``clock_of`` is what the clocks are of, ``celsius`` the highest temperature of a GPU.
+    ``wait_ranks``, ``clock_ranks``: who the rows are of; ``nodes``: ranks that read for theirs.
     """
 
     cases: tuple[PassReadings, ...] = ()
@@ -59,6 +59,7 @@ class Read:
     wait_ranks: tuple[int, ...] = ()
     clock_ranks: tuple[int, ...] = ()
     nodes: tuple[int, ...] = ()
+    celsius: int | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -67,19 +68,23 @@ def readings(run: Run) -> Read:
     results = run.results
     if why := _why_not(results):
         return Read(missing=dict.fromkeys(("clocks", "waits", "cores"), why))
-    clock_of, clocks = next(((name, found) for name, table, column in CLOCKS
-                             if (found := run.samples.courses(table, column))), ("", ()))
+    clock_of, clocks, scale = next(((name, found, scale) for name, table, column, scale in CLOCKS
+                                    if (found := run.samples.courses(table, column))),
+                                   ("", (), 1.0))
     waits = run.samples.courses("process", "wait_ns")
     cores = [run.samples.courses("cpu", f"{name}_ns")
              for name in ("user", "system", "idle", "steal")]
     used = run.samples.courses("process", "cpu_ns")
     node_of = {one.rank: one.hostname for one in results.topology.ranks}
-    cases = tuple(_of_case(item, clocks, waits, _Cores(cores, used, node_of))
+    of_nodes, in_mhz = _Cores(cores, used, node_of), [(one, scale) for one in clocks]
+    cases = tuple(_of_case(item, in_mhz, waits, of_nodes)
                   for item in results.cases if _is_matched(item))
     told = {name: why for one in results.told for name, why in one.missing.items()}
-    return Read(cases, clock_of, _ranks(waits), _ranks(clocks), _ranks(cores[0]), {
+    hottest = [int(one.values.max()) for one in run.samples.courses("gpu", "celsius")]
+    return Read(cases, clock_of, _ranks(waits), _ranks(clocks), _ranks(cores[0]),
+                max(hottest, default=None), {
         **({} if clocks else {"clocks": "; ".join(
-            f"{name}: {told[table]}" for name, table, _ in CLOCKS if table in told)}),
+            f"{name}: {told[table]}" for name, table, *_ in CLOCKS if table in told)}),
         **({} if waits else {"waits": told.get("process.wait_ns", "")}),
         **({} if cores[0] else {"cores": told.get("cpu", "")})})
 
@@ -132,7 +137,8 @@ class _Cores:
 
 
 def _of_case(
-    item: CaseResult, clocks: Sequence[Course], waits: Sequence[Course], cores: _Cores,
+    item: CaseResult, clocks: Sequence[tuple[Course, float]], waits: Sequence[Course],
+    cores: _Cores,
 ) -> PassReadings:
     assert item.usage is not None
     spans_ns = np.array(item.usage.spans_ns, dtype=np.int64)
@@ -142,12 +148,10 @@ def _of_case(
     for course in waits:
         risen, bracket_ns = rises(course, spans_ns)
         waited.append(np.clip(risen / bracket_ns, 0, 0.99))
-    found = [means_within(course, spans_ns) for course in clocks]
-    tops = [np.nanmax(one) if np.isfinite(one).any() else np.nan for one in found]
+    found = [means_within(course, spans_ns) * scale for course, scale in clocks]
     steal, others = cores.shares(spans_ns)
     return PassReadings(item, np.array(_known_s(item)), spans_ns,
-                        _stacked([one / top for one, top in zip(found, tops, strict=True)],
-                                 spans_ns), _stacked(waited, spans_ns), steal, others)
+                        _stacked(found, spans_ns), _stacked(waited, spans_ns), steal, others)
 
 
 def _stacked(rows: Sequence[Values], spans_ns: Spans) -> Values:

@@ -180,6 +180,18 @@ def test_clocks_that_account_for_half_of_it_are_not_the_cause() -> None:
     assert answer.certainty == CANNOT_TELL and "account for 50% of it" in answer.sentence
 
 
+def test_a_clock_that_is_always_lower_than_the_others_is_named_with_a_bound() -> None:
+    at = np.arange(PASSES, dtype=np.int64) * 2 * PASS_NS + PASS_NS // 2
+    flat = np.full(PASSES, 1400) + np.arange(PASSES) % 2
+    found = asked(timed(STEADY), readings={
+        ("gpu", "sm_mhz"): [Course(0, "gpu", at, flat), Course(1, "gpu", at, flat - 200)],
+        ("gpu", "celsius"): [Course(1, "gpu", at, flat // 17)]})
+    answer = about(found, "below the next lowest")
+    assert answer.certainty == CLEAR and answer.subject == "rank 1"
+    assert "the GPU of rank 1 on node-a" in answer.sentence
+    assert "GPUs had at most 82 degrees C" in answer.evidence
+
+
 def test_clocks_that_stay_and_clocks_that_nobody_read() -> None:
     steady = about(asked(timed(STEADY), readings=clocks(lost([0] * PASSES))), "clocks")
     assert steady.certainty == NONE and "at most 0 % below the highest" in steady.sentence
