@@ -21,7 +21,7 @@ from hpcbench.analysis.disturbed import (
 )
 from hpcbench.analysis.pass_readings import Read
 from hpcbench.reduce.comparison import FALSE_ALARMS
-from hpcbench.statistics.accounted import FEWEST_PASSES, LEAST_RANGE
+from hpcbench.statistics.accounted import FEWEST_PASSES
 from hpcbench.units import plural
 
 MOST_NAMED = 5
@@ -29,8 +29,7 @@ _NOISE = ("HB143", "HB144")
 """Findings of the look at noise before the sweep."""
 _TO_DO = "to do: see what else runs there (top, the batch system), or pin ranks to other cores"
 _COOLING = "to do: see cooling, power limits and set clocks of that host"
-_FEW = (f"it takes {FEWEST_PASSES} passes, and a condition that changes by {LEAST_RANGE:.0%} "
-        "between them")
+_FEW = f"it takes {FEWEST_PASSES} passes or more, of which some are clearly less disturbed"
 
 
 @dataclass(frozen=True, slots=True)
