@@ -27,6 +27,8 @@ EXPLAINS = 0.8
 """A cause is named from this share of the excess on."""
 COMPUTE, LINK, WORK = "slow compute", "slow link", "uneven work"
 CAUSES = (COMPUTE, LINK, WORK)
+MOST_STAMPS = 1_000_000
+"""Ranks times samples of a case: of more, stamps are not read, which would take seconds each."""
 Times = npt.NDArray[np.float64]
 
 
@@ -80,8 +82,9 @@ def _taken(run: Run, item: CaseResult) -> RankWork | None:
     if item.status != "ok" or item.case.world_size == 1 or item.case.kind not in kinds() or (
             item.case.kind in run.results.missing_kinds):
         return None
+    n_stamps = item.case.world_size * (item.statistics.n if item.statistics else 0)
     return kinds()[item.case.kind].deriver().rank_work(
-        item, lambda: run.samples.samples(item.case.case_id))
+        item, lambda: run.samples.samples(item.case.case_id) if n_stamps <= MOST_STAMPS else None)
 
 
 def causes_of(taken: RankWork) -> Iterator[Cause]:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Answer
-from hpcbench.analysis.causes import COMPUTE, EXPLAINS, LINK, Cause
+from hpcbench.analysis.causes import COMPUTE, EXPLAINS, LEAST, LINK, MOST_STAMPS, Cause
 from hpcbench.reduce.comparison import FALSE_ALARMS
+from hpcbench.statistics.standing_out import MIN_PASSES
 from hpcbench.units import format_seconds, plural
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _SHARE_TO_DO = "to do: give those ranks less of the work, such as fewer layers o
 
 
 def cause_answers(found: Sequence[Cause], command: str) -> Iterator[Answer]:
-    """Yield who is slow by itself and why, most first; nothing where no rank is."""
+    """Yield who is slow by itself and why, most first; or that nobody is, or why nothing tells."""
     named = sorted((one for one in found if one.is_clear), key=lambda one: -one.share)
     for one in named[:MOST_NAMED]:
         if one.cause == COMPUTE:
@@ -48,6 +49,19 @@ def cause_answers(found: Sequence[Cause], command: str) -> Iterator[Answer]:
             (f"it explains {one.explains:.0%} of what is behind; it holds among "
              f"{plural(len(found), 'comparison')}; of equal ranks at most {FALSE_ALARMS:.0%} of "
              "reports name any", _TO_DO.get(one.cause, _SHARE_TO_DO)), command, who)
+    if not found:
+        yield Answer(CANNOT_TELL, "cannot tell slow compute from a slow link or uneven work, "
+                     f"because no case has {MIN_PASSES} passes of steps without communication, or "
+                     "of an exchange after the work, on several ranks (and at most "
+                     f"{MOST_STAMPS} stamps of ranks)", (), command)
+    elif not named:
+        widest = max(found, key=lambda one: one.high_s)
+        yield Answer(NONE, f"no rank, link or share of the work is slow by itself in "
+                     f"{plural(len(found), 'comparison')}: they count from {LEAST:.0%} on, if that "
+                     "is sure",
+                     (f"the widest: {widest.cause}, {format_seconds(widest.excess_s)} (99 % "
+                      f"interval {format_seconds(widest.low_s)} to "
+                      f"{format_seconds(widest.high_s)}) in {widest.label}",), command)
 
 
 def stalled_answers(found: Sequence[Stalled], command: str) -> Iterator[Answer]:

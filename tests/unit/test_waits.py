@@ -84,8 +84,8 @@ def of_training(compute: Noise) -> Waits:
 
 def test_how_much_ranks_wait_and_who_is_the_cause() -> None:
     found = of_training(steady({2: 1.5}))
-    first = found.answers[0]
-    assert first.certainty == CLEAR and first.sentence.startswith("ranks wait 23 % (95 % interval")
+    (first,) = (one for one in found.answers if one.certainty == CLEAR)
+    assert first.sentence.startswith("ranks wait 23 % (95 % interval")
     assert "rank 2 is the cause of" in first.sentence
     (table,), (chart,) = tables(found), charts(found)
     assert table.rows[0].cells[3] == 2 and chart.rows[0].point.value == pytest.approx(0.23, 0.1)
@@ -131,6 +131,14 @@ def test_each_cause_has_its_words() -> None:
     assert "a link of rank 3 is slow, not its work" in said[1]
     assert "stage 3 has more to do than the others, which is uneven partitioning" in said[2]
     assert "on each of its 3 ranks it takes 1 ms (99 % interval 900 us to 1.1 ms)" in said[2]
+
+
+def test_nobody_is_slow_by_itself_and_nothing_tells() -> None:
+    (answer,) = cause_answers([*settled_causes([*causes_of(own_work({}))])], "command")
+    assert answer.certainty == NONE and "in 5 comparisons" in answer.sentence
+    (answer,) = cause_answers([], "command")
+    assert answer.certainty == CANNOT_TELL
+    assert "3 passes of steps without communication" in answer.sentence
 
 
 def never() -> CaseSamples | None:
