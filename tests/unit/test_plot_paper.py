@@ -53,7 +53,8 @@ def check_texts(chart: Chart) -> None:
             continue
         assert text.get_fontsize() >= 7
         box = text.get_window_extent()
-        inside = box.x0 >= -1 and box.x1 <= figure.bbox.x1 + 1
+        inside = (box.x0 >= -1 and box.x1 <= figure.bbox.x1 + 1
+                  and box.y0 >= -1 and box.y1 <= figure.bbox.y1 + 1)
         is_tick = any(text in axis.get_ticklabels(which="both") for axes in figure.axes
                       for axis in (axes.xaxis, axes.yaxis))
         assert inside or is_tick, f"{chart.file_stem}: {text.get_text()}"

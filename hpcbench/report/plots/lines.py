@@ -29,7 +29,7 @@ SHADES = (0.08, 0.2)
 LEFT, RIGHT, GAP, ABOVE, INSIDE, BELOW = 0.94, 0.3, 1.1, 1.0, 3.4, 1.1
 """Inches around panels, and between the second one's numbers and label and the first one."""
 NARROW_LEFT, NARROW_RIGHT, NARROW_GAP, NARROW_ABOVE, NARROW_INSIDE, NARROW_BELOW = (
-    0.62, 0.08, 0.24, 0.08, 1.45, 0.42)
+    0.62, 0.14, 0.24, 0.08, 1.45, 0.42)
 HANDLE_INCHES = 0.5
 
 

@@ -10,7 +10,7 @@ from hpcbench.kinds.hardware.derive.stream import StreamRecord
 from hpcbench.kinds.hardware.plan.stream import stream_of
 from hpcbench.kinds.hardware.present.common import bandwidth_chart, own_range, table_of
 from hpcbench.reduce.results import CaseResult
-from hpcbench.units import to_gb_per_s
+from hpcbench.units import plural, to_gb_per_s
 from hpcbench.views import columns
 from hpcbench.views.chart import Bar, BarChart, Look
 from hpcbench.views.table import Column, Row, Show, Table
@@ -84,6 +84,6 @@ def _row(item: CaseResult, record: HardwareRecord | None) -> Row:
 def _bar(item: CaseResult, derived: Records, look: Look) -> Bar:
     record = derived.get(item.case.case_id)
     work, known = stream_of(item.case), (record and record.stream) or NOTHING
-    threads = f", {known.threads} threads" if known.threads else ""
+    threads = f", {plural(known.threads, 'thread')}" if known.threads else ""
     label = f"{work.kernel} {work.dtype} {work.memory}".rstrip()
     return Bar(f"{label}{threads}", (), ((known.all_ranks_bytes_per_s or 0.0, look),))
