@@ -52,7 +52,6 @@ def plot(
 
     Examples:
         hpcbench plot results/latest
-        hpcbench plot results/latest/results.h5 -o figures --format svg
         hpcbench plot results/latest --kind collective --only "all_*"
         hpcbench plot results/latest --style paper -o figures
     """
