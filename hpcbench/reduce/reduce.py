@@ -65,8 +65,9 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
     headers = [source.header for source in sources.values()]
     topology = topology_of(headers)
     observed, used = Observations(topology), Usages()
-    with new_results(folder / FILE_NAME) as writer:
-        for case, records in _records_by_case(plan, attempts):
+    counts = _sample_counts(plan, attempts)
+    with new_results(folder / FILE_NAME, _usual_rows(plan, counts)) as writer:
+        for case, records in _records_by_case(plan, attempts, counts):
             stacked.clear()
             executed.add(records.get(0, ()))
             used.add_case(case, records)
@@ -143,14 +144,16 @@ def _load_plan(folder: Path, opened: Sequence[TraceSource]) -> Plan:
     return plans[0]
 
 
-def _records_by_case(plan: Plan, attempts: Attempts) -> Iterator[tuple[Case, RecordsByRank]]:
+def _records_by_case(
+    plan: Plan, attempts: Attempts, counts: Mapping[str, int],
+) -> Iterator[tuple[Case, RecordsByRank]]:
     """Yield every case with its records, whose samples hold until the next case is requested.
 
     A thread reads the next group meanwhile, into the memory of the group before this one.
     """
     memories = cycle((Arena(GROUP_BYTES), Arena(GROUP_BYTES)))
     groups = (_read(group, attempts, memory) for group, memory in zip(
-        case_groups(plan, _sample_counts(plan, attempts)), memories, strict=False))
+        case_groups(plan, counts), memories, strict=False))
     with ThreadPoolExecutor(1) as reader:
         following = reader.submit(next, groups, None)
         while (group := following.result()) is not None:
@@ -208,6 +211,13 @@ def _sample_counts(plan: Plan, attempts: Attempts) -> Mapping[str, int]:
                 break
         counts.update(of_rank)
     return counts
+
+
+def _usual_rows(plan: Plan, counts: Mapping[str, int]) -> int:
+    """Return how many samples of all ranks most cases have; 0 of no case."""
+    rows = Counter(rows for case in plan.cases
+                   if (rows := counts.get(case.case_id, 0) * case.world_size))
+    return rows.most_common(1)[0][0] if rows else 0
 
 
 def _run_info(plan: Plan, attempts: Attempts) -> RunInfo:

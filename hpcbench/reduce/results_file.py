@@ -73,6 +73,7 @@ _PHASES, _POSITIONS = "phases/ns", "cases/phases"
 _MOST_THREADS = 8
 _CHUNK_ROWS = 16384
 """Samples are read a whole case, all ranks, at a time."""
+_MOST_CHUNK_ROWS = 65536
 _DETAILS = ("reason", "device", "detail", "library", "memory")
 _TIMES = tuple(column.name for column in TIMES)
 _USE, _USAGE = "samples/use", "cases/usage"
@@ -87,13 +88,14 @@ class ResultsWriter:
     The samples of one case are packed by other threads until the next case is added.
     """
 
-    def __init__(self, file: h5py.File, pool: Executor) -> None:
+    def __init__(self, file: h5py.File, pool: Executor, chunk_rows: int) -> None:
         """Use `new_results` instead."""
         self._file = file
+        self._chunk_rows = chunk_rows
         self._blocks: dict[str, tuple[int, int, int]] = {}
         self._pool = pool
         self._columns = {
-            name: GrowingColumn(file, f"samples/{name}", chunk_rows=_CHUNK_ROWS)
+            name: GrowingColumn(file, f"samples/{name}", chunk_rows=chunk_rows)
             for name in (*_KEY, "use", *SAMPLE_COLUMNS)}
         file[_USE].attrs["names"] = [use.name.lower() for use in Use]
         self._key_columns = lru_cache(maxsize=1)(_key_columns)
@@ -121,7 +123,7 @@ class ResultsWriter:
             self._take(self._columns[name], values)
         if samples.phases:
             column = self._phases = self._phases or GrowingColumn(
-                self._file, _PHASES, chunk_rows=_CHUNK_ROWS)
+                self._file, _PHASES, chunk_rows=self._chunk_rows)
             self._positions[case.case_id] = {"names": [*samples.phases], "offset": column.rows}
             for values in samples.phases.values():
                 self._take(column, values.ravel())
@@ -194,14 +196,22 @@ def _key_columns(
 
 
 @contextlib.contextmanager
-def new_results(path: Path) -> Iterator[ResultsWriter]:
+def new_results(path: Path, case_rows: int = 0) -> Iterator[ResultsWriter]:
     """Yield a writer; ``path`` appears, whole, when the block ends well.
 
+    Give it how many rows of samples most cases have, of all ranks: chunks then begin where they do.
     Raises FileError if the disk does not take it.
     """
     threads = min(_MOST_THREADS, len(own_cores()))
     with ThreadPoolExecutor(threads) as pool, new_container(path, FORMAT, SCHEMA_VERSION) as file:
-        yield ResultsWriter(file, pool)
+        yield ResultsWriter(file, pool, _chunk_rows(case_rows))
+
+
+def _chunk_rows(case_rows: int) -> int:
+    """Return the length of chunks of which whole ones make a case, or whole cases make one."""
+    if case_rows > _CHUNK_ROWS:
+        return math.ceil(case_rows / math.ceil(case_rows / _MOST_CHUNK_ROWS))
+    return _CHUNK_ROWS // case_rows * case_rows if case_rows else _CHUNK_ROWS
 
 
 class ResultsFile:

@@ -27,6 +27,8 @@ _COLUMNS = (*(f"samples/{name}" for name in SAMPLE_COLUMNS), "phases/ns")
 _PLAIN_BYTES = 512
 """A chunk that was packed into less holds hardly any noise: others may be equal to it."""
 _MOST_PLAIN = 1024
+_MOST_BETWEEN_BYTES = 1 << 16
+"""Between the chunks of a column that is read at once: HDF5's own tables."""
 KEPT_BYTES = 64 << 20
 
 
@@ -41,15 +43,22 @@ class ChunkMemory:
         self._last: dict[int, tuple[int, Values]] = {}
         self._free_bytes = kept_bytes
 
-    def unpacked(self, packed: bytes, rows: int) -> Values:
+    def unpacked(self, packed: memoryview, rows: int) -> Values:
         """Return what was packed; equal chunks that take little are unpacked once."""
         if len(packed) > _PLAIN_BYTES:
-            return _unpacked(packed, rows)
-        if (rows, packed) not in self._plain:
+            values = np.empty(rows, dtype="<i8")
+            unpack(packed, values)
+            return values
+        key = rows, bytes(packed)
+        if key not in self._plain:
             if len(self._plain) == _MOST_PLAIN:
                 self._plain.clear()
-            self._plain[rows, packed] = _unpacked(packed, rows)
-        return self._plain[rows, packed]
+            values = np.empty(rows, dtype="<i8")
+            unpack(packed, values)
+            # one value in all rows is copied without reading it for each of them
+            self._plain[key] = values if np.any(values != values[0]) else np.broadcast_to(
+                values[:1], (rows,))
+        return self._plain[key]
 
     def last(self, column: int, number: int) -> Values | None:
         """Return a chunk of a column if it was the last one that was kept of it."""
@@ -65,44 +74,72 @@ class ChunkMemory:
         self._last[column] = number, values
 
 
-def _unpacked(packed: bytes, rows: int) -> Values:
+def unpack(packed: memoryview, into: Values) -> None:
     """Undo deflate and shuffle. Raises ValueError if that gives no chunk of so many rows."""
-    stream = zlib.decompressobj()
+    stream, rows = zlib.decompressobj(), into.size
     try:
         planes = stream.decompress(packed, 8 * rows)
     except zlib.error as error:
         raise ValueError(f"a chunk of samples cannot be unpacked: {error}") from error
     if len(planes) != 8 * rows or not stream.eof:
         raise ValueError(f"a chunk of samples does not hold {rows} values")
-    values = np.empty(rows, dtype="<i8")
-    values.view(np.uint8).reshape(rows, 8)[:] = np.frombuffer(planes, np.uint8).reshape(8, rows).T
-    return values
+    into.view(np.uint8).reshape(rows, 8)[:] = np.frombuffer(planes, np.uint8).reshape(8, rows).T
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredColumn:
-    """Where the chunks of one column lie in the file; each has ``chunk_rows``, also the last."""
+    """Where the chunks of one column lie in the file; each has ``chunk_rows``, also the last.
+
+    ``together``: they follow one another, with little between, so that neighbours are read at once.
+    """
 
     rows: int
     chunk_rows: int
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
+    together: bool
 
     def read(self, descriptor: int, memory: ChunkMemory, first: int, into: Values) -> None:
         """Fill ``into`` from row ``first`` on. Raises ValueError where there are no such rows."""
         end = first + into.size
         if not 0 <= first <= end <= self.rows:
             raise ValueError(f"samples {first} to {end} of {self.rows}")
-        for number in range(first // self.chunk_rows, math.ceil(end / self.chunk_rows)):
+        numbers = range(first // self.chunk_rows, math.ceil(end / self.chunk_rows))
+        low = first
+        for number, stored in zip(numbers, self._stored(descriptor, memory, numbers), strict=True):
             start = number * self.chunk_rows
-            low, high = max(first, start), min(end, start + self.chunk_rows)
-            values = memory.last(id(self), number)
-            if values is None:
-                packed = os.pread(descriptor, self.sizes[number], self.offsets[number])
-                values = memory.unpacked(packed, self.chunk_rows)
-            into[low - first:high - first] = values[low - start:high - start]
-            if high == end < start + self.chunk_rows:
-                memory.keep(id(self), number, values)
+            high = min(end, start + self.chunk_rows)
+            rows = into[low - first:high - first]
+            if isinstance(stored, memoryview) and high - low == self.chunk_rows and (
+                    len(stored) > _PLAIN_BYTES):
+                unpack(stored, rows)
+            else:
+                values = memory.unpacked(stored, self.chunk_rows) if isinstance(
+                    stored, memoryview) else stored
+                rows[:] = values[low - start:high - start]
+                if high == end < start + self.chunk_rows:
+                    memory.keep(id(self), number, values)
+            low = high
+
+    def _stored(
+        self, descriptor: int, memory: ChunkMemory, numbers: range,
+    ) -> list[memoryview | Values]:
+        """Return these chunks as they are stored, but the first as it was kept, if it was."""
+        found: list[memoryview | Values] = []
+        if numbers and (kept := memory.last(id(self), numbers[0])) is not None:
+            found, numbers = [kept], numbers[1:]
+        if not numbers:
+            return found
+        if not self.together:
+            return found + [memoryview(os.pread(descriptor, self.sizes[number],
+                                                self.offsets[number])) for number in numbers]
+        begin, last = self.offsets[numbers[0]], numbers[-1]
+        stored = memoryview(os.pread(
+            descriptor, self.offsets[last] + self.sizes[last] - begin, begin))
+        for number in numbers:
+            at = self.offsets[number] - begin
+            found.append(stored[at:at + self.sizes[number]])
+        return found
 
 
 def held_columns(file: h5py.File) -> frozenset[str]:
@@ -150,5 +187,7 @@ def _stored_column(dataset: h5py.h5d.DatasetID) -> StoredColumn | None:
         return None
     if any(item[3] for item in told):
         return None
-    return StoredColumn(rows, chunk_rows, tuple(item[1] for item in told),
-                        tuple(item[2] for item in told))
+    offsets, sizes = [item[1] for item in told], [item[2] for item in told]
+    together = offsets == sorted(offsets) and (
+        offsets[-1] + sizes[-1] - offsets[0] <= sum(sizes) + _MOST_BETWEEN_BYTES)
+    return StoredColumn(rows, chunk_rows, tuple(offsets), tuple(sizes), together)
