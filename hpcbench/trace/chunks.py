@@ -24,6 +24,8 @@ from hpcbench.trace.schema import SAMPLE_COLUMNS
 Values = npt.NDArray[np.int64]
 _SHUFFLED_AND_DEFLATED = [h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_DEFLATE]
 _COLUMNS = (*(f"samples/{name}" for name in SAMPLE_COLUMNS), "phases/ns")
+_GROUPS = (b"samples", b"phases")
+_INT64 = np.dtype("<i8")
 _PLAIN_BYTES = 512
 """A chunk that was packed into less holds hardly any noise: others may be equal to it."""
 _MOST_PLAIN = 1024
@@ -144,7 +146,9 @@ class StoredColumn:
 
 def held_columns(file: h5py.File) -> frozenset[str]:
     """Return the columns of stamps and phases in a file."""
-    return frozenset(name for name in _COLUMNS if name in file)
+    groups = {name: h5py.h5g.open(file.id, name) for name in file.id if name in _GROUPS}
+    return frozenset(f"{group.decode()}/{name.decode()}" for group, names in groups.items()
+                     for name in names).intersection(_COLUMNS)
 
 
 def stored_columns(
@@ -175,7 +179,7 @@ def _stored_column(dataset: h5py.h5d.DatasetID) -> StoredColumn | None:
     """
     how = dataset.get_create_plist()
     filters = [how.get_filter(at)[0] for at in range(how.get_nfilters())]
-    if dataset.dtype != "<i8" or len(dataset.shape) != 1 or filters != _SHUFFLED_AND_DEFLATED:
+    if dataset.dtype != _INT64 or len(dataset.shape) != 1 or filters != _SHUFFLED_AND_DEFLATED:
         return None
     (rows,), (chunk_rows,) = dataset.shape, how.get_chunk()
     chunks: list[h5py.h5d.StoreInfo] = []

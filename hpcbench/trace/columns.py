@@ -110,11 +110,13 @@ def stored_bytes(file: h5py.File, name: str) -> tuple[str, bytes]:
     Columns for which both are equal hold the same. Raises KeyError if it is not there.
     """
     dataset = h5py.h5d.open(file.id, name.encode())
-    about = f"{dataset.dtype.str} {dataset.shape}"
-    if dataset.get_create_plist().get_layout() != h5py.h5d.CHUNKED or dataset.get_num_chunks() != 1:
+    shape, how = dataset.shape, dataset.get_create_plist()
+    about = f"{dataset.dtype.str} {shape}"
+    chunk = how.get_chunk() if how.get_layout() == h5py.h5d.CHUNKED else None
+    if chunk is None or len(shape) != 1 or not 0 < shape[0] <= chunk[0]:
         return about, read_column(file, name).tobytes()
     mask, packed = dataset.read_direct_chunk((0,))
-    return f"{about} packed {dataset.get_create_plist().get_chunk()} {mask}", packed
+    return f"{about} packed {chunk} {mask}", packed
 
 
 def read_rows(file: h5py.File, name: str, first: int, rows: npt.NDArray[np.int64]) -> None:
