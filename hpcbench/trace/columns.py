@@ -31,55 +31,43 @@ def _new_column(file: h5py.File, name: str, **what: Any) -> h5py.Dataset:
 
 
 class GrowingColumn:
-    """An int64 column that is written piece by piece; `finish` writes what is left of it.
-
-    `take` and `write` are apart so that chunks can be packed, by other threads, in between.
-    """
+    """An int64 column that is written piece by piece; `finish` writes what is left of it."""
 
     def __init__(self, file: h5py.File, name: str, *, chunk_rows: int) -> None:
         self._dataset = _new_column(file, name, shape=(0,), dtype="<i8", chunks=(chunk_rows,))
         self._chunk_rows = chunk_rows
         self._rest = np.empty(0, dtype=np.int64)
         self._taken = 0
-        self._written = 0
         self._packer = Packer()
 
     @property
     def rows(self) -> int:
-        """Return how many rows were taken."""
+        """Return how many rows were added."""
         return self._taken
 
-    def take(self, values: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
-        """Take rows in and return the chunks that are whole now, to be packed and written in order.
-
-        They are parts of ``values``, which must not change before they are packed.
-        """
+    def add(self, values: npt.NDArray[np.int64]) -> None:
+        """Append rows; those that fill no chunk are kept for the next ones."""
+        first = self._taken - self._rest.size
         self._taken += values.size
         missing = -self._rest.size % self._chunk_rows
         if self._rest.size + values.size < self._chunk_rows:
             self._rest = np.concatenate([self._rest, values])
-            return []
-        chunks = [np.concatenate([self._rest, values[:missing]])] if missing else []
+            return
         end = values.size - (values.size - missing) % self._chunk_rows
+        chunks = [np.concatenate([self._rest, values[:missing]])] if missing else []
         self._rest = values[end:].copy()
-        self._dataset.resize((self._taken - self._rest.size,))
-        return [*chunks, *values[missing:end].reshape(-1, self._chunk_rows)]
-
-    def pack(self, chunks: Iterable[npt.NDArray[np.int64]]) -> list[bytes]:
-        """Return chunks as they are written; several threads may call it at once."""
-        return [self._packer.pack(chunk) for chunk in chunks]
-
-    def write(self, packed: Iterable[bytes]) -> None:
-        """Write the next chunks, packed."""
-        for chunk in packed:
-            self._dataset.id.write_direct_chunk((self._written,), chunk)
-            self._written += self._chunk_rows
+        column = self._dataset.id
+        column.set_extent((self._taken - self._rest.size,))
+        for number, chunk in enumerate((
+                *chunks, *values[missing:end].reshape(-1, self._chunk_rows))):
+            column.write_direct_chunk(
+                (first + number * self._chunk_rows,), self._packer.pack(chunk))
 
     def finish(self) -> None:
         """Write the rows behind the last whole chunk."""
         if self._rest.size:
             self._dataset.resize((self._taken,))
-            self._dataset[self._written:] = self._rest
+            self._dataset[self._taken - self._rest.size:] = self._rest
 
 
 def text_column(texts: Iterable[str]) -> npt.NDArray[np.bytes_]:

@@ -29,14 +29,14 @@ _ADLER = 65521
 
 
 class Packer:
-    """Packs chunks of one column; several threads may use it at once.
+    """Packs chunks of one column.
 
     A chunk that equals the one before it is not packed again. So it is with numbers of ranks and
     iterations, where cases of one shape fill whole chunks.
     """
 
     def __init__(self) -> None:
-        self._equal: dict[tuple[bytes, int], bytes] = {}
+        self._equal: dict[tuple[int, int], bytes] = {}
         self._whole: dict[tuple[bytes, int], bytes] = {}
         self._last: tuple[npt.NDArray[np.int64], bytes] | None = None
 
@@ -74,10 +74,11 @@ class Packer:
         return b"".join([*pieces, _LAST_BLOCK, struct.pack(">I", checksum)])
 
     def _equal_planes(self, equal: bytes, rows: int) -> bytes:
-        """Return the blocks of planes of which each holds one byte, ``equal``, all over."""
-        if (equal, rows) not in self._equal:
-            self._equal[equal, rows] = _deflated(b"".join(bytes([byte]) * rows for byte in equal))
-        return self._equal[equal, rows]
+        """Return the blocks of planes of which each holds one byte, of ``equal``, all over."""
+        for byte in set(equal):
+            if (byte, rows) not in self._equal:
+                self._equal[byte, rows] = _deflated(bytes([byte]) * rows)
+        return b"".join(self._equal[byte, rows] for byte in equal)
 
 
 def _differing(planes: Iterable[bytes]) -> Iterator[bytes]:
