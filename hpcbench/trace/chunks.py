@@ -146,9 +146,9 @@ class StoredColumn:
 
 def held_columns(file: h5py.File) -> frozenset[str]:
     """Return the columns of stamps and phases in a file."""
-    groups = {name: h5py.h5g.open(file.id, name) for name in file.id if name in _GROUPS}
-    return frozenset(f"{group.decode()}/{name.decode()}" for group, names in groups.items()
-                     for name in names).intersection(_COLUMNS)
+    found = {f"{group.decode()}/{name.decode()}" for group in _GROUPS if group in file.id
+             for name in h5py.h5g.open(file.id, group)}
+    return frozenset(found.intersection(_COLUMNS))
 
 
 def stored_columns(

@@ -89,10 +89,10 @@ def to_global(models: Sequence[ClockModel], local_ns: Nanoseconds) -> Nanosecond
     local = np.asarray(local_ns, dtype=np.int64)
     segment = _segment(line.t_ref, local)
     start = np.maximum(segment - 1, 0)
-    drifted: Any = line.rates[segment] * (local - line.t_ref[start])
-    drifted = np.rint(drifted).astype(np.int64)
-    drifted += line.offset[start]
-    return np.asarray(np.subtract(local, drifted), dtype=np.int64)
+    drift = np.asarray(line.rates[segment] * (local - line.t_ref[start]))
+    shift = np.rint(drift, out=drift).astype(np.int64)
+    shift += line.offset[start]
+    return np.asarray(local - shift, dtype=np.int64)
 
 
 def bound_at(models: Sequence[ClockModel], local_ns: Nanoseconds) -> Floats:

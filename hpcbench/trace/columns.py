@@ -93,18 +93,19 @@ def read_column(file: h5py.File, name: str) -> npt.NDArray[Any]:
 
 
 def stored_bytes(file: h5py.File, name: str) -> tuple[str, bytes]:
-    """Return a text that tells type and length of a column, and its bytes in the file, packed.
+    """Return a text that tells the length of a column, and its bytes in the file, packed.
 
-    Columns for which both are equal hold the same. Raises KeyError if it is not there.
+    Columns of one name for which both are equal hold the same. Raises KeyError if it is not there.
     """
     dataset = h5py.h5d.open(file.id, name.encode())
-    shape, how = dataset.shape, dataset.get_create_plist()
-    about = f"{dataset.dtype.str} {shape}"
-    chunk = how.get_chunk() if how.get_layout() == h5py.h5d.CHUNKED else None
-    if chunk is None or len(shape) != 1 or not 0 < shape[0] <= chunk[0]:
-        return about, read_column(file, name).tobytes()
-    mask, packed = dataset.read_direct_chunk((0,))
-    return f"{about} packed {chunk} {mask}", packed
+    try:
+        is_one_chunk = dataset.get_num_chunks() == 1
+    except (RuntimeError, TypeError, ValueError):  # not stored in chunks
+        is_one_chunk = False
+    if not is_one_chunk:
+        return f"{dataset.dtype.str} {dataset.shape}", read_column(file, name).tobytes()
+    mask, packed = dataset.read_direct_chunk((0,) * dataset.rank)
+    return f"{dataset.shape} packed {mask}", packed
 
 
 def read_rows(file: h5py.File, name: str, first: int, rows: npt.NDArray[np.int64]) -> None:

@@ -75,10 +75,11 @@ class Packer:
 
     def _equal_planes(self, equal: bytes, rows: int) -> bytes:
         """Return the blocks of planes of which each holds one byte, of ``equal``, all over."""
-        for byte in set(equal):
-            if (byte, rows) not in self._equal:
-                self._equal[byte, rows] = _deflated(bytes([byte]) * rows)
-        return b"".join(self._equal[byte, rows] for byte in equal)
+        runs = [(byte, rows * sum(1 for _ in planes)) for byte, planes in groupby(equal)]
+        for byte, length in runs:
+            if (byte, length) not in self._equal:
+                self._equal[byte, length] = _deflated(bytes([byte]) * length)
+        return b"".join(self._equal[run] for run in runs)
 
 
 def _differing(planes: Iterable[bytes]) -> Iterator[bytes]:
