@@ -242,8 +242,12 @@ class _Loop:
             around.spoilers[row]()
 
     def check_last(self) -> None:
-        """Check the output of the last call."""
+        """Check the output of the last call, when it has ended on all ranks.
+
+        A rank that checks keeps a core from its library's threads, which others may still need.
+        """
         self.progress.mark(Phase.CHECK, self.row - 1)
+        self.around.finish()
         self.progress.flag(self.row - 1, Flag.CHECKED)
         self.is_settled = False
         if (mismatch := self.workload.check()) is not None:

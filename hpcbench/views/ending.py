@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from hpcbench.analysis.answer import CERTAINTIES
+from hpcbench.analysis.answer import CERTAINTIES, CLEAR
 from hpcbench.grouping import grouped
 from hpcbench.reduce.canary_runs import CANARY_QUALITIES
 from hpcbench.reduce.qualities import QUALITIES
@@ -24,19 +24,24 @@ CANNOT_TRUST = "?"
 
 def ending_lines(results: Results, told: Sequence[Told] = ()) -> Iterator[Line]:
     """Yield the answers of topics, a few of each, and what is suspicious in at most five lines."""
+    found = False
     for one in told:
-        yield from answer_lines(one)
+        lines = [*answer_lines(one)]
+        found |= one.topic.is_quiet and bool(lines)
+        yield from lines
     suspicious = [*late_rank_lines(results), *_flag_lines(results), *_spread_lines(results)]
     if suspicious:
         yield from (Line(_begun("suspicious", text, number), "warning")
                     for number, text in enumerate(suspicious))
-    elif any(item.timing for item in results.cases):
+    elif not found and any(item.timing for item in results.cases):
         yield Line("nothing suspicious: no flag, and no drift of the machine was found")
 
 
 def answer_lines(told: Told) -> Iterator[Line]:
-    """Yield the answers of a topic, those that find something first."""
-    ordered = sorted(told.record.answers, key=lambda one: CERTAINTIES.index(one.certainty))
+    """Yield the answers of a topic, those that find something first; of a quiet one no others."""
+    ordered = sorted((one for one in told.record.answers
+                      if one.certainty == CLEAR or not told.topic.is_quiet),
+                     key=lambda one: CERTAINTIES.index(one.certainty))
     for number, answer in enumerate(ordered[:MOST_ANSWERS]):
         yield Line(_begun(told.topic.name, answer.sentence, number))
     if (more := len(ordered) - MOST_ANSWERS) > 0:
