@@ -1,10 +1,9 @@
 """Columns of samples, read chunk by chunk past HDF5.
 
-HDF5 is told nothing but where the chunks lie. It takes one lock for every call, so that threads
-wait for one another; it unpacks a chunk again for each group of cases that shares it; and every
-file has to be opened again. Here, zlib unpacks while other threads compute, the last chunk of each
-column is kept for the next group, and a chunk that all ranks have alike (flags, times that nobody
-took) is unpacked once.
+HDF5 tells nothing but where the chunks lie. It would unpack a chunk again for each group of cases
+that shares it, and open every file again. Here, neighbouring chunks are read at once, the last one
+of each column is kept for the next group, and a chunk that all ranks have alike (flags, times that
+nobody took) is unpacked once.
 """
 
 from __future__ import annotations
@@ -45,22 +44,24 @@ class ChunkMemory:
         self._last: dict[int, tuple[int, Values]] = {}
         self._free_bytes = kept_bytes
 
-    def unpacked(self, packed: memoryview, rows: int) -> Values:
+    def unpacked(self, packed: bytes, rows: int) -> Values:
         """Return what was packed; equal chunks that take little are unpacked once."""
         if len(packed) > _PLAIN_BYTES:
             values = np.empty(rows, dtype="<i8")
             unpack(packed, values)
             return values
-        key = rows, bytes(packed)
-        if key not in self._plain:
-            if len(self._plain) == _MOST_PLAIN:
-                self._plain.clear()
-            values = np.empty(rows, dtype="<i8")
-            unpack(packed, values)
-            # one value in all rows is copied without reading it for each of them
-            self._plain[key] = values if np.any(values != values[0]) else np.broadcast_to(
-                values[:1], (rows,))
-        return self._plain[key]
+        known = self._plain.get((rows, packed))
+        if known is not None:
+            return known
+        if len(self._plain) == _MOST_PLAIN:
+            self._plain.clear()
+        values = np.empty(rows, dtype="<i8")
+        unpack(packed, values)
+        # one value in all rows is copied without reading it for each of them
+        if np.all(values == values[0]):
+            values = np.broadcast_to(values[:1], (rows,))
+        self._plain[rows, packed] = values
+        return values
 
     def last(self, column: int, number: int) -> Values | None:
         """Return a chunk of a column if it was the last one that was kept of it."""
@@ -76,7 +77,7 @@ class ChunkMemory:
         self._last[column] = number, values
 
 
-def unpack(packed: memoryview, into: Values) -> None:
+def unpack(packed: bytes, into: Values) -> None:
     """Undo deflate and shuffle. Raises ValueError if that gives no chunk of so many rows."""
     stream, rows = zlib.decompressobj(), into.size
     try:
@@ -112,12 +113,12 @@ class StoredColumn:
             start = number * self.chunk_rows
             high = min(end, start + self.chunk_rows)
             rows = into[low - first:high - first]
-            if isinstance(stored, memoryview) and high - low == self.chunk_rows and (
-                    len(stored) > _PLAIN_BYTES):
+            if isinstance(stored, bytes) and len(stored) > _PLAIN_BYTES and (
+                    high - low == self.chunk_rows):
                 unpack(stored, rows)
             else:
                 values = memory.unpacked(stored, self.chunk_rows) if isinstance(
-                    stored, memoryview) else stored
+                    stored, bytes) else stored
                 rows[:] = values[low - start:high - start]
                 if high == end < start + self.chunk_rows:
                     memory.keep(id(self), number, values)
@@ -125,19 +126,18 @@ class StoredColumn:
 
     def _stored(
         self, descriptor: int, memory: ChunkMemory, numbers: range,
-    ) -> list[memoryview | Values]:
+    ) -> list[bytes | Values]:
         """Return these chunks as they are stored, but the first as it was kept, if it was."""
-        found: list[memoryview | Values] = []
+        found: list[bytes | Values] = []
         if numbers and (kept := memory.last(id(self), numbers[0])) is not None:
             found, numbers = [kept], numbers[1:]
         if not numbers:
             return found
         if not self.together:
-            return found + [memoryview(os.pread(descriptor, self.sizes[number],
-                                                self.offsets[number])) for number in numbers]
+            return found + [os.pread(descriptor, self.sizes[number], self.offsets[number])
+                            for number in numbers]
         begin, last = self.offsets[numbers[0]], numbers[-1]
-        stored = memoryview(os.pread(
-            descriptor, self.offsets[last] + self.sizes[last] - begin, begin))
+        stored = os.pread(descriptor, self.offsets[last] + self.sizes[last] - begin, begin)
         for number in numbers:
             at = self.offsets[number] - begin
             found.append(stored[at:at + self.sizes[number]])
