@@ -56,7 +56,7 @@ def _search(
                       Search(unit, first or unit, known_bytes))
     skip = case.skip or _not_isolated(case, job.config) or too_large(
         limit_bytes, 0, case.device, job.config.hardware)
-    tries = _TRIES if first else _TRIES_FROM_ONE
+    tries = _TRIES if known_bytes else _TRIES_FROM_ONE
     return replace(
         case, workload=work, skip=skip, needs=() if skip else case.needs,
         case_id=case_id({"kind": block.kind, "of": case.case_id, "limit_bytes": limit_bytes}),
