@@ -93,4 +93,5 @@ def test_a_limit_that_cannot_be_is_said() -> None:
         pass
     assert refused_memory(RuntimeError("can't start new thread"))
     assert refused_memory(torch.OutOfMemoryError("CUDA out of memory"))
+    assert refused_memory(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling ..."))
     assert not refused_memory(RuntimeError("shapes differ"))

@@ -23,6 +23,9 @@ from hpcbench.measure.kernel_files import KernelFiles
 _SCORE = Path("/proc/self/oom_score_adj")
 _FIRST_TO_KILL = "1000"
 GIVEN = "as the sweep gives it"
+_REFUSALS = ("out of memory", "cannot allocate memory", "can't start new thread", "bad_alloc",
+             "could not create a primitive", "_status_alloc_failed")
+"""What Python, the C++ library, oneDNN, cuBLAS and cuDNN say then, in lower case."""
 
 
 class Limits(ABC):
@@ -125,6 +128,8 @@ def limits_of(device: torch.device, local_size: int) -> Iterator[Limits]:
 def refused_memory(error: Exception) -> bool:
     """Return whether an error within a limit is that memory was refused.
 
-    The stack of a thread counts as data, so it can be what is refused.
+    The same steps were taken without a limit before, on a small model: no library lacks anything
+    else. The stack of a thread counts as data, so it can be what is refused.
     """
-    return out_of_memory(error) or "can't start new thread" in str(error)
+    text = str(error).lower()
+    return out_of_memory(error) or any(words in text for words in _REFUSALS)
