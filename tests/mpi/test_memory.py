@@ -27,7 +27,7 @@ SWEEP: dict[str, Any] = {
 
 LARGEST: dict[str, Any] = {
     "kind": "memory", "model": "gpt2", "layers": 1, "hidden": 16, "heads": 2, "vocab": 8192,
-    "seq_length": 32, "strategies": "data", "largest_batch": True}
+    "seq_length": 32, "strategies": "fsdp", "largest_batch": True}
 MOST_PREDICTED = 41
 """Samples of LARGEST that are predicted to fit into 128 MiB: the first try."""
 SEARCH: dict[str, Any] = {

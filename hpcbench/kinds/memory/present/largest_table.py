@@ -9,6 +9,7 @@ from hpcbench.kinds.memory.derive.deriver import NOTHING_KNOWN, MemoryRecord
 from hpcbench.kinds.memory.derive.largest import tries_of
 from hpcbench.kinds.memory.plan.workload import work_of
 from hpcbench.kinds.memory.present.table import where_text, who_cells
+from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.present.words import telling_options
 from hpcbench.reduce.results import CaseResult
 from hpcbench.views import columns
@@ -56,7 +57,7 @@ def tables(
         notes=tuple(_notes(listed, derived)))
 
 
-def _who(item: CaseResult, options: Mapping[object, str]) -> tuple[Cell, ...]:
+def _who(item: CaseResult, options: Mapping[Training, str]) -> tuple[Cell, ...]:
     strategy, option, degrees, _, step = who_cells(work_of(item.case).training, options)
     return strategy, option, degrees, step
 
