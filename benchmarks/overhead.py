@@ -179,7 +179,7 @@ def through_hpcbench(
             after_barrier(control), FixedCount(iterations - given.warmup), control.barrier,
             NOW)
         progress.begin(1)
-        schedule = Schedule(given.warmup, 1, validate=validate)
+        schedule = Schedule(given.warmup, 1, validate=validate, settles=True)
         assert not measure(operation, device, progress, schedule, around).wrong
         return progress.rows()[:, :2]
     return loop

@@ -163,7 +163,7 @@ class Worker:
         communicator_ns = self._open_group(case)
         with self._opened(case, device, validate=case.validate) as operation:
             schedule = Schedule(case.warmup, case.batch, case.validate,
-                                seed=f"{case.case_id}/{request.number}")
+                                f"{case.case_id}/{request.number}", case.workload.settles)
             measured = measure(operation, device, self._progress, schedule,
                                self._surroundings(request, operation))
             end_ns = time.perf_counter_ns()

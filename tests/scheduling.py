@@ -13,12 +13,14 @@ JOBS = "tests/mpi/"
 ALONE = (JOBS, "tests/unit/test_measure_loop.py", "tests/unit/test_noise.py")
 """How the ids of tests begin that need the machine for themselves."""
 BESIDE_OTHERS = tuple(f"{JOBS}test_{name}.py" for name in (
-    "training_parallel", "resume", "interruption", "primitive_overlap", "launch", "storage",
-    "own_disks", "suite", "main_job", "collectives_more", "mpi_results", "plugin_jax",
-    "golden_resume", "training_low_rank", "training", "primitives", "ordinary_user",
-    "training_jobs", "primitive_compiled", "torchrun", "plugins", "strategy_plugin", "secrets",
-    "training_resnet", "run_verbosity", "library_told", "kind_plugin", "dialect_jobs",
-    "collective_plugin", "gen_config_job", "many_ranks", "ddlb_job", "kubernetes", "ucc"))
+    "benchmarks", "training_parallel", "resume", "interruption", "primitive_overlap", "launch",
+    "storage", "own_disks", "suite", "main_job", "collectives_more", "mpi_results",
+    "plugin_jax", "golden_resume", "training_low_rank", "training", "primitives",
+    "ordinary_user", "training_jobs", "primitive_compiled", "torchrun", "plugins",
+    "strategy_plugin", "secrets", "training_resnet", "run_verbosity", "library_told",
+    "kind_plugin", "dialect_jobs", "hardware", "memory", "training_compiled", "training_phases",
+    "fingerprints", "cuda_graph_skips", "collective_plugin", "gen_config_job", "many_ranks",
+    "ddlb_job", "kubernetes", "ucc"))
 """Jobs of which only results count: no time, and no limit that a loaded machine comes near.
 
 The longest files come first: the last ones should end at about one time.

@@ -17,15 +17,18 @@ OPENMPI_ENV: Mapping[str, str] = MappingProxyType({"PRTE_MCA_plm_ssh_agent": str
 
 
 def inside(
-    count: int, rate: str | None = None, *, queue: str | None = None, two: bool = False,
+    count: int, rate: str | None = None, *, queue: str | None = None,
+    slow: tuple[str, str] | None = None, two: bool = False,
 ) -> tuple[str, ...]:
     """Return the words before mpirun: so many hosts, and their links' rate in tc's units.
 
-    ``queue``: what comes too fast is dropped if more waits. ``two``: each has a second interface,
-    eth1.
+    ``queue``: what comes too fast is dropped if more waits. ``slow``: the host (``3``) whose link,
+    or the two (``1-3``) between which what is sent, has another rate. ``two``: each has a second
+    interface, eth1.
     """
     return (str(SCRIPT), "run", str(count), *(("--rate", rate) if rate else ()),
-            *(("--queue", queue) if queue else ()), *(("--two",) if two else ()))
+            *(("--queue", queue) if queue else ()), *(("--slow", *slow) if slow else ()),
+            *(("--two",) if two else ()))
 
 
 def set_link(of_process: int, interface: str, state: str) -> None:

@@ -2,16 +2,24 @@
 # Hosts on one machine, for root: each with network, host name, IPC and /dev/shm of its own, on one
 # switch. All of it goes when the last process inside ends.
 #
-#   virtual_hosts.sh run N [--rate R [--queue Q]] [--two] COMMAND...
+#   virtual_hosts.sh run N [--rate R [--queue Q] [--slow WHO R2]] [--two] COMMAND...
 #                                                 COMMAND on the first of the hosts vh1 ... vhN
 #   virtual_hosts.sh [OPTIONS] HOST COMMAND...    what mpirun calls in place of ssh
 #
 # R limits each host's link, each direction for itself, in the units of tc(8): 1gbit. A token bucket
 # of the kernel (sch_tbf) does it, which costs next to no CPU time and drops nothing unless only Q
-# may wait in it (20kb): then it drops what comes too fast, as switches do. With --two each host has
-# a second interface, eth1, at 10.78.0.I, that MPI does not use.
+# may wait in it (20kb): then it drops what comes too fast, as switches do. With --slow the link of
+# host WHO (3), or what two hosts send each other (1-3), has the rate R2. With --two each host has a
+# second interface, eth1, at 10.78.0.I, that MPI does not use.
 set -eu
 hosts=/run/netns
+
+slow_between() { # what host $1 sends has its rate, but what is for host number $2 has the slow one
+    tc -n "$1" qdisc add dev eth0 root handle 1: htb default 1
+    tc -n "$1" class add dev eth0 parent 1: classid 1:1 htb rate "$rate" quantum 60000
+    tc -n "$1" class add dev eth0 parent 1: classid 1:2 htb rate "$slow_rate" quantum 60000
+    tc -n "$1" filter add dev eth0 parent 1: protocol ip u32 match ip dst "10.77.0.$2/32" flowid 1:2
+}
 
 if [ "$1" = run ]; then # namespaces for the switch and for what the hosts are kept in
     shift
@@ -30,6 +38,11 @@ if [ "$1" = inside ]; then
     if [ "$1" = --queue ]; then
         waiting="burst 5kb limit $2"
         shift 2
+    fi
+    slow=
+    if [ "$1" = --slow ]; then
+        slow=$2 slow_rate=$3
+        shift 3
     fi
     two=
     if [ "$1" = --two ]; then
@@ -59,8 +72,14 @@ if [ "$1" = inside ]; then
         if [ "$rate" ]; then
             # A burst just over one packet of 64 KiB, as the kernel hands them on: a larger one lets whole
             # messages through at full speed. to$i sends to the host, its eth0 sends from it.
-            tc qdisc add dev "to$i" root tbf rate "$rate" $waiting
-            tc -n "vh$i" qdisc add dev eth0 root tbf rate "$rate" $waiting
+            own=$rate
+            if [ "$slow" = "$i" ]; then own=$slow_rate; fi
+            tc qdisc add dev "to$i" root tbf rate "$own" $waiting
+            case $slow in
+                "$i"-*) slow_between "vh$i" "${slow#*-}" ;;
+                *-"$i") slow_between "vh$i" "${slow%-*}" ;;
+                *) tc -n "vh$i" qdisc add dev eth0 root tbf rate "$own" $waiting ;;
+            esac
         fi
         if [ "$two" ]; then
             ip link add "too$i" type veth peer name eth1 netns "vh$i"

@@ -156,7 +156,7 @@ def _beyond(
 ) -> Iterator[Reason]:
     """Yield whether the value, with its interval, is beyond the limit, or may be."""
     unit, (_, scale) = limit.unit or column.units, SCALES.get(limit.unit, ("", 1.0))
-    low, high = _interval(item.statistics, limit.metric, value)
+    low, high = interval_of(item.statistics, column, value)
     shown = f"{limit.metric} {value / scale:.4g} {unit}"
     if (low, high) != (value, value):
         shown += f" ({low / scale:.4g}..{high / scale:.4g})"
@@ -174,7 +174,9 @@ def _beyond(
                          item.case.case_id)
 
 
-def _interval(stats: Statistics | None, metric: str, value: float) -> tuple[float, float]:
+def interval_of(
+    stats: Statistics | None, column: CaseColumn, value: float,
+) -> tuple[float, float]:
     """Return the ends of the interval of a value: of times as they are, of rates turned round.
 
     Where the interval is not sound the range of launches takes its place. A value has none of both
@@ -183,9 +185,9 @@ def _interval(stats: Statistics | None, metric: str, value: float) -> tuple[floa
     ends = _ends_of_median(stats)
     if stats is None or ends is None:
         return value, value
-    if metric == "median_s":
+    if column.name == "median_s":
         return ends
-    if metric.endswith("_per_s"):
+    if column.name.endswith("_per_s") and not column.apart:
         return value * stats.median_s / ends[1], value * stats.median_s / ends[0]
     return value, value
 

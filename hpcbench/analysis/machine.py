@@ -146,7 +146,7 @@ def _answers(
 ) -> Iterator[Answer]:
     for part in parts:
         yield Answer(
-            CLEAR, f"{part.what} lose {_percent(part.drop)} of the rate of the others "
+            CLEAR, f"{part.what} had a rate {_percent(part.drop)} below that of the others "
             f"(99 % interval {_percent(part.low)} to {_percent(part.high)})",
             (part.label, f"of machines with nothing slow at most {CHANCE:.0%} of reports name any",
              "to do: measure again with the hosts in another order; if it stays, look at that "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,16 +88,17 @@ def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
     """Return value of ``key`` -> what else tells a case from others -> the case.
 
     Options that only some values have, such as those of an implementation, belong to the value.
-    Raises UsageError where no case has such a key, or all have the same value.
+    Cases that differ in their number of iterations alone are told apart by it. Raises UsageError
+    where no case has such a key, or all have the same value.
     """
+    alike = [(value, rest, found) for cases in _same_tasks(side, key).values()
+             for value, rest, found in _apart(cases, key)]
+    often = Counter((value, rest) for value, rest, _ in alike)
+    twice = {rest for (_, rest), count in often.items() if count > 1}
     values: dict[str, dict[str, CaseOfSide]] = {}
-    for alike in _same_tasks(side, key).values():
-        shared = set.intersection(*(_options(given) for _, given in alike))
-        for found, given in alike:
-            words = [_text(given.pop(key)), *(
-                f"{name.removeprefix(OPTION)}={given.pop(name)}"
-                for name in sorted(_options(given) - shared - {key}))]
-            values.setdefault(" ".join(words), {})[_text(sorted(given.items()))] = found
+    for value, rest, found in alike:
+        more = f" iterations={found.case.iterations}" if rest in twice else ""
+        values.setdefault(value, {})[rest + more] = found
     if len(values) < 2:
         known = varying(side)
         raise UsageError(
@@ -104,6 +106,18 @@ def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
             f"--by {key}: the cases of {side.label} differ in no key, so there is nothing to "
             "compare")
     return values
+
+
+def _apart(
+    alike: Sequence[tuple[CaseOfSide, dict[str, Any]]], key: str,
+) -> Iterator[tuple[str, str, CaseOfSide]]:
+    """Yield of cases of one task the value of ``key``, what else tells it from others, the case."""
+    shared = set.intersection(*(_options(given) for _, given in alike))
+    for found, given in alike:
+        own = sorted(_options(given) - shared - {key})
+        words = [_text(given[key]), *(f"{name.removeprefix(OPTION)}={given[name]}" for name in own)]
+        yield " ".join(words), _text(sorted(
+            (name, value) for name, value in given.items() if name not in {key, *own})), found
 
 
 def varying(side: Side) -> list[str]:

@@ -16,11 +16,11 @@ from hpcbench.measure.garbage import no_garbage_collection
 from hpcbench.measure.progress import PREPARED, ROW_BYTES, Phase, SharedProgress
 from hpcbench.measure.start import Start
 from hpcbench.measure.stop import Stopping
-from hpcbench.trace.schema import Flag
+from hpcbench.trace.schema import SETTLING_CALLS, Flag
 
 SINGLE_CALLS = 2
 """Rows that checking takes at most beside warm-ups and timed samples."""
-_WARMUP, _SINGLE = int(Flag.WARMUP), int(Flag.SINGLE)
+_WARMUP, _SINGLE, _SETTLED = int(Flag.WARMUP), int(Flag.SINGLE), int(Flag.SETTLED)
 _BARRIER, _RUN = int(Phase.BARRIER), int(Phase.RUN)
 
 
@@ -65,13 +65,15 @@ class Device(Protocol):
 class Schedule:
     """How a case is run: warm-ups, calls of one sample, whether results are checked.
 
-    ``seed`` draws the samples that are checked beside the first and the last.
+    ``seed`` draws the samples that are checked beside the first and the last. With ``settles``
+    calls that are not recorded stand between a check and the next timed sample.
     """
 
     warmup: int
     batch: int
     validate: bool
     seed: str = ""
+    settles: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ def measure(
     Checked are the first call of all, the first timed one, some that are drawn, and the last; where
     a sample is several calls, one call before all others and one after them, which are no samples.
     """
-    loop = _Loop(workload, device, progress, around)
+    loop = _Loop(workload, device, progress, around, settles=schedule.settles)
     apart = schedule.validate and schedule.batch > 1
     together = schedule.validate and not apart
     run = _repeated(workload.run, schedule.batch)
@@ -162,30 +164,49 @@ class _Loop:
     device: Device
     progress: SharedProgress
     around: Surroundings
+    settles: bool
     row: int = 0
+    is_settled: bool = True
     wrong: list[object] = field(default_factory=list)
 
     def samples(
         self, run: Callable[[], None], flags: int, count: int, *, check: bool = False,
     ) -> None:
         """Take ``count`` samples, each of one call of ``run``; ``check`` the last of them."""
-        around = self.around
+        around, row = self.around, self.row
+        settling = self.settles and not self.is_settled and not flags and count > 0
+        if count:
+            self.is_settled = True
         if around.faults or around.strays or around.spoilers or around.late_s:
-            for _ in range(count):
-                self._faulty_sample(run, flags)
+            for number in range(count):
+                self._faulty_sample(run, flags, settling=settling and not number)
         else:
-            self._stretch(run, flags, count, around.start)
+            self._stretch(run, flags, count, around.start, settling=settling)
+        if settling:
+            self.progress.flag(row, _SETTLED)
         if check:
             self.check_last()
 
-    def _stretch(self, run: Callable[[], None], flags: int, count: int, start: Start) -> None:
-        """Take samples one after another. Whatever needs no place in here has none."""
+    def _stretch(
+        self, run: Callable[[], None], flags: int, count: int, start: Start, *, settling: bool,
+    ) -> None:
+        """Take samples one after another. Whatever needs no place in here has none.
+
+        If ``settling``, calls of which nothing is recorded come first: checks empty the caches.
+        """
         prepare, synchronize = self.workload.prepare, self.device.synchronize
         meeting, running = self.progress.entering(_BARRIER), self.progress.entering(_RUN)
         write, advance, at = self.progress.writers(self.row)
         now_ns, took = self.around.now_ns, self.device.took
         call = self.device.prepared(run, now_ns)
         self.progress.mark(Phase.PREPARE, self.row)
+        for _ in range(SETTLING_CALLS if settling else 0):
+            prepare()
+            synchronize()
+            meeting()
+            self.around.start()
+            running()
+            call()
         for row in range(self.row + 1, self.row + count + 1):
             prepare()
             synchronize()
@@ -200,7 +221,7 @@ class _Loop:
             at += ROW_BYTES
         self.row += count
 
-    def _faulty_sample(self, run: Callable[[], None], flags: int) -> None:
+    def _faulty_sample(self, run: Callable[[], None], flags: int, *, settling: bool) -> None:
         """Take one sample with what is to happen in its row: between the start and the call."""
         row, progress, around = self.row, self.progress, self.around
 
@@ -215,14 +236,20 @@ class _Loop:
                 progress.stray(around.strays[row].name, row)
             return late
 
-        self._stretch(around.strays[row].run if row in around.strays else run, flags, 1, start)
+        self._stretch(around.strays[row].run if row in around.strays else run, flags, 1, start,
+                      settling=settling)
         if row in around.spoilers:
             around.spoilers[row]()
 
     def check_last(self) -> None:
-        """Check the output of the last call."""
+        """Check the output of the last call, when it has ended on all ranks.
+
+        A rank that checks keeps a core from its library's threads, which others may still need.
+        """
         self.progress.mark(Phase.CHECK, self.row - 1)
+        self.around.finish()
         self.progress.flag(self.row - 1, Flag.CHECKED)
+        self.is_settled = False
         if (mismatch := self.workload.check()) is not None:
             self.wrong.append(mismatch)
 

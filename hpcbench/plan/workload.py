@@ -94,6 +94,14 @@ class Workload(ABC):
         return True
 
     @property
+    def settles(self) -> bool:
+        """Return whether calls that are not recorded follow each check of a result.
+
+        They bring the caches back. Calls must be alike: none changes what the next one does.
+        """
+        return False
+
+    @property
     def needs_all_ranks(self) -> bool:
         """Return whether no rank can end a call before all ranks have begun it."""
         return False

@@ -23,13 +23,15 @@ _NAME = re.compile("[a-z][a-z0-9_]*")
 class CaseColumn:
     """A column: its name, units (`trace.described`), what it says, and the type of its values.
 
-    The type is str, int or float. True and False are 1 and 0. What a case has not is ABSENT.
+    The type is str, int or float. True and False are 1 and 0. What a case has not is ABSENT. Rates
+    follow from ``median_s``, unless ``apart``.
     """
 
     name: str
     units: str
     text: str
     type: type = float
+    apart: bool = False
 
 
 def texts(**columns: str) -> tuple[CaseColumn, ...]:
@@ -107,7 +109,7 @@ OF_TIMING = (*texts(
     clock_bound_s="largest possible error of the global clock in this case; 0 of one clock",
 ), CaseColumn("quickest_share", PURE, "share of the samples in which that rank has it"),
    CaseColumn("link_bytes_per_s", "bytes/s", "bus bandwidth that the declared links allow; NaN "
-              "where none is declared"),
+              "where none is declared", apart=True),
    CaseColumn("launch_level", PURE, "probability that launch_low_s to launch_high_s holds the "
               "median over launches; NaN of one launch"))
 OF_USAGE = (

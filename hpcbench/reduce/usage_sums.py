@@ -20,7 +20,7 @@ from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.stack import PassKey
 from hpcbench.reduce.table_use import PassUse, TableUse
 from hpcbench.reduce.usage import Usage
-from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag, Record
+from hpcbench.trace.schema import SAMPLE_COLUMNS, SETTLING_CALLS, Flag, Record
 from hpcbench.trace.source import TraceSource, told_of
 from hpcbench.trace.telemetry import (
     BY_NODE,
@@ -86,9 +86,11 @@ class Usages:
 
 
 def _calls(case: Case, record: Record) -> int:
-    """Return how often a pass called the operation: warm-ups and calls for checks included."""
-    single = int(np.count_nonzero(record.samples[:, _FLAGS] & Flag.SINGLE))
-    return (len(record.samples) - single) * case.batch + single
+    """Return how often a pass called the operation: warm-ups and calls around checks included."""
+    flags = record.samples[:, _FLAGS]
+    single = int(np.count_nonzero(flags & Flag.SINGLE))
+    settling = SETTLING_CALLS * int(np.count_nonzero(flags & Flag.SETTLED))
+    return (len(flags) - single + settling) * case.batch + single
 
 
 def _tables_of(record: Record, *, is_first: bool) -> Iterator[str]:

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from hpcbench.plan.case import STATUSES
 from hpcbench.trace import telemetry
 from hpcbench.trace.described import LINES, PURE, ROOT, TEXT, Contents, Described
-from hpcbench.trace.schema import STOP_REASONS, Flag
+from hpcbench.trace.schema import SETTLING_CALLS, STOP_REASONS, Flag
 
 MEANING: Mapping[Flag, str] = {
     Flag.WARMUP: "a warm-up; in no statistic",
     Flag.CHECKED: "the result was compared with what must come out, outside the time",
     Flag.LATE_START: "the rank was not ready at the agreed start (mode isolated); it counts",
     Flag.SINGLE: "one call for its check among samples of several calls; in no statistic",
+    Flag.SETTLED: f"{SETTLING_CALLS} unrecorded calls stand between a check and the sample",
 }
 BITS = tuple(f"{int(flag)} {(flag.name or '').lower()}: {text}" for flag, text in MEANING.items())
 STAMPS: Contents = {

@@ -53,8 +53,12 @@ class Flag(IntFlag):
     """The rank was not ready at the agreed start (mode isolated)."""
     SINGLE = 8
     """One call, made to check its result, among samples of several calls (mode pipelined)."""
+    SETTLED = 16
+    """Calls that are not recorded stand between the check before it and this sample."""
 
 
+SETTLING_CALLS = 2
+"""How many calls stand before a sample with SETTLED."""
 UNTIMED = Flag.WARMUP | Flag.SINGLE
 """Samples with one of these count in no statistic."""
 

@@ -18,9 +18,12 @@ import psutil
 import pytest
 
 import virtual_hosts
+from hpcbench.analysis.answer import Asked, Run
+from hpcbench.analysis.machine import machine
 from hpcbench.kinds.collective.derive.deriver import bandwidth
 from hpcbench.kinds.collective.plan.workload import collective_of
 from hpcbench.reduce.reduce import reduce_folder
+from hpcbench.reduce.results_file import open_results
 from hpcbench.trace.journal import journal_path
 from launcher import ROOT, Finished, MpiLauncher, Running
 from mpi.reading import ONCE, read, sweep
@@ -104,6 +107,27 @@ def test_a_link_that_drops_packets_is_slow_and_nothing_is_wrong(mpirun: MpiLaunc
     (item,) = read(done.folder).results.cases
     assert item.status == "ok" and item.n_wrong == 0
     assert _fastest_bytes_per_s(done)[2] < 25e6
+    mpirun.assert_no_orphans()
+
+
+PAIRS = {"name": "links", "measure": {"passes": 4, "iterations": 6, "warmup": 1, "canary": False,
+                                      "noise_check_s": 0},
+         "output": {"plots": False, "report": False},
+         "benchmarks": [{"kind": "hardware", "test": "pairs", "what": "bandwidth",
+                         "size": "256KiB", "messages": 4}]}
+
+
+@pytest.mark.parametrize(("slow", "named", "drop"), [
+    (("2-4", "500mbit"), "the link of ranks 1 and 3", 0.5),
+    pytest.param(("3", "500mbit"), "all links of rank 2", 0.5, marks=pytest.mark.soak)])
+def test_the_slow_link_among_four_hosts_is_named(
+    mpirun: MpiLauncher, slow: tuple[str, str], named: str, drop: float,
+) -> None:
+    done = mpirun.run(4, config=PAIRS, timeout=120, **_command(mpirun, 4, slow=slow)).check()
+    with open_results(done.folder) as file:
+        found = machine([Run("run", file.results, file.samples)], Asked()).parts
+    assert [part.what for part in found] == [named], str(done)
+    assert abs(found[0].drop - drop) < 0.1
     mpirun.assert_no_orphans()
 
 

@@ -14,12 +14,13 @@ import pytest
 import yaml
 
 from golden import RESULTS
-from hpcbench.analysis.check import check_limits
+from hpcbench.analysis.check import check_limits, interval_of
 from hpcbench.analysis.gate import STYLES, UNREADABLE
 from hpcbench.analysis.learn import launches_needed
 from hpcbench.analysis.limits import checked_limits
 from hpcbench.config.limit import Limit
 from hpcbench.errors import ConfigError
+from hpcbench.reduce.case_columns import CaseColumn
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import open_results
 from launcher import ROOT
@@ -77,6 +78,16 @@ def test_a_rate_is_least_where_the_time_is_most(results: Results) -> None:
     assert outcome(sound, **limit, min=0.49 * rate) == "good"
     assert outcome(sound, **limit, min=0.51 * rate) == "cannot_tell"
     assert outcome(sound, **limit, min=2.01 * rate / 1e9, unit="GB/s") == "slow"
+
+
+def test_a_rate_beside_the_median_has_no_interval_of_it(results: Results) -> None:
+    """The rate of the worst link is of one pair: the median of all says nothing of it."""
+    column = CaseColumn("least_link_bytes_per_s", "bytes/s", "", apart=True)
+    stats = next(item.statistics for item in results.cases if item.statistics)
+    wide = replace(stats, ci_low_s=0.5 * stats.median_s, ci_high_s=2 * stats.median_s,
+                   ci_reliable=True)
+    assert interval_of(wide, column, 100.0) == (100.0, 100.0)
+    assert interval_of(wide, replace(column, apart=False), 100.0) == pytest.approx((50.0, 200.0))
 
 
 def test_the_worst_outcome_counts_and_every_reason_is_said_once(results: Results) -> None:

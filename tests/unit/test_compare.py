@@ -156,6 +156,14 @@ def test_a_variable_that_is_not_set_is_a_value() -> None:
     assert [*split_by(Side("A", (make_results(items),)), "env.NCCL_ALGO")] == ["unset", "Ring"]
 
 
+def test_cases_that_differ_in_iterations_alone_are_both_compared() -> None:
+    items = tuple(in_passes(make_case(backend=backend, iterations=iterations), 1e-3, 1e-3, 1e-3)
+                  for backend in ("gloo", "mpi") for iterations in (10, 20))
+    found = split_by(Side("A", (make_results(items),)), "backend")
+    assert {name: len(rows) for name, rows in found.items()} == {"gloo": 2, "mpi": 2}
+    assert found["gloo"].keys() == found["mpi"].keys()
+
+
 @pytest.mark.parametrize(("words", "said"), [
     (("{mixed}",), "compare needs two sides"),
     (("{mixed}", "{v1}"), "nothing to compare between"),

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -133,6 +134,28 @@ def test_a_fixed_count_is_taken_exactly_with_warmups_first() -> None:
     assert np.all(rows[:, END] >= rows[:, START])
     assert np.all(rows[1:, START] >= rows[:-1, END])
     assert np.all(rows[:, [ENQUEUE, DEVICE]] == NO_DEVICE_TIME)
+
+
+def test_calls_that_are_not_recorded_follow_a_check_before_the_next_timed_sample() -> None:
+    measured, progress, work = run_alone(Schedule(3, 1, validate=True, settles=True), 5)
+    rows = progress.rows()
+    checked = rows[:, FLAGS] & Flag.CHECKED > 0
+    expected = np.append(False, checked[:-1]) & (rows[:, FLAGS] & Flag.WARMUP == 0)
+    assert (rows[:, FLAGS] & Flag.SETTLED > 0).tolist() == expected.tolist()
+    assert len(rows) == 8 and expected.sum() == 2 and measured.stop_reason == "fixed"
+    assert work.calls == [1] * 12 and work.prepared == 12 and work.checked == 4
+    assert np.all(rows[1:, START] >= rows[:-1, END])
+
+
+def test_faults_of_a_sample_come_once_where_calls_settle_before_it() -> None:
+    fired: list[int] = []
+    control, progress = Threads(1).of(0), SharedProgress.create(100)
+    progress.begin(1)
+    around = Surroundings(
+        after_barrier(control), FixedCount(3), control.barrier, NOW,
+        faults={row: partial(fired.append, row) for row in range(4)})
+    measure(Work(), Host(), progress, Schedule(1, 1, validate=True, settles=True), around)
+    assert fired == [0, 1, 2, 3]
 
 
 def test_one_sample_is_checked_once() -> None:

@@ -22,7 +22,7 @@ from hpcbench.reduce.usage import RankTold
 from hpcbench.report.summary import case_rows, write_summary
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.journal import Journal
-from hpcbench.trace.schema import Header, Record
+from hpcbench.trace.schema import SAMPLE_COLUMNS, SETTLING_CALLS, Flag, Header, Record
 from hpcbench.trace.telemetry import KEYS, NOT_READ, TABLES, Rows, Told
 from hpcbench.views.telemetry import telemetry_line, telemetry_tables
 from synthetic import BASE_NS, CASE_NS, make_plan, sync_note, write_synthetic_run
@@ -119,6 +119,20 @@ def test_a_mean_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # 7 calls of 8 B: each of 2 ranks sends its size times 2 (n - 1) / n
     assert usage.computed_bytes == 7 * 8 * 2
     assert usage.nvlink_bytes is usage.ecc_errors is None and usage.xids == ()
+
+
+def test_unrecorded_calls_after_checks_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                             ) -> None:
+    write = Journal.append
+
+    def append(journal: Journal, record: Record) -> None:
+        samples = record.samples.copy()
+        samples[-1:, SAMPLE_COLUMNS.index("flags")] |= Flag.SETTLED
+        write(journal, replace(record, samples=samples))
+
+    monkeypatch.setattr(Journal, "append", append)
+    usage = result(tmp_path, make_plan(CPU_CASES, passes=2), monkeypatch).usage
+    assert usage is not None and usage.computed_bytes == (7 + SETTLING_CALLS) * 8 * 2
 
 
 def test_results_and_summaries_say_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,8 @@ COLUMNS = (
     CaseColumn("busbw_bytes_per_s", "bytes/s", "algbw_bytes_per_s x busbw_factor"),
     CaseColumn("of_link", PURE, "share of what the declared links allow; NaN where none is"),
     CaseColumn("of_measured_link", PURE, "share of what two ranks reached in the run"),
-    CaseColumn("measured_link_bytes_per_s", "bytes/s", "what two ranks reached in the run"),
+    CaseColumn("measured_link_bytes_per_s", "bytes/s", "what two ranks reached in the run",
+               apart=True),
     *BOUND_COLUMNS,
 )
 

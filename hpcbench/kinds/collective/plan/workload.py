@@ -84,6 +84,11 @@ class Collective(Workload):
         return self.traits.moves_data
 
     @property
+    def settles(self) -> bool:
+        """Return True: calls are alike."""
+        return True
+
+    @property
     def needs_all_ranks(self) -> bool:
         """Return whether each rank's result depends on every other rank's data.
 

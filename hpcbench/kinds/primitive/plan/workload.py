@@ -89,6 +89,11 @@ class Primitive(Workload):
         """Return who does it: the name of the implementation."""
         return self.implementation
 
+    @property
+    def settles(self) -> bool:
+        """Return True: calls are alike."""
+        return True
+
     def only_on(self) -> tuple[str, ...]:
         """Return the devices that the implementation runs on."""
         return self.devices
