@@ -261,7 +261,8 @@ def test_what_was_found_stands_beside_what_was_predicted(
         assert words in text, words
 
 
-def test_of_other_cases_nothing_was_found() -> None:
+def test_of_other_cases_and_without_the_tries_nothing_was_found() -> None:
+    assert not MemoryDeriver().derive([searched(planned())], {})
     case = planned(largest_batch=None, memory_limit=None)
     record = MemoryDeriver().derive([searched(case)], {})[case.case_id]
     assert record.largest is None

@@ -8,8 +8,14 @@ from typing import Any
 
 from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.memory.derive.columns import COLUMNS, column_values
-from hpcbench.kinds.memory.derive.largest import Largest, largest_of, measured_training
+from hpcbench.kinds.memory.derive.largest import (
+    Largest,
+    largest_of,
+    measured_training,
+    tries_of,
+)
 from hpcbench.kinds.memory.plan.least import least_bytes
+from hpcbench.kinds.memory.plan.workload import work_of
 from hpcbench.kinds.training.plan.memory import Memory
 from hpcbench.kinds.training.plan.predict import is_predicted, predict
 from hpcbench.reduce.results import CaseResult
@@ -82,8 +88,8 @@ class MemoryDeriver(Deriver):
 
 def _record(item: CaseResult) -> MemoryRecord | None:
     told = {int(rank): left for rank, left in item.detail.items() if "held" in left}
-    if item.status != "ok" or not told:
-        return None
+    if item.status != "ok" or not told or (work_of(item.case).search and not tries_of(item)):
+        return None  # without its tries nobody knows of which batch a search tells
     held = {rank: {part: int(left["held"][part]) for part in PARTS} for rank, left in told.items()}
     peaks = {rank: sum(parts.values()) for rank, parts in held.items()}
     rank = max(peaks, key=lambda one: (peaks[one], -one))
