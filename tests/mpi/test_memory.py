@@ -99,4 +99,4 @@ def test_the_largest_batch_is_found_by_tries_of_which_one_is_killed(mpirun: MpiL
         "failed", " was ok; the last one"), none.reason
     assert none.detail["0"]["tries"][-1]["batch"] == 1
     assert "out of memory" in none.reason
-    assert "largest batch" in job.stdout and list((job.folder / "plots").glob("largest-batch*"))
+    assert "largest batch" in job.stdout and list((job.folder / "plots").glob("largest_batch*"))

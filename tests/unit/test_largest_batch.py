@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
@@ -26,6 +27,7 @@ from hpcbench.kinds.memory.plan.workload import TRIES, MemoryWork, work_of
 from hpcbench.kinds.training.plan.fits import predicted
 from hpcbench.launch.tries import run_tries
 from hpcbench.launch.verdicts.verdict import Evidence, Outcome, Verdict, how_ended, judge
+from hpcbench.launch.workers.messages import PlainCase
 from hpcbench.launch.workers.observation import Observation
 from hpcbench.launch.workers.worker_group import CaseOutcome, WorkerGroup
 from hpcbench.plan.case import Case, case_from_json, case_to_json
@@ -106,6 +108,12 @@ def test_a_case_has_the_limit_and_begins_with_what_is_predicted_to_fit() -> None
     check_types(case.workload)
 
 
+def test_supervisors_and_workers_tell_one_another_of_searches_and_of_others() -> None:
+    sent: TypeAdapter[Case] = TypeAdapter(PlainCase)
+    for case in (planned(), planned(largest_batch=None, memory_limit=None)):
+        assert sent.validate_python(sent.dump_python(case, mode="json")) == case
+
+
 def test_without_a_limit_a_search_begins_with_one_unit_or_with_what_is_declared() -> None:
     search = work_of(planned(memory_limit=None)).search
     assert search == Search(1, 1, 0)
@@ -136,6 +144,14 @@ def test_what_cannot_be_searched_here_is_a_skip() -> None:
     assert "new process for each try" in str(planned(backend="mpi").skip)
     small = planned({"hardware": {"memory_per_device_gb": 0.03}})
     assert "more than hardware.memory_per_device_gb 0.03" in str(small.skip)
+
+
+def test_a_fault_can_be_of_the_first_try() -> None:
+    search = work_of(planned()).search
+    assert search is not None
+    fault = {"kind": "kill", "rank": 1}
+    assert planned({"fault": [{**fault, "case": f"memory*batch={search.first} *"}]}).skip is None
+    assert "could never happen" in complaint({"fault": [{**fault, "case": "memory*batch=1 *"}]})
 
 
 def test_the_predicted_largest_is_a_multiple_and_may_be_none() -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _MOST_PARTS = 64
 """Of a batch by its strategy, as far as a unit is looked for."""
-_TRIES, _TRIES_FROM_ONE = 5, 12
+_TRIES, _TRIES_FROM_ONE = 4, 12
 """Assumed: from what is predicted, and from one unit where no limit is known before."""
 _START_S = 1.5
 """Assumed of new workers for each try."""

@@ -52,7 +52,7 @@ class MemoryPlanner(Planner):
 
     def workload_from_json(self, data: Mapping[str, Any]) -> MemoryWork:
         """Rebuild the workload."""
-        search = Search(**data["search"]) if "search" in data else None
+        search = Search(**data["search"]) if data.get("search") else None
         return MemoryWork(self._trainings.workload_from_json(data["training"]), search)
 
     def advice(self, work: Workload, available_bytes: int) -> str:

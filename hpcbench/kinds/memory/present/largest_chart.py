@@ -36,7 +36,7 @@ def charts(
             number = f"-{first // MOST_BARS + 1}" if len(same) > MOST_BARS else ""
             yield BarChart(
                 f"{key[0]}: largest batch that fits, by strategy", ", ".join(key[1:]),
-                file_name(f"largest-batch-{'-'.join(key)}{number}"), (_CAPTION,),
+                file_name(f"largest_batch-{'-'.join(key)}{number}"), (_CAPTION,),
                 tuple(item.case.case_id for item, _ in part),
                 Axis("samples of a replica", Show.COUNT), _COLUMNS,
                 (BarSection("", tuple(Bar(
