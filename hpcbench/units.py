@@ -61,7 +61,7 @@ def round_bytes(size_bytes: int) -> str:
 def format_seconds(seconds: float) -> str:
     """Return a duration with three significant digits and its unit."""
     for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if seconds >= factor:
+        if abs(seconds) >= factor:
             return f"{seconds / factor:.3g} {unit}"
     return f"{seconds * 1e9:.3g} ns"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hpcbench.reduce.lateness import Lateness
     from hpcbench.reduce.machine_rates import PairRates
     from hpcbench.reduce.results import CaseResult, CaseSamples
+    from hpcbench.reduce.waiting import RankWork, Waiting
     from hpcbench.reduce.work import Work
     from hpcbench.views.chart import Chart, HeatMapCase
     from hpcbench.views.table import Line, Table
@@ -157,6 +158,19 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
         """Yield which rank others wait for within a call of an ok case; its start is known anyway.
         """
         return ()
+
+    def waiting(self, item: CaseResult, record: Any | None) -> Waiting | None:
+        """Return how much of a call ranks wait for the last one; None: this kind does not know."""
+        return None
+
+    def rank_work(
+        self, item: CaseResult, read: Callable[[], CaseSamples | None],
+    ) -> RankWork | None:
+        """Return what each rank takes by itself in an ok case; None: this kind does not know.
+
+        ``read`` reads the samples, which takes time.
+        """
+        return None
 
     def pair_rates(self, item: CaseResult, record: Any | None) -> PairRates | None:
         """Return the rates between ranks of an ok case; None: it did not measure them."""

@@ -60,7 +60,7 @@ def _section(section: Section, level: int, figures: Collection[str]) -> Iterator
 
 def _item(item: Item, figures: Collection[str]) -> str:
     if isinstance(item, Line):
-        text = escaped(item.text)
+        text = escaped(f"{item.topic}: {item.text}" if item.topic else item.text)
         return f"- {f'**{text}**' if item.tone in ('title', 'warning') else text}"
     if isinstance(item, Table):
         return _table(item)

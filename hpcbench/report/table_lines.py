@@ -18,6 +18,7 @@ STATUS_STYLES: Mapping[str, str] = MappingProxyType({
 TONE_STYLES: Mapping[str, str] = MappingProxyType({
     "plain": "", "title": "bold", "quiet": "dim", "warning": "yellow"})
 GAP = "  "
+_TOPIC_WIDTH = 11
 
 
 def table_lines(table: Table) -> Iterator[Text]:
@@ -50,7 +51,8 @@ def listing_lines(item: Line | Table) -> Iterator[Text]:
 
 def tone_line(line: Line) -> Text:
     """Return a line in the style of its tone."""
-    return Text(line.text, style=TONE_STYLES[line.tone])
+    begun = "" if line.topic is None else f"{line.topic:<{_TOPIC_WIDTH}} "
+    return Text(f"{begun}{line.text}", style=TONE_STYLES[line.tone])
 
 
 def _texts(table: Table) -> list[list[str]]:

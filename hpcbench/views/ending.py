@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from hpcbench.analysis.answer import CERTAINTIES
+from hpcbench.analysis.answer import CERTAINTIES, CLEAR
 from hpcbench.grouping import grouped
 from hpcbench.reduce.canary_runs import CANARY_QUALITIES
 from hpcbench.reduce.qualities import QUALITIES
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.spread import launch_spreads
 from hpcbench.units import plural
+from hpcbench.views.short_labels import short_labels, shortened
 from hpcbench.views.slow_ranks import late_rank_lines
 from hpcbench.views.table import Line
 from hpcbench.views.timing import FLAGS
@@ -24,27 +26,28 @@ CANNOT_TRUST = "?"
 
 def ending_lines(results: Results, told: Sequence[Told] = ()) -> Iterator[Line]:
     """Yield the answers of topics, a few of each, and what is suspicious in at most five lines."""
+    found, labels = False, short_labels(item.case.label for item in results.cases)
     for one in told:
-        yield from answer_lines(one)
+        lines = [replace(line, text=shortened(line.text, labels)) for line in answer_lines(one)]
+        found |= one.topic.is_quiet and bool(lines)
+        yield from lines
     suspicious = [*late_rank_lines(results), *_flag_lines(results), *_spread_lines(results)]
     if suspicious:
-        yield from (Line(_begun("suspicious", text, number), "warning")
+        yield from (Line(text, "warning", "" if number else "suspicious")
                     for number, text in enumerate(suspicious))
-    elif any(item.timing for item in results.cases):
+    elif not found and any(item.timing for item in results.cases):
         yield Line("nothing suspicious: no flag, and no drift of the machine was found")
 
 
 def answer_lines(told: Told) -> Iterator[Line]:
-    """Yield the answers of a topic, those that find something first."""
-    ordered = sorted(told.record.answers, key=lambda one: CERTAINTIES.index(one.certainty))
+    """Yield the answers of a topic, those that find something first; of a quiet one no others."""
+    ordered = sorted((one for one in told.record.answers
+                      if one.certainty == CLEAR or not told.topic.is_quiet),
+                     key=lambda one: CERTAINTIES.index(one.certainty))
     for number, answer in enumerate(ordered[:MOST_ANSWERS]):
-        yield Line(_begun(told.topic.name, answer.sentence, number))
+        yield Line(answer.sentence, topic="" if number else told.topic.name)
     if (more := len(ordered) - MOST_ANSWERS) > 0:
-        yield Line(_begun("", f"{plural(more, 'more answer')} by hpcbench advise", 1), "quiet")
-
-
-def _begun(word: str, text: str, number: int) -> str:
-    return f"{word if number == 0 else '':<11} {text}"
+        yield Line(f"{plural(more, 'more answer')} by hpcbench advise", "quiet", "")
 
 
 def _flag_lines(results: Results) -> Iterator[str]:

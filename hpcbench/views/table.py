@@ -99,10 +99,15 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of text, with its `Tone`."""
+    """One line of text, with its `Tone`.
+
+    ``topic`` is the word before it, empty where the line goes on with that of the line before; None
+    of a line that has none.
+    """
 
     text: str
     tone: Tone = "plain"
+    topic: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

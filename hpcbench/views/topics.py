@@ -8,15 +8,19 @@ from typing import Any
 
 from hpcbench.analysis.answer import Analysis, Answered, Asked, Run
 from hpcbench.analysis.bandwidth import bandwidth
+from hpcbench.analysis.conditions import conditions
 from hpcbench.analysis.cost import cost
 from hpcbench.analysis.diagnose import diagnose
 from hpcbench.analysis.machine import machine
 from hpcbench.analysis.recommend import recommend
 from hpcbench.analysis.scaling import scaling
+from hpcbench.analysis.waits import waits
+from hpcbench.views import conditions as condition_views
 from hpcbench.views import cost as cost_views
 from hpcbench.views import diagnose as diagnose_views
 from hpcbench.views import machine as machine_views
 from hpcbench.views import scaling as scaling_views
+from hpcbench.views import waits as waits_views
 from hpcbench.views.bandwidth import bandwidth_charts, bandwidth_tables
 from hpcbench.views.chart import Chart
 from hpcbench.views.recommend import recommend_charts, recommend_tables
@@ -27,7 +31,8 @@ from hpcbench.views.table import Table
 class Topic:
     """One topic: ``analysis`` makes the record that ``tables`` and ``charts`` show.
 
-    ``is_told`` is whether its answers stand at the end of a run and of ``show``, in short.
+    ``is_told`` is whether its answers stand in the summary, and at the end of a run and of
+    ``show``, in short; ``is_quiet``, whether only what it finds stands at the end.
     """
 
     name: str
@@ -36,6 +41,7 @@ class Topic:
     tables: Callable[[Any], Iterable[Table]]
     charts: Callable[[Any], Iterable[Chart]]
     is_told: bool = False
+    is_quiet: bool = False
 
 
 TOPICS: tuple[Topic, ...] = (
@@ -43,6 +49,10 @@ TOPICS: tuple[Topic, ...] = (
           recommend_tables, recommend_charts, is_told=True),
     Topic("diagnose", "which ranks the others wait for, and by how much", diagnose,
           diagnose_views.tables, diagnose_views.charts, is_told=True),
+    Topic("waits", "how much ranks wait for one another, and what makes one slow", waits,
+          waits_views.tables, waits_views.charts, is_told=True, is_quiet=True),
+    Topic("conditions", "what changed or disturbed the machine meanwhile, and what that cost",
+          conditions, condition_views.tables, condition_views.charts, is_told=True, is_quiet=True),
     Topic("machine", "which links and nodes of the machine are slow", machine,
           machine_views.tables, machine_views.charts),
     Topic("scaling", "how work scales over ranks, and what keeps it from it", scaling,

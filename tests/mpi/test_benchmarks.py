@@ -21,6 +21,7 @@ SHARED = {"launching.py", "paired.py"}
 ELSEWHERE = {
     "bubble.py": "tests/workloads/test_bubble_benchmark.py",
     "compare.py": "tests/unit/test_compare.py",
+    "conditions.py": "tests/unit/test_conditions.py",
     "coverage.py": "tests/unit/test_coverage_benchmark.py",
     "diagnose.py": "tests/unit/test_diagnose.py",
     "diagnose_machine.py": "tests/unit/test_slow_links.py",

@@ -17,6 +17,7 @@ from hpcbench.kinds.training.derive.stalls import Stalls
 from hpcbench.reduce.comparison import LATE_START, Comparison
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.topology import RankPlace, Topology
+from hpcbench.units import format_seconds
 from hpcbench.views.diagnose import charts, tables
 from hpcbench.views.topics import TOPICS
 from results_factory import MemorySamples, make_case, make_results, ok
@@ -103,6 +104,10 @@ def test_a_slow_stage_of_a_pipeline_is_no_slow_rank() -> None:
     item = trained(make_training_case(make_training("pipeline", dp=2, pp=2), world_size=4), 0.03)
     (one,) = lateness(item, replace(NOTHING_KNOWN, stalls=Stalls(n_steps=60)))
     assert one.comparison is None and "uneven partitioning, not a slow rank" in one.missing
+
+
+def test_a_negative_end_of_an_interval_has_its_unit() -> None:
+    assert format_seconds(-1.5e-3) == "-1.5 ms" and format_seconds(-2e-9) == "-2 ns"
 
 
 def test_it_is_a_topic_that_is_told() -> None:

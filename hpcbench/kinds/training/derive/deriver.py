@@ -24,6 +24,7 @@ from hpcbench.kinds.training.derive.rooflines import rooflines
 from hpcbench.kinds.training.derive.same_program import same_programs
 from hpcbench.kinds.training.derive.stalls import Stalls, stalls
 from hpcbench.kinds.training.derive.sync_variance import settled_variance, variance_comparison
+from hpcbench.kinds.training.derive.waiting import rank_work, waiting
 from hpcbench.kinds.training.derive.work import work
 from hpcbench.kinds.training.plan.any_model import NAMES
 from hpcbench.kinds.training.plan.flops import DEFINITIONS
@@ -123,6 +124,8 @@ class TrainingDeriver(Deriver):
     column_values = staticmethod(column_values)
     work = staticmethod(work)
     lateness = staticmethod(lateness)
+    waiting = staticmethod(waiting)
+    rank_work = staticmethod(rank_work)
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],

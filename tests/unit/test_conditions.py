@@ -1,0 +1,274 @@
+"""The topic conditions: drift over passes, lower clocks, lost cores; and what nothing tells."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Answer, Asked, Run
+from hpcbench.analysis.conditions import Conditions, conditions
+from hpcbench.reduce.canary_runs import Canary
+from hpcbench.reduce.courses import Course
+from hpcbench.reduce.results import CaseResult, Finding
+from hpcbench.reduce.topology import RankPlace, Topology
+from hpcbench.reduce.usage import RankTold, Usage
+from hpcbench.statistics.accounted import accounted
+from hpcbench.statistics.trend import trend
+from hpcbench.views.conditions import charts, tables
+from hpcbench.views.ending import answer_lines
+from hpcbench.views.topics import TOPICS, Told
+from results_factory import in_passes, make_canary, make_case, make_results
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "conditions.py"
+PASS_NS, PASSES, RANKS = 1_000_000_000, 9, 2
+STEADY = (1.0, 1.01, 0.99, 1.005, 0.995, 1.002, 0.998, 1.007, 0.993)
+HIT = (0, 0, 1, 0, 0, 1, 0, 1, 0)
+PLACES = Topology(tuple(RankPlace(rank, "node-a", None, None, None, None, None, None)
+                        for rank in range(RANKS)))
+Lost = npt.NDArray[np.float64]
+Readings = Mapping[tuple[str, str], Sequence[Course]]
+
+
+class Source:
+    """Readings that a test made up."""
+
+    def __init__(self, courses: Readings) -> None:
+        self._courses = courses
+
+    def samples(self, case_id: str) -> None:
+        return None
+
+    def courses(self, table: str, column: str) -> Sequence[Course]:
+        return self._courses.get((table, column), ())
+
+
+def timed(factors: Sequence[float], *, index: int = 0, spans: int | None = None) -> CaseResult:
+    """Return a case of 10 ms whose passes follow one another, a second each."""
+    item = in_passes(make_case(index=index, world_size=RANKS), *(1e-2 * one for one in factors))
+    count = len(factors) if spans is None else spans
+    return replace(item, usage=Usage(count, spans_ns=tuple(
+        (at * 2 * PASS_NS, at * 2 * PASS_NS + PASS_NS) for at in range(count))))
+
+
+def asked(
+    *items: CaseResult, readings: Readings | None = None, canary: Canary | None = None,
+    missing: Mapping[str, str] | None = None, findings: tuple[Finding, ...] = (),
+) -> Conditions:
+    told = (RankTold(0, 0, 2.0, missing=missing or {}),)
+    results = replace(make_results(items, findings), told=told, canary=canary, topology=PLACES)
+    return conditions([Run("FILE", results, Source(readings or {}))], Asked())
+
+
+def clocks(lost: Lost) -> dict[tuple[str, str], Sequence[Course]]:
+    """Return GPU clocks that are lower by these shares, (rank, pass)."""
+    at = np.arange(lost.shape[1], dtype=np.int64) * 2 * PASS_NS + PASS_NS // 2
+    return {("gpu", "sm_mhz"): [Course(rank, "gpu", at, (1400 * (1 - row)).astype(np.int64))
+                                for rank, row in enumerate(lost)]}
+
+
+def counter(rank: int, shares: Lost, scale: float = 1.0) -> Course:
+    """Return a counter that rises by these shares of the time of each pass."""
+    before = np.cumsum(shares) - shares
+    edges = np.stack([before, before + shares], axis=1).ravel() * PASS_NS * scale
+    at = np.arange(shares.size, dtype=np.int64) * 2 * PASS_NS
+    return Course(rank, "all", np.stack([at, at + PASS_NS], axis=1).ravel(),
+                  edges.astype(np.int64))
+
+
+def waits(shares: Lost) -> dict[tuple[str, str], Sequence[Course]]:
+    return {("process", "wait_ns"): [counter(rank, row) for rank, row in enumerate(shares)]}
+
+
+def lost(*ranks: Sequence[float]) -> Lost:
+    return np.array(ranks, dtype=np.float64)
+
+
+def about(found: Conditions, word: str) -> Answer:
+    (answer,) = (one for one in found.answers if word in one.sentence)
+    return answer
+
+
+def test_a_trend_has_an_exact_chance_and_an_interval() -> None:
+    found = trend(np.linspace(1.0, 1.2, 8), np.arange(8.0))
+    assert found is not None and found.is_steady
+    assert found.chance == pytest.approx(2 / 40320) and found.tau == 1
+    assert found.low == pytest.approx(found.change) == pytest.approx(0.2 / 1.1)
+    assert trend(np.ones(7), np.arange(7.0)) is None
+    level = trend(np.array(STEADY), np.arange(9.0))
+    assert level is not None and level.low < 0 < level.high and not level.is_steady
+
+
+def test_what_a_condition_accounts_for() -> None:
+    slowdowns = np.array([1.0, 1.1, 1.0, 1.2, 1.0])
+    same = accounted(slowdowns, slowdowns)
+    assert same is not None and same.share == 1
+    assert same.effect == pytest.approx(0.2) and same.chance < 1e-6
+    twice = accounted(slowdowns ** 2, slowdowns)
+    assert twice is not None and twice.share == pytest.approx(0.5)
+    assert accounted(slowdowns[:4], slowdowns[:4]) is None
+    assert accounted(slowdowns, np.ones(5)) is None
+
+
+def test_what_all_cases_have_in_common_is_said_once() -> None:
+    rising = np.linspace(0.9, 1.1, PASSES)
+    found = asked(*(timed(rising * np.roll(STEADY, 2 * at) ** 0.2, index=at) for at in range(3)),
+                  canary=replace(make_canary(*[1e-3] * 8), tau=0.0))
+    answer = found.answers[0]
+    assert answer.certainty == CLEAR and answer.subject == "all 3 cases together"
+    assert "all 3 cases together rises by 20" in answer.sentence and "17 s" in answer.sentence
+    assert "neither rises nor falls steadily over 8 runs" in "\n".join(answer.evidence)
+    assert [one.label for one in found.drifts if one.is_clear] == ["all 3 cases together"]
+    (table,), (chart,) = tables(found), charts(found)
+    assert len(table.rows) == len(chart.rows) == 1
+
+
+def test_one_case_that_drifts_is_named_alone() -> None:
+    falling = np.linspace(1.2, 0.9, PASSES)
+    found = asked(timed(falling), *(timed(np.roll(STEADY, at), index=at) for at in (1, 2, 3)))
+    (one,) = (one for one in found.drifts if one.is_clear)
+    assert one.case_id and one.change == pytest.approx(-0.286, abs=0.01)
+    assert "falls by 28" in found.answers[0].sentence
+
+
+def test_passes_that_do_not_drift_say_what_is_excluded() -> None:
+    answer = asked(timed(STEADY)).answers[0]
+    assert answer.certainty == NONE and "exclude a change by over 3.2 %" in answer.sentence
+
+
+def test_few_and_unequal_passes_cannot_tell() -> None:
+    assert "3 passes are fewer than 8 (measure.passes) in 1 case" in asked(
+        timed(STEADY[:3])).answers[0].sentence
+    wide = asked(timed([1.0 + 0.3 * (at % 2) for at in range(PASSES)])).answers[0]
+    assert wide.certainty == CANNOT_TELL and "intervals reach over 10 %" in wide.sentence
+
+
+def test_passes_that_were_not_run_cannot_tell() -> None:
+    item = timed(STEADY)
+    assert item.timing is not None
+    item = replace(item, timing=replace(item.timing, pass_medians_s=(*STEADY[:8], None)))
+    assert "not all passes were run in 1 case" in asked(item).answers[0].sentence
+
+
+def test_a_canary_that_drifts_is_named_where_passes_are_few() -> None:
+    drifting = replace(make_canary(*np.linspace(1e-3, 2e-3, 9), quality=("drifting",)), tau=1.0)
+    answer = asked(timed(STEADY[:3]), canary=drifting).answers[0]
+    assert answer.certainty == CLEAR and "the machine drifted" in answer.sentence
+
+
+def test_lower_clocks_are_the_cause_where_times_follow_them() -> None:
+    low = lost([0] * PASSES, [0.2 * one for one in HIT])
+    slow = np.array(STEADY) / (1 - low.max(axis=0))
+    found = asked(timed(slow), readings=clocks(low))
+    answer = about(found, "lower clocks slow")
+    assert answer.certainty == CLEAR and answer.subject == "rank 1 on node-a"
+    assert "falls to 80% of its highest in 3 of 9 passes" in answer.sentence
+    (one,) = found.following
+    assert one.effect == pytest.approx(0.25, abs=0.03) and one.share > 0.9
+
+
+def test_clocks_that_account_for_half_of_it_are_not_the_cause() -> None:
+    low = lost([0] * PASSES, [0.2 * one for one in HIT])
+    found = asked(timed(np.array(STEADY) / (1 - low.max(axis=0)) ** 2), readings=clocks(low))
+    answer = about(found, "lower clocks")
+    assert answer.certainty == CANNOT_TELL and "account for 50% of it" in answer.sentence
+
+
+def test_a_clock_that_is_always_lower_than_the_others_is_named_with_a_bound() -> None:
+    at = np.arange(PASSES, dtype=np.int64) * 2 * PASS_NS + PASS_NS // 2
+    flat = np.full(PASSES, 1400) + np.arange(PASSES) % 2
+    found = asked(timed(STEADY), readings={
+        ("gpu", "sm_mhz"): [Course(0, "gpu", at, flat), Course(1, "gpu", at, flat - 200)],
+        ("gpu", "celsius"): [Course(1, "gpu", at, flat // 17)]})
+    answer = about(found, "below the next lowest")
+    assert answer.certainty == CLEAR and answer.subject == "rank 1"
+    assert "the GPU of rank 1 on node-a" in answer.sentence
+    assert "GPUs had at most 82 degrees C" in answer.evidence
+
+
+def test_clocks_that_stay_and_clocks_that_nobody_read() -> None:
+    steady = about(asked(timed(STEADY), readings=clocks(lost([0] * PASSES))), "clocks")
+    assert steady.certainty == NONE and "at most 0 % below the highest" in steady.sentence
+    unread = about(asked(timed(STEADY), missing={"gpu": "no NVIDIA GPU"}), "clocks")
+    assert unread.certainty == CANNOT_TELL
+    assert "because no clocks were read: GPU: no NVIDIA GPU" in unread.sentence
+
+
+def test_clocks_that_were_lowered_all_the_time_have_no_known_cost() -> None:
+    item = timed(STEADY)
+    assert item.usage is not None
+    item = replace(item, usage=replace(item.usage, throttled=True, throttled_by=("power cap",)))
+    answer = about(asked(item, readings=clocks(lost([0] * PASSES))), "clocks")
+    assert answer.certainty == CANNOT_TELL and "what lower clocks cost" in answer.sentence
+    assert "clocks were lowered (power cap) in 1 case" in answer.evidence
+
+
+def test_a_rank_that_waits_for_a_core_in_some_passes_slows_them() -> None:
+    taken = lost([0.02] * PASSES, [0.02 + 0.3 * one for one in HIT])
+    found = asked(timed(np.array(STEADY) / (1 - taken.max(axis=0))), readings=waits(taken),
+                  findings=(Finding("HB143", "note", "rank 1: other processes"),))
+    answer = about(found, "for a core")
+    assert answer.certainty == CLEAR and "(rank 1 on node-a)" in answer.sentence
+    assert "2% to 32% of a pass" in answer.sentence and "3 of 9 passes" in answer.sentence
+    assert "HB143: rank 1: other processes" in answer.evidence
+
+
+def test_ranks_that_wait_in_turn_are_not_told_apart() -> None:
+    hit = np.array(HIT, dtype=np.float64)
+    turn = np.cumsum(hit) % 2
+    taken = np.stack([0.3 * hit * turn, 0.3 * hit * (1 - turn)])
+    answer = about(asked(timed(np.array(STEADY) / (1 - taken.max(axis=0))),
+                         readings=waits(taken)), "for a core")
+    assert "several ranks in turn" in answer.sentence
+
+
+def test_a_rank_that_always_waits_is_named_with_a_bound() -> None:
+    answer = about(asked(timed(STEADY), readings=waits(
+        lost([0.01] * PASSES, [0.2 + 0.001 * at for at in range(PASSES)]))), "surely more")
+    assert answer.certainty == CLEAR and answer.subject == "rank 1"
+    assert "takes up to 26 % longer" in answer.sentence
+
+
+def test_cores_that_others_use_all_the_time_have_no_known_cost() -> None:
+    busy = np.full(PASSES, 0.5)
+    used = {("cpu", f"{name}_ns"): [counter(0, busy * part, 2)] for name, part in
+            (("user", 1), ("system", 0), ("idle", 1), ("steal", 0))}
+    own = {("process", "cpu_ns"): [counter(rank, busy * 0.4) for rank in range(RANKS)]}
+    answer = about(asked(timed(STEADY), readings={**used, **own, **waits(
+        lost([0.01] * PASSES, [0.01] * PASSES))}), "other processes used 30 %")
+    assert answer.certainty == CANNOT_TELL and "what it cost" in answer.sentence
+
+
+def test_nothing_was_disturbed() -> None:
+    answer = about(asked(timed(STEADY), readings=waits(
+        lost([0.01] * PASSES, [0.012] * PASSES))), "no rank is disturbed")
+    assert answer.certainty == NONE and "at most 1.2 % of a pass" in answer.sentence
+
+
+def test_readings_that_are_not_of_the_passes_are_not_used() -> None:
+    found = asked(timed(STEADY, spans=4), readings=clocks(lost([0] * PASSES)))
+    assert "readings cannot be matched with passes" in about(found, "clocks").sentence
+    assert about(found, "disturbed the run").certainty == CANNOT_TELL
+
+
+def test_a_run_ends_with_it_only_if_something_was_found() -> None:
+    (topic,) = (one for one in TOPICS if one.name == "conditions")
+    assert not [*answer_lines(Told(topic, asked(timed(STEADY))))]
+    drifting = asked(timed(np.linspace(1, 1.3, PASSES)))
+    (line,) = answer_lines(Told(topic, drifting))
+    assert "rises by" in line.text
+
+
+def test_the_benchmark_finds_strong_faults_of_few_runs() -> None:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "--runs", "2", "--cases", "4"], capture_output=True,
+        text=True, timeout=60, check=False)
+    assert "Traceback" not in done.stderr and done.returncode in (0, 1)
+    for text in ("clean, common                  0.00%", "waits, 30%                   100.00%"):
+        assert text in done.stdout

@@ -1,0 +1,21 @@
+"""Labels without the words that tell no case apart."""
+
+from __future__ import annotations
+
+from hpcbench.views.short_labels import short_labels, shortened
+
+LABELS = ("all_reduce gloo cpu fp32 8B n=2", "all_reduce gloo cpu fp32 8B n=2 isolated",
+          "all_reduce mpi cpu fp32 8B n=2", "transformer gloo cpu fp32 dp=2 n=2")
+
+
+def test_words_that_all_of_a_title_have_are_left_out() -> None:
+    assert short_labels(LABELS) == {
+        LABELS[0]: "all_reduce gloo", LABELS[1]: "all_reduce gloo isolated",
+        LABELS[2]: "all_reduce mpi", LABELS[3]: "transformer"}
+    assert short_labels([]) == {} and short_labels(["barrier"]) == {"barrier": "barrier"}
+
+
+def test_a_label_that_begins_as_another_one_is_replaced_as_a_whole() -> None:
+    text = f"{LABELS[1]} and {LABELS[0]} beside {LABELS[3]}"
+    assert shortened(text, short_labels(LABELS)) == (
+        "all_reduce gloo isolated and all_reduce gloo beside transformer")

@@ -1,0 +1,181 @@
+"""The topic waits: stalls, an exchange that varies; slow compute, slow links and uneven work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Asked, Run
+from hpcbench.analysis.causes import COMPUTE, LINK, WORK, Cause, causes_of, settled_causes
+from hpcbench.analysis.waits import Stalled, Waits, waits
+from hpcbench.analysis.waits_answers import cause_answers, stalled_answers
+from hpcbench.kinds.training.derive.waiting import rank_work, waiting
+from hpcbench.reduce.results import CaseResult, CaseSamples, Steps
+from hpcbench.reduce.waiting import EXCHANGE, OWN_WORK, RankWork, Variation
+from hpcbench.views.topics import TOPICS
+from hpcbench.views.waits import charts, tables
+from results_factory import MemorySamples, make_case, make_results, ok
+from test_stalls import Noise, recorded, samples_of, steady
+from training_cases import make_training, make_training_case
+from training_results import trained
+
+PASSES, REPLICAS, STAGES = 5, 3, 4
+RANKS = REPLICAS * STAGES
+STALL = Stalled("FILE", "0", "x", 0.1, 0.08, 0.12, None, 0.0, None, "", is_clear=True)
+
+
+def own_work(slow: dict[int, float], replicas: int = REPLICAS) -> RankWork:
+    """Return own work of ranks; those of a stage have the same to do."""
+    ranks = replicas * STAGES
+    times = 0.01 * np.exp(np.random.default_rng(5).normal(0, 0.005, (ranks, PASSES)))
+    for rank, factor in slow.items():
+        times[rank] *= factor
+    return RankWork(OWN_WORK, tuple(range(ranks)), tuple(map(tuple, times.tolist())),
+                    tuple(rank % STAGES for rank in range(ranks)), "stage")
+
+
+def named(work: RankWork) -> list[tuple[str, int]]:
+    return [(one.cause, one.who) for one in settled_causes([*causes_of(work)]) if one.is_clear]
+
+
+def test_a_slow_rank_is_compared_with_those_that_have_the_same_to_do() -> None:
+    assert named(own_work({5: 1.2})) == [(COMPUTE, 5)]
+    assert named(own_work({})) == []
+
+
+def test_a_stage_that_is_slow_on_every_replica_is_uneven_work() -> None:
+    slow = {rank: 1.2 for rank in range(RANKS) if rank % STAGES == 2}
+    assert named(own_work(slow)) == [(WORK, 2)]
+    assert named(own_work({**slow, 6: 1.5})) == [(COMPUTE, 6), (WORK, 2)]
+
+
+def test_a_stage_on_one_rank_tells_neither() -> None:
+    assert named(own_work({2: 1.5}, replicas=1)) == []
+
+
+def test_few_passes_tell_nothing() -> None:
+    work = own_work({5: 1.5})
+    assert [*causes_of(replace(work, times_s=tuple(row[:2] for row in work.times_s)))] == []
+
+
+def exchange(slow: float = 1.0, late_s: float = 0.0) -> RankWork:
+    random = np.random.default_rng(6)
+    times = 0.01 * np.exp(random.normal(0, 0.005, (4, PASSES)))
+    ready = 0.02 * np.exp(random.normal(0, 0.001, (4, PASSES)))
+    times[1] *= slow
+    ready[1] += late_s
+    return RankWork(EXCHANGE, (0, 1, 2, 3), tuple(map(tuple, times.tolist())), (0,) * 4, "",
+                    tuple(map(tuple, ready.tolist())))
+
+
+def test_an_exchange_that_takes_one_rank_longer_is_a_link_only_if_nobody_is_late() -> None:
+    assert named(exchange(1.3)) == [(LINK, 1)]
+    assert named(exchange(1.3, late_s=0.01)) == [] == named(exchange())
+
+
+def of_training(compute: Noise) -> Waits:
+    case = make_training_case(make_training(dp=4), world_size=4)
+    item, record = trained(case, 0.03), recorded(samples_of(compute), case)
+    results = replace(make_results((item,)), derived={"training": {case.case_id: record}})
+    return waits([Run("FILE", results, MemorySamples(results))], Asked())
+
+
+def test_how_much_ranks_wait_and_who_is_the_cause() -> None:
+    found = of_training(steady({2: 1.5}))
+    (first,) = (one for one in found.answers if one.certainty == CLEAR)
+    assert first.sentence.startswith("ranks wait 23 % (95 % interval")
+    assert "rank 2 is the cause of" in first.sentence
+    (table,), (chart,) = tables(found), charts(found)
+    assert table.rows[0].cells[3] == 2 and chart.rows[0].point.value == pytest.approx(0.23, 0.1)
+
+
+def test_equal_ranks_wait_little() -> None:
+    found = of_training(steady())
+    assert [one.certainty for one in found.answers if "ranks wait" in one.sentence] == [NONE]
+    assert not [*tables(found)] and not [*charts(found)]
+
+
+def test_a_late_rank_that_explains_half_of_it_is_not_the_cause() -> None:
+    (first,) = stalled_answers([replace(STALL, late_rank=2, late_share=0.5)], "command")
+    assert "rank 2 explains 50% of it, less than 80%, so others are late" in first.sentence
+    (first,) = stalled_answers([STALL], "command")
+    assert "no one rank is named" in first.sentence
+
+
+@pytest.mark.parametrize(("share", "certainty"), [(0.1, CLEAR), (0.01, NONE)])
+def test_an_exchange_that_varies_is_told_from_a_share_of_the_call_on(
+    share: float, certainty: str,
+) -> None:
+    varies = Variation(0.3, 0.1, share, 1e-6, is_high=True)
+    _, answer = stalled_answers([replace(STALL, variation=varies)], "command")
+    assert answer.certainty == certainty
+
+
+def test_what_stamps_do_not_hold_is_said() -> None:
+    (answer,) = stalled_answers([], "command")
+    assert answer.certainty == CANNOT_TELL
+    missing = replace(STALL, share=None, is_clear=False, missing="a reason")
+    (answer,) = stalled_answers([missing], "command")
+    assert answer.certainty == CANNOT_TELL and "a reason (1 case)" in answer.sentence
+    (answer,) = stalled_answers([replace(STALL, low=None, high=None, is_clear=False)], "command")
+    assert answer.certainty == CANNOT_TELL and "too few steps for an interval" in answer.sentence
+
+
+def test_each_cause_has_its_words() -> None:
+    cause = Cause("FILE", "x", COMPUTE, 3, "stage", 1, 1e-3, 0.9e-3, 1.1e-3, 0.1, 1.0, 0.0, True)
+    said = [answer.sentence for answer in cause_answers(
+        [cause, replace(cause, cause=LINK), replace(cause, cause=WORK, ranks=3)], "command")]
+    assert "rank 3 computes slowly, beside ranks of the same stage" in said[0]
+    assert "a link of rank 3 is slow, not its work" in said[1]
+    assert "stage 3 has more to do than the others, which is uneven partitioning" in said[2]
+    assert "on each of its 3 ranks it takes 1 ms (99 % interval 900 us to 1.1 ms)" in said[2]
+
+
+def test_nobody_is_slow_by_itself_and_nothing_tells() -> None:
+    (answer,) = cause_answers([*settled_causes([*causes_of(own_work({}))])], "command")
+    assert answer.certainty == NONE and "in 5 comparisons" in answer.sentence
+    (answer,) = cause_answers([], "command")
+    assert answer.certainty == CANNOT_TELL
+    assert "3 passes of steps without communication" in answer.sentence
+
+
+def never() -> CaseSamples | None:
+    raise AssertionError("samples are read")
+
+
+def test_steps_without_communication_tell_the_own_work_of_each_stage() -> None:
+    work = make_training("pipeline", dp=2, pp=2, communication="off")
+    item = trained(make_training_case(work, world_size=4), 0.03)
+    assert item.timing is not None
+    steps = Steps((0, 1, 2, 3), (), (), 0.0, (), ((1.0, 2.0, 1.0, 2.0), None, (1.1, 2.1, 1.1, 2.1)))
+    found = rank_work(replace(item, timing=replace(item.timing, steps=steps)), never)
+    assert found is not None and found.what == OWN_WORK and found.group == "stage"
+    assert found.alike == (0, 1, 0, 1) and found.times_s[1] == (2.0, 2.1)
+
+
+def test_stamps_tell_the_exchange_from_when_all_are_ready() -> None:
+    case = make_training_case(make_training(dp=4), world_size=4)
+    item = trained(case, 0.03, {"forward": 0.3, "backward": 0.5, "exchange": 0.1})
+    samples = samples_of(steady({2: 1.5}))
+    found = rank_work(item, lambda: samples)
+    assert found is not None and found.what == EXCHANGE
+    assert np.mean(found.times_s) == pytest.approx(2e-3, rel=0.1)
+    assert np.mean(found.ready_s[2]) == pytest.approx(30e-3, rel=0.1)
+
+
+def test_kinds_that_know_nothing_of_it_are_left_alone() -> None:
+    item: CaseResult = ok(make_case(), 1e-3)
+    results = make_results((item,))
+    found = waits([Run("FILE", results, MemorySamples(results))], Asked())
+    assert not found.causes and not found.stalled
+    assert found.answers[0].certainty == CANNOT_TELL
+    alone = trained(make_training_case(make_training(dp=1), world_size=1), 0.03)
+    assert waiting(alone, None) is None
+    assert rank_work(alone, never) is None
+
+
+def test_it_is_a_topic_that_ends_a_run_only_if_something_was_found() -> None:
+    (topic,) = (one for one in TOPICS if one.name == "waits")
+    assert topic.is_told and topic.is_quiet and topic.analysis is waits
