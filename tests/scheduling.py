@@ -13,9 +13,9 @@ JOBS = "tests/mpi/"
 ALONE = (JOBS, "tests/unit/test_measure_loop.py", "tests/unit/test_noise.py")
 """How the ids of tests begin that need the machine for themselves."""
 BESIDE_OTHERS = tuple(f"{JOBS}test_{name}.py" for name in (
-    "benchmarks", "training_parallel", "resume", "interruption", "primitive_overlap", "launch",
-    "storage", "own_disks", "suite", "main_job", "collectives_more", "mpi_results",
-    "plugin_jax", "golden_resume", "training_low_rank", "training", "primitives",
+    "benchmarks", "mpi_results", "resume", "storage", "interruption", "training_parallel",
+    "launch", "main_job", "primitive_overlap", "suite", "collectives_more", "own_disks",
+    "primitives", "training", "golden_resume", "plugin_jax", "training_low_rank",
     "ordinary_user", "training_jobs", "primitive_compiled", "torchrun", "plugins",
     "strategy_plugin", "secrets", "training_resnet", "run_verbosity", "library_told",
     "kind_plugin", "dialect_jobs", "hardware", "memory", "training_compiled", "training_phases",

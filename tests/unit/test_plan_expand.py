@@ -299,8 +299,8 @@ def blocks(values: int) -> st.SearchStrategy[dict[str, Any]]:
         for name, every in AXES.items()})
 
 
-@settings(max_examples=60, deadline=None)
-@given(blocks(3), st.integers(1, 5))
+@settings(max_examples=150, deadline=None)
+@given(blocks(2), st.integers(1, 5))
 def test_every_point_is_a_case_or_a_duplicate_and_ids_are_unique(
     block: dict[str, Any], ranks: int
 ) -> None:

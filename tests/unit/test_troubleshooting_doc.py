@@ -32,7 +32,7 @@ def test_every_area_has_rows_and_every_row_all_cells() -> None:
 @pytest.mark.parametrize("basis", [cells[-1] for cells in lines()])
 def test_every_row_is_reproduced_or_has_a_source(basis: str) -> None:
     if basis.startswith("source: "):
-        assert re.fullmatch(r'source: "[^"]+", .+ documentation', basis)
+        assert re.fullmatch(r'source: "[^"]+", .+ (documentation|source code)', basis)
         return
     assert basis.startswith("reproduced: `")
     named = re.findall(r"`([^`]+)`", basis)[0]
