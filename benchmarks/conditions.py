@@ -214,8 +214,10 @@ def repeated(count: int, make: Callable[[], bool]) -> list[bool]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a row for each sort of run; return 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    for name, default in (("runs", 1000), ("cases", 10), ("ranks", 4), ("passes", 9)):
-        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--cases", type=int, default=10)
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--passes", type=int, default=9)
     given, missed = parser.parse_args(arguments), False
     random = np.random.default_rng(20_261_124)
     planned = cases(given.cases, given.ranks)

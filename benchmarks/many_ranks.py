@@ -111,7 +111,7 @@ def lost(folder: Path, ranks: int) -> tuple[str, ...]:
     """Return what is missing of the results: cases that are not ok, ranks without a trace."""
     with open_results(folder) as file:
         results = file.results
-        cases = [f"{item.case.label}: {item.status}" for item in results.cases
+        cases = [f"{item.case.label}: {item.status}: {item.reason}" for item in results.cases
                  if item.status != "ok"]
         absent = set(range(ranks)) - set(results.run.ranks_present)
         return (*cases, *(f"rank {rank}" for rank in sorted(absent)))

@@ -21,7 +21,7 @@ from hpcbench.backends.control import GlooControl, MpiControl, control_of_node
 from hpcbench.backends.cuda_graphs import captured
 from hpcbench.backends.devices import AnyDevice, open_device
 from hpcbench.backends.facts import gather_facts
-from hpcbench.backends.failures import classify, one_line
+from hpcbench.backends.failures import classify, one_line, out_of_memory
 from hpcbench.backends.groups import open_groups
 from hpcbench.backends.store import open_store
 from hpcbench.errors import CaseError
@@ -102,7 +102,7 @@ class Worker:
             return self._carry_out(request)
         except Exception as error:  # the top level of the worker process
             print_traceback(os.environ)
-            return FailureAnswer(Outcome(classify(error)), one_line(error))
+            return FailureAnswer(Outcome(classify(error)), one_line(error), out_of_memory(error))
 
     def _carry_out(self, request: Request) -> Answer:
         if isinstance(request, CaseRequest):

@@ -15,6 +15,8 @@ from hpcbench.units import plural
 TELLS = 0.1
 """A series whose interval reaches further cannot say that nothing drifts."""
 MOST_NAMED = 5
+CANARY = "canary"
+"""The subject of an answer that rests on the canary alone."""
 _TO_DO = ("to do: compare what was measured in the same pass, see what else changed on the machine "
           "(clocks, other jobs), and run again")
 
@@ -68,7 +70,7 @@ def _of_series(
 def _of_canary(one: Canary, command: str) -> Answer:
     return Answer(
         CLEAR, f"the machine drifted: {_canary_text(one)}",
-        ("of runs that do not drift at most 1 % are named (HB145)", _TO_DO), command, "canary")
+        ("of runs that do not drift at most 1 % are named (HB145)", _TO_DO), command, CANARY)
 
 
 def _canary_text(one: Canary) -> str:

@@ -31,7 +31,7 @@ class PassReadings:
 
     Attributes:
         spans_ns: begin and end, (pass, 2).
-        clocks: mean clock of each rank that read any, in MHz, (rank, pass).
+        clocks: median clock of each rank that read any, in MHz, (rank, pass).
         waits: share of a pass in which each rank's worker was ready and had no core.
         steal, others: share of all cores' time of each node that a hypervisor gave away, and that
             other processes than the workers used, (node, pass).
@@ -148,7 +148,7 @@ def _of_case(
     for course in waits:
         risen, bracket_ns = rises(course, spans_ns)
         waited.append(np.clip(risen / bracket_ns, 0, 0.99))
-    found = [means_within(course, spans_ns) * scale for course, scale in clocks]
+    found = [medians_within(course, spans_ns) * scale for course, scale in clocks]
     steal, others = cores.shares(spans_ns)
     return PassReadings(item, np.array(_known_s(item)), spans_ns,
                         _stacked(found, spans_ns), _stacked(waited, spans_ns), steal, others)
@@ -175,9 +175,12 @@ def rises(course: Course, spans_ns: Spans) -> tuple[Values, Values]:
     return np.where(good, risen, np.nan), np.where(good, apart, np.nan)
 
 
-def means_within(course: Course, spans_ns: Spans) -> Values:
-    """Return the mean of a value of the moment within each span; NaN where none was read."""
+def medians_within(course: Course, spans_ns: Spans) -> Values:
+    """Return the median of a value of the moment within each span; NaN where none was read.
+
+    A device that idles while a pass is set up has another clock then: most of a pass counts.
+    """
     first = np.searchsorted(course.time_ns, spans_ns[:, 0], side="left")
     end = np.searchsorted(course.time_ns, spans_ns[:, 1], side="right")
-    sums = np.concatenate([[0.0], np.cumsum(course.values, dtype=np.float64)])
-    return np.where(end > first, (sums[end] - sums[first]) / np.maximum(end - first, 1), np.nan)
+    return np.array([np.median(course.values[begin:stop]) if stop > begin else np.nan
+                     for begin, stop in zip(first, end, strict=True)])

@@ -151,6 +151,9 @@ class _ProfileTurn:
                 continue
             if self.lacking:
                 yield case, ProfileNote(case.case_id, is_wanted=False, why=self.lacking)
+            elif case.workload.next_try(()) is not None:
+                yield case, ProfileNote(case.case_id, is_wanted=False, why=(
+                    "it is many runs of different workloads"))
             elif self.generation.inline and not job.inline:
                 yield case, ProfileNote(case.case_id, is_wanted=False, why=(
                     "it runs in the MPI process (backend mpi), which a profiler could bring down"))

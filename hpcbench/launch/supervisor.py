@@ -22,6 +22,7 @@ from hpcbench.launch.recording import (
     record_telemetry,
     unmeasured_record,
 )
+from hpcbench.launch.tries import run_tries
 from hpcbench.launch.verdicts.final_case import FinalCase, Watchdog, end_with_case, inline_evidence
 from hpcbench.launch.workers.messages import CaseRequest
 from hpcbench.launch.workers.observation import located
@@ -33,6 +34,7 @@ from hpcbench.plan.estimate import within_timeout_s
 from hpcbench.plan.history import RunKey
 from hpcbench.plan.order import Generation, Turn, generations, shuffled, turns
 from hpcbench.profiling.trigger import medians_ns
+from hpcbench.trace.schema import Samples
 from hpcbench.trace.source import BEGIN_NOTE, TEARDOWN_NOTE
 
 _RECORDING_TIMEOUT_S = 120.0
@@ -190,10 +192,15 @@ class _GenerationRunner:
             if "canary" in outcome.due and not stop:
                 stop = self._run_canary()
         stop = stop or self._run_canary()
+        self._close_workers()
+        return stop
+
+    def _close_workers(self) -> None:
+        """Have the workers end, and note how this rank's crashed then, if it did."""
         if ended := self.workers.close():
+            turn = self._run.turn
             self._job.journal.note(TEARDOWN_NOTE, {
                 "ended": ended, "launch": turn.launch, "pass_index": turn.pass_index})
-        return stop
 
     def _due(self) -> tuple[str, ...]:
         late = time.monotonic() - self._canary_at > _CANARY_S
@@ -211,17 +218,13 @@ class _GenerationRunner:
             job.journal.note(BEGIN_NOTE, RunKey(
                 case.case_id, self._run.turn.launch, self._run.turn.pass_index)._asdict(),
                 durable=False)
-        faults = tuple(fault for fault in job.attempt.config.fault
-                       if fault.rank == members.rank and (
-                           fault.case == case.case_id or fnmatchcase(case.label, fault.case)))
         job.telemetry.mark()
         with job.telemetry.only_marks(self._is_inline):
-            outcome = self._agreed_outcome(
-                case, job.attempt.resolution.devices[case.case_id], faults)
+            outcome, rows = self._all_runs(case)
         job.telemetry.mark()
         run = CaseRun(case, self._run.turn, job.attempt.history.attempt, self._position,
                       began_ns, perf_counter_ns())
-        record = case_record(run, outcome, self.workers.rows)
+        record = case_record(run, outcome, rows)
         record_telemetry(job)
         job.journal.append(record)
         if job.attempt.config.profiling.enabled:
@@ -234,6 +237,21 @@ class _GenerationRunner:
             case, outcome.verdict.status, outcome.verdict.reason, time.monotonic() - began,
             self._run.turn.launch, self._run.turn.pass_index)
         return outcome
+
+    def _all_runs(self, case: Case) -> tuple[CaseOutcome, Samples]:
+        """Run a case, or all its tries by new workers; return how it ended and its samples."""
+        if case.workload.next_try(()) is None:
+            return self._run_once(case), self.workers.rows
+        self._close_workers()
+        return run_tries(case, self.workers, self._run_once, tells=self._members.rank == 0)
+
+    def _run_once(self, case: Case) -> CaseOutcome:
+        """Have the workers run a case, or a try of one, with the faults that are asked for."""
+        attempt = self._job.attempt
+        faults = tuple(fault for fault in attempt.config.fault
+                       if fault.rank == self._members.rank and (
+                           fault.case == case.case_id or fnmatchcase(case.label, fault.case)))
+        return self._agreed_outcome(case, attempt.resolution.devices[case.case_id], faults)
 
     def _run_canary(self) -> str:
         """Run the canary, if there is one, and note it; return the signal to stop, or "".

@@ -119,6 +119,12 @@ def _scaled(titled: Sequence[tuple[str, Block]], world_size: int) -> list[tuple[
     return scaled
 
 
+def _labels(case: Case) -> tuple[str, ...]:
+    """Return the label of a case, and of its first try if it is several runs."""
+    first = case.workload.next_try(())
+    return (case.label, *([replace(case, workload=first).label] if first else []))
+
+
 def _refuse_idle(config: Config, cases: Sequence[Case]) -> None:
     """Refuse a requirement or a fault that no case can meet: it would look as if it had been."""
     backends = {name for case in cases for name in (case.backend, case.backend.partition("/")[0])}
@@ -127,7 +133,8 @@ def _refuse_idle(config: Config, cases: Sequence[Case]) -> None:
     for number, fault in enumerate(config.fault):
         meant = [case for case in cases if fault.rank < case.world_size
                  and (fault.iteration or 0) < case.warmup + (case.min_iterations or case.iterations)
-                 and (fault.case == case.case_id or fnmatchcase(case.label, fault.case))
+                 and (fault.case == case.case_id
+                      or any(fnmatchcase(label, fault.case) for label in _labels(case)))
                  and (fault.kind != "slow_samples" or case.workload.has_whole_samples)]
         if not meant:
             lines.append(f'fault[{number}]: no case "{fault.case}" has a rank {fault.rank} and an '

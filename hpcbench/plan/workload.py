@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from hpcbench.kinds.moved import moved_name
 from hpcbench.operations.call import Call
+from hpcbench.plan.tries import Tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,17 @@ class Workload(ABC):
         0: outside of a sample's steps. Nothing where there is no more to say.
         """
         return ""
+
+    def next_try(self, tries: Sequence[Tried]) -> Workload | None:
+        """Return what is run next, by new workers, after these tries; None: it is done.
+
+        None where nothing was tried: the case is one run, as most are. Pure: all ranks ask.
+        """
+        return None
+
+    def told_of_tries(self, tries: Sequence[Tried]) -> Mapping[str, Any]:
+        """Return what rank 0's record keeps of the tries, as JSON values by key of its detail."""
+        return {}
 
     def rehearsed(self) -> Workload:
         """Return the form that a dry run tries."""

@@ -95,10 +95,12 @@ def _rejection(problems: Iterable[Problem]) -> str | None:
 
 def _unbracketed(outcomes: Outcomes, context: Context) -> frozenset[int]:
     """Return the ranks of ok records that lie not between two synchronisations."""
-    records = ((context.attempt_of([record]).clocks, rank, record)
-             for item in outcomes.values() if item.status == "ok"
-             for rank, record in item.records.items())
-    return frozenset(rank for clocks, rank, record in records if clocks.n_clocks > 1
+    several = {id(attempt): attempt.clocks for attempt in context.attempts
+               if attempt.clocks.n_clocks > 1}
+    records = ((several.get(id(context.attempt_of([record]))), rank, record)
+               for item in outcomes.values() if several and item.status == "ok"
+               for rank, record in item.records.items())
+    return frozenset(rank for clocks, rank, record in records if clocks is not None
                      and not clocks.bracketed(rank, record.begin_ns, record.end_ns))
 
 

@@ -1,15 +1,13 @@
 """Rank 0's last step, or a laptop's: traces become ``results.h5``.
 
-The same traces always give the same results. Memory is bounded by two groups of cases, whatever the
-number of ranks: while one is judged, a thread reads the next one, opening each trace once.
+The same traces always give the same results. Memory is bounded by a group of cases, whatever the
+number of ranks: each trace is opened once for all cases of a group.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import cycle
 from pathlib import Path
 
 from hpcbench import __version__
@@ -35,7 +33,7 @@ from hpcbench.trace.arena import Arena
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
 from hpcbench.trace.source import TraceSource, sync_records
 
-GROUP_BYTES = 16 << 20
+GROUP_BYTES = 64 << 20
 """Records read at a time; a single case larger than this is a group of its own."""
 _RECORD_BYTES = 1024
 """About what a record takes beside its samples."""
@@ -61,12 +59,13 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
     cases: list[CaseResult] = []
     of_cases: list[Finding] = []
     unbracketed: dict[str, frozenset[int]] = {}
-    stacked, packing = Arena(GROUP_BYTES), Arena(GROUP_BYTES)
+    stacked = Arena(GROUP_BYTES)
     headers = [source.header for source in sources.values()]
     topology = topology_of(headers)
     observed, used = Observations(topology), Usages()
-    with new_results(folder / FILE_NAME) as writer:
-        for case, records in _records_by_case(plan, attempts):
+    counts = _sample_counts(plan, attempts)
+    with new_results(folder / FILE_NAME, _usual_rows(plan, counts)) as writer:
+        for case, records in _records_by_case(plan, attempts, counts):
             stacked.clear()
             executed.add(records.get(0, ()))
             used.add_case(case, records)
@@ -78,7 +77,6 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
             if outcome.samples is not None:
                 observed.add(outcome.result, outcome.samples)
                 writer.add_samples(case, outcome.samples)
-                stacked, packing = packing, stacked
         _add_telemetry(writer.telemetry, attempts, context, used)
         cases = [*with_usage(cases, used)]
         findings = [
@@ -143,19 +141,17 @@ def _load_plan(folder: Path, opened: Sequence[TraceSource]) -> Plan:
     return plans[0]
 
 
-def _records_by_case(plan: Plan, attempts: Attempts) -> Iterator[tuple[Case, RecordsByRank]]:
+def _records_by_case(
+    plan: Plan, attempts: Attempts, counts: Mapping[str, int],
+) -> Iterator[tuple[Case, RecordsByRank]]:
     """Yield every case with its records, whose samples hold until the next case is requested.
 
-    A thread reads the next group meanwhile, into the memory of the group before this one.
+    No thread reads ahead: most of the time goes to short calls, between which two threads only
+    hand Python's lock to and fro (benchmarks/results/reducer.md).
     """
-    memories = cycle((Arena(GROUP_BYTES), Arena(GROUP_BYTES)))
-    groups = (_read(group, attempts, memory) for group, memory in zip(
-        case_groups(plan, _sample_counts(plan, attempts)), memories, strict=False))
-    with ThreadPoolExecutor(1) as reader:
-        following = reader.submit(next, groups, None)
-        while (group := following.result()) is not None:
-            following = reader.submit(next, groups, None)
-            yield from group
+    memory = Arena(GROUP_BYTES)
+    for group in case_groups(plan, counts):
+        yield from _read(group, attempts, memory)
 
 
 def _read(
@@ -208,6 +204,13 @@ def _sample_counts(plan: Plan, attempts: Attempts) -> Mapping[str, int]:
                 break
         counts.update(of_rank)
     return counts
+
+
+def _usual_rows(plan: Plan, counts: Mapping[str, int]) -> int:
+    """Return how many samples of all ranks most cases have; 0 of no case."""
+    rows = Counter(rows for case in plan.cases
+                   if (rows := counts.get(case.case_id, 0) * case.world_size))
+    return rows.most_common(1)[0][0] if rows else 0
 
 
 def _run_info(plan: Plan, attempts: Attempts) -> RunInfo:

@@ -13,7 +13,6 @@ import contextlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
@@ -25,7 +24,6 @@ import numpy.typing as npt
 
 from hpcbench.config.fault import fault_texts
 from hpcbench.errors import FileError
-from hpcbench.measure.portable import own_cores
 from hpcbench.plan.case import Case
 from hpcbench.reduce.canary_runs import Canary
 from hpcbench.reduce.case_columns import (
@@ -70,9 +68,9 @@ FORMAT = "hpcbench-results"
 FILE_NAME = "results.h5"
 _KEY = ("case", "rank", "launch", "pass_index", "iteration")
 _PHASES, _POSITIONS = "phases/ns", "cases/phases"
-_MOST_THREADS = 8
 _CHUNK_ROWS = 16384
 """Samples are read a whole case, all ranks, at a time."""
+_MOST_CHUNK_ROWS = 65536
 _DETAILS = ("reason", "device", "detail", "library", "memory")
 _TIMES = tuple(column.name for column in TIMES)
 _USE, _USAGE = "samples/use", "cases/usage"
@@ -82,31 +80,24 @@ _TYPES = {int: np.int64, float: np.float64}
 
 
 class ResultsWriter:
-    """An unfinished results file: samples case by case, then everything else at once.
+    """An unfinished results file: samples case by case, then everything else at once."""
 
-    The samples of one case are packed by other threads until the next case is added.
-    """
-
-    def __init__(self, file: h5py.File, pool: Executor) -> None:
+    def __init__(self, file: h5py.File, chunk_rows: int) -> None:
         """Use `new_results` instead."""
         self._file = file
+        self._chunk_rows = chunk_rows
         self._blocks: dict[str, tuple[int, int, int]] = {}
-        self._pool = pool
         self._columns = {
-            name: GrowingColumn(file, f"samples/{name}", chunk_rows=_CHUNK_ROWS)
+            name: GrowingColumn(file, f"samples/{name}", chunk_rows=chunk_rows)
             for name in (*_KEY, "use", *SAMPLE_COLUMNS)}
         file[_USE].attrs["names"] = [use.name.lower() for use in Use]
         self._key_columns = lru_cache(maxsize=1)(_key_columns)
-        self._packing: list[tuple[GrowingColumn, Future[list[bytes]]]] = []
         self._phases: GrowingColumn | None = None  # runs without phases have no column
         self._positions: dict[str, Mapping[str, Any]] = {}
         self.telemetry = TelemetryWriter(file)
 
     def add_samples(self, case: Case, samples: CaseSamples) -> None:
-        """Append the samples of one case, which must not change before the next one is added.
-
-        Raises ValueError where their ``use`` is not known.
-        """
+        """Append the samples of one case. Raises ValueError where their ``use`` is not known."""
         if samples.use is None:
             raise ValueError(f"case {case.case_id}: which samples count is not known")
         self._blocks[case.case_id] = (self._columns["case"].rows, *samples.start_ns.shape)
@@ -116,28 +107,17 @@ class ResultsWriter:
                 samples.ranks, samples.launch.tobytes(), samples.pass_index.tobytes()),
             "use": np.tile(samples.use, len(samples.ranks)),
             **{name: getattr(samples, name).ravel() for name in SAMPLE_COLUMNS}}
-        self._write_packed()
         for name, values in taken.items():
-            self._take(self._columns[name], values)
+            self._columns[name].add(values)
         if samples.phases:
             column = self._phases = self._phases or GrowingColumn(
-                self._file, _PHASES, chunk_rows=_CHUNK_ROWS)
+                self._file, _PHASES, chunk_rows=self._chunk_rows)
             self._positions[case.case_id] = {"names": [*samples.phases], "offset": column.rows}
             for values in samples.phases.values():
-                self._take(column, values.ravel())
-
-    def _take(self, column: GrowingColumn, values: npt.NDArray[np.int64]) -> None:
-        if chunks := column.take(values):
-            self._packing.append((column, self._pool.submit(column.pack, chunks)))
-
-    def _write_packed(self) -> None:
-        for column, packed in self._packing:
-            column.write(packed.result())
-        self._packing = []
+                column.add(values.ravel())
 
     def finish(self, results: Results, syncs: Sequence[tuple[int, SyncRecord]] = ()) -> None:
         """Write everything but the samples; ``syncs`` pairs ranks and synchronisations."""
-        self._write_packed()
         for column in self._columns.values():
             column.finish()
         if self._phases is not None:
@@ -194,14 +174,21 @@ def _key_columns(
 
 
 @contextlib.contextmanager
-def new_results(path: Path) -> Iterator[ResultsWriter]:
+def new_results(path: Path, case_rows: int = 0) -> Iterator[ResultsWriter]:
     """Yield a writer; ``path`` appears, whole, when the block ends well.
 
+    Give it how many rows of samples most cases have, of all ranks: chunks then begin where they do.
     Raises FileError if the disk does not take it.
     """
-    threads = min(_MOST_THREADS, len(own_cores()))
-    with ThreadPoolExecutor(threads) as pool, new_container(path, FORMAT, SCHEMA_VERSION) as file:
-        yield ResultsWriter(file, pool)
+    with new_container(path, FORMAT, SCHEMA_VERSION) as file:
+        yield ResultsWriter(file, _chunk_rows(case_rows))
+
+
+def _chunk_rows(case_rows: int) -> int:
+    """Return the length of chunks of which whole ones make a case, or whole cases make one."""
+    if case_rows > _CHUNK_ROWS:
+        return math.ceil(case_rows / math.ceil(case_rows / _MOST_CHUNK_ROWS))
+    return _CHUNK_ROWS // case_rows * case_rows if case_rows else _CHUNK_ROWS
 
 
 class ResultsFile:

@@ -57,9 +57,8 @@ class TelemetryWriter:
             path = f"{GROUP}/{table}/{name}"
             if path not in self._columns:
                 self._columns[path] = GrowingColumn(self._file, path, chunk_rows=_CHUNK_ROWS)
-            column = self._columns[path]
-            column.write(column.pack(column.take(
-                np.ascontiguousarray(np.broadcast_to(values, len(rows)), dtype=np.int64))))
+            self._columns[path].add(
+                np.ascontiguousarray(np.broadcast_to(values, len(rows)), dtype=np.int64))
 
     def finish(self) -> None:
         """Write what is left, and what each rank told."""

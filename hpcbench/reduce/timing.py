@@ -27,7 +27,7 @@ from hpcbench.reduce.stack import Pass, PassKey, has_flag, pass_slices
 from hpcbench.reduce.use import Use
 from hpcbench.statistics.interval import median_interval
 from hpcbench.statistics.modes import modes_around_median
-from hpcbench.statistics.order import high_outliers, median, percentile, percentile_if_enough
+from hpcbench.statistics.order import high_outliers, median, percentiles, percentiles_if_enough
 from hpcbench.statistics.standing_out import are_enough
 from hpcbench.statistics.steady import change_point, trend
 from hpcbench.trace.schema import ARRIVAL, SAMPLE_COLUMNS, Flag
@@ -135,10 +135,11 @@ def _late_start(
 
 def order_statistics(times_s: npt.NDArray[np.float64]) -> Statistics:
     """Return the statistics of at least one time, without an interval."""
+    p25_s, p75_s = percentiles(times_s, (25, 75))
+    p5_s, p95_s, p99_s = percentiles_if_enough(times_s, (5, 95, 99))
     return Statistics(
-        n=times_s.size, min_s=float(times_s.min()), p5_s=percentile_if_enough(times_s, 5),
-        p25_s=percentile(times_s, 25), median_s=median(times_s), p75_s=percentile(times_s, 75),
-        p95_s=percentile_if_enough(times_s, 95), p99_s=percentile_if_enough(times_s, 99),
+        n=times_s.size, min_s=float(times_s.min()), p5_s=p5_s, p25_s=p25_s,
+        median_s=median(times_s), p75_s=p75_s, p95_s=p95_s, p99_s=p99_s,
         max_s=float(times_s.max()))
 
 

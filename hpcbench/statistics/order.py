@@ -6,6 +6,8 @@ default of ``numpy.percentile``), so that anyone can recompute a printed number.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -24,14 +26,16 @@ def median(values: Values) -> float:
     return float(np.median(values))
 
 
-def percentile(values: Values, percent: float) -> float:
-    """Return the value below which ``percent`` per cent lie; linear, type 7."""
-    return float(np.percentile(values, percent))
+def percentiles(values: Values, percents: Sequence[float]) -> list[float]:
+    """Return the values below which so many per cent lie; linear, type 7."""
+    found: list[float] = np.percentile(values, percents).tolist()
+    return found
 
 
-def percentile_if_enough(values: Values, percent: float) -> float | None:
-    """Return the percentile, or None where ``values`` are too few to hold it."""
-    return percentile(values, percent) if values.size >= values_needed(percent) else None
+def percentiles_if_enough(values: Values, percents: Sequence[float]) -> list[float | None]:
+    """Return the percentiles, each None where ``values`` are too few to hold it."""
+    return [value if values.size >= values_needed(percent) else None
+            for value, percent in zip(percentiles(values, percents), percents, strict=True)]
 
 
 def values_needed(percent: float) -> int:

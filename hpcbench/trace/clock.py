@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -84,14 +85,14 @@ def to_global(models: Sequence[ClockModel], local_ns: Nanoseconds) -> Nanosecond
     linearly; before the first and after the last that model's own line is used.
     Raises ValueError if there are none or they are out of order.
     """
-    t_ref, offset = _references(models)
-    rates = np.concatenate(
-        ([models[0].slope], np.diff(offset) / np.diff(t_ref), [models[-1].slope]))
+    line = _line(tuple(models))
     local = np.asarray(local_ns, dtype=np.int64)
-    segment = _segment(t_ref, local)
+    segment = _segment(line.t_ref, local)
     start = np.maximum(segment - 1, 0)
-    drifted = np.rint(rates[segment] * (local - t_ref[start])).astype(np.int64)
-    return np.asarray(local - offset[start] - drifted, dtype=np.int64)
+    drift = np.asarray(line.rates[segment] * (local - line.t_ref[start]))
+    shift = np.rint(drift, out=drift).astype(np.int64)
+    shift += line.offset[start]
+    return np.asarray(local - shift, dtype=np.int64)
 
 
 def bound_at(models: Sequence[ClockModel], local_ns: Nanoseconds) -> Floats:
@@ -101,19 +102,42 @@ def bound_at(models: Sequence[ClockModel], local_ns: Nanoseconds) -> Floats:
     times the difference between the mean rate and the rates measured at either; that covers every
     clock whose rate meanwhile stays within those three. Outside: `ClockModel.bound_at`.
     """
+    line = _line(tuple(models))
+    local = np.asarray(local_ns, dtype=np.int64)
+    segment = _segment(line.t_ref, local)
+    earlier, later = np.maximum(segment - 1, 0), np.minimum(segment, len(models) - 1)
+    since, until = np.abs(local - line.t_ref[earlier]), np.abs(line.t_ref[later] - local)
+    weight = since / np.maximum(since + until, 1)
+    synced = line.bounds[earlier] * (1 - weight) + line.bounds[later] * weight
+    return np.asarray(synced + line.uncertain[segment] * np.minimum(since, until),
+                      dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Models as arrays: a value for each of ``t_ref``, ``offset`` and ``bounds``.
+
+    ``rates`` and ``uncertain`` have one for each segment: before, between and behind them.
+    """
+
+    t_ref: Nanoseconds
+    offset: Nanoseconds
+    bounds: Floats
+    rates: Floats
+    uncertain: Floats
+
+
+@lru_cache(maxsize=1024)
+def _line(models: tuple[ClockModel, ...]) -> _Line:
+    """Return the models as arrays; those of a run are asked for again with every case."""
     t_ref, offset = _references(models)
     bounds = np.array([model.bound_ns for model in models])
     slopes = np.array([model.slope for model in models])
     mean = np.diff(offset) / np.diff(t_ref)
     change = np.maximum(np.abs(slopes[:-1] - mean), np.abs(slopes[1:] - mean))
-    uncertain = np.concatenate(([models[0].slope_bound], change, [models[-1].slope_bound]))
-    local = np.asarray(local_ns, dtype=np.int64)
-    segment = _segment(t_ref, local)
-    earlier, later = np.maximum(segment - 1, 0), np.minimum(segment, len(models) - 1)
-    since, until = np.abs(local - t_ref[earlier]), np.abs(t_ref[later] - local)
-    weight = since / np.maximum(since + until, 1)
-    synced = bounds[earlier] * (1 - weight) + bounds[later] * weight
-    return np.asarray(synced + uncertain[segment] * np.minimum(since, until), dtype=np.float64)
+    return _Line(
+        t_ref, offset, bounds, np.concatenate(([slopes[0]], mean, [slopes[-1]])),
+        np.concatenate(([models[0].slope_bound], change, [models[-1].slope_bound])))
 
 
 def _segment(t_ref: Nanoseconds, local: Nanoseconds) -> npt.NDArray[np.intp]:

@@ -31,55 +31,43 @@ def _new_column(file: h5py.File, name: str, **what: Any) -> h5py.Dataset:
 
 
 class GrowingColumn:
-    """An int64 column that is written piece by piece; `finish` writes what is left of it.
-
-    `take` and `write` are apart so that chunks can be packed, by other threads, in between.
-    """
+    """An int64 column that is written piece by piece; `finish` writes what is left of it."""
 
     def __init__(self, file: h5py.File, name: str, *, chunk_rows: int) -> None:
         self._dataset = _new_column(file, name, shape=(0,), dtype="<i8", chunks=(chunk_rows,))
         self._chunk_rows = chunk_rows
         self._rest = np.empty(0, dtype=np.int64)
         self._taken = 0
-        self._written = 0
         self._packer = Packer()
 
     @property
     def rows(self) -> int:
-        """Return how many rows were taken."""
+        """Return how many rows were added."""
         return self._taken
 
-    def take(self, values: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
-        """Take rows in and return the chunks that are whole now, to be packed and written in order.
-
-        They are parts of ``values``, which must not change before they are packed.
-        """
+    def add(self, values: npt.NDArray[np.int64]) -> None:
+        """Append rows; those that fill no chunk are kept for the next ones."""
+        first = self._taken - self._rest.size
         self._taken += values.size
         missing = -self._rest.size % self._chunk_rows
         if self._rest.size + values.size < self._chunk_rows:
             self._rest = np.concatenate([self._rest, values])
-            return []
-        chunks = [np.concatenate([self._rest, values[:missing]])] if missing else []
+            return
         end = values.size - (values.size - missing) % self._chunk_rows
+        chunks = [np.concatenate([self._rest, values[:missing]])] if missing else []
         self._rest = values[end:].copy()
-        self._dataset.resize((self._taken - self._rest.size,))
-        return [*chunks, *values[missing:end].reshape(-1, self._chunk_rows)]
-
-    def pack(self, chunks: Iterable[npt.NDArray[np.int64]]) -> list[bytes]:
-        """Return chunks as they are written; several threads may call it at once."""
-        return [self._packer.pack(chunk) for chunk in chunks]
-
-    def write(self, packed: Iterable[bytes]) -> None:
-        """Write the next chunks, packed."""
-        for chunk in packed:
-            self._dataset.id.write_direct_chunk((self._written,), chunk)
-            self._written += self._chunk_rows
+        column = self._dataset.id
+        column.set_extent((self._taken - self._rest.size,))
+        for number, chunk in enumerate((
+                *chunks, *values[missing:end].reshape(-1, self._chunk_rows))):
+            column.write_direct_chunk(
+                (first + number * self._chunk_rows,), self._packer.pack(chunk))
 
     def finish(self) -> None:
         """Write the rows behind the last whole chunk."""
         if self._rest.size:
             self._dataset.resize((self._taken,))
-            self._dataset[self._written:] = self._rest
+            self._dataset[self._taken - self._rest.size:] = self._rest
 
 
 def text_column(texts: Iterable[str]) -> npt.NDArray[np.bytes_]:
@@ -105,16 +93,19 @@ def read_column(file: h5py.File, name: str) -> npt.NDArray[Any]:
 
 
 def stored_bytes(file: h5py.File, name: str) -> tuple[str, bytes]:
-    """Return a text that tells type and length of a column, and its bytes in the file, packed.
+    """Return a text that tells the length of a column, and its bytes in the file, packed.
 
-    Columns for which both are equal hold the same. Raises KeyError if it is not there.
+    Columns of one name for which both are equal hold the same. Raises KeyError if it is not there.
     """
     dataset = h5py.h5d.open(file.id, name.encode())
-    about = f"{dataset.dtype.str} {dataset.shape}"
-    if dataset.get_create_plist().get_layout() != h5py.h5d.CHUNKED or dataset.get_num_chunks() != 1:
-        return about, read_column(file, name).tobytes()
-    mask, packed = dataset.read_direct_chunk((0,))
-    return f"{about} packed {dataset.get_create_plist().get_chunk()} {mask}", packed
+    try:
+        is_one_chunk = dataset.get_num_chunks() == 1
+    except (RuntimeError, TypeError, ValueError):  # not stored in chunks
+        is_one_chunk = False
+    if not is_one_chunk:
+        return f"{dataset.dtype.str} {dataset.shape}", read_column(file, name).tobytes()
+    mask, packed = dataset.read_direct_chunk((0,) * dataset.rank)
+    return f"{dataset.shape} packed {mask}", packed
 
 
 def read_rows(file: h5py.File, name: str, first: int, rows: npt.NDArray[np.int64]) -> None:

@@ -70,6 +70,7 @@ from hpcbench.trace.source import (
     was_cut_short,
 )
 from hpcbench.trace.tables import CaseTable, Known, read_cases, write_cases, write_clocks
+from hpcbench.trace.telemetry import GROUP as TELEMETRY
 from hpcbench.trace.telemetry import Rows, read_tables, write_tables
 
 FORMAT = "hpcbench-trace"
@@ -139,6 +140,7 @@ class SealedTrace(TraceSource):
     held: frozenset[str]
     columns: Mapping[str, StoredColumn] | None
     chunks: ChunkMemory
+    has_telemetry: bool
     sealed: ClassVar[bool] = True
 
     @property
@@ -182,6 +184,8 @@ class SealedTrace(TraceSource):
 
     def telemetry(self) -> Mapping[str, Rows]:
         """Return the readings of each table."""
+        if not self.has_telemetry:
+            return {}
         with open_container(self.path) as file, expected_content(self.path):
             return read_tables(file)
 
@@ -205,7 +209,7 @@ def open_trace(
             notes=tuple(Note(**json.loads(line)) for line in read_lines(file, "notes")),
             damage=tuple(Damage(**json.loads(line)) for line in read_lines(file, "damage")),
             table=read_cases(file, {} if known is None else known),
-            held=held, columns=stored_columns(file, held, raw),
+            held=held, columns=stored_columns(file, held, raw), has_telemetry=TELEMETRY in file,
             chunks=ChunkMemory() if chunks is None else chunks)
 
 

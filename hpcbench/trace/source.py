@@ -10,6 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+import numpy as np
+
 from hpcbench.errors import TraceError
 from hpcbench.plan.case import STATUSES, Plan, plan_from_json, plan_to_json
 from hpcbench.trace.arena import Empty, new_array
@@ -38,6 +40,7 @@ CLOCK_NOTE = "clock"
 """The note that a synchronisation of clocks leaves."""
 ARRAYS = ("samples", "phases")
 """Fields of a record that are no JSON."""
+_INT64 = np.dtype(np.int64)
 _RECORD_FIELDS = tuple(item.name for item in fields(Record) if item.name not in ARRAYS)
 
 
@@ -204,11 +207,11 @@ def record_from_json(
 def checked_record(record: Record) -> Record:
     """Return the record, or raise ValueError if it does not keep to the schema."""
     shape = record.samples.shape
-    if record.samples.dtype != "int64" or shape != (len(record.samples), len(SAMPLE_COLUMNS)):
+    if record.samples.dtype != _INT64 or shape != (len(record.samples), len(SAMPLE_COLUMNS)):
         raise ValueError(f"samples of {record.case_id}: int64 (n, {len(SAMPLE_COLUMNS)}) expected, "
                          f"got {record.samples.dtype} {shape}")
     for name, values in record.phases.items():
-        if values.dtype != "int64" or values.shape != shape[:1]:
+        if values.dtype != _INT64 or values.shape != shape[:1]:
             raise ValueError(f"phase {name!r} of {record.case_id}: int64 ({len(record.samples)},) "
                              f"expected, got {values.dtype} {values.shape}")
     if record.status not in STATUSES:

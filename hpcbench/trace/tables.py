@@ -35,8 +35,8 @@ _CLOCK_FLOATS = frozenset({"slope", "bound_ns", "slope_bound", "residual_ns", "c
                            "check_bound_ns"})
 _ALL_FIELDS = frozenset((*_TEXT_FIELDS, *_INTEGER_FIELDS, *_RANGE))
 
-Known = dict[tuple[str, str, bytes], Any]
-"""What was made of columns, by what it is, and their type, their length and stored bytes."""
+Known = dict[tuple[str, str, str, bytes], Any]
+"""What was made of columns, by what it is, and their name, their length and stored bytes."""
 
 
 def write_cases(file: h5py.File, records: Sequence[Record]) -> None:
@@ -105,7 +105,7 @@ def read_cases(file: h5py.File, known: Known) -> CaseTable:
     """
     def made(make: Callable[[npt.NDArray[Any]], Any], name: str) -> Any:
         stored = stored_bytes(file, f"cases/{name}")
-        key = (make.__name__, *stored)
+        key = (make.__name__, name, *stored)
         if key not in known:
             known[key] = make(read_column(file, f"cases/{name}"))
         return known[key]

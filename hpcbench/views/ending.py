@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from hpcbench.analysis.answer import CERTAINTIES, CLEAR
+from hpcbench.analysis.drift_answers import CANARY
 from hpcbench.grouping import grouped
 from hpcbench.reduce.canary_runs import CANARY_QUALITIES
 from hpcbench.reduce.qualities import QUALITIES
@@ -31,7 +32,8 @@ def ending_lines(results: Results, told: Sequence[Told] = ()) -> Iterator[Line]:
         lines = [replace(line, text=shortened(line.text, labels)) for line in answer_lines(one)]
         found |= one.topic.is_quiet and bool(lines)
         yield from lines
-    suspicious = [*late_rank_lines(results), *_flag_lines(results), *_spread_lines(results)]
+    suspicious = [*late_rank_lines(results), *_flag_lines(results),
+                  *_spread_lines(results, told)]
     if suspicious:
         yield from (Line(text, "warning", "" if number else "suspicious")
                     for number, text in enumerate(suspicious))
@@ -69,11 +71,16 @@ def flag_meaning(word: str) -> str:
     return f"{FLAGS.get(word, CANNOT_TRUST)}: {QUALITIES[word]}"
 
 
-def _spread_lines(results: Results) -> Iterator[str]:
-    """Yield how far launches lie apart, and whether the machine drifted, in one line."""
+def _spread_lines(results: Results, told: Sequence[Told]) -> Iterator[str]:
+    """Yield how far launches lie apart, and whether the machine drifted, in one line.
+
+    Nothing of the drift where an answer has told of it.
+    """
     parts = [*_launches(results.cases)]
     canary = results.canary
-    if canary is not None and canary.tau is not None:
+    is_told = any(answer.subject == CANARY and answer.certainty == CLEAR
+                  for one in told for answer in one.record.answers)
+    if canary is not None and canary.tau is not None and not is_told:
         parts += [f"{word}: {CANARY_QUALITIES[word]}" for word in canary.quality]
     if parts:
         yield "; ".join(parts)

@@ -10,6 +10,7 @@ import pytest
 from reading import ONCE, read
 
 from hpcbench.kinds.memory.derive.deriver import PARTS
+from hpcbench.kinds.memory.plan.workload import work_of
 from launcher import MpiLauncher
 
 pytestmark = pytest.mark.mpi
@@ -23,6 +24,17 @@ SWEEP: dict[str, Any] = {
         {**BLOCK, "name": "faulty", "strategies": "zero1"},
         {**BLOCK, "kind": "training", "strategies": "data", "iterations": 2, "warmup": 1}],
     "fault": [{"kind": "oom", "rank": 1, "case": "memory*zero1*"}]}
+
+LARGEST: dict[str, Any] = {
+    "kind": "memory", "model": "gpt2", "layers": 1, "hidden": 16, "heads": 2, "vocab": 8192,
+    "seq_length": 32, "strategies": "fsdp", "largest_batch": True}
+MOST_PREDICTED = 41
+"""Samples of LARGEST that are predicted to fit into 128 MiB: the first try."""
+SEARCH: dict[str, Any] = {
+    "name": "largest", "measure": ONCE, "launch": {"timeout_s": 60}, "benchmarks": [
+        {**LARGEST, "memory_limit": "128MiB"},
+        {**LARGEST, "name": "none", "memory_limit": "16MiB", "vocab": 131072}],
+    "fault": [{"kind": "kill", "rank": 1, "case": f"memory*batch={MOST_PREDICTED} *"}]}
 
 
 def test_what_ranks_hold_is_measured_beside_what_was_predicted(mpirun: MpiLauncher) -> None:
@@ -65,3 +77,26 @@ def test_a_job_that_was_killed_goes_on_with_what_it_had_not_measured(
     assert all(results.derived["memory"][item.case.case_id].peak_bytes for item in results.cases)
     assert 1 <= again.stdout.count("] ok  ") <= 2, "what was acknowledged is not run again"
     mpirun.assert_no_orphans()
+
+
+def test_the_largest_batch_is_found_by_tries_of_which_one_is_killed(mpirun: MpiLauncher) -> None:
+    job = mpirun.run(2, config=SEARCH, timeout=240).check(1)
+    mpirun.assert_no_orphans()
+    results = read(job.folder).results
+    found, none = results.cases
+    search, record = work_of(found.case).search, results.derived["memory"][found.case.case_id]
+    assert search is not None and search.first == MOST_PREDICTED
+    assert (found.status, found.n_wrong) == ("ok", 0), found.reason
+    tries = found.detail["0"]["tries"]
+    assert (tries[0]["batch"], tries[0]["ended"]) == (MOST_PREDICTED, "died")
+    assert "rank 1: worker ended by signal 9 (SIGKILL)" in tries[0]["reason"]
+    assert {one["ended"] for one in tries[1:]} <= {"ok", "out of memory"}
+    assert record.largest.predicted_largest_batch == MOST_PREDICTED
+    assert MOST_PREDICTED / 2 < record.largest.largest_batch < record.largest.too_large_batch
+    assert record.largest.too_large_batch <= MOST_PREDICTED
+    assert record.utilisation < 1 and record.capacity_bytes == record.largest.limit_bytes == 2**27
+    assert (none.status, none.reason.partition(" tries")[2].partition(":")[0]) == (
+        "failed", " was ok; the last one"), none.reason
+    assert none.detail["0"]["tries"][-1]["batch"] == 1
+    assert "out of memory" in none.reason
+    assert "largest batch" in job.stdout and list((job.folder / "plots").glob("largest_batch*"))

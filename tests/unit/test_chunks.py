@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -51,12 +52,19 @@ def test_pieces_of_any_size_are_the_column(opened: tuple[h5py.File, int], kept_b
             assert np.array_equal(found, values)
 
 
+def test_chunks_that_lie_apart_are_read_one_by_one(opened: tuple[h5py.File, int]) -> None:
+    column, found = columns_of(opened)["samples/start_ns"], np.empty(ROWS, dtype=np.int64)
+    assert column.together
+    replace(column, together=False).read(opened[1], ChunkMemory(), 0, found)
+    assert np.array_equal(found, STAMPS)
+
+
 def test_a_chunk_that_groups_share_is_unpacked_once(
     opened: tuple[h5py.File, int], monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     column, memory, unpacked = columns_of(opened)["samples/start_ns"], ChunkMemory(), []
-    plain = chunks._unpacked
-    monkeypatch.setattr(chunks, "_unpacked", lambda *given: unpacked.append(1) or plain(*given))
+    plain = chunks.unpack
+    monkeypatch.setattr(chunks, "unpack", lambda *given: unpacked.append(1) or plain(*given))
     rows = np.empty(500, dtype=np.int64)
     for first in range(0, 4 * 500, 500):
         column.read(opened[1], memory, first, rows)
@@ -70,10 +78,10 @@ def test_rows_that_are_not_there_and_other_bytes_are_refused(
     column, memory = columns_of(opened)["samples/start_ns"], ChunkMemory()
     with pytest.raises(ValueError, match="samples 6000 to 6152 of 6151"):
         column.read(opened[1], memory, 6000, np.empty(152, dtype=np.int64))
-    wrong = StoredColumn(column.rows, column.chunk_rows, (0,) * 4, column.sizes)
+    wrong = replace(column, offsets=(0,) * 4, together=False)
     with pytest.raises(ValueError, match="cannot be unpacked"):
         wrong.read(opened[1], memory, 0, np.empty(1, dtype=np.int64))
-    larger = StoredColumn(column.rows, 2 * column.chunk_rows, column.offsets, column.sizes)
+    larger = replace(column, chunk_rows=2 * column.chunk_rows)
     with pytest.raises(ValueError, match="does not hold 4096"):
         larger.read(opened[1], memory, 0, np.empty(1, dtype=np.int64))
 

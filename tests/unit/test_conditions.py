@@ -22,7 +22,7 @@ from hpcbench.reduce.usage import RankTold, Usage
 from hpcbench.statistics.accounted import accounted
 from hpcbench.statistics.trend import trend
 from hpcbench.views.conditions import charts, tables
-from hpcbench.views.ending import answer_lines
+from hpcbench.views.ending import answer_lines, ending_lines
 from hpcbench.views.topics import TOPICS, Told
 from results_factory import in_passes, make_canary, make_case, make_results
 
@@ -160,6 +160,16 @@ def test_a_canary_that_drifts_is_named_where_passes_are_few() -> None:
     drifting = replace(make_canary(*np.linspace(1e-3, 2e-3, 9), quality=("drifting",)), tau=1.0)
     answer = asked(timed(STEADY[:3]), canary=drifting).answers[0]
     assert answer.certainty == CLEAR and "the machine drifted" in answer.sentence
+
+
+def test_a_canary_that_drifts_is_told_once_at_the_end_of_a_run() -> None:
+    drifting = replace(make_canary(*np.linspace(1e-3, 2e-3, 9), quality=("drifting",)), tau=1.0)
+    item = timed(STEADY[:3])
+    results = replace(make_results((item,)), canary=drifting)
+    topic = next(topic for topic in TOPICS if topic.name == "conditions")
+    told = Told(topic, asked(item, canary=drifting))
+    assert sum("drift" in line.text for line in ending_lines(results, [told])) == 1
+    assert sum("drift" in line.text for line in ending_lines(results)) == 1
 
 
 def test_lower_clocks_are_the_cause_where_times_follow_them() -> None:

@@ -111,7 +111,8 @@ def test_a_file_without_such_a_block_gets_the_kind_s_own_where_it_is_named(
 
 
 def test_the_shipped_job_is_the_kind_s_own_block() -> None:
-    block, = load_config(ROOT / "jobs/memory.yaml").benchmarks
+    block, search = load_config(ROOT / "jobs/memory.yaml").benchmarks
+    assert search.name == "largest"
     own = check_config({"benchmarks": [{"kind": "memory", **type(block).own}]}, "own").benchmarks
     assert [replaced.model_copy(update={"name": None}) for replaced in (block, *own)] == [*own] * 2
 

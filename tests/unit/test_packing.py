@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcbench.reduce.results_file import _chunk_rows
 from hpcbench.trace.columns import GrowingColumn, write_column
 from hpcbench.trace.packing import Packer
 
@@ -34,6 +35,24 @@ def test_noise_costs_its_own_bytes_and_order_costs_none() -> None:
         assert len(Packer().pack(chunk)) < 1.05 * deflated + 100
 
 
+def test_a_chunk_that_comes_again_is_packed_once_and_another_is_not_taken_for_it() -> None:
+    packer, again = Packer(), np.tile(np.arange(100), 40)
+    other = again.copy()
+    other[17] += 1  # the last value is as before
+    packed = packer.pack(again)
+    assert packer.pack(again.copy()) is packed
+    assert np.array_equal(unpacked(packer.pack(other), other.size), other)
+
+
+@pytest.mark.parametrize("case_rows", [0, 1, 160, 16384, 16385, 64000, 512_000, 10**9 + 7])
+def test_chunks_of_results_begin_where_cases_do(case_rows: int) -> None:
+    rows = _chunk_rows(case_rows)
+    assert 8192 <= rows <= 65536
+    if case_rows:
+        parts = max(1, round(case_rows / rows))
+        assert rows % case_rows == 0 or 0 <= rows * parts - case_rows < parts
+
+
 @pytest.mark.parametrize("sizes", [[], [0], [5], [100], [99, 1, 100], [1000, 3, 250], [30] * 20])
 def test_a_column_written_in_pieces_is_the_whole_column(tmp_path: Path, sizes: list[int]) -> None:
     noise = np.random.default_rng(2)
@@ -42,7 +61,7 @@ def test_a_column_written_in_pieces_is_the_whole_column(tmp_path: Path, sizes: l
     with h5py.File(tmp_path / "a.h5", "w") as file:
         column = GrowingColumn(file, "pieces", chunk_rows=100)
         for piece in pieces:
-            column.write(column.pack(column.take(piece)))
+            column.add(piece)
         assert column.rows == expected.size
         column.finish()
         write_column(file, "whole", expected)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hpcbench.statistics.order import (
     high_outliers,
     median,
-    percentile,
-    percentile_if_enough,
+    percentiles,
+    percentiles_if_enough,
     values_needed,
 )
 
@@ -29,7 +29,7 @@ def type_7(values: list[float], percent: float) -> float:
 
 @given(numbers, st.sampled_from([0, 5, 25, 50, 75, 95, 99, 100]))
 def test_percentile_is_the_linear_one(values: list[float], percent: float) -> None:
-    assert percentile(np.array(values), percent) == pytest.approx(type_7(values, percent))
+    assert percentiles(np.array(values), [percent]) == [pytest.approx(type_7(values, percent))]
 
 
 @given(numbers)
@@ -42,8 +42,7 @@ def test_median_is_the_middle_of_the_sorted_values(values: list[float]) -> None:
 
 @given(numbers)
 def test_percentiles_rise(values: list[float]) -> None:
-    array = np.array(values)
-    found = [percentile(array, percent) for percent in (0, 5, 25, 50, 75, 95, 99, 100)]
+    found = percentiles(np.array(values), (0, 5, 25, 50, 75, 95, 99, 100))
     assert all(low <= high * (1 + 1e-12) for low, high in zip(found, found[1:], strict=False))
 
 
@@ -51,9 +50,9 @@ def test_percentiles_rise(values: list[float]) -> None:
                          [(5, 20), (95, 20), (99, 100), (25, 1), (50, 1), (75, 1)])
 def test_a_percentile_is_given_only_from_enough_values(percent: float, needed: int) -> None:
     assert values_needed(percent) == needed
-    assert percentile_if_enough(np.ones(needed), percent) == 1.0
+    assert percentiles_if_enough(np.ones(needed), [percent]) == [1.0]
     if needed > 1:
-        assert percentile_if_enough(np.ones(needed - 1), percent) is None
+        assert percentiles_if_enough(np.ones(needed - 1), [percent, 50]) == [None, 1.0]
 
 
 def test_high_outliers_are_far_above_the_median_only() -> None:

@@ -16,6 +16,7 @@ from enum import Enum
 from pydantic import TypeAdapter
 
 from hpcbench.grouping import by_value
+from hpcbench.plan.tries import Ended
 from hpcbench.profiling.flight import in_flight
 from hpcbench.units import rank_list
 
@@ -46,6 +47,7 @@ class Evidence:
         host: the rank's host, "" where all ranks have the same.
         link: what is wrong with the rank's network interface, or "".
         step: which step within the sample, 0 for none; ``doing`` says it in words.
+        out_of_memory: whether memory was refused to the rank, and its worker said so.
         standing: the collective in which the rank hangs (`profiling.flight.standing`), or "".
     """
 
@@ -65,6 +67,7 @@ class Evidence:
     standing: str = ""
     step: int = 0
     doing: str = ""
+    out_of_memory: bool = False
 
     @property
     def who(self) -> str:
@@ -98,6 +101,19 @@ def judge(
     places = in_flight({item.rank: item.standing for item in evidence})
     return replace(verdict, reason="; ".join(filter(None, (
         verdict.reason, _first_steps(evidence), places))))
+
+
+def how_ended(evidence: Sequence[Evidence], verdict: Verdict) -> Ended:
+    """Return how a run ended on all ranks together: as its verdict has it, by the same evidence."""
+    outcomes = {item.outcome for item in evidence}
+    if verdict.status == "ok":
+        return Ended.OK
+    if Outcome.HALTED in outcomes or any(item.stray for item in evidence):
+        return Ended.ERROR
+    if Outcome.DIED in outcomes:
+        return Ended.DIED
+    refused = any(item.out_of_memory for item in evidence)
+    return Ended.OUT_OF_MEMORY if refused else Ended.ERROR
 
 
 def _first_steps(evidence: Sequence[Evidence]) -> str:

@@ -171,10 +171,11 @@ class RehearsalAnswer:
 
 @dataclass(frozen=True, slots=True)
 class FailureAnswer:
-    """A request failed: how, and the first line of the error."""
+    """A request failed: how, the first line of the error, and whether memory was refused."""
 
     outcome: Outcome
     cause: str
+    out_of_memory: bool = False
     answer: Literal["failure"] = "failure"
 
 

@@ -76,7 +76,9 @@ def _answered(worker: WorkerHandle, how: AnswerWait) -> Observation:
         return _without_answer(worker, how, Outcome.DIED, worker.how_it_ended())
     if isinstance(answer, FailureAnswer):
         how.comm.notify(how.number)
-        return _without_answer(worker, how, answer.outcome, masked(answer.cause, os.environ))
+        failed = _without_answer(worker, how, answer.outcome, masked(answer.cause, os.environ))
+        return replace(failed, evidence=replace(
+            failed.evidence, out_of_memory=answer.out_of_memory))
     evidence = replace(evidence_of(how.comm.rank, worker, Outcome.OK), stop=how.stop.any)
     if isinstance(answer, CaseAnswer):
         evidence = replace(evidence, n_wrong=answer.n_wrong, wrong=answer.wrong)

@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 from hpcbench.errors import LaunchError, RankLostError
 from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.launch.ranks.stop_requests import StopRequests
-from hpcbench.launch.verdicts.verdict import EVIDENCE, Evidence, Outcome, Verdict, judge
+from hpcbench.launch.verdicts.verdict import (
+    EVIDENCE,
+    Evidence,
+    Outcome,
+    Verdict,
+    how_ended,
+    judge,
+)
 from hpcbench.launch.workers.messages import (
     CaseRequest,
     JoinRequest,
@@ -32,6 +39,7 @@ from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.masking import masked, masked_json
 from hpcbench.measure.library_log import read_choices
 from hpcbench.plan.case import Case
+from hpcbench.plan.tries import Ended
 from hpcbench.trace.library_choices import LIBRARY, LibraryChoices
 from hpcbench.trace.schema import Samples, no_samples
 
@@ -65,12 +73,14 @@ class CaseOutcome:
     """The agreed verdict of one case, this rank's own observation, and any rank's wish to stop.
 
     ``due`` is what rank 0 finds it is time for: names of things to do between two cases.
+    ``ended``: how it ended on all ranks together; it did not begin where workers cannot join.
     """
 
     verdict: Verdict
     own: Observation
     stop: str
     due: tuple[str, ...] = ()
+    ended: Ended = Ended.ERROR
 
 
 class NoAgreement(RankLostError):
@@ -178,7 +188,7 @@ class WorkerGroup:
                 where.address, port, self._comm.rank, self._comm.size, where.local_rank,
                 where.local_size, where.gpu, where.group_timeout_s))
         outcome = self._agree(observation, limit_s, time.monotonic() + limit_s + _ASSEMBLY_GRACE_S)
-        return None if outcome.verdict.status == "ok" else outcome
+        return None if outcome.verdict.status == "ok" else replace(outcome, ended=Ended.ERROR)
 
     def _start(self, number: int) -> Observation:
         """Start a worker; a template that cannot fork is evidence, not the end of the job."""
@@ -216,4 +226,5 @@ class WorkerGroup:
         if verdict.status not in ("ok", "wrong"):
             self.dismiss()
         stop = next((item.stop for item in evidence if item.stop), "")
-        return CaseOutcome(verdict, observation, stop, tuple(answers[0][1]))
+        return CaseOutcome(verdict, observation, stop, tuple(answers[0][1]),
+                           how_ended(evidence, verdict))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hpcbench.kinds.memory.plan.workload import of_training
+from hpcbench.kinds.memory.derive.largest import measured_training
 from hpcbench.kinds.training.derive.columns import OF_TRAINING, training_values
 from hpcbench.reduce.case_columns import CaseColumn
 from hpcbench.reduce.results import CaseResult
-from hpcbench.trace.described import PURE
+from hpcbench.trace.described import PURE, TEXT
 
 if TYPE_CHECKING:
     from hpcbench.kinds.memory.derive.deriver import MemoryRecord
@@ -25,17 +25,32 @@ _BYTES = {
     "used_bytes": "peaks of all ranks together"}
 _SHARES = {"deviation": "peak_bytes / predicted_peak_bytes - 1",
            "utilisation": "peak_bytes / capacity_bytes", "efficiency": "least_bytes / used_bytes"}
+_SEARCHED = {
+    "largest_batch": "search: most samples of a replica that fitted on every rank",
+    "too_large_batch": "search: the fewest tried that did not fit",
+    "predicted_largest_batch": "search: predicted to be the most that fit",
+    "tries": "search: batches that were tried"}
+_SEARCH = (
+    *(CaseColumn(name, PURE, text, int) for name, text in _SEARCHED.items()),
+    CaseColumn("limit_bytes", "bytes", "search: what the training may take on a rank; the least "
+               "of all ranks", int),
+    CaseColumn("too_large_ended", TEXT, "search: how too_large_batch ended: out of memory, died",
+               str),
+    CaseColumn("batch_deviation", PURE, "largest_batch / predicted_largest_batch - 1"))
 COLUMNS = (*OF_TRAINING,
            *(CaseColumn(name, "bytes", text, int) for name, text in _BYTES.items()),
-           *(CaseColumn(name, PURE, text) for name, text in _SHARES.items()))
+           *(CaseColumn(name, PURE, text) for name, text in _SHARES.items()), *_SEARCH)
 
 
 def column_values(item: CaseResult, record: MemoryRecord | None) -> dict[str, Any]:
     """Return a case's values of COLUMNS."""
-    values = training_values(replace(item, case=of_training(item.case)))
+    values = training_values(replace(item, case=replace(
+        item.case, workload=measured_training(item))))
     if record is None:
         return values
     held = record.held_bytes or {}
-    return {**values, **{f"{name}_bytes": held.get(name) for name in _OF_PEAK},
+    found = record.largest
+    searched = {column.name: getattr(found, column.name) for column in _SEARCH} if found else {}
+    return {**values, **searched, **{f"{name}_bytes": held.get(name) for name in _OF_PEAK},
             **{name: getattr(record, name) for name in (*_BYTES, *_SHARES)
                if name.removesuffix("_bytes") not in _OF_PEAK}}

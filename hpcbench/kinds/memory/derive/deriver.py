@@ -8,6 +8,12 @@ from typing import Any
 
 from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.memory.derive.columns import COLUMNS, column_values
+from hpcbench.kinds.memory.derive.largest import (
+    Largest,
+    largest_of,
+    measured_training,
+    tries_of,
+)
 from hpcbench.kinds.memory.plan.least import least_bytes
 from hpcbench.kinds.memory.plan.workload import work_of
 from hpcbench.kinds.training.plan.memory import Memory
@@ -36,6 +42,7 @@ class MemoryRecord:
         least_bytes: parameters, gradients and states of the whole model, each once.
         used_bytes: the peaks of all ranks together.
         efficiency: least over used.
+        largest: of a search what it found; all else is of the largest batch that fitted.
     """
 
     rank: int | None = None
@@ -53,6 +60,7 @@ class MemoryRecord:
     least_bytes: int | None = None
     used_bytes: int | None = None
     efficiency: float | None = None
+    largest: Largest | None = None
 
     def deviation_of(self, part: str) -> float | None:
         """Return a part over what was predicted of it, less 1; None where that is nothing."""
@@ -67,6 +75,7 @@ class MemoryDeriver(Deriver):
     """Derives deviations, utilisation and efficiency."""
 
     record = MemoryRecord
+    version = 2
     columns = COLUMNS
     column_values = staticmethod(column_values)
 
@@ -79,14 +88,14 @@ class MemoryDeriver(Deriver):
 
 def _record(item: CaseResult) -> MemoryRecord | None:
     told = {int(rank): left for rank, left in item.detail.items() if "held" in left}
-    if item.status != "ok" or not told:
-        return None
+    if item.status != "ok" or not told or (work_of(item.case).search and not tries_of(item)):
+        return None  # without its tries nobody knows of which batch a search tells
     held = {rank: {part: int(left["held"][part]) for part in PARTS} for rank, left in told.items()}
     peaks = {rank: sum(parts.values()) for rank, parts in held.items()}
     rank = max(peaks, key=lambda one: (peaks[one], -one))
     left, capacity = told[rank], told[rank]["capacity"]
     overhead = left["held"]["overhead"]
-    work = work_of(item.case).training
+    work = measured_training(item)
     known = is_predicted(work)
     memory = predict(work).memory if known else Memory()
     least, used = (least_bytes(work) if known else None), sum(peaks.values())
@@ -103,7 +112,8 @@ def _record(item: CaseResult) -> MemoryRecord | None:
         capacity_bytes=capacity["bytes"], capacity_of=capacity["of"],
         utilisation=peaks[rank] / capacity["bytes"] if capacity["bytes"] else None,
         least_bytes=least, used_bytes=used if complete else None,
-        efficiency=least / used if least and complete and used else None)
+        efficiency=least / used if least and complete and used else None,
+        largest=largest_of(item, {rank: left["capacity"]["bytes"] for rank, left in told.items()}))
 
 
 def _by_part(memory: Memory) -> dict[str, int]:

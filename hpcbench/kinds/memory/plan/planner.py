@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from hpcbench.config.block import Block
 from hpcbench.kinds.kind import Planner
 from hpcbench.kinds.memory.plan.block import MemoryBlock
+from hpcbench.kinds.memory.plan.plan_search import searches
+from hpcbench.kinds.memory.plan.search import Search
 from hpcbench.kinds.memory.plan.workload import MemoryWork
 from hpcbench.kinds.training.plan.planner import TrainingPlanner
 from hpcbench.kinds.training.plan.workload import training_of
@@ -31,12 +33,18 @@ class MemoryPlanner(Planner):
 
     def lengths(self, block: Block, config: Config) -> Mapping[str, int]:
         """Return the number of values of each axis."""
-        return self._trainings.lengths(block, config)
+        assert isinstance(block, MemoryBlock)
+        return {**self._trainings.lengths(block, config),
+                "memory_limit": len(block.memory_limit or (None,))}
 
     def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
         """Yield the case of every point. Raises ConfigError that lists every unknown name."""
         assert isinstance(block, MemoryBlock)
-        for case in self._trainings.cases(title, _with_steps(block), job):
+        block = _with_steps(block)
+        if block.largest_batch:
+            yield from searches(title, block, job)
+            return
+        for case in self._trainings.cases(title, block, job):
             # steps are followed here: none need be counted, too
             training = replace(training_of(case), count_step=False)
             yield replace(case, workload=MemoryWork(training),
@@ -44,11 +52,14 @@ class MemoryPlanner(Planner):
 
     def workload_from_json(self, data: Mapping[str, Any]) -> MemoryWork:
         """Rebuild the workload."""
-        return MemoryWork(self._trainings.workload_from_json(data["training"]))
+        search = Search(**data["search"]) if data.get("search") else None
+        return MemoryWork(self._trainings.workload_from_json(data["training"]), search)
 
     def advice(self, work: Workload, available_bytes: int) -> str:
         """Return which settings of the training would fit into so much memory."""
         assert isinstance(work, MemoryWork)
+        if work.search:  # which looks for such a setting itself
+            return f"give memory_limit {available_bytes} or less" if not work.search.batch else ""
         return self._trainings.advice(work.training, available_bytes)
 
 

@@ -1,21 +1,35 @@
-"""What a case of this kind runs: steps of a training, of which the last are followed."""
+"""What a case of this kind runs: steps of a training, of which the last are followed.
+
+Or many of them: tries of a search for the largest batch that fits.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from hpcbench.kinds.memory.plan.search import Search, next_batch, told, with_batch
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.call import Call
 from hpcbench.plan.case import Case
+from hpcbench.plan.tries import Ended, Tried
 from hpcbench.plan.workload import Workload
+from hpcbench.units import format_bytes
+
+TRIES = "tries"
+"""The key of a record's detail for the batches that were tried (`search.told`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryWork(Workload):
-    """The memory of a training: a sample is one of its steps, and two more are followed."""
+    """The memory of a training: a sample is one of its steps, and two more are followed.
+
+    ``search``: the largest batch of it that fits is looked for, or this is a try of that.
+    """
 
     training: Training
+    search: Search | None = None
 
     @property
     def dtype(self) -> str:  # type: ignore[override]
@@ -35,11 +49,33 @@ class MemoryWork(Workload):
     def words(self, world_size: int) -> list[str]:
         """Return the words of its label: those of the training behind ``memory``."""
         first, *rest = self.training.words(world_size)
+        if (search := self.search) is not None:
+            limit = [f"limit={format_bytes(search.limit_bytes)}"] if search.limit_bytes else []
+            what = f"batch={search.batch}" if search.batch else "batch=largest"
+            at = next(at for at, word in enumerate(rest) if word.startswith("batch="))
+            rest[at:at + 1] = [what, *limit]
         return [f"{self.name} {first}", *rest]
+
+    def next_try(self, tries: Sequence[Tried]) -> MemoryWork | None:
+        """Return the training of the batch that is tried next; None if none is looked for."""
+        search = self.search
+        if search is None or search.batch:
+            return None
+        batch = next_batch(search, [(size, one.ended is Ended.OK) for size, one in _sized(tries)])
+        return None if batch is None else MemoryWork(
+            with_batch(self.training, batch), replace(search, batch=batch))
+
+    def told_of_tries(self, tries: Sequence[Tried]) -> dict[str, Any]:
+        """Return each batch that was tried, and how that ended."""
+        return {TRIES: told(_sized(tries))}
 
     def axes(self) -> dict[str, Any]:
         """Return what tells it from others."""
-        return self.training.axes()
+        axes = self.training.axes()
+        if self.search is None:
+            return axes
+        del axes["batch_size"]
+        return {**axes, "largest_batch": True, "memory_limit": self.search.limit_bytes}
 
     def choice(self) -> None:
         """Return None: what counts is memory, not time."""
@@ -75,8 +111,15 @@ class MemoryWork(Workload):
         return True
 
     def to_json(self) -> dict[str, Any]:
-        """Return the training as plain JSON values."""
-        return {"training": self.training.to_json()}
+        """Return the training, and the search if it is one, as plain JSON values."""
+        searched = {"search": asdict(self.search)} if self.search else {}
+        return {"training": self.training.to_json(), **searched}
+
+
+def _sized(tries: Sequence[Tried]) -> list[tuple[int, Tried]]:
+    """Return tries of a search with the batch of each."""
+    return [(one.workload.search.batch, one) for one in tries
+            if isinstance(one.workload, MemoryWork) and one.workload.search]
 
 
 def work_of(case: Case) -> MemoryWork:
@@ -84,8 +127,3 @@ def work_of(case: Case) -> MemoryWork:
     if not isinstance(case.workload, MemoryWork):
         raise TypeError(f"{case.label} measures no memory")
     return case.workload
-
-
-def of_training(case: Case) -> Case:
-    """Return the case as one of the training that it measures."""
-    return replace(case, workload=work_of(case).training)

@@ -33,7 +33,7 @@ def charts(
     """Yield a chart of each model, device and number of ranks."""
     known = [(item, record) for item in items
              if (record := derived.get(item.case.case_id)) and record.held_bytes]
-    for key, same in grouped((_key(item), (item, record)) for item, record in known).items():
+    for key, same in grouped((chart_key(item), (item, record)) for item, record in known).items():
         options = telling_options(work_of(item.case).training for item, _ in same)
         for first in range(0, len(same), MOST_BARS):
             part = same[first:first + MOST_BARS]
@@ -48,18 +48,23 @@ def charts(
                 limit="predicted")
 
 
-def _key(item: CaseResult) -> tuple[str, ...]:
+def chart_key(item: CaseResult) -> tuple[str, ...]:
+    """Return what all bars of a chart have alike."""
     work = work_of(item.case).training
     return (work.model, model_text(work), work.dtype, work.optimizer, device_type(item),
             plural(item.case.world_size, "rank"))
 
 
-def _bar(work: Training, options: Mapping[Training, str], record: MemoryRecord) -> Bar:
+def strategy_words(work: Training, options: Mapping[Training, str], batch: str = "") -> str:
+    """Return what tells a bar from others."""
     accumulation = [("accumulation", work.accumulation)] if work.accumulation > 1 else []
-    words = (work.strategy, degrees_text(work), options[work], f"batch {work.batch_size}",
-             options_text([*accumulation, *work.unusual()]))
+    return " ".join(filter(None, (work.strategy, degrees_text(work), options[work], batch,
+                                  options_text([*accumulation, *work.unusual()]))))
+
+
+def _bar(work: Training, options: Mapping[Training, str], record: MemoryRecord) -> Bar:
     held = record.held_bytes or {}
-    return Bar(" ".join(filter(None, words)),
+    return Bar(strategy_words(work, options, f"batch {work.batch_size}"),
                (record.peak_bytes, record.predicted_peak_bytes, record.efficiency),
                tuple((float(held[part]), _LOOKS[part]) for part in PARTS),
                limit=record.predicted_peak_bytes)

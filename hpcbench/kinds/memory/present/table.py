@@ -54,13 +54,13 @@ def tables(title: str, items: Sequence[CaseResult], derived: Records) -> Iterato
     if not listed:
         return
     options = telling_options(work_of(item.case).training for item in listed)
-    groups = grouped((_where(item), item) for item in listed)
+    groups = grouped((where_text(item), item) for item in listed)
 
     def known(item: CaseResult) -> MemoryRecord:
         return derived.get(item.case.case_id, NOTHING_KNOWN)
 
     def who(item: CaseResult) -> tuple[Cell, ...]:
-        return _who(work_of(item.case).training, options)
+        return who_cells(work_of(item.case).training, options)
 
     yield Table(title, _MEASURED, tuple(Group(where, tuple(
         Row((*who(item), *_measured(known(item)), item.status), item.status, item.case.case_id)
@@ -73,14 +73,16 @@ def tables(title: str, items: Sequence[CaseResult], derived: Records) -> Iterato
             for item in same)) for where, same in told.items() if same))
 
 
-def _where(item: CaseResult) -> str:
+def where_text(item: CaseResult) -> str:
+    """Return what was trained where."""
     work, case = work_of(item.case).training, item.case
     return "  ".join((f"{work.model} ({model_text(work)})",
                       f"{backend_text(case)} ({device_type(item)})",
                       plural(case.world_size, "rank"), work.dtype, work.optimizer))
 
 
-def _who(work: Training, options: Mapping[Training, str]) -> tuple[Cell, ...]:
+def who_cells(work: Training, options: Mapping[Training, str]) -> tuple[Cell, ...]:
+    """Return the strategy, its options and degrees, the batch, and how a step is unusual."""
     unusual = [("accumulation", work.accumulation)] if work.accumulation > 1 else []
     return (work.strategy if work.trains else f"{work.strategy} (communication off)",
             options[work] or None, degrees_text(work) or None, work.batch_size,

@@ -10,6 +10,7 @@ import psutil
 import torch
 
 from hpcbench.kinds.memory.plan.workload import MemoryWork
+from hpcbench.kinds.memory.run.limit import Limits
 from hpcbench.kinds.memory.run.live_storages import LiveStorages
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.operation import TrainingOperation
@@ -27,10 +28,15 @@ ALLOCATED = "cuda allocated"
 class MemoryOperation:
     """Steps of a training. Its losses are checked; what proves a strategy would take memory."""
 
-    def __init__(self, work: MemoryWork, place: Place, local_size: int) -> None:
-        """Build model and strategy; ``local_size`` ranks share the node's memory."""
+    def __init__(
+        self, work: MemoryWork, place: Place, local_size: int, limits: Limits | None = None,
+    ) -> None:
+        """Build model and strategy; ``local_size`` ranks share the node's memory.
+
+        ``limits`` of a try stand in place of the share.
+        """
         self.name, self.place = work.name, place
-        self._local_size = local_size
+        self._local_size, self._limits = local_size, limits
         if place.device.type == "cuda":
             torch.cuda.empty_cache()  # what earlier cases left is no overhead of this one
         self._steps = TrainingOperation(work.training, place, validate=False)
@@ -74,8 +80,8 @@ class MemoryOperation:
         answer["held"] = {
             **parts, "overhead": None if taken is None else taken - peak, "of": of}
         outer |= {"peak": peak, "peak_of": of}
-        answer["capacity"] = dict(zip(
-            ("bytes", "of"), _capacity(device, self._local_size), strict=True))
+        size, of = (self._limits and self._limits.limit) or _capacity(device, self._local_size)
+        answer["capacity"] = {"bytes": size, "of": of}
         return answer
 
     def close(self) -> None:

@@ -49,7 +49,7 @@ class TrainingPlanner(Planner):
         """Yield the case of every point. Raises ConfigError that lists every unknown name."""
         assert isinstance(block, TrainingBlock)
         for point in build_workload.training_points(title, block, job):
-            yield assemble(title, block, job, point.common, _draft(point, job))
+            yield case_of(title, block, job, point)
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Training:
         """Rebuild a training; earlier versions stored the place of its strategy's class, too.
@@ -69,6 +69,13 @@ class TrainingPlanner(Planner):
         """Return which settings of the training would fit into so much memory."""
         assert isinstance(work, Training)
         return advice(work, available_bytes)
+
+
+def case_of(
+    title: str, block: TrainingBlock, job: PlanRequest, point: build_workload.TrainingPoint,
+) -> Case:
+    """Return the case of a point."""
+    return assemble(title, block, job, point.common, _draft(point, job))
 
 
 def _draft(point: build_workload.TrainingPoint, job: PlanRequest) -> Draft:

@@ -27,16 +27,21 @@ _HALVINGS = 32
 
 
 def parity_training(spec: Training) -> Training:
-    """Return the training that parity is tried on, ``spec`` itself if it is small enough.
-
-    A small model has all that makes the layout: degrees, options, batch and accumulation. Its
-    extents are divisible as the model's are. Its layers are the fewest that the strategy takes.
-    """
+    """Return the training that parity is tried on, ``spec`` itself if it is small enough."""
     if spec.of_images:
         return _parity_images(spec)
     assert spec.tokens is not None  # noqa: S101  (it has no images)
-    if is_tried_itself(spec.parameters, spec.tokens):
-        return spec
+    return spec if is_tried_itself(spec.parameters, spec.tokens) else small_training(spec)
+
+
+def small_training(spec: Training) -> Training:
+    """Return a training that takes the same steps on a small model of the same kind.
+
+    It has all that makes the layout: degrees, options, batch and accumulation. Its extents are
+    divisible as the model's are. Its layers are the fewest that the strategy takes.
+    """
+    if spec.of_images:
+        return counted(_small_images(spec))
     kv_heads = spec.tp * min(2, spec.kv_heads // spec.tp)
     heads = kv_heads * min(2, spec.heads // spec.kv_heads)
     adapters = adapters_of(spec)
@@ -62,13 +67,17 @@ def _parity_images(spec: Training) -> Training:
 
     Errors grow with the layers, and a wide one's ReLUs cut half of all values (`bounds`).
     """
-    pixels = math.isqrt(-(-_VALUES // step_of(spec).samples) - 1) + 1
-    small = _shallow(replace(spec, changed=True, width=min(spec.width, _WIDTH),
-                            classes=min(spec.classes, _CLASSES), image_size=_HALVINGS * pixels),
-                    least=len(RESNETS[spec.model].blocks))
+    small = _small_images(spec)
     fits = (spec.classes <= _CLASSES and resnet_of(spec).is_narrow and spec.layers == small.layers
             and small.image_size <= spec.image_size <= 2 * small.image_size)
     return spec if fits else counted(small)
+
+
+def _small_images(spec: Training) -> Training:
+    pixels = math.isqrt(-(-_VALUES // step_of(spec).samples) - 1) + 1
+    return _shallow(replace(spec, changed=True, width=min(spec.width, _WIDTH),
+                            classes=min(spec.classes, _CLASSES), image_size=_HALVINGS * pixels),
+                    least=len(RESNETS[spec.model].blocks))
 
 
 def _shallow(small: Training, least: int) -> Training:

@@ -1,0 +1,97 @@
+"""What limits a try of a search: the data of a process, and torch's allocator on a false GPU."""
+
+from __future__ import annotations
+
+import resource
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+import torch
+
+from hpcbench.errors import CaseError
+from hpcbench.kinds.memory.run import limit as limits
+from hpcbench.kinds.memory.run.limit import GIVEN, DataLimits, limits_of, refused_memory
+
+MIB = 2**20
+
+
+def _in_child(answers: Connection) -> None:
+    """Take memory within a limit until there is no more, and tell what that was like."""
+    device, taken = torch.device("cpu"), list[torch.Tensor]()
+    try:
+        with limits_of(device, 1) as within:
+            taken.append(torch.ones(40 * MIB, dtype=torch.uint8))
+            within.begin(64 * MIB)
+            while len(taken) < 100:
+                taken.append(torch.ones(MIB, dtype=torch.uint8))
+    except RuntimeError as error:
+        answers.send((refused_memory(error), len(taken), within.limit,
+                      resource.getrlimit(resource.RLIMIT_DATA)[0] == resource.RLIM_INFINITY,
+                      Path("/proc/self/oom_score_adj").read_text().strip()))
+
+
+def test_a_process_takes_as_much_as_its_limit_beyond_what_it_had() -> None:
+    ours, theirs = (context := get_context("fork")).Pipe()
+    child = context.Process(target=_in_child, args=(theirs,))
+    child.start()
+    assert ours.poll(60)
+    refused, n_taken, limit, is_back, score = ours.recv()
+    child.join(60)
+    assert refused and 40 <= n_taken <= 65, "1 MiB each, the first of 40 MiB is no part of it"
+    assert limit == (64 * MIB, GIVEN)
+    assert is_back and score == "1000", "the kernel ends the worker before its supervisor"
+
+
+def test_without_a_limit_a_rank_has_its_share_of_what_is_granted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "granted_memory", lambda *_: (10**12, "the cgroup's"))
+    size, of = DataLimits(4)._share(0, 10**9)
+    assert (size, of.partition(",")[0]) == (25 * 10**10 - 10**9, "the cgroup's")
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (5 * 10**9, 5 * 10**9))
+    assert DataLimits(4)._share(10**9, 0) == (
+        4 * 10**9, "what was left of launch.memory_limit_gb")
+
+
+class FalseGpu:
+    """What `torch.cuda` says of a GPU of 80 GB, of which others have 10."""
+
+    def __init__(self) -> None:
+        self.fractions: list[float] = []
+
+    def empty_cache(self) -> None:
+        pass
+
+    def mem_get_info(self, device: torch.device) -> tuple[int, int]:
+        return 69 * 10**9, 80 * 10**9
+
+    def memory_reserved(self, device: torch.device) -> int:
+        return 10**9
+
+    def set_per_process_memory_fraction(self, fraction: float, device: torch.device) -> None:
+        self.fractions.append(fraction)
+
+
+@pytest.mark.parametrize(("asked", "most", "fraction"), [
+    (39 * 10**9, 39 * 10**9, 0.5), (0, 69 * 10**9, 0.875), (10**12, 79 * 10**9, 1.0)])
+def test_on_a_gpu_the_allocator_is_limited_above_what_it_holds(
+    monkeypatch: pytest.MonkeyPatch, asked: int, most: int, fraction: float,
+) -> None:
+    gpu = FalseGpu()
+    monkeypatch.setattr(torch, "cuda", gpu)
+    with limits_of(torch.device("cuda", 0), 8) as within:
+        within.begin(asked)
+        assert within.limit is not None and within.limit[0] == most
+    assert gpu.fractions == [fraction, 1.0]
+
+
+def test_a_limit_that_cannot_be_is_said() -> None:
+    with pytest.raises(CaseError, match="nothing limits what torch takes on mps"), limits_of(
+            torch.device("mps"), 1):
+        pass
+    assert refused_memory(RuntimeError("can't start new thread"))
+    assert refused_memory(torch.OutOfMemoryError("CUDA out of memory"))
+    assert refused_memory(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling ..."))
+    assert not refused_memory(RuntimeError("shapes differ"))
