@@ -95,7 +95,8 @@ def _with_choice(chart: Chart, shown: CaseResult, named: CaseResult | None) -> C
     """Return the chart with a note that says why it is of this case, and how to see another."""
     case = shown.case
     why = "it was asked for" if named is shown else (
-        f"of {case.kind} it is {_heat_map_case(case).rule}; hpcbench plot --case shows another")
+        f"of kind {case.kind} it comes first by: {_heat_map_case(case).rule}; "
+        "hpcbench plot --case shows another")
     return replace(chart, notes=(*chart.notes, f"Shown is case {case.case_id}: {why}."))
 
 
