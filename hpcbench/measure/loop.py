@@ -224,6 +224,8 @@ class _Loop:
     def _faulty_sample(self, run: Callable[[], None], flags: int, *, settling: bool) -> None:
         """Take one sample with what is to happen in its row: between the start and the call."""
         row, progress, around = self.row, self.progress, self.around
+        if settling:  # by the planned call, whatever is called in this row
+            self._stretch(run, flags, 0, around.start, settling=True)
 
         def start() -> int | None:
             late = around.start()
@@ -237,7 +239,7 @@ class _Loop:
             return late
 
         self._stretch(around.strays[row].run if row in around.strays else run, flags, 1, start,
-                      settling=settling)
+                      settling=False)
         if row in around.spoilers:
             around.spoilers[row]()
 

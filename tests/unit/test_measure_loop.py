@@ -158,6 +158,17 @@ def test_faults_of_a_sample_come_once_where_calls_settle_before_it() -> None:
     assert fired == [0, 1, 2, 3]
 
 
+def test_a_stray_call_takes_the_place_of_its_sample_alone() -> None:
+    control, progress = Threads(1).of(0), SharedProgress.create(100)
+    progress.begin(1)
+    work, stray = Work(), Work()
+    stray.prepare()
+    around = Surroundings(after_barrier(control), FixedCount(3), control.barrier, NOW,
+                          strays={2: stray})
+    measure(work, Host(), progress, Schedule(1, 1, validate=True, settles=True), around)
+    assert stray.calls == [1] and len(progress.rows()) == 4
+
+
 def test_one_sample_is_checked_once() -> None:
     _, progress, work = run_alone(Schedule(0, 1, validate=True), 1)
     assert progress.rows()[:, FLAGS].tolist() == [Flag.CHECKED] and work.checked == 1

@@ -33,7 +33,8 @@ def _in_child(answers: Connection) -> None:
 
 
 def test_a_process_takes_as_much_as_its_limit_beyond_what_it_had() -> None:
-    ours, theirs = (context := get_context("fork")).Pipe()
+    """A new process, as workers are: memory that an old one has freed is within no limit."""
+    ours, theirs = (context := get_context("spawn")).Pipe()
     child = context.Process(target=_in_child, args=(theirs,))
     child.start()
     assert ours.poll(60)
