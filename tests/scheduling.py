@@ -18,9 +18,9 @@ BESIDE_OTHERS = tuple(f"{JOBS}test_{name}.py" for name in (
     "primitives", "training", "golden_resume", "plugin_jax", "training_low_rank",
     "ordinary_user", "training_jobs", "primitive_compiled", "torchrun", "plugins",
     "strategy_plugin", "secrets", "training_resnet", "run_verbosity", "library_told",
-    "kind_plugin", "dialect_jobs", "hardware", "memory", "training_compiled", "training_phases",
-    "fingerprints", "cuda_graph_skips", "collective_plugin", "gen_config_job", "many_ranks",
-    "ddlb_job", "kubernetes", "ucc"))
+    "kind_plugin", "dialect_jobs", "hardware", "pairs_run", "memory", "training_compiled",
+    "training_phases", "fingerprints", "cuda_graph_skips", "collective_plugin",
+    "gen_config_job", "many_ranks", "ddlb_job", "kubernetes", "ucc"))
 """Jobs of which only results count: no time, and no limit that a loaded machine comes near.
 
 The longest files come first: the last ones should end at about one time.

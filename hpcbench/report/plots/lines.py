@@ -152,6 +152,7 @@ def _draw_level(axes: Axes, level: Level, show: Show, style: Style) -> None:
     axes.axhline(height, color=GREY, linewidth=1.2, linestyle=":" if level.dotted else "--")
     axes.annotate(level.label, (0, height), xycoords=axes.get_yaxis_transform(), xytext=(3, 2),
                   textcoords="offset points", fontsize=style.tiny, color=GREY, va="bottom",
+                  zorder=1.5,  # above bands, below what was measured
                   bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.3})
 
 
