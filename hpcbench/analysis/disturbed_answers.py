@@ -128,21 +128,30 @@ def noise_answers(
 
 def _of_clock(seen: Seen, lowest: Share, evidence: tuple[str, ...]) -> Answer:
     rank = seen.read.clock_ranks[lowest.row]
-    return Answer(
-        CLEAR, f"the {seen.read.clock_of} of rank {rank}{seen.host(rank)} has a clock that is "
-        f"{_percent(lowest)} below the next lowest: its work takes up to "
-        f"{100 * lowest.value / (1 - lowest.value):.2g} % longer, and the others wait for it",
-        (*evidence, f"of equal ranks at most {FALSE_ALARMS:.0%} of runs name any", _COOLING),
-        seen.command, f"rank {rank}")
+    return _always(seen, rank, lowest, (
+        f"the {seen.read.clock_of} of rank {rank}{seen.host(rank)} has a clock that is "
+        f"{_percent(lowest)} below the next lowest"), (*evidence, _COOLING))
 
 
 def _of_rank(seen: Seen, waiting: Share, evidence: tuple[str, ...]) -> Answer:
     rank = seen.read.wait_ranks[waiting.row]
+    return _always(seen, rank, waiting, (
+        f"rank {rank}{seen.host(rank)} waits for a core {_percent(waiting)} of the time, "
+        f"surely more than any other by {LEAST_SHARE:.0%} or more"), (*evidence, _TO_DO))
+
+
+def _always(
+    seen: Seen, rank: int, lost: Share, what: str, evidence: tuple[str, ...],
+) -> Answer:
+    """Return what is said of a rank that loses a share of its speed all the time.
+
+    The last piece of evidence is what to do.
+    """
+    *before, to_do = evidence
     return Answer(
-        CLEAR, f"rank {rank}{seen.host(rank)} waits for a core {_percent(waiting)} of the time, "
-        f"surely more than any other by {LEAST_SHARE:.0%} or more: its work takes up to "
-        f"{100 * waiting.value / (1 - waiting.value):.2g} % longer, and the others wait for it",
-        (*evidence, f"of equal ranks at most {FALSE_ALARMS:.0%} of runs name any", _TO_DO),
+        CLEAR, f"{what}: its work takes up to {100 * lost.value / (1 - lost.value):.2g} % longer, "
+        "and the others wait for it",
+        (*before, f"of equal ranks at most {FALSE_ALARMS:.0%} of runs name any", to_do),
         seen.command, f"rank {rank}")
 
 
