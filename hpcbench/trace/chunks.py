@@ -12,6 +12,7 @@ import math
 import os
 import zlib
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -114,29 +115,32 @@ class StoredColumn:
         if not 0 <= first <= end <= self.rows:
             raise ValueError(f"samples {first} to {end} of {self.rows}")
         numbers = range(first // self.chunk_rows, math.ceil(end / self.chunk_rows))
-        low = first
-        for number, stored in zip(numbers, self._stored(descriptor, memory, numbers), strict=True):
-            start = number * self.chunk_rows
-            high = min(end, start + self.chunk_rows)
-            rows = into[low - first:high - first]
-            if isinstance(stored, bytes) and len(stored) > _PLAIN_BYTES and (
-                    high - low == self.chunk_rows):
-                unpack(stored, rows)
+        kept = memory.last(id(self), numbers.start) if numbers else None
+        if kept is not None:
+            self._put(kept, numbers.start, first, into)
+            numbers = numbers[1:]
+        number = numbers.start
+        for packed, same in groupby(self._packed(descriptor, numbers)):
+            before, number = number, number + sum(1 for _ in same)
+            start = before * self.chunk_rows
+            rows = into[max(start - first, 0):number * self.chunk_rows - first]
+            if len(packed) > _PLAIN_BYTES and rows.size == self.chunk_rows:
+                unpack(packed, rows)
+                continue
+            values = memory.unpacked(packed, self.chunk_rows)
+            if not values.strides[0]:
+                rows.fill(values[0])
             else:
-                values = memory.unpacked(stored, self.chunk_rows) if isinstance(
-                    stored, bytes) else stored
-                rows[:] = values[low - start:high - start]
-                if high == end < start + self.chunk_rows:
-                    memory.keep(id(self), number, values)
-            low = high
+                for each in range(before, number):
+                    self._put(values, each, first, into)
+            if end < number * self.chunk_rows:
+                memory.keep(id(self), number - 1, values)
 
-    def _stored(
-        self, descriptor: int, memory: ChunkMemory, numbers: range,
-    ) -> list[bytes | Values]:
-        """Return these chunks as they are stored, but the first as it was kept, if it was."""
-        if numbers and (kept := memory.last(id(self), numbers[0])) is not None:
-            return [kept, *self._packed(descriptor, numbers[1:])]
-        return [*self._packed(descriptor, numbers)]
+    def _put(self, values: Values, number: int, first: int, into: Values) -> None:
+        """Copy what of a chunk belongs into rows from ``first`` on."""
+        start = number * self.chunk_rows
+        low, high = max(first, start), min(first + into.size, start + self.chunk_rows)
+        into[low - first:high - first] = values[low - start:high - start]
 
     def _packed(self, descriptor: int, numbers: range) -> list[bytes]:
         """Return these chunks as they are stored; they are read at once where little is between."""
