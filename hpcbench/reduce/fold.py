@@ -22,7 +22,7 @@ import numpy.typing as npt
 from hpcbench.plan.case import Case
 from hpcbench.reduce.clocks import GlobalStamps
 from hpcbench.reduce.results import CaseSamples
-from hpcbench.reduce.stack import has_flag, pass_slices
+from hpcbench.reduce.stack import any_flags, pass_slices
 from hpcbench.reduce.use import Use, counts
 from hpcbench.statistics.order import median, medians
 from hpcbench.statistics.steady import BATCH, steady_from
@@ -235,8 +235,9 @@ def _folded(
 def _untimed_uses(samples: CaseSamples) -> npt.NDArray[np.int64]:
     """Return (sample,): whether it is a warm-up or a single call; the others count."""
     use = np.full(samples.launch.shape, Use.COUNTED, dtype=np.int64)
-    use[has_flag(samples, Flag.WARMUP)] = Use.WARMUP
-    use[has_flag(samples, Flag.SINGLE)] = Use.SINGLE
+    flags = any_flags(samples)
+    use[flags & Flag.WARMUP != 0] = Use.WARMUP
+    use[flags & Flag.SINGLE != 0] = Use.SINGLE
     return use
 
 
