@@ -18,7 +18,8 @@ from matplotlib import rc_context, rcParams
 from matplotlib.axes import Axes
 from matplotlib.axis import XAxis, YAxis
 from matplotlib.figure import Figure
-from matplotlib.lines import TICKDOWN, TICKLEFT, Line2D
+from matplotlib.lines import Line2D
+from matplotlib.markers import TICKDOWN, TICKLEFT, MarkerStyle
 from matplotlib.ticker import (
     FixedLocator,
     Formatter,
@@ -171,12 +172,15 @@ def _mark_between(axes: Axes, axis: YAxis | XAxis) -> None:
     low, high = axis.get_view_interval()
     places = [place for place in axis.get_minorticklocs() if low <= place <= high]
     axis.set_minor_locator(NullLocator())
-    is_x, zeros = axis is axes.xaxis, [0.0] * len(places)
+    at_edge = [0.0] * len(places)
+    if axis is axes.xaxis:
+        x, y, mark, across = places, at_edge, TICKDOWN, axes.get_xaxis_transform()
+    else:
+        x, y, mark, across = at_edge, places, TICKLEFT, axes.get_yaxis_transform()
     axes.add_artist(Line2D(
-        *((places, zeros) if is_x else (zeros, places)), linestyle="", color="black", zorder=_OF_AXIS,
-        marker=TICKDOWN if is_x else TICKLEFT, clip_on=False,
+        x, y, linestyle="", color="black", marker=MarkerStyle(mark),
         markersize=rcParams["xtick.minor.size"], markeredgewidth=rcParams["xtick.minor.width"],
-        transform=axes.get_xaxis_transform() if is_x else axes.get_yaxis_transform()))
+        zorder=_OF_AXIS, clip_on=False, transform=across))
 
 
 def plain(value: float) -> str:
