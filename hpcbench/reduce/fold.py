@@ -102,11 +102,19 @@ def edges(
     """
     starts, ends = (stamps_ns.reshape(groups, -1, stamps_ns.shape[-1])
                     for stamps_ns in (stamps.start_ns, stamps.end_ns))
-    return Edges(starts.min(axis=1), starts.max(axis=1), ends.min(axis=1), ends.max(axis=1),
-                 stamps.bound_ns,
-                 stamps.start_ns - stamps.start_ns.min(axis=0) if each else None,
-                 None if timed is None else medians(
-                     (stamps.start_ns - stamps.start_ns.min(axis=0))[:, _chosen(timed)])[:, None])
+    first_start_ns = starts.min(axis=1)
+    earliest_ns = first_start_ns.min(axis=0)
+    return Edges(first_start_ns, starts.max(axis=1), ends.min(axis=1), ends.max(axis=1),
+                 stamps.bound_ns, stamps.start_ns - earliest_ns if each else None,
+                 None if timed is None else _medians_after(
+                     stamps.start_ns, earliest_ns, _chosen(timed))[:, None])
+
+
+def _medians_after(
+    stamps_ns: Times, first_ns: Times, chosen: npt.NDArray[np.intp] | slice,
+) -> npt.NDArray[np.float64]:
+    """Return (rank,): the median of how long after the first rank each is at the chosen samples."""
+    return medians(stamps_ns[:, chosen] - first_ns[chosen])
 
 
 def _chosen(which: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp] | slice:
