@@ -22,7 +22,8 @@ from hpcbench.analysis.check import (
 )
 from hpcbench.analysis.compare import FASTER, SAME, SLOWER, compare
 from hpcbench.analysis.limits import read_limits
-from hpcbench.analysis.sides import Side, cases_of, side_of
+from hpcbench.analysis.sides import Side, cases_of, refuse_twice, side_of
+from hpcbench.errors import ConfigError
 
 STYLES: Mapping[str, Mapping[str, int]] = MappingProxyType({
     "ci": {GOOD: 0, SLOW: 10, WRONG: 11, MISSING: 12, CRASHED: 13, CANNOT_TELL: 14},
@@ -39,13 +40,18 @@ def check_file(results: Sequence[Path], limits: Path) -> Checked:
     """Return whether results hold the limits of a file. Raises FileError or ConfigError."""
     given = read_limits(limits).limits
     side = side_of(results)
-    found = [check_limits(one, given) for one in side.results]
+    try:
+        found = [check_limits(one, given) for one in side.results]
+    except ConfigError as error:
+        raise ConfigError("\n".join(f"{limits}: {line}" for line in str(error).splitlines())
+                          ) from None
     reasons = [reason for one in found for reason in one.reasons]
     return concluded(reasons, len(given), sum(one.n_cases for one in found))
 
 
 def check_baseline(results: Sequence[Path], baseline: Sequence[Path], smallest: float) -> Checked:
-    """Return whether results are as fast as those of other files. Raises FileError."""
+    """Return whether results are as fast as those of other files. Raises FileError, UsageError."""
+    refuse_twice([*baseline, *results])
     before, now = side_of(baseline), side_of(results)
     old, new = cases_of(before), cases_of(now)
     found = compare(old, new, ("the baseline", "these results"), smallest)
