@@ -124,7 +124,7 @@ def _answer_lines(answer: Answer) -> Iterator[Line]:
 def _kinds(results: Results, charts: Sequence[Chart]) -> Iterator[Section]:
     """Yield the tables of each kind, block by block, and its charts."""
     for kind, items in items_by_kind(results.cases).items():
-        tables = list(tables_of_kind(results, kind))
+        tables = [table for table in tables_of_kind(results, kind) if table.columns]
         shown = [*said_once(tables, shared_of(list(tables_of(results))))]
         ids = {item.case.case_id for item in items}
         of_kind = [chart for chart in charts if chart.case_ids and set(chart.case_ids) <= ids

@@ -1,4 +1,4 @@
-"""What the bar charts of memory have in common: which bars share a chart, and what tells them apart."""
+"""What bar charts of memory have in common: which bars share one, and what tells them apart."""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ MOST_ROWS = 30
 PHASES = {name: chart.Look(title, chart.COLOURS[at])
           for (name, title), at in zip(SHORT.items(), (6, 4, 0, 1, 3, 2, 5), strict=True)}
 IN_NO_PHASE = chart.Look(OTHER, "#bbbbbb")
+PART_LOOKS = {**PHASES, "": IN_NO_PHASE}
 _VARIED = ("batch_size", "accumulation", "optimizer")
 """What a label names, beside what is unusual, where it is not the same in the whole chart."""
 STEP = Column("step_time", "step", Show.MS, "ms", better="less")
@@ -103,7 +104,7 @@ def _same_programs(labels: Sequence[str], items: Sequence[CaseResult],
 
 def _caption(records: Sequence[TrainingRecord]) -> str:
     definitions = dict.fromkeys(record.mfu_definition for record in records
-                                if record.mfu_definition)
+                                if record.mfu is not None and record.mfu_definition)
     return " ".join([
         CAPTION, *([WITHOUT] if any(record.exposure.off_s for record in records) else []),
         *([f"MFU: FLOPs as {', '.join(definitions)} counts them."] if definitions else [])])
@@ -126,6 +127,6 @@ def heat_map_case(case: Case) -> chart.HeatMapCase:
     size = work.global_batch if work.tokens is None else work.tokens
     return chart.HeatMapCase(
         f"Step of {work.model} by {work.strategy}",
-        (work.dtype, options_text(work.options), model_text(work), f"batch {work.batch_size}"),
+        (work.dtype, telling_options([work])[work], model_text(work), f"batch {work.batch_size}"),
         order=(work.trains, case.world_size, size),
         rule="the most ranks, then the most data of a step")
