@@ -9,6 +9,7 @@ import pytest
 
 from figure_texts import charts_of_kind, texts_of
 from hpcbench.analysis.answer import Run
+from hpcbench.analysis.compare import SAME, CaseComparison, Comparison
 from hpcbench.grouping import in_parts
 from hpcbench.kinds.hardware.derive.deriver import HardwareDeriver
 from hpcbench.kinds.hardware.plan.stream import Stream
@@ -22,9 +23,12 @@ from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.timeline import RankCourse, SampleCourse
 from hpcbench.report.charts import charts_of
 from hpcbench.report.contents import document_of
+from hpcbench.report.html.cells import shown
 from hpcbench.report.plots import bare
+from hpcbench.report.plots.style import PlainFormatter
 from hpcbench.views.chart import Axis, Bar, BarChart, BarSection, HeatMap, Look, RooflineChart
-from hpcbench.views.table import Column, Range, Show, Table
+from hpcbench.views.comparison import comparison_table
+from hpcbench.views.table import Column, Group, Range, Row, Show, Table
 from hpcbench.views.timeline import timeline_chart
 from results_factory import MemorySamples, make_case, make_primitive, make_primitive_case, ok
 from training_results import strategies, trained, training_case, with_peak
@@ -140,3 +144,28 @@ def test_a_report_has_no_table_without_columns() -> None:
     found = [item for section in document.sections for item in section.items
              if isinstance(item, Table)]
     assert found and all(table.columns for table in found)
+
+
+def test_a_meaning_is_printed_once_however_many_columns_have_it() -> None:
+    column = Column("a", "dev.", meaning="measured / predicted - 1")
+    other = Column("b", "dev.", meaning="another")
+    table = Table("memory", (column, column, other), (Group("", (Row((1, 2, 3)),)),))
+    assert shown(table).meanings == (("dev.", "measured / predicted - 1"), ("dev.", "another"))
+
+
+def test_a_comparison_that_leaves_cases_out_names_the_command_that_shows_them() -> None:
+    same = CaseComparison("a", "a case", 1e-3, 1e-3, 1.0, 0.99, 1.01, (4, 4), verdict=SAME)
+    found = Comparison("before", "after", 0.05, (same,), ())
+    (note,) = comparison_table(found).notes
+    assert "hpcbench compare -v" in note.text
+    assert not comparison_table(found, full=True).notes
+
+
+@pytest.mark.parametrize(("ticks", "texts"), [
+    ((2.25, 2.3, 2.35), ["2.25", "2.30", "2.35"]), ((0.01, 0.1, 1.0), ["0.01", "0.1", "1"]),
+    ((0.0, 2.5, 5.0), ["0.0", "2.5", "5.0"]), ((0.0, 10.0, 20.0), ["0", "10", "20"]),
+    ((0.5, 1.0, 2.0, 5.0), ["0.5", "1", "2", "5"])])
+def test_ticks_at_equal_distances_have_as_many_digits(
+    ticks: tuple[float, ...], texts: list[str],
+) -> None:
+    assert PlainFormatter().format_ticks(ticks) == texts

@@ -75,12 +75,12 @@ def _draw_values(axes: Axes, chart: HeatMap, style: Style) -> None:
 
 def _write_values(axes: Axes, chart: HeatMap, style: Style) -> None:
     """Write into each cell its value, where it has one."""
-    image = axes.images[0]
-    for (row, column), value in np.ndenumerate(in_unit(chart.values, chart.colour.show)):
-        if np.isfinite(value):
-            axes.text(column * chart.step, row, format_number(float(value)), ha="center",
-                      va="center", fontsize=style.row,
-                      color="white" if image.norm(float(value)) < DARK else "black")
+    values = in_unit(chart.values, chart.colour.show)
+    shades = np.asarray(axes.images[0].norm(values), dtype=np.float64)
+    for row, column in np.argwhere(np.isfinite(values)):
+        axes.text(column * chart.step, row, format_number(float(values[row, column])),
+                  ha="center", va="center", fontsize=style.row,
+                  color="white" if shades[row, column] < DARK else "black")
 
 
 def _colour_bar(
