@@ -24,7 +24,7 @@ from hpcbench.reduce.clocks import GlobalStamps
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import has_flag, pass_slices
 from hpcbench.reduce.use import Use, counts
-from hpcbench.statistics.order import median
+from hpcbench.statistics.order import median, medians
 from hpcbench.statistics.steady import BATCH, steady_from
 from hpcbench.trace.schema import ARRIVAL, Flag
 
@@ -105,8 +105,14 @@ def edges(
     return Edges(starts.min(axis=1), starts.max(axis=1), ends.min(axis=1), ends.max(axis=1),
                  stamps.bound_ns,
                  stamps.start_ns - stamps.start_ns.min(axis=0) if each else None,
-                 None if timed is None else np.median(
-                     (stamps.start_ns - stamps.start_ns.min(axis=0))[:, timed], axis=1)[:, None])
+                 None if timed is None else medians(
+                     (stamps.start_ns - stamps.start_ns.min(axis=0))[:, _chosen(timed)])[:, None])
+
+
+def _chosen(which: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp] | slice:
+    """Return where it is true, as a slice if that is one run: numpy then copies nothing."""
+    at = np.flatnonzero(which)
+    return slice(at[0], at[-1] + 1) if at.size and at[-1] - at[0] + 1 == at.size else at
 
 
 def joined(parts: Sequence[Edges | None]) -> Edges | None:

@@ -27,7 +27,13 @@ from hpcbench.reduce.stack import Pass, PassKey, has_flag, pass_slices
 from hpcbench.reduce.use import Use
 from hpcbench.statistics.interval import median_interval
 from hpcbench.statistics.modes import modes_around_median
-from hpcbench.statistics.order import high_outliers, median, percentiles, percentiles_if_enough
+from hpcbench.statistics.order import (
+    high_outliers,
+    median,
+    medians,
+    percentiles,
+    percentiles_if_enough,
+)
 from hpcbench.statistics.standing_out import are_enough
 from hpcbench.statistics.steady import change_point, trend
 from hpcbench.trace.schema import ARRIVAL, SAMPLE_COLUMNS, Flag
@@ -189,7 +195,7 @@ def _median_s(times_ns: fold.Times, counted: npt.NDArray[np.bool_], calls: int =
     """Return the median time of a call over the samples that count; None where none was measured.
     """
     measured_ns = times_ns[counted & (times_ns >= 0)]
-    return float(np.median(measured_ns)) / calls / 1e9 if measured_ns.size else None
+    return median(measured_ns) / calls / 1e9 if measured_ns.size else None
 
 
 def _quickest(
@@ -247,7 +253,7 @@ def _arrivals(
         yield Arrival(
             bucket=int(name.removeprefix(ARRIVAL)), median_s=_medians_s(arrived_ns),
             last_rank=samples.ranks[row], last_share=float(is_last[row].mean()),
-            behind_s=float(np.median(behind_ns[is_last[row]])) / 1e9,
+            behind_s=median(behind_ns[is_last[row]]) / 1e9,
             pass_median_s=tuple(_medians_s((late_ns + values)[:, part][:, counted[part]])
                                 for part in pass_slices(samples)))
 
@@ -264,4 +270,4 @@ def _vote(
 
 
 def _medians_s(times_ns: fold.Times) -> tuple[float, ...]:
-    return tuple((np.median(times_ns, axis=1) / 1e9).tolist())
+    return tuple((medians(times_ns) / 1e9).tolist())

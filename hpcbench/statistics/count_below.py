@@ -22,7 +22,7 @@ from hpcbench.statistics.dependence import (
     rank_correlation,
     spectral_inflation,
 )
-from hpcbench.statistics.order import Values
+from hpcbench.statistics.order import Values, median
 
 LEAST_DEGREES = 4.0
 """Fewer would widen everything, and the approximation of Student's t ends there."""
@@ -84,7 +84,7 @@ def _of_correlation(values: Values, correlation: float, segments: Sequence[int],
         yield Estimate(inflation_of_signs(correlation, n / num_segments(segments)),
                        correlation_degrees(correlation, n))
     if depends:
-        inflation, num_cosines = spectral_inflation(np.sign(values - np.median(values)),
+        inflation, num_cosines = spectral_inflation(np.sign(values - median(values)),
                                                     correlation)
         if inflation > 1:  # its few degrees of freedom alone speak for no dependence
             yield Estimate(inflation, num_cosines)

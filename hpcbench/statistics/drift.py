@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpcbench.statistics.order import Values, median
+from hpcbench.statistics.order import Values, median, medians
 
 FEWEST_RUNS = 8
 """Seven runs of a stationary series rise by chance in more than 1 of 100 cases."""
@@ -44,7 +44,7 @@ def steady_drift(values: Values, at: Values) -> Drift | None:
     count = values.size // length if length else 0
     if count < FEWEST_RUNS:
         return None
-    points, times = (np.median(series[:count * length].reshape(count, length), axis=1)
+    points, times = (medians(series[:count * length].reshape(count, length))
                      for series in (values, at))
     earlier, later = np.triu_indices(count, 1)
     differences, gaps = points[later] - points[earlier], times[later] - times[earlier]

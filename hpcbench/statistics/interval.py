@@ -30,7 +30,7 @@ from hpcbench.statistics.dependence import (
     ranks,
     segments_differ,
 )
-from hpcbench.statistics.order import Values
+from hpcbench.statistics.order import Values, median
 
 MIN_N_RELIABLE = 20
 """Below 20 values even strong dependence is often not seen."""
@@ -123,7 +123,7 @@ def passes_differ(values: Values, segments: Sequence[int]) -> bool:
     if num_segments(segments) < 2:
         return False
     lengths = [length for length in segments if length]
-    middles = [np.median(part) for part in np.split(values, np.cumsum(lengths)[:-1])]
+    middles = [median(part) for part in np.split(values, np.cumsum(lengths)[:-1])]
     rest = values - np.repeat(middles, lengths)
     ranked = ranks(rest)
     correlation = rank_correlation(ranked, lengths, values.size / len(lengths))

@@ -7,6 +7,7 @@ default of ``numpy.percentile``), so that anyone can recompute a printed number.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +22,24 @@ OUTLIER_MADS = 10
 Values = npt.NDArray[np.float64]
 
 
-def median(values: Values) -> float:
+def median(values: npt.NDArray[Any]) -> float:
     """Return the middle value, or the mean of the two in the middle. ``values`` is not empty."""
-    return float(np.median(values))
+    return float(medians(values))
+
+
+def medians(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return what ``numpy.median`` does along the last axis, which is not empty, in a tenth of it.
+
+    ``values`` are finite. numpy looks for both values in the middle at once, for which it has no
+    vector instructions; here the lower one is the greatest of the lower half.
+    """
+    middle = values.shape[-1] // 2
+    ordered = np.array(values, order="C")  # columns that were chosen may lie one after another
+    ordered.partition(middle, axis=-1)
+    upper = ordered[..., middle].astype(np.float64)
+    if values.shape[-1] % 2:
+        return upper
+    return np.asarray((ordered[..., :middle].max(axis=-1) + upper) / 2, dtype=np.float64)
 
 
 def percentiles(values: Values, percents: Sequence[float]) -> list[float]:
@@ -53,6 +69,6 @@ def high_outliers(values: Values) -> npt.NDArray[np.bool_]:
     flag and no more: the values stay in every statistic. In a series with two modes the upper one
     is flagged where it is the smaller one.
     """
-    above = values - np.median(values)
-    flagged: npt.NDArray[np.bool_] = above > OUTLIER_MADS * np.median(np.abs(above))
+    above = values - median(values)
+    flagged: npt.NDArray[np.bool_] = above > OUTLIER_MADS * median(np.abs(above))
     return flagged

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.statistics.order import medians
 from hpcbench.statistics.student import t_quantile, t_tail
 
 MIN_PASSES, MIN_STEPS = 3, 5
@@ -59,7 +60,7 @@ def pass_medians(times_s: Times, passes: Sequence[int]) -> Times | None:
     if not are_enough(passes):
         return None
     ends = np.cumsum(passes)
-    return np.stack([np.median(times_s[:, end - length:end], axis=1)
+    return np.stack([medians(times_s[:, end - length:end])
                      for end, length in zip(ends, passes, strict=True)], axis=1)
 
 

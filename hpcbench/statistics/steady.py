@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpcbench.statistics.dependence import dependence, normal_of_t, ranks
-from hpcbench.statistics.order import Values
+from hpcbench.statistics.order import Values, median, medians
 
 BATCH = 5
 """Iterations in a batch of MSER-5 (White, Cobb and Spratt 2000)."""
@@ -88,8 +88,7 @@ def _rank_sum_z(values: Values, first: int) -> float:
 def _block_medians(values: Values, length: int) -> Values:
     """Return the medians of successive blocks; what is left at the end joins no block."""
     count = values.size // length
-    medians: Values = np.median(values[:count * length].reshape(count, length), axis=1)
-    return medians
+    return medians(values[:count * length].reshape(count, length))
 
 
 def trend(values: Values) -> Trend | None:
@@ -102,10 +101,10 @@ def trend(values: Values) -> Trend | None:
     if values.size < MIN_N_TEST:
         return None
     points = _block_medians(values, -(-values.size // MAX_POINTS))
-    n, middle = points.size, float(np.median(points))
+    n, middle = points.size, median(points)
     earlier, later = np.triu_indices(n, 1)
     differences = points[later] - points[earlier]
-    slope = float(np.median(differences / (later - earlier)))
+    slope = median(differences / (later - earlier))
     score = abs(float(np.sign(differences).sum()))
     spread = _kendall_variance(points)
     rest = points - slope * np.arange(n)
@@ -150,7 +149,7 @@ def change_point(values: Values) -> ChangePoint | None:
     sums = np.abs(2 * np.cumsum(ranks(values)[:-1]) - position * (n + 1))
     inner = slice(BATCH - 1, n - BATCH)
     index = BATCH + int(np.argmax((sums / np.sqrt(position * (n - position)))[inner]))
-    before, after = float(np.median(values[:index])), float(np.median(values[index:]))
+    before, after = median(values[:index]), median(values[index:])
     if abs(after - before) < MIN_STEP * min(before, after):
         return None
     rest = values - np.where(np.arange(n) < index, before, after)

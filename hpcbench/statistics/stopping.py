@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.statistics.interval import median_interval
+from hpcbench.statistics.order import median
 
 GROWTH = 1.5
 """From one checkpoint to the next."""
@@ -105,7 +106,7 @@ def decide(rule: StopRule, times_ns: npt.NDArray[np.int64], elapsed_s: float,
     if not times_ns.size:
         return Decision(None, None)
     interval = median_interval(times_ns.astype(np.float64), rule.level, segments)
-    middle = float(np.median(times_ns))
+    middle = median(times_ns)
     half_width = (interval.high - interval.low) / 2 / middle if interval and middle > 0 else None
     is_narrow = interval is not None and interval.reliable and half_width is not None \
         and half_width <= rule.target and interval.n_blocks >= MIN_BLOCKS

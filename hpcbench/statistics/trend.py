@@ -50,7 +50,7 @@ def trend(values: Values, at: Values) -> Trend | None:
     limit = _limit(values.size)
     cut = max((slopes.size - limit) // 2 - 1, 0)
     scale = float(at[-1] - at[0]) / median(values)
-    return Trend(float(np.median(slopes)) * scale, float(slopes[cut]) * scale,
+    return Trend(median(slopes) * scale, float(slopes[cut]) * scale,
                  float(slopes[slopes.size - 1 - cut]) * scale, steady.tau,
                  _chance(values.size, score), steady.significant)
 

@@ -1,9 +1,9 @@
-"""Columns of samples, read chunk by chunk past HDF5.
+"""Columns of a sealed file, read chunk by chunk past HDF5.
 
-HDF5 tells nothing but where the chunks lie. It would unpack a chunk again for each group of cases
-that shares it, and open every file again. Here, neighbouring chunks are read at once, the last one
-of each column is kept for the next group, and a chunk that all ranks have alike (flags, times that
-nobody took) is unpacked once.
+HDF5 would unpack a chunk again for each group of cases that shares it, and open every file again.
+Here, neighbouring chunks are read at once, the last one of each column is kept for the next group,
+and a chunk that all ranks have alike (flags, times that nobody took) is unpacked once.
+`trace.positions` knows where the chunks lie.
 """
 
 from __future__ import annotations
@@ -11,20 +11,14 @@ from __future__ import annotations
 import math
 import os
 import zlib
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
-import h5py
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.trace.schema import SAMPLE_COLUMNS
-
 Values = npt.NDArray[np.int64]
-_SHUFFLED_AND_DEFLATED = [h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_DEFLATE]
-_COLUMNS = (*(f"samples/{name}" for name in SAMPLE_COLUMNS), "phases/ns")
-_GROUPS = (b"samples", b"phases")
-_INT64 = np.dtype("<i8")
 _PLAIN_BYTES = 512
 """A chunk that was packed into less holds hardly any noise: others may be equal to it."""
 _MOST_PLAIN = 1024
@@ -77,30 +71,43 @@ class ChunkMemory:
         self._last[column] = number, values
 
 
-def unpack(packed: bytes, into: Values) -> None:
+def unpack(packed: bytes, into: npt.NDArray[Any], *, shuffled: bool = True) -> None:
     """Undo deflate and shuffle. Raises ValueError if that gives no chunk of so many rows."""
     stream, rows = zlib.decompressobj(), into.size
     try:
-        planes = stream.decompress(packed, 8 * rows)
+        planes = stream.decompress(packed, into.nbytes)
     except zlib.error as error:
-        raise ValueError(f"a chunk of samples cannot be unpacked: {error}") from error
-    if len(planes) != 8 * rows or not stream.eof:
-        raise ValueError(f"a chunk of samples does not hold {rows} values")
-    into.view(np.uint8).reshape(rows, 8)[:] = np.frombuffer(planes, np.uint8).reshape(8, rows).T
+        raise ValueError(f"a chunk cannot be unpacked: {error}") from error
+    if len(planes) != into.nbytes or not stream.eof:
+        raise ValueError(f"a chunk does not hold {rows} values")
+    taken = np.frombuffer(planes, np.uint8)
+    if shuffled:
+        taken = taken.reshape(-1, rows).T
+    into.view(np.uint8).reshape(taken.shape)[:] = taken
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredColumn:
-    """Where the chunks of one column lie in the file; each has ``chunk_rows``, also the last.
+    """Where the chunks of one column lie in the file; each has ``chunk_rows``, also the last."""
 
-    ``together``: they follow one another, with little between, so that neighbours are read at once.
-    """
-
+    dtype: str
+    shuffled: bool
     rows: int
     chunk_rows: int
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
-    together: bool
+
+    def whole(self, descriptor: int) -> npt.NDArray[Any]:
+        """Return all rows. Raises ValueError where its bytes cannot hold as many."""
+        values = np.empty(len(self.offsets) * self.chunk_rows, dtype=self.dtype)
+        for number, packed in enumerate(self._packed(descriptor, range(len(self.offsets)))):
+            first = number * self.chunk_rows
+            unpack(packed, values[first:first + self.chunk_rows], shuffled=self.shuffled)
+        return values[:self.rows]
+
+    def packed(self, descriptor: int) -> bytes:
+        """Return all bytes as they are stored."""
+        return b"".join(self._packed(descriptor, range(len(self.offsets))))
 
     def read(self, descriptor: int, memory: ChunkMemory, first: int, into: Values) -> None:
         """Fill ``into`` from row ``first`` on. Raises ValueError where there are no such rows."""
@@ -108,90 +115,42 @@ class StoredColumn:
         if not 0 <= first <= end <= self.rows:
             raise ValueError(f"samples {first} to {end} of {self.rows}")
         numbers = range(first // self.chunk_rows, math.ceil(end / self.chunk_rows))
-        low = first
-        for number, stored in zip(numbers, self._stored(descriptor, memory, numbers), strict=True):
-            start = number * self.chunk_rows
-            high = min(end, start + self.chunk_rows)
-            rows = into[low - first:high - first]
-            if isinstance(stored, bytes) and len(stored) > _PLAIN_BYTES and (
-                    high - low == self.chunk_rows):
-                unpack(stored, rows)
+        kept = memory.last(id(self), numbers.start) if numbers else None
+        if kept is not None:
+            self._put(kept, numbers.start, first, into)
+            numbers = numbers[1:]
+        number = numbers.start
+        for packed, same in groupby(self._packed(descriptor, numbers)):
+            before, number = number, number + sum(1 for _ in same)
+            start = before * self.chunk_rows
+            rows = into[max(start - first, 0):number * self.chunk_rows - first]
+            if len(packed) > _PLAIN_BYTES and rows.size == self.chunk_rows:
+                unpack(packed, rows)
+                continue
+            values = memory.unpacked(packed, self.chunk_rows)
+            if not values.strides[0]:
+                rows.fill(values[0])
             else:
-                values = memory.unpacked(stored, self.chunk_rows) if isinstance(
-                    stored, bytes) else stored
-                rows[:] = values[low - start:high - start]
-                if high == end < start + self.chunk_rows:
-                    memory.keep(id(self), number, values)
-            low = high
+                for each in range(before, number):
+                    self._put(values, each, first, into)
+            if end < number * self.chunk_rows:
+                memory.keep(id(self), number - 1, values)
 
-    def _stored(
-        self, descriptor: int, memory: ChunkMemory, numbers: range,
-    ) -> list[bytes | Values]:
-        """Return these chunks as they are stored, but the first as it was kept, if it was."""
-        found: list[bytes | Values] = []
-        if numbers and (kept := memory.last(id(self), numbers[0])) is not None:
-            found, numbers = [kept], numbers[1:]
-        if not numbers:
-            return found
-        if not self.together:
-            return found + [os.pread(descriptor, self.sizes[number], self.offsets[number])
-                            for number in numbers]
-        begin, last = self.offsets[numbers[0]], numbers[-1]
-        stored = os.pread(descriptor, self.offsets[last] + self.sizes[last] - begin, begin)
-        for number in numbers:
-            at = self.offsets[number] - begin
-            found.append(stored[at:at + self.sizes[number]])
-        return found
+    def _put(self, values: Values, number: int, first: int, into: Values) -> None:
+        """Copy what of a chunk belongs into rows from ``first`` on."""
+        start = number * self.chunk_rows
+        low, high = max(first, start), min(first + into.size, start + self.chunk_rows)
+        into[low - first:high - first] = values[low - start:high - start]
 
-
-def held_columns(file: h5py.File) -> frozenset[str]:
-    """Return the columns of stamps and phases in a file."""
-    found = {f"{group.decode()}/{name.decode()}" for group in _GROUPS if group in file.id
-             for name in h5py.h5g.open(file.id, group)}
-    return frozenset(found.intersection(_COLUMNS))
-
-
-def stored_columns(
-    file: h5py.File, names: Iterable[str], descriptor: int,
-) -> Mapping[str, StoredColumn] | None:
-    """Return these columns; None where one is stored in another way, or it is not known where.
-
-    Some versions of HDF5 leave the head of the file out when they tell where chunks lie.
-    """
-    found: dict[str, StoredColumn] = {}
-    for name in names:
-        dataset = h5py.h5d.open(file.id, name.encode())
-        column = _stored_column(dataset)
-        if column is None:
-            return None
-        if not found:
-            first = os.pread(descriptor, column.sizes[0], column.offsets[0])
-            if dataset.read_direct_chunk((0,))[1] != first:
-                return None
-        found[name] = column
-    return found
-
-
-def _stored_column(dataset: h5py.h5d.DatasetID) -> StoredColumn | None:
-    """Return the column; None unless it is int64 in chunks, all shuffled and deflated.
-
-    HDF5 before 1.12.3 does not tell where chunks lie.
-    """
-    how = dataset.get_create_plist()
-    filters = [how.get_filter(at)[0] for at in range(how.get_nfilters())]
-    if dataset.dtype != _INT64 or len(dataset.shape) != 1 or filters != _SHUFFLED_AND_DEFLATED:
-        return None
-    (rows,), (chunk_rows,) = dataset.shape, how.get_chunk()
-    chunks: list[h5py.h5d.StoreInfo] = []
-    if hasattr(dataset, "chunk_iter"):
-        dataset.chunk_iter(chunks.append)
-    told = sorted((info.chunk_offset[0], info.byte_offset, info.size, info.filter_mask)
-                  for info in chunks)
-    if not told or [item[0] for item in told] != [*range(0, rows, chunk_rows)]:
-        return None
-    if any(item[3] for item in told):
-        return None
-    offsets, sizes = [item[1] for item in told], [item[2] for item in told]
-    together = offsets == sorted(offsets) and (
-        offsets[-1] + sizes[-1] - offsets[0] <= sum(sizes) + _MOST_BETWEEN_BYTES)
-    return StoredColumn(rows, chunk_rows, tuple(offsets), tuple(sizes), together)
+    def _packed(self, descriptor: int, numbers: range) -> list[bytes]:
+        """Return these chunks as they are stored; they are read at once where little is between."""
+        wanted = slice(numbers.start, numbers.stop)
+        places = [*zip(self.offsets[wanted], self.sizes[wanted], strict=True)]
+        if not places:
+            return []
+        begin, length = places[0][0], sum(places[-1]) - places[0][0]
+        if places != sorted(places) or length > sum(
+                size for _, size in places) + _MOST_BETWEEN_BYTES:
+            return [os.pread(descriptor, size, offset) for offset, size in places]
+        stored = os.pread(descriptor, length, begin)
+        return [stored[offset - begin:offset - begin + size] for offset, size in places]

@@ -14,6 +14,7 @@ Layout (schema version 2; `trace.contents` describes each part, in the file itse
   /telemetry    what the supervisor read of the machine, a group a table (trace.telemetry);
                 not there where nothing was read
   /clock        what this rank's clock was, one row per synchronisation (trace.clock.SyncRecord)
+Behind the image stands where the chunks of all datasets lie (trace.positions).
 
 Columns and not a group per case: a group costs about 1 kB and 0.5 ms per case.
 """
@@ -22,30 +23,34 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import h5py
 import numpy as np
-import numpy.typing as npt
 
 from hpcbench.trace.arena import Empty, new_array
-from hpcbench.trace.chunks import ChunkMemory, StoredColumn, held_columns, stored_columns
+from hpcbench.trace.chunks import ChunkMemory, StoredColumn
 from hpcbench.trace.columns import (
-    read_lines,
-    read_rows,
-    read_text,
     write_column,
     write_json,
     write_lines,
 )
-from hpcbench.trace.container import expected_content, new_container, open_container, verify
+from hpcbench.trace.container import (
+    HEAD_BYTES,
+    expected_content,
+    new_container,
+    open_container,
+    verify,
+)
 from hpcbench.trace.contents import ATTRIBUTES, CONTENTS
+from hpcbench.trace.datasets import Datasets, Hdf5Datasets, PlacedDatasets, lines
 from hpcbench.trace.described import describe
 from hpcbench.trace.files import open_regular
 from hpcbench.trace.journal import read_journal
+from hpcbench.trace.positions import behind_image, read_positions
 from hpcbench.trace.schema import (
     NO_DEVICE_TIME,
     SAMPLE_COLUMNS,
@@ -75,8 +80,7 @@ from hpcbench.trace.telemetry import Rows, read_tables, write_tables
 
 FORMAT = "hpcbench-trace"
 _PHASES = "phases/ns"
-Read = Callable[[str, int, npt.NDArray[np.int64]], None]
-"""Fills an array from a column, beginning at a row."""
+_COLUMNS = (*(f"samples/{name}" for name in SAMPLE_COLUMNS), _PHASES)
 _IDENTITY = ("run_id", "plan_hash", "rank", "world_size", "local_rank", "hostname", "node", "pid",
              "schema_version")
 
@@ -93,7 +97,7 @@ def seal(journal_path: Path, trace_path: Path) -> None:
     """
     journal = read_journal(journal_path)
     records = list(journal.records())
-    with new_container(trace_path, FORMAT, SCHEMA_VERSION) as file:
+    with new_container(trace_path, FORMAT, SCHEMA_VERSION, behind_image) as file:
         _write_identity(file, journal.header, recovered=was_cut_short(journal))
         if journal.plan is not None:
             write_lines(file, "plan", [plan_to_text(journal.plan)])
@@ -132,7 +136,7 @@ def _write_samples(file: h5py.File, records: Sequence[Record]) -> None:
 class SealedTrace(TraceSource):
     """A sealed trace after it was verified.
 
-    ``held`` are its columns of samples and phases, and ``columns`` where the chunks of each lie, if
+    ``held`` are its columns of stamps and phases, and ``columns`` where the chunks of each lie, if
     that is known. ``chunks`` are shared with other traces.
     """
 
@@ -162,25 +166,13 @@ class SealedTrace(TraceSource):
         stamps = [no_samples() for _ in rows]
         phases: list[Phases] = [{} for _ in rows]
         if samples and rows:
-            with self._reader() as read:
-                stamps = [*_read_stamps(read, self.table.sample_ranges(rows), empty, self.held)]
+            with _datasets(self.path, self.columns, self.chunks) as datasets:
+                stamps = [*_read_stamps(datasets, self.table.sample_ranges(rows), empty, self.held)]
                 if _PHASES in self.held:
-                    phases = [*_read_phases(read, self.table.phase_ranges(rows), empty)]
+                    phases = [*_read_phases(datasets, self.table.phase_ranges(rows), empty)]
         with expected_content(self.path):
             records = [*map(record_from_json, self.table.values(rows), stamps, phases)]
         yield from records
-
-    @contextlib.contextmanager
-    def _reader(self) -> Iterator[Read]:
-        """Yield what reads rows of a column, by its chunks where it is known where they lie."""
-        columns, chunks = self.columns, self.chunks
-        if columns is None:
-            with open_container(self.path) as file, expected_content(self.path):
-                yield lambda name, first, rows: read_rows(file, name, first, rows)
-        else:
-            with open_regular(self.path) as descriptor, expected_content(self.path):
-                yield lambda name, first, rows: columns[name].read(
-                    descriptor, chunks, first, rows)
 
     def telemetry(self) -> Mapping[str, Rows]:
         """Return the readings of each table."""
@@ -200,28 +192,46 @@ def open_trace(
     for a truncated, changed, foreign or future file.
     """
     verify(path, FORMAT, SCHEMA_VERSION)
-    with open_container(path) as file, open_regular(path) as raw, expected_content(path):
-        held = held_columns(file)
+    chunks = ChunkMemory() if chunks is None else chunks
+    with open_regular(path) as raw, expected_content(path):
+        positions = read_positions(raw, HEAD_BYTES)
+    with _datasets(path, positions, chunks) as datasets:
+        names = datasets.names
+        held = frozenset(name for name in _COLUMNS if name in names)
         return SealedTrace(
             path=path,
-            header=header_from_json(json.loads(read_text(file, "header")), path),
-            plan=plan_from_text(read_text(file, "plan"), path) if "plan" in file else None,
-            notes=tuple(Note(**json.loads(line)) for line in read_lines(file, "notes")),
-            damage=tuple(Damage(**json.loads(line)) for line in read_lines(file, "damage")),
-            table=read_cases(file, {} if known is None else known),
-            held=held, columns=stored_columns(file, held, raw), has_telemetry=TELEMETRY in file,
-            chunks=ChunkMemory() if chunks is None else chunks)
+            header=header_from_json(json.loads("\n".join(lines(datasets, "header"))), path),
+            plan=plan_from_text("\n".join(lines(datasets, "plan")), path)
+            if "plan" in names else None,
+            notes=tuple(Note(**json.loads(line)) for line in lines(datasets, "notes")),
+            damage=tuple(Damage(**json.loads(line)) for line in lines(datasets, "damage")),
+            table=read_cases(datasets, {} if known is None else known),
+            held=held, columns=positions and {name: positions[name] for name in held},
+            has_telemetry=any(name.startswith(f"{TELEMETRY}/") for name in names), chunks=chunks)
+
+
+@contextlib.contextmanager
+def _datasets(
+    path: Path, positions: Mapping[str, StoredColumn] | None, chunks: ChunkMemory,
+) -> Iterator[Datasets]:
+    """Yield the datasets of a trace; what is wrong with them raises UnreadableTrace."""
+    if positions is None:
+        with open_container(path) as file, expected_content(path):
+            yield Hdf5Datasets(file)
+    else:
+        with open_regular(path) as descriptor, expected_content(path):
+            yield PlacedDatasets(descriptor, positions, chunks)
 
 
 def _read_stamps(
-    read: Read, wanted: Sequence[tuple[int, int]], empty: Empty, held: Collection[str],
+    datasets: Datasets, wanted: Sequence[tuple[int, int]], empty: Empty, held: Collection[str],
 ) -> Iterator[Samples]:
     """Yield the rows at each (offset, count); neighbours are read together, once."""
     for first, last, parts in _runs(wanted):
         block = empty((len(SAMPLE_COLUMNS), last - first))
         for name, rows in zip(SAMPLE_COLUMNS, block, strict=True):
             if f"samples/{name}" in held or name in SAMPLE_COLUMNS_1:
-                read(f"samples/{name}", first, rows)
+                datasets.read(f"samples/{name}", first, rows)
             else:  # version 1
                 rows[:] = NO_DEVICE_TIME
         for offset, count in parts:
@@ -229,13 +239,13 @@ def _read_stamps(
 
 
 def _read_phases(
-    read: Read, wanted: Iterable[tuple[int, int, list[str]]], empty: Empty
+    datasets: Datasets, wanted: Iterable[tuple[int, int, list[str]]], empty: Empty
 ) -> Iterator[Phases]:
     """Yield the phases at each (offset, samples, names)."""
     for first, count, names in wanted:
         block = empty((len(names), count))
         if block.size:
-            read(_PHASES, first, block.reshape(-1))
+            datasets.read(_PHASES, first, block.reshape(-1))
         yield dict(zip(names, block, strict=True))
 
 

@@ -16,13 +16,12 @@ from hpcbench.grouping import grouped
 from hpcbench.trace.clock import ClockModel, SyncRecord
 from hpcbench.trace.columns import (
     lines_of,
-    read_column,
-    stored_bytes,
     text_column,
     texts_of,
     write_column,
     write_json,
 )
+from hpcbench.trace.datasets import Datasets
 from hpcbench.trace.schema import Record
 from hpcbench.trace.source import SINCE_2, phase_names
 
@@ -98,19 +97,20 @@ class CaseTable:
         return [self.integers[name][at].tolist() for name in names]
 
 
-def read_cases(file: h5py.File, known: Known) -> CaseTable:
+def read_cases(datasets: Datasets, known: Known) -> CaseTable:
     """Read the table; what ``known`` holds already is not made anew.
 
     Raises KeyError, TypeError or ValueError if it is none.
     """
     def made(make: Callable[[npt.NDArray[Any]], Any], name: str) -> Any:
-        stored = stored_bytes(file, f"cases/{name}")
+        stored = datasets.stored(f"cases/{name}")
         key = (make.__name__, name, *stored)
         if key not in known:
-            known[key] = make(read_column(file, f"cases/{name}"))
+            known[key] = make(datasets.column(f"cases/{name}"))
         return known[key]
 
-    held = frozenset(file["cases"]) | (_ALL_FIELDS - SINCE_2)
+    held = frozenset(name.removeprefix("cases/") for name in datasets.names) | (
+        _ALL_FIELDS - SINCE_2)
     table = CaseTable(
         texts={name: made(texts_of, name) for name in _TEXT_FIELDS if name in held},
         integers={name: made(_integers, name) for name in (*_INTEGER_FIELDS, *_RANGE)

@@ -3,13 +3,17 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes as shapes
+from hypothesis.extra.numpy import arrays
 
 from hpcbench.statistics.order import (
     high_outliers,
     median,
+    medians,
     percentiles,
     percentiles_if_enough,
     values_needed,
@@ -62,3 +66,15 @@ def test_high_outliers_are_far_above_the_median_only() -> None:
 
 def test_equal_values_have_no_outliers() -> None:
     assert not high_outliers(np.full(20, 3.0)).any()
+
+
+@given(arrays(np.int64, shapes(min_dims=1, max_dims=2, max_side=40),
+              elements=st.integers(-10**12, 10**12)))
+def test_medians_of_whole_numbers_are_those_of_numpy(values: npt.NDArray[np.int64]) -> None:
+    assert np.array_equal(medians(values), np.median(values, axis=-1))
+
+
+@given(arrays(np.float64, shapes(min_dims=1, max_dims=2, max_side=40),
+              elements=st.floats(-1e12, 1e12)))
+def test_medians_of_finite_numbers_are_those_of_numpy(values: npt.NDArray[np.float64]) -> None:
+    assert np.array_equal(medians(values), np.median(values, axis=-1))

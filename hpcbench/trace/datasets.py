@@ -1,0 +1,97 @@
+"""The datasets of an open trace: by where their chunks lie if that is known, else by HDF5."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from hpcbench.trace.chunks import ChunkMemory, StoredColumn
+from hpcbench.trace.columns import lines_of, read_column, read_rows, stored_bytes
+
+
+class Datasets(Protocol):
+    """What readers of a trace need of it."""
+
+    @property
+    def names(self) -> Collection[str]:
+        """The names of all datasets."""
+
+    def stored(self, name: str) -> tuple[str, bytes]:
+        """Return a text that tells the length of a column, and its bytes in the file, packed.
+
+        Columns of one name for which both are equal hold the same. Raises KeyError if it is not
+        there.
+        """
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """Return a whole column. Raises KeyError if it is not there, ValueError if it is none."""
+
+    def read(self, name: str, first: int, rows: npt.NDArray[np.int64]) -> None:
+        """Fill ``rows`` from a column, beginning at its row ``first``."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedDatasets:
+    """Datasets of which it is known where they lie in the file of ``descriptor``."""
+
+    descriptor: int
+    positions: Mapping[str, StoredColumn]
+    chunks: ChunkMemory
+
+    @property
+    def names(self) -> Collection[str]:
+        """Return the names of all datasets."""
+        return self.positions.keys()
+
+    def stored(self, name: str) -> tuple[str, bytes]:
+        """Return what the column is and its bytes in the file."""
+        column = self.positions[name]
+        return f"{column.dtype} {column.rows} packed", column.packed(self.descriptor)
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """Return a whole column."""
+        return self.positions[name].whole(self.descriptor)
+
+    def read(self, name: str, first: int, rows: npt.NDArray[np.int64]) -> None:
+        """Fill ``rows`` from a column of int64."""
+        self.positions[name].read(self.descriptor, self.chunks, first, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Hdf5Datasets:
+    """Datasets of a file that HDF5 has open: of traces that do not tell where their chunks lie."""
+
+    file: h5py.File
+
+    @property
+    def names(self) -> Collection[str]:
+        """Return the names of all datasets."""
+        return [name for name in _names(self.file) if isinstance(self.file[name], h5py.Dataset)]
+
+    def stored(self, name: str) -> tuple[str, bytes]:
+        """Return what the column is and its bytes in the file."""
+        return stored_bytes(self.file, name)
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """Return a whole column."""
+        return read_column(self.file, name)
+
+    def read(self, name: str, first: int, rows: npt.NDArray[np.int64]) -> None:
+        """Fill ``rows`` from a column."""
+        read_rows(self.file, name, first, rows)
+
+
+def _names(file: h5py.File) -> Iterable[str]:
+    found: list[str] = []
+    file.visit(found.append)
+    return found
+
+
+def lines(datasets: Datasets, name: str) -> list[str]:
+    """Return the lines of a text. Raises KeyError if it is not there, ValueError if it is none."""
+    return lines_of(datasets.column(name))
