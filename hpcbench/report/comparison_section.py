@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from hpcbench.analysis.answer import Run
 from hpcbench.analysis.answers import Compared, compare_sides
-from hpcbench.analysis.compare import SMALLEST
+from hpcbench.analysis.compare import INCONCLUSIVE, SMALLEST
 from hpcbench.errors import UsageError
 from hpcbench.views.comparison import (
     comparison_chart,
@@ -17,6 +17,9 @@ from hpcbench.views.comparison import (
 )
 from hpcbench.views.document import Item, Section
 from hpcbench.views.table import Line
+
+_NEXT = ("next: where launches cannot tell, run each side with as many launches as are needed (key "
+         "launches of the sweep file), and compare again")
 
 
 def differences_section(runs: Sequence[Run], *, full: bool) -> Section:
@@ -39,5 +42,7 @@ def _items(found: Compared, *, full: bool) -> Iterator[Item]:
             yield unmatched
         if (chart := comparison_chart(one)) is not None:
             yield chart
+    if any(case.more_launches for one in found.comparisons for case in one.having(INCONCLUSIVE)):
+        yield Line(_NEXT, "quiet")
     if (table := difference_table(found.differences, found.sides, full=full)) is not None:
         yield table

@@ -21,7 +21,7 @@ _COLUMNS = (
     Column("time", "time", Show.US, "us", better="less"),
     Column("ratio", "times as long", Show.RATIO, meaning="as the fastest, pairs of a pass"),
     Column("interval", "95 % interval", Show.RATIO, meaning="of this pair alone", optional=True),
-    Column("false_share", "by chance", Show.PERCENT, "%",
+    Column("false_share", "by chance", Show.SIGNIFICANT_PERCENT, "%",
            "of differences as sure as this one, among all of the run (Benjamini-Hochberg); clear "
            f"up to {FALSE_ALARMS:.0%}", optional=True),
     Column("pairs", "pairs", Show.TEXT, optional=True, once=True),
