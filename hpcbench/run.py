@@ -164,7 +164,7 @@ def _reduce_and_report(attempt: Attempt, folder: RunFolder, request: RunRequest)
     from hpcbench.report.summary import write_reports
 
     config, verbosity = attempt.config, request.verbosity
-    with verbosity.stage("reduction"):
+    with verbosity.stage("reduction"), rare_collection():
         results = reduce_folder(folder.path, allow_mixed=config.launch.allow_mixed)
     with verbosity.stage("summaries and plots"), rare_collection():
         told = told_in(folder.path)

@@ -47,8 +47,11 @@ _FACTS = (Column("key", "fact"), Column("value", "value"))
 _LABELS, _EVIDENCE_LINES, _PHRASES, _LONGEST = 3, 12, 4, 300
 
 
-def document_of(runs: Sequence[Run]) -> Document:
-    """Return the report of a run, or of several: what differs, then each, the first one first."""
+def document_of(runs: Sequence[Run], *, full: bool = True) -> Document:
+    """Return the report of a run, or of several: what differs, then each, the first one first.
+
+    Not ``full``, as where room is scarce, it has of what differs only what weighs most.
+    """
     if len(runs) == 1:
         run, = runs
         return Document(_name(run), _when(run), _with_data(sections_of(run, asked=Asked())),
@@ -57,8 +60,9 @@ def document_of(runs: Sequence[Run]) -> Document:
                      (Line(_when(run), "quiet"), Line(origin_text(run.results), "quiet")),
                      _with_data(_renamed(sections_of(run), f"run-{number}-")))
              for number, run in enumerate(runs, 1)]
+    first = (differences_section(runs, full=full), *_answers(runs, Asked()))
     return Document(f"{len(runs)} runs", ", ".join(run.path for run in runs),
-                    _with_data([differences_section(runs), *_answers(runs, Asked()), *parts]))
+                    _with_data([*first, *parts]))
 
 
 def sections_of(run: Run, asked: Asked | None = None) -> Iterator[Section]:
@@ -128,7 +132,7 @@ def _answer_lines(answer: Answer) -> Iterator[Line]:
 def _kinds(results: Results, charts: Sequence[Chart]) -> Iterator[Section]:
     """Yield the tables of each kind, block by block, and its charts."""
     for kind, items in items_by_kind(results.cases).items():
-        tables = list(tables_of_kind(results, kind))
+        tables = [table for table in tables_of_kind(results, kind) if table.columns]
         shown = [*said_once(tables, shared_of(list(tables_of(results))))]
         ids = {item.case.case_id for item in items}
         of_kind = [chart for chart in charts if chart.case_ids and set(chart.case_ids) <= ids

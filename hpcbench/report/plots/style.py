@@ -197,8 +197,14 @@ class PlainFormatter(Formatter):
         return plain(x)
 
     def format_ticks(self, values: Sequence[float]) -> list[str]:
-        """Return the texts of all ticks: in a narrow range the usual digits are all the same."""
+        """Return the texts of all ticks: in a narrow range the usual digits are all the same.
+
+        Those at equal distances have equally many decimals.
+        """
         texts = [plain(value) for value in values]
+        if len(values) > 1 and np.allclose(np.diff(values), values[1] - values[0]):
+            decimals = max(len(text.partition(".")[2]) for text in texts)
+            texts = [f"{value:.{decimals}f}" for value in values]
         for decimals in range(3, _MOST_DECIMALS):
             if len({*texts}) == len({*values}):
                 break
