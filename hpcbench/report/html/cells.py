@@ -58,7 +58,6 @@ class TableShown:
     lead: tuple[Line, ...]
     meanings: tuple[tuple[str, str], ...]
     notes: tuple[Line, ...]
-    n_rows: int
 
 
 def shown(table: Table) -> TableShown:
@@ -69,7 +68,7 @@ def shown(table: Table) -> TableShown:
         table.title, columns,
         tuple((group.heading, tuple(_rows(table, group))) for group in table.groups), table.lead,
         tuple(dict.fromkeys((one.title, one.meaning) for one in columns if one.meaning)),
-        table.notes, len(table.rows))
+        table.notes)
 
 
 def _column(table: Table, at: int, column: Column) -> ColumnShown:
