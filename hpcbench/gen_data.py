@@ -13,6 +13,7 @@ from hpcbench.errors import FileError, UsageError
 from hpcbench.operations.models import MODELS
 from hpcbench.operations.token_file import DTYPES, dtype_of, sidecar
 from hpcbench.trace.files import whole_file
+from hpcbench.units import round_bytes
 
 _CHUNK = 2**22
 
@@ -39,7 +40,7 @@ def generate(
         with whole_file(beside) as description_part:
             description_part.write_text(json.dumps(description) + "\n", encoding="utf-8")
     size = count * np.dtype(DTYPES[dtype]).itemsize
-    return f"{path}: {count:,} tokens of a vocabulary of {words:,}, {dtype}, {size / 1e6:,.1f} MB"
+    return f"{path}: {count:,} tokens of a vocabulary of {words:,}, {dtype}, {round_bytes(size)}"
 
 
 def _vocabulary(vocab: int | None, model: str | None) -> int:

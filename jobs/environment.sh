@@ -180,7 +180,7 @@ prepare() {
     extras=$(tr -s ' ' '\n' <<<"$extras" | sort -u | xargs)
     make_venv "$folder"
     choose_torch "$folder"
-    announce "hpcbench with the extras ${extras// /, }" "$folder" $extras
+    announce "hpcbench[${extras// /,}]" "$folder" $extras
     rm -f "$folder/hpcbench-stamp"
     pip_install "$folder" setuptools
     pip_install "$folder" --no-build-isolation --editable "${hpcbench_root}[${extras// /,}]"

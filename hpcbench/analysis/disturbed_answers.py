@@ -164,7 +164,7 @@ def _other_cause(
         one = beside[0]
         yield Answer(
             CANNOT_TELL, f"cannot tell what slows some passes of {one.label} down by "
-            f"{_effect(one)}: {what} come with it, but account for "
+            f"{_effect(one)}: {what} came with it, but accounted for "
             f"{one.share:.0%} of it, less than {EXPLAINS:.0%}",
             (*map(_evidence, beside[:MOST_NAMED]), *evidence), seen.command, one.label)
 

@@ -38,7 +38,7 @@ def drift_answers(
     telling = [one for one in rest if _reach(one) <= TELLS]
     if telling and not named and not drifting:
         worst = max(telling, key=_reach)
-        yield Answer(NONE, f"no time drifts over the passes in {plural(len(telling), 'course')}: "
+        yield Answer(NONE, f"no time drifts over the passes in {_series_text(len(telling))}: "
                      f"99 % intervals exclude a change by over {100 * _reach(worst):.2g} % from "
                      "the first pass to the last",
                      (f"the widest: {worst.label}, {_change(worst)} over {worst.passes} passes",
@@ -62,7 +62,7 @@ def _of_series(
         CLEAR, f"the time of {one.label} {'rises' if one.change > 0 else 'falls'} by "
         f"{_change(one)} from the first to the last of {one.passes} passes{within}{beside}: "
         "the machine was not the same in all passes",
-        (f"Kendall's tau {one.tau:+.2f}; it holds among {plural(made, 'course')}; of runs "
+        (f"Kendall's tau {one.tau:+.2f}; it holds among {_series_text(made)}; of runs "
          f"without drift at most {FALSE_ALARMS:.0%} name any", *map(_canary_text, canaries),
          _TO_DO), command, one.label)
 
@@ -97,10 +97,15 @@ def _unknown(runs: Sequence[Run], rest: Sequence[Drifting]) -> Iterator[str]:
                f"{plural(len(few), 'case')}")
     wide = [one for one in rest if _reach(one) > TELLS]
     if wide:
-        yield (f"intervals reach over {100 * TELLS:.0f} %, to {100 * max(map(_reach, wide)):.3g} "
-               f"%, in {plural(len(wide), 'course')}: more passes would tell")
+        yield (f"intervals reach over {100 * TELLS:.0f} %, to {100 * max(map(_reach, wide)):.0f} "
+               f"%, in {_series_text(len(wide))}: more passes would tell")
     if not passes:
         yield "no case has times"
+
+
+def _series_text(count: int) -> str:
+    """Return how many series of medians were looked at: one a case, and that of all together."""
+    return f"{count} series of pass medians"
 
 
 def _change(one: Drifting) -> str:

@@ -23,6 +23,7 @@ from hpcbench.analysis.check import (
 from hpcbench.analysis.compare import FASTER, SAME, SLOWER, compare
 from hpcbench.analysis.limits import read_limits
 from hpcbench.analysis.sides import Side, cases_of, side_of
+from hpcbench.errors import ConfigError
 
 STYLES: Mapping[str, Mapping[str, int]] = MappingProxyType({
     "ci": {GOOD: 0, SLOW: 10, WRONG: 11, MISSING: 12, CRASHED: 13, CANNOT_TELL: 14},
@@ -39,7 +40,11 @@ def check_file(results: Sequence[Path], limits: Path) -> Checked:
     """Return whether results hold the limits of a file. Raises FileError or ConfigError."""
     given = read_limits(limits).limits
     side = side_of(results)
-    found = [check_limits(one, given) for one in side.results]
+    try:
+        found = [check_limits(one, given) for one in side.results]
+    except ConfigError as error:
+        raise ConfigError("\n".join(f"{limits}: {line}" for line in str(error).splitlines())
+                          ) from None
     reasons = [reason for one in found for reason in one.reasons]
     return concluded(reasons, len(given), sum(one.n_cases for one in found))
 

@@ -49,8 +49,8 @@ def scaling(runs: Sequence[Run], asked: Asked) -> Scaling:
     if not found:
         answers = [Answer(
             CANNOT_TELL, "cannot tell how anything scales, because no two timed cases do the same "
-            "on different numbers of ranks: give world_size a list such as [1, 2, \"all\"], or "
-            "several files")]
+            "on different numbers of ranks (of collectives on 2 or more): give world_size a list "
+            "such as [1, 2, \"all\"], or several files")]
     return Scaling(tuple(Answer(one.certainty, one.sentence, (*one.evidence, *beside), command,
                                 one.subject) for one in answers), tuple(found))
 

@@ -66,7 +66,8 @@ class SweepFlags:
     benchmark: Annotated[Optional[str], Option(
         autocompletion=completion.benchmarks,
         help="Run only the blocks of this kind: collective (or comm), primitive, "
-        "training (or train). scaling: collectives and trainings, on 1, 2, 4 ... and all ranks."
+        "training (or train), hardware (or machine), memory. scaling: collectives and trainings, "
+        "on 1, 2, 4 ... and all ranks."
         )] = None
     warmup: Annotated[Optional[int], Option(
         help="Warm-up iterations of every case: measure.warmup.")] = None

@@ -69,11 +69,13 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ())
     add_own_block(raw, dict(overrides).get("benchmark", raw.get("benchmark")))
     for key in REPLACING:
         replace_names(raw, key)
+    given = []
     for key, value in overrides:
+        given.append(_new_part(raw, key))
         _override(raw, key, value)
         if key in REPLACING:
             replace_names(raw, key)
-    return check_config(raw, source, [key for key, _ in overrides])
+    return check_config(raw, source, given)
 
 
 def _in_our_keys(raw: dict[str, Any], source: str) -> tuple[dict[str, Any], str]:
@@ -166,9 +168,18 @@ def parse_text(text: str, file: Path) -> Any:
         raise ConfigError(
             f"{file}: line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from None
     except yaml.YAMLError as error:
-        raise ConfigError(f"{file}: not YAML: {' '.join(str(error).split())}") from None
+        raise ConfigError(f"{file}: {_yaml_problem(error)}") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file}: {error}") from None
+
+
+def _yaml_problem(error: yaml.YAMLError) -> str:
+    """Return where a text is not YAML, and why."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return f"not YAML: {' '.join(str(error).split())}"
+    why = getattr(error, "problem", None) or "it cannot be read"
+    return f"line {mark.line + 1}, column {mark.column + 1}: not YAML: {why}"
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -220,6 +231,18 @@ def _override(raw: dict[str, Any], key: str, value: object) -> None:
         for block in (item for item in blocks if isinstance(item, dict)):
             for own in _OF_EVERY_CASE[key]:
                 block.pop(own, None)
+
+
+def _new_part(raw: Any, key: str) -> str:
+    """Return the first part of a key path that a mapping lacks; all of it if it lacks none."""
+    parts = key.split(".")
+    for depth, part in enumerate(parts):
+        if not isinstance(raw, dict):
+            return key
+        if part not in raw:
+            return ".".join(parts[:depth + 1])
+        raw = raw[part]
+    return key
 
 
 def _place(target: Any, part: str, where: str) -> Any:

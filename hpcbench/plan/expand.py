@@ -20,6 +20,7 @@ from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.estimate import case_budget_s, setup_s, within_timeout_s
 from hpcbench.plan.order import ordered
 from hpcbench.plan.points import PlanRequest, refuse_huge
+from hpcbench.units import plural
 
 
 def make_plan(config: Config, world_size: int) -> Plan:
@@ -162,13 +163,15 @@ def _matching(cases: Sequence[Case], config: Config) -> Sequence[Case]:
     """Return the cases that ``only`` and ``exclude`` leave. Raises ConfigError if none is left."""
     chosen = [case for case in cases if config.only is None or _matches(case, config.only)]
     if not chosen and cases:
-        raise ConfigError(f"only: {' and '.join(map(quote, config.only or ()))} match none of "
-                          f"{len(cases)} cases; write a part of a label, such as "
+        raise ConfigError(f"only: {' and '.join(map(quote, config.only or ()))} "
+                          f"{'match' if len(config.only or ()) > 1 else 'matches'} none of "
+                          f"{plural(len(cases), 'case')}; write a part of a label, such as "
                           f'"{cases[0].workload.name}" of "{cases[0].label}"')
     kept = [case for case in chosen if not _matches(case, config.exclude or ())]
     if not kept and chosen:
-        raise ConfigError(f"exclude: {' and '.join(map(quote, config.exclude or ()))} leave none "
-                          f"of {len(chosen)} cases")
+        raise ConfigError(f"exclude: {' and '.join(map(quote, config.exclude or ()))} "
+                          f"{'leave' if len(config.exclude or ()) > 1 else 'leaves'} none of "
+                          f"{plural(len(chosen), 'case')}")
     return kept
 
 

@@ -86,7 +86,7 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
             *run_checks.backend_findings(
                 ((item.case, item.library) for item in cases if item.library), headers),
             *run_checks.check_totals(plan, cases), *run_checks.order_findings(plan, executed),
-            *run_checks.sample_findings(cases), *usage_findings(cases),
+            *run_checks.sample_findings(cases, headers), *usage_findings(cases),
             *(canary_findings(canary) if canary else ()),
             *run_checks.teardown_findings(attempts.sources)]
         results = with_records(Results(

@@ -239,6 +239,15 @@ class ResultsFile:
                 for at, name in enumerate(position["names"])}
 
 
+def _no_results(path: Path, file_path: Path) -> str:
+    """Return that there are no results, and where they may come from."""
+    if path.is_dir() and (path / "traces").is_dir():
+        return f"{file_path}: no such file; hpcbench reduce {path} makes it from the traces there"
+    if path.is_dir():
+        return f"{file_path}: no such file; give the folder of a run, such as results/latest"
+    return f"{path}: no such file or folder; give results.h5 of a run, or its folder"
+
+
 @contextlib.contextmanager
 def open_results(path: Path) -> Iterator[ResultsFile]:
     """Yield a results file, given it or its folder, after checking that it is whole.
@@ -247,7 +256,7 @@ def open_results(path: Path) -> Iterator[ResultsFile]:
     """
     file_path = path / FILE_NAME if path.is_dir() else path
     if not file_path.exists():
-        raise FileError(f"{file_path}: no such file; `hpcbench reduce FOLDER` makes one")
+        raise FileError(_no_results(path, file_path))
     verify(file_path, FORMAT, SCHEMA_VERSION)
     with open_container(file_path) as file:
         with expected_content(file_path):

@@ -47,7 +47,9 @@ def check_totals(plan: Plan, cases: Sequence[CaseResult]) -> Iterator[Finding]:
                       f"for; lost or added: {lost}, planned twice: {twice}: plan.json was changed")
 
 
-def sample_findings(cases: Sequence[CaseResult]) -> Iterator[Finding]:
+def sample_findings(
+    cases: Sequence[CaseResult], headers: Sequence[Header],
+) -> Iterator[Finding]:
     """Yield HB134 if cases have too few samples for p5 and p95, HB125 if ranks began many late."""
     few = [item for item in cases if item.statistics and item.statistics.n < MIN_N_P5_P95]
     if few:
@@ -61,7 +63,7 @@ def sample_findings(cases: Sequence[CaseResult]) -> Iterator[Finding]:
         yield Finding("HB125", "note", f"{plural(len(shares), 'case')}: some rank "
                       f"began over 10 us late in more than {100 * MOST_LATE:.0f} % of the samples, "
                       f"and that moves the median by more than its interval; most often in "
-                      f"{worst.case.label} ({100 * share:.0f} %): give each rank a core of its own")
+                      f"{worst.case.label} ({100 * share:.0f} %){_crowding(headers)}")
 
 
 @dataclass(slots=True)

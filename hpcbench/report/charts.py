@@ -74,8 +74,11 @@ def _without_empty(chart: Chart) -> Chart:
 def _charts(
     results: Results, source: SampleSource, told: Sequence[Told], named: CaseResult | None,
 ) -> Iterator[Chart]:
+    by_kind = grouped((item.case.kind, item) for item in results.cases)
     for kind in kinds():
-        items = [item for item in results.cases if item.case.kind == kind]
+        items = by_kind.get(kind)
+        if not items:  # its presenter need not be loaded
+            continue
         for chart in presenter_of(kind).charts(items, results.derived.get(kind, {})):
             yield _with_timing(chart, results)
     for one in told:

@@ -33,7 +33,7 @@ from hpcbench.views.rules import by_rule
 from hpcbench.views.said_once import said_once, shared_of
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 from hpcbench.views.telemetry import telemetry_tables
-from hpcbench.views.topics import TOPICS, told_of
+from hpcbench.views.topics import TOPICS, Told, told_of
 
 _OUTCOMES = (
     Column("cases", "cases", Show.COUNT), Column("status", "status"),
@@ -75,7 +75,7 @@ def sections_of(run: Run, asked: Asked | None = None) -> Iterator[Section]:
     yield verdict_section(run, told)
     yield from _kinds(results, charts)
     if asked is not None:
-        yield from _answers([run], asked)
+        yield from _answers([run], asked, told if asked == Asked() else ())
     yield Section("course", "The course of the run", tuple(_course(results, charts)),
                   short="Course")
     yield Section("outcomes", "What was skipped or failed", tuple(_outcomes(results)),
@@ -106,10 +106,14 @@ def _renamed(sections: Iterable[Section], prefix: str) -> Iterator[Section]:
                       parts=tuple(_renamed(section.parts, prefix)))
 
 
-def _answers(runs: Sequence[Run], asked: Asked) -> Iterator[Section]:
-    """Yield a section a topic that has an answer: its sentences, tables and charts."""
+def _answers(runs: Sequence[Run], asked: Asked, told: Sequence[Told] = ()) -> Iterator[Section]:
+    """Yield a section a topic that has an answer: its sentences, tables and charts.
+
+    What is ``told`` of these runs already is not found out again.
+    """
+    known = {one.topic.name: one.record for one in told}
     for topic in TOPICS:
-        record = topic.analysis(runs, asked)
+        record = known.get(topic.name) or topic.analysis(runs, asked)
         if record.answers:
             commands = dict.fromkeys(answer.command for answer in record.answers if answer.command)
             yield Section(f"answer-{topic.name}", topic.question.capitalize(), (

@@ -23,6 +23,8 @@ BAD = ("wrong", "failed", "timeout")
 BAR_COLUMNS = 20
 BESIDE_LABEL = 34
 """Columns for the counts and the time left, which a long label must not push out."""
+LEAST_LEFT_S = 1.0
+"""Less than that is not told as time that is left."""
 QUIET_S = 10.0
 """A log is told how far the sweep is when nothing was printed for so long ..."""
 QUIET_SHARE = 0.02
@@ -157,7 +159,7 @@ class Progress:
     def time_left(self) -> str:
         """Return ``about 40 s left``: the plan's estimate of the rest, scaled by what was seen."""
         left_s = self._seconds_left()
-        return "" if left_s is None else f"about {rough_time(left_s)} left"
+        return "" if left_s is None or left_s < LEAST_LEFT_S else f"about {rough_time(left_s)} left"
 
     def _seconds_left(self) -> float | None:
         if not self._measured_s or not self._left_s:

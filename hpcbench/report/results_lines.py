@@ -44,10 +44,13 @@ def run_lines(results: Results) -> Iterator[Text]:
     """Yield who ran what, where, and with which versions."""
     run = results.run
     when = run.started_at or "at an unknown time"
-    yield Text(f"{run.name}  run {run.run_id}  started {when}", style="bold")
+    yield Text(f"{run.name}  run {run.run_id or 'of unknown id'}  started {when}", style="bold")
     nodes = ", ".join(run.nodes[:4]) + (", ..." if len(run.nodes) > 4 else "")
-    yield Text(f"{plural(run.world_size, 'rank')} on {plural(len(run.nodes), 'node')} ({nodes})")
-    yield Text(", ".join(f"{name} {version}" for name, version in run.versions.items()))
+    where = f"on {plural(len(run.nodes), 'node')} ({nodes})" if nodes else (
+        "on unknown nodes: there is no trace of any rank")
+    yield Text(f"{plural(run.world_size, 'rank')} {where}")
+    if run.versions:
+        yield Text(", ".join(f"{name} {version}" for name, version in run.versions.items()))
     if links := declared_links(results.plan.config):
         yield Text(links)
     yield from fault_lines(results)

@@ -35,8 +35,11 @@ def _blocks(results: Results, items: Sequence[CaseResult]) -> Iterator[Table]:
     """Yield the tables of each block, the cases of which are all of one kind."""
     blocks = grouped(((item.case.block, item.case.kind), item) for item in items)
     presenters = {kind: _presenter(results, kind) for _, kind in blocks}
-    for (block, kind), same in blocks.items():
-        title = f"block {block}"
+    # a case that the plan skips, such as one of more ranks than the job has, stands first in it
+    planned = dict.fromkeys((item.case.block, item.case.kind) for item in items
+                            if item.case.skip is None)
+    for block, kind in dict.fromkeys((*planned, *blocks)):
+        title, same = f"block {block}", blocks[block, kind]
         tables = presenters[kind].tables(title, same, results.derived.get(kind, {}))
         yield from any_results(title, same) if tables is None else tables
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from golden import RESULTS
+from hpcbench.analysis.answers import compare_sides
 from hpcbench.analysis.check import check_limits
 from hpcbench.analysis.gate import check_baseline, check_file
 from hpcbench.analysis.learn import learned
@@ -81,6 +83,17 @@ def test_the_same_file_twice_is_not_two_launches(tmp_path: Path) -> None:
     (tmp_path / "again").symlink_to(FILE)
     with pytest.raises(UsageError, match="is given twice"):
         read_side(f"{FILE},{tmp_path / 'again'}")
+    with pytest.raises(UsageError, match="again is given twice"):
+        compare_sides([str(FILE), str(tmp_path / "again")], 0.03)
+    with pytest.raises(UsageError, match="is given twice"):
+        check_baseline([FILE], [FILE], 0.03)
+
+
+def test_an_unknown_column_is_told_with_the_name_of_the_file(tmp_path: Path) -> None:
+    limits = tmp_path / "limits.yaml"
+    limits.write_text("limits: [{metric: median_us, max: 1}]")
+    with pytest.raises(ConfigError, match=rf'^{limits}: limits\[0\].metric: "median_us" is not'):
+        check_file([FILE], limits)
 
 
 def test_a_link_that_leads_to_itself_is_no_file(tmp_path: Path) -> None:
@@ -117,11 +130,12 @@ def test_a_file_that_yaml_chokes_on_is_one_line(tmp_path: Path, text: str) -> No
     assert str(caught.value).startswith(f"{path}: is no YAML")
 
 
-def test_times_of_the_first_version_count() -> None:
+def test_times_of_the_first_version_count(tmp_path: Path) -> None:
     with open_results(OLD) as file:
         timed = [item for item in file.results.cases if item.statistics]
     assert timed and timed[0].timing is None
-    found = check_baseline([OLD], [OLD], 0.03)
+    again = shutil.copy(OLD, tmp_path / "again.h5")
+    found = check_baseline([OLD], [again], 0.03)
     assert found.n_cases == len(timed)
 
 

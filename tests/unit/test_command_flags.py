@@ -19,6 +19,7 @@ from golden import RESULTS
 from hpcbench.__main__ import _with_resumed_folder
 from hpcbench.cli import COMMANDS, app
 from hpcbench.commands.registration import help_and_examples
+from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import case_from_json
 from hpcbench.report.console import print_results, report_run
 from hpcbench.validation.lines import fail, ok, show_problems, warn
@@ -66,6 +67,12 @@ def test_every_help_has_examples_whose_flags_exist(name: str) -> None:
                 context, context._protected_args + context.args)
             assert found == name, example
             command.make_context(name, rest, parent=context)  # parses, runs nothing
+
+
+def test_the_help_of_benchmark_names_every_kind() -> None:
+    command = typer.main.get_command(app).commands["run"]  # type: ignore[attr-defined]
+    told = next(one.help for one in command.params if one.name == "benchmark")
+    assert not [name for name in kinds() if name not in told]
 
 
 def test_examples_are_lines_of_their_own_in_every_help() -> None:

@@ -187,7 +187,7 @@ def test_clocks_that_account_for_half_of_it_are_not_the_cause() -> None:
     low = lost([0] * PASSES, [0.2 * one for one in HIT])
     found = asked(timed(np.array(STEADY) / (1 - low.max(axis=0)) ** 2), readings=clocks(low))
     answer = about(found, "lower clocks")
-    assert answer.certainty == CANNOT_TELL and "account for 50% of it" in answer.sentence
+    assert answer.certainty == CANNOT_TELL and "accounted for 50% of it" in answer.sentence
 
 
 def test_a_clock_that_is_always_lower_than_the_others_is_named_with_a_bound() -> None:

@@ -141,7 +141,7 @@ def test_two_blocks_cannot_share_a_name() -> None:
     ('{"name": 1,}', "c.json", "line 1, column"),
     ('{"name": "a", "name": "b"}', "c.json", 'key "name" is given twice'),
     ("name: a\nname: b\n", "c.yaml", 'key "name" is given twice'),
-    ("name: [a\n", "c.yml", "not YAML"),
+    ("name: [a\n", "c.yml", "line 2, column 1: not YAML: expected ',' or ']'"),
     ("[1, 2]", "c.json", "must be a mapping"),
     ('{"a": NaN}', "c.json", "NaN is not a JSON number"),
     ("[" * 100_000, "c.json", "c.json"),
@@ -210,7 +210,7 @@ def test_the_command_line_wins_and_holds_for_every_block(tmp_path: Path) -> None
 @pytest.mark.parametrize(("key", "what"), [
     ("benchmarks.5.size", "it has 1, counted from 0"), ("benchmarks.x", "it has 1"),
     ("name.x", "name: has no keys"), ("measure.itrations", 'did you mean "iterations"'),
-    ("measure.warmup", "must be a whole number"),
+    ("measure.warmup", "must be a whole number"), ("mesure.warmup", "mesure: unknown key"),
 ])
 def test_a_wrong_override_says_that_it_came_from_the_command_line(
     tmp_path: Path, key: str, what: str

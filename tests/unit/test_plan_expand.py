@@ -236,10 +236,10 @@ def test_filters_take_a_part_of_a_label_or_a_pattern(
 
 
 def test_filters_that_leave_nothing_say_what_a_label_is() -> None:
-    with pytest.raises(ConfigError, match='only: "scatter" match none of 4 cases') as caught:
+    with pytest.raises(ConfigError, match='only: "scatter" matches none of 4 cases') as caught:
         plan_of(BROADCASTS, only="scatter")
     assert '"all_reduce" of "all_reduce gloo cpu fp32 sum 8B n=4"' in str(caught.value)
-    with pytest.raises(ConfigError, match='exclude: "gloo" leave none of 4 cases'):
+    with pytest.raises(ConfigError, match='exclude: "gloo" leaves none of 4 cases'):
         plan_of(BROADCASTS, exclude="gloo")
 
 

@@ -78,6 +78,12 @@ def test_unknown_format_is_refused_before_the_file_is_read(tmp_path: Path) -> No
         plot_file(tmp_path / "missing.h5", None, "jpeg")
 
 
+def test_a_file_is_no_folder_for_figures(tmp_path: Path) -> None:
+    (tmp_path / "figures").write_text("")
+    with pytest.raises(UsageError, match="-o .*figures: is a file; give a folder"):
+        plot_file(tmp_path / "missing.h5", tmp_path / "figures", "png")
+
+
 def test_nothing_ok_draws_nothing(tmp_path: Path) -> None:
     results = make_results((not_ok(make_case(), "skipped", "no nccl"),))
     assert plot_results(results, MemorySamples(results), tmp_path) == []

@@ -138,7 +138,7 @@ def test_there_is_a_number_of_ranks_without_any_gpu() -> None:
     (["-g", "0"], "--gpus 0: write a number"),
     (["--tool", "gprof"], '"gprof" is not known'),
     (["--samples", "0"], "profiling.samples: must be at least 1"),
-    (["--only", "nothing"], "match none of 1 cases"),
+    (["--only", "nothing"], "matches none of 1 case"),
 ])
 def test_bad_input_is_one_line_and_starts_nothing(
     tmp_path: Path, words: list[str], said: str,

@@ -172,8 +172,12 @@ def test_an_unreadable_plan_is_one_clear_error(tmp_path: Path, text: str) -> Non
 def test_a_missing_folder_or_results_file_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="no such folder"):
         reduce_folder(tmp_path / "none")
-    with pytest.raises(FileError, match="no such file.*hpcbench reduce"), open_results(tmp_path):
-        pass
+    (tmp_path / "run" / "traces").mkdir(parents=True)
+    for path, told in ((tmp_path, "no such file; give the folder of a run"),
+                       (tmp_path / "none", "no such file or folder; give results.h5 of a run"),
+                       (tmp_path / "run", f"hpcbench reduce {tmp_path / 'run'} makes it")):
+        with pytest.raises(FileError, match=told), open_results(path):
+            pass
 
 
 def test_nothing_measured_is_incomplete_not_a_success(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from hpcbench.reduce.results import Finding
 from hpcbench.report.console import print_plan, print_results
 from hpcbench.views.cell_text import format_number
 from results_factory import (
+    all_ok,
     flagged,
     make_case,
     make_plan,
@@ -39,6 +40,26 @@ def test_header_names_statistic_mode_fold_and_interval(capsys: Capture, tmp_path
                  "order statistics", "of 1 pass,", "GB = 1e9 B"):
         assert word in head
     assert "pipelined" not in head
+
+
+def test_a_run_without_any_trace_says_so(capsys: Capture, tmp_path: Path) -> None:
+    results = all_ok((make_case(),))
+    gone = replace(results, run=replace(results.run, run_id="", nodes=(), versions={}))
+    print_results(gone, tmp_path)
+    lines = capsys.readouterr().out.splitlines()
+    assert "run of unknown id" in lines[0]
+    assert lines[1].endswith("on unknown nodes: there is no trace of any rank") and lines[2]
+
+
+def test_blocks_stand_as_in_the_sweep_file_though_a_skip_of_the_last_is_planned_first(
+    capsys: Capture, tmp_path: Path,
+) -> None:
+    large = make_case(block="scaling", world_size=8, skip="more than the job's 4 ranks")
+    first, last = make_case(index=1), make_case(index=2, block="scaling")
+    print_results(make_results((not_ok(large, "skipped", "too large"), ok(first), ok(last))),
+                  tmp_path)
+    printed = capsys.readouterr().out
+    assert 0 < printed.index("block quick") < printed.index("block scaling")
 
 
 def test_notes_stand_above_the_tables_and_a_title_if_there_is_one(

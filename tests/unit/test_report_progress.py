@@ -102,10 +102,11 @@ def test_time_left_scales_the_estimate_and_ignores_skips() -> None:
     with Progress(cases, Log()) as progress:
         progress.case_done(cases[0], "skipped", "no nccl", 0.0)
         assert progress.time_left() == ""
-        progress.case_done(cases[1], "ok", "", 1e-3)
-        assert progress.time_left().startswith("about ")
-        for case in cases[2:]:
-            progress.case_done(case, "ok", "", 1e-3)
+        progress.case_done(cases[1], "ok", "", 0.9)
+        assert progress.time_left() == "about 1.8 s left"
+        progress.case_done(cases[2], "ok", "", 0.7)
+        assert progress.time_left() == ""  # 0.8 s are not told
+        progress.case_done(cases[3], "ok", "", 0.9)
         assert progress.time_left() == ""
 
 

@@ -88,14 +88,16 @@ def plot_file(
     """Plot ``results.h5`` (or the folder that holds it) and return the figures' paths.
 
     ``output`` is a folder; the default is ``plots/`` beside the file. Without ``image_format`` the
-    style's is taken. Raises UsageError for an unknown format, for an unknown case, and where
-    nothing that was ``chosen`` is there; FileError where no case is ok, because there is nothing to
+    style's is taken. Raises UsageError for an unknown format or case, for a file as folder, and
+    where nothing that was ``chosen`` is there; FileError where no case is ok: there is nothing to
     draw.
     """
     if image_format is None:
         image_format = style.image_format
     if image_format not in IMAGE_FORMATS:
         raise UsageError(f"--format {image_format}: allowed are {', '.join(IMAGE_FORMATS)}")
+    if output is not None and output.is_file():
+        raise UsageError(f"-o {output}: is a file; give a folder")
     folder = output or (path.parent if path.is_file() else path) / "plots"
     with open_results(path) as file:
         figures = plot_results(file.results, file, folder, image_format, chosen, style)

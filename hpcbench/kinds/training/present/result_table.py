@@ -207,7 +207,8 @@ def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
     beside = (dict.fromkeys(str(left["parity"]["on"]) for left in item.detail.values()
                             if "parity" in left) for item, _ in listed)
     for compared, count in Counter(", ".join(each) for each in beside if each).items():
-        yield Line(f"parity of {plural(count, 'row')}: computed on {compared}", "quiet")
+        yield Line(f"parity of {plural(count, 'row')}: a step beside one process in fp64, of "
+                   f"{compared}", "quiet")
     beside_others = Counter(map(words.counterpart_text, (
         record.counterpart for _, record in listed if record.counterpart)))
     for text, count in beside_others.items():
