@@ -143,7 +143,7 @@ def _where(alike: Sequence[Preference]) -> str:
 
 
 def spans_text(names: Sequence[str]) -> str:
-    """Return names in few words: neighbours that differ in one word are first ``to`` last."""
+    """Return names in few words: neighbours that differ in one number are first ``to`` last."""
     spans: list[tuple[list[str], list[str]]] = []
     for words in (name.split() for name in names):
         if spans and _differ_in_one(spans[-1][0], words) in _allowed(*spans[-1]):
@@ -156,9 +156,16 @@ def spans_text(names: Sequence[str]) -> str:
 
 
 def _differ_in_one(first: Sequence[str], second: Sequence[str]) -> int | None:
-    """Return the only place where two names differ; None if there is not exactly one."""
+    """Return the only place where two names differ, by a number; None if there is none such."""
     places = [at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b]
-    return places[0] if len(first) == len(second) and len(places) == 1 else None
+    if len(first) != len(second) or len(places) != 1:
+        return None
+    at, = places
+    return at if _has_digit(first[at]) and _has_digit(second[at]) else None
+
+
+def _has_digit(word: str) -> bool:
+    return any(character.isdigit() for character in word)
 
 
 def _allowed(first: Sequence[str], last: Sequence[str]) -> set[int]:

@@ -6,6 +6,7 @@ of the run, what did not run, the environment, and how all of it was measured.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -192,18 +193,32 @@ def _environment(results: Results) -> Iterator[Item]:
     """Yield what the first rank ran with; what differs between ranks is a finding (HB142)."""
     facts = list(flattened(results.run.environment))
     if facts:
-        groups = grouped((key.partition(".")[0], Row((key, _short(value))))
+        groups = grouped((key.partition(".")[0] if "." in key else "", Row((key, _plain(value))))
                          for key, value in facts)
         yield Table(f"rank {results.run.ranks_present[0]} ran with", _FACTS, tuple(
             Group(name, tuple(rows)) for name, rows in groups.items()))
 
 
-def _short(text: str) -> str:
+def _plain(value: str) -> str:
+    """Return JSON text as people write it: a text without quotes, and not of any length."""
+    text = str(json.loads(value)) if value.startswith('"') else value
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST - 4]} ..."
 
 
 def _method(results: Results) -> Iterator[str]:
     yield from how_lines(results, shared_of(list(tables_of(results))))
-    yield from definition_lines(results)
+    yield from _whole(definition_lines(results))
     yield (f"measured by hpcbench {results.run.hpcbench_version}; docs/method.md explains every "
            "term")
+
+
+def _whole(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines with those that go on with them, which a console shows indented."""
+    parts: list[str] = []
+    for line in lines:
+        if parts and not line.startswith("  "):
+            yield " ".join(parts).rstrip(";")
+            parts = []
+        parts.append(line.strip())
+    if parts:
+        yield " ".join(parts).rstrip(";")

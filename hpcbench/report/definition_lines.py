@@ -58,7 +58,7 @@ def definition_lines(results: Results) -> Iterator[str]:
     for mode, fold in dict.fromkeys(mode_and_fold(item) for item in ran):
         batches = distinct(sorted({item.case.batch for item in ran if item.case.mode == mode}))
         calls = f" ({batches} calls a sample)" if mode == "pipelined" else ""
-        yield f"mode {mode}: {MODES[mode]}{calls}"
+        yield f"mode {mode}: {MODES[mode]}{calls};"
         yield f"  its time, fold {fold}: {FOLDS[fold]}"
     judged = any(item.timing is not None for item in results.cases)
     yield (f"time p50 = median over the n timed samples of {repeats_text(results.plan)}, "

@@ -22,7 +22,7 @@ from hpcbench.views.table import Line
 from hpcbench.views.topics import Told
 
 RESUMED = "HB150"
-_MOST_COMMANDS = 3
+_MOST_COMMANDS, _MOST_NOTES = 3, 2
 
 
 def verdict_section(run: Run, told: Sequence[Told]) -> Section:
@@ -32,7 +32,7 @@ def verdict_section(run: Run, told: Sequence[Told]) -> Section:
         *_first(results), *map(Line, islice(_plain(run_lines(results)), 1, None)),
         _totals(results),
     ), tuple(part for part in (
-        Section("why", "Why", (*ending_lines(results, told), *_limits(results))),
+        Section("why", "Why", (*ending_lines(results, told), *_notes(results), *_limits(results))),
         Section("next", "Next", tuple(_next(run, told))),
     ) if part.items))
 
@@ -67,6 +67,14 @@ def _totals(results: Results) -> Line:
     counts = Counter(item.status for item in results.cases)
     sums = " + ".join(f"{counts[status]} {status}" for status in STATUSES)
     return Line(f"planned {len(results.plan.cases)} = {sums}", "title")
+
+
+def _notes(results: Results) -> Iterator[Line]:
+    """Yield what checks say of the circumstances, which no number shows: a busy machine, say."""
+    notes = [one for one in results.findings if one.scope == "note" and one.code != RESUMED]
+    yield from (Line(f"{one.code}: {one.message}", "warning") for one in notes[:_MOST_NOTES])
+    if len(notes) > _MOST_NOTES:
+        yield Line(f"{plural(len(notes) - _MOST_NOTES, 'more note')}: see Findings", "quiet")
 
 
 def _limits(results: Results) -> Iterator[Line]:

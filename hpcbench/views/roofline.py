@@ -155,7 +155,8 @@ def _roof_text(ceiling: Ceiling) -> str:
 
 def _ceiling_text(ceiling: Ceiling) -> str:
     """Return ``compute: fp32 products, measured, 0.0834 TFLOP/s``."""
-    return f"{ceiling.limit}: {ceiling.of}, {ceiling.source}, {rate_text(ceiling)}"
+    of = f"{ceiling.of}, " * (ceiling.of != ceiling.limit)
+    return f"{ceiling.limit}: {of}{ceiling.source}, {rate_text(ceiling)}"
 
 
 def _row(one: Shown) -> Row:

@@ -19,7 +19,7 @@ from hpcbench.kinds.primitive.derive.deriver import PrimitiveDeriver
 from hpcbench.kinds.primitive.present.presenter import PrimitivePresenter
 from hpcbench.kinds.training.present.charts import PART_LOOKS, PHASES
 from hpcbench.kinds.training.present.presenter import TrainingPresenter
-from hpcbench.reduce.results import CaseResult
+from hpcbench.reduce.results import CaseResult, Finding
 from hpcbench.reduce.timeline import RankCourse, SampleCourse
 from hpcbench.report.charts import charts_of
 from hpcbench.report.contents import document_of
@@ -28,7 +28,7 @@ from hpcbench.report.plots import bare
 from hpcbench.report.plots.style import PlainFormatter
 from hpcbench.views.chart import Axis, Bar, BarChart, BarSection, HeatMap, Look, RooflineChart
 from hpcbench.views.comparison import comparison_table
-from hpcbench.views.table import Column, Group, Range, Row, Show, Table
+from hpcbench.views.table import Column, Group, Line, Range, Row, Show, Table
 from hpcbench.views.timeline import timeline_chart
 from results_factory import MemorySamples, make_case, make_primitive, make_primitive_case, ok
 from training_results import strategies, trained, training_case, with_peak
@@ -169,3 +169,26 @@ def test_ticks_at_equal_distances_have_as_many_digits(
     ticks: tuple[float, ...], texts: list[str],
 ) -> None:
     assert PlainFormatter().format_ticks(ticks) == texts
+
+
+def test_the_first_screen_says_what_disturbed_the_run() -> None:
+    notes = tuple(Finding(code, "note", f"{code} disturbed it") for code in (
+        "HB144", "HB125", "HB137", "HB150"))
+    results = replace(strategies(), findings=notes)
+    verdict = document_of([Run("x", results, MemorySamples(results))]).sections[0]
+    texts = [item.text for item in verdict.parts[0].items if isinstance(item, Line)]
+    assert "HB144: HB144 disturbed it" in texts and "1 more note: see Findings" in texts
+
+
+def test_definitions_are_whole_and_facts_are_no_json() -> None:
+    results = strategies()
+    results = replace(results, run=replace(results.run, environment={
+        "host": {"name": "node 1"}, "clock": "mono"}))
+    sections = {one.key: one for one in document_of(
+        [Run("x", results, MemorySamples(results))]).sections}
+    (facts,) = sections["environment"].items
+    assert isinstance(facts, Table)
+    assert {(group.title, row.cells) for group in facts.groups for row in group.rows} == {
+        ("host", ("host.name", "node 1")), ("", ("clock", "mono"))}
+    method = [item.text for item in sections["method"].items if isinstance(item, Line)]
+    assert not [text for text in method if text.startswith(" ") or text.endswith((",", ";"))]

@@ -110,6 +110,7 @@ def test_a_variable_is_set_only_where_that_beats_the_default() -> None:
 
 def test_neighbours_that_differ_in_one_word_are_told_as_a_range() -> None:
     assert spans_text(["a 1B x", "a 2B x", "a 4B x", "b 1B x"]) == "a 1B to 4B x, b 1B x"
+    assert spans_text(["all_gather 1B", "broadcast 1B"]) == "all_gather 1B, broadcast 1B"
     assert spans_text(["a 1B", "b 2B", "c 3B", "d 4B"]) == "a 1B, b 2B, c 3B, and 1 more"
 
 

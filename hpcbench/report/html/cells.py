@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.table import Cell, Column, Group, Line, Range, Show, Table, Words
 
+_LONG = 20
+"""Characters of a text from which on its column has a least width."""
 _MOST_CHOICES = 12
 """A column with more different texts than this is filtered by text only."""
 
@@ -30,12 +32,16 @@ class RowShown:
 
 @dataclass(frozen=True, slots=True)
 class ColumnShown:
-    """A column: ``choices`` are its different texts, where there are few: an axis to filter by."""
+    """A column: ``choices`` are its different texts, where there are few: an axis to filter by.
+
+    ``is_long`` of texts that would stand one word below the other in what other columns leave.
+    """
 
     title: str
     unit: str
     meaning: str
     is_text: bool
+    is_long: bool
     choices: tuple[str, ...]
 
 
@@ -52,7 +58,6 @@ class TableShown:
     lead: tuple[Line, ...]
     meanings: tuple[tuple[str, str], ...]
     notes: tuple[Line, ...]
-    n_rows: int
 
 
 def shown(table: Table) -> TableShown:
@@ -63,14 +68,15 @@ def shown(table: Table) -> TableShown:
         table.title, columns,
         tuple((group.heading, tuple(_rows(table, group))) for group in table.groups), table.lead,
         tuple(dict.fromkeys((one.title, one.meaning) for one in columns if one.meaning)),
-        table.notes, len(table.rows))
+        table.notes)
 
 
 def _column(table: Table, at: int, column: Column) -> ColumnShown:
     is_text = column.show is Show.TEXT
     texts = tuple(dict.fromkeys(cell_text(row.cells[at], column.show) for row in table.rows))
     choices = texts if is_text and 1 < len(texts) <= _MOST_CHOICES else ()
-    return ColumnShown(column.title, column.unit, _meaning(column), is_text, choices)
+    is_long = is_text and max(map(len, texts), default=0) > _LONG
+    return ColumnShown(column.title, column.unit, _meaning(column), is_text, is_long, choices)
 
 
 def _meaning(column: Column) -> str:
