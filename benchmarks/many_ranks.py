@@ -29,13 +29,16 @@ from hpcbench.reduce.results_file import open_results
 from launching import mpirun, run_sweep
 
 GOAL_GROWTH = 1.1
+TRAINED = {"model": "transformer-tiny", "layers": 1, "hidden": 16, "heads": 1, "vocab": 64,
+           "seq_length": 16, "strategies": ["data"], "batch_size": 1}
+"""So small that the memory of 64 ranks is that of their processes, not of their models."""
 BLOCKS: Sequence[dict[str, Any]] = (
     {"kind": "collective", "collective": ["all_reduce", "barrier"], "size": "64KiB"},
     {"kind": "primitive", "primitive": "tp_columnwise", "implementations": ["torch"],
      "m": 128, "n": 128, "k": 128, "dtype": "fp32"},
-    {"kind": "training", "model": "transformer-tiny", "strategies": ["data"], "batch_size": 1},
+    {"kind": "training", **TRAINED},
     {"kind": "hardware", "test": "gemm", "shape": "64", "dtype": "fp32"},
-    {"kind": "memory", "model": "transformer-tiny", "strategies": ["data"], "batch_size": 1},
+    {"kind": "memory", **TRAINED},
 )
 STAGES = ("python", "MPI", "torch", "gloo's group", "20 barriers", "20 all_reduces of 64 KiB")
 

@@ -31,6 +31,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from hpcbench.kinds.registry import kinds  # noqa: E402
+from hpcbench.measure.garbage import rare_collection  # noqa: E402
 from hpcbench.measure.kernel_files import KernelFiles  # noqa: E402
 from hpcbench.plan.case import Plan, plan_to_json  # noqa: E402
 from hpcbench.reduce.reduce import reduce_folder  # noqa: E402
@@ -204,8 +205,9 @@ def timed(work: Callable[[], None]) -> None:
 
 
 def reduce_once(folder: Path) -> None:
-    """Reduce one folder."""
-    results = reduce_folder(folder)
+    """Reduce one folder as the commands do."""
+    with rare_collection():
+        results = reduce_folder(folder)
     if any(item.status != "ok" for item in results.cases) or results.findings:
         fail(f"not all ok: {results.findings[:3]}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from hpcbench.units import rank_list
@@ -22,6 +22,15 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
 def by_value(values: Mapping[int, Value]) -> dict[Value, list[int]]:
     """Return the ranks that have each value, of values by rank."""
     return grouped((value, rank) for rank, value in values.items())
+
+
+def in_parts(values: Sequence[Value], most: int) -> Iterator[tuple[str, Sequence[Value]]]:
+    """Yield parts of at most so many values, each with how its name ends: ``-1``, ``-2``.
+
+    The name of what is not split ends as it is.
+    """
+    for number, first in enumerate(range(0, len(values), most), 1):
+        yield f"-{number}" * (len(values) > most), values[first:first + most]
 
 
 def on_ranks(groups: Mapping[Value, Iterable[int]]) -> str:

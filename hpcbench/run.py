@@ -28,7 +28,7 @@ from hpcbench.launch.ranks.stop_requests import StopRequests, stop_requests
 from hpcbench.launch.workers.template_process import TemplateProcess
 from hpcbench.launch.workers.worker_pool import WorkerPool
 from hpcbench.masking import masked, print_traceback
-from hpcbench.measure.garbage import no_collection_of_modules
+from hpcbench.measure.garbage import no_collection_of_modules, rare_collection
 from hpcbench.measure.portable import unsupervised
 from hpcbench.plan.case import Plan
 from hpcbench.resume import RunRequest, earlier_run, plan_run, with_software
@@ -164,9 +164,9 @@ def _reduce_and_report(attempt: Attempt, folder: RunFolder, request: RunRequest)
     from hpcbench.report.summary import write_reports
 
     config, verbosity = attempt.config, request.verbosity
-    with verbosity.stage("reduction"):
+    with verbosity.stage("reduction"), rare_collection():
         results = reduce_folder(folder.path, allow_mixed=config.launch.allow_mixed)
-    with verbosity.stage("summaries and plots"):
+    with verbosity.stage("summaries and plots"), rare_collection():
         told = told_in(folder.path)
         write_reports(results, folder.path, told, verbosity.announce)
     with verbosity.stage("profiled samples"):

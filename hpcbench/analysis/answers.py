@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hpcbench.analysis.compare import Comparison, compare
 from hpcbench.analysis.confounders import Difference, differences
-from hpcbench.analysis.sides import cases_of, paths_of, read_side, refuse_twice, split_by
+from hpcbench.analysis.sides import cases_of, read_side, split_by
 from hpcbench.errors import UsageError
 
 
@@ -28,7 +28,6 @@ def compare_sides(texts: Sequence[str], smallest: float) -> Compared:
     """Return the comparison of several sides. Raises UsageError if nothing matches, FileError."""
     if len(texts) < 2:
         raise UsageError("compare needs two sides, such as A B; or --by KEY inside one")
-    refuse_twice(path for text in texts for path in paths_of(text))
     sides = [read_side(text) for text in texts]
     labels, first = tuple(side.label for side in sides), cases_of(sides[0])
     found = tuple(compare(first, cases_of(side), (labels[0], side.label), smallest)

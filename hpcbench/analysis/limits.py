@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import Field, ValidationError
 
 from hpcbench.config.limit import Limit
@@ -23,6 +22,8 @@ class Limits(Section):
 def read_limits(path: Path) -> Limits:
     """Return the limits of a YAML or JSON file. Raises FileError or ConfigError, a line a problem.
     """
+    import yaml  # reports of runs need the types of this module only
+
     try:
         if path.stat().st_size > MOST_BYTES:
             raise FileError(f"{path}: more than {MOST_BYTES:,} bytes is no file of limits")

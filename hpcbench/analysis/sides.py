@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,21 +49,16 @@ class CaseOfSide:
 
 def read_side(text: str) -> Side:
     """Return the side of ``A1,A2``: files or folders, separated by commas. Raises FileError."""
-    paths = paths_of(text)
+    paths = [Path(part) for part in text.split(",") if part]
     if not paths:
         raise UsageError(f'"{text}" names no results file; write FILE, or FILE,FILE')
     return side_of(paths, text)
 
 
-def paths_of(text: str) -> list[Path]:
-    """Return the files or folders of ``A1,A2``."""
-    return [Path(part) for part in text.split(",") if part]
+def side_of(paths: Sequence[Path], label: str = "") -> Side:
+    """Return the side of files or folders. Raises FileError, and UsageError for one given twice.
 
-
-def refuse_twice(paths: Iterable[Path]) -> None:
-    """Raise UsageError for a file that is given twice, on one side or on two.
-
-    A launch that counts twice would look like two that agree; a side beside itself, like no change.
+    A launch that counts twice would look like two that agree.
     """
     seen: dict[str, Path] = {}
     for path in paths:
@@ -74,11 +69,6 @@ def refuse_twice(paths: Iterable[Path]) -> None:
                 f"{path} is given twice: {first} is the same file")
             raise UsageError(f"{twice}; a launch counts once")
         seen[file] = path
-
-
-def side_of(paths: Sequence[Path], label: str = "") -> Side:
-    """Return the side of files or folders. Raises FileError, and UsageError for one given twice."""
-    refuse_twice(paths)
     return Side(label or ",".join(map(str, paths)), tuple(_read(path) for path in paths))
 
 

@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 
 from hpcbench.commands.flags import ExplainOption, JsonOption
+from hpcbench.measure.garbage import rare_collection
 from hpcbench.verbosity import Verbosity
 
 
+@rare_collection()
 def reduce(
     folder: Annotated[Path, typer.Argument(help="A results folder, finished or not.")],
     allow_mixed: Annotated[bool, typer.Option(

@@ -9,9 +9,11 @@ import typer
 
 from hpcbench.commands import completion
 from hpcbench.errors import UsageError
+from hpcbench.measure.garbage import rare_collection
 from hpcbench.verbosity import Verbosity
 
 
+@rare_collection()
 def report(
     files: Annotated[Optional[list[Path]], typer.Argument(
         help="results.h5, or the folder of a run or of a suite; several are compared. Default: "

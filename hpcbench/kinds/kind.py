@@ -12,6 +12,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from hpcbench.reduce.results import CaseResult, CaseSamples
     from hpcbench.reduce.waiting import RankWork, Waiting
     from hpcbench.reduce.work import Work
-    from hpcbench.views.chart import Chart, HeatMapCase
+    from hpcbench.views.chart import Chart, HeatMapCase, Look
     from hpcbench.views.table import Line, Table
 
     Items = Sequence[CaseResult]
@@ -215,13 +216,15 @@ class Presenter(Generic[W, R]):
     Whatever a kind does not present itself is shown as of any kind. ``derived`` are the kind's
     records by case id. ``fields`` names the columns that the kind adds to summary.csv; in a run
     without its cases only where it is ``in_every_summary``. ``ranks_word`` stands before the number
-    of ranks in short lines. ``W`` is the kind's workload, ``R`` its record. ``problem`` says why a
-    plug-in's own presenter is not there.
+    of ranks in short lines. ``part_looks`` is how parts of a sample look in all charts, by their
+    names; of what is in none of them by ``""``. ``W`` is the kind's workload, ``R`` its record.
+    ``problem`` says why a plug-in's own presenter is not there.
     """
 
     fields: tuple[str, ...] = ()
     in_every_summary = True
     ranks_word = "ranks"
+    part_looks: Mapping[str, Look] = MappingProxyType({})
 
     def __init__(self, problem: str = "") -> None:
         self.problem = problem

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from hpcbench.plan.case import Case
 from hpcbench.reduce.clocks import GlobalStamps
 from hpcbench.reduce.results import CaseSamples
-from hpcbench.reduce.stack import has_flag, pass_slices
+from hpcbench.reduce.stack import any_flags, pass_slices
 from hpcbench.reduce.use import Use, counts
 from hpcbench.statistics.order import median, medians
 from hpcbench.statistics.steady import BATCH, steady_from
@@ -102,11 +102,19 @@ def edges(
     """
     starts, ends = (stamps_ns.reshape(groups, -1, stamps_ns.shape[-1])
                     for stamps_ns in (stamps.start_ns, stamps.end_ns))
-    return Edges(starts.min(axis=1), starts.max(axis=1), ends.min(axis=1), ends.max(axis=1),
-                 stamps.bound_ns,
-                 stamps.start_ns - stamps.start_ns.min(axis=0) if each else None,
-                 None if timed is None else medians(
-                     (stamps.start_ns - stamps.start_ns.min(axis=0))[:, _chosen(timed)])[:, None])
+    first_start_ns = starts.min(axis=1)
+    earliest_ns = first_start_ns.min(axis=0)
+    return Edges(first_start_ns, starts.max(axis=1), ends.min(axis=1), ends.max(axis=1),
+                 stamps.bound_ns, stamps.start_ns - earliest_ns if each else None,
+                 None if timed is None else _medians_after(
+                     stamps.start_ns, earliest_ns, _chosen(timed))[:, None])
+
+
+def _medians_after(
+    stamps_ns: Times, first_ns: Times, chosen: npt.NDArray[np.intp] | slice,
+) -> npt.NDArray[np.float64]:
+    """Return (rank,): the median of how long after the first rank each is at the chosen samples."""
+    return medians(stamps_ns[:, chosen] - first_ns[chosen])
 
 
 def _chosen(which: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp] | slice:
@@ -235,8 +243,9 @@ def _folded(
 def _untimed_uses(samples: CaseSamples) -> npt.NDArray[np.int64]:
     """Return (sample,): whether it is a warm-up or a single call; the others count."""
     use = np.full(samples.launch.shape, Use.COUNTED, dtype=np.int64)
-    use[has_flag(samples, Flag.WARMUP)] = Use.WARMUP
-    use[has_flag(samples, Flag.SINGLE)] = Use.SINGLE
+    flags = any_flags(samples)
+    use[flags & Flag.WARMUP != 0] = Use.WARMUP
+    use[flags & Flag.SINGLE != 0] = Use.SINGLE
     return use
 
 

@@ -183,7 +183,7 @@ def write_records(file: h5py.File, results: Results) -> None:
             deriver = kinds()[kind].deriver()
             name = f"{GROUP}/{kind}"
             write_lines(file, name, _lines(deriver, items, results.derived[kind]))
-            file[name].attrs.update(_attributes(deriver))
+            file[name].attrs.update(_attributes(deriver, TypeAdapter(deriver.record)))
 
 
 def _lines(deriver: Deriver, items: Sequence[CaseResult], records: Mapping[str, Any]) -> list[str]:
@@ -199,10 +199,13 @@ def _read(
 ) -> Mapping[str, Any] | None:
     """Return the stored records; None where there are none, or none of this deriver."""
     name = f"{GROUP}/{kind}"
-    if name not in file or any(
-            file[name].attrs.get(key) != value for key, value in _attributes(deriver).items()):
+    if name not in file:
         return None
-    lines, adapter = read_lines(file, name), TypeAdapter(deriver.record)
+    adapter = TypeAdapter(deriver.record)
+    if any(file[name].attrs.get(key) != value
+           for key, value in _attributes(deriver, adapter).items()):
+        return None
+    lines = read_lines(file, name)
     try:
         return {item.case.case_id: adapter.validate_json(line, strict=True)
                 for item, line in zip(items, lines, strict=True) if line != "null"}
@@ -210,8 +213,8 @@ def _read(
         return None
 
 
-def _attributes(deriver: Deriver) -> dict[str, str | int]:
-    shape = json.dumps(TypeAdapter(deriver.record).json_schema(), sort_keys=True)
+def _attributes(deriver: Deriver, adapter: TypeAdapter[Any]) -> dict[str, str | int]:
+    shape = json.dumps(adapter.json_schema(), sort_keys=True)
     return {"record": deriver.record.__name__, "version": deriver.version,
             "fields": hashlib.sha256(shape.encode()).hexdigest()[:12]}
 

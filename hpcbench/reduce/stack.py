@@ -59,7 +59,12 @@ def is_timed(samples: CaseSamples) -> npt.NDArray[np.bool_]:
 
 def has_flag(samples: CaseSamples, flags: int) -> npt.NDArray[np.bool_]:
     """Return (sample,): whether any rank has one of these flags on it."""
-    return np.asarray(np.bitwise_or.reduce(samples.flags, axis=0) & flags != 0, dtype=np.bool_)
+    return np.asarray(any_flags(samples) & flags != 0, dtype=np.bool_)
+
+
+def any_flags(samples: CaseSamples) -> npt.NDArray[np.int64]:
+    """Return (sample,): the flags that any rank has on it."""
+    return np.bitwise_or.reduce(samples.flags, axis=0)
 
 
 def pass_slices(samples: CaseSamples) -> list[slice]:

@@ -18,6 +18,7 @@ from hpcbench.report.named_case import named_case
 from hpcbench.units import plural
 from hpcbench.views.chart import (
     Axis,
+    BarChart,
     Chart,
     HeatMap,
     HeatMapCase,
@@ -62,15 +63,22 @@ def charts_of(
     named = None if case is None else named_case(results.cases, case)
     winners = {best: others for one in told if isinstance(one.record, Recommendations)
                for best, others in winners_of(one.record).items()}
-    return with_short_names([with_winners(with_fitting_units(chart), winners)
+    return with_short_names([with_winners(with_fitting_units(_without_empty(chart)), winners)
                              for chart in _charts(results, source, told, named)])
+
+
+def _without_empty(chart: Chart) -> Chart:
+    return chart.without_empty() if isinstance(chart, BarChart) else chart
 
 
 def _charts(
     results: Results, source: SampleSource, told: Sequence[Told], named: CaseResult | None,
 ) -> Iterator[Chart]:
+    by_kind = grouped((item.case.kind, item) for item in results.cases)
     for kind in kinds():
-        items = [item for item in results.cases if item.case.kind == kind]
+        items = by_kind.get(kind)
+        if not items:  # its presenter need not be loaded
+            continue
         for chart in presenter_of(kind).charts(items, results.derived.get(kind, {})):
             yield _with_timing(chart, results)
     for one in told:
@@ -117,7 +125,9 @@ def timelines(
         samples = source.samples(item.case.case_id)
         if samples is None or not samples.start_ns.size:
             continue
-        if (chart := timeline_chart(item, courses_of(samples))) is not None:
+        looks = presenter_of(item.case.kind).part_looks
+        chart = timeline_chart(item, courses_of(samples), _called(item), looks)
+        if chart is not None:
             yield _with_choice(_with_timing(chart, results), item, named)
 
 
@@ -157,14 +167,12 @@ def rank_iteration(item: CaseResult, samples: CaseSamples) -> HeatMap:
     """Return how long each rank was in the call, for one case with at least one sample."""
     case, grid = item.case, sample_map(samples, MOST_COLUMNS)
     called = _heat_map_case(case)
-    words = (case.backend, device_type(item), plural(case.world_size, "rank"), *called.words,
-             env_text(case))
     limits = Range(grid.least_s, grid.greatest_s)
     wide = is_wide([limits], WIDE)
     singles = " or a single checked call" if grid.has_single else ""
     return HeatMap(
         title=f"{called.heading}: time in the call, by rank and iteration",
-        subtitle=", ".join(filter(None, words)), file_stem="rank_iteration",
+        subtitle=_where(item, called), file_stem="rank_iteration",
         notes=(_map_caption(case.batch, called.note, grid),), case_ids=(case.case_id,),
         x=Axis("iteration, in the order they ran"), y=Axis("rank"), rows=grid.ranks,
         values=grid.time_s, n_columns=grid.n_samples, step=grid.step,
@@ -173,6 +181,19 @@ def rank_iteration(item: CaseResult, samples: CaseSamples) -> HeatMap:
         limits=limits, outside=(grid.below, grid.above), spans=grid.untimed,
         span_title=f"warm-up{singles}, not in the statistics",
         breaks=tuple(end + 1 for end in grid.pass_ends))
+
+
+def _called(item: CaseResult) -> str:
+    """Return what was called, and where."""
+    called = presenter_of(item.case.kind).heat_map_case(item.case)
+    return f"{called.heading}: {_where(item, called)}" if called else item.case.label
+
+
+def _where(item: CaseResult, called: HeatMapCase) -> str:
+    case = item.case
+    words = (case.backend, device_type(item), plural(case.world_size, "rank"), *called.words,
+             env_text(case))
+    return ", ".join(filter(None, words))
 
 
 def _heat_map_case(case: Case) -> HeatMapCase:

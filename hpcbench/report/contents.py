@@ -32,7 +32,7 @@ from hpcbench.views.rules import by_rule
 from hpcbench.views.said_once import said_once, shared_of
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 from hpcbench.views.telemetry import telemetry_tables
-from hpcbench.views.topics import TOPICS, told_of
+from hpcbench.views.topics import TOPICS, Told, told_of
 
 _OUTCOMES = (
     Column("cases", "cases", Show.COUNT), Column("status", "status"),
@@ -47,8 +47,11 @@ _FACTS = (Column("key", "fact"), Column("value", "value"))
 _LABELS, _EVIDENCE_LINES, _PHRASES, _LONGEST = 3, 12, 4, 300
 
 
-def document_of(runs: Sequence[Run]) -> Document:
-    """Return the report of a run, or of several: what differs, then each, the first one first."""
+def document_of(runs: Sequence[Run], *, full: bool = True) -> Document:
+    """Return the report of a run, or of several: what differs, then each, the first one first.
+
+    Not ``full``, as where room is scarce, it has of what differs only what weighs most.
+    """
     if len(runs) == 1:
         run, = runs
         return Document(_name(run), _when(run), _with_data(sections_of(run, asked=Asked())),
@@ -57,8 +60,9 @@ def document_of(runs: Sequence[Run]) -> Document:
                      (Line(_when(run), "quiet"), Line(origin_text(run.results), "quiet")),
                      _with_data(_renamed(sections_of(run), f"run-{number}-")))
              for number, run in enumerate(runs, 1)]
+    first = (differences_section(runs, full=full), *_answers(runs, Asked()))
     return Document(f"{len(runs)} runs", ", ".join(run.path for run in runs),
-                    _with_data([differences_section(runs), *_answers(runs, Asked()), *parts]))
+                    _with_data([*first, *parts]))
 
 
 def sections_of(run: Run, asked: Asked | None = None) -> Iterator[Section]:
@@ -70,7 +74,7 @@ def sections_of(run: Run, asked: Asked | None = None) -> Iterator[Section]:
     yield verdict_section(run, told)
     yield from _kinds(results, charts)
     if asked is not None:
-        yield from _answers([run], asked)
+        yield from _answers([run], asked, told if asked == Asked() else ())
     yield Section("course", "The course of the run", tuple(_course(results, charts)),
                   short="Course")
     yield Section("outcomes", "What was skipped or failed", tuple(_outcomes(results)),
@@ -101,10 +105,14 @@ def _renamed(sections: Iterable[Section], prefix: str) -> Iterator[Section]:
                       parts=tuple(_renamed(section.parts, prefix)))
 
 
-def _answers(runs: Sequence[Run], asked: Asked) -> Iterator[Section]:
-    """Yield a section a topic that has an answer: its sentences, tables and charts."""
+def _answers(runs: Sequence[Run], asked: Asked, told: Sequence[Told] = ()) -> Iterator[Section]:
+    """Yield a section a topic that has an answer: its sentences, tables and charts.
+
+    What is ``told`` of these runs already is not found out again.
+    """
+    known = {one.topic.name: one.record for one in told}
     for topic in TOPICS:
-        record = topic.analysis(runs, asked)
+        record = known.get(topic.name) or topic.analysis(runs, asked)
         if record.answers:
             commands = dict.fromkeys(answer.command for answer in record.answers if answer.command)
             yield Section(f"answer-{topic.name}", topic.question.capitalize(), (
@@ -124,7 +132,7 @@ def _answer_lines(answer: Answer) -> Iterator[Line]:
 def _kinds(results: Results, charts: Sequence[Chart]) -> Iterator[Section]:
     """Yield the tables of each kind, block by block, and its charts."""
     for kind, items in items_by_kind(results.cases).items():
-        tables = list(tables_of_kind(results, kind))
+        tables = [table for table in tables_of_kind(results, kind) if table.columns]
         shown = [*said_once(tables, shared_of(list(tables_of(results))))]
         ids = {item.case.case_id for item in items}
         of_kind = [chart for chart in charts if chart.case_ids and set(chart.case_ids) <= ids

@@ -78,7 +78,7 @@ def write_report(runs: Sequence[Run], chosen: str, target: Path) -> Path:
     """
     figures = [f"plots/{path.name}" for path in (target.parent / "plots").glob("*.png")
                if len(runs) == 1]
-    content = _content(document_of(runs), chosen, figures)
+    content = _content(document_of(runs, full=chosen != "md"), chosen, figures)
     with whole_file(target, make_folder=True) as part:
         part.write_bytes(content)
     return target

@@ -81,9 +81,10 @@ def _limits(results: Results) -> Iterator[Line]:
 def _next(run: Run, told: Sequence[Told]) -> Iterator[Line]:
     """Yield what a reader can do with these results, by command."""
     results, path = run.results, run.path
-    commands = dict.fromkeys(answer.command for one in told for answer in one.record.answers
-                             if answer.certainty == CLEAR and answer.command)
-    yield from (Line(f"What was found: {command}") for command in list(commands)[:_MOST_COMMANDS])
+    commands = {answer.command: one.topic.name for one in told for answer in one.record.answers
+                if answer.certainty == CLEAR and answer.command}
+    yield from (Line(f"The numbers behind {topic}: {command}")
+                for command, topic in list(commands.items())[:_MOST_COMMANDS])
     failed = [item for item in results.cases if item.status in FAILED]
     if failed:
         yield Line(f"{plural(len(failed), 'case')} can be run again: "

@@ -7,6 +7,7 @@ evaluation of its continued fraction (26.5.8).
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 _MOST_TERMS, _ENOUGH, _TINY = 500, 1e-14, 1e-300
 
@@ -17,6 +18,7 @@ def t_tail(t: float, degrees: int) -> float:
     return half if t >= 0 else 1 - half
 
 
+@lru_cache(maxsize=1024)
 def t_quantile(tail: float, degrees: int) -> float:
     """Return the t that is exceeded with a chance of ``tail``, above 0 and at most 1/2."""
     low, high = 0.0, 1.0

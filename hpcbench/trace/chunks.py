@@ -11,8 +11,10 @@ from __future__ import annotations
 import math
 import os
 import zlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -42,7 +44,7 @@ class ChunkMemory:
         """Return what was packed; equal chunks that take little are unpacked once."""
         if len(packed) > _PLAIN_BYTES:
             values = np.empty(rows, dtype="<i8")
-            unpack(packed, values)
+            unpack([packed], values)
             return values
         known = self._plain.get((rows, packed))
         if known is not None:
@@ -50,7 +52,7 @@ class ChunkMemory:
         if len(self._plain) == _MOST_PLAIN:
             self._plain.clear()
         values = np.empty(rows, dtype="<i8")
-        unpack(packed, values)
+        unpack([packed], values)
         # one value in all rows is copied without reading it for each of them
         if np.all(values == values[0]):
             values = np.broadcast_to(values[:1], (rows,))
@@ -71,19 +73,27 @@ class ChunkMemory:
         self._last[column] = number, values
 
 
-def unpack(packed: bytes, into: npt.NDArray[Any], *, shuffled: bool = True) -> None:
-    """Undo deflate and shuffle. Raises ValueError if that gives no chunk of so many rows."""
-    stream, rows = zlib.decompressobj(), into.size
+def unpack(packed: Sequence[bytes], into: npt.NDArray[Any], *, shuffled: bool = True) -> None:
+    """Undo deflate and shuffle of chunks that fill ``into`` one after another, each the same part.
+
+    Raises ValueError if they do not hold as many rows.
+    """
+    size = into.nbytes // len(packed)
+    taken = np.frombuffer(b"".join(_inflated(chunk, size) for chunk in packed), np.uint8)
+    if shuffled:
+        taken = taken.reshape(len(packed), into.itemsize, -1).transpose(0, 2, 1)
+    into.view(np.uint8).reshape(taken.shape)[:] = taken
+
+
+def _inflated(packed: bytes, size: int) -> bytes:
+    stream = zlib.decompressobj()
     try:
-        planes = stream.decompress(packed, into.nbytes)
+        found = stream.decompress(packed, size)
     except zlib.error as error:
         raise ValueError(f"a chunk cannot be unpacked: {error}") from error
-    if len(planes) != into.nbytes or not stream.eof:
-        raise ValueError(f"a chunk does not hold {rows} values")
-    taken = np.frombuffer(planes, np.uint8)
-    if shuffled:
-        taken = taken.reshape(-1, rows).T
-    into.view(np.uint8).reshape(taken.shape)[:] = taken
+    if len(found) != size or not stream.eof:
+        raise ValueError(f"a chunk does not hold {size} bytes")
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,9 +110,9 @@ class StoredColumn:
     def whole(self, descriptor: int) -> npt.NDArray[Any]:
         """Return all rows. Raises ValueError where its bytes cannot hold as many."""
         values = np.empty(len(self.offsets) * self.chunk_rows, dtype=self.dtype)
-        for number, packed in enumerate(self._packed(descriptor, range(len(self.offsets)))):
-            first = number * self.chunk_rows
-            unpack(packed, values[first:first + self.chunk_rows], shuffled=self.shuffled)
+        if self.offsets:
+            unpack(self._packed(descriptor, range(len(self.offsets))), values,
+                   shuffled=self.shuffled)
         return values[:self.rows]
 
     def packed(self, descriptor: int) -> bytes:
@@ -111,30 +121,43 @@ class StoredColumn:
 
     def read(self, descriptor: int, memory: ChunkMemory, first: int, into: Values) -> None:
         """Fill ``into`` from row ``first`` on. Raises ValueError where there are no such rows."""
-        end = first + into.size
+        length, end = self.chunk_rows, first + into.size
         if not 0 <= first <= end <= self.rows:
             raise ValueError(f"samples {first} to {end} of {self.rows}")
-        numbers = range(first // self.chunk_rows, math.ceil(end / self.chunk_rows))
-        kept = memory.last(id(self), numbers.start) if numbers else None
-        if kept is not None:
+        numbers = range(first // length, math.ceil(end / length))
+        if numbers and (kept := memory.last(id(self), numbers.start)) is not None:
             self._put(kept, numbers.start, first, into)
             numbers = numbers[1:]
-        number = numbers.start
-        for packed, same in groupby(self._packed(descriptor, numbers)):
-            before, number = number, number + sum(1 for _ in same)
-            start = before * self.chunk_rows
-            rows = into[max(start - first, 0):number * self.chunk_rows - first]
-            if len(packed) > _PLAIN_BYTES and rows.size == self.chunk_rows:
-                unpack(packed, rows)
-                continue
-            values = memory.unpacked(packed, self.chunk_rows)
-            if not values.strides[0]:
-                rows.fill(values[0])
+
+        def is_unpacked_in_place(item: tuple[int, bytes]) -> bool:
+            number, packed = item
+            return len(packed) > _PLAIN_BYTES and (
+                first <= number * length and (number + 1) * length <= end)
+
+        for in_place, run in groupby(
+                enumerate(self._packed(descriptor, numbers), numbers.start), is_unpacked_in_place):
+            chunks = [*run]
+            if in_place:
+                begin = chunks[0][0] * length - first
+                unpack([packed for _, packed in chunks],
+                       into[begin:begin + len(chunks) * length])
             else:
-                for each in range(before, number):
-                    self._put(values, each, first, into)
-            if end < number * self.chunk_rows:
-                memory.keep(id(self), number - 1, values)
+                self._put_known(chunks, memory, first, into)
+
+    def _put_known(
+        self, chunks: Iterable[tuple[int, bytes]], memory: ChunkMemory, first: int, into: Values,
+    ) -> None:
+        """Put numbered chunks that may be known; equal neighbours of one value at once."""
+        for packed, same in groupby(chunks, key=itemgetter(1)):
+            values, numbers = memory.unpacked(packed, self.chunk_rows), [at for at, _ in same]
+            behind = (numbers[-1] + 1) * self.chunk_rows - first
+            if values.strides[0]:
+                for number in numbers:
+                    self._put(values, number, first, into)
+            else:
+                into[max(numbers[0] * self.chunk_rows - first, 0):behind] = values[0]
+            if behind > into.size:
+                memory.keep(id(self), numbers[-1], values)
 
     def _put(self, values: Values, number: int, first: int, into: Values) -> None:
         """Copy what of a chunk belongs into rows from ``first`` on."""

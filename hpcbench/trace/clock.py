@@ -89,10 +89,12 @@ def to_global(models: Sequence[ClockModel], local_ns: Nanoseconds) -> Nanosecond
     local = np.asarray(local_ns, dtype=np.int64)
     segment = _segment(line.t_ref, local)
     start = np.maximum(segment - 1, 0)
-    drift = np.asarray(line.rates[segment] * (local - line.t_ref[start]))
-    shift = np.rint(drift, out=drift).astype(np.int64)
+    shift = np.asarray(local - line.t_ref[start])
+    drift = np.asarray(line.rates[segment] * shift)
+    # arrays are used again: most of the time goes to memory that was not used before
+    np.copyto(shift, np.rint(drift, out=drift), casting="unsafe")
     shift += line.offset[start]
-    return np.asarray(local - shift, dtype=np.int64)
+    return np.subtract(local, shift, out=shift)
 
 
 def bound_at(models: Sequence[ClockModel], local_ns: Nanoseconds) -> Floats:

@@ -47,15 +47,15 @@ class Packer:
         if last is not None and values[-1] == last[0][-1] and np.array_equal(values, last[0]):
             return last[1]
         first, by_row = values[:1].tobytes(), values.view(np.uint8).reshape(-1, 8)
+        if values[0] == values[-1] and np.all(values == values[0]):
+            if (first, values.size) not in self._whole:
+                self._whole[first, values.size] = self._packed(by_row, first, bytes(8))
+            return self._whole[first, values.size]
         differing = np.bitwise_or.reduce(values ^ values[0]).astype("<i8").tobytes()
-        if any(differing):
-            packed = self._packed(by_row, first, differing)
-            if len(packed) * _NOISE_SHARE < values.nbytes:  # noise never comes again
-                self._last = values.copy(), packed
-            return packed
-        if (first, values.size) not in self._whole:
-            self._whole[first, values.size] = self._packed(by_row, first, differing)
-        return self._whole[first, values.size]
+        packed = self._packed(by_row, first, differing)
+        if len(packed) * _NOISE_SHARE < values.nbytes:  # noise never comes again
+            self._last = values.copy(), packed
+        return packed
 
     def _packed(self, by_row: npt.NDArray[np.uint8], first: bytes, differing: bytes) -> bytes:
         """Return a chunk, whose first value is ``first``; in zero bytes of ``differing`` all are.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpcbench.analysis.bandwidth import BandwidthTruth, Carried
+from hpcbench.analysis.bandwidth import UNKNOWN, BandwidthTruth, Carried
 from hpcbench.views.chart import Axis, Dot, DotChart, Point
 from hpcbench.views.table import Column, Group, Row, Show, Table
 
@@ -22,7 +22,8 @@ def bandwidth_tables(found: BandwidthTruth) -> Iterator[Table]:
         Column("counted", "counted", Show.MB, "MB", "sent by interfaces in a pass", optional=True),
         Column("computed", "computed", Show.MB, "MB", "sent by formula", optional=True),
         Column("share", "counted / computed", Show.RATIO, optional=True),
-        Column("algorithm", "algorithm", optional=True), Column("protocol", "protocol"),
+        Column("algorithm", "algorithm", optional=True),
+        Column("protocol", "protocol", optional=True),
         Column("problem", "what it says", optional=True))
     yield Table("bandwidth beside links and counters", columns,
                 (Group("", tuple(map(_row, found.cases))),))
@@ -30,8 +31,13 @@ def bandwidth_tables(found: BandwidthTruth) -> Iterator[Table]:
 
 def _row(case: Carried) -> Row:
     return Row((case.label, case.busbw_bytes_per_s, case.of_link, case.of_best,
-                case.counted_bytes, case.computed_bytes, case.counted_share, case.algorithm,
-                case.protocol, case.problem or None), case_id=case.case_id)
+                case.counted_bytes, case.computed_bytes, case.counted_share,
+                _known(case.algorithm), _known(case.protocol), case.problem or None),
+               case_id=case.case_id)
+
+
+def _known(text: str) -> str | None:
+    return None if text == UNKNOWN else text
 
 
 def bandwidth_charts(found: BandwidthTruth) -> Iterator[DotChart]:

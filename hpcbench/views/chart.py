@@ -6,7 +6,7 @@ A renderer chooses places, sizes and fonts; it computes nothing but shown units.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -188,6 +188,19 @@ class BarChart(Chart):
     whisker: str = ""
     limit: str = ""
     below: str = ""
+
+    def without_empty(self) -> BarChart:
+        """Return the chart without columns in which no bar has a value, and looks of no length."""
+        bars = [bar for section in self.sections for bar in section.bars]
+        kept = [at for at in range(len(self.columns))
+                if any(bar.cells[at] is not None for bar in bars)]
+        seen = {look for bar in bars for length, look in bar.segments if length > 0}
+        seen |= {look for section in self.sections for _, look in section.lines}
+        sections = tuple(replace(section, bars=tuple(
+            replace(bar, cells=tuple(bar.cells[at] for at in kept)) for bar in section.bars))
+            for section in self.sections)
+        return replace(self, columns=tuple(self.columns[at] for at in kept), sections=sections,
+                       legend=tuple(look for look in self.legend if look in seen))
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,9 @@ _LONG = 60
 def comparison_table(found: Comparison, *, full: bool = False) -> Table:
     """Return a row for each case, by verdict; not ``full``: without those that are the same."""
     columns = (
-        Column("case", "case"), Column("first", "first", Show.US, "us", "median over launches"),
-        Column("second", "second", Show.US, "us", "median over launches"), CHANGE,
+        Column("case", "case"),
+        Column("first", "first", Show.US, "us", f"{found.first}: median over launches"),
+        Column("second", "second", Show.US, "us", f"{found.second}: median over launches"), CHANGE,
         Column("interval", "95 % interval", Show.PERCENT, "%"),
         Column("launches", "n", meaning="launches, or passes of one launch, of each side",
                once=True),
@@ -69,7 +70,7 @@ def difference_table(differences: Sequence[Difference], labels: Sequence[str], *
         (Column("key", "key"), *(Column(f"side_{at}", _short(label), Show.TEXT)
                                  for at, label in enumerate(labels))),
         (Group("", tuple(Row((one.key, *map(_short, one.values))) for one in shown)),),
-        notes=(Line(f"and {left} more: -v shows all", "quiet"),) if left else ())
+        notes=(Line(f"and {left} more: hpcbench compare -v shows all", "quiet"),) if left else ())
 
 
 def unmatched_table(found: Comparison) -> Table | None:
@@ -143,7 +144,7 @@ def _notes(found: Comparison, *, full: bool) -> Iterator[Line]:
     hidden = 0 if full else len(found.having(SAME)) + sum(
         max(len(found.having(verdict)) - _SHOWN, 0) for verdict in VERDICTS if verdict != SAME)
     if hidden:
-        yield Line(f"{plural(hidden, 'case')} not shown: -v shows all", "quiet")
+        yield Line(f"{plural(hidden, 'case')} not shown: hpcbench compare -v shows all", "quiet")
 
 
 def _short(text: str) -> str:

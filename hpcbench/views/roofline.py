@@ -10,6 +10,7 @@ from hpcbench.reduce.ceilings import COMMUNICATION, COMPUTE, DECLARED, LIMITS, M
 from hpcbench.reduce.roofline import Roofline, rate_text
 from hpcbench.units import plural
 from hpcbench.views.chart import Axis, Roof, RooflineChart, RooflinePanel, Scale, Spot
+from hpcbench.views.short_labels import without_shared
 from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table
 
 MOST_SENTENCES = 8
@@ -104,14 +105,17 @@ def roofline_charts(what: str, shown: Sequence[Shown]) -> Iterator[RooflineChart
 
 def _chart(what: str, stem: str, same: Sequence[Shown]) -> RooflineChart:
     kept = same[:MOST_SPOTS]
+    shared, names = without_shared([one.title for one in kept])
+    texts = [_spot_text(name, one) for name, one in zip(names, kept, strict=True)]
     panels = [
-        _panel(kept, Axis("intensity", Show.NUMBER, "FLOP per byte of memory", Scale.LOG), MEMORY,
-               [one.found.flop_per_memory_byte for one in kept]),
-        _panel(kept, Axis("intensity", Show.NUMBER, "FLOP per byte sent", Scale.LOG),
+        _panel(kept, texts, Axis("intensity", Show.NUMBER, "FLOP per byte of memory", Scale.LOG),
+               MEMORY, [one.found.flop_per_memory_byte for one in kept]),
+        _panel(kept, texts, Axis("intensity", Show.NUMBER, "FLOP per byte sent", Scale.LOG),
                COMMUNICATION, [one.found.flop_per_network_byte for one in kept])]
     note = f"The first {len(kept)} of {len(same)} are drawn."
     return RooflineChart(
-        f"roofline of {what}", "of one rank; legend: what binds it, performance score", stem,
+        f"roofline of {what}", ", ".join(filter(None, (
+            shared, "of one rank; legend: what binds it, performance score"))), stem,
         ("Mark: FLOPs over the median time. Solid lines were measured in this run, dotted ones "
          "are declared.", *[note][:len(same) - len(kept)]),
         tuple(dict.fromkeys(one.case_id for one in kept)),
@@ -120,10 +124,11 @@ def _chart(what: str, stem: str, same: Sequence[Shown]) -> RooflineChart:
 
 
 def _panel(
-    same: Sequence[Shown], x: Axis, limit: str, intensities: Sequence[float | None],
+    same: Sequence[Shown], texts: Sequence[str], x: Axis, limit: str,
+    intensities: Sequence[float | None],
 ) -> RooflinePanel:
     spots = tuple(
-        Spot(_spot_text(one), number, intensity, (one.found.demand.flops or 0) / one.found.time_s)
+        Spot(texts[number], number, intensity, (one.found.demand.flops or 0) / one.found.time_s)
         for number, (one, intensity) in enumerate(zip(same, intensities, strict=True))
         if intensity is not None)
     ceilings = dict.fromkeys(least.ceiling for one in same for least in one.found.least
@@ -133,9 +138,9 @@ def _panel(
              ceiling.source == DECLARED) for ceiling in ceilings), spots)
 
 
-def _spot_text(one: Shown) -> str:
-    score = "" if one.found.score is None else f", {100 * one.found.score:.3g} %"
-    return f"{one.title}: {one.found.bound_by}{score}"
+def _spot_text(name: str, one: Shown) -> str:
+    score = "" if one.found.score is None else f", {100 * one.found.score:.3g}\N{NO-BREAK SPACE}%"
+    return f"{name}: {one.found.bound_by}{score}"
 
 
 def _own_ceilings(found: Roofline) -> tuple[Ceiling, ...]:

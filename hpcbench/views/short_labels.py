@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from hpcbench.grouping import grouped
 
@@ -29,3 +29,25 @@ def shortened(text: str, labels: Mapping[str, str]) -> str:
     for label in sorted(labels, key=len, reverse=True):
         text = text.replace(label, labels[label])
     return text
+
+
+def told_apart(titles: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+    """Return titles; those that several have, with those of their words that tell them apart."""
+    alike = grouped((title, frozenset(words)) for title, words in titles)
+    return [" ".join((title, *(word for word in words
+                               if word and not all(word in other for other in alike[title]))))
+            for title, words in titles]
+
+
+def without_shared(labels: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the words that all of several labels have, and each label without them.
+
+    A label that has no other words keeps its first one. Of a single label nothing is taken.
+    """
+    words = [label.split() for label in labels]
+    if len({*labels}) < 2:
+        return "", [*labels]
+    shared = set.intersection(*map(set, words))
+    own = [" ".join(word for word in each if word not in shared).rstrip(",") or each[0]
+           for each in words]
+    return " ".join(word for word in words[0] if word in shared), own

@@ -89,5 +89,5 @@ def test_rows_that_are_not_there_and_other_bytes_are_refused(
     with pytest.raises(ValueError, match="cannot be unpacked"):
         wrong.read(descriptor, memory, 0, np.empty(1, dtype=np.int64))
     larger = replace(column, chunk_rows=2 * column.chunk_rows)
-    with pytest.raises(ValueError, match="does not hold 4096"):
+    with pytest.raises(ValueError, match="does not hold 32768 bytes"):
         larger.read(descriptor, memory, 0, np.empty(1, dtype=np.int64))

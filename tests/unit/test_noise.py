@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.measure.garbage import no_collection_of_modules
+from hpcbench.measure.garbage import no_collection_of_modules, rare_collection
 from hpcbench.measure.noise import (
     MIN_DETOUR_NS,
     check_s,
@@ -102,6 +102,14 @@ def test_the_garbage_collector_is_as_before() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_rare_collection_ends_with_the_block() -> None:
+    usual = gc.get_threshold()
+    with pytest.raises(KeyError), rare_collection():
+        assert gc.isenabled() and gc.get_threshold()[0] > 10 * usual[0]
+        raise KeyError
+    assert gc.get_threshold() == usual
 
 
 ON_ONE_CORE = "import json, os, sys, time; os.sched_setaffinity(0, {int(sys.argv[1])})\n"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from figure_texts import charts_of_kind, texts_of
 from hpcbench.errors import UsageError
@@ -14,6 +16,7 @@ from hpcbench.report.charts import charts_of
 from hpcbench.report.named_case import named_case
 from hpcbench.report.plots import bare
 from hpcbench.report.plots.line_ends import spread
+from hpcbench.report.plots.style import plain_log_axis
 from hpcbench.views.chart import Axis, Dot, DotChart, HeatMap, Level, LineChart, Point, Scale
 from hpcbench.views.table import Show
 from hpcbench.views.winners import FASTEST, with_winners
@@ -75,6 +78,19 @@ def test_a_log_axis_within_a_decade_has_numbers() -> None:
         figure.axes[0].get_xticks(), figure.axes[0].get_xticklabels(), strict=True)
         if low <= place <= high]
     assert {"20", "50"} <= {*shown}
+
+
+@pytest.mark.parametrize("is_x", [True, False])
+def test_minor_ticks_of_a_log_axis_are_marks_of_one_line(*, is_x: bool) -> None:
+    axes = Figure().add_subplot()
+    axes.plot([1, 1000], [1, 1000])
+    plain_log_axis(axes, axes.xaxis if is_x else axes.yaxis)
+    axis, (low, high) = (axes.xaxis, axes.get_xlim()) if is_x else (axes.yaxis, axes.get_ylim())
+    axis.set_minor_locator(LogLocator(subs=range(2, 10)))
+    wanted = [place for place in axis.get_minorticklocs() if low <= place <= high]
+    line = axes.lines[-1]
+    assert list(line.get_xdata() if is_x else line.get_ydata()) == wanted
+    assert {20, 300} <= {*wanted} and 100 not in wanted
 
 
 def test_the_map_is_of_the_case_that_is_asked_for() -> None:

@@ -15,6 +15,7 @@ from hpcbench.analysis.recommend import Recommendations, recommend
 from hpcbench.analysis.recommend_answers import spans_text
 from hpcbench.cli import app
 from hpcbench.reduce.results import CaseResult
+from hpcbench.views.chart import Scale
 from hpcbench.views.recommend import recommend_charts, recommend_tables
 from results_factory import MemorySamples, in_passes, make_case, make_results, make_workload
 
@@ -51,8 +52,20 @@ def test_a_clear_winner_is_named_with_its_ratio_and_interval() -> None:
     assert answer.sentence.endswith("in this launch")
     (table,) = recommend_tables(found)
     assert [row.cells[-1] for row in table.rows] == ["shortest", "clearly slower"]
+    assert [column.title for column in table.columns] == [
+        "backend", "time", "times as long", "95 % interval", "by chance", "pairs", "verdict"]
     (chart,) = recommend_charts(found)
-    assert [row.cells for row in chart.rows] == [("gloo", "clearly slower")]
+    assert [(row.label, row.cells) for row in chart.rows] == [
+        ("mpi", ("clearly slower than gloo",))]
+    assert "all_reduce" in chart.subtitle
+
+
+def test_tasks_of_a_chart_are_named_by_what_tells_them_apart() -> None:
+    found = asked([timed(backend, factor, size_bytes=size) for size in (1024, 4096)
+                   for backend, factor in (("gloo", 1.0), ("mpi", 1.5 if size > 2000 else 40))])
+    (chart,) = recommend_charts(found)
+    assert [row.label for row in chart.rows] == ["1024B: mpi", "4096B: mpi"]
+    assert "all_reduce" in chart.subtitle and chart.x.scale is Scale.LOG
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.02])

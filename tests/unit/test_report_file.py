@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-from hpcbench.analysis.answer import Run
+from hpcbench.analysis.answer import Answered, Asked, Run
 from hpcbench.commands.report import report
 from hpcbench.errors import FileError, UsageError
 from hpcbench.reduce.results import Finding
@@ -25,6 +26,7 @@ from hpcbench.views.chart import Axis, LineChart, Panel, Point
 from hpcbench.views.chart import Line as ChartLine
 from hpcbench.views.document import Document, Section
 from hpcbench.views.table import Column, Group, Line, Range, Row, Show, Table
+from hpcbench.views.topics import TOPICS, Topic
 from results_factory import MemorySamples, make_case, make_results, mixed_results, not_ok
 
 HOSTILE = (
@@ -226,3 +228,19 @@ def test_an_older_file_and_a_resumed_run_say_so_first() -> None:
     items = document_of([Run("x", results, MemorySamples(results))]).sections[0].items
     texts = [one.text for one in items if isinstance(one, Line) and one.tone == "warning"]
     assert "schema version 1" in texts[0] and "resumed" in texts[1]
+
+
+def test_answers_of_one_run_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def counted(topic: Topic) -> Topic:
+        def analysis(runs: Sequence[Run], given: Asked) -> Answered:
+            asked.append(topic.name)
+            return topic.analysis(runs, given)
+        return replace(topic, analysis=analysis)
+
+    topics = tuple(map(counted, TOPICS))
+    for module in ("hpcbench.views.topics", "hpcbench.report.contents"):
+        monkeypatch.setattr(f"{module}.TOPICS", topics)
+    results_document()
+    assert sorted(asked) == sorted(topic.name for topic in TOPICS)

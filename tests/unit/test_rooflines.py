@@ -256,7 +256,7 @@ def test_tables_and_charts_show_ceilings_evidence_and_scores() -> None:
         "roofline-matrix_products-1", "roofline-matrix_products-2"]
     text = texts_of(figure_of(charts[0], make_results(tuple(items))))
     for words in ("fp32 products 0.2 TFLOP/s", "memory 20 GB/s", "FLOP per byte of memory",
-                  "fp32 256, 1 rank: compute, 50 %", "TFLOP/s"):
+                  "fp32 1 rank", "256: compute, 50\N{NO-BREAK SPACE}%", "TFLOP/s"):
         assert words in text, words
 
 

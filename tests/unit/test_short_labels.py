@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcbench.views.short_labels import short_labels, shortened
+from hpcbench.views.short_labels import short_labels, shortened, told_apart, without_shared
 
 LABELS = ("all_reduce gloo cpu fp32 8B n=2", "all_reduce gloo cpu fp32 8B n=2 isolated",
           "all_reduce mpi cpu fp32 8B n=2", "transformer gloo cpu fp32 dp=2 n=2")
@@ -19,3 +19,16 @@ def test_a_label_that_begins_as_another_one_is_replaced_as_a_whole() -> None:
     text = f"{LABELS[1]} and {LABELS[0]} beside {LABELS[3]}"
     assert shortened(text, short_labels(LABELS)) == (
         "all_reduce gloo isolated and all_reduce gloo beside transformer")
+
+
+def test_equal_titles_get_the_words_that_tell_them_apart() -> None:
+    assert told_apart([("torch", ("a=1", "gloo")), ("ring", ("a=1", "gloo")),
+                       ("ring", ("a=2", "gloo"))]) == ["torch", "ring a=1", "ring a=2"]
+    assert told_apart([]) == []
+
+
+def test_what_all_labels_have_is_said_once() -> None:
+    assert without_shared(["mlp torch fp32", "mlp ring fp32"]) == ("mlp fp32", ["torch", "ring"])
+    assert without_shared(["mlp fp32", "mlp ring fp32"]) == ("mlp fp32", ["mlp", "ring"])
+    assert without_shared(["mlp torch"]) == ("", ["mlp torch"])
+    assert without_shared([]) == ("", [])

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from matplotlib.patches import Rectangle
+from matplotlib.patches import PathPatch
 
 from figure_texts import figure_of, texts_of
 from hpcbench.reduce.courses import MOST_POINTS, Course, core_use, powers
@@ -101,9 +101,9 @@ def test_the_chart_marks_the_cases() -> None:
     for words in ("rank 0: all cores", "power (W)", "busy cores (% of the node's)",
                   "The first 6 of 7 lines", "2 runs of cases"):
         assert words in " ".join(text.split()), text
-    shaded = [patch for patch in figure.axes[0].findobj(Rectangle)
-              if patch.get_alpha() in (0.08, 0.2)]
-    assert len(shaded) == 2
+    shaded = {patch.get_alpha(): patch.get_path().get_extents().intervalx.tolist()
+              for patch in figure.axes[0].findobj(PathPatch)}
+    assert shaded == {0.08: [0, 1], 0.2: [1, 2]}
 
 
 def test_nothing_read_is_no_chart() -> None:

@@ -41,12 +41,16 @@ class ColumnShown:
 
 @dataclass(frozen=True, slots=True)
 class TableShown:
-    """A table as it is shown; ``groups`` are pairs of a heading and rows."""
+    """A table as it is shown; ``groups`` are pairs of a heading and rows.
+
+    ``meanings`` are pairs of a column's title and what it means, each once.
+    """
 
     title: str
     columns: tuple[ColumnShown, ...]
     groups: tuple[tuple[str, tuple[RowShown, ...]], ...]
     lead: tuple[Line, ...]
+    meanings: tuple[tuple[str, str], ...]
     notes: tuple[Line, ...]
     n_rows: int
 
@@ -54,10 +58,12 @@ class TableShown:
 def shown(table: Table) -> TableShown:
     """Return a table without its empty optional columns, as texts and sort keys."""
     table = table.without_empty()
+    columns = tuple(_column(table, at, column) for at, column in enumerate(table.columns))
     return TableShown(
-        table.title, tuple(_column(table, at, column) for at, column in enumerate(table.columns)),
-        tuple((group.heading, tuple(_rows(table, group))) for group in table.groups),
-        table.lead, table.notes, len(table.rows))
+        table.title, columns,
+        tuple((group.heading, tuple(_rows(table, group))) for group in table.groups), table.lead,
+        tuple(dict.fromkeys((one.title, one.meaning) for one in columns if one.meaning)),
+        table.notes, len(table.rows))
 
 
 def _column(table: Table, at: int, column: Column) -> ColumnShown:

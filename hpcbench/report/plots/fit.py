@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from os.path import commonprefix
 
 from matplotlib.font_manager import FontProperties
@@ -21,10 +22,15 @@ _SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z])")
 
 def width(text: str, size: float, *, bold: bool = False) -> float:
     """Return how wide the longest line of a text is, in inches; ``size`` is in points."""
+    return max((_measured(line[:LONGEST_MEASURED], size, bold=bold)
+                for line in text.split("\n") if line), default=0.0)
+
+
+@lru_cache(maxsize=4096)
+def _measured(line: str, size: float, *, bold: bool) -> float:
     font = FontProperties(size=size, weight="bold" if bold else "normal")
-    lines = (line[:LONGEST_MEASURED] for line in text.split("\n") if line)
-    return max((float(text_to_path.get_text_width_height_descent(line, font, ismath=False)[0])
-                for line in lines), default=0.0) * HINTED / POINTS
+    points, *_ = text_to_path.get_text_width_height_descent(line, font, ismath=False)
+    return float(points) * HINTED / POINTS
 
 
 def legend_rows(inches: Sequence[float], room: float) -> int:

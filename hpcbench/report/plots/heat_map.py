@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
@@ -18,6 +19,7 @@ from hpcbench.report.plots.style import (
     plain,
     plain_formatter,
 )
+from hpcbench.views.cell_text import format_number
 from hpcbench.views.chart import HeatMap, Scale
 
 ROW_INCHES, LEAST_INCHES, MOST_INCHES = 0.45, 1.9, 3.5
@@ -28,6 +30,10 @@ ACROSS, NARROW_ACROSS = (0.075, 0.8, 0.895, 0.018), (0.125, 0.655, 0.805, 0.025)
 """Where the values and the colour bar begin and how wide they are, in shares of the figure."""
 MOST_NAMES = 16
 """Rows that can be named at an axis."""
+MOST_NUMBERS = 8
+"""Rows and columns of which each cell has room for its number."""
+DARK = 0.5
+"""Share of the colours that are so dark that only white can be read on them."""
 
 
 def draw_heat_map(chart: HeatMap, style: Style) -> Figure:
@@ -44,6 +50,8 @@ def draw_heat_map(chart: HeatMap, style: Style) -> Figure:
     _draw_values(axes, chart, style)
     place = figure.add_axes((across[2], bottom, across[3], share))
     _colour_bar(figure, axes.images[0], place, chart, style)
+    if len(chart.rows) <= MOST_NUMBERS and chart.n_columns <= MOST_NUMBERS:
+        _write_values(axes, chart, style)
     _mark_spans(axes, chart, inside, style)
     for column in chart.breaks:
         axes.axvline(column - 0.5, color="white", linewidth=style.line, linestyle="--")
@@ -63,6 +71,16 @@ def _draw_values(axes: Axes, chart: HeatMap, style: Style) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     named = range(0, rows, -(-rows // MOST_NAMES))
     axes.set_yticks(list(named), [str(chart.rows[row]) for row in named])
+
+
+def _write_values(axes: Axes, chart: HeatMap, style: Style) -> None:
+    """Write into each cell its value, where it has one."""
+    values = in_unit(chart.values, chart.colour.show)
+    shades = np.asarray(axes.images[0].norm(values), dtype=np.float64)
+    for row, column in np.argwhere(np.isfinite(values)):
+        axes.text(column * chart.step, row, format_number(float(values[row, column])),
+                  ha="center", va="center", fontsize=style.row,
+                  color="white" if shades[row, column] < DARK else "black")
 
 
 def _colour_bar(

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
 
 from hpcbench.report.plots.fit import legend_rows, width
 from hpcbench.report.plots.line_ends import label_ends, room_for_ends
@@ -103,8 +105,8 @@ def _draw_panel(
         axes.axhspan(*ends_in_unit(panel.reference, show), color=GREY, alpha=0.15, linewidth=0)
         axes.axhline(in_unit(panel.reference.least if middle is None else middle, show),
                      color=GREY, linewidth=1, linestyle="--")
-    for number, span in enumerate(panel.spans):
-        axes.axvspan(*span, color=GREY, alpha=SHADES[number % len(SHADES)], linewidth=0)
+    for number, shade in enumerate(SHADES):
+        _shade(axes, panel.spans[number::len(SHADES)], shade)
     for index, line in enumerate(panel.lines):
         if line.points:
             marker = MARKERS[index % len(MARKERS)] if panel.has_marks else ""
@@ -113,7 +115,8 @@ def _draw_panel(
         _draw_level(axes, level, show, style)
     dress(axes, style, x_label=x.label, y_label=panel.y.label)
     if not style.is_narrow:
-        axes.set_title(panel.title, fontsize=style.text, loc="left")
+        # a stated place: else all texts of ticks are measured to find one above them
+        axes.set_title(panel.title, fontsize=style.text, loc="left", y=1.0)
     if panel.y.limits:
         axes.set_ylim(*ends_in_unit(panel.y.limits, show))
     if any(line.points for line in panel.lines):
@@ -123,6 +126,17 @@ def _draw_panel(
     axes.grid(False)
     axes.text(0.5, 0.5, panel.empty, transform=axes.transAxes, ha="center", va="center",
               fontsize=style.text, color=GREY)
+
+
+def _shade(axes: Axes, spans: Sequence[tuple[float, float]], opacity: float) -> None:
+    """Shade spans of x from the bottom to the top, as one patch: of one each, 200 take 0.2 s."""
+    if spans:
+        shapes = Path.make_compound_path(*(
+            Path([(begin, 0), (end, 0), (end, 1), (begin, 1), (begin, 0)], closed=True)
+            for begin, end in spans))
+        axes.add_patch(PathPatch(shapes, color=GREY, alpha=opacity, linewidth=0,
+                                 transform=axes.get_xaxis_transform()))
+        axes.autoscale_view(scaley=False)
 
 
 def _draw_line(

@@ -84,9 +84,14 @@ def _draw_panel(
         _draw_roof(axes, roof, show, (slopes, flats), style)
     for spot in panel.spots:
         axes.plot([spot.intensity], [in_unit(spot.rate, show)], linestyle="",
-                  marker=MARKERS[spot.number // len(COLOURS) % len(MARKERS)],
+                  marker=_marker(spot.number),
                   markersize=style.marker + 2,
                   color=COLOURS[spot.number % len(COLOURS)], label=_spot_label(spot.label, style))
+
+
+def _marker(number: int) -> str:
+    """Return a shape: neighbours have different ones, so that one is seen below another."""
+    return MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
 
 
 def _limit(axes: Axes, panel: RooflinePanel, show: Show) -> None:

@@ -25,6 +25,7 @@ class StreamRecord:
         all_ranks_bytes_per_s: the same times the ranks.
         is_peak: whether it is the best of its device, and number of ranks, in this run.
         of_declared: share of ``hardware.memory_bandwidth_gb_per_s``.
+        declared_bytes_per_s: what that peak is of all ranks.
         of_best: share of the best of its device and number of ranks in this run.
     """
 
@@ -35,6 +36,7 @@ class StreamRecord:
     all_ranks_bytes_per_s: float | None = None
     is_peak: bool = False
     of_declared: float | None = None
+    declared_bytes_per_s: float | None = None
     of_best: float | None = None
 
 
@@ -57,11 +59,12 @@ def records(items: Sequence[CaseResult]) -> dict[str, StreamRecord]:
 def beside_declared(
     record: StreamRecord, item: CaseResult, hardware: Mapping[str, Any],
 ) -> StreamRecord:
-    """Return the record with its share of the declared peak; copies to a host have none."""
+    """Return the record beside the declared peak; copies to a host have none."""
     peak = None if stream_of(item.case).memory else declared_memory(item, hardware)
     if record.rank_bytes_per_s is None or peak is None:
         return record
-    return replace(record, of_declared=record.rank_bytes_per_s / peak)
+    return replace(record, of_declared=record.rank_bytes_per_s / peak,
+                   declared_bytes_per_s=peak * item.case.world_size)
 
 
 def observed(item: CaseResult, samples: CaseSamples) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from hpcbench.views.timing import timed_text
 from hpcbench.views.words import backend_text, device_type
 
 Records = Mapping[str, HardwareRecord]
+DECLARED = Look("declared peak of all ranks", "#000000", dotted=True)
 
 
 def table_of(
@@ -33,17 +34,24 @@ def table_of(
 def bandwidth_chart(
     title: str, stem: str, note: str, items: Sequence[CaseResult],
     bar: Callable[[CaseResult, Look], Bar],
+    peak: Callable[[CaseResult], float | None] = lambda _: None,
 ) -> Iterator[BarChart]:
-    """Yield the rates of all ranks together, a bar a case that was timed."""
+    """Yield the rates of all ranks together, a bar a case that was timed.
+
+    ``peak`` is what is declared of all ranks: a line across the bars of a place.
+    """
     timed = [item for item in items if item.statistics is not None]
     look = Look("all ranks together", COLOURS[0])
     if timed:
         sections = grouped((where(item), item) for item in timed)
+        peaks = {name: [*dict.fromkeys(filter(None, map(peak, same)))]
+                 for name, same in sections.items()}
         yield BarChart(
             title, "GB/s of all ranks together", stem, (note,),
             tuple(item.case.case_id for item in timed), Axis("rate", Show.GB_PER_S, "GB/s"), (),
-            tuple(BarSection(name, tuple(bar(item, look) for item in same))
-                  for name, same in sections.items()), (look,))
+            tuple(BarSection(name, tuple(bar(item, look) for item in same),
+                             tuple((value, DECLARED) for value in peaks[name]))
+                  for name, same in sections.items()), (look, *[DECLARED] * any(peaks.values())))
 
 
 def where(item: CaseResult) -> str:

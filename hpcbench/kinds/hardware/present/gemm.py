@@ -16,8 +16,10 @@ from hpcbench.units import plural, to_tflop_per_s
 from hpcbench.views import columns
 from hpcbench.views.chart import COLOURS, Axis, Bar, BarChart, BarSection, Look
 from hpcbench.views.roofline import Shown
+from hpcbench.views.short_labels import told_apart
 from hpcbench.views.table import Column, Row, Show, Table
 from hpcbench.views.timing import flag_cell
+from hpcbench.views.words import backend_text, device_type
 
 Records = Mapping[str, HardwareRecord]
 DEFINITIONS = (
@@ -75,9 +77,12 @@ def rooflines(items: Sequence[CaseResult], derived: Records) -> list[Shown]:
     """Return what binds each product, in the order of cases."""
     found = [(item, record.gemm.roofline) for item in items
              if (record := derived.get(item.case.case_id)) and record.gemm]
-    return [Shown(f"{gemm_of(item.case).dtype} {_extents(item)}, "
-                  f"{plural(item.case.world_size, 'rank')}", item.case.case_id, roofline)
-            for item, roofline in found if roofline is not None]
+    shown = [(item, roofline) for item, roofline in found if roofline is not None]
+    titles = told_apart([(f"{gemm_of(item.case).dtype} {_extents(item)}, "
+                          f"{plural(item.case.world_size, 'rank')}",
+                          (backend_text(item.case), device_type(item))) for item, _ in shown])
+    return [Shown(title, item.case.case_id, roofline)
+            for title, (item, roofline) in zip(titles, shown, strict=True)]
 
 
 def _row(item: CaseResult, record: HardwareRecord | None) -> Row:

@@ -52,7 +52,8 @@ def charts(items: Sequence[CaseResult], derived: Records) -> Iterator[BarChart]:
     return bandwidth_chart(
         "memory bandwidth", "hardware-stream",
         "Bar: bytes that all ranks move over the median time.", items,
-        lambda item, look: _bar(item, derived, look))
+        lambda item, look: _bar(item, derived, look),
+        lambda item: _known(item, derived).declared_bytes_per_s)
 
 
 def row(item: CaseResult, record: HardwareRecord | None) -> dict[str, Any]:
@@ -82,8 +83,12 @@ def _row(item: CaseResult, record: HardwareRecord | None) -> Row:
 
 
 def _bar(item: CaseResult, derived: Records, look: Look) -> Bar:
-    record = derived.get(item.case.case_id)
-    work, known = stream_of(item.case), (record and record.stream) or NOTHING
+    work, known = stream_of(item.case), _known(item, derived)
     threads = f", {plural(known.threads, 'thread')}" if known.threads else ""
     label = f"{work.kernel} {work.dtype} {work.memory}".rstrip()
     return Bar(f"{label}{threads}", (), ((known.all_ranks_bytes_per_s or 0.0, look),))
+
+
+def _known(item: CaseResult, derived: Records) -> StreamRecord:
+    record = derived.get(item.case.case_id)
+    return (record and record.stream) or NOTHING

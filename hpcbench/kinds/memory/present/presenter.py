@@ -13,11 +13,12 @@ from hpcbench.kinds.memory.plan.search import with_batch
 from hpcbench.kinds.memory.plan.workload import MemoryWork, work_of
 from hpcbench.kinds.memory.present import charts as _charts
 from hpcbench.kinds.memory.present import largest_chart, largest_table, table
+from hpcbench.kinds.training.present import charts as _training_charts
 from hpcbench.kinds.training.present.presenter import MEMORY_FIELDS, TrainingPresenter
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import plural, size_text
-from hpcbench.views.chart import Chart
+from hpcbench.views.chart import Chart, HeatMapCase
 from hpcbench.views.table import Line, Table
 
 Items = Sequence[CaseResult]
@@ -38,6 +39,7 @@ class MemoryPresenter(Presenter[MemoryWork, MemoryRecord]):
 
     in_every_summary = False
     fields = FIELDS
+    part_looks = TrainingPresenter.part_looks
 
     def __init__(self, problem: str = "") -> None:
         super().__init__(problem)
@@ -92,6 +94,10 @@ class MemoryPresenter(Presenter[MemoryWork, MemoryRecord]):
         searches, others = _apart(items)
         yield from _charts.charts(others, derived)
         yield from largest_chart.charts(searches, derived)
+
+    def heat_map_case(self, case: Case) -> HeatMapCase:
+        """Return what is trained, and how."""
+        return _training_charts.heat_map_case(first_training(case))
 
     def row(self, item: CaseResult, record: MemoryRecord | None) -> dict[str, Any]:
         """Return the fields that say what is trained, and what was held; no times of trainings."""

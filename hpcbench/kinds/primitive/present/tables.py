@@ -19,8 +19,9 @@ from hpcbench.reduce.results import CaseResult
 from hpcbench.units import plural
 from hpcbench.views import columns
 from hpcbench.views.roofline import Shown
+from hpcbench.views.short_labels import told_apart
 from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table
-from hpcbench.views.timing import batch_text, flag_cell, timed_text
+from hpcbench.views.timing import batch_text, flag_cell, mode_text, timed_text
 from hpcbench.views.words import (
     backend_text,
     device_memory_text,
@@ -178,14 +179,22 @@ def _row(item: CaseResult, common: Options, of_order: Options, record: Primitive
 def rooflines(items: Sequence[CaseResult], derived: Records) -> list[Shown]:
     """Return what binds each case, in the order of cases."""
     found = [(item, _record(item, derived).roofline) for item in items]
-    return [Shown(_short_title(item), item.case.case_id, roofline)
-            for item, roofline in found if roofline is not None]
+    shown = [(item, roofline) for item, roofline in found if roofline is not None]
+    titles = told_apart([(_short_title(item), _details(item)) for item, _ in shown])
+    return [Shown(title, item.case.case_id, roofline)
+            for title, (item, roofline) in zip(titles, shown, strict=True)]
 
 
 def _short_title(item: CaseResult) -> str:
     work = primitive_of(item.case)
     return (f"{work.primitive} {work.implementation} {work.order} {work.m}x{work.n}x{work.k} "
             f"{work.dtype} {plural(item.case.world_size, 'rank')}")
+
+
+def _details(item: CaseResult) -> tuple[str, ...]:
+    """Return what else may tell a case from others with the same title."""
+    options = (options_text([option]) for option in primitive_of(item.case).options)
+    return (*options, backend_text(item.case), device_type(item), mode_text(item))
 
 
 def _not_compared(records: Iterator[PrimitiveRecord]) -> Iterator[Line]:

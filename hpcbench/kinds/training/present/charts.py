@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from hpcbench.grouping import grouped
+from hpcbench.grouping import grouped, in_parts
 from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, OTHER, TrainingRecord
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.present.words import SHORT, degrees_text, model_text, telling_options
@@ -22,6 +22,7 @@ MOST_ROWS = 30
 PHASES = {name: chart.Look(title, chart.COLOURS[at])
           for (name, title), at in zip(SHORT.items(), (6, 4, 0, 1, 3, 2, 5), strict=True)}
 IN_NO_PHASE = chart.Look(OTHER, "#bbbbbb")
+PART_LOOKS = {**PHASES, "": IN_NO_PHASE}
 _VARIED = ("batch_size", "accumulation", "optimizer")
 """What a label names, beside what is unusual, where it is not the same in the whole chart."""
 STEP = Column("step_time", "step", Show.MS, "ms", better="less")
@@ -63,20 +64,19 @@ def _charts(key: Key, items: Sequence[CaseResult], records: Records) -> Iterator
     options = telling_options(works)
     labels = [_label(work, works, options[work]) for work in works]
     stem = "-".join(word for word in ("training", *key) if word)
-    for first in range(0, len(items), MOST_ROWS):
-        part = items[first:first + MOST_ROWS]
+    for number, pairs in in_parts([*zip(labels, items, strict=True)], MOST_ROWS):
+        named, part = zip(*pairs, strict=True)
         known = [records.get(item.case.case_id, NOTHING_KNOWN) for item in part]
-        bars = tuple(map(_bar, labels[first:], part, known))
+        bars = tuple(map(_bar, named, part, known))
         looks = {look for bar in bars for _, look in bar.segments}
-        number = f"-{first // MOST_ROWS + 1}" if len(items) > MOST_ROWS else ""
         yield chart.BarChart(
             title=f"{key[0]}: time of a training step by strategy",
             subtitle=", ".join(word for word in key[1:] if word),
             file_stem=chart.file_name(f"{stem}{number}"),
-            notes=(_caption(known), *_same_programs(labels[first:], part, known)),
+            notes=(_caption(known), *_same_programs(named, part, known)),
             case_ids=tuple(item.case.case_id for item in part),
             x=chart.Axis("time of one step", Show.MS, "ms"),
-            columns=(STEP, SAMPLES if works[first].of_images else TOKENS, MFU, MEMORY),
+            columns=(STEP, SAMPLES if works[0].of_images else TOKENS, MFU, MEMORY),
             sections=(chart.BarSection("", bars),),
             legend=tuple(look for look in (*PHASES.values(), IN_NO_PHASE) if look in looks),
             whisker="medians of passes", limit="without communication",
@@ -96,7 +96,7 @@ def _same_programs(labels: Sequence[str], items: Sequence[CaseResult],
                    records: Sequence[TrainingRecord]) -> Iterator[str]:
     """Yield which bars are the same program."""
     groups = grouped((record.same_program_as or item.case.case_id, label)
-                     for label, item, record in zip(labels, items, records, strict=False))
+                     for label, item, record in zip(labels, items, records, strict=True))
     for first, *others in groups.values():
         if others:
             yield f"{first}: the same program as {', '.join(others)}."
@@ -104,7 +104,7 @@ def _same_programs(labels: Sequence[str], items: Sequence[CaseResult],
 
 def _caption(records: Sequence[TrainingRecord]) -> str:
     definitions = dict.fromkeys(record.mfu_definition for record in records
-                                if record.mfu_definition)
+                                if record.mfu is not None and record.mfu_definition)
     return " ".join([
         CAPTION, *([WITHOUT] if any(record.exposure.off_s for record in records) else []),
         *([f"MFU: FLOPs as {', '.join(definitions)} counts them."] if definitions else [])])
@@ -127,6 +127,6 @@ def heat_map_case(case: Case) -> chart.HeatMapCase:
     size = work.global_batch if work.tokens is None else work.tokens
     return chart.HeatMapCase(
         f"Step of {work.model} by {work.strategy}",
-        (work.dtype, options_text(work.options), model_text(work), f"batch {work.batch_size}"),
+        (work.dtype, telling_options([work])[work], model_text(work), f"batch {work.batch_size}"),
         order=(work.trains, case.world_size, size),
         rule="the most ranks, then the most data of a step")

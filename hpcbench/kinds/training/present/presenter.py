@@ -98,6 +98,7 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
     span_words = staticmethod(words.span_words)
     profile = staticmethod(_stalls.profile)
     heat_map_case = staticmethod(_charts.heat_map_case)
+    part_looks = _charts.PART_LOOKS
 
     def tables(
         self, title: str, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],

@@ -39,7 +39,8 @@ def stall_charts(items: Sequence[CaseResult], derived: Records) -> Iterator[char
                      for item, steps, stalls in known[:MOST_CASES])
     looks = {look for section in sections for bar in section.bars for _, look in bar.segments}
     yield chart.BarChart(
-        title="Who waits for whom: the step of each rank", subtitle="", file_stem="stalls",
+        title="Who waits for whom: the step of each rank", file_stem="stalls",
+        subtitle="ready: from the begin of the step to the rank's own last gradient",
         notes=(_CAPTION,), x=chart.Axis("time in the step", Show.MS, "ms"), columns=_COLUMNS,
         case_ids=tuple(item.case.case_id for item, _, _ in known[:MOST_CASES]), sections=sections,
         legend=tuple(look for look in (*PHASES.values(), WAITING, IN_NO_PHASE) if look in looks))
