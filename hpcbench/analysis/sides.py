@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,8 +55,8 @@ def read_side(text: str) -> Side:
     return side_of(paths, text)
 
 
-def side_of(paths: Sequence[Path], label: str = "") -> Side:
-    """Return the side of files or folders. Raises FileError, and UsageError for one given twice.
+def refuse_twice(paths: Iterable[Path]) -> None:
+    """Raise UsageError for a file or folder that is given twice.
 
     A launch that counts twice would look like two that agree.
     """
@@ -69,6 +69,11 @@ def side_of(paths: Sequence[Path], label: str = "") -> Side:
                 f"{path} is given twice: {first} is the same file")
             raise UsageError(f"{twice}; a launch counts once")
         seen[file] = path
+
+
+def side_of(paths: Sequence[Path], label: str = "") -> Side:
+    """Return the side of files or folders. Raises FileError, and UsageError for one given twice."""
+    refuse_twice(paths)
     return Side(label or ",".join(map(str, paths)), tuple(_read(path) for path in paths))
 
 

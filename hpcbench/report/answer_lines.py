@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from rich.text import Text
 
 from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, Answer, Answered, Asked, Run
+from hpcbench.analysis.sides import refuse_twice
 from hpcbench.config.names import unknown_name
 from hpcbench.errors import UsageError
 from hpcbench.reduce.results_file import ResultsFile, open_results
@@ -24,7 +25,11 @@ _STYLES = {CLEAR: "green", CANNOT_TELL: "yellow"}
 
 
 def advice(paths: Sequence[Path], only: Sequence[str], asked: Asked) -> list[Told]:
-    """Return what the topics say of results files. Raises UsageError for an unknown topic."""
+    """Return what the topics say of results files.
+
+    Raises UsageError for an unknown topic, and for a file that is given twice.
+    """
+    refuse_twice(paths)
     known = {topic.name: topic for topic in TOPICS}
     for name in only:
         if name not in known:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hpcbench import __version__
 from hpcbench.analysis.answer import Run
+from hpcbench.analysis.sides import refuse_twice
 from hpcbench.errors import FileError, UsageError
 from hpcbench.reduce.results_file import FILE_NAME, open_results
 from hpcbench.reduce.suite_file import is_suite, read_suite
@@ -22,9 +23,14 @@ NAME, LATEST = "report", Path("results/latest")
 
 @contextmanager
 def open_runs(paths: Sequence[Path]) -> Iterator[list[Run]]:
-    """Yield the runs of results files, folders, and folders of suites. Raises FileError."""
+    """Yield the runs of results files, folders, and folders of suites.
+
+    Raises FileError, and UsageError for a run that is given twice.
+    """
+    members = list(_members(paths))
+    refuse_twice(members)
     with ExitStack() as opened:
-        yield [Run(str(path), file.results, file) for path in _members(paths)
+        yield [Run(str(path), file.results, file) for path in members
                for file in (opened.enter_context(open_results(path)),)]
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from golden import RESULTS
-from hpcbench.analysis.answers import compare_sides
 from hpcbench.analysis.check import check_limits
 from hpcbench.analysis.gate import check_baseline, check_file
 from hpcbench.analysis.learn import learned
@@ -83,10 +82,6 @@ def test_the_same_file_twice_is_not_two_launches(tmp_path: Path) -> None:
     (tmp_path / "again").symlink_to(FILE)
     with pytest.raises(UsageError, match="is given twice"):
         read_side(f"{FILE},{tmp_path / 'again'}")
-    with pytest.raises(UsageError, match="again is given twice"):
-        compare_sides([str(FILE), str(tmp_path / "again")], 0.03)
-    with pytest.raises(UsageError, match="is given twice"):
-        check_baseline([FILE], [FILE], 0.03)
 
 
 def test_an_unknown_column_is_told_with_the_name_of_the_file(tmp_path: Path) -> None:

@@ -15,10 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import false_discovery_control, mannwhitneyu
+from typer.testing import CliRunner
 
 from golden import RESULTS
 from hpcbench.analysis.compare import FASTER, INCONCLUSIVE, SAME, SLOWER, CaseComparison, compare
 from hpcbench.analysis.sides import CaseOfSide, Side, split_by
+from hpcbench.cli import app
+from hpcbench.errors import UsageError
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Case
 from hpcbench.statistics.family import benjamini_hochberg
@@ -162,6 +165,12 @@ def test_cases_that_differ_in_iterations_alone_are_both_compared() -> None:
     found = split_by(Side("A", (make_results(items),)), "backend")
     assert {name: len(rows) for name, rows in found.items()} == {"gloo": 2, "mpi": 2}
     assert found["gloo"].keys() == found["mpi"].keys()
+
+
+@pytest.mark.parametrize("command", [["advise"], ["report", "-o", "/nowhere/x.html"]])
+def test_a_file_is_not_two_runs(command: list[str]) -> None:
+    done = CliRunner().invoke(app, [*command, *[str(RESULTS["mixed"])] * 2])
+    assert isinstance(done.exception, UsageError) and "is given twice" in str(done.exception)
 
 
 @pytest.mark.parametrize(("words", "said"), [
