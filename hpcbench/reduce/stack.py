@@ -64,7 +64,7 @@ def has_flag(samples: CaseSamples, flags: int) -> npt.NDArray[np.bool_]:
 
 def any_flags(samples: CaseSamples) -> npt.NDArray[np.int64]:
     """Return (sample,): the flags that any rank has on it."""
-    return np.bitwise_or.reduce(samples.flags, axis=0)
+    return np.asarray(np.bitwise_or.reduce(samples.flags, axis=0), dtype=np.int64)
 
 
 def pass_slices(samples: CaseSamples) -> list[slice]:
