@@ -64,7 +64,8 @@ def has_flag(samples: CaseSamples, flags: int) -> npt.NDArray[np.bool_]:
 
 def any_flags(samples: CaseSamples) -> npt.NDArray[np.int64]:
     """Return (sample,): the flags that any rank has on it."""
-    return np.bitwise_or.reduce(samples.flags, axis=0)
+    together: npt.NDArray[np.int64] = np.bitwise_or.reduce(samples.flags, axis=0)
+    return together
 
 
 def pass_slices(samples: CaseSamples) -> list[slice]:
