@@ -61,13 +61,22 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """A value and the ends of its interval, which tell how many of its digits mean something."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
 class Words:
     """Words that a row has, such as its flags: pairs of a word and its figure, or ``""``."""
 
     marks: tuple[tuple[str, str], ...] = ()
 
 
-Cell = str | int | float | Range | Words | None
+Cell = str | int | float | Range | Measured | Words | None
 """None is a value that there is not; text is shown as it is, whatever the column holds."""
 
 

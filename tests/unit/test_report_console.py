@@ -95,7 +95,7 @@ def test_row_has_nccl_tests_columns(capsys: Capture, tmp_path: Path) -> None:
     print_results(make_results((ok(case, 1e-3),)), tmp_path)
     text = capsys.readouterr().out
     assert rows_with(text, "ok") == [
-        ["1073741824", "268435456", "fp32", "sum", "-", "out", "1000.0", "990.00..1020.0", "1200.0",
+        ["1073741824", "268435456", "fp32", "sum", "-", "out", "1000", "990..1020", "1200.0",
          "1073.7",
          "1610.6", "0", "20", "ok"]
     ]
@@ -225,7 +225,7 @@ def test_a_narrow_terminal_cuts_nothing(
     text = capsys.readouterr().out
     assert "…" not in text
     assert text.count("1099511627776") == 4
-    assert "123456789.0" in text
+    assert "123500000" in text
 
 
 def test_tables_fit_in_120_columns(capsys: Capture, tmp_path: Path) -> None:

@@ -161,7 +161,8 @@ def _row(item: CaseResult, record: TrainingRecord, options: Mapping[Training, st
     work, stats = training_of(item.case), item.statistics
     return Row((
         words.strategy_text(work), options[work], words.degrees_text(work) or None, work.batch_size,
-        work.accumulation if work.accumulation != 1 else "", record.step_s,
+        work.accumulation if work.accumulation != 1 else "",
+        None if record.step_s is None else columns.median_cell(stats),
         columns.interval_cell(stats), record.samples_per_s, record.tokens_per_s, record.mfu,
         record.mfu_of_measured,
         *((record.hfu, record.hfu_nominal) if _computes_again(work) else (None, None)),

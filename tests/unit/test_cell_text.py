@@ -1,0 +1,47 @@
+"""A cell shows as many digits as the interval of its number allows."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcbench.views.cell_text import cell_text, format_measured, format_number
+from hpcbench.views.table import Measured, Range, Show
+
+
+@pytest.mark.parametrize(("low", "value", "high", "shown"), [
+    (2905.4, 3453.3, 3885.9, ("2910", "3450", "3890")),
+    (19.47, 19.65, 19.94, ("19.47", "19.65", "19.94")),
+    (16.30, 16.59, 19.90, ("16.3", "16.6", "19.9")),
+    (405.2, 886.43, 1780.4, ("410", "890", "1780")),
+    (15.9, 15.93, 48.1, ("16", "16", "48")),
+    (0.00123, 0.00125, 0.00131, ("0.00123", "0.00125", "0.00131")),
+    (3.0, 3.2, 4000.0, ("3.0", "3.2", "4000")),
+    (5.0, 5.0, 5.0, ("5.00", "5.00", "5.00"))])
+def test_half_the_interval_keeps_two_digits(
+    low: float, value: float, high: float, shown: tuple[str, str, str],
+) -> None:
+    assert tuple(format_measured(one, low, high) for one in (low, value, high)) == shown
+
+
+def test_a_median_and_its_interval_have_the_same_last_digit() -> None:
+    cell = Measured(3453.3e-6, 2905.4e-6, 3885.9e-6)
+    assert cell_text(cell, Show.US) == "3450"
+    assert cell_text(Range(cell.low, cell.high), Show.US) == "2910..3890"
+    assert cell_text(cell, Show.MS) == "3.45"
+    assert cell_text(Range(0.1, 0.2, 0.1234), Show.PERCENT) == "12.3 (10.0..20.0)"
+
+
+@given(st.floats(1e-6, 1e9), st.floats(0, 1e9), st.floats(0, 1e9))
+def test_what_is_left_out_is_less_than_the_interval(
+    value: float, below: float, above: float,
+) -> None:
+    low, high = max(value - below, 0.0), value + above
+    text = format_measured(value, low, high)
+    half = (high - low) / 2
+    assert len(text) <= len(format_number(value))
+    assert abs(float(text) - float(format_number(value))) <= max(0.06 * half, 0.06 * value)
+    assert math.isfinite(float(text)) and float(text) > 0
