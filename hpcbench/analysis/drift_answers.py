@@ -97,7 +97,7 @@ def _unknown(runs: Sequence[Run], rest: Sequence[Drifting]) -> Iterator[str]:
                f"{plural(len(few), 'case')}")
     wide = [one for one in rest if _reach(one) > TELLS]
     if wide:
-        yield (f"intervals reach over {100 * TELLS:.0f} %, to {100 * max(map(_reach, wide)):.0f} "
+        yield (f"intervals reach over {100 * TELLS:.0f} %, to {100 * max(map(_reach, wide)):.1f} "
                f"%, in {_series_text(len(wide))}: more passes would tell")
     if not passes:
         yield "no case has times"

@@ -237,11 +237,14 @@ def _new_part(raw: Any, key: str) -> str:
     """Return the first part of a key path that a mapping lacks; all of it if it lacks none."""
     parts = key.split(".")
     for depth, part in enumerate(parts):
-        if not isinstance(raw, dict):
+        if isinstance(raw, list) and part.isdecimal() and int(part) < len(raw):
+            raw = raw[int(part)]
+        elif not isinstance(raw, dict):
             return key
-        if part not in raw:
+        elif part not in raw:
             return ".".join(parts[:depth + 1])
-        raw = raw[part]
+        else:
+            raw = raw[part]
     return key
 
 

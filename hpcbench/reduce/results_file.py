@@ -241,8 +241,9 @@ class ResultsFile:
 
 def _no_results(path: Path, file_path: Path) -> str:
     """Return that there are no results, and where they may come from."""
-    if path.is_dir() and (path / "traces").is_dir():
-        return f"{file_path}: no such file; hpcbench reduce {path} makes it from the traces there"
+    folder = file_path.parent
+    if file_path.name == FILE_NAME and (folder / "traces").is_dir():
+        return f"{file_path}: no such file; hpcbench reduce {folder} makes it from the traces there"
     if path.is_dir():
         return f"{file_path}: no such file; give the folder of a run, such as results/latest"
     return f"{path}: no such file or folder; give results.h5 of a run, or its folder"

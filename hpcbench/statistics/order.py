@@ -30,8 +30,9 @@ def median(values: npt.NDArray[Any]) -> float:
 def medians(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """Return what ``numpy.median`` does along the last axis, which is not empty, in a tenth of it.
 
-    ``values`` are finite. numpy looks for both values in the middle at once, for which it has no
-    vector instructions; here the lower one is the greatest of the lower half.
+    ``values`` are finite: where numpy's is NaN for one NaN, this passes over it. numpy looks for
+    both values in the middle at once, for which it has no vector instructions. Here the lower one
+    is the greatest of the lower half.
     """
     middle = values.shape[-1] // 2
     ordered = np.array(values, order="C")  # columns that were chosen may lie one after another

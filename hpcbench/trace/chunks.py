@@ -128,6 +128,8 @@ class StoredColumn:
     def read(self, descriptor: int, memory: ChunkMemory, first: int, into: Values) -> None:
         """Fill ``into`` from row ``first`` on. Raises ValueError where there are no such rows."""
         length, end = self.chunk_rows, first + into.size
+        if (self.dtype, self.shuffled) != ("<i8", True):
+            raise ValueError(f"stamps are shuffled <i8, not {self.dtype}")
         if not 0 <= first <= end <= self.rows:
             raise ValueError(f"samples {first} to {end} of {self.rows}")
         numbers = range(first // length, math.ceil(end / length))

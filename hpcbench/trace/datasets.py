@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -67,11 +67,15 @@ class Hdf5Datasets:
     """Datasets of a file that HDF5 has open: of traces that do not tell where their chunks lie."""
 
     file: h5py.File
+    names: Collection[str]
 
-    @property
-    def names(self) -> Collection[str]:
-        """Return the names of all datasets."""
-        return [name for name in _names(self.file) if isinstance(self.file[name], h5py.Dataset)]
+    @classmethod
+    def of(cls, file: h5py.File) -> Hdf5Datasets:
+        """Return the datasets of an open file."""
+        found: list[str] = []
+        file.visititems(lambda name, item: found.append(name) if isinstance(
+            item, h5py.Dataset) else None)
+        return cls(file, frozenset(found))
 
     def stored(self, name: str) -> tuple[str, bytes]:
         """Return what the column is and its bytes in the file."""
@@ -84,12 +88,6 @@ class Hdf5Datasets:
     def read(self, name: str, first: int, rows: npt.NDArray[np.int64]) -> None:
         """Fill ``rows`` from a column."""
         read_rows(self.file, name, first, rows)
-
-
-def _names(file: h5py.File) -> Iterable[str]:
-    found: list[str] = []
-    file.visit(found.append)
-    return found
 
 
 def lines(datasets: Datasets, name: str) -> list[str]:

@@ -4,7 +4,8 @@ HDF5 takes about 30 us to open a dataset, of which a trace has more than forty. 
 where the chunks lie needs no HDF5. Tools that do not know of the part behind the image skip it.
 
 Layout: one line of JSON, deflated, then its length and `MAGIC`. The line maps the name of a dataset
-to [type, shuffled, rows, rows of a chunk, [offset of each chunk], [bytes of each chunk]].
+to [type, shuffled, rows, rows of a chunk, [offset of each chunk], [bytes of each chunk]]. Offsets
+count from the first byte of the image.
 """
 
 from __future__ import annotations
@@ -25,20 +26,21 @@ from hpcbench.trace.columns import json_line
 
 MAGIC = b"hpcbench-chunks\n"
 _FOOT = struct.Struct(f"<Q{len(MAGIC)}s")
-_MOST_BYTES = 64 << 20
+_FREE_BYTES = 1 << 20
+"""The line may be longer than the image by so much; no honest one is, and a forged one is cut."""
 _FILTERS = ([h5py.h5z.FILTER_DEFLATE], [h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_DEFLATE])
-_DTYPE = re.compile(r"<[if]8|\|S[1-9][0-9]*")
+_DTYPE = re.compile(r"<[if]8|\|S[1-9][0-9]{0,9}")
 _DEFLATE_AT_MOST = 1032
 _SMALL_BYTES = 1 << 20
 
 
 class Positions(Mapping[str, StoredColumn]):
-    """What is said behind the image whose first byte is ``image_at``; columns are made on demand.
-    """
+    """What is said behind the image from byte ``begin`` to ``end``; columns are made on demand."""
 
-    def __init__(self, said: Mapping[str, Any], image_at: int) -> None:
+    def __init__(self, said: Mapping[str, Any], begin: int, end: int) -> None:
         self._said = said
-        self._image_at = image_at
+        self._begin = begin
+        self._end = end
 
     def __len__(self) -> int:
         return len(self._said)
@@ -53,13 +55,25 @@ class Positions(Mapping[str, StoredColumn]):
         """Return a column. Raises KeyError if there is none, TypeError or ValueError if it is none.
         """
         dtype, shuffled, rows, chunk_rows, offsets, sizes = self._said[name]
+        if any(type(number) is not int for number in (rows, chunk_rows, *offsets, *sizes)):
+            raise TypeError(f"{name} is no column: {str(self._said[name])[:100]}")
+        column = StoredColumn(dtype, bool(shuffled), rows, chunk_rows, tuple(
+            self._begin + offset for offset in offsets), tuple(sizes))
         claimed = chunk_rows * len(sizes) * _item_bytes(dtype)
-        if (rows < 0 or chunk_rows < 1 or min(sizes, default=1) < 1 or min(offsets, default=0) < 0
+        if (rows < 0 or chunk_rows < 1 or not self._hold(column)
                 or not len(offsets) == len(sizes) == math.ceil(rows / chunk_rows)
                 or claimed > _DEFLATE_AT_MOST * sum(sizes) + _SMALL_BYTES):
             raise ValueError(f"{name} is no column: {str(self._said[name])[:100]}")
-        return StoredColumn(dtype, bool(shuffled), rows, chunk_rows,
-                            tuple(self._image_at + offset for offset in offsets), tuple(sizes))
+        return column
+
+    def _hold(self, column: StoredColumn) -> bool:
+        """Return whether the image holds all chunks of a column, none of them twice."""
+        at = self._begin
+        for offset, size in sorted(zip(column.offsets, column.sizes, strict=False)):
+            if offset < at or size < 1:
+                return False
+            at = offset + size
+        return at <= self._end
 
 
 def behind_image(file: h5py.File) -> bytes:
@@ -90,7 +104,8 @@ def _position(dataset: h5py.h5d.DatasetID) -> StoredColumn | None:
     """Return the column; None unless it is one of numbers or texts, deflated chunk by chunk."""
     how = dataset.get_create_plist()
     filters = [how.get_filter(at)[0] for at in range(how.get_nfilters())]
-    if len(dataset.shape) != 1 or filters not in _FILTERS or not hasattr(dataset, "chunk_iter"):
+    if (len(dataset.shape) != 1 or filters not in _FILTERS or not hasattr(dataset, "chunk_iter")
+            or not _DTYPE.fullmatch(dataset.dtype.str)):
         return None
     (rows,), (chunk_rows,) = dataset.shape, how.get_chunk()
     chunks: list[h5py.h5d.StoreInfo] = []
@@ -118,13 +133,13 @@ def read_positions(descriptor: int, image_at: int) -> Positions | None:
         raise ValueError("what tells where chunks lie is longer than the file")
     try:
         line = zlib.decompressobj().decompress(
-            os.pread(descriptor, length, end - length), _MOST_BYTES)
+            os.pread(descriptor, length, end - length), end + _FREE_BYTES)
     except zlib.error as error:
         raise ValueError(f"what tells where chunks lie cannot be unpacked: {error}") from error
     said = json.loads(line)
     if not isinstance(said, dict):
         raise TypeError("what tells where chunks lie is no JSON object")
-    return Positions(said, image_at)
+    return Positions(said, image_at, end - length)
 
 
 def _item_bytes(dtype: str) -> int:

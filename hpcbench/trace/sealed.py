@@ -217,7 +217,7 @@ def _datasets(
     """Yield the datasets of a trace; what is wrong with them raises UnreadableTrace."""
     if positions is None:
         with open_container(path) as file, expected_content(path):
-            yield Hdf5Datasets(file)
+            yield Hdf5Datasets.of(file)
     else:
         with open_regular(path) as descriptor, expected_content(path):
             yield PlacedDatasets(descriptor, positions, chunks)

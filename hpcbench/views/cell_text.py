@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hpcbench.units import format_seconds, size_text, to_gb_per_s, to_ms, to_tflop_per_s, to_us
-from hpcbench.views.table import Cell, Measured, Range, Show, Words
+from hpcbench.views.table import Cell, Range, Show, WithInterval, Words
 
 MISSING = "-"
 
@@ -70,7 +70,7 @@ def cell_text(cell: Cell, show: Show = Show.TEXT) -> str:
     if isinstance(cell, Words):
         return ", ".join(f"{word} {figure}".rstrip() for word, figure in cell.marks)
     text = _TEXTS.get(show) or _number_text(cell, NUMBERS[show])
-    if isinstance(cell, Measured):
+    if isinstance(cell, WithInterval):
         return text(cell.value)
     if not isinstance(cell, Range):
         return text(cell)
@@ -82,10 +82,10 @@ def cell_text(cell: Cell, show: Show = Show.TEXT) -> str:
 
 
 def _number_text(
-    cell: float | Range | Measured, number_of: Callable[[Any], Any],
+    cell: float | Range | WithInterval, number_of: Callable[[Any], Any],
 ) -> Callable[[float], str]:
     """Return what makes text of the numbers of a cell."""
-    if not isinstance(cell, (Range, Measured)):
+    if not isinstance(cell, (Range, WithInterval)):
         return lambda value: format_number(number_of(value))
     ends = (cell.least, cell.greatest) if isinstance(cell, Range) else (cell.low, cell.high)
     low, high = (number_of(end) for end in ends)

@@ -189,6 +189,12 @@ class BarChart(Chart):
     limit: str = ""
     below: str = ""
 
+    def __post_init__(self) -> None:
+        for bar in (bar for section in self.sections for bar in section.bars):
+            if len(bar.cells) != len(self.columns):
+                raise ValueError(f"chart {self.title!r}, bar {bar.label!r}: {len(bar.cells)} cells "
+                                 f"for {len(self.columns)} columns")
+
     def without_empty(self) -> BarChart:
         """Return the chart without columns in which no bar has a value, and looks of no length."""
         bars = [bar for section in self.sections for bar in section.bars]

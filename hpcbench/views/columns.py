@@ -9,7 +9,7 @@ from hpcbench.grouping import grouped
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Statistics
 from hpcbench.reduce.spread import interval_share, launch_range, range_of
-from hpcbench.views.table import Cell, Column, Group, Measured, Range, Row, Show, Table
+from hpcbench.views.table import Cell, Column, Group, Range, Row, Show, Table, WithInterval
 from hpcbench.views.timing import batch_text, flag_cell, samples_text, timed_text
 from hpcbench.views.words import backend_text, device_type
 
@@ -49,7 +49,7 @@ def median_cell(stats: Statistics | None) -> Cell:
     if stats is None:
         return None
     ends = interval_cell(stats)
-    return Measured(stats.median_s, ends.least, ends.greatest) if isinstance(
+    return WithInterval(stats.median_s, ends.least, ends.greatest) if isinstance(
         ends, Range) else stats.median_s
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from hpcbench.views.chart import Axis, BarChart, Chart, DotChart, HeatMap, LineChart, Panel, Point
-from hpcbench.views.table import Cell, Column, Measured, Range, Show
+from hpcbench.views.table import Cell, Column, Range, Show, WithInterval
 
 LADDER = (Show.US, Show.MS, Show.S)
 """From the smallest unit; a time is in no smaller one than its kind chose."""
@@ -69,7 +69,7 @@ def _numbers(cells: Iterable[Cell]) -> Iterator[float]:
     for cell in cells:
         if isinstance(cell, Range):
             yield cell.greatest
-        elif isinstance(cell, Measured):
+        elif isinstance(cell, WithInterval):
             yield cell.value
         elif isinstance(cell, (int, float)):
             yield float(cell)

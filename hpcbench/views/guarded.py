@@ -11,7 +11,7 @@ from typing import Any
 
 from hpcbench.kinds.kind import Presenter
 from hpcbench.views.cell_text import cell_text
-from hpcbench.views.chart import Chart, HeatMapCase
+from hpcbench.views.chart import Chart, HeatMapCase, Look
 from hpcbench.views.table import Column, Line, Table
 
 
@@ -92,6 +92,8 @@ class GuardedPresenter(Presenter[Any, Any]):
             own = make()
             self.fields, self.ranks_word = tuple(own.fields), str(own.ranks_word)
             self.in_every_summary = bool(own.in_every_summary)
+            self.part_looks = {str(name): _one(Look)(look)
+                               for name, look in own.part_looks.items()}
             self._own, self.problem = own, getattr(own, "problem", "")
         except Exception as error:
             self._blame("its presenter", error)

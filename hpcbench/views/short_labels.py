@@ -50,4 +50,6 @@ def without_shared(labels: Sequence[str]) -> tuple[str, list[str]]:
     shared = set.intersection(*map(set, words))
     own = [" ".join(word for word in each if word not in shared).rstrip(",") or each[0]
            for each in words]
+    if len({*own}) < len({*labels}):  # labels may differ in how often they have a word
+        return "", [*labels]
     return " ".join(word for word in words[0] if word in shared), own

@@ -61,7 +61,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class WithInterval:
     """A value and the ends of its interval, which tell how many of its digits mean something."""
 
     value: float
@@ -76,7 +76,7 @@ class Words:
     marks: tuple[tuple[str, str], ...] = ()
 
 
-Cell = str | int | float | Range | Measured | Words | None
+Cell = str | int | float | Range | WithInterval | Words | None
 """None is a value that there is not; text is shown as it is, whatever the column holds."""
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.views.cell_text import cell_text, format_measured, format_number
-from hpcbench.views.table import Measured, Range, Show
+from hpcbench.views.table import Range, Show, WithInterval
 
 
 @pytest.mark.parametrize(("low", "value", "high", "shown"), [
@@ -28,7 +28,7 @@ def test_half_the_interval_keeps_two_digits(
 
 
 def test_a_median_and_its_interval_have_the_same_last_digit() -> None:
-    cell = Measured(3453.3e-6, 2905.4e-6, 3885.9e-6)
+    cell = WithInterval(3453.3e-6, 2905.4e-6, 3885.9e-6)
     assert cell_text(cell, Show.US) == "3450"
     assert cell_text(Range(cell.low, cell.high), Show.US) == "2910..3890"
     assert cell_text(cell, Show.MS) == "3.45"

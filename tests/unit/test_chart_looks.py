@@ -192,3 +192,8 @@ def test_definitions_are_whole_and_facts_are_no_json() -> None:
         ("host", ("host.name", "node 1")), ("", ("clock", "mono"))}
     method = [item.text for item in sections["method"].items if isinstance(item, Line)]
     assert not [text for text in method if text.startswith(" ") or text.endswith((",", ";"))]
+
+
+def test_a_bar_without_a_cell_for_each_column_is_refused() -> None:
+    with pytest.raises(ValueError, match="bar 'one': 1 cells for 0 columns"):
+        BarChart("t", "", "t", (), (), Axis("x"), (), (BarSection("", (Bar("one", (1,), ()),)),), ())

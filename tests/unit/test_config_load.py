@@ -211,6 +211,7 @@ def test_the_command_line_wins_and_holds_for_every_block(tmp_path: Path) -> None
     ("benchmarks.5.size", "it has 1, counted from 0"), ("benchmarks.x", "it has 1"),
     ("name.x", "name: has no keys"), ("measure.itrations", 'did you mean "iterations"'),
     ("measure.warmup", "must be a whole number"), ("mesure.warmup", "mesure: unknown key"),
+    ("benchmarks.0.optoins.x", "benchmarks[0].optoins: unknown key"),
 ])
 def test_a_wrong_override_says_that_it_came_from_the_command_line(
     tmp_path: Path, key: str, what: str

@@ -7,7 +7,7 @@ import csv
 import pytest
 
 from hpcbench.views.cell_text import cell_text
-from hpcbench.views.table import Measured, Range, Show
+from hpcbench.views.table import Range, Show, WithInterval
 from launcher import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -22,7 +22,7 @@ def test_a_row_of_the_first_page_is_that_of_the_stored_run(row: list[str]) -> No
         (found,) = (one for one in csv.DictReader(file) if one["block"] == "collectives" and (
             one["collective"], one["backend"], one["size_bytes"]) == (collective, backend, size))
     low, median, high = (float(found[f"{name}_s"]) for name in ("ci_low", "median", "ci_high"))
-    assert told == [cell_text(Measured(median, low, high), Show.US),
+    assert told == [cell_text(WithInterval(median, low, high), Show.US),
                     cell_text(Range(low, high), Show.US),
                     cell_text(1e9 * float(found["busbw_gb_per_s"]), Show.GB_PER_S),
                     found["n_wrong"], found["n"]]

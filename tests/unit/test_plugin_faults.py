@@ -18,6 +18,7 @@ from hpcbench.report.console import print_results
 from hpcbench.report.listing import print_listing
 from hpcbench.report.summary import case_rows, summary_document
 from hpcbench.trace.source import plan_from_text, plan_to_text
+from hpcbench.views.chart import Look
 from hpcbench.views.guarded import GuardedPresenter
 from hpcbench.views.table import Column, Group, Row, Show, Table
 from results_factory import make_case, make_plan, make_results, ok
@@ -193,6 +194,24 @@ def test_an_answer_that_cannot_be_shown_is_refused_where_it_comes_in(
     found = getattr(presenter, method)(*values, **options)
     assert found in (None, [], {})
     assert presenter.problem.startswith(f"its presenter's {method} raised {problem}")
+
+
+class Coloured(Presenter[Any, Any]):
+    """Its parts of a sample look alike in all charts."""
+
+    part_looks = {"nap": Look("nap", "#123456")}
+
+
+class Colourless(Presenter[Any, Any]):
+    """A colour is no look."""
+
+    part_looks = {"nap": "#123456"}  # type: ignore[dict-item]
+
+
+def test_how_parts_look_is_taken_over_from_a_plug_in() -> None:
+    assert GuardedPresenter(Coloured).part_looks == Coloured.part_looks
+    wrong = GuardedPresenter(Colourless)
+    assert wrong.part_looks == {} and "is not a Look" in wrong.problem
 
 
 def test_every_method_of_a_presenter_is_guarded() -> None:

@@ -44,7 +44,7 @@ def test_every_column_is_what_hdf5_reads(tmp_path: Path) -> None:
     assert positions is not None and set(positions) == {*COLUMNS, "notes"}
     placed = PlacedDatasets(descriptor, positions, ChunkMemory())
     with h5py.File(path, "r", locking=False) as file:
-        by_hdf5 = Hdf5Datasets(file)
+        by_hdf5 = Hdf5Datasets.of(file)
         assert {*by_hdf5.names} == {*COLUMNS, "notes"}
         for name in placed.names:
             expected = by_hdf5.column(name)
@@ -100,7 +100,12 @@ def forged(path: Path, line: bytes, length: int | None = None) -> Path:
     b'{"header":["|S9",false,1,0,[0],[10]]}', b'{"header":["<f4",false,1,1,[0],[10]]}',
     b'{"header":["|O8",false,1,1,[0],[10]]}', b'{"header":["|S9",false,"a",1,[0],[10]]}',
     b'{"header":["|S99999999999999",false,1,1,[0],[10]]}',
-    b'{"header":["<i8",true,1000000000000,1000000000000,[0],[10]]}'])
+    b'{"header":["<i8",true,1000000000000,1000000000000,[0],[10]]}',
+    b'{"header":["|S9999999999",false,1,"aa",[0],[1]]}',
+    b'{"header":["|S9",false,1,1,[true],[10]]}',
+    b'{"header":["<i8",true,4096,2048,[600,600],[500,500]]}',
+    b'{"header":["<i8",true,4096,2048,[600,700],[500,500]]}',
+    b'{"header":["|S9",false,1,[0],[0],[10]]}'])
 def test_a_forged_text_is_one_clear_error(tmp_path: Path, said: bytes) -> None:
     with pytest.raises(UnreadableTrace, match="not the content expected") as caught:
         sealed.open_trace(forged(tmp_path / "rank00000.h5", said))

@@ -175,7 +175,9 @@ def test_a_missing_folder_or_results_file_is_one_clear_error(tmp_path: Path) -> 
     (tmp_path / "run" / "traces").mkdir(parents=True)
     for path, told in ((tmp_path, "no such file; give the folder of a run"),
                        (tmp_path / "none", "no such file or folder; give results.h5 of a run"),
-                       (tmp_path / "run", f"hpcbench reduce {tmp_path / 'run'} makes it")):
+                       (tmp_path / "run", f"hpcbench reduce {tmp_path / 'run'} makes it"),
+                       (tmp_path / "run/results.h5",
+                        f"hpcbench reduce {tmp_path / 'run'} makes it")):
         with pytest.raises(FileError, match=told), open_results(path):
             pass
 

@@ -32,3 +32,4 @@ def test_what_all_labels_have_is_said_once() -> None:
     assert without_shared(["mlp fp32", "mlp ring fp32"]) == ("mlp fp32", ["mlp", "ring"])
     assert without_shared(["mlp torch"]) == ("", ["mlp torch"])
     assert without_shared([]) == ("", [])
+    assert without_shared(["x 4 4", "x 4"]) == ("", ["x 4 4", "x 4"])

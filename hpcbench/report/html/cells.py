@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hpcbench.views.cell_text import cell_text
-from hpcbench.views.table import Cell, Column, Group, Line, Measured, Range, Show, Table, Words
+from hpcbench.views.table import Cell, Column, Group, Line, Range, Show, Table, WithInterval, Words
 
 _LONG = 20
 """Characters of a text from which on its column has a least width."""
@@ -98,7 +98,7 @@ def _key(cell: Cell) -> str:
     if isinstance(cell, Range):
         middle = cell.middle if cell.middle is not None else (cell.least + cell.greatest) / 2
         return repr(middle)
-    if isinstance(cell, Measured):
+    if isinstance(cell, WithInterval):
         return repr(cell.value)
     if isinstance(cell, Words):
         return cell_text(cell)

@@ -50,7 +50,8 @@ def draw_heat_map(chart: HeatMap, style: Style) -> Figure:
     _draw_values(axes, chart, style)
     place = figure.add_axes((across[2], bottom, across[3], share))
     _colour_bar(figure, axes.images[0], place, chart, style)
-    if len(chart.rows) <= MOST_NUMBERS and chart.n_columns <= MOST_NUMBERS:
+    if (len(chart.rows) <= MOST_NUMBERS and chart.n_columns <= MOST_NUMBERS
+            and not style.is_narrow):  # there a number is wider than its cell
         _write_values(axes, chart, style)
     _mark_spans(axes, chart, inside, style)
     for column in chart.breaks:
