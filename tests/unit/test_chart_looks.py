@@ -196,4 +196,5 @@ def test_definitions_are_whole_and_facts_are_no_json() -> None:
 
 def test_a_bar_without_a_cell_for_each_column_is_refused() -> None:
     with pytest.raises(ValueError, match="bar 'one': 1 cells for 0 columns"):
-        BarChart("t", "", "t", (), (), Axis("x"), (), (BarSection("", (Bar("one", (1,), ()),)),), ())
+        BarChart("t", "", "t", (), (), Axis("x"), (),
+                 (BarSection("", (Bar("one", (1,), ()),)),), ())
