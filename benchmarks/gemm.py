@@ -27,7 +27,8 @@ import torch
 from hpcbench.kinds.hardware.plan.gemm import ELEMENT_BYTES
 from hpcbench.kinds.hardware.run.gemm import GemmOperation
 from hpcbench.operations.place import Place
-from paired import Loop, ThroughHpcbench, in_turns, judged, opened, plain, ratio
+from paired import Loop, ThroughHpcbench, in_turns, judged, opened, plain
+from ratios import ratio
 
 ALLOWED = 0.02
 LEAST_CALLS = 3

@@ -1,7 +1,7 @@
 """Loops that take turns in one run: what hpcbench measures, and the same without it, twice.
 
-A turn's time is the median of its calls. Ratios are made within a pass, in which each loop has one
-turn, so drift cancels; the orders of the loops take turns, too.
+A turn's time is the median of its calls. Ratios (`ratios`) are made within a pass, in which each
+loop has one turn; the orders of the loops take turns, too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
@@ -27,30 +26,12 @@ from hpcbench.measure.stop import FixedCount
 from hpcbench.operations.operation import AnyOperation
 from hpcbench.operations.place import Place
 from hpcbench.plan.expand import make_plan
-from hpcbench.statistics.overlap import MeanInterval, mean_interval
 from launching import fail
+from ratios import Ratio
 
 TIMEOUT_S = 300.0
 Loop = Callable[[int], Sequence[float]]
 """Calls so many times; returns the times in s."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """Geometric mean of the ratios of all passes, and its 95 % interval."""
-
-    mean: float
-    interval: MeanInterval
-
-    @property
-    def text(self) -> str:
-        """Return ``1.002 (0.998..1.006)``."""
-        return f"{self.mean:.3f} ({self.interval.low:.3f}..{self.interval.high:.3f})"
-
-    @property
-    def farther(self) -> float:
-        """Return how far the farther end is from 1."""
-        return max(self.interval.high - 1, 1 - self.interval.low)
 
 
 def opened(place: Place, **block: object) -> AnyOperation:
@@ -112,14 +93,6 @@ def in_turns(loops: Sequence[Loop], passes: int, calls: int) -> np.ndarray:
         for which in orders[number % len(orders)]:
             times_s[which, number] = statistics.median(loops[which](calls))
     return times_s
-
-
-def ratio(times_s: np.ndarray, base_s: np.ndarray) -> Ratio:
-    """Return the ratio of two loops' times, (pass,)."""
-    logs = np.log(times_s / base_s)
-    interval = mean_interval(logs)
-    return Ratio(float(np.exp(logs.mean())),
-                 MeanInterval(*(float(np.exp(end)) for end in (interval.low, interval.high))))
 
 
 def judged(found: Ratio, chance: Ratio, allowed: float) -> str:

@@ -6,10 +6,12 @@ Synthetic traces, sealed by the real writer: durations of about 300 us with nois
 a gap of its own, so that the columns pack as badly as real ones. Samples count as raw bytes: five
 int64 an iteration and rank. In turns with that, a process reads these columns of all traces with
 h5py, and does nothing with them: a bound of the disk and of zlib. It proves no checksum and reads
-no table. Both processes have loaded their code before. Goals: at least half the rate of that bare
-read, peak memory below 500 MiB, a doubling of ranks at most doubles the time (10 % allowed for
-noise). All sizes are reduced in this one run; each in a process of its own, whose peak memory is
-its own. Beside the wall time stands the CPU time (user and system), which other load disturbs less.
+no table. Both processes have loaded their code before. In each turn the bare read is done twice:
+how far equal things are apart. Goals: at least half the rate of that bare read, peak memory below
+500 MiB, a doubling of ranks at most doubles the time (10 % allowed for noise). Ratios are formed
+within a turn, and their interval over turns has to keep the goal. All sizes are reduced in this one
+run, each in a process of its own, whose peak memory is its own. Beside the wall time stands the CPU
+time (user and system), which other load disturbs less.
 --parts also times, in this process, parts that no reduction of these traces can leave out.
 --folder keeps the traces for another run.
 """
@@ -28,6 +30,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from hpcbench.kinds.registry import kinds  # noqa: E402
@@ -52,6 +55,7 @@ from hpcbench.trace.schema import (  # noqa: E402
 from hpcbench.trace.sealed import FORMAT, open_trace, seal, trace_path  # noqa: E402
 from hpcbench.trace.tables import Known  # noqa: E402
 from launching import fail  # noqa: E402
+from ratios import Ratio, ratio  # noqa: E402
 from synthetic import (  # noqa: E402
     BASE_NS,
     CASE_NS,
@@ -72,12 +76,14 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[64, 128, 256, 512])
     parser.add_argument("--cases", type=int, default=50)
     parser.add_argument("--iterations", type=int, default=1000)
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--repeat", type=int, default=7)
     parser.add_argument("--folder", type=Path, help="where to make the traces; kept")
     parser.add_argument("--parts", action="store_true")
     parser.add_argument("--reduce", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--read", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.repeat < 2:
+        parser.error("--repeat must be at least 2: an interval needs two turns")
     if given.reduce or given.read:
         for spec in kinds().values():
             spec.planner()
@@ -151,47 +157,85 @@ def samples(noise: np.random.Generator, case_index: int, rows: int) -> Samples:
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """What reducing or reading a folder took: least times of several turns, largest memory."""
+    """What reducing or reading a folder took in one turn, and the largest memory."""
 
     wall_s: float
     cpu_s: float
     peak_mib: float
 
 
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """All turns with one number of ranks; ``again`` is the bare read once more, in each turn."""
+
+    ranks: int
+    raw_mb: float
+    bare: Sequence[Took]
+    reduced: Sequence[Took]
+    again: Sequence[Took]
+
+    @property
+    def wall_s(self) -> float:
+        """Return the median time of a reduction."""
+        return float(np.median(wall_s(self.reduced)))
+
+    @property
+    def peak_mib(self) -> float:
+        """Return the most memory that a reduction took."""
+        return max(item.peak_mib for item in self.reduced)
+
+    @property
+    def over_bare(self) -> Ratio:
+        """Return how many times as long as a bare read a reduction takes."""
+        return ratio(wall_s(self.reduced), wall_s(self.bare))
+
+    def line(self) -> str:
+        """Return it in words."""
+        over, cpu_s = self.over_bare, [
+            float(np.median([item.cpu_s for item in items])) for items in (self.reduced, self.bare)]
+        equal = ratio(wall_s(self.again), wall_s(self.bare))
+        return (f"{self.ranks:>4} ranks {self.raw_mb:7.1f} MB: {self.wall_s:.2f} s, "
+                f"{self.raw_mb / self.wall_s:.0f} MB/s, CPU {cpu_s[0]:.2f} s; over a bare read "
+                f"{over.text}, which is {1 / over.mean:.2f} ({1 / over.interval.high:.2f}.."
+                f"{1 / over.interval.low:.2f}) of its rate, by CPU {cpu_s[1] / cpu_s[0]:.2f}; a "
+                f"bare read over another {equal.text}; peak {self.peak_mib:.0f} MiB")
+
+
+def wall_s(turns: Sequence[Took]) -> npt.NDArray[np.float64]:
+    """Return the wall times of all turns, (turn,)."""
+    return np.array([item.wall_s for item in turns])
+
+
 def compare(folders: dict[int, Path], given: argparse.Namespace) -> bool:
     """Read and reduce every folder several times, in turn; return whether a goal is missed."""
-    found: dict[tuple[str, int], list[Took]] = {}
-    for _ in range(given.repeat):
-        for ranks, folder in folders.items():
-            for what in ("--read", "--reduce"):
-                done = subprocess.run([sys.executable, __file__, what, str(folder)],
-                                      capture_output=True, text=True, check=True)
-                found.setdefault((what, ranks), []).append(Took(*map(float, done.stdout.split())))
-    missed, before = False, None
+    sizes = []
     for ranks in sorted(folders):
-        bare, best = (best_of(found[what, ranks]) for what in ("--read", "--reduce"))
-        before = before or (ranks, best)
-        growth, cpu_growth = (now / then / (ranks / before[0]) for now, then in (
-            (best.wall_s, before[1].wall_s), (best.cpu_s, before[1].cpu_s)))
         raw_mb = ranks * given.cases * given.iterations * 8 * len(SAMPLE_COLUMNS) / 1e6
-        of_bare = bare.wall_s / best.wall_s
-        missed |= of_bare < GOAL_OF_BARE or best.peak_mib > GOAL_MIB or growth > GOAL_GROWTH
-        print(f"{ranks:>4} ranks {raw_mb:7.1f} MB: wall {best.wall_s:6.2f} s (all: "
-              + ", ".join(f"{item.wall_s:.2f}" for item in found["--reduce", ranks])
-              + f"), {raw_mb / best.wall_s:6.1f} MB/s, CPU {best.cpu_s:6.2f} s; bare read "
-              f"{raw_mb / bare.wall_s:6.1f} MB/s, CPU {bare.cpu_s:.2f} s; {of_bare:.2f} of its "
-              f"rate (by CPU {bare.cpu_s / best.cpu_s:.2f}); peak {best.peak_mib:.0f} MiB; over "
-              f"ranks: wall {growth:.2f}, CPU {cpu_growth:.2f}")
-        before = (ranks, best)
-    print(f"goals: {GOAL_OF_BARE} of the bare rate, {GOAL_MIB} MiB, {GOAL_GROWTH}: "
-          + ("missed" if missed else "met"))
+        sizes.append(Turns(ranks, raw_mb, [], [], []))
+    for _ in range(given.repeat):
+        for size in sizes:
+            for what, into in (("--read", size.bare), ("--reduce", size.reduced),
+                               ("--read", size.again)):
+                into.append(took(what, folders[size.ranks]))
+    missed, before = False, None
+    for size in sizes:
+        print(size.line())
+        if before is not None:
+            growth = ratio(wall_s(size.reduced) / size.ranks, wall_s(before.reduced) / before.ranks)
+            missed |= growth.interval.high > GOAL_GROWTH
+            print(f"     time over ranks: {growth.text} of that with {before.ranks} ranks")
+        missed |= size.over_bare.interval.high > 1 / GOAL_OF_BARE or size.peak_mib > GOAL_MIB
+        before = size
+    print(f"goals: {GOAL_OF_BARE} of the bare rate, {GOAL_MIB} MiB, {GOAL_GROWTH}, each by the "
+          "farther end of its interval: " + ("missed" if missed else "met"))
     return missed
 
 
-def best_of(turns: Sequence[Took]) -> Took:
-    """Return the least times of several turns, and the most memory."""
-    return Took(min(item.wall_s for item in turns), min(item.cpu_s for item in turns),
-                max(item.peak_mib for item in turns))
+def took(what: str, folder: Path) -> Took:
+    """Read or reduce a folder in a process of its own."""
+    done = subprocess.run([sys.executable, __file__, what, str(folder)],
+                          capture_output=True, text=True, check=True)
+    return Took(*map(float, done.stdout.split()))
 
 
 def timed(work: Callable[[], None]) -> None:

@@ -34,7 +34,8 @@ from hpcbench.kinds.hardware.plan.stream import ARRAYS
 from hpcbench.kinds.hardware.run.stream import StreamOperation
 from hpcbench.operations.place import Place
 from launching import fail
-from paired import Loop, ThroughHpcbench, in_turns, judged, opened, ratio
+from paired import Loop, ThroughHpcbench, in_turns, judged, opened
+from ratios import ratio
 
 ALLOWED = 0.05
 NAMES = ("hpcbench", "C", "C again")

@@ -102,7 +102,7 @@ class ResultsWriter:
             raise ValueError(f"case {case.case_id}: which samples count is not known")
         self._blocks[case.case_id] = (self._columns["case"].rows, *samples.start_ns.shape)
         taken = {
-            "case": np.full(samples.start_ns.size, case.index),
+            "case": np.broadcast_to(np.int64(case.index), samples.start_ns.size),
             **self._key_columns(
                 samples.ranks, samples.launch.tobytes(), samples.pass_index.tobytes()),
             "use": np.tile(samples.use, len(samples.ranks)),

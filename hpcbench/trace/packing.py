@@ -26,6 +26,7 @@ _NOISY_VALUES = 130
 _NOISE_SHARE = 8
 """Chunks that pack less well than to an eighth are noise."""
 _ADLER = 65521
+Piece = bytes | memoryview
 
 
 class Packer:
@@ -42,30 +43,38 @@ class Packer:
 
     def pack(self, chunk: npt.NDArray[np.int64]) -> bytes:
         """Return a chunk of at least one value as stored behind the filters shuffle and deflate."""
+        if _is_one_value(chunk):
+            return self._packed_whole(chunk)
         values = np.ascontiguousarray(chunk, dtype="<i8")
         last = self._last
         if last is not None and values[-1] == last[0][-1] and np.array_equal(values, last[0]):
             return last[1]
-        first, by_row = values[:1].tobytes(), values.view(np.uint8).reshape(-1, 8)
-        if values[0] == values[-1] and np.all(values == values[0]):
-            if (first, values.size) not in self._whole:
-                self._whole[first, values.size] = self._packed(by_row, first, bytes(8))
-            return self._whole[first, values.size]
         differing = np.bitwise_or.reduce(values ^ values[0]).astype("<i8").tobytes()
-        packed = self._packed(by_row, first, differing)
+        packed = self._packed(
+            values.view(np.uint8).reshape(-1, 8), values[:1].tobytes(), differing)
         if len(packed) * _NOISE_SHARE < values.nbytes:  # noise never comes again
             self._last = values.copy(), packed
         return packed
 
+    def _packed_whole(self, chunk: npt.NDArray[np.int64]) -> bytes:
+        """Return a chunk that holds one value all over."""
+        first, rows = chunk[:1].astype("<i8").tobytes(), chunk.size
+        if (first, rows) not in self._whole:
+            none = np.empty((rows, 0), np.uint8)
+            self._whole[first, rows] = self._packed(none, first, bytes(8))
+        return self._whole[first, rows]
+
     def _packed(self, by_row: npt.NDArray[np.uint8], first: bytes, differing: bytes) -> bytes:
         """Return a chunk, whose first value is ``first``; in zero bytes of ``differing`` all are.
         """
-        pieces, checksum = [_HEADER], 1
+        pieces: list[Piece] = [_HEADER]
+        checksum = 1
         for differ, group in groupby(range(8), lambda plane: differing[plane] > 0):
             planes = [*group]
             if differ:
                 data = [by_row[:, plane].tobytes() for plane in planes]
-                checksum = zlib.adler32(b"".join(data), checksum)
+                for plane_bytes in data:
+                    checksum = zlib.adler32(plane_bytes, checksum)
                 pieces += _differing(data)
             else:
                 equal = first[planes[0]:planes[-1] + 1]
@@ -82,11 +91,19 @@ class Packer:
         return b"".join(self._equal[run] for run in runs)
 
 
-def _differing(planes: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the blocks of planes, of which neighbours of one kind share them."""
+def _is_one_value(chunk: npt.NDArray[np.int64]) -> bool:
+    """Return whether all rows hold the same; of `numpy.broadcast_to` it is known unread."""
+    return not chunk.strides[0] or bool(chunk[0] == chunk[-1] and np.all(chunk == chunk[0]))
+
+
+def _differing(planes: Iterable[bytes]) -> Iterator[Piece]:
+    """Yield the blocks of planes, of which neighbours that are no noise share them."""
     for is_noise, group in groupby(planes, _is_noise):
-        data = b"".join(group)
-        yield _stored(data) if is_noise else _deflated(data)
+        if is_noise:
+            for plane in group:
+                yield from _stored(plane)
+        else:
+            yield _deflated(b"".join(group))
 
 
 def _is_noise(data: bytes) -> bool:
@@ -107,10 +124,13 @@ def _adler32_of_equal(equal: bytes, rows: int, checksum: int) -> int:
     return high << 16 | low
 
 
-def _stored(data: bytes) -> bytes:
-    """Return blocks that are not the last ones and hold the bytes as they are."""
-    parts = [data[at:at + _STORED_BYTES] for at in range(0, len(data), _STORED_BYTES)]
-    return b"".join(struct.pack("<BHH", 0, len(part), len(part) ^ 0xFFFF) + part for part in parts)
+def _stored(data: bytes) -> Iterator[Piece]:
+    """Yield blocks that are not the last ones and hold the bytes as they are, uncopied."""
+    whole = memoryview(data)
+    for at in range(0, len(data), _STORED_BYTES):
+        part = whole[at:at + _STORED_BYTES]
+        yield struct.pack("<BHH", 0, len(part), len(part) ^ 0xFFFF)
+        yield part
 
 
 def _deflated(data: bytes) -> bytes:

@@ -69,7 +69,7 @@ TINY = {
     "pairs.py": Tiny("--ranks 2 --iterations 2", ("2 links", "goals:")),
     "pass_length.py": Tiny("--passes 2 --seconds 0.02", ("ms of each pass", "of 10"), codes=(0,)),
     "quiet.py": Tiny("--ranks 2 --passes 1 --iterations 5 --sizes 8", ("wake-up", "off by")),
-    "reducer.py": Tiny("--ranks 2 4 --cases 100 --iterations 30 --repeat 1 --parts",
+    "reducer.py": Tiny("--ranks 2 4 --cases 100 --iterations 30 --repeat 2 --parts",
                        ("4 ranks", "bare read", "goals:")),
     "restart.py": Tiny("--ranks 2 --faults 1", ("right rank blamed 1 of 1",)),
     "row_bound.py": Tiny("--passes 2 --seconds 0.02", ("mpi broadcast", "CPU time", "narrow rows")),

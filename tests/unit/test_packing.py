@@ -44,6 +44,13 @@ def test_a_chunk_that_comes_again_is_packed_once_and_another_is_not_taken_for_it
     assert np.array_equal(unpacked(packer.pack(other), other.size), other)
 
 
+def test_noise_that_takes_several_blocks_and_a_value_that_is_repeated_are_whole_streams() -> None:
+    noise = np.random.default_rng(5).integers(0, 2**20, 140_000)
+    assert np.array_equal(unpacked(Packer().pack(noise), noise.size), noise)
+    repeated = np.broadcast_to(np.int64(-5), 70_000)
+    assert np.array_equal(unpacked(Packer().pack(repeated), 70_000), repeated)
+
+
 @pytest.mark.parametrize("case_rows", [0, 1, 160, 16384, 16385, 64000, 512_000, 10**9 + 7])
 def test_chunks_of_results_begin_where_cases_do(case_rows: int) -> None:
     rows = _chunk_rows(case_rows)

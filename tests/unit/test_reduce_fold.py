@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
-from hpcbench.reduce.fold import fold_samples
+from hpcbench.reduce.clocks import GlobalStamps
+from hpcbench.reduce.fold import edges, fold_samples
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.use import Use
 from synthetic import make_case
@@ -51,3 +53,19 @@ def test_a_budget_does_not_lean_the_median_to_fast_passes() -> None:
         ratios.append(float(np.median(folded.times_s[folded.counted]) * 1e9 / middle))
         assert np.all(folded.counted | folded.has(Use.SURPLUS, Use.RAMP))
     assert 0.99 < float(np.mean(ratios)) < 1.01
+
+
+@pytest.mark.parametrize("latest_ns", [10**5, 2**31 - 1, 2**31, 2**40])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_how_late_ranks_are_in_a_pass_is_the_median_whatever_it_is(
+    latest_ns: int, groups: int,
+) -> None:
+    """Of all ranks, the groups apart or not; rank 3 is later than 32 bits may hold."""
+    noise = np.random.default_rng(4)
+    late = noise.integers(0, 1000, (4, 50)) + [[0], [1000], [5000], [latest_ns - 999]]
+    starts = 10**18 + np.arange(50) * 2**41 + late
+    timed = np.arange(50) > 4
+    found = edges(GlobalStamps(starts, starts + 10, 0.0), groups, timed=timed)
+    expected = np.median((starts - starts.min(axis=0))[:, timed], axis=1)
+    assert found.pass_late_ns is not None
+    assert np.array_equal(found.pass_late_ns[:, 0], expected)
