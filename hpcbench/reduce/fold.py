@@ -115,8 +115,8 @@ def _medians_after(
 ) -> npt.NDArray[np.float64]:
     """Return (rank,): the median of how long after the first rank each is at the chosen samples.
 
-    ``last_ns`` are the last ranks' stamps. Where numbers of 32 bits hold how late they are, they are
-    used: sorting them takes half the time.
+    ``last_ns`` are the last ranks' stamps. Numbers of 32 bits are sorted in half the time: they are
+    used where they hold how late ranks are.
     """
     first_ns, last_ns = first_ns[chosen], last_ns[chosen]
     is_short = int((last_ns - first_ns).max()) < 1 << 31
