@@ -1,8 +1,8 @@
 """Compile the Triton kernel for a GPU that need not be there; started by test_triton_kernel.py.
 
 The first word is the compute capability, such as 80 for Ampere or 90 for Hopper; the others are
-dtypes. Prints for each dtype the PTX of the product and the bytes of shared memory that it needs, as
-a JSON object.
+dtypes. Prints for each dtype the PTX of the product and the bytes of shared memory that it needs,
+as a JSON object.
 """
 
 from __future__ import annotations
