@@ -10,9 +10,20 @@ from typing import Any
 
 import pytest
 
-from hpcbench.config.load import load_config
+from hpcbench.backends.availability import RankFacts
+from hpcbench.config.load import check_config, load_config
+from hpcbench.config.names import DTYPES, OPS
+from hpcbench.config.schema import Config
+from hpcbench.kinds.hardware.derive.deriver import HardwareRecord
+from hpcbench.kinds.hardware.derive.gemm import GemmRecord
+from hpcbench.kinds.memory.derive.largest import Largest
+from hpcbench.kinds.primitive.plan.implementations import EVERY, IMPLEMENTATIONS
+from hpcbench.launch.probe import resolve
+from hpcbench.operations.collectives import collective_names
 from hpcbench.plan.expand import make_plan
+from hpcbench.reduce.usage import Usage
 from launcher import ROOT
+from unit.test_launch_parts import GPU_FACTS
 
 sys.path.append(str(ROOT / "benchmarks"))
 
@@ -44,6 +55,48 @@ def test_every_shipped_sweep_plans_on_gpus(gpus: int) -> None:
         assert all(case.backend == "nccl" for case in run), step.name
 
 
+def sweep_of(name: str) -> Config:
+    return load_config(SHIPPED.parent / "sweeps" / f"{name}.yaml")
+
+
+def test_sweeps_leave_nothing_out() -> None:
+    right = make_plan(sweep_of("nccl_right"), 2).cases
+    for name, all_names in (("collective", collective_names()), ("dtype", DTYPES), ("op", OPS)):
+        assert {getattr(case.workload, name) for case in right} >= set(all_names), name
+    for sweep, primitives in (("primitives", EVERY), ("graphs", ("tp_columnwise", "tp_rowwise"))):
+        cases = make_plan(sweep_of(sweep), 2).cases
+        found = {(case.workload.primitive, case.workload.implementation) for case in cases
+                 if case.kind == "primitive"}
+        assert found == {(primitive, implementation.name) for primitive in primitives
+                         for implementation in IMPLEMENTATIONS}, sweep
+    assert {case.cuda_graph for case in cases} == {False, True}
+
+
+@pytest.mark.parametrize("gpus", [1, 8])
+def test_an_hour_is_enough_as_planned(gpus: int) -> None:
+    planned_s = 0.0
+    for step in steps().steps:
+        if step.sweep and step.least_gpus <= gpus:
+            cases = make_plan(load_config(SHIPPED.parent / step.sweep), gpus).cases
+            seconds = sum(case.estimate_s for case in cases)
+            assert seconds < step.limit_s, step.name
+            planned_s += seconds
+    assert planned_s < 40 * 60
+
+
+@pytest.mark.parametrize(("name", "bf16"), [
+    ("NVIDIA H100 80GB HBM3", 989.4e12), ("NVIDIA A100-SXM4-40GB", 312e12), ("NVIDIA A10", 125e12),
+    ("NVIDIA B200", 2250e12), ("NVIDIA H100 PCIe", None), ("NVIDIA A100-PCIE-40GB", None),
+    ("NVIDIA H100 NVL", None), ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None), ("NVIDIA A10G", None),
+    ("NVIDIA GH200 480GB", None), ("NVIDIA L4", None)])
+def test_peaks_are_declared_of_the_very_gpu_or_not_at_all(name: str, bf16: float | None) -> None:
+    declared = replace(H100, names=(name,)).hardware().get("peak_flops", {})
+    assert declared.get("bf16") == bf16
+    hardware = {"hardware": replace(H100, names=(name,) * 2).hardware()}
+    block = {"kind": "collective", "collective": "barrier"}
+    check_config({"name": "x", "benchmarks": [block], **(hardware if bf16 else {})}, "x")
+
+
 def test_every_judge_exists_takes_its_options_and_finds_its_cases() -> None:
     for step in steps().steps:
         for goal in step.goals:
@@ -63,6 +116,16 @@ def test_the_faults_of_a_sweep_are_those_that_its_goals_name() -> None:
         step = next(step for step in steps().steps if step.name == name)
         named = {goal.options["fault"] for goal in step.goals}
         assert {fault.case for fault in config.fault} <= named
+
+
+@pytest.mark.parametrize("name", ["faults", "largest_batch"])
+def test_what_is_to_run_out_of_memory_is_no_skip_of_the_probe(name: str) -> None:
+    memory_bytes = 80 * 2**30
+    cuda = {**GPU_FACTS["cuda"], "names": ["H100"], "uuids": ["a"], "no_code": [None],
+            "memory_bytes": [memory_bytes], "visible": None}
+    facts = {**GPU_FACTS, "cuda": cuda, "host_memory_bytes": 500 * 2**30}
+    plan = make_plan(load_config(SHIPPED.parent / "sweeps" / f"{name}.yaml"), 1)
+    assert not resolve(plan, [RankFacts(0, "n1", 0, facts)]).skips
 
 
 @pytest.mark.parametrize(("text", "words"), [
@@ -147,7 +210,8 @@ def test_telemetry_names_what_is_not_told() -> None:
 
 def case(label: str, status: str, **values: Any) -> SimpleNamespace:
     """Return as much of a result as judges look at."""
-    given = {"reason": "", "n_wrong": 0, "timing": None, "library": None, "memory": None}
+    given = {"reason": "", "n_wrong": 0, "timing": None, "library": None, "memory": None,
+             "usage": None}
     work = SimpleNamespace(**values.pop("work", {}))
     bytes_ = values.pop("memory_bytes", 0)
     return SimpleNamespace(
@@ -158,7 +222,7 @@ def case(label: str, status: str, **values: Any) -> SimpleNamespace:
 def evidence(*cases: SimpleNamespace) -> Any:
     results: Any = SimpleNamespace(cases=cases, record_of=lambda item: None,
                                    plan=SimpleNamespace(config={}))
-    return judges.Evidence(results, H100, {})
+    return judges.Evidence(results, H100)
 
 
 def test_all_ok_tells_skips_and_the_first_that_is_not() -> None:
@@ -193,19 +257,74 @@ def test_events_may_not_take_longer_than_the_host() -> None:
     assert judges.told(evidence(timed(9e-4)), "device_s").verdict == "met"
 
 
-def test_the_largest_batch_is_compared_with_the_predicted_one() -> None:
-    def batch(size: int, status: str, reason: str = "") -> SimpleNamespace:
-        return case(f"batch={size}", status, reason=reason, work={"batch_size": size},
-                    memory_bytes=size * 2**30)
+def recorded(*pairs: tuple[SimpleNamespace, Any], **declared: float) -> Any:
+    """Return evidence of cases with what is derived of each, and declared peaks."""
+    found = {id(item): record for item, record in pairs}
+    results: Any = SimpleNamespace(
+        cases=[item for item, _ in pairs], record_of=lambda item: found[id(item)],
+        plan=SimpleNamespace(config={"hardware": {"peak_flops": declared}}))
+    return judges.Evidence(results, H100)
 
-    memory = "out of memory: CUDA"
-    cases = [batch(32, "ok"), batch(64, "ok"), batch(128, "failed", memory)]
-    assert judges.largest_batch(evidence(*cases)).verdict == "met"
-    few = [batch(8, "ok"), *(batch(size, "failed", memory) for size in (16, 32, 64))]
-    assert judges.largest_batch(evidence(*few)).verdict == "missed"
-    assert judges.largest_batch(evidence(*cases[:2])).verdict == "cannot tell"
-    other = [batch(32, "ok"), batch(64, "failed", "killed")]
-    assert judges.largest_batch(evidence(*other)).verdict == "missed"
+
+def test_the_largest_batch_is_compared_with_the_predicted_one() -> None:
+    def searched(deviation: float | None, too_large: int | None = 120) -> Any:
+        largest = Largest(
+            largest_batch=110, too_large_batch=too_large, too_large_ended="out of memory", tries=9,
+            predicted_largest_batch=100, batch_deviation=deviation)
+        return recorded((case("bert", "ok"), SimpleNamespace(largest=largest)))
+
+    judge = judges.largest_batch
+    assert judge(searched(0.1), within=0.2).verdict == "met"
+    assert judge(searched(-0.3), within=0.2).verdict == "missed"
+    assert judge(searched(None), within=0.2).verdict == "cannot tell"
+    assert judge(searched(0.1, None), within=0.2).verdict == "cannot tell"
+    failed = recorded((case("bert", "failed", reason="killed"), None))
+    assert judge(failed, within=0.2) == judges.Judgement("missed", "failed: killed")
+
+
+def product(dtype: str, rate: float, status: str = "ok", reason: str = "") -> tuple[Any, Any]:
+    return (case(f"gemm {dtype}", status, reason=reason, work={"dtype": dtype}),
+            HardwareRecord(gemm=GemmRecord(rank_flops_per_s=rate)))
+
+
+def test_products_are_compared_with_the_declared_peak_and_with_each_other() -> None:
+    rates = (product("bf16", 6e14), product("bf16", 7e14), product("fp8_e4m3", 12e14))
+    told = judges.peak(recorded(*rates, bf16=1e15, fp8=2e15), share=0.5)
+    assert told.verdict == "met" and "fp8_e4m3 1200 TFLOP/s (60.0% of declared)" in told.detail
+    assert judges.peak(recorded(*rates, bf16=1e15, fp8=3e15), share=0.5).verdict == "missed"
+    assert judges.peak(recorded(*rates), share=0.5).verdict == "cannot tell"
+    fp8 = judges.faster(recorded(*rates), "fp8_e4m3", "bf16")
+    assert fp8 == judges.Judgement("met", "1.71 times as fast as bf16")
+    assert judges.faster(recorded(rates[1]), "fp8_e4m3", "bf16").verdict == "cannot tell"
+    for reason, verdict in (("CaseError: torch 2.13 has no product of fp8_e4m3 on cuda", "skipped"),
+                            ("3 of 9 elements", "missed")):
+        other = product("fp8_e4m3", 0, "failed", reason)
+        assert judges.faster(recorded(rates[0], other), "fp8_e4m3", "bf16").verdict == verdict
+
+
+def test_mfu_stands_beside_both_peaks() -> None:
+    def step(mfu: float | None, of_measured: float | None) -> tuple[Any, Any]:
+        return (case("resnet50 single", "ok", work={"model": "resnet50", "dtype": "bf16"}),
+                SimpleNamespace(mfu=mfu, mfu_of_measured=of_measured))
+
+    told = judges.mfu(recorded(step(0.04, 0.05), step(0.02, 0.03)), 0.03, "resnet50 *")
+    assert told == judges.Judgement(
+        "met", "resnet50 bf16 4.0% of declared; resnet50 bf16 5.0% of measured")
+    assert judges.mfu(recorded(step(0.02, 0.03)), least=0.03).verdict == "missed"
+    unknown = judges.mfu(recorded(step(None, 0.05)), least=0.03)
+    assert unknown.verdict == "cannot tell" and "5.0% of measured" in unknown.detail
+
+
+def test_power_and_clocks_of_a_gpu_are_to_be_read() -> None:
+    def used(**values: Any) -> Any:
+        return evidence(case("a", "ok", usage=Usage(**{
+            "passes": 1, "mean_power_w": 400.0, "energy_of": "cpu and gpu", "clock_low_mhz": 1500,
+            "clock_high_mhz": 1980, "clock_of": "gpu", "throttled_by": ("power cap",), **values})))
+
+    assert judges.gpu_read(used()) == judges.Judgement(
+        "met", "mean power of a case 400 to 400 W, clocks 1500 to 1980 MHz, lowered by power cap")
+    assert judges.gpu_read(used(clock_of="cpu")).detail == "no clock of a GPU was read"
+    assert judges.gpu_read(used(energy_of="cpu")).verdict == "missed"
 
 
 def test_memory_is_within_a_share_of_what_was_measured() -> None:
@@ -219,8 +338,8 @@ def test_memory_is_within_a_share_of_what_was_measured() -> None:
 
 def test_a_goal_that_cannot_be_judged_is_a_verdict(tmp_path: Path) -> None:
     setting = running.Setting(tmp_path, H100, steps())
-    step = next(step for step in setting.steps.steps if step.name == "fp8")
-    verdict = judged(step.goals[0], step, setting, Record("fp8", "done"))
+    step = next(step for step in setting.steps.steps if step.name == "telemetry")
+    verdict = judged(step.goals[0], step, setting, Record("telemetry", "done"))
     assert verdict.verdict == "failed" and "cannot be judged: FileNotFoundError" in verdict.detail
 
 
