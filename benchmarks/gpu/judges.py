@@ -19,11 +19,15 @@ from hpcbench.reduce.results import CaseResult, Results
 
 @dataclass(frozen=True)
 class Evidence:
-    """The results of a step, the machine, and the FLOP/s that were measured by dtype."""
+    """The results of a step, and the machine."""
 
     results: Results
     machine: Machine
-    peaks: Mapping[str, float]
+
+    @property
+    def declared(self) -> Mapping[str, float]:
+        """Return the declared FLOP/s of a device by dtype."""
+        return self.results.plan.config.get("hardware", {}).get("peak_flops") or {}
 
     def cases(self, only: str = "*") -> list[CaseResult]:
         """Return the cases whose label matches a shell pattern."""
@@ -36,12 +40,6 @@ class Judgement:
 
     verdict: str
     detail: str
-
-
-def flop_rate(results: Results, item: CaseResult) -> float | None:
-    """Return the FLOP/s of the busiest rank of a primitive; None where there is no such number."""
-    flops = getattr(results.record_of(item), "flops", None)
-    return getattr(flops, "busiest_rank_flops_per_s", None)
 
 
 def _nothing(cases: Sequence[CaseResult]) -> Judgement | None:
@@ -133,41 +131,91 @@ def replays(evidence: Evidence) -> Judgement:
 
 def peak(evidence: Evidence, share: float) -> Judgement:
     """A large product reaches this share of the declared peak in every dtype that has one."""
-    declared = evidence.results.plan.config.get("hardware", {}).get("peak_flops") or {}
-    rates: dict[str, float] = {}
-    for item in evidence.cases():
-        if rate := flop_rate(evidence.results, item):
-            rates[item.case.workload.dtype] = max(rate, rates.get(item.case.workload.dtype, 0.0))
+    rates, declared = _product_rates(evidence), evidence.declared
     if not rates:
         return _nothing(evidence.cases()) or Judgement("missed", "no product was measured")
+    shares = {dtype: rate / declared[_peak_of(dtype)] for dtype, rate in rates.items()
+              if _peak_of(dtype) in declared}
     detail = ", ".join(f"{dtype} {rate / 1e12:.4g} TFLOP/s" + (
-        f" ({rate / declared[dtype]:.1%} of declared)" if dtype in declared else "")
+        f" ({shares[dtype]:.1%} of declared)" if dtype in shares else "")
         for dtype, rate in rates.items())
-    shares = [rate / declared[dtype] for dtype, rate in rates.items() if dtype in declared]
     if not shares:
         return Judgement("cannot tell", f"{detail}; no peak is declared for this GPU")
-    return Judgement("met" if min(shares) >= share else "missed", detail)
+    return Judgement("met" if min(shares.values()) >= share else "missed", detail)
 
 
-def mfu(evidence: Evidence, least: float) -> Judgement:
-    """The best MFU of each model, by the declared peak, and by the measured one beside it."""
-    declared = evidence.results.plan.config.get("hardware", {}).get("peak_flops") or {}
-    best: dict[str, float] = {}
+def faster(evidence: Evidence, dtype: str, than: str) -> Judgement:
+    """Products of a dtype are right, and faster than those of another, where torch has them."""
+    mine = [item for item in evidence.cases() if item.case.workload.dtype == dtype]
+    if nothing := _nothing(mine):
+        return nothing
+    bad = [item for item in mine if item.status not in ("ok", "skipped")]
+    if bad:
+        lacks = all("has no product of" in item.reason for item in bad)
+        return Judgement("skipped" if lacks else "missed", f"{bad[0].status}: {bad[0].reason}")
+    rates = _product_rates(evidence)
+    if dtype not in rates or than not in rates:
+        return Judgement("cannot tell", f"no rate of {dtype}, or none of {than}")
+    ratio = rates[dtype] / rates[than]
+    return Judgement("met" if ratio > 1 else "missed", f"{ratio:.2f} times as fast as {than}")
+
+
+def _product_rates(evidence: Evidence) -> dict[str, float]:
+    """Return the best FLOP/s of a rank by dtype, of products of kind hardware."""
+    rates: dict[str, float] = {}
     for item in evidence.cases():
-        value = getattr(evidence.results.record_of(item), "mfu", None)
+        gemm = getattr(evidence.results.record_of(item), "gemm", None)
+        if item.status == "ok" and gemm and gemm.rank_flops_per_s:
+            dtype = item.case.workload.dtype
+            rates[dtype] = max(gemm.rank_flops_per_s, rates.get(dtype, 0.0))
+    return rates
+
+
+def _peak_of(dtype: str) -> str:
+    """Return the name under which a dtype's peak is declared: both formats of fp8 have one."""
+    return "fp8" if dtype.startswith("fp8") else dtype
+
+
+def mfu(evidence: Evidence, least: float, only: str = "*") -> Judgement:
+    """The best MFU of each model, by the declared peak, and by the measured one beside it."""
+    best = _best_by_model(evidence, only, "mfu")
+    of_measured = _best_by_model(evidence, only, "mfu_of_measured")
+    parts = [f"{name} {value:.1%} of declared" for name, value in best.items()]
+    parts += [f"{name} {value:.1%} of measured" for name, value in of_measured.items()]
+    if not best:
+        nothing = None if parts else _nothing(evidence.cases(only))
+        return nothing or Judgement(
+            "cannot tell", "; ".join([*parts, "no peak is declared for this GPU"]))
+    return Judgement("met" if min(best.values()) >= least else "missed", "; ".join(parts))
+
+
+def _best_by_model(evidence: Evidence, only: str, figure: str) -> dict[str, float]:
+    """Return the best of a figure by model and dtype, of cases that have one."""
+    best: dict[str, float] = {}
+    for item in evidence.cases(only):
+        value = getattr(evidence.results.record_of(item), figure, None)
         if value is not None:
             name = f"{item.case.workload.model} {item.case.workload.dtype}"
             best[name] = max(value, best.get(name, 0.0))
-    if not best:
-        return _nothing(evidence.cases()) or Judgement(
-            "cannot tell", "no step has an MFU: no peak is declared for this GPU")
-    parts = []
-    for name, value in best.items():
-        dtype = name.rpartition(" ")[2]
-        measured = evidence.peaks.get(dtype)
-        beside = f", {value * declared[dtype] / measured:.1%} of measured" if measured else ""
-        parts.append(f"{name} {value:.1%} of declared{beside}")
-    return Judgement("met" if min(best.values()) >= least else "missed", "; ".join(parts))
+    return best
+
+
+def gpu_read(evidence: Evidence) -> Judgement:
+    """Power and clocks of the GPUs were read while cases ran."""
+    used = [item.usage for item in evidence.cases() if item.usage]
+    watts = [usage.mean_power_w for usage in used
+             if usage.mean_power_w is not None and "gpu" in usage.energy_of]
+    clocks = [(usage.clock_low_mhz, usage.clock_high_mhz) for usage in used
+              if usage.clock_low_mhz and usage.clock_high_mhz and usage.clock_of == "gpu"]
+    if not watts or not clocks:
+        lacking = " and ".join(what for what, told in (("power", watts), ("clock", clocks))
+                               if not told)
+        return _nothing(evidence.cases()) or Judgement("missed", f"no {lacking} of a GPU was read")
+    slowed = sorted({word for usage in used for word in usage.throttled_by})
+    return Judgement("met", (
+        f"mean power of a case {min(watts):.4g} to {max(watts):.4g} W, clocks "
+        f"{min(low for low, _ in clocks):g} to {max(high for _, high in clocks):g} MHz"
+        + (f", lowered by {', '.join(slowed)}" if slowed else "")))
 
 
 def memory(evidence: Evidence, within: float) -> Judgement:
@@ -185,26 +233,20 @@ def memory(evidence: Evidence, within: float) -> Judgement:
     return Judgement("met" if abs(shares[worst] - 1) <= within else "missed", detail)
 
 
-def largest_batch(evidence: Evidence) -> Judgement:
-    """The largest batch that runs is the largest predicted to fit, or its neighbour in the sweep.
-
-    What does not fit fails by itself, as out of memory.
-    """
-    cases = sorted(evidence.cases(), key=lambda item: item.case.workload.batch_size)
-    if nothing := _nothing(cases):
-        return nothing
-    sizes = [item.case.workload.batch_size for item in cases]
-    ran = [item.status == "ok" for item in cases]
-    fits = [item.case.memory_bytes <= evidence.machine.memory_bytes[0] for item in cases]
-    other = [item for item in cases if item.status != "ok" and "out of memory" not in item.reason]
-    if other:
-        return Judgement("missed", f"batch {other[0].case.workload.batch_size}: {other[0].reason}")
-    if all(ran):
-        return Judgement("cannot tell", f"all ran, the largest of {sizes[-1]}")
-    largest, predicted = sum(ran), sum(fits)
-    detail = (f"largest that ran: {sizes[largest - 1] if largest else 'none'}; predicted to fit: "
-              f"{sizes[predicted - 1] if predicted else 'none'}; the next ran out of memory")
-    return Judgement("met" if largest and abs(largest - predicted) <= 1 else "missed", detail)
+def largest_batch(evidence: Evidence, within: float) -> Judgement:
+    """The largest batch that fits is within this share of the one that is predicted to."""
+    cases = evidence.cases()
+    found = [largest for item in cases if item.status == "ok" and (
+        largest := getattr(evidence.results.record_of(item), "largest", None))]
+    if not found:
+        return _nothing(cases) or Judgement("missed", f"{cases[0].status}: {cases[0].reason}")
+    largest = found[0]
+    detail = (f"largest that fits: {largest.largest_batch}, predicted "
+              f"{largest.predicted_largest_batch}; {largest.too_large_batch} ended as "
+              f"{largest.too_large_ended}, {largest.tries} tries")
+    if largest.batch_deviation is None or largest.too_large_batch is None:
+        return Judgement("cannot tell", detail)
+    return Judgement("met" if abs(largest.batch_deviation) <= within else "missed", detail)
 
 
 def survived(
@@ -255,8 +297,8 @@ def _bare(uuid: str) -> str:
 
 JUDGES: Mapping[str, Callable[..., Judgement]] = {
     judge.__name__: judge for judge in (
-        all_ok, events, told, choices, replays, peak, mfu, memory, largest_batch, survived, refused,
-        own_device)}
+        all_ok, events, told, choices, replays, peak, faster, mfu, gpu_read, memory, largest_batch,
+        survived, refused, own_device)}
 
 
 def known(options: Mapping[str, Any], judge: str) -> bool:

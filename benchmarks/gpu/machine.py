@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpcbench.config.presets.preset import load_preset
+from hpcbench.operations.peaks import DEVICES, LINKS
 
 _FACTS = """
 import json
@@ -19,9 +19,14 @@ from hpcbench.backends.facts import gather_facts
 facts = gather_facts(())
 print(json.dumps({"cuda": facts["cuda"], "versions": facts["versions"]}))
 """
-_PRESETS = {"H100": "h100-nvlink", "H200": "h200-nvlink", "A100": "a100-nvlink",
-            "V100": "v100-nvlink", "A10": "a10-cluster"}
-"""Word in a GPU's name -> the preset of `hpcbench gen-config` that declares its peaks."""
+_DECLARED = {"B200": ("B200 HGX", "nvlink", "nvlink5"), "H200": ("H200 SXM", "nvlink", "nvlink4"),
+             "H100": ("H100 SXM", "nvlink", "nvlink4"), "A100": ("A100 SXM", "nvlink", "nvlink3"),
+             "V100": ("V100 SXM2", "nvlink", "nvlink2"), "A10": ("A10", "pcie", "pcie4")}
+"""Word in a GPU's name -> its row of `operations.peaks`, its link, and the row of that."""
+_OTHER_FORMS = {"PCIE", "NVL", "MIG"}
+"""Words of forms of these GPUs, and of parts of them, that have other peaks."""
+_PATIENCE_S = 180.0
+"""For the driver to answer: a GPU that hangs must not stop the session for ever."""
 
 
 @dataclass(frozen=True)
@@ -50,21 +55,23 @@ class Machine:
 
         Memory is left out, so that batches that do not fit are tried.
         """
-        words = re.findall(r"\w+", self.names[0]) if self.names else []
-        preset = next((_PRESETS[word] for word in words if word in _PRESETS), None)
-        if preset is None:
+        words = re.findall(r"[A-Z0-9]+", self.names[0].upper()) if self.names else []
+        known = next((_DECLARED[word] for word in words if word in _DECLARED), None)
+        if known is None or _OTHER_FORMS & set(words):
             return {}
-        declared = load_preset(preset).content["hardware"]
+        device, link, row = known
         return {"device_type": "cuda", "num_devices": self.gpus,
-                "peak_flops": {dtype: float(peak) for dtype, peak
-                               in declared.get("peak_flops", {}).items()},
-                "link_peaks": declared.get("link_peaks", {}) if self.gpus > 1 else {}}
+                "peak_flops": dict(DEVICES[device].flops),
+                "link_peaks": {link: LINKS[row].gb_per_s} if self.gpus > 1 else {}}
 
 
 def look() -> Machine:
     """Ask torch in a process of its own: this one touches no device."""
-    done = subprocess.run([sys.executable, "-c", _FACTS], capture_output=True, text=True,
-                          check=False)
+    try:
+        done = subprocess.run([sys.executable, "-c", _FACTS], capture_output=True, text=True,
+                              timeout=_PATIENCE_S, check=False)
+    except subprocess.TimeoutExpired:
+        return Machine(why_none=f"torch, or the driver, does not answer within {_PATIENCE_S:g} s")
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         return Machine(why_none=f"hpcbench and torch cannot be asked: {last}")
@@ -79,7 +86,11 @@ def _mig_devices() -> tuple[str, ...]:
     """Return the UUIDs of MIG devices that nvidia-smi lists."""
     if not shutil.which("nvidia-smi"):
         return ()
-    done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True,
+                              timeout=_PATIENCE_S, check=False)
+    except subprocess.TimeoutExpired:
+        return ()
     return listed_mig(done.stdout)
 
 

@@ -1,16 +1,18 @@
 """Run the steps in order of value until the time is over; judge their goals; write the verdicts.
 
 Exit codes: 0 every goal that this machine can show is met; 1 some are missed or failed; 2 bad
-usage; 3 the time was over before all was run: run it again; 5 no GPU.
+usage; 3 the time was over before all was run, or it was interrupted: run it again; 5 no GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import platform
+import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from gpu.report import Verdict, summary, without_results, write_report
 from gpu.running import ROOT, Setting, run_step, why_not
 from gpu.steps import Step, StepsError, read_steps
 
+INTERRUPTED = 3
 NO_GPU = 5
 _LEAST_S = 20.0
 """No step is begun with less time left than this."""
@@ -43,12 +46,14 @@ def main(words: Sequence[str]) -> int:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         return _told(f"{folder} cannot be made: {error.strerror}", 2)
-    setting = Setting(folder, machine, steps)
-    records = run_all(setting, time.monotonic() + 60 * given.minutes, given.again)
-    verdicts = judge_all(setting, records)
-    write_report(folder, machine, records, verdicts)
-    print(f"{summary(verdicts)} {folder / 'verdicts.md'}")
-    return exit_code(records, verdicts)
+    session = Session(Setting(folder, machine, steps))
+    with _ending_by_signals():
+        try:
+            session.run(time.monotonic() + 60 * given.minutes, given.again)
+        except KeyboardInterrupt:
+            return _told("interrupted; run it again to go on", INTERRUPTED)
+    print(f"{summary(session.verdicts)} {folder / 'verdicts.md'}")
+    return exit_code(session.records, session.verdicts)
 
 
 def arguments(words: Sequence[str]) -> argparse.Namespace:
@@ -77,23 +82,74 @@ def _told(what: str, code: int) -> int:
     return code
 
 
-def run_all(setting: Setting, deadline: float, again: Sequence[str]) -> list[Record]:
-    """Run what is not done yet, in order; a step that fails is no reason to end."""
-    records = []
-    for step in setting.steps.steps:
-        mark = fingerprint(step, setting.steps, setting.machine)
-        kept = read_record(setting.folder(step), step.name, mark)
-        if kept.is_final and step.name not in again:
-            _say(step, replace(kept, reason=f"earlier; {kept.reason}".rstrip("; ")))
-            records.append(kept)
-            continue
-        _move_aside(setting.folder(step), kept)
-        record = _one(step, setting, deadline - time.monotonic(), mark)
-        if record.state != "not run":
-            write_record(setting.folder(step), record)
-        _say(step, record)
-        records.append(record)
-    return records
+class Session:
+    """The steps in order; the verdicts are written anew behind each, for whoever ends the session.
+
+    ``records`` are those of all steps, in order, and ``verdicts`` those of all goals.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self.records = [Record(step.name, "not run", "its turn had not come")
+                        for step in setting.steps.steps]
+        self._judged: dict[str, list[Verdict]] = {}
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """Return a verdict for each goal; a judge that fails is a verdict, too."""
+        found = []
+        for step, record in zip(self._setting.steps.steps, self.records, strict=True):
+            if step.name not in self._judged:
+                told = [without_results(goal, record) or judged(goal, step, self._setting, record)
+                        for goal in step.goals]
+                if not record.is_final:
+                    found += told
+                    continue
+                self._judged[step.name] = told
+            found += self._judged[step.name]
+        return found
+
+    def run(self, deadline: float, again: Sequence[str]) -> None:
+        """Run what is not done yet; a step that fails is no reason to end."""
+        try:
+            self._run(deadline, again)
+        finally:
+            self._report()
+
+    def _run(self, deadline: float, again: Sequence[str]) -> None:
+        setting = self._setting
+        for place, step in enumerate(setting.steps.steps):
+            mark = fingerprint(step, setting.steps, setting.machine)
+            kept = read_record(setting.folder(step), step.name, mark)
+            if kept.is_final and step.name not in again:
+                self.records[place] = kept
+                _say(step, replace(kept, reason=f"earlier; {kept.reason}".rstrip("; ")))
+                continue
+            _move_aside(setting.folder(step), kept)
+            self.records[place] = _one(step, setting, deadline - time.monotonic(), mark)
+            if self.records[place].state != "not run":
+                write_record(setting.folder(step), self.records[place])
+            _say(step, self.records[place])
+            self._report()
+
+    def _report(self) -> None:
+        write_report(self._setting.session, self._setting.machine, self.records, self.verdicts)
+
+
+@contextmanager
+def _ending_by_signals() -> Iterator[None]:
+    """Have a job's end and a closed terminal end the session as Ctrl-C does: no step is left."""
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt)
+              for number in (signal.SIGTERM, signal.SIGHUP)
+              if signal.getsignal(number) is signal.SIG_DFL}  # nohup has SIGHUP ignored
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _move_aside(folder: Path, kept: Record) -> None:
@@ -105,31 +161,25 @@ def _move_aside(folder: Path, kept: Record) -> None:
 
 
 def _one(step: Step, setting: Setting, left_s: float, mark: str) -> Record:
-    """Run one step, or say why not. An interrupt leaves it ``cut`` and ends the session."""
+    """Run one step, or say why not.
+
+    It counts as ``cut`` from its beginning on: after an interrupt, or when this program is killed,
+    the next session goes on with it.
+    """
     if reason := why_not(step, setting.machine, setting.steps.device):
         return Record(step.name, "skipped", reason, fingerprint=mark)
     if left_s < min(_LEAST_S, step.limit_s):
         return Record(step.name, "not run", "the time of the session was over")
     print(f"{step.name} ...", flush=True)
-    try:
-        return run_step(step, setting, left_s, mark)
-    except KeyboardInterrupt:
-        write_record(setting.folder(step), Record(step.name, "cut", "interrupted",
-                                                  fingerprint=mark))
-        raise SystemExit(_told("interrupted; run it again to go on", 3)) from None
+    write_record(setting.folder(step), Record(
+        step.name, "cut", "the session ended while it ran", fingerprint=mark))
+    return run_step(step, setting, left_s, mark)
 
 
 def _say(step: Step, record: Record) -> None:
     """Print one line of what a step came to."""
     reason = f": {record.reason}" if record.reason else ""
     print(f"{step.name}: {record.state} ({record.seconds:g} s){reason}", flush=True)
-
-
-def judge_all(setting: Setting, records: Sequence[Record]) -> list[Verdict]:
-    """Return a verdict for each goal; a judge that fails is a verdict, too."""
-    return [without_results(goal, record) or judged(goal, step, setting, record)
-            for step, record in zip(setting.steps.steps, records, strict=True)
-            for goal in step.goals]
 
 
 def exit_code(records: Sequence[Record], verdicts: Sequence[Verdict]) -> int:

@@ -118,20 +118,24 @@ def _run(command: list[str], env: Mapping[str, str], log: IO[bytes], limit_s: fl
         try:
             return process.wait(limit_s)
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGTERM)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_GRACE_S)
             return None
 
 
 @contextmanager
 def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Kill what is left of the process group, also when this program is interrupted."""
+    """Ask it to stop, then kill what is left of its group, also when this program is interrupted.
+    """
     try:
         yield
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        try:
+            if process.poll() is None:
+                process.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_GRACE_S)
+        finally:  # also when a second interrupt comes meanwhile
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def last_words(log: Path) -> str:

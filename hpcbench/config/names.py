@@ -34,7 +34,7 @@ OPS = ("sum", "prod", "min", "max", "avg")
 MODES = ("isolated", "pipelined", "barrier_start")
 ORDERS = ("shuffled", "planned")
 FAULTS = ("kill", "segv", "stop", "raise", "abort", "oom", "exit", "slow", "slow_samples", "wrong",
-          "desync", "teardown", "device_error")
+          "desync", "teardown", "device_error", "device_oom", "device_hang")
 PROFILERS = ("torch", "nsys", "none")
 """Who records profiled samples; none: only the stamps that every sample has are analysed."""
 TRIGGERS = ("always", "sync_stalls")

@@ -18,6 +18,8 @@ from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.measure.loop import Operation
 
 _OOM_HEADROOM_BYTES = 64 * 2**20
+_FOR_EVER_CYCLES = 2**62
+"""A GPU of 2 GHz counts them in 70 years."""
 
 
 class InjectedFault(HpcbenchError):
@@ -35,7 +37,8 @@ def before_call(
         "kill": _signal(signal.SIGKILL), "segv": _signal(signal.SIGSEGV),
         "stop": _signal(signal.SIGSTOP), "abort": os.abort, "raise": _raise,
         "oom": _run_out_of_memory, "exit": partial(os._exit, 7), "teardown": _crash_when_leaving,
-        "device_error": _fail_on_device}
+        "device_error": _fail_on_device, "device_oom": _fill_device,
+        "device_hang": _hang_on_device}
     for_seconds = {"slow": time.sleep, "slow_samples": drag}
     return {fault.iteration or 0: at_once.get(fault.kind) or partial(
                 for_seconds[fault.kind], fault.seconds)
@@ -84,10 +87,27 @@ def _fail_on_device() -> None:
 
     Every later call on the device in this process then fails, too (a sticky error).
     """
-    if not torch.cuda.is_available():
-        raise CaseError("fault device_error needs a GPU of CUDA")
+    _needs_gpu("device_error")
     torch.zeros(1, device="cuda")[torch.ones(1, dtype=torch.int64, device="cuda")]
     torch.cuda.synchronize()
+
+
+def _fill_device() -> None:
+    """Ask the GPU for more memory than it has; torch then raises, and the context stays usable."""
+    _needs_gpu("device_oom")
+    _, total = torch.cuda.mem_get_info()
+    torch.empty(2 * total, dtype=torch.uint8, device="cuda")
+
+
+def _hang_on_device() -> None:
+    """Enqueue a kernel that does not end, as one of NCCL's whose peers never come."""
+    _needs_gpu("device_hang")
+    torch.cuda._sleep(_FOR_EVER_CYCLES)
+
+
+def _needs_gpu(fault: str) -> None:
+    if not torch.cuda.is_available():
+        raise CaseError(f"fault {fault} needs a GPU of CUDA")
 
 
 def _raise() -> None:

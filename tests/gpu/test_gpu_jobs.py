@@ -17,8 +17,8 @@ MEASURE = {"passes": 1, "warmup": 1, "iterations": 4, "canary": False, "noise_ch
 def job(*blocks: dict[str, Any], **sections: Any) -> dict[str, Any]:
     """Return a sweep of blocks on nccl."""
     return {"name": "gpu", "measure": MEASURE, "output": {"plots": False},
-            "launch": {"timeout_s": 60},
-            "benchmarks": [{"backend": "nccl", **block} for block in blocks], **sections}
+            "launch": {"timeout_s": 60}, **sections,
+            "benchmarks": [{"backend": "nccl", **block} for block in blocks]}
 
 
 def results(done: Finished) -> Results:
@@ -73,13 +73,19 @@ def test_captured_calls_are_right(mpirun: MpiLauncher, gpus: int) -> None:
 
 
 @pytest.mark.mpi
-def test_a_sticky_error_costs_one_case(mpirun: MpiLauncher, gpus: int) -> None:
+@pytest.mark.parametrize(("kind", "status", "words"), [
+    ("device_error", "failed", "CUDA error"), ("device_oom", "failed", "out of memory"),
+    ("device_hang", "timeout", "")])
+def test_each_fault_of_a_gpu_costs_one_case(
+    mpirun: MpiLauncher, gpus: int, kind: str, status: str, words: str,
+) -> None:
     done = mpirun.run(gpus, config=job(
         {"kind": "collective", "collective": "all_reduce", "size": ["1KiB", "2KiB"]},
-        fault=[{"case": "* 1024B *", "rank": 0, "kind": "device_error", "iteration": 2}]))
+        launch={"timeout_s": 20},
+        fault=[{"case": "* 1024B *", "rank": 0, "kind": kind, "iteration": 2}]))
     done.check(1)
-    failed, healthy = results(done).cases
-    assert failed.status == "failed" and "CUDA error" in failed.reason, failed.reason
+    hit, healthy = results(done).cases
+    assert hit.status == status and words in hit.reason, hit.reason
     assert healthy.status == "ok", healthy.reason
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,21 +19,25 @@ from launcher import ROOT
 SCRIPT = ROOT / "benchmarks" / "gpu.sh"
 ONCE = {"passes": 1, "warmup": 1, "iterations": 3, "canary": False, "noise_check_s": 0,
         "order": "planned"}
+ON_GPUS = {"device_error": 512, "device_oom": 1024, "device_hang": 1536}
+"""Fault that needs a GPU -> the size of the collective that it hits."""
 SWEEP = {
     "name": "cpu", "measure": ONCE, "output": {"plots": False}, "launch": {"timeout_s": 30},
     "fault": [{"case": "all_reduce* 64B *", "rank": 0, "kind": "kill", "iteration": 1},
-              {"case": "all_reduce* 512B *", "rank": 0, "kind": "device_error", "iteration": 1}],
+              *({"case": f"all_reduce* {size}B *", "rank": 0, "kind": kind, "iteration": 1}
+                for kind, size in ON_GPUS.items())],
     "benchmarks": [
-        {"kind": "collective", "collective": "all_reduce", "size": [8, 64, 128, 512, 1024]},
+        {"kind": "collective", "collective": "all_reduce",
+         "size": [8, 64, 128, 512, 768, 1024, 1280, 1536, 1792]},
         {"kind": "collective", "collective": "broadcast", "backend": "nccl", "size": 8}]}
 PRODUCT = {
     "name": "peak", "measure": ONCE, "output": {"plots": False}, "launch": {"timeout_s": 60},
     "benchmarks": [
-        {"kind": "primitive", "primitive": "tp_columnwise", "m": 256, "n": 256, "k": 256,
-         "implementations": "compute_only"},
+        {"kind": "hardware", "test": "gemm", "shape": "256", "dtype": "fp32"},
         {"kind": "training", "model": "transformer-tiny", "layers": 2, "batch_size": 2,
          "strategies": "single"}]}
-WAITS = "import sys, time; print('begun', flush=True); time.sleep(float(sys.argv[1]))"
+WAITS = ("import os, sys, time; print('begun', os.getpid(), flush=True); "
+         "time.sleep(float(sys.argv[1]))")
 
 
 def step(name: str, *goals: dict[str, Any], **keys: Any) -> dict[str, Any]:
@@ -71,21 +76,24 @@ def test_sweeps_are_run_and_judged(tmp_path: Path) -> None:
              {"id": "first", "text": "first calls", "judge": "told", "what": "first_call_s"},
              {"id": "kill", "text": "kill", "judge": "survived", "fault": "all_reduce* 64B *",
               "statuses": ["failed"], "reason": "rank 0"},
-             {"id": "error", "text": "no GPU", "judge": "survived", "fault": "all_reduce* 512B *",
-              "statuses": ["failed"], "reason": "device_error needs a GPU"},
+             *({"id": kind, "text": "no GPU", "judge": "survived",
+                "fault": f"all_reduce* {size}B *", "statuses": ["failed"],
+                "reason": f"{kind} needs a GPU"} for kind, size in ON_GPUS.items()),
              {"id": "events", "text": "no events", "judge": "events"},
              sweep="sweep.json", ranks=2),
         step("peak", {"id": "peak", "text": "rate", "judge": "peak", "share": 1e-9},
              {"id": "mfu", "text": "MFU", "judge": "mfu", "least": 1e-9},
              {"id": "memory", "text": "memory", "judge": "memory", "within": 1e9},
+             {"id": "read", "text": "no GPU", "judge": "gpu_read"},
              sweep="product.json", ranks=1,
              set={"hardware": {"peak_flops": {"fp32": 1e12}, "device_type": "cpu"}}))
     printed, verdicts = session(tmp_path, "5", f"--steps={steps}", code=1)
     words = {goal: item["verdict"] for goal, item in verdicts.items() if goal != "steps"}
-    assert words == {"all": "missed", "first": "met", "kill": "met", "error": "met",
-                     "events": "missed", "peak": "met", "mfu": "met", "memory": "met"}, verdicts
+    assert words == {"all": "missed", "first": "met", "kill": "met", "events": "missed",
+                     "peak": "met", "mfu": "met", "memory": "met", "read": "missed",
+                     **dict.fromkeys(ON_GPUS, "met")}, verdicts
     assert "of declared" in verdicts["mfu"]["detail"] and "of measured" in verdicts["mfu"]["detail"]
-    assert "2 missed" in printed and "verdicts.md" in printed
+    assert "3 missed" in printed and "verdicts.md" in printed
     again, _ = session(tmp_path, "5", f"--steps={steps}", code=1)
     assert again.count("earlier") == 2 and "..." not in again
 
@@ -122,22 +130,53 @@ def test_without_time_nothing_is_begun(tmp_path: Path) -> None:
     session(tmp_path, "1", "--steps", str(steps), code=0)
 
 
-def test_an_interrupted_step_is_run_again_and_leaves_no_process(tmp_path: Path) -> None:
-    steps = written(tmp_path, step("first", command=["{python}", "-c", WAITS, "0"]),
-                    step("second", command=["{python}", "-c", WAITS, "3"]))
-    log = tmp_path / "session/steps/second/output.log"
+def begun(folder: Path, steps: Path) -> tuple[subprocess.Popen[str], int]:
+    """Start a session whose second step waits; return it and that step's process, once it runs."""
+    log, found = folder / "session/steps/second/output.log", None
     running = subprocess.Popen(
-        ["bash", str(SCRIPT), "--no-setup", "--steps", str(steps), "-o", str(tmp_path / "session")],
+        ["bash", str(SCRIPT), "--no-setup", "--steps", str(steps), "-o", str(folder / "session")],
         env={**os.environ, "HPCBENCH_PYTHON": sys.executable}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     deadline = time.monotonic() + 60
-    while not (log.exists() and "begun" in log.read_text()) and time.monotonic() < deadline:
+    while found is None and time.monotonic() < deadline:
         time.sleep(0.05)
-    running.send_signal(signal.SIGINT)
+        found = log.exists() and re.search(r"^begun (\d+)$", log.read_text(), re.M) or None
+    assert found, "the second step has not begun"
+    return running, int(found[1])
+
+
+def verdicts_in(folder: Path) -> dict[str, str]:
+    """Return the verdicts that a session has written so far, by goal."""
+    told = json.loads((folder / "session/verdicts.json").read_text())["verdicts"]
+    return {item["goal"]: item["verdict"] for item in told}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_step_is_run_again_and_leaves_no_process(
+    tmp_path: Path, number: signal.Signals,
+) -> None:
+    steps = written(tmp_path, step("first", command=["{python}", "-c", WAITS, "0"]),
+                    step("second", command=["{python}", "-c", WAITS, "3"]))
+    running, waiting = begun(tmp_path, steps)
+    running.send_signal(number)
     printed, _ = running.communicate(timeout=30)
     assert running.returncode == 3 and "interrupted; run it again" in printed
+    assert not Path(f"/proc/{waiting}").exists()
+    assert verdicts_in(tmp_path) == {"first_ends": "met", "second_ends": "not run"}
     printed, verdicts = session(tmp_path, "--steps", str(steps), code=0)
     assert printed.count("earlier") == 1 and verdicts["second_ends"]["verdict"] == "met"
+
+
+def test_a_session_that_is_killed_goes_on_in_the_same_folder(tmp_path: Path) -> None:
+    steps = written(tmp_path, step("first", command=["{python}", "-c", WAITS, "0"]),
+                    step("second", command=["{python}", "-c", WAITS, "3"]))
+    running, waiting = begun(tmp_path, steps)
+    running.kill()
+    running.communicate()
+    os.kill(waiting, signal.SIGKILL)
+    assert verdicts_in(tmp_path)["first_ends"] == "met"
+    session(tmp_path, "--steps", str(steps), code=0)
+    assert not list((tmp_path / "session/steps").glob("*.old*"))
 
 
 def test_without_a_gpu_there_is_one_line_and_a_code_of_its_own(tmp_path: Path) -> None:

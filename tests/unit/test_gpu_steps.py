@@ -5,14 +5,19 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from hpcbench.config.load import load_config
+from hpcbench.backends.availability import RankFacts
+from hpcbench.config.load import check_config, load_config
+from hpcbench.config.names import DTYPES, OPS
+from hpcbench.config.schema import Config
+from hpcbench.kinds.primitive.plan.implementations import EVERY, IMPLEMENTATIONS
+from hpcbench.launch.probe import resolve
+from hpcbench.operations.collectives import collective_names
 from hpcbench.plan.expand import make_plan
 from launcher import ROOT
+from unit.test_launch_parts import GPU_FACTS
 
 sys.path.append(str(ROOT / "benchmarks"))
 
@@ -44,6 +49,48 @@ def test_every_shipped_sweep_plans_on_gpus(gpus: int) -> None:
         assert all(case.backend == "nccl" for case in run), step.name
 
 
+def sweep_of(name: str) -> Config:
+    return load_config(SHIPPED.parent / "sweeps" / f"{name}.yaml")
+
+
+def test_sweeps_leave_nothing_out() -> None:
+    right = make_plan(sweep_of("nccl_right"), 2).cases
+    for name, all_names in (("collective", collective_names()), ("dtype", DTYPES), ("op", OPS)):
+        assert {getattr(case.workload, name) for case in right} >= set(all_names), name
+    for sweep, primitives in (("primitives", EVERY), ("graphs", ("tp_columnwise", "tp_rowwise"))):
+        cases = make_plan(sweep_of(sweep), 2).cases
+        found = {(case.workload.primitive, case.workload.implementation) for case in cases
+                 if case.kind == "primitive"}
+        assert found == {(primitive, implementation.name) for primitive in primitives
+                         for implementation in IMPLEMENTATIONS}, sweep
+    assert {case.cuda_graph for case in cases} == {False, True}
+
+
+@pytest.mark.parametrize("gpus", [1, 8])
+def test_an_hour_is_enough_as_planned(gpus: int) -> None:
+    planned_s = 0.0
+    for step in steps().steps:
+        if step.sweep and step.least_gpus <= gpus:
+            cases = make_plan(load_config(SHIPPED.parent / step.sweep), gpus).cases
+            seconds = sum(case.estimate_s for case in cases)
+            assert seconds < step.limit_s, step.name
+            planned_s += seconds
+    assert planned_s < 40 * 60
+
+
+@pytest.mark.parametrize(("name", "bf16"), [
+    ("NVIDIA H100 80GB HBM3", 989.4e12), ("NVIDIA A100-SXM4-40GB", 312e12), ("NVIDIA A10", 125e12),
+    ("NVIDIA B200", 2250e12), ("NVIDIA H100 PCIe", None), ("NVIDIA A100-PCIE-40GB", None),
+    ("NVIDIA H100 NVL", None), ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None), ("NVIDIA A10G", None),
+    ("NVIDIA GH200 480GB", None), ("NVIDIA L4", None)])
+def test_peaks_are_declared_of_the_very_gpu_or_not_at_all(name: str, bf16: float | None) -> None:
+    declared = replace(H100, names=(name,)).hardware().get("peak_flops", {})
+    assert declared.get("bf16") == bf16
+    hardware = {"hardware": replace(H100, names=(name,) * 2).hardware()}
+    block = {"kind": "collective", "collective": "barrier"}
+    check_config({"name": "x", "benchmarks": [block], **(hardware if bf16 else {})}, "x")
+
+
 def test_every_judge_exists_takes_its_options_and_finds_its_cases() -> None:
     for step in steps().steps:
         for goal in step.goals:
@@ -63,6 +110,16 @@ def test_the_faults_of_a_sweep_are_those_that_its_goals_name() -> None:
         step = next(step for step in steps().steps if step.name == name)
         named = {goal.options["fault"] for goal in step.goals}
         assert {fault.case for fault in config.fault} <= named
+
+
+@pytest.mark.parametrize("name", ["faults", "largest_batch"])
+def test_what_is_to_run_out_of_memory_is_no_skip_of_the_probe(name: str) -> None:
+    memory_bytes = 80 * 2**30
+    cuda = {**GPU_FACTS["cuda"], "names": ["H100"], "uuids": ["a"], "no_code": [None],
+            "memory_bytes": [memory_bytes], "visible": None}
+    facts = {**GPU_FACTS, "cuda": cuda, "host_memory_bytes": 500 * 2**30}
+    plan = make_plan(load_config(SHIPPED.parent / "sweeps" / f"{name}.yaml"), 1)
+    assert not resolve(plan, [RankFacts(0, "n1", 0, facts)]).skips
 
 
 @pytest.mark.parametrize(("text", "words"), [
@@ -145,82 +202,10 @@ def test_telemetry_names_what_is_not_told() -> None:
     assert verdict == "missed" and "now.celsius" in detail and "pci," not in detail
 
 
-def case(label: str, status: str, **values: Any) -> SimpleNamespace:
-    """Return as much of a result as judges look at."""
-    given = {"reason": "", "n_wrong": 0, "timing": None, "library": None, "memory": None}
-    work = SimpleNamespace(**values.pop("work", {}))
-    bytes_ = values.pop("memory_bytes", 0)
-    return SimpleNamespace(
-        status=status, case=SimpleNamespace(label=label, workload=work, memory_bytes=bytes_),
-        **{**given, **values})
-
-
-def evidence(*cases: SimpleNamespace) -> Any:
-    results: Any = SimpleNamespace(cases=cases, record_of=lambda item: None,
-                                   plan=SimpleNamespace(config={}))
-    return judges.Evidence(results, H100, {})
-
-
-def test_all_ok_tells_skips_and_the_first_that_is_not() -> None:
-    good, skip = case("a", "ok"), case("b", "skipped", reason="no such")
-    assert judges.all_ok(evidence(good, skip)) == judges.Judgement(
-        "met", "1 cases ok, 2 of them checked; skipped: 1 x no such")
-    assert judges.all_ok(evidence(skip)).verdict == "skipped"
-    assert judges.all_ok(evidence()).verdict == "cannot tell"
-    bad = judges.all_ok(evidence(good, case("c", "wrong", n_wrong=3)))
-    assert bad == judges.Judgement("missed", "1 of 2 cases: c: wrong: 3 wrong")
-
-
-def test_a_fault_is_survived_if_the_next_case_is_ok() -> None:
-    hit, after = case("a 8B", "failed", reason="CUDA error: x"), case("b", "ok")
-    judge = judges.survived
-    assert judge(evidence(hit, after), "a *", ["failed"], "cuda").verdict == "met"
-    assert judge(evidence(hit, after), "a *", ["timeout"]).verdict == "missed"
-    assert judge(evidence(hit, after), "a *", ["failed"], "rank 1").verdict == "missed"
-    assert judge(evidence(hit), "a *", ["failed"]).verdict == "missed"
-    assert judge(evidence(hit, hit, after), "a *", ["failed"]).verdict == "missed"
-
-
-def test_events_may_not_take_longer_than_the_host() -> None:
-    def timed(device_s: float | None) -> SimpleNamespace:
-        return case("a", "ok", timing=SimpleNamespace(
-            device_s=device_s, local_max_s=1e-3, calls=1, first_call_s=None))
-
-    assert judges.events(evidence(timed(9e-4), timed(1.004e-3))).verdict == "met"
-    assert judges.events(evidence(timed(1.01e-3))).verdict == "missed"
-    assert judges.events(evidence(timed(None))).verdict == "missed"
-    assert judges.told(evidence(timed(9e-4)), "first_call_s").verdict == "missed"
-    assert judges.told(evidence(timed(9e-4)), "device_s").verdict == "met"
-
-
-def test_the_largest_batch_is_compared_with_the_predicted_one() -> None:
-    def batch(size: int, status: str, reason: str = "") -> SimpleNamespace:
-        return case(f"batch={size}", status, reason=reason, work={"batch_size": size},
-                    memory_bytes=size * 2**30)
-
-    memory = "out of memory: CUDA"
-    cases = [batch(32, "ok"), batch(64, "ok"), batch(128, "failed", memory)]
-    assert judges.largest_batch(evidence(*cases)).verdict == "met"
-    few = [batch(8, "ok"), *(batch(size, "failed", memory) for size in (16, 32, 64))]
-    assert judges.largest_batch(evidence(*few)).verdict == "missed"
-    assert judges.largest_batch(evidence(*cases[:2])).verdict == "cannot tell"
-    other = [batch(32, "ok"), batch(64, "failed", "killed")]
-    assert judges.largest_batch(evidence(*other)).verdict == "missed"
-
-
-def test_memory_is_within_a_share_of_what_was_measured() -> None:
-    def held(peak: int) -> SimpleNamespace:
-        return case("a", "ok", memory={"0": {"peak": peak, "peak_of": "cuda allocated"}},
-                    memory_bytes=100)
-
-    assert judges.memory(evidence(held(100), held(90)), within=0.2).verdict == "met"
-    assert judges.memory(evidence(held(100), held(70)), within=0.2).verdict == "missed"
-
-
 def test_a_goal_that_cannot_be_judged_is_a_verdict(tmp_path: Path) -> None:
     setting = running.Setting(tmp_path, H100, steps())
-    step = next(step for step in setting.steps.steps if step.name == "fp8")
-    verdict = judged(step.goals[0], step, setting, Record("fp8", "done"))
+    step = next(step for step in setting.steps.steps if step.name == "telemetry")
+    verdict = judged(step.goals[0], step, setting, Record("telemetry", "done"))
     assert verdict.verdict == "failed" and "cannot be judged: FileNotFoundError" in verdict.detail
 
 

@@ -47,6 +47,14 @@ def test_every_primitive_is_accepted_in_a_world_that_does_not_exist() -> None:
     assert all(trial.outcome == "accepted" or trial.case.skip for trial in found), found
 
 
+@pytest.mark.usefixtures("compiler")
+def test_a_large_primitive_that_is_compiled_is_accepted() -> None:
+    block = {"kind": "primitive", "m": 1024, "n": 1024, "k": 1024, "implementations": ["compiled"],
+             "primitive": ["tp_columnwise", "dp_allreduce", "ep_all_to_all"]}
+    found = list(trials(make_plan(check_config({"benchmarks": [block]}, "test"), 2), Launch()))
+    assert {trial.outcome for trial in found} == {"accepted"}, found
+
+
 def test_a_refused_case_is_told_and_the_next_one_goes_on() -> None:
     job = plan(4)
     first, second, *_ = job.cases

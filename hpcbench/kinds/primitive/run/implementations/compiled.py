@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from hpcbench.errors import CaseError
 from hpcbench.kinds.primitive.run import inputs as given
@@ -48,7 +49,10 @@ class Compiled(Returning[AnyInputs]):
             options |= {"_micro_pipeline_tp": True, "post_grad_custom_post_pass": self._look}
         formula, self._operands = self.formula()
         torch.compiler.reset()
-        self._compiled = torch.compile(formula, fullgraph=True, dynamic=False, options=options)
+        # torch traces no tensors without memory, which a dry run has where the case is large
+        self._compiled = torch.compile(
+            formula, fullgraph=True, dynamic=False, options=options,
+            disable=any(isinstance(operand, FakeTensor) for operand in self._operands))
         self.run()
         if self._left_over:
             raise CaseError("torch.compile did not fuse " + ", ".join(self._left_over))
