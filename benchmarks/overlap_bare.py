@@ -29,8 +29,8 @@ import torch
 import torch.distributed as dist
 
 PIECES = (2, 4)
-PRODUCT, AGAIN, SOCKETS, REDUCE_SCATTER = (
-    "product", "product again", "sockets", "gloo reduce_scatter")
+PRODUCT, AGAIN, SOCKETS, MESSAGES, REDUCE_SCATTER = (
+    "product", "product again", "sockets", "gloo messages", "gloo reduce_scatter")
 FREE, THROUGH_GLOO = "together, nothing awaited", "overlapped by gloo, 2 pieces"
 WORD = struct.Struct("b")
 TIMEOUT_S = 60.0
@@ -46,7 +46,7 @@ def overlapped(pieces: int) -> str:
     return f"overlapped, {pieces} pieces"
 
 
-VARIANTS = (PRODUCT, AGAIN, *map(in_pieces, PIECES), SOCKETS, REDUCE_SCATTER,
+VARIANTS = (PRODUCT, AGAIN, *map(in_pieces, PIECES), SOCKETS, MESSAGES, REDUCE_SCATTER,
             *map(overlapped, PIECES), FREE, THROUGH_GLOO)
 
 
@@ -133,6 +133,11 @@ def _bytes_of(tensor: torch.Tensor) -> memoryview:
     return memoryview(tensor.numpy()).cast("B")
 
 
+def _pieces(half: torch.Tensor, pieces: int) -> Sequence[torch.Tensor]:
+    """Return the memory of a half of C as so many pieces, each with some of its columns."""
+    return half.view(pieces, len(half), -1).unbind()
+
+
 class Calls:
     """What is timed, each by its name."""
 
@@ -143,7 +148,7 @@ class Calls:
         both = torch.cat((own.theirs, own.mine))
         alone = partial(torch.mm, whole, own.weight, out=made)
         self.by_name: dict[str, Callable[[], object]] = {
-            PRODUCT: alone, AGAIN: alone, SOCKETS: self._exchange,
+            PRODUCT: alone, AGAIN: alone, SOCKETS: self._exchange, MESSAGES: self._messages,
             REDUCE_SCATTER: partial(dist.reduce_scatter_tensor, torch.empty_like(own.mine), both),
             FREE: partial(self._exchange, alone), THROUGH_GLOO: partial(self._by_gloo, PIECES[0]),
             **{in_pieces(pieces): partial(self._multiply, pieces) for pieces in PIECES},
@@ -160,11 +165,14 @@ class Calls:
                 raise ValueError(f"the result of '{name}' is wrong")
 
     def _multiply(self, pieces: int, ready: Callable[[torch.Tensor], object] = id) -> None:
-        """Multiply the other's rows piece by piece, each of which is then ready, and own rows."""
+        """Multiply the other's rows piece by piece, each of which is then ready, and own rows.
+
+        A piece is some columns of C: cut by rows, each would read and pack all of the weight.
+        """
         own = self._own
-        for rows, piece in zip(own.columns_of_theirs.chunk(pieces), own.theirs.chunk(pieces),
-                               strict=True):
-            torch.mm(rows, own.weight, out=piece)
+        for weight, piece in zip(own.weight.chunk(pieces, 1), _pieces(own.theirs, pieces),
+                                 strict=True):
+            torch.mm(own.columns_of_theirs, weight, out=piece)
             ready(piece)
         torch.mm(own.columns_of_mine, own.weight, out=own.mine)
 
@@ -179,21 +187,29 @@ class Calls:
 
     def _overlap(self, pieces: int) -> None:
         """Send each piece when it is made, and add what arrived to the own rows."""
-        arriving = self._own.arrived.chunk(pieces)
+        arriving = _pieces(self._own.arrived, pieces)
         self._peer.receive(arriving)
         self._multiply(pieces, self._peer.send)
-        for arrived, total in zip(arriving, self._own.mine.chunk(pieces), strict=True):
+        for arrived, total in zip(arriving, self._own.mine.chunk(pieces, 1), strict=True):
             self._peer.finish_one()
             total.add_(arrived)
         self._peer.finish_sending(pieces)
 
+    def _messages(self) -> None:
+        """Send and receive all at once, by gloo's messages."""
+        works = (dist.irecv(self._own.arrived, self._other),
+                 dist.isend(self._own.theirs, self._other))
+        for work in works:
+            assert work is not None
+            work.wait()
+
     def _by_gloo(self, pieces: int) -> None:
         """Do as `_overlap` does, by gloo's messages."""
-        arriving = self._own.arrived.chunk(pieces)
+        arriving = _pieces(self._own.arrived, pieces)
         receives: list[Any] = [dist.irecv(piece, self._other) for piece in arriving]
         sends: list[Any] = []
         self._multiply(pieces, lambda piece: sends.append(dist.isend(piece, self._other)))
-        for work, arrived, total in zip(receives, arriving, self._own.mine.chunk(pieces),
+        for work, arrived, total in zip(receives, arriving, self._own.mine.chunk(pieces, 1),
                                         strict=True):
             work.wait()
             total.add_(arrived)

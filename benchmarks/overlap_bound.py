@@ -8,7 +8,7 @@ job. Then the same product and messages take turns on the same hosts, without hp
 (overlap_bare.py):
 
 - the product alone, twice (A/A), and in the pieces of chunked_pipeline
-- the communication alone: what is needed through TCP sockets, and gloo's reduce_scatter
+- the communication alone: what is needed by TCP sockets or gloo's messages; gloo's reduce_scatter
 - both together. With nothing awaited, all is sent from the start and nothing is added: this is the
   floor of core and link. Overlapped, pieces are sent when they are made and added when they come.
 
@@ -37,7 +37,16 @@ import overlap_bare as bare  # noqa: E402
 from hpcbench.reduce.partners import pass_medians_s  # noqa: E402
 from hpcbench.reduce.results import CaseResult  # noqa: E402
 from launching import fail, mpirun  # noqa: E402
-from overlap import GOAL_LONGEST, PARTS, PROBLEMS, Job, Problem, label_of, table, value  # noqa: E402
+from overlap import (  # noqa: E402
+    GOAL_LONGEST,
+    PARTS,
+    PROBLEMS,
+    Job,
+    Problem,
+    label_of,
+    table,
+    value,
+)
 from paired import Ratio, judged, ratio  # noqa: E402
 from virtual_hosts import inside, one_rank_each, why_not  # noqa: E402
 
