@@ -16,7 +16,7 @@ import virtual_hosts
 from launcher import ROOT, MpiLauncher, TimeoutExpired
 
 FOLDER = ROOT / "benchmarks"
-SHARED = {"launching.py", "paired.py"}
+SHARED = {"launching.py", "overlap_bare.py", "paired.py"}
 """What benchmarks import, and what is none."""
 ELSEWHERE = {
     "bubble.py": "tests/workloads/test_bubble_benchmark.py",
@@ -39,6 +39,7 @@ ELSEWHERE = {
     "stragglers.py": "tests/unit/test_stragglers_benchmark.py",
 }
 """Benchmarks that a test of their own runs."""
+ON_VIRTUAL_HOSTS = {"overlap.py", "overlap_bound.py"}
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ TINY = {
     "many_ranks.py": Tiny("--ranks 2", ("2 ranks", "nothing lost")),
     "overhead.py": Tiny("--passes 2 --warmup 1 --iterations 3 --sizes 8", ("at most 10 us",)),
     "overlap.py": Tiny("--passes 1 --iterations 2 --orders AG_before", ("x torch", "loopback")),
+    "overlap_bound.py": Tiny("--passes 1 --iterations 2 --bare-passes 2 --calls 1",
+                             ("nothing awaited", "A/A", "best: ")),
     "pairs.py": Tiny("--ranks 2 --iterations 2", ("2 links", "goals:")),
     "pass_length.py": Tiny("--passes 2 --seconds 0.02", ("ms of each pass", "of 10"), codes=(0,)),
     "quiet.py": Tiny("--ranks 2 --passes 1 --iterations 5 --sizes 8", ("wake-up", "off by")),
@@ -102,7 +105,7 @@ def test_a_text_as_exit_code_would_pass_for_a_missed_goal() -> None:
 @pytest.mark.mpi
 @pytest.mark.parametrize("name", TINY)
 def test_it_runs(mpirun: MpiLauncher, name: str) -> None:
-    if name == "overlap.py" and (why := virtual_hosts.why_not("1gbit")):
+    if name in ON_VIRTUAL_HOSTS and (why := virtual_hosts.why_not("1gbit")):
         pytest.skip(f"no limited link: {why}")
     tiny = TINY[name]
     done = mpirun.run(0, *tiny.words.split(), command=program(name), timeout=120)

@@ -56,7 +56,10 @@ MORE = (
 )
 
 
-TWO = (_block([1, 4]), _block([2], name="short", dtype="bf16"))
+TWO = (_block([1, 4]), _block([2], name="short", dtype="bf16"),
+       _block([4], name="wide", primitive="tp_rowwise", order="RS_after", n=42,
+              dtype=["fp32", "bf16"]))
+"""The last one's chunks are columns, and not of one size."""
 OWN = {"chunked_pipeline": {"chunks": [4]}, "p2p_ring": {}}
 """The two whose steps depend on the number of ranks; torch divides the work of the others."""
 FOUR = (_block([2]), _block([4], name="one_rank_less", world_size=3, implementations=OWN))

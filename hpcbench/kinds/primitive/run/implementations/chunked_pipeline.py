@@ -42,9 +42,10 @@ class Chunked(Implementation[AnyInputs]):
         return chunks.unsqueeze(1).expand(-1, self.ranks, *chunks.shape[1:])
 
     def add_arriving(
-        self, started: Sequence[Sequence[Any]], arrived: torch.Tensor, totals: torch.Tensor,
+        self, started: Sequence[Sequence[Any]], arrived: Iterable[torch.Tensor],
+        totals: Iterable[torch.Tensor],
     ) -> None:
-        """Add to the rank's own rows of each chunk those of the others, as they come."""
+        """Add to the rank's own part of each chunk those of the others, as they come."""
         for works, blocks, total in zip(started, arrived, totals, strict=True):
             finish(works)
             for block in (*blocks[:self.rank], *blocks[self.rank + 1:]):
@@ -131,20 +132,34 @@ class Rowwise(Chunked[given.Rowwise]):
     """A chunk of C, as many rows of every rank's part, is reduced while the next is multiplied.
 
     By messages the sum is formed where it belongs, and the own rows are multiplied last, under
-    the last chunk's.
+    the last chunk's. There a chunk may be as many columns of C instead.
     """
 
     def __init__(self, inputs: given.Rowwise) -> None:
         super().__init__(inputs)
         m, n, ranks = inputs.spec.m, inputs.spec.n, self.ranks
-        self.output = self.empty(m // ranks if inputs.scatter else m, n)
-        self._placed = self.output.view(self.chunks, -1, n)
+        rows = m // ranks if inputs.scatter else m
+        self.output = self.empty(rows, n)
+        self._placed: Sequence[torch.Tensor] = self.output.chunk(self.chunks)
+        self._weights: Sequence[torch.Tensor] = [inputs.weight] * self.chunks
         if inputs.scatter:
-            self._columns = self.blocks(inputs.columns)
-            self._partial = self.empty(self.chunks, ranks, m // ranks // self.chunks, n)
+            self._columns = [*self.blocks(inputs.columns)]
+            if self.by_messages and n > rows:
+                self._cut_columns()
+            self._partial = [self.empty(ranks, *placed.shape) for placed in self._placed]
         if inputs.scatter and self.by_messages:
-            self._arrived = self.empty(*self._partial.shape)
+            self._arrived = [self.empty(*partial.shape) for partial in self._partial]
             self._exchange = Exchange(inputs.place, self._partial, self._arrived)
+
+    def _cut_columns(self) -> None:
+        """Make a chunk of columns of the weight instead of rows.
+
+        A BLAS packs both operands anew for each product. Cut by rows, the weight is packed in
+        every chunk; cut by columns, the rows are. A rank's rows are the smaller ones here.
+        """
+        self._columns = [self.inputs.columns.view(self.ranks, len(self.output), -1)] * self.chunks
+        self._weights = self.inputs.weight.tensor_split(self.chunks, dim=1)
+        self._placed = self.output.tensor_split(self.chunks, dim=1)
 
     def run(self) -> None:
         """Multiply, and reduce, in turn."""
@@ -159,7 +174,7 @@ class Rowwise(Chunked[given.Rowwise]):
         leaving: list[Any] = []
         arriving = self._exchange.receive()
         for chunk, partial in enumerate(self._partial):
-            _multiply_others(self._columns[chunk], self.inputs.weight, partial, self.rank)
+            _multiply_others(self._columns[chunk], self._weights[chunk], partial, self.rank)
             leaving.extend(self._exchange.send(chunk))
         torch.mm(self.inputs.columns.chunk(self.ranks)[self.rank], self.inputs.weight,
                  out=self.output)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -26,14 +26,16 @@ def by_messages(place: Place) -> bool:
 class Exchange:
     """Every rank sends every other one a part of each chunk; for backends as `by_messages` says.
 
-    ``sent`` and ``received`` are (chunks, ranks, ...); [c, r] is the part of chunk c for, and of,
-    rank r. The own ones are not looked at. A part must be contiguous.
+    ``sent`` and ``received`` have a tensor (ranks, ...) a chunk, whose [r] is the part for, and
+    of, rank r. The own ones are not looked at. A part must be contiguous.
 
     A receive may be posted before anything is sent, which NCCL would wait for for ever. gloo needs
     it: it sends the permission to send in the stream that carries its own data.
     """
 
-    def __init__(self, place: Place, sent: torch.Tensor, received: torch.Tensor) -> None:
+    def __init__(
+        self, place: Place, sent: Iterable[torch.Tensor], received: Iterable[torch.Tensor],
+    ) -> None:
         ranks = place.world_size
         others = [(place.rank + distance) % ranks for distance in range(1, ranks)]
         self._receives = [[receiving(place, rank, parts[rank]) for rank in reversed(others)]

@@ -1,0 +1,53 @@
+"""How the bound of the overlap is judged; tests/mpi/test_benchmarks.py runs it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+LONGER_S = 0.04 * np.array([1.0, 1.02, 0.98, 1.01])
+
+
+@pytest.fixture
+def bound(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The benchmark as a module, with its folder on the path, as Python has it for a script."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    import overlap_bound
+    return overlap_bound
+
+
+def turns(bound: Any, free: float, overlapped: float, again: float = 1.0) -> Any:
+    """Return turns in which these take so many times the product, which is the longer part."""
+    times = dict.fromkeys(bound.bare.VARIANTS, 0.9) | {
+        bound.bare.PRODUCT: 1.0, bound.bare.AGAIN: again, bound.bare.FREE: free,
+        **dict.fromkeys(bound.OVERLAPPED, overlapped)}
+    times_s = {name: LONGER_S * factor for name, factor in times.items()}
+    return bound.Turns(times_s, times_s)
+
+
+@pytest.mark.parametrize(("best", "free", "overlapped", "again", "says"), [
+    (1.14, 1.00, 1.10, 1.0, "met"),
+    (1.19, 1.00, 1.10, 1.0, "missed"),
+    (1.30, 1.20, 1.25, 1.0, "limit shown: the floor (together, nothing awaited) is 1.200"),
+    (1.30, 1.10, 1.25, 1.0, "limit shown: the floor (overlapped, 2 pieces) is 1.250"),
+    (1.30, 1.20, 1.25, 1.2, "missed"),
+    (1.30, 0.80, 0.80, 1.0, "missed")])
+def test_a_miss_is_excused_by_a_floor_above_the_goal_alone(
+    bound: Any, best: float, free: float, overlapped: float, again: float, says: str,
+) -> None:
+    measured = turns(bound, free, overlapped, again)
+    text, reached = bound.judge(bound.Best("p2p_ring", best, measured.chance), measured)
+    assert says in text and reached is (says != "missed"), text
+
+
+def test_the_longer_part_is_the_longer_one_of_each_pass(bound: Any) -> None:
+    found = turns(bound, 1.0, 1.0)
+    found.times_s[bound.bare.REDUCE_SCATTER][:] = LONGER_S * [2, 1, 1, 1]
+    assert found.over_longer(bound.bare.FREE).mean == pytest.approx(2 ** -0.25)
+    assert found.over_longer(bound.bare.FREE, bound.bare.SOCKETS).mean == pytest.approx(1)
