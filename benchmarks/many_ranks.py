@@ -1,13 +1,14 @@
 """What does a rank cost when there are many more of them than cores, and is any result lost?
 
-    python benchmarks/many_ranks.py [--ranks 16 32 64] [--bare]
+    python benchmarks/many_ranks.py [--ranks 16 32 64] [--alone | --bare]
 
 One job for each number of ranks: a case or two of every kind, one pass, with canary and clocks.
 Printed are wall time, and the time of the processor of all processes of the job, user
 and system, for each rank. What the cases are is the same at each size, so a rank does as much.
 Goals: every case is ok on every rank, and twice the ranks take at most 1.1 times the system time
-for each. --bare: instead of jobs, processes that have nothing of hpcbench start MPI, import torch,
-open gloo's group and call it; which of these grows is the libraries' growth, not the jobs'.
+for each. --alone: only cases that exchange nothing, without the canary; what grows then is neither
+what is measured nor gloo's groups for it. --bare: instead of jobs, processes that have nothing of
+hpcbench start MPI, import torch, open gloo's group and call it: that growth is the libraries'.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ BLOCKS: Sequence[dict[str, Any]] = (
     {"kind": "hardware", "test": "gemm", "shape": "64", "dtype": "fp32"},
     {"kind": "memory", **TRAINED},
 )
+ALONE = [block for block in BLOCKS if block["kind"] == "hardware"]
 STAGES = ("python", "MPI", "torch", "gloo's group", "20 barriers", "20 all_reduces of 64 KiB")
 
 
@@ -64,6 +66,7 @@ def main() -> None:
     """Run the jobs, smallest first; tell missed goals by the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, nargs="+", default=[16, 32, 64])
+    parser.add_argument("--alone", action="store_true", help="cases that exchange nothing")
     parser.add_argument("--bare", action="store_true", help="the libraries alone")
     parser.add_argument("--bare-rank", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -73,15 +76,15 @@ def main() -> None:
         for ranks in sorted(given.ranks):
             print(mpirun(ranks, [__file__, "--bare-rank"]).stdout, end="", flush=True)
     else:
-        compare_jobs(given.ranks)
+        compare_jobs(given.ranks, alone=given.alone)
 
 
-def compare_jobs(numbers: Sequence[int]) -> None:
+def compare_jobs(numbers: Sequence[int], *, alone: bool) -> None:
     """Run a job with each number of ranks and compare what a rank took."""
     before: Cost | None = None
     missed = False
     for ranks in sorted(numbers):
-        cost = measured(ranks)
+        cost = measured(ranks, alone=alone)
         print(cost.line(), flush=True)
         missed |= bool(cost.lost)
         if before:
@@ -95,13 +98,14 @@ def compare_jobs(numbers: Sequence[int]) -> None:
     sys.exit(int(missed))
 
 
-def measured(ranks: int) -> Cost:
-    """Run the job with so many ranks; return what it took."""
+def measured(ranks: int, *, alone: bool) -> Cost:
+    """Run the job with so many ranks, with cases that exchange nothing or all; return its cost."""
     config = {
         "name": "many-ranks", "output": {"plots": False},
-        "measure": {"warmup": 2, "iterations": 10, "passes": 1, "noise_check_s": 0},
+        "measure": {"warmup": 2, "iterations": 10, "passes": 1, "noise_check_s": 0,
+                    "canary": not alone},
         "launch": {"timeout_s": 120},
-        "benchmarks": list(BLOCKS)}
+        "benchmarks": ALONE if alone else list(BLOCKS)}
     with tempfile.TemporaryDirectory() as folder:
         used, began_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         results = run_sweep(ranks, config, Path(folder), accepted=(0, 1))
