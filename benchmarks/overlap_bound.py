@@ -47,7 +47,8 @@ from overlap import (  # noqa: E402
     table,
     value,
 )
-from paired import Ratio, judged, ratio  # noqa: E402
+from paired import judged  # noqa: E402
+from ratios import Ratio, ratio  # noqa: E402
 from virtual_hosts import inside, one_rank_each, why_not  # noqa: E402
 
 START = next(problem for problem in PROBLEMS if problem.order == "RS_after")

@@ -4,8 +4,9 @@
 # Sets up .venv with the test extras and .venv-openmpi beside it, as jobs/local.sh does, and runs
 # the tests: those that show each part once, in about 8 minutes on 2 cores (stopped after 20).
 # --full adds what tests/full.txt lists, as CI does, in about 22 minutes (stopped after 75).
-# --all adds the long tests, too (marked soak), and has no limit. A file or a test that is named is
-# run with what --full adds. HPCBENCH_PYTHON and HPCBENCH_VENV: see jobs/local.sh --help.
+# --all adds the long tests, too (marked soak), in about 100 minutes, and has no limit. A file or a
+# test that is named is run with what --full adds. HPCBENCH_PYTHON and HPCBENCH_VENV: see
+# jobs/local.sh --help.
 #
 # A file of tests runs on each core, and in the end what needs the machine for itself, one by one
 # (tests/scheduling.py). -n 0 runs all in one process; pytest's -s needs it.

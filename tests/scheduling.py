@@ -25,6 +25,8 @@ BESIDE_OTHERS = tuple(f"{JOBS}test_{name}.py" for name in (
 
 The longest files come first: the last ones should end at about one time.
 """
+CROWDED = ("tests/mpi/test_many_ranks.py::test_a_smoke_sweep_of_many_",)
+"""Tests of these files that take the cores from whatever runs beside them for minutes."""
 COMPUTING = ("tests/install/", "tests/workloads/", "tests/unit/")
 """Where the others are, the folder with the longest files first, for the same reason."""
 LAST = "alone, one after the other"
@@ -39,7 +41,8 @@ class AloneAtTheEnd(LoadFileScheduling):
     """Files in parallel; when they are done, the rest in one process."""
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(ALONE) and not nodeid.startswith(BESIDE_OTHERS):
+        if nodeid.startswith(CROWDED) or (
+                nodeid.startswith(ALONE) and not nodeid.startswith(BESIDE_OTHERS)):
             return LAST
         return super()._split_scope(nodeid)
 

@@ -33,7 +33,7 @@ from hpcbench.trace.arena import Arena
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
 from hpcbench.trace.source import TraceSource, sync_records
 
-GROUP_BYTES = 128 << 20
+GROUP_BYTES = 64 << 20
 """Records read at a time; a single case larger than this is a group of its own."""
 _RECORD_BYTES = 1024
 """About what a record takes beside its samples."""
