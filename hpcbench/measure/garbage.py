@@ -44,11 +44,9 @@ def no_collection_of_modules() -> Iterator[None]:
 def rare_collection() -> Iterator[None]:
     """Collect rarely while the block makes and drops many objects, as reading and drawing do.
 
-    Looking for garbage after each 700 new objects takes a seventh of a report's time. What is there
-    before the block, modules above all, is never looked at again.
+    Looking for garbage after each 700 new objects takes a seventh of a report's time.
     """
     usual = gc.get_threshold()
-    gc.freeze()
     gc.set_threshold(_MANY_OBJECTS, *usual[1:])
     try:
         yield
