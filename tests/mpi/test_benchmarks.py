@@ -16,7 +16,7 @@ import virtual_hosts
 from launcher import ROOT, MpiLauncher, TimeoutExpired
 
 FOLDER = ROOT / "benchmarks"
-SHARED = {"launching.py", "overlap_bare.py", "paired.py"}
+SHARED = {"launching.py", "overlap_bare.py", "paired.py", "ratios.py"}
 """What benchmarks import, and what is none."""
 ELSEWHERE = {
     "bubble.py": "tests/workloads/test_bubble_benchmark.py",
