@@ -53,7 +53,7 @@ class Machine:
     def hardware(self) -> dict[str, Any]:
         """Return the section ``hardware`` of a sweep: what the vendor declares for this GPU.
 
-        Memory is left out, so that batches that do not fit are tried.
+        Memory is left out: the probe asks torch for it.
         """
         words = re.findall(r"[A-Z0-9]+", self.names[0].upper()) if self.names else []
         known = next((_DECLARED[word] for word in words if word in _DECLARED), None)

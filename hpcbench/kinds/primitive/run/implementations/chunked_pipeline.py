@@ -5,8 +5,9 @@ stream. Backend mpi's are complete when they are started (`backends.mpi_group`),
 overlaps there and chunks only cost. Where `by_messages` says so, the parts of a chunk are sent
 from each rank to each instead, and each adds what is summed up.
 
-A rank's rows are cut, so that a chunk of all ranks is one contiguous message and, where its
-results may lie together, one product. `chunked_experts` has the all_to_all of tokens.
+A rank's rows are cut, or by messages the columns of a weight that is larger. A chunk of all ranks
+is then one contiguous message and, where its results may lie together, one product.
+`chunked_experts` has the all_to_all of tokens.
 """
 
 from __future__ import annotations
