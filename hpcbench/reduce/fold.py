@@ -67,11 +67,16 @@ def times_quickest(samples: CaseSamples, chosen: npt.NDArray[np.bool_]) -> Times
 
 
 def _some_waits_ns(samples: CaseSamples) -> Iterator[Times]:
-    """Yield `waits_ns` of all ranks, some at a time: they stay in the processor's cache."""
-    at_once = max(1, _CACHED_VALUES // max(1, samples.start_ns.shape[1]))
-    for first in range(0, len(samples.ranks), at_once):
-        some = slice(first, first + at_once)
+    """Yield `waits_ns` of all ranks, some at a time."""
+    for some in _some_ranks(*samples.start_ns.shape):
         yield samples.end_ns[some] - samples.start_ns[some]
+
+
+def _some_ranks(ranks: int, samples: int) -> Iterator[slice]:
+    """Yield all ranks, some at a time: their values stay in the processor's cache."""
+    at_once = max(1, _CACHED_VALUES // max(1, samples))
+    for first in range(0, ranks, at_once):
+        yield slice(first, first + at_once)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +125,10 @@ def _medians_after(
     """
     first_ns, last_ns = first_ns[chosen], last_ns[chosen]
     is_short = int((last_ns - first_ns).max()) < 1 << 31
-    at_once = max(1, _CACHED_VALUES // max(1, first_ns.size))
-    late_ns = np.empty((at_once, first_ns.size), np.int32 if is_short else np.int64)
-    found = np.empty(len(stamps_ns))
-    for first in range(0, len(stamps_ns), at_once):
-        some = slice(first, first + at_once)
-        some_ns = stamps_ns[some, chosen]
-        late = np.subtract(some_ns, first_ns, out=late_ns[:len(some_ns)], casting="unsafe")
-        found[some] = medians(late)
-    return found
+    number = np.int32 if is_short else np.int64
+    return np.concatenate([
+        medians((stamps_ns[some, chosen] - first_ns).astype(number, copy=False))
+        for some in _some_ranks(len(stamps_ns), first_ns.size)])
 
 
 def _chosen(which: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp] | slice:
