@@ -35,7 +35,9 @@ def turns(bound: Any, free: float, overlapped: float, again: float = 1.0) -> Any
     (1.14, 1.00, 1.10, 1.0, "met"),
     (1.19, 1.00, 1.10, 1.0, "missed"),
     (1.30, 1.20, 1.25, 1.0, "limit shown: the floor (together, nothing awaited) is 1.200"),
-    (1.30, 1.10, 1.25, 1.0, "limit shown: the floor (overlapped, 2 pieces) is 1.250"),
+    (1.30, 1.28, 1.25, 1.0, "limit shown: the floor (overlapped, 2 pieces) is 1.250"),
+    (1.30, 1.10, 1.25, 1.0, "missed"),
+    (1.30, 1.25, 1.10, 1.0, "missed"),
     (1.30, 1.20, 1.25, 1.2, "missed"),
     (1.30, 0.80, 0.80, 1.0, "missed")])
 def test_a_miss_is_excused_by_a_floor_above_the_goal_alone(
