@@ -118,19 +118,40 @@ class Session:
 
     def _run(self, deadline: float, again: Sequence[str]) -> None:
         setting = self._setting
-        for place, step in enumerate(setting.steps.steps):
-            mark = fingerprint(step, setting.steps, setting.machine)
-            kept = read_record(setting.folder(step), step.name, mark)
-            if kept.is_final and step.name not in again:
-                self.records[place] = kept
-                _say(step, replace(kept, reason=f"earlier; {kept.reason}".rstrip("; ")))
+        marks = [fingerprint(step, setting.steps, setting.machine) for step in setting.steps.steps]
+        kept = [read_record(setting.folder(step), step.name, mark)
+                for step, mark in zip(setting.steps.steps, marks, strict=True)]
+        for place, record in enumerate(kept):
+            if record.is_final and record.name not in again:
+                self.records[place] = record
+        for place, (step, mark) in enumerate(zip(setting.steps.steps, marks, strict=True)):
+            if self.records[place].is_final:
+                reason = f"earlier; {self.records[place].reason}".rstrip("; ")
+                _say(step, replace(self.records[place], reason=reason))
                 continue
-            _move_aside(setting.folder(step), kept)
-            self.records[place] = _one(step, setting, deadline - time.monotonic(), mark)
+            _move_aside(setting.folder(step), kept[place])
+            self.records[place] = self._one(step, place, deadline - time.monotonic(), mark)
             if self.records[place].state != "not run":
                 write_record(setting.folder(step), self.records[place])
             _say(step, self.records[place])
             self._report()
+
+    def _one(self, step: Step, place: int, left_s: float, mark: str) -> Record:
+        """Run one step, or say why not.
+
+        It counts as ``cut`` from its beginning on: after an interrupt, or when this program is
+        killed, the next session goes on with it.
+        """
+        setting = self._setting
+        if reason := why_not(step, setting.machine, setting.steps.device):
+            return Record(step.name, "skipped", reason, fingerprint=mark)
+        if left_s < min(_LEAST_S, step.limit_s):
+            return Record(step.name, "not run", "the time of the session was over")
+        print(f"{step.name} ...", flush=True)
+        self.records[place] = Record(
+            step.name, "cut", "the session ended while it ran", fingerprint=mark)
+        write_record(setting.folder(step), self.records[place])
+        return run_step(step, setting, left_s, mark)
 
     def _report(self) -> None:
         write_report(self._setting.session, self._setting.machine, self.records, self.verdicts)
@@ -158,22 +179,6 @@ def _move_aside(folder: Path, kept: Record) -> None:
         return
     number = sum(1 for _ in folder.parent.glob(f"{folder.name}.old*"))
     folder.rename(folder.with_name(f"{folder.name}.old{number + 1}"))
-
-
-def _one(step: Step, setting: Setting, left_s: float, mark: str) -> Record:
-    """Run one step, or say why not.
-
-    It counts as ``cut`` from its beginning on: after an interrupt, or when this program is killed,
-    the next session goes on with it.
-    """
-    if reason := why_not(step, setting.machine, setting.steps.device):
-        return Record(step.name, "skipped", reason, fingerprint=mark)
-    if left_s < min(_LEAST_S, step.limit_s):
-        return Record(step.name, "not run", "the time of the session was over")
-    print(f"{step.name} ...", flush=True)
-    write_record(setting.folder(step), Record(
-        step.name, "cut", "the session ended while it ran", fingerprint=mark))
-    return run_step(step, setting, left_s, mark)
 
 
 def _say(step: Step, record: Record) -> None:

@@ -130,11 +130,12 @@ def test_without_time_nothing_is_begun(tmp_path: Path) -> None:
     session(tmp_path, "1", "--steps", str(steps), code=0)
 
 
-def begun(folder: Path, steps: Path) -> tuple[subprocess.Popen[str], int]:
+def begun(folder: Path, steps: Path, *words: str) -> tuple[subprocess.Popen[str], int]:
     """Start a session whose second step waits; return it and that step's process, once it runs."""
     log, found = folder / "session/steps/second/output.log", None
     running = subprocess.Popen(
-        ["bash", str(SCRIPT), "--no-setup", "--steps", str(steps), "-o", str(folder / "session")],
+        ["bash", str(SCRIPT), "--no-setup", "--steps", str(steps), "-o", str(folder / "session"),
+         *words],
         env={**os.environ, "HPCBENCH_PYTHON": sys.executable}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     deadline = time.monotonic() + 60
@@ -165,6 +166,22 @@ def test_an_interrupted_step_is_run_again_and_leaves_no_process(
     assert verdicts_in(tmp_path) == {"first_ends": "met", "second_ends": "not run"}
     printed, verdicts = session(tmp_path, "--steps", str(steps), code=0)
     assert printed.count("earlier") == 1 and verdicts["second_ends"]["verdict"] == "met"
+
+
+def test_a_step_that_is_run_again_costs_no_verdict_of_another(tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    waits = f"import os; {WAITS.replace('sys.argv[1]', f'60 * os.path.exists({str(flag)!r})')}"
+    steps = written(tmp_path, step("second", command=["{python}", "-c", waits]),
+                    step("third", command=["{python}", "-c", WAITS, "0"]))
+    session(tmp_path, "--steps", str(steps), code=0)
+    flag.touch()
+    (tmp_path / "session/steps/second/output.log").unlink()
+    running, _ = begun(tmp_path, steps, "--again", "second")
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=30)
+    assert verdicts_in(tmp_path) == {"second_ends": "not run", "third_ends": "met"}
+    told = json.loads((tmp_path / "session/verdicts.json").read_text())["steps"]
+    assert {item["name"]: item["state"] for item in told} == {"second": "cut", "third": "done"}
 
 
 def test_a_session_that_is_killed_goes_on_in_the_same_folder(tmp_path: Path) -> None:
