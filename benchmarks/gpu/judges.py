@@ -132,6 +132,10 @@ def replays(evidence: Evidence) -> Judgement:
 def peak(evidence: Evidence, share: float) -> Judgement:
     """A large product reaches this share of the declared peak in every dtype that has one."""
     rates, declared = _product_rates(evidence), evidence.declared
+    for item in evidence.cases():
+        if (item.status not in ("ok", "skipped")
+                and _peak_of(item.case.workload.dtype) in declared):
+            return Judgement("missed", f"{item.case.label}: {item.status}: {item.reason}")
     if not rates:
         return _nothing(evidence.cases()) or Judgement("missed", "no product was measured")
     shares = {dtype: rate / declared[_peak_of(dtype)] for dtype, rate in rates.items()
@@ -151,7 +155,8 @@ def faster(evidence: Evidence, dtype: str, than: str) -> Judgement:
         return nothing
     bad = [item for item in mine if item.status not in ("ok", "skipped")]
     if bad:
-        lacks = all("has no product of" in item.reason for item in bad)
+        lacks = _peak_of(dtype) not in evidence.declared and all(
+            "has no product of" in item.reason for item in bad)
         return Judgement("skipped" if lacks else "missed", f"{bad[0].status}: {bad[0].reason}")
     rates = _product_rates(evidence)
     if dtype not in rates or than not in rates:

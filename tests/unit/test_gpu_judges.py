@@ -105,6 +105,10 @@ def test_products_are_compared_with_the_declared_peak_and_with_each_other() -> N
     assert told.verdict == "met" and "fp8_e4m3 1200 TFLOP/s (60.0% of declared)" in told.detail
     assert judges.peak(recorded(*rates, bf16=1e15, fp8=3e15), share=0.5).verdict == "missed"
     assert judges.peak(recorded(*rates), share=0.5).verdict == "cannot tell"
+    bad = product("fp16", 0, "wrong", "3 wrong elements")
+    told = judges.peak(recorded(*rates, bad, bf16=1e15, fp8=2e15, fp16=1e15), share=0.5)
+    assert told == judges.Judgement("missed", "gemm fp16: wrong: 3 wrong elements")
+    assert judges.peak(recorded(*rates, bad, bf16=1e15), share=0.5).verdict == "met"
     fp8 = judges.faster(recorded(*rates), "fp8_e4m3", "bf16")
     assert fp8 == judges.Judgement("met", "1.71 times as fast as bf16")
     assert judges.faster(recorded(rates[1]), "fp8_e4m3", "bf16").verdict == "cannot tell"
@@ -112,6 +116,8 @@ def test_products_are_compared_with_the_declared_peak_and_with_each_other() -> N
                             ("3 of 9 elements", "missed")):
         other = product("fp8_e4m3", 0, "failed", reason)
         assert judges.faster(recorded(rates[0], other), "fp8_e4m3", "bf16").verdict == verdict
+        has_it = recorded(rates[0], other, fp8=2e15)
+        assert judges.faster(has_it, "fp8_e4m3", "bf16").verdict == "missed"
 
 
 def test_mfu_stands_beside_both_peaks() -> None:
