@@ -66,8 +66,9 @@ def main() -> None:
     """Run the jobs, smallest first; tell missed goals by the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, nargs="+", default=[16, 32, 64])
-    parser.add_argument("--alone", action="store_true", help="cases that exchange nothing")
-    parser.add_argument("--bare", action="store_true", help="the libraries alone")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--alone", action="store_true", help="cases that exchange nothing")
+    instead.add_argument("--bare", action="store_true", help="the libraries alone")
     parser.add_argument("--bare-rank", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.bare_rank:
