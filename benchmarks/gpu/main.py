@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpu.judging import judged
+from gpu.lock import OccupiedError, only_session
 from gpu.machine import look
 from gpu.record import Record, fingerprint, read_record, write_record
 from gpu.report import Verdict, summary, without_results, write_report
@@ -27,6 +28,8 @@ INTERRUPTED = 3
 NO_GPU = 5
 _LEAST_S = 20.0
 """No step is begun with less time left than this."""
+_LOCKED_S = 30.0
+"""A step whose session was killed is asked to stop; it ends in this time."""
 
 
 def main(words: Sequence[str]) -> int:
@@ -46,12 +49,15 @@ def main(words: Sequence[str]) -> int:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         return _told(f"{folder} cannot be made: {error.strerror}", 2)
-    session = Session(Setting(folder, machine, steps))
-    with _ending_by_signals():
-        try:
-            session.run(time.monotonic() + 60 * given.minutes, given.again)
-        except KeyboardInterrupt:
-            return _told("interrupted; run it again to go on", INTERRUPTED)
+    deadline = time.monotonic() + 60 * given.minutes
+    try:
+        with _ending_by_signals(), only_session(folder, _LOCKED_S) as lock:
+            session = Session(Setting(folder, machine, steps, lock))
+            session.run(deadline, given.again)
+    except OccupiedError as error:
+        return _told(f"{error}", 2)
+    except KeyboardInterrupt:
+        return _told("interrupted; run it again to go on", INTERRUPTED)
     print(f"{summary(session.verdicts)} {folder / 'verdicts.md'}")
     return exit_code(session.records, session.verdicts)
 
@@ -129,24 +135,26 @@ class Session:
                 reason = f"earlier; {self.records[place].reason}".rstrip("; ")
                 _say(step, replace(self.records[place], reason=reason))
                 continue
-            _move_aside(setting.folder(step), kept[place])
-            self.records[place] = self._one(step, place, deadline - time.monotonic(), mark)
+            self.records[place] = self._one(
+                step, place, kept[place], deadline - time.monotonic(), mark)
             if self.records[place].state != "not run":
                 write_record(setting.folder(step), self.records[place])
             _say(step, self.records[place])
             self._report()
 
-    def _one(self, step: Step, place: int, left_s: float, mark: str) -> Record:
+    def _one(self, step: Step, place: int, kept: Record, left_s: float, mark: str) -> Record:
         """Run one step, or say why not.
 
         It counts as ``cut`` from its beginning on: after an interrupt, or when this program is
         killed, the next session goes on with it.
         """
         setting = self._setting
-        if reason := why_not(step, setting.machine, setting.steps.device):
-            return Record(step.name, "skipped", reason, fingerprint=mark)
-        if left_s < min(_LEAST_S, step.limit_s):
+        reason = why_not(step, setting.machine, setting.steps.device)
+        if not reason and left_s < min(_LEAST_S, step.limit_s):
             return Record(step.name, "not run", "the time of the session was over")
+        _move_aside(setting.folder(step), kept)
+        if reason:
+            return Record(step.name, "skipped", reason, fingerprint=mark)
         print(f"{step.name} ...", flush=True)
         self.records[place] = Record(
             step.name, "cut", "the session ended while it ran", fingerprint=mark)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
@@ -20,17 +21,22 @@ from gpu.record import Record
 from gpu.steps import Step, Steps
 
 ROOT = Path(__file__).resolve().parents[2]
+_PR_SET_PDEATHSIG = 1
 _GRACE_S = 20.0
 """A run that is asked to stop seals its traces and reduces them in this time."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Where steps are run: the folder of the session, the machine, and the steps' own folder."""
+    """Where steps are run: the folder of the session, the machine, and the steps' own folder.
+
+    ``lock`` is the descriptor of the session's lock, which steps inherit (`gpu.lock`).
+    """
 
     session: Path
     machine: Machine
     steps: Steps
+    lock: int
 
     def folder(self, step: Step) -> Path:
         """Return the folder of a step."""
@@ -92,7 +98,7 @@ def run_step(step: Step, setting: Setting, left_s: float, mark: str) -> Record:
     limit_s = min(step.limit_s, left_s)
     with (folder / "output.log").open("ab") as log:
         try:
-            code = _run(command_of(step, setting), env, log, limit_s)
+            code = _run(command_of(step, setting), env, log, limit_s, setting.lock)
         except OSError as error:
             return Record(step.name, "failed", f"it cannot be started: {error}", fingerprint=mark)
     seconds = round(time.monotonic() - began, 1)
@@ -106,19 +112,27 @@ def run_step(step: Step, setting: Setting, left_s: float, mark: str) -> Record:
     return Record(step.name, state, reason, code, seconds, mark)
 
 
-def _run(command: list[str], env: Mapping[str, str], log: IO[bytes], limit_s: float) -> int | None:
+def _run(
+    command: list[str], env: Mapping[str, str], log: IO[bytes], limit_s: float, lock: int,
+) -> int | None:
     """Return the exit code, None at the limit; nothing of the process group is left."""
     log.write(f"$ {' '.join(command)}\n".encode())
     log.flush()
     if not shutil.which(command[0]):
         raise FileNotFoundError(f"no program {command[0]}")
     process = subprocess.Popen(command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=log,
-                               stderr=subprocess.STDOUT, start_new_session=True)
+                               stderr=subprocess.STDOUT, start_new_session=True,
+                               pass_fds=(lock,), preexec_fn=_end_with_this_program)
     with process, _ended(process):
         try:
             return process.wait(limit_s)
         except subprocess.TimeoutExpired:
             return None
+
+
+def _end_with_this_program() -> None:
+    """Have the kernel ask the calling process to stop when this program is killed (prctl(2))."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @contextmanager

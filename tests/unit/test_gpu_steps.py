@@ -21,7 +21,7 @@ from unit.test_launch_parts import GPU_FACTS
 
 sys.path.append(str(ROOT / "benchmarks"))
 
-from gpu import judges, nccl_tests, running, telemetry  # noqa: E402
+from gpu import judges, lock, nccl_tests, running, telemetry  # noqa: E402
 from gpu.judging import judged  # noqa: E402
 from gpu.machine import Machine, listed_mig  # noqa: E402
 from gpu.main import exit_code  # noqa: E402
@@ -164,12 +164,12 @@ def test_what_a_machine_lacks_is_the_reason_of_a_skip() -> None:
 
 
 def test_commands_name_ranks_gpus_and_declared_peaks(tmp_path: Path) -> None:
-    setting = running.Setting(tmp_path, H100, steps())
+    setting = running.Setting(tmp_path, H100, steps(), lock=-1)
     by_name = {step.name: step for step in setting.steps.steps}
     words = running.command_of(by_name["too_many_ranks"], setting)
     assert words[1:3] == ["-np", "3"] and str(tmp_path / "steps/too_many_ranks/results") in words
     assert '"bf16": 989400000000000.0' in words[-1] and words[-1].startswith("hardware={")
-    unknown = running.Setting(tmp_path, replace(H100, names=("NVIDIA L4",)), steps())
+    unknown = running.Setting(tmp_path, replace(H100, names=("NVIDIA L4",)), steps(), lock=-1)
     assert "--set" not in running.command_of(by_name["peak"], unknown)
     assert running._filled("{uuids}", running._words(setting, by_name["by_uuid"])) == "GPU-b,GPU-a"
 
@@ -203,7 +203,7 @@ def test_telemetry_names_what_is_not_told() -> None:
 
 
 def test_a_goal_that_cannot_be_judged_is_a_verdict(tmp_path: Path) -> None:
-    setting = running.Setting(tmp_path, H100, steps())
+    setting = running.Setting(tmp_path, H100, steps(), lock=-1)
     step = next(step for step in setting.steps.steps if step.name == "telemetry")
     verdict = judged(step.goals[0], step, setting, Record("telemetry", "done"))
     assert verdict.verdict == "failed" and "cannot be judged: FileNotFoundError" in verdict.detail
@@ -225,7 +225,18 @@ def test_exit_codes_and_verdicts_without_results() -> None:
 def test_a_step_that_the_session_has_no_time_for_is_cut(tmp_path: Path) -> None:
     words = (sys.executable, "-c", "import time; time.sleep(60)")
     step = replace(steps().steps[0], command=words, limit_s=30.0)
-    setting = running.Setting(tmp_path, H100, steps())
-    record = running.run_step(step, setting, 0.5, "mark")
+    with lock.only_session(tmp_path, 0) as descriptor:
+        setting = running.Setting(tmp_path, H100, steps(), descriptor)
+        record = running.run_step(step, setting, 0.5, "mark")
+        late = running.run_step(replace(step, limit_s=0.5), setting, 30, "mark")
     assert record.state == "cut" and not record.is_final
-    assert running.run_step(replace(step, limit_s=0.5), setting, 30, "mark").state == "timeout"
+    assert late.state == "timeout"
+
+
+def test_two_sessions_share_no_folder(tmp_path: Path) -> None:
+    with lock.only_session(tmp_path, 0), pytest.raises(lock.OccupiedError) as refused, \
+            lock.only_session(tmp_path, 0):
+        pass
+    assert "still runs in" in str(refused.value) and "give another --output" in str(refused.value)
+    with lock.only_session(tmp_path, 0):
+        pass

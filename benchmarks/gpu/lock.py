@@ -1,0 +1,47 @@
+"""One session at a time in a folder, the steps of a killed one included."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_LOOK_AGAIN_S = 0.2
+
+
+class OccupiedError(Exception):
+    """Another session, or a step of one that was killed, still runs in the folder."""
+
+
+@contextmanager
+def only_session(folder: Path, wait_s: float) -> Iterator[int]:
+    """Hold the folder's lock; give its file descriptor, for steps to inherit.
+
+    The kernel keeps the lock until the last process that has the descriptor ends. So it is held,
+    too, while a step outlives its killed session. Raises `OccupiedError` after ``wait_s``. A file
+    system that has no locks is used without.
+    """
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        _take(descriptor, folder, time.monotonic() + wait_s)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _take(descriptor: int, folder: Path, deadline: float) -> None:
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise OccupiedError(
+                    f"another session, or a step that it left, still runs in {folder}; end it "
+                    f"(fuser {folder / 'lock'} lists its processes), or give another --output"
+                ) from None
+            time.sleep(_LOOK_AGAIN_S)
+        except OSError:
+            return None
