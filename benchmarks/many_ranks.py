@@ -14,6 +14,7 @@ hpcbench start MPI, import torch, open gloo's group and call it: that growth is 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import resource
 import sys
@@ -90,8 +91,7 @@ def compare_jobs(numbers: Sequence[int], *, alone: bool) -> None:
         missed |= bool(cost.lost)
         if before:
             growth = cost.system_s * before.ranks / (before.system_s * ranks)
-            doublings = growth ** (before.ranks / ranks * 2)
-            missed |= doublings > GOAL_GROWTH
+            missed |= growth ** (1 / math.log2(ranks / before.ranks)) > GOAL_GROWTH
             print(f"     system time of a rank: {growth:.2f} of that with {before.ranks} ranks")
         before = cost
     print(f"goals: nothing lost, system time of a rank at most {GOAL_GROWTH} a doubling: "
