@@ -8,10 +8,10 @@ long: a first run times both alone. Then every implementation of the primitive t
 pass, and numbers are formed within a pass (kinds/primitive/derive/rates.py); shown are medians
 over passes and, in brackets, least and greatest. Goals: the best overlapping implementation is at
 least 1.25 times as fast as ``torch`` of the same order, and takes at most 1.15 times the longer
-of product and communication. The same shapes on one host, over loopback: none whose chunks have at
-least 128 rows is more than 10 % slower than torch. Finer chunks are shown and judged by no goal:
-the product of so few rows takes longer by itself (results/overlap.md), and the default of 4 avoids
-them from m = 1024 on.
+of product and communication. The same shapes on one host, over loopback: none whose messages have
+at least 512 KiB is more than 10 % slower than torch. Finer chunks are shown and judged by no goal:
+the product in so many pieces takes longer by itself (results/overlap.md), and the default of 4
+avoids them for these shapes.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ from link import measured_link  # noqa: E402
 from virtual_hosts import inside, one_rank_each  # noqa: E402
 
 GOAL_SPEEDUP, GOAL_LONGEST, GOAL_LOOPBACK = 1.25, 1.15, 0.9
-LEAST_ROWS = 128
-"""Rows of a chunk: with fewer, the weight is read and packed too often for so little."""
+LEAST_BYTES = 512 << 10
+"""Of the message of a chunk: finer ones cut the product into too many pieces."""
+RANKS, BYTES = 2, 4
 STEP = 64
 """Extents are multiples of this: whole chunks and whole vectors."""
 PARTS = {"compute_only": {}, "comm_only": {}}
@@ -62,8 +63,10 @@ class Problem:
                 "implementations": dict(implementations)}
 
     def is_fine(self, chunks: object) -> bool:
-        """Return whether so many chunks (None: whole ranks' rows) have too few rows each."""
-        return isinstance(chunks, int) and self.m // 2 // chunks < LEAST_ROWS
+        """Return whether the messages of so many chunks (None: of whole blocks) are too small."""
+        rows = self.m if self.order == "AR_after" else self.m // RANKS
+        columns = self.k if self.order == "AG_before" else self.n
+        return isinstance(chunks, int) and rows * columns * BYTES // chunks < LEAST_BYTES
 
     def __str__(self) -> str:
         return f"{self.primitive} {self.order} fp32 m={self.m} n={self.n} k={self.k}"
@@ -159,7 +162,8 @@ def over_loopback(problem: Problem, cases: Sequence[CaseResult]) -> bool:
     print(f"\n{problem}, loopback; load {os.getloadavg()[0]:.1f}")
     fine = {label_of(item) for item in cases if problem.is_fine(chunks_of(item))}
     compared = {label: one for label, one in table(cases).items() if label not in fine}
-    print(f"of no goal, less than {LEAST_ROWS} rows a chunk: {', '.join(sorted(fine)) or '-'}")
+    print(f"of no goal, messages of less than {LEAST_BYTES >> 10} KiB: "
+          f"{', '.join(sorted(fine)) or '-'}")
     ranked = sorted(compared, key=lambda label: value(compared[label].speedup))
     worst, best = (f"{label} {value(compared[label].speedup):.2f}"
                    for label in (ranked[0], ranked[-1]))

@@ -29,9 +29,10 @@ import torch
 import torch.distributed as dist
 
 PIECES = (2, 4)
+PIECES_BY_GLOO = (1, 2)
 PRODUCT, AGAIN, SOCKETS, MESSAGES, REDUCE_SCATTER = (
     "product", "product again", "sockets", "gloo messages", "gloo reduce_scatter")
-FREE, THROUGH_GLOO = "together, nothing awaited", "overlapped by gloo, 2 pieces"
+FREE, FREE_BY_GLOO = "together, nothing awaited", "the same by gloo"
 WORD = struct.Struct("b")
 TIMEOUT_S = 60.0
 
@@ -46,8 +47,14 @@ def overlapped(pieces: int) -> str:
     return f"overlapped, {pieces} pieces"
 
 
+def overlapped_by_gloo(pieces: int) -> str:
+    """Return the name of the same by gloo's messages; one piece is what p2p_ring does."""
+    return f"overlapped by gloo, {pieces} piece{'s' * (pieces > 1)}"
+
+
 VARIANTS = (PRODUCT, AGAIN, *map(in_pieces, PIECES), SOCKETS, MESSAGES, REDUCE_SCATTER,
-            *map(overlapped, PIECES), FREE, THROUGH_GLOO)
+            *map(overlapped, PIECES), FREE,
+            *map(overlapped_by_gloo, PIECES_BY_GLOO), FREE_BY_GLOO)
 
 
 @dataclass(frozen=True)
@@ -150,13 +157,15 @@ class Calls:
         self.by_name: dict[str, Callable[[], object]] = {
             PRODUCT: alone, AGAIN: alone, SOCKETS: self._exchange, MESSAGES: self._messages,
             REDUCE_SCATTER: partial(dist.reduce_scatter_tensor, torch.empty_like(own.mine), both),
-            FREE: partial(self._exchange, alone), THROUGH_GLOO: partial(self._by_gloo, PIECES[0]),
+            FREE: partial(self._exchange, alone), FREE_BY_GLOO: partial(self._messages, alone),
             **{in_pieces(pieces): partial(self._multiply, pieces) for pieces in PIECES},
-            **{overlapped(pieces): partial(self._overlap, pieces) for pieces in PIECES}}
+            **{overlapped(pieces): partial(self._overlap, pieces) for pieces in PIECES},
+            **{overlapped_by_gloo(pieces): partial(self._by_gloo, pieces)
+               for pieces in PIECES_BY_GLOO}}
 
     def check(self) -> None:
         """Overlap in each way once; raise ValueError if a result is wrong."""
-        for name in (*map(overlapped, PIECES), THROUGH_GLOO):
+        for name in (*map(overlapped, PIECES), *map(overlapped_by_gloo, PIECES_BY_GLOO)):
             for buffer in (self._own.mine, self._own.theirs, self._own.arrived):
                 buffer.fill_(float("nan"))
             self._peer.meet()
@@ -195,10 +204,12 @@ class Calls:
             total.add_(arrived)
         self._peer.finish_sending(pieces)
 
-    def _messages(self) -> None:
-        """Send and receive all at once, by gloo's messages."""
+    def _messages(self, meanwhile: Callable[[], object] | None = None) -> None:
+        """Do as `_exchange` does, by gloo's messages."""
         works = (dist.irecv(self._own.arrived, self._other),
                  dist.isend(self._own.theirs, self._other))
+        if meanwhile is not None:
+            meanwhile()
         for work in works:
             assert work is not None
             work.wait()
