@@ -1,7 +1,8 @@
 """Run the steps in order of value until the time is over; judge their goals; write the verdicts.
 
 Exit codes: 0 every goal that this machine can show is met; 1 some are missed or failed; 2 bad
-usage; 3 the time was over before all was run, or it was interrupted: run it again; 5 no GPU.
+usage, or a folder in use; 3 the time was over before all was run, or it was interrupted: run it
+again; 5 no GPU.
 """
 
 from __future__ import annotations
