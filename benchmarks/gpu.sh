@@ -8,8 +8,8 @@
 # Run it again to go on where it stopped.
 #
 # Exit code: 0 every goal that this machine can show is met; 1 some are missed or failed; 2 bad usage,
-# Exit code: 0 every goal that this machine can show is met; 1 some are missed or failed; 2 bad usage,
 # a set-up that failed, or a folder in use; 3 the time was over, or it was interrupted; 5 no GPU.
+#
 # --no-setup        take the Python of .venv, else python3 on PATH, as they are: no network
 # HPCBENCH_PYTHON   with --no-setup this Python; else as for jobs/local.sh, as is HPCBENCH_VENV
 set -u

@@ -85,7 +85,7 @@ def compare_jobs(numbers: Sequence[int], *, alone: bool) -> None:
     """Run a job with each number of ranks and compare what a rank took."""
     before: Cost | None = None
     missed = False
-    for ranks in sorted(numbers):
+    for ranks in sorted(set(numbers)):
         cost = measured(ranks, alone=alone)
         print(cost.line(), flush=True)
         missed |= bool(cost.lost)

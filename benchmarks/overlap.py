@@ -10,8 +10,7 @@ over passes and, in brackets, least and greatest. Goals: the best overlapping im
 least 1.25 times as fast as ``torch`` of the same order, and takes at most 1.15 times the longer
 of product and communication. The same shapes on one host, over loopback: none whose messages have
 at least 512 KiB is more than 10 % slower than torch. Finer chunks are shown and judged by no goal:
-the product in so many pieces takes longer by itself (results/overlap.md), and the default of 4
-avoids them for these shapes.
+those of RS_after lose (results/overlap.md), and the default of 4 avoids them for these shapes.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from virtual_hosts import inside, one_rank_each  # noqa: E402
 
 GOAL_SPEEDUP, GOAL_LONGEST, GOAL_LOOPBACK = 1.25, 1.15, 0.9
 LEAST_BYTES = 512 << 10
-"""Of the message of a chunk: finer ones cut the product into too many pieces."""
+"""Of the message of a chunk: finer ones of RS_after lose over loopback."""
 RANKS, BYTES = 2, 4
 STEP = 64
 """Extents are multiples of this: whole chunks and whole vectors."""

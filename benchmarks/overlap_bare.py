@@ -32,7 +32,7 @@ PIECES = (2, 4)
 PIECES_BY_GLOO = (1, 2)
 PRODUCT, AGAIN, SOCKETS, MESSAGES, REDUCE_SCATTER = (
     "product", "product again", "sockets", "gloo messages", "gloo reduce_scatter")
-FREE, FREE_BY_GLOO = "together, nothing awaited", "the same by gloo"
+FREE, FREE_BY_GLOO = "together, nothing awaited", "together by gloo"
 WORD = struct.Struct("b")
 TIMEOUT_S = 60.0
 

@@ -20,11 +20,15 @@ class OccupiedError(Exception):
 def only_session(folder: Path, wait_s: float) -> Iterator[int]:
     """Hold the folder's lock; give its file descriptor, for steps to inherit.
 
-    The kernel keeps the lock until the last process that has the descriptor ends. So it is held,
-    too, while a step outlives its killed session. Raises `OccupiedError` after ``wait_s``. A file
-    system that has no locks is used without.
+    The kernel keeps the lock until the last process that has the descriptor ends: the session, the
+    command of its step, and what that starts without closing descriptors, as MPI's launchers do.
+    So it is held, too, while a step outlives its killed session. Raises `OccupiedError` after
+    ``wait_s``, or if the file cannot be opened. A file system that has no locks is used without.
     """
-    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise OccupiedError(f"{folder / 'lock'} cannot be opened: {error.strerror}") from None
     try:
         _take(descriptor, folder, time.monotonic() + wait_s)
         yield descriptor
@@ -33,6 +37,7 @@ def only_session(folder: Path, wait_s: float) -> Iterator[int]:
 
 
 def _take(descriptor: int, folder: Path, deadline: float) -> None:
+    waits = False
     while True:
         try:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -42,6 +47,9 @@ def _take(descriptor: int, folder: Path, deadline: float) -> None:
                     f"another session, or a step that it left, still runs in {folder}; end it "
                     f"(fuser {folder / 'lock'} lists its processes), or give another --output"
                 ) from None
+            if not waits:
+                print(f"waiting for what still runs in {folder} ...", flush=True)
+            waits = True
             time.sleep(_LOOK_AGAIN_S)
         except OSError:
             return None

@@ -30,7 +30,7 @@ NO_GPU = 5
 _LEAST_S = 20.0
 """No step is begun with less time left than this."""
 _LOCKED_S = 30.0
-"""A step whose session was killed is asked to stop; it ends in this time."""
+"""A step that a killed session left may end in this time."""
 
 
 def main(words: Sequence[str]) -> int:
@@ -73,7 +73,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("-o", "--output", type=Path,
                         help="folder of the session; default results/gpu-HOSTNAME")
     parser.add_argument("--again", action="append", default=[], metavar="STEP",
-                        help="run a step again that is done; repeatable")
+                        help="run a step again that is done, if time is left; repeatable")
     return parser.parse_args(words)
 
 

@@ -38,7 +38,8 @@ def main() -> int:
     theirs = {}
     for name, path in found.items():
         done = subprocess.run([path, "-b", "8", "-e", "1G", "-f", "8", "-g", str(gpus), "-d",
-                               "float"], capture_output=True, text=True, check=False)
+                               "float"], capture_output=True, text=True, check=False,
+                              close_fds=False)  # it inherits the lock of the session, gpu/lock.py
         print(done.stdout, done.stderr)
         theirs.update({(name, size): rate for size, rate in bandwidths(done.stdout).items()})
     return _write(folder, *compared(ours, theirs))

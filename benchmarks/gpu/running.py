@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import shutil
@@ -21,7 +20,6 @@ from gpu.record import Record
 from gpu.steps import Step, Steps
 
 ROOT = Path(__file__).resolve().parents[2]
-_PR_SET_PDEATHSIG = 1
 _GRACE_S = 20.0
 """A run that is asked to stop seals its traces and reduces them in this time."""
 
@@ -122,17 +120,12 @@ def _run(
         raise FileNotFoundError(f"no program {command[0]}")
     process = subprocess.Popen(command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=log,
                                stderr=subprocess.STDOUT, start_new_session=True,
-                               pass_fds=(lock,), preexec_fn=_end_with_this_program)
+                               pass_fds=(lock,))
     with process, _ended(process):
         try:
             return process.wait(limit_s)
         except subprocess.TimeoutExpired:
             return None
-
-
-def _end_with_this_program() -> None:
-    """Have the kernel ask the calling process to stop when this program is killed (prctl(2))."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @contextmanager

@@ -54,3 +54,13 @@ def test_the_longer_part_is_the_longer_one_of_each_pass(bound: Any) -> None:
     found.times_s[bound.bare.REDUCE_SCATTER][:] = LONGER_S * [2, 1, 1, 1]
     assert found.over_longer(bound.bare.FREE_BY_GLOO).mean == pytest.approx(2 ** -0.25)
     assert found.over_longer(bound.bare.FREE_BY_GLOO, bound.bare.SOCKETS).mean == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("order", "coarsest_fine"), [
+    ("AG_before", 16), ("AG_after", 16), ("RS_after", 8), ("AR_after", 16)])
+def test_chunks_are_fine_by_the_bytes_of_their_messages(
+    bound: Any, order: str, coarsest_fine: int,
+) -> None:
+    (problem,) = (item for item in bound.PROBLEMS if item.order == order)
+    assert [problem.is_fine(chunks) for chunks in (None, coarsest_fine // 2, coarsest_fine)] == [
+        False, False, True]
