@@ -61,6 +61,12 @@ class Problem:
                 "m": self.m, "n": self.n, "k": self.k, "dtype": "fp32", "backend": "gloo",
                 "implementations": dict(implementations)}
 
+    @property
+    def overlapping(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the implementations that overlap in this order: a ring forms no all-reduce."""
+        return {name: options for name, options in OVERLAPPING.items()
+                if (name, self.order) != ("p2p_ring", "AR_after")}
+
     def is_fine(self, chunks: object) -> bool:
         """Return whether the messages of so many chunks (None: of whole blocks) are too small."""
         rows = self.m if self.order == "AR_after" else self.m // RANKS
@@ -131,7 +137,7 @@ class Job:
             "measure": {"warmup": 2, "iterations": self.iterations, "passes": self.passes,
                         "mode": "barrier_start", "canary": False, "noise_check_s": 0},
             "benchmarks": [problem.block(
-                PARTS if parts else PARTS | {"torch": {}} | dict(OVERLAPPING))]}
+                PARTS if parts else PARTS | {"torch": {}} | dict(problem.overlapping))]}
         self.folder.mkdir(parents=True, exist_ok=True)
         before, options = (inside(2, self.rate), one_rank_each(2)) if self.rate else ((), ())
         latest = run_sweep(2, config, self.folder, before=before, options=options,

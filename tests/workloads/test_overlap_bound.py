@@ -64,3 +64,13 @@ def test_chunks_are_fine_by_the_bytes_of_their_messages(
     (problem,) = (item for item in bound.PROBLEMS if item.order == order)
     assert [problem.is_fine(chunks) for chunks in (None, coarsest_fine // 2, coarsest_fine)] == [
         False, False, True]
+
+
+def test_every_order_has_implementations_that_are_run(bound: Any) -> None:
+    from hpcbench.config.load import check_config
+    from hpcbench.plan.expand import make_plan
+
+    for problem in bound.PROBLEMS:
+        block = problem.block(problem.overlapping)
+        plan = make_plan(check_config({"benchmarks": [block]}, "here"), 2)
+        assert [case.skip for case in plan.cases if case.skip] == [], problem
