@@ -96,7 +96,7 @@ def main() -> None:
     streams = measured_link(given.rate)
     print(*streams, sep="\n")
     both_ways = streams[-1]
-    share = (both_ways.processes_cores + both_ways.softirq_cores) / 2
+    share = (both_ways.processes_cores + both_ways.softirq_cores) / RANKS
     met = []
     with tempfile.TemporaryDirectory() as folder:
         job = Job(given.keep or Path(folder), given.passes, given.iterations, given.rate)
@@ -139,8 +139,9 @@ class Job:
             "benchmarks": [problem.block(
                 PARTS if parts else PARTS | {"torch": {}} | dict(problem.overlapping))]}
         self.folder.mkdir(parents=True, exist_ok=True)
-        before, options = (inside(2, self.rate), one_rank_each(2)) if self.rate else ((), ())
-        latest = run_sweep(2, config, self.folder, before=before, options=options,
+        before, options = (
+            (inside(RANKS, self.rate), one_rank_each(RANKS)) if self.rate else ((), ()))
+        latest = run_sweep(RANKS, config, self.folder, before=before, options=options,
                            env={"OMP_NUM_THREADS": "1"})
         with open_results(latest) as file:
             return file.results.cases

@@ -42,6 +42,7 @@ from overlap import (  # noqa: E402
     GOAL_LONGEST,
     PARTS,
     PROBLEMS,
+    RANKS,
     Job,
     Problem,
     label_of,
@@ -125,13 +126,13 @@ def best_of(cases: Sequence[CaseResult]) -> Best:
 def without_hpcbench(problem: Problem, rate: str, passes: int, calls: int) -> Turns:
     """Run the bare script with a rank on each of two such hosts."""
     with tempfile.TemporaryDirectory() as folder:
-        extents = {"m": problem.m, "n": problem.n, "k": problem.k // 2, "passes": passes,
+        extents = {"m": problem.m, "n": problem.n, "k": problem.k // RANKS, "passes": passes,
                    "calls": calls}
-        mpirun(2, [Path(bare.__file__), folder,
+        mpirun(RANKS, [Path(bare.__file__), folder,
                    *(f"--{name}={number}" for name, number in extents.items())],
-               before=inside(2, rate), options=one_rank_each(2),
+               before=inside(RANKS, rate), options=one_rank_each(RANKS),
                env={"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"})
-        ranks = np.stack([np.load(Path(folder) / f"{rank}.npy") for rank in range(2)])
+        ranks = np.stack([np.load(Path(folder) / f"{rank}.npy") for rank in range(RANKS)])
     times_s, cpu_s = np.median(ranks.max(axis=0), axis=-1)
     return Turns(dict(zip(bare.VARIANTS, times_s, strict=True)),
                  dict(zip(bare.VARIANTS, cpu_s, strict=True)))

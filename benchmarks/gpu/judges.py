@@ -42,6 +42,11 @@ class Judgement:
     detail: str
 
 
+def _bad(cases: Sequence[CaseResult]) -> list[CaseResult]:
+    """Return the cases that neither ended well nor were skipped."""
+    return [item for item in cases if item.status not in ("ok", "skipped")]
+
+
 def _nothing(cases: Sequence[CaseResult]) -> Judgement | None:
     """Return the judgement where no case was run, else None."""
     if not cases:
@@ -63,7 +68,7 @@ def all_ok(evidence: Evidence, only: str = "*") -> Judgement:
     if nothing := _nothing(cases):
         return nothing
     skipped = [item for item in cases if item.status == "skipped"]
-    bad = [item for item in cases if item.status not in ("ok", "skipped")]
+    bad = _bad(cases)
     if bad:
         first = bad[0]
         return Judgement("missed", f"{len(bad)} of {len(cases)} cases: {first.case.label}: "
@@ -132,9 +137,8 @@ def replays(evidence: Evidence) -> Judgement:
 def peak(evidence: Evidence, share: float) -> Judgement:
     """A large product reaches this share of the declared peak in every dtype that has one."""
     rates, declared = _product_rates(evidence), evidence.declared
-    for item in evidence.cases():
-        if (item.status not in ("ok", "skipped")
-                and _peak_of(item.case.workload.dtype) in declared):
+    for item in _bad(evidence.cases()):
+        if _peak_of(item.case.workload.dtype) in declared:
             return Judgement("missed", f"{item.case.label}: {item.status}: {item.reason}")
     if not rates:
         return _nothing(evidence.cases()) or Judgement("missed", "no product was measured")
@@ -153,7 +157,7 @@ def faster(evidence: Evidence, dtype: str, than: str) -> Judgement:
     mine = [item for item in evidence.cases() if item.case.workload.dtype == dtype]
     if nothing := _nothing(mine):
         return nothing
-    bad = [item for item in mine if item.status not in ("ok", "skipped")]
+    bad = _bad(mine)
     if bad:
         lacks = _peak_of(dtype) not in evidence.declared and all(
             "has no product of" in item.reason for item in bad)

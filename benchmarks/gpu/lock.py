@@ -13,7 +13,7 @@ _LOOK_AGAIN_S = 0.2
 
 
 class OccupiedError(Exception):
-    """Another session, or a step of one that was killed, still runs in the folder."""
+    """The lock is another session's, or of a step that a killed one left, or cannot be opened."""
 
 
 @contextmanager
@@ -37,19 +37,23 @@ def only_session(folder: Path, wait_s: float) -> Iterator[int]:
 
 
 def _take(descriptor: int, folder: Path, deadline: float) -> None:
-    waits = False
-    while True:
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise OccupiedError(
-                    f"another session, or a step that it left, still runs in {folder}; end it "
-                    f"(fuser {folder / 'lock'} lists its processes), or give another --output"
-                ) from None
-            if not waits:
-                print(f"waiting for what still runs in {folder} ...", flush=True)
-            waits = True
-            time.sleep(_LOOK_AGAIN_S)
-        except OSError:
-            return None
+    if _is_taken(descriptor):
+        return
+    print(f"waiting for what still runs in {folder} ...", flush=True)
+    while not _is_taken(descriptor):
+        if time.monotonic() > deadline:
+            raise OccupiedError(
+                f"another session, or a step that it left, still runs in {folder}; end it "
+                f"(fuser {folder / 'lock'} lists its processes), or give another --output")
+        time.sleep(_LOOK_AGAIN_S)
+
+
+def _is_taken(descriptor: int) -> bool:
+    """Try to take the lock; return whether this process has it, or there are no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
