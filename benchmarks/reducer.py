@@ -6,8 +6,9 @@ Synthetic traces, sealed by the real writer: durations of about 300 us with nois
 a gap of its own, so that the columns pack as badly as real ones. Samples count as raw bytes: five
 int64 an iteration and rank. In turns with that, a process reads these columns of all traces with
 h5py, and does nothing with them: a bound of the disk and of zlib. It proves no checksum and reads
-no table. Both processes have loaded their code before. In each turn the bare read is done twice:
-how far equal things are apart. Goals: at least half the rate of that bare read, peak memory below
+no table. Both processes have loaded their code before. A reduction shares its work among as many
+processes as `hpcbench reduce` does. In each turn the bare read is done twice: how far equal things
+are apart. Goals: at least half the rate of that bare read, peak memory below
 500 MiB, a doubling of ranks at most doubles the time (10 % allowed for noise). Ratios are formed
 within a turn, and their interval over turns has to keep the goal. All sizes are reduced in this one
 run, each in a process of its own, whose peak memory is its own. Beside the wall time stands the CPU
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -34,9 +36,11 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from hpcbench.kinds.registry import kinds  # noqa: E402
+from hpcbench.measure.allocation import usable_cores  # noqa: E402
 from hpcbench.measure.garbage import rare_collection  # noqa: E402
 from hpcbench.measure.kernel_files import KernelFiles  # noqa: E402
 from hpcbench.plan.case import Plan, plan_to_json  # noqa: E402
+from hpcbench.reduce.processes import Processes  # noqa: E402
 from hpcbench.reduce.reduce import reduce_folder  # noqa: E402
 from hpcbench.trace.chunks import ChunkMemory  # noqa: E402
 from hpcbench.trace.clock import ClockModel  # noqa: E402
@@ -67,6 +71,8 @@ from synthetic import (  # noqa: E402
 
 RANKS_OF_A_NODE = 8
 """As `synthetic.make_header` has it."""
+PROCESSES = Processes(usable_cores(KernelFiles()))
+"""As `hpcbench reduce` has them."""
 GOAL_OF_BARE, GOAL_MIB, GOAL_GROWTH = 0.5, 500, 1.1
 
 
@@ -239,19 +245,28 @@ def took(what: str, folder: Path) -> Took:
 
 
 def timed(work: Callable[[], None]) -> None:
-    """Do it; print wall seconds, CPU seconds and this process's peak memory in MiB."""
+    """Do it; print wall seconds, CPU seconds and peak memory in MiB, also of processes it starts.
+
+    Memory is the sum of what each has at most, although forked ones share a part of it.
+    """
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    others_began_s = before.ru_utime + before.ru_stime
     began_s, cpu_began_s = time.perf_counter(), time.process_time()
     work()
     wall_s, cpu_s = time.perf_counter() - began_s, time.process_time() - cpu_began_s
     if (peak := KernelFiles().process_bytes("VmHWM")) is None:
         fail("/proc/self/status does not tell this process's peak memory (VmHWM)")
-    print(wall_s, cpu_s, peak / (1 << 20))
+    others = resource.getrusage(resource.RUSAGE_CHILDREN)
+    others_s = others.ru_utime + others.ru_stime - others_began_s
+    if others_s > 0:
+        peak += PROCESSES.most * others.ru_maxrss * 1024
+    print(wall_s, cpu_s + others_s, peak / (1 << 20))
 
 
 def reduce_once(folder: Path) -> None:
     """Reduce one folder as the commands do."""
     with rare_collection():
-        results = reduce_folder(folder)
+        results = reduce_folder(folder, processes=PROCESSES)
     if any(item.status != "ok" for item in results.cases) or results.findings:
         fail(f"not all ok: {results.findings[:3]}")
 

@@ -28,7 +28,9 @@ from hpcbench.launch.ranks.stop_requests import StopRequests, stop_requests
 from hpcbench.launch.workers.template_process import TemplateProcess
 from hpcbench.launch.workers.worker_pool import WorkerPool
 from hpcbench.masking import masked, print_traceback
+from hpcbench.measure.allocation import usable_cores
 from hpcbench.measure.garbage import no_collection_of_modules, rare_collection
+from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.measure.portable import unsupervised
 from hpcbench.plan.case import Plan
 from hpcbench.resume import RunRequest, earlier_run, plan_run, with_software
@@ -157,6 +159,7 @@ def _reduce_and_report(attempt: Attempt, folder: RunFolder, request: RunRequest)
     """
     from hpcbench.analysis.thresholds import final_code
     from hpcbench.profiling.record import write_profiles
+    from hpcbench.reduce.processes import Processes
     from hpcbench.reduce.reduce import reduce_folder
     from hpcbench.report.answer_lines import told_in
     from hpcbench.report.console import print_profiles, report_run
@@ -165,7 +168,9 @@ def _reduce_and_report(attempt: Attempt, folder: RunFolder, request: RunRequest)
 
     config, verbosity = attempt.config, request.verbosity
     with verbosity.stage("reduction"), rare_collection():
-        results = reduce_folder(folder.path, allow_mixed=config.launch.allow_mixed)
+        results = reduce_folder(
+            folder.path, allow_mixed=config.launch.allow_mixed,
+            processes=Processes(usable_cores(KernelFiles()), start="spawn"))
     with verbosity.stage("summaries and plots"), rare_collection():
         told = told_in(folder.path)
         write_reports(results, folder.path, told, verbosity.announce)

@@ -27,7 +27,10 @@ def reduce(
         hpcbench reduce results/latest --allow-mixed --verbose
     """
     from hpcbench.analysis.thresholds import final_code
+    from hpcbench.measure.allocation import usable_cores
+    from hpcbench.measure.kernel_files import KernelFiles
     from hpcbench.profiling.record import write_profiles
+    from hpcbench.reduce.processes import Processes
     from hpcbench.reduce.reduce import reduce_folder
     from hpcbench.reduce.suite_file import refuse_suite
     from hpcbench.report.answer_lines import told_in
@@ -37,7 +40,8 @@ def reduce(
     refuse_suite(folder)
     verbosity.details([f"reads the traces in {folder.absolute()}"])
     with verbosity.stage("reduction"):
-        results = reduce_folder(folder, allow_mixed=allow_mixed)
+        results = reduce_folder(folder, allow_mixed=allow_mixed,
+                                processes=Processes(usable_cores(KernelFiles())))
     with verbosity.stage("summaries and plots"):
         told = told_in(folder)
         write_reports(results, folder, told, verbosity.announce)

@@ -94,6 +94,11 @@ def granted_cores(files: KernelFiles) -> float:
     return min(os.cpu_count() or 1, granted if isinstance(granted, (int, float)) else math.inf)
 
 
+def usable_cores(files: KernelFiles) -> int:
+    """Return on how many cores this process can run at once: of its mask, as far as granted."""
+    return max(1, math.floor(min(len(own_cores()), granted_cores(files))))
+
+
 def granted_memory(files: KernelFiles, installed_bytes: int) -> tuple[int, str]:
     """Return the bytes that all processes here may use together, and whose they are."""
     limit = cgroup(files)["memory_bytes"]

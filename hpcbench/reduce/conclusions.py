@@ -74,9 +74,10 @@ def is_moved(statistics: Statistics, samples: Flagged, left: Chosen) -> bool:
     edges = np.cumsum([0, *samples.passes])
     lengths = [int(left[begin:end].sum())
                for begin, end in zip(edges[:-1], edges[1:], strict=True)]
+    if holds(statistics, median(samples.times_s[left])):
+        return False
     interval = median_interval(samples.times_s[left], LEVEL, lengths)
-    return interval is not None and not holds(statistics, median(samples.times_s[left])) and not (
-        interval.low <= statistics.median_s <= interval.high)
+    return interval is not None and not interval.low <= statistics.median_s <= interval.high
 
 
 def is_enough(left: Chosen) -> bool:

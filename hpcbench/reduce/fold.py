@@ -206,7 +206,7 @@ class Folded:
 
     def has(self, *uses: Use) -> npt.NDArray[np.bool_]:
         """Return (sample,): whether it has one of these uses."""
-        return np.isin(self.use, uses)
+        return np.asarray(np.logical_or.reduce([self.use == use for use in uses]), np.bool_)
 
     def by_pass(self) -> list[npt.NDArray[np.float64]]:
         """Return the times that count, pass by pass."""

@@ -31,6 +31,19 @@ from hpcbench.trace.columns import json_line, read_lines, write_lines
 GROUP = "derived"
 Fields = Mapping[str, Any]
 """Fields of a case's record that follow from its stamps (`kinds.kind.Deriver.observe`)."""
+Observed = Fields | Exception
+"""Or what a plug-in raised instead: it must not cost the results of the run."""
+
+
+def observe(item: CaseResult, samples: CaseSamples, topology: Topology) -> Observed | None:
+    """Have the kind of an ok case look at its stamps; None where there is nothing to look at."""
+    spec = kinds().get(item.case.kind)
+    if spec is None or item.statistics is None:
+        return None
+    try:
+        return dict(spec.deriver().observe(item, replace(samples, topology=topology)))
+    except Exception as error:
+        return error
 
 
 class Observations:
@@ -41,18 +54,16 @@ class Observations:
 
     def __init__(self, topology: Topology | None = None) -> None:
         self._topology = topology or Topology()
-        self._fields: dict[str, Fields | Exception] = {}
+        self._fields: dict[str, Observed] = {}
 
     def add(self, item: CaseResult, samples: CaseSamples) -> None:
         """Have the kind of an ok case look at its stamps."""
-        spec = kinds().get(item.case.kind)
-        if spec is None or item.statistics is None:
-            return
-        try:
-            self._fields[item.case.case_id] = dict(spec.deriver().observe(
-                item, replace(samples, topology=self._topology)))
-        except Exception as error:  # of a plug-in: it must not cost the results of the run
-            self._fields[item.case.case_id] = error
+        self.keep(item.case.case_id, observe(item, samples, self._topology))
+
+    def keep(self, case_id: str, observed: Observed | None) -> None:
+        """Keep what was observed of a case."""
+        if observed is not None:
+            self._fields[case_id] = observed
 
     def of(self, item: CaseResult) -> Fields:
         """Return what is known of a case. Raises what its kind raised."""

@@ -6,47 +6,45 @@ number of ranks: each trace is opened once for all cases of a group.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from hpcbench import __version__
 from hpcbench.config.fault import fault_texts
 from hpcbench.errors import ExitCode, FileError, TraceError
-from hpcbench.plan.case import Case, Plan
+from hpcbench.plan.case import Plan
 from hpcbench.reduce import history, run_checks
 from hpcbench.reduce.canary import canary_findings, canary_of
+from hpcbench.reduce.case_groups import case_groups, plan_bytes, sample_counts, usual_rows
 from hpcbench.reduce.clocks import clock_findings
 from hpcbench.reduce.environments import environment_findings, environment_hash
 from hpcbench.reduce.history import Attempts
 from hpcbench.reduce.intake import majority
-from hpcbench.reduce.outcome import judge
 from hpcbench.reduce.passes import Context
-from hpcbench.reduce.records import Observations, with_joint_findings, with_records
-from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
+from hpcbench.reduce.processes import Processes, Work, group_bytes, reduced_cases
+from hpcbench.reduce.records import with_joint_findings, with_records
+from hpcbench.reduce.reduced_case import AllCases, CaseReducer
+from hpcbench.reduce.results import Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, new_results
+from hpcbench.reduce.sample_rows import chunk_rows
 from hpcbench.reduce.telemetry_file import TelemetryWriter
 from hpcbench.reduce.topology import topology_of
 from hpcbench.reduce.usage_findings import usage_findings
 from hpcbench.reduce.usage_sums import Usages, with_usage
-from hpcbench.trace.arena import Arena
-from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
 from hpcbench.trace.source import TraceSource, sync_records
 
-GROUP_BYTES = 64 << 20
-"""Records read at a time; a single case larger than this is a group of its own."""
-_RECORD_BYTES = 1024
-"""About what a record takes beside its samples."""
-RecordsByRank = dict[int, list[Record]]
 _INCOMPLETE_CODES = frozenset({"HB101", "HB110", "HB141"})
 
 
-def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
+def reduce_folder(
+    folder: Path, *, allow_mixed: bool = False, processes: Processes | None = None,
+) -> Results:
     """Check and stack all traces of a results folder, write ``results.h5``, return its contents.
 
     Works on folders of finished, stopped and crashed runs. Traces that cannot be used are left
     out and named in the findings. Canary, noise and environment are those of the newest attempt.
-    Raises FileError if the folder cannot be used, TraceError if it holds no plan.
+    ``processes`` may share the work, by default this one does it alone. Raises FileError if the
+    folder cannot be used, TraceError if it holds no plan.
     """
     if not folder.is_dir():
         raise FileError(f"{folder}: no such folder; give the folder that `run` wrote")
@@ -54,49 +52,51 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
     plan = _load_plan(folder, [source for sources, _ in opened for source in sources])
     attempts = history.choose_attempts(opened, plan, allow_mixed=allow_mixed)
     sources, context = attempts.newest.sources, history.context_of(plan, attempts)
-    clocks, executed = context.attempts[-1].clocks, run_checks.ExecutedOrder()
-    canary = canary_of(sources, plan.world_size)
-    cases: list[CaseResult] = []
-    of_cases: list[Finding] = []
-    unbracketed: dict[str, frozenset[int]] = {}
-    stacked = Arena(GROUP_BYTES)
     headers = [source.header for source in sources.values()]
-    topology = topology_of(headers)
-    observed, used = Observations(topology), Usages()
-    counts = _sample_counts(plan, attempts)
-    with new_results(folder / FILE_NAME, _usual_rows(plan, counts)) as writer:
-        for case, records in _records_by_case(plan, attempts, counts):
-            stacked.clear()
-            executed.add(records.get(0, ()))
-            used.add_case(case, records)
-            outcome = judge(case, records, context, stacked.empty)
-            cases.append(outcome.result)
-            of_cases += outcome.findings
-            if outcome.unbracketed:
-                unbracketed[case.label] = outcome.unbracketed
-            if outcome.samples is not None:
-                observed.add(outcome.result, outcome.samples)
-                writer.add_samples(case, outcome.samples)
-        _add_telemetry(writer.telemetry, attempts, context, used)
-        cases = [*with_usage(cases, used)]
+    topology, clocks = topology_of(headers), context.attempts[-1].clocks
+    canary, every = canary_of(sources, plan.world_size), AllCases(topology)
+    work = _work(plan, attempts, CaseReducer(attempts, context, topology), processes)
+    with reduced_cases(work) as reduced, new_results(
+            folder / FILE_NAME, work.rows_of_chunk) as writer:
+        for item in reduced:
+            every.add(item)
+            if item.packed is not None:
+                writer.add_rows(item.case, item.packed)
+            elif item.outcome.samples is not None:
+                writer.add_samples(item.case, item.outcome.samples)
+        _add_telemetry(writer.telemetry, attempts, context, every.used)
+        cases = [*with_usage(every.results, every.used)]
         findings = [
             *attempts.findings, *environment_findings(headers, plan),
             *run_checks.noise_findings(run_checks.noise_by_rank(sources), headers),
-            *clock_findings(clocks, unbracketed), *of_cases,
+            *clock_findings(clocks, every.unbracketed), *every.findings,
             *run_checks.backend_findings(
                 ((item.case, item.library) for item in cases if item.library), headers),
-            *run_checks.check_totals(plan, cases), *run_checks.order_findings(plan, executed),
+            *run_checks.check_totals(plan, cases),
+            *run_checks.order_findings(plan, every.executed),
             *run_checks.sample_findings(cases, headers), *usage_findings(cases),
             *(canary_findings(canary) if canary else ()),
             *run_checks.teardown_findings(attempts.sources)]
         results = with_records(Results(
             _run_info(plan, attempts), plan, tuple(cases), tuple(findings),
             canary, clocks.summary(), told=tuple(writer.telemetry.told), topology=topology),
-            observed=observed)
+            observed=every.observed)
         results = with_joint_findings(results)
         writer.finish(results, [(source.header.rank, record) for source in attempts.sources
                                 for record in sync_records(source)])
     return results
+
+
+def _work(
+    plan: Plan, attempts: Attempts, reducer: CaseReducer, processes: Processes | None,
+) -> Work:
+    """Return the cases in groups, and in how many processes they are reduced."""
+    counts = sample_counts(plan, attempts)
+    n_bytes = plan_bytes(plan, counts)
+    processes = Processes() if processes is None else processes.for_bytes(n_bytes)
+    size_bytes = group_bytes(n_bytes, processes.most)
+    return Work(reducer, [*case_groups(plan, counts, size_bytes)], size_bytes,
+                chunk_rows(usual_rows(plan, counts)), processes)
 
 
 def _add_telemetry(
@@ -139,78 +139,6 @@ def _load_plan(folder: Path, opened: Sequence[TraceSource]) -> Plan:
         raise TraceError(f"{folder}: neither plan.json nor a trace of rank 0, which holds it too: "
                          "give the folder that `run` wrote, and copy one of the two into it")
     return plans[0]
-
-
-def _records_by_case(
-    plan: Plan, attempts: Attempts, counts: Mapping[str, int],
-) -> Iterator[tuple[Case, RecordsByRank]]:
-    """Yield every case with its records, whose samples hold until the next case is requested.
-
-    No thread reads ahead: most of the time goes to short calls, between which two threads only
-    hand Python's lock to and fro (benchmarks/results/reducer.md).
-    """
-    memory = Arena(GROUP_BYTES)
-    for group in case_groups(plan, counts):
-        yield from _read(group, attempts, memory)
-
-
-def _read(
-    group: Sequence[Case], attempts: Attempts, memory: Arena
-) -> list[tuple[Case, RecordsByRank]]:
-    """Return the cases with the records of every rank that has some."""
-    memory.clear()
-    records: dict[str, RecordsByRank] = {case.case_id: {} for case in group}
-    for source in attempts.sources:
-        for record in source.records(records.keys(), empty=memory.empty):
-            records[record.case_id].setdefault(source.header.rank, []).append(record)
-    return [(case, records[case.case_id]) for case in group]
-
-
-def case_groups(
-    plan: Plan, counts: Mapping[str, int], limit_bytes: int = GROUP_BYTES
-) -> Iterator[list[Case]]:
-    """Yield the cases in order, in groups whose records fit into ``limit_bytes``.
-
-    ``counts`` says how many samples a rank has of each case.
-    """
-    group: list[Case] = []
-    group_bytes = 0
-    for case in plan.cases:
-        records_bytes = _RECORD_BYTES * plan.passes * plan.launches
-        row_bytes = 8 * len(SAMPLE_COLUMNS) * (1 + case.workload.has_phases)
-        rows_bytes = counts.get(case.case_id, 0) * row_bytes
-        size_bytes = (rows_bytes + records_bytes) * case.world_size
-        if group and group_bytes + size_bytes > limit_bytes:
-            yield group
-            group, group_bytes = [], 0
-        group.append(case)
-        group_bytes += size_bytes
-    if group:
-        yield group
-
-
-def _sample_counts(plan: Plan, attempts: Attempts) -> Mapping[str, int]:
-    """Return the samples that a rank, the first that has the case, has of it over all attempts.
-
-    The plan does not show it, because a case that stops by itself takes far fewer than it may.
-    """
-    counts: Counter[str] = Counter()
-    wanted = {case.case_id for case in plan.cases if case.skip is None}
-    for intake in attempts.intakes:
-        of_rank: dict[str, int] = {}
-        for source in intake.sources.values():
-            of_rank = {**source.sample_counts(), **of_rank}
-            if wanted <= of_rank.keys():
-                break
-        counts.update(of_rank)
-    return counts
-
-
-def _usual_rows(plan: Plan, counts: Mapping[str, int]) -> int:
-    """Return how many samples of all ranks most cases have; 0 of no case."""
-    rows = Counter(rows for case in plan.cases
-                   if (rows := counts.get(case.case_id, 0) * case.world_size))
-    return rows.most_common(1)[0][0] if rows else 0
 
 
 def _run_info(plan: Plan, attempts: Attempts) -> RunInfo:

@@ -14,7 +14,6 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +49,8 @@ from hpcbench.reduce.results import (
     Timing,
 )
 from hpcbench.reduce.results_contents import ATTRIBUTES, contents
+from hpcbench.reduce.sample_rows import CHUNK_ROWS, RowMaker, SampleRows, add_rows
+from hpcbench.reduce.sample_rows import COLUMNS as COLUMNS_OF_SAMPLES
 from hpcbench.reduce.telemetry_file import TelemetryWriter, courses, read_told
 from hpcbench.reduce.topology import read_topology, write_topology
 from hpcbench.reduce.usage import Usage
@@ -66,11 +67,7 @@ from hpcbench.trace.typed import Read, from_text
 
 FORMAT = "hpcbench-results"
 FILE_NAME = "results.h5"
-_KEY = ("case", "rank", "launch", "pass_index", "iteration")
 _PHASES, _POSITIONS = "phases/ns", "cases/phases"
-_CHUNK_ROWS = 16384
-"""Samples are read a whole case, all ranks, at a time."""
-_MOST_CHUNK_ROWS = 65536
 _DETAILS = ("reason", "device", "detail", "library", "memory")
 _TIMES = tuple(column.name for column in TIMES)
 _USE, _USAGE = "samples/use", "cases/usage"
@@ -82,39 +79,33 @@ _TYPES = {int: np.int64, float: np.float64}
 class ResultsWriter:
     """An unfinished results file: samples case by case, then everything else at once."""
 
-    def __init__(self, file: h5py.File, chunk_rows: int) -> None:
+    def __init__(self, file: h5py.File, rows_of_chunk: int) -> None:
         """Use `new_results` instead."""
         self._file = file
-        self._chunk_rows = chunk_rows
+        self._rows_of_chunk = rows_of_chunk
         self._blocks: dict[str, tuple[int, int, int]] = {}
         self._columns = {
-            name: GrowingColumn(file, f"samples/{name}", chunk_rows=chunk_rows)
-            for name in (*_KEY, "use", *SAMPLE_COLUMNS)}
+            name: GrowingColumn(file, f"samples/{name}", chunk_rows=rows_of_chunk)
+            for name in COLUMNS_OF_SAMPLES}
         file[_USE].attrs["names"] = [use.name.lower() for use in Use]
-        self._key_columns = lru_cache(maxsize=1)(_key_columns)
+        self._maker = RowMaker()
         self._phases: GrowingColumn | None = None  # runs without phases have no column
         self._positions: dict[str, Mapping[str, Any]] = {}
         self.telemetry = TelemetryWriter(file)
 
     def add_samples(self, case: Case, samples: CaseSamples) -> None:
         """Append the samples of one case. Raises ValueError where their ``use`` is not known."""
-        if samples.use is None:
-            raise ValueError(f"case {case.case_id}: which samples count is not known")
-        self._blocks[case.case_id] = (self._columns["case"].rows, *samples.start_ns.shape)
-        taken = {
-            "case": np.broadcast_to(np.int64(case.index), samples.start_ns.size),
-            **self._key_columns(
-                samples.ranks, samples.launch.tobytes(), samples.pass_index.tobytes()),
-            "use": np.tile(samples.use, len(samples.ranks)),
-            **{name: getattr(samples, name).ravel() for name in SAMPLE_COLUMNS}}
-        for name, values in taken.items():
-            self._columns[name].add(values)
-        if samples.phases:
+        self.add_rows(case, self._maker.rows(case, samples))
+
+    def add_rows(self, case: Case, rows: SampleRows) -> None:
+        """Append the rows of one case."""
+        self._blocks[case.case_id] = (self._columns["case"].rows, *rows.shape)
+        add_rows((self._columns[name], values) for name, values in rows.columns.items())
+        if rows.phases:
             column = self._phases = self._phases or GrowingColumn(
-                self._file, _PHASES, chunk_rows=self._chunk_rows)
-            self._positions[case.case_id] = {"names": [*samples.phases], "offset": column.rows}
-            for values in samples.phases.values():
-                column.add(values.ravel())
+                self._file, _PHASES, chunk_rows=self._rows_of_chunk)
+            self._positions[case.case_id] = {"names": [*rows.phases], "offset": column.rows}
+            add_rows((column, values) for values in rows.phases.values())
 
     def finish(self, results: Results, syncs: Sequence[tuple[int, SyncRecord]] = ()) -> None:
         """Write everything but the samples; ``syncs`` pairs ranks and synchronisations."""
@@ -163,32 +154,15 @@ class ResultsWriter:
                 f"{kind}: {reason}" for kind, reason in of_kinds.missing.items()]
 
 
-def _key_columns(
-    ranks: Sequence[int], launch: bytes, pass_index: bytes
-) -> dict[str, npt.NDArray[np.int64]]:
-    """Return the columns that identify a sample; they are mostly equal from case to case."""
-    launches, passes = (np.frombuffer(column, dtype=np.int64) for column in (launch, pass_index))
-    return {"rank": np.repeat(ranks, passes.size), "launch": np.tile(launches, len(ranks)),
-            "pass_index": np.tile(passes, len(ranks)),
-            "iteration": np.tile(np.arange(passes.size), len(ranks))}
-
-
 @contextlib.contextmanager
-def new_results(path: Path, case_rows: int = 0) -> Iterator[ResultsWriter]:
+def new_results(path: Path, rows_of_chunk: int = CHUNK_ROWS) -> Iterator[ResultsWriter]:
     """Yield a writer; ``path`` appears, whole, when the block ends well.
 
-    Give it how many rows of samples most cases have, of all ranks: chunks then begin where they do.
-    Raises FileError if the disk does not take it.
+    `sample_rows.chunk_rows` tells chunks that begin where cases do. Raises FileError if the disk
+    does not take it.
     """
     with new_container(path, FORMAT, SCHEMA_VERSION) as file:
-        yield ResultsWriter(file, _chunk_rows(case_rows))
-
-
-def _chunk_rows(case_rows: int) -> int:
-    """Return the length of chunks of which whole ones make a case, or whole cases make one."""
-    if case_rows > _CHUNK_ROWS:
-        return math.ceil(case_rows / math.ceil(case_rows / _MOST_CHUNK_ROWS))
-    return _CHUNK_ROWS // case_rows * case_rows if case_rows else _CHUNK_ROWS
+        yield ResultsWriter(file, rows_of_chunk)
 
 
 class ResultsFile:

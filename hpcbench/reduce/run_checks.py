@@ -85,6 +85,11 @@ class ExecutedOrder:
                 key = PassKey(record.launch, record.pass_index)
                 self.positions[record.case_id, key] = record.position
 
+    def update(self, other: ExecutedOrder) -> None:
+        """Take in what another one knows of other cases."""
+        self.positions.update(other.positions)
+        self.skipped.update(other.skipped)
+
 
 def order_findings(plan: Plan, executed: ExecutedOrder) -> Iterator[Finding]:
     """Yield HB135 if cases were not run in the order that the seed says.

@@ -81,12 +81,14 @@ def measured(
     parts = folded.by_pass()
     interval = median_interval(times_s, CI_LEVEL, [part.size for part in parts])
     known = precision_of(parts, interval, launch_medians_s, repeats=planned.repeats)
-    statistics = _with_precision(order_statistics(times_s), known)
+    of_all = order_statistics(times_s)
+    statistics = _with_precision(of_all, known)
     late, outlier = has_flag(samples, Flag.LATE_START)[counted], high_outliers(times_s)
     apart = folded.has(Use.COUNTED_RAMP, Use.COUNTED_SURPLUS)[counted]
     plain = ~(late | outlier | apart)
     flagged = Flagged(times_s, late, plain, [part.size for part in parts])
-    unflagged = order_statistics(times_s[plain]) if plain.any() else None
+    unflagged = of_all if plain.all() else (
+        order_statistics(times_s[plain]) if plain.any() else None)
     rank, share = _quickest(case, samples, counted)
     last_in_s = None if common is None else _median_s(
         fold.last_in_ns(common), counted, case.batch)
@@ -141,12 +143,13 @@ def _late_start(
 
 def order_statistics(times_s: npt.NDArray[np.float64]) -> Statistics:
     """Return the statistics of at least one time, without an interval."""
-    p25_s, p75_s = percentiles(times_s, (25, 75))
-    p5_s, p95_s, p99_s = percentiles_if_enough(times_s, (5, 95, 99))
+    ordered_s = np.sort(times_s)
+    p25_s, p75_s = percentiles(ordered_s, (25, 75))
+    p5_s, p95_s, p99_s = percentiles_if_enough(ordered_s, (5, 95, 99))
     return Statistics(
-        n=times_s.size, min_s=float(times_s.min()), p5_s=p5_s, p25_s=p25_s,
-        median_s=median(times_s), p75_s=p75_s, p95_s=p95_s, p99_s=p99_s,
-        max_s=float(times_s.max()))
+        n=ordered_s.size, min_s=float(ordered_s[0]), p5_s=p5_s, p25_s=p25_s,
+        median_s=median(ordered_s), p75_s=p75_s, p95_s=p95_s, p99_s=p99_s,
+        max_s=float(ordered_s[-1]))
 
 
 def summarise(times_s: npt.NDArray[np.float64]) -> Statistics:

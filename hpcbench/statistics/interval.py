@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -144,6 +145,7 @@ def _inflation_of_ranks(values: Values, ranked: Values, correlation: float,
     return Estimate(seen.inflation, seen.degrees)
 
 
+@lru_cache(maxsize=4096)
 def median_ranks(n: int, level: float) -> tuple[int, int] | None:
     """Return the ranks, from 1, whose values enclose the median, or None for n too small.
 

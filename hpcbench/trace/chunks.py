@@ -40,7 +40,11 @@ class ChunkMemory:
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self._plain: dict[tuple[int, bytes], Values] = {}
         self._last: dict[int, tuple[int, Values]] = {}
-        self._free_bytes = kept_bytes
+        self._free_bytes = self._kept_bytes = kept_bytes
+
+    def __reduce__(self) -> tuple[type[ChunkMemory], tuple[int]]:
+        """Have a copy in another process begin empty: columns have other numbers there."""
+        return ChunkMemory, (self._kept_bytes,)
 
     def unpacked(self, packed: bytes, rows: int) -> Values:
         """Return what was packed; equal chunks that take little are unpacked once."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.trace.chunks import unpack
 from hpcbench.trace.packing import LEVEL, Packer
 
 CHUNK_ROWS = 2048
@@ -28,6 +30,14 @@ def write_column(file: h5py.File, name: str, values: npt.NDArray[Any]) -> None:
 def _new_column(file: h5py.File, name: str, **what: Any) -> h5py.Dataset:
     return file.create_dataset(name, maxshape=(None,), shuffle=True, compression="gzip",
                                compression_opts=LEVEL, **what)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedRows:
+    """Rows of a column as `GrowingColumn` stores them: whole ``chunks``, one after another."""
+
+    rows: int
+    chunks: Sequence[bytes]
 
 
 class GrowingColumn:
@@ -56,12 +66,26 @@ class GrowingColumn:
         end = values.size - (values.size - missing) % self._chunk_rows
         chunks = [np.concatenate([self._rest, values[:missing]])] if missing else []
         self._rest = values[end:].copy()
+        self._write(first, map(self._packer.pack, (
+            *chunks, *values[missing:end].reshape(-1, self._chunk_rows))))
+
+    def add_packed(self, packed: PackedRows) -> None:
+        """Append rows of whole chunks; they are unpacked where they do not begin with a chunk."""
+        if self._rest.size:
+            values = np.empty(packed.rows, dtype="<i8")
+            unpack(packed.chunks, values)
+            self.add(values)
+            return
+        first = self._taken
+        self._taken += packed.rows
+        self._write(first, packed.chunks)
+
+    def _write(self, first: int, chunks: Iterable[bytes]) -> None:
+        """Store packed chunks from row ``first`` on; all rows but the rest are then there."""
         column = self._dataset.id
         column.set_extent((self._taken - self._rest.size,))
-        for number, chunk in enumerate((
-                *chunks, *values[missing:end].reshape(-1, self._chunk_rows))):
-            column.write_direct_chunk(
-                (first + number * self._chunk_rows,), self._packer.pack(chunk))
+        for number, chunk in enumerate(chunks):
+            column.write_direct_chunk((first + number * self._chunk_rows,), chunk)
 
     def finish(self) -> None:
         """Write the rows behind the last whole chunk."""

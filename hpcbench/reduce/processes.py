@@ -1,0 +1,171 @@
+"""Cases reduced in several processes, and handed on in the order of the plan.
+
+Each process reduces a group of cases at a time and sends one case after another. What a process
+cannot do, because it was killed or an error came up, is done again here, where errors are told.
+The results are the same bytes, whatever the number of processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+from typing import Literal
+
+from hpcbench.reduce.case_groups import GROUP_BYTES, Group
+from hpcbench.reduce.reduced_case import CasePacker, CaseReducer, GroupMemory, ReducedCase
+
+_MOST = 4
+"""Four have the memory of one: groups become smaller, and so small ones are read more often."""
+_WORTH_BYTES = {"fork": 32 << 20, "spawn": 256 << 20}
+"""Records for each process, below which its start costs more than it saves."""
+_LEAST_GROUP_BYTES = 8 << 20
+_GROUPS_EACH = 4
+"""So many groups for each process, so that all of them end at about the same time."""
+_GIVEN = 2
+"""Groups that a process knows of: it begins the second while the first one's end is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """How many processes may reduce at once, and how they start.
+
+    ``fork`` takes milliseconds. Where MPI or torch is loaded, use ``spawn``: their threads and
+    registered memory do not stand a fork (mpi4py's and torch's documentation).
+    """
+
+    most: int = 1
+    start: Literal["fork", "spawn"] = "fork"
+
+    def for_bytes(self, n_bytes: int) -> Processes:
+        """Return as many of them as are worth it for records of this size."""
+        return replace(self, most=max(1, min(
+            self.most, _MOST, n_bytes // _WORTH_BYTES[self.start])))
+
+
+def group_bytes(n_bytes: int, n_processes: int) -> int:
+    """Return the size of groups for records of this size."""
+    if n_processes == 1:
+        return GROUP_BYTES
+    return min(GROUP_BYTES // n_processes,
+               max(_LEAST_GROUP_BYTES, n_bytes // (_GROUPS_EACH * n_processes)))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The groups of a run's cases, what reduces them, and in which processes.
+
+    A group takes ``group_bytes``, unless it is one larger case. A chunk of the results has
+    ``rows_of_chunk``.
+    """
+
+    reducer: CaseReducer
+    groups: Sequence[Group]
+    group_bytes: int
+    rows_of_chunk: int
+    processes: Processes
+
+
+@contextlib.contextmanager
+def reduced_cases(work: Work) -> Iterator[Iterator[ReducedCase]]:
+    """Give the reduced cases in order; samples of one hold until the next is asked for."""
+    start, number = work.processes.start, work.processes.most
+    if number == 1:
+        memory = GroupMemory(work.group_bytes)
+        yield (item for group in work.groups for item in work.reducer.cases(group, memory))
+        return
+    context = (multiprocessing.get_context("fork") if start == "fork"
+               else multiprocessing.get_context("spawn"))
+    ends: list[Connection] = []
+    processes = []
+    try:
+        for _ in range(number):
+            end, other = context.Pipe()
+            ends.append(end)
+            # a fork inherits all ends: while it held one, the others would never see ours closed
+            inherited = ends[:] if start == "fork" else []
+            process = context.Process(target=_reduce, args=(work, other, inherited), daemon=True)
+            process.start()
+            processes.append(process)
+            other.close()
+        yield _Shared(work, ends).cases()
+    finally:
+        for end in ends:
+            end.close()
+        for process in processes:
+            process.terminate()
+            process.join()
+
+
+def _reduce(work: Work, end: Connection, inherited: Sequence[Connection]) -> None:
+    """Reduce the groups whose numbers come in; None stands behind the cases of each."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # our parent has it, too, and ends us
+    for one in inherited:
+        one.close()
+    packer, memory = CasePacker(work.rows_of_chunk), GroupMemory(work.group_bytes)
+    with contextlib.suppress(Exception):  # the parent does the group again, and tells
+        while True:
+            for item in work.reducer.cases(work.groups[end.recv()], memory):
+                if isinstance(item.observed, Exception):
+                    return  # not every exception can be sent
+                end.send(packer.packed(item))
+            end.send(None)
+
+
+class _Shared:
+    """Groups that processes at the ``ends`` of connections reduce."""
+
+    def __init__(self, work: Work, ends: Sequence[Connection]) -> None:
+        self._work = work
+        self._given: dict[Connection, deque[int]] = {end: deque() for end in ends}
+        self._begun: dict[Connection, list[ReducedCase]] = {end: [] for end in ends}
+        self._done: dict[int, list[ReducedCase]] = {}
+        self._next = 0
+        self._memory = GroupMemory(work.group_bytes)
+
+    def cases(self) -> Iterator[ReducedCase]:
+        """Yield the cases of all groups in order."""
+        most = _GIVEN * len(self._given)
+        for number, group in enumerate(self._work.groups):
+            self._next = max(self._next, number)
+            self._give(number + most)
+            while number not in self._done and any(
+                    number in given for given in self._given.values()):
+                self._receive()
+                self._give(number + most)
+            if number in self._done:
+                yield from self._done.pop(number)
+            else:
+                self._next = max(self._next, number + 1)
+                yield from self._work.reducer.cases(group, self._memory)
+
+    def _give(self, limit: int) -> None:
+        """Give groups before number ``limit`` to processes that have too few."""
+        for end, given in [*self._given.items()]:
+            while len(given) < _GIVEN and self._next < min(limit, len(self._work.groups)):
+                try:
+                    end.send(self._next)
+                except OSError:  # it has ended
+                    del self._given[end]
+                    break
+                given.append(self._next)
+                self._next += 1
+
+    def _receive(self) -> None:
+        """Take what processes have sent; the groups of one that has ended are nobody's again."""
+        for end in wait([*self._given]):
+            assert isinstance(end, Connection)
+            try:
+                item = end.recv()
+            except (EOFError, OSError):
+                del self._given[end]
+                continue
+            if item is None:
+                self._done[self._given[end].popleft()] = self._begun[end]
+                self._begun[end] = []
+            else:
+                self._begun[end].append(item)

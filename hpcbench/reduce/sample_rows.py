@@ -1,0 +1,108 @@
+"""The rows of a case in ``/samples`` of the results: as values, or packed as they are stored."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcbench.plan.case import Case
+from hpcbench.reduce.results import CaseSamples
+from hpcbench.trace.columns import GrowingColumn, PackedRows
+from hpcbench.trace.packing import Packer
+from hpcbench.trace.schema import SAMPLE_COLUMNS
+
+COLUMNS = ("case", "rank", "launch", "pass_index", "iteration", "use", *SAMPLE_COLUMNS)
+CHUNK_ROWS = 16384
+"""Samples are read a whole case, all ranks, at a time."""
+_MOST_CHUNK_ROWS = 65536
+Values = npt.NDArray[np.int64]
+
+
+def chunk_rows(case_rows: int) -> int:
+    """Return the length of chunks of which whole ones make a case, or whole cases make one.
+
+    ``case_rows`` is how many rows most cases have, 0 if that is not known.
+    """
+    if case_rows > CHUNK_ROWS:
+        return math.ceil(case_rows / math.ceil(case_rows / _MOST_CHUNK_ROWS))
+    return CHUNK_ROWS // case_rows * case_rows if case_rows else CHUNK_ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRows:
+    """The rows of one case by the names of COLUMNS, rank by rank, and those of its phases.
+
+    ``shape`` is (ranks, samples of each).
+    """
+
+    shape: tuple[int, int]
+    columns: Mapping[str, Values | PackedRows]
+    phases: Mapping[str, Values | PackedRows]
+
+
+class RowMaker:
+    """Makes the rows of cases; columns that are mostly equal from case to case are made once."""
+
+    def __init__(self) -> None:
+        self._key_columns = lru_cache(maxsize=1)(_key_columns)
+
+    def rows(self, case: Case, samples: CaseSamples) -> SampleRows:
+        """Return the rows of a case. Raises ValueError where their ``use`` is not known."""
+        if samples.use is None:
+            raise ValueError(f"case {case.case_id}: which samples count is not known")
+        ranks, each = samples.start_ns.shape
+        columns = {
+            "case": np.broadcast_to(np.int64(case.index), ranks * each),
+            **self._key_columns(
+                samples.ranks, samples.launch.tobytes(), samples.pass_index.tobytes()),
+            "use": np.tile(samples.use, ranks),
+            **{name: getattr(samples, name).ravel() for name in SAMPLE_COLUMNS}}
+        return SampleRows((ranks, each), columns, {
+            name: values.ravel() for name, values in samples.phases.items()})
+
+
+def _key_columns(ranks: Sequence[int], launch: bytes, pass_index: bytes) -> dict[str, Values]:
+    """Return the columns that identify a sample of a case."""
+    launches, passes = (np.frombuffer(column, dtype=np.int64) for column in (launch, pass_index))
+    return {"rank": np.repeat(ranks, passes.size), "launch": np.tile(launches, len(ranks)),
+            "pass_index": np.tile(passes, len(ranks)),
+            "iteration": np.tile(np.arange(passes.size), len(ranks))}
+
+
+class RowPacker:
+    """Packs rows of cases into chunks of so many rows."""
+
+    def __init__(self, rows_of_chunk: int) -> None:
+        self._rows_of_chunk = rows_of_chunk
+        self._packers = {name: Packer() for name in COLUMNS}
+        self._phase_packer = Packer()
+
+    def packed(self, rows: SampleRows) -> SampleRows | None:
+        """Return the same rows packed; None where they do not fill whole chunks."""
+        if math.prod(rows.shape) % self._rows_of_chunk:
+            return None
+        return SampleRows(rows.shape, {
+            name: self._chunks(values, self._packers[name])
+            for name, values in rows.columns.items()}, {
+            name: self._chunks(values, self._phase_packer)
+            for name, values in rows.phases.items()})
+
+    def _chunks(self, values: Values | PackedRows, packer: Packer) -> PackedRows:
+        if isinstance(values, PackedRows):
+            return values
+        return PackedRows(values.size, [
+            packer.pack(chunk) for chunk in values.reshape(-1, self._rows_of_chunk)])
+
+
+def add_rows(columns: Iterable[tuple[GrowingColumn, Values | PackedRows]]) -> None:
+    """Append rows to each of the columns."""
+    for column, rows in columns:
+        if isinstance(rows, PackedRows):
+            column.add_packed(rows)
+        else:
+            column.add(rows)
