@@ -18,6 +18,7 @@ from hpcbench.trace.schema import (
     UNTIMED,
     Phases,
     Record,
+    SampleColumns,
     Samples,
     no_samples,
 )
@@ -69,7 +70,8 @@ def case_record(run: CaseRun, outcome: CaseOutcome, rows: Samples) -> Record:
     return replace(
         unmeasured_record(run.case, run.turn, run.attempt, verdict.status, verdict.reason),
         blamed_rank=verdict.blamed_rank, device=answer.device, begin_ns=answer.begin_ns,
-        end_ns=answer.end_ns, n_wrong=evidence.n_wrong, samples=rows, detail=detail,
+        end_ns=answer.end_ns, n_wrong=evidence.n_wrong,
+        samples=SampleColumns.of_rows(rows), detail=detail,
         position=run.position, stop_reason=answer.stop_reason,
         communicator_ns=answer.communicator_ns, phases=phases)
 

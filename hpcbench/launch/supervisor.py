@@ -230,7 +230,7 @@ class _GenerationRunner:
         if job.attempt.config.profiling.enabled:
             job.medians_ns.pop(case.case_id, None)
             if record.status == "ok":
-                job.medians_ns[case.case_id] = medians_ns(record.samples, record.phases)
+                job.medians_ns[case.case_id] = medians_ns(rows, record.phases)
         self._position += 1
         members.barrier(timeout_s=None if job.inline else _RECORDING_TIMEOUT_S)
         job.report(

@@ -24,7 +24,7 @@ _MOST = 4
 _WORTH_BYTES = {"fork": 32 << 20, "spawn": 256 << 20}
 """Records for each process, below which its start costs more than it saves."""
 _LEAST_GROUP_BYTES = 8 << 20
-_GROUPS_EACH = 4
+_GROUPS_EACH = 2
 """So many groups for each process, so that all of them end at about the same time."""
 _GIVEN = 2
 """Groups that a process knows of: it begins the second while the first one's end is written."""

@@ -61,9 +61,15 @@ class RowMaker:
             **self._key_columns(
                 samples.ranks, samples.launch.tobytes(), samples.pass_index.tobytes()),
             "use": np.tile(samples.use, ranks),
-            **{name: getattr(samples, name).ravel() for name in SAMPLE_COLUMNS}}
+            **{name: _flat(getattr(samples, name)) for name in SAMPLE_COLUMNS}}
         return SampleRows((ranks, each), columns, {
             name: values.ravel() for name, values in samples.phases.items()})
+
+
+def _flat(values: Values) -> Values:
+    """Return the rows of all ranks one after another; one value for all is not copied."""
+    return np.broadcast_to(values[0, 0], values.size) if (
+        values.strides == (0, 0) and values.size) else values.ravel()
 
 
 def _key_columns(ranks: Sequence[int], launch: bytes, pass_index: bytes) -> dict[str, Values]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.trace.arena import Empty
-from hpcbench.trace.schema import SAMPLE_COLUMNS, UNTIMED, Flag, Record
+from hpcbench.trace.schema import SAMPLE_COLUMNS, UNTIMED, Flag, Record, Times
 
 Pass = Mapping[int, Record]
 """The records of one pass of one case, by rank."""
@@ -40,16 +41,38 @@ def stack_samples(passes: Mapping[PassKey, Pass], empty: Empty) -> CaseSamples |
     (ranks,) = members
     counts = [len(records[ranks[0]].samples) for records in stamped.values()]
     ordered = [records[rank] for rank in ranks for records in stamped.values()]
-    shape = (len(ranks), sum(counts))
-    columns: dict[str, Any] = {name: empty(shape) for name in SAMPLE_COLUMNS}
-    for at, column in enumerate(columns.values()):
-        np.concatenate([record.samples[:, at] for record in ordered], out=column.reshape(-1))
+    columns: dict[str, Any] = {
+        name: _stacked(parts, len(ranks), empty) for name, parts in zip(
+            SAMPLE_COLUMNS, zip(*(record.samples.columns() for record in ordered), strict=True),
+            strict=True)}
     names = {tuple(record.phases) for record in ordered}
-    phases = {name: empty(shape) for name in names.pop()} if len(names) == 1 else {}
-    for name, column in phases.items():
-        np.concatenate([record.phases[name] for record in ordered], out=column.reshape(-1))
+    phases = {name: _stacked([record.phases[name] for record in ordered], len(ranks), empty)
+              for name in names.pop()} if len(names) == 1 else {}
     launch, pass_index = np.repeat(np.array(list(stamped), dtype=np.int64), counts, axis=0).T
     return CaseSamples(ranks=ranks, launch=launch, pass_index=pass_index, phases=phases, **columns)
+
+
+def _stacked(parts: Sequence[Times], ranks: int, empty: Empty) -> Times:
+    """Return (rank, sample) from parts of each rank in turn, as many of each.
+
+    Where all ranks have the same memory as the first one, so have their rows.
+    """
+    own = parts[:len(parts) // ranks]
+    length = sum(map(len, own))
+    if all(_is_same(part, first) for part, first in zip(parts, cycle(own), strict=False)):
+        row = own[0] if len(own) == 1 else np.concatenate(own)
+        return np.broadcast_to(row, (ranks, length))
+    stacked = empty((ranks, length))
+    np.concatenate(parts, out=stacked.reshape(-1))
+    return stacked
+
+
+def _is_same(left: Times, right: Times) -> bool:
+    """Return whether two arrays of one length are the same memory, looked at in the same way."""
+    if left is right:
+        return True
+    return left.base is not None and left.base is right.base and left.strides == right.strides and (
+        left.__array_interface__["data"] == right.__array_interface__["data"])
 
 
 def is_timed(samples: CaseSamples) -> npt.NDArray[np.bool_]:

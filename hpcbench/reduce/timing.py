@@ -36,11 +36,10 @@ from hpcbench.statistics.order import (
 )
 from hpcbench.statistics.standing_out import are_enough
 from hpcbench.statistics.steady import change_point, trend
-from hpcbench.trace.schema import ARRIVAL, SAMPLE_COLUMNS, Flag
+from hpcbench.trace.schema import ARRIVAL, Flag
 
 CLEAR_LATENESS = 0.1
 """A rank that starts later than others matters from this share of the median sample on."""
-_START, _END = (SAMPLE_COLUMNS.index(name) for name in ("start_ns", "end_ns"))
 Passes = Mapping[PassKey, Pass]
 
 
@@ -108,7 +107,7 @@ def measured(
         stop_reasons=tuple(next(iter(records.values())).stop_reason
                            for _, records in sorted(passes.items())),
         first_call_s=_longest_s(  # not known where the first row is several calls
-            int(record.samples[0, _END] - record.samples[0, _START]) for record in opened
+            int(record.samples.end_ns[0] - record.samples.start_ns[0]) for record in opened
             if case.batch == 1 or single_calls(case)),
         communicator_s=_longest_s(record.communicator_ns for record in opened),
         last_in_s=last_in_s,

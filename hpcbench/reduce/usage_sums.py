@@ -20,7 +20,7 @@ from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.stack import PassKey
 from hpcbench.reduce.table_use import PassUse, TableUse
 from hpcbench.reduce.usage import Usage
-from hpcbench.trace.schema import SAMPLE_COLUMNS, SETTLING_CALLS, Flag, Record
+from hpcbench.trace.schema import SETTLING_CALLS, Flag, Record
 from hpcbench.trace.source import TraceSource, told_of
 from hpcbench.trace.telemetry import (
     BY_NODE,
@@ -31,7 +31,6 @@ from hpcbench.trace.telemetry import (
 
 WIDEST = 2
 """A bracket may be this many times as long as the record in it."""
-_FLAGS = SAMPLE_COLUMNS.index("flags")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,7 @@ class Usages:
 
 def _calls(case: Case, record: Record) -> int:
     """Return how often a pass called the operation: warm-ups and calls around checks included."""
-    flags = record.samples[:, _FLAGS]
+    flags = record.samples.flags
     single = int(np.count_nonzero(flags & Flag.SINGLE))
     settling = SETTLING_CALLS * int(np.count_nonzero(flags & Flag.SETTLED))
     return (len(flags) - single + settling) * case.batch + single

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -20,10 +20,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.trace.arena import Empty, new_array
+
 Values = npt.NDArray[np.int64]
 _PLAIN_BYTES = 512
 """A chunk that was packed into less holds hardly any noise: others may be equal to it."""
 _MOST_PLAIN = 1024
+_MOST_ALIKE_BYTES = 16 << 20
+"""Of rows that may come again: those of one group of cases come on all ranks, and then no more."""
 _MOST_BETWEEN_BYTES = 1 << 16
 """Between the chunks of a column that is read at once: HDF5's own tables."""
 KEPT_BYTES = 64 << 20
@@ -39,6 +43,8 @@ class ChunkMemory:
 
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self._plain: dict[tuple[int, bytes], Values] = {}
+        self._alike: dict[tuple[object, ...], Values] = {}
+        self._alike_bytes = 0
         self._last: dict[int, tuple[int, Values]] = {}
         self._free_bytes = self._kept_bytes = kept_bytes
 
@@ -59,11 +65,20 @@ class ChunkMemory:
             self._plain.clear()
         values = np.empty(rows, dtype="<i8")
         unpack([packed], values)
-        # one value in all rows is copied without reading it for each of them
-        if np.all(values == values[0]):
-            values = np.broadcast_to(values[:1], (rows,))
-        self._plain[rows, packed] = values
+        self._plain[rows, packed] = values = _constant_if_equal(values)
         return values
+
+    def alike(self, key: tuple[object, ...], make: Callable[[], Values]) -> Values:
+        """Return the rows that ``key`` tells, which nobody may write into; made if not known."""
+        known = self._alike.get(key)
+        if known is None:
+            if self._alike_bytes > _MOST_ALIKE_BYTES or len(self._alike) == _MOST_PLAIN:
+                self._alike.clear()
+                self._alike_bytes = 0
+            known = self._alike[key] = _constant_if_equal(make())
+            self._alike_bytes += known.base.nbytes if known.base is not None else known.nbytes
+            known.flags.writeable = False
+        return known
 
     def last(self, column: int, number: int) -> Values | None:
         """Return a chunk of a column if it was the last one that was kept of it."""
@@ -77,6 +92,13 @@ class ChunkMemory:
                 return
             self._free_bytes -= values.nbytes
         self._last[column] = number, values
+
+
+def _constant_if_equal(values: Values) -> Values:
+    """Return one value for all rows where they hold the same: it is copied without reading each."""
+    if values.size and np.all(values == values[0]):
+        return np.broadcast_to(values[:1].copy(), values.shape)
+    return values
 
 
 def unpack(packed: Sequence[bytes], into: npt.NDArray[Any], *, shuffled: bool = True) -> None:
@@ -129,14 +151,35 @@ class StoredColumn:
         """Return all bytes as they are stored."""
         return b"".join(self._packed(descriptor, range(len(self.offsets))))
 
-    def read(self, descriptor: int, memory: ChunkMemory, first: int, into: Values) -> None:
-        """Fill ``into`` from row ``first`` on. Raises ValueError where there are no such rows."""
-        length, end = self.chunk_rows, first + into.size
+    def rows_from(
+        self, descriptor: int, memory: ChunkMemory, first: int, count: int, empty: Empty,
+    ) -> Values:
+        """Return ``count`` rows from row ``first`` on. Raises ValueError where there are none.
+
+        They are in what ``empty`` makes, or in ``memory`` where other columns may be alike.
+        """
+        def new(make: Empty) -> Values:
+            rows = make((count,))
+            self.read(descriptor, memory, first, rows)
+            return rows
+
+        numbers = self._chunks_of(first, count)
+        if max(self.sizes[numbers.start:numbers.stop], default=_PLAIN_BYTES + 1) > _PLAIN_BYTES:
+            return new(empty)
+        key = (self.chunk_rows, first % self.chunk_rows, count, *self._packed(descriptor, numbers))
+        return memory.alike(key, lambda: new(new_array))
+
+    def _chunks_of(self, first: int, count: int) -> range:
+        """Return the numbers of the chunks of these rows. Raises ValueError if there are none."""
         if (self.dtype, self.shuffled) != ("<i8", True):
             raise ValueError(f"stamps are shuffled <i8, not {self.dtype}")
-        if not 0 <= first <= end <= self.rows:
-            raise ValueError(f"samples {first} to {end} of {self.rows}")
-        numbers = range(first // length, math.ceil(end / length))
+        if not 0 <= first <= first + count <= self.rows:
+            raise ValueError(f"samples {first} to {first + count} of {self.rows}")
+        return range(first // self.chunk_rows, math.ceil((first + count) / self.chunk_rows))
+
+    def read(self, descriptor: int, memory: ChunkMemory, first: int, into: Values) -> None:
+        """Fill ``into`` from row ``first`` on. Raises ValueError where there are no such rows."""
+        length, end, numbers = self.chunk_rows, first + into.size, self._chunks_of(first, into.size)
         if numbers and (kept := memory.last(id(self), numbers.start)) is not None:
             self._put(kept, numbers.start, first, into)
             numbers = numbers[1:]

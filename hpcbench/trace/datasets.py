@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.trace.arena import Empty
 from hpcbench.trace.chunks import ChunkMemory, StoredColumn
 from hpcbench.trace.columns import lines_of, read_column, read_rows, stored_bytes
 
@@ -31,8 +32,11 @@ class Datasets(Protocol):
     def column(self, name: str) -> npt.NDArray[Any]:
         """Return a whole column. Raises KeyError if it is not there, ValueError if it is none."""
 
-    def read(self, name: str, first: int, rows: npt.NDArray[np.int64]) -> None:
-        """Fill ``rows`` from a column, beginning at its row ``first``."""
+    def read(self, name: str, first: int, count: int, empty: Empty) -> npt.NDArray[np.int64]:
+        """Return rows of a column of int64, from row ``first`` on; nobody may write into them.
+
+        They are in what ``empty`` makes, unless they are alike in many traces.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +61,10 @@ class PlacedDatasets:
         """Return a whole column."""
         return self.positions[name].whole(self.descriptor)
 
-    def read(self, name: str, first: int, rows: npt.NDArray[np.int64]) -> None:
-        """Fill ``rows`` from a column of int64."""
-        self.positions[name].read(self.descriptor, self.chunks, first, rows)
+    def read(self, name: str, first: int, count: int, empty: Empty) -> npt.NDArray[np.int64]:
+        """Return rows of a column of int64."""
+        return self.positions[name].rows_from(
+            self.descriptor, self.chunks, first, count, empty)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +90,12 @@ class Hdf5Datasets:
         """Return a whole column."""
         return read_column(self.file, name)
 
-    def read(self, name: str, first: int, rows: npt.NDArray[np.int64]) -> None:
-        """Fill ``rows`` from a column."""
-        read_rows(self.file, name, first, rows)
+    def read(self, name: str, first: int, count: int, empty: Empty) -> npt.NDArray[np.int64]:
+        """Return rows of a column of int64."""
+        rows = empty((count,))
+        if count:
+            read_rows(self.file, name, first, rows)
+        return rows
 
 
 def lines(datasets: Datasets, name: str) -> list[str]:

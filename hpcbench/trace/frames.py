@@ -29,8 +29,10 @@ from hpcbench.trace.schema import (
     SAMPLE_COLUMNS,
     SAMPLE_COLUMNS_1,
     Phases,
+    SampleColumns,
     Samples,
-    no_samples,
+    Times,
+    no_rows,
 )
 from hpcbench.trace.source import Damage
 from hpcbench.trace.telemetry import KEYS, TABLES, Rows, as_today
@@ -78,8 +80,8 @@ class Frame:
         except RecursionError as error:
             raise ValueError("nested too deeply") from error
 
-    def samples(self, empty: Empty) -> Samples:
-        """Return the rows as int64 (sample, SAMPLE_COLUMNS), in what ``empty`` makes."""
+    def samples(self, empty: Empty) -> SampleColumns:
+        """Return the samples, in what ``empty`` makes."""
         names = _columns(self.kind)
         values = np.frombuffer(self.rows, dtype="<i8")
         rows = values[:self._n_samples() * len(names)].reshape(-1, len(names))
@@ -89,7 +91,7 @@ class Frame:
         else:
             samples[:] = NO_DEVICE_TIME
             samples[:, [SAMPLE_COLUMNS.index(name) for name in names]] = rows
-        return samples
+        return SampleColumns.of_rows(samples)
 
     def readings(self) -> tuple[str, Rows]:
         """Return table and rows of kind TELEMETRY; none of a table that is not known.
@@ -139,10 +141,10 @@ def _row_bytes(kind: int) -> int:
 
 def pack_frame(
     kind: Kind, meta: Mapping[str, Any], samples: Samples | None = None,
-    phases: Iterable[Samples] = (),
+    phases: Iterable[Times] = (),
 ) -> bytes:
     """Return the bytes of one frame; ``phases`` are those of kind PHASED."""
-    rows = no_samples() if samples is None else samples
+    rows = no_rows() if samples is None else samples
     text = json.dumps(meta, separators=(",", ":")).encode("ascii")
     numbers = b"".join(part.astype("<i8").tobytes() for part in (rows, *phases))
     body = text + numbers

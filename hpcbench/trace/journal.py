@@ -90,7 +90,7 @@ class Journal:
         """
         self._write(b"".join(pack_frame(
             Kind.PHASED if record.phases else Kind.RECORD, record_to_json(checked_record(record)),
-            record.samples, record.phases.values()) for record in records))
+            record.samples.rows(), record.phases.values()) for record in records))
         self._n_records += len(records)
 
     def note(self, kind: str, data: Mapping[str, Any], *, durable: bool = True) -> None:

@@ -34,7 +34,9 @@ NOISE_NOTE = "noise"
 """The note in which a rank records `measure.noise.measure_noise` before the sweep."""
 
 Samples = npt.NDArray[np.int64]
-Phases = Mapping[str, Samples]
+"""Rows as they are recorded: int64 (sample, SAMPLE_COLUMNS)."""
+Times = npt.NDArray[np.int64]
+Phases = Mapping[str, Times]
 """Phase of a step -> (sample,) int64: how many ns each sample was in it.
 
 A name that begins with ARRIVAL is of no phase but of a moment: how many ns after the step's begin
@@ -85,6 +87,40 @@ class Header:
     schema_version: int = SCHEMA_VERSION
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SampleColumns:
+    """The samples of a record by SAMPLE_COLUMNS, each int64 (sample,); nobody writes into them.
+
+    A column may be one array for many records, or one value for all samples: of most, flags are
+    alike on all ranks, and nobody takes device times on a CPU.
+    """
+
+    start_ns: Times
+    end_ns: Times
+    enqueue_ns: Times
+    device_ns: Times
+    flags: Times
+
+    @classmethod
+    def of_rows(cls, rows: Samples) -> SampleColumns:
+        """Return the columns of rows, in the same memory. Raises ValueError if they are no rows."""
+        if rows.dtype != np.int64 or rows.shape != (len(rows), len(SAMPLE_COLUMNS)):
+            raise ValueError(f"samples: int64 (n, {len(SAMPLE_COLUMNS)}) expected, got "
+                             f"{rows.dtype} {rows.shape}")
+        return cls(*rows.T)
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def columns(self) -> tuple[Times, ...]:
+        """Return them in the order of SAMPLE_COLUMNS."""
+        return self.start_ns, self.end_ns, self.enqueue_ns, self.device_ns, self.flags
+
+    def rows(self) -> Samples:
+        """Return the samples as rows in memory of their own."""
+        return np.stack(self.columns(), axis=1)
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """One rank's record of one case; its key is (case_id, pass, launch, attempt).
@@ -96,7 +132,7 @@ class Record:
         device: where it ran (``cpu``, ``cuda:0``), "" if it did not.
         begin_ns, end_ns: the case's window on this rank's monotonic clock.
         n_wrong: wrong elements on this rank in the checked iterations; -1 if not checked.
-        samples: int64 (iteration, SAMPLE_COLUMNS), warm-ups first and flagged.
+        samples: warm-ups first and flagged.
         detail: JSON values: first wrong element, stderr lines, stacks, phase of a silent worker.
         stop_reason: why the case took no further sample, one of STOP_REASONS, or "".
         position: how many cases these workers had run before it in this pass, -1 if it did not run.
@@ -117,7 +153,7 @@ class Record:
     begin_ns: int
     end_ns: int
     n_wrong: int
-    samples: Samples
+    samples: SampleColumns
     detail: Mapping[str, Any] = field(default_factory=dict)
     stop_reason: str = ""
     position: int = -1
@@ -159,6 +195,11 @@ class FixedWork:
     max_over_median: float
 
 
-def no_samples() -> Samples:
-    """Return the samples of a case that never ran."""
+def no_rows() -> Samples:
+    """Return the rows of a case that never ran."""
     return np.empty((0, len(SAMPLE_COLUMNS)), dtype=np.int64)
+
+
+def no_samples() -> SampleColumns:
+    """Return the samples of a case that never ran."""
+    return SampleColumns.of_rows(no_rows())

@@ -59,7 +59,7 @@ from hpcbench.trace.schema import (
     Header,
     Phases,
     Record,
-    Samples,
+    SampleColumns,
     no_samples,
 )
 from hpcbench.trace.source import (
@@ -124,10 +124,10 @@ def _write_identity(file: h5py.File, header: Header, *, recovered: bool) -> None
 def _write_samples(file: h5py.File, records: Sequence[Record]) -> None:
     counts = [len(item.samples) for item in records]
     iterations = [np.arange(count, dtype=np.int64) for count in counts]
-    rows = np.concatenate([no_samples(), *(item.samples for item in records)])
     columns = {"case": np.repeat(np.arange(len(records), dtype=np.int64), counts),
                "iteration": np.concatenate([np.empty(0, np.int64), *iterations]),
-               **{name: rows[:, index] for index, name in enumerate(SAMPLE_COLUMNS)}}
+               **{name: np.concatenate([np.empty(0, np.int64), *(
+                   getattr(item.samples, name) for item in records)]) for name in SAMPLE_COLUMNS}}
     for name, values in columns.items():
         write_column(file, f"samples/{name}", values)
 
@@ -225,17 +225,17 @@ def _datasets(
 
 def _read_stamps(
     datasets: Datasets, wanted: Sequence[tuple[int, int]], empty: Empty, held: Collection[str],
-) -> Iterator[Samples]:
+) -> Iterator[SampleColumns]:
     """Yield the rows at each (offset, count); neighbours are read together, once."""
     for first, last, parts in _runs(wanted):
-        block = empty((len(SAMPLE_COLUMNS), last - first))
-        for name, rows in zip(SAMPLE_COLUMNS, block, strict=True):
-            if f"samples/{name}" in held or name in SAMPLE_COLUMNS_1:
-                datasets.read(f"samples/{name}", first, rows)
-            else:  # version 1
-                rows[:] = NO_DEVICE_TIME
+        columns = [
+            datasets.read(f"samples/{name}", first, last - first, empty)
+            if f"samples/{name}" in held or name in SAMPLE_COLUMNS_1  # else it is version 1
+            else np.broadcast_to(np.int64(NO_DEVICE_TIME), last - first)
+            for name in SAMPLE_COLUMNS]
         for offset, count in parts:
-            yield block[:, offset - first:offset - first + count].T
+            part = slice(offset - first, offset - first + count)
+            yield SampleColumns(*(column[part] for column in columns))
 
 
 def _read_phases(
@@ -243,10 +243,8 @@ def _read_phases(
 ) -> Iterator[Phases]:
     """Yield the phases at each (offset, samples, names)."""
     for first, count, names in wanted:
-        block = empty((len(names), count))
-        if block.size:
-            datasets.read(_PHASES, first, block.reshape(-1))
-        yield dict(zip(names, block, strict=True))
+        block = datasets.read(_PHASES, first, len(names) * count, empty)
+        yield dict(zip(names, block.reshape(len(names), count), strict=True))
 
 
 def _runs(wanted: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:

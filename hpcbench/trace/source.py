@@ -16,7 +16,13 @@ from hpcbench.errors import TraceError
 from hpcbench.plan.case import STATUSES, Plan, plan_from_json, plan_to_json
 from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.clock import SyncRecord
-from hpcbench.trace.schema import SAMPLE_COLUMNS, SCHEMA_VERSION, Header, Phases, Record, Samples
+from hpcbench.trace.schema import (
+    SCHEMA_VERSION,
+    Header,
+    Phases,
+    Record,
+    SampleColumns,
+)
 from hpcbench.trace.telemetry import TELEMETRY_NOTE, Rows, Told
 from hpcbench.trace.typed import check_types, from_values
 
@@ -194,7 +200,7 @@ def phase_names(record: Record) -> dict[str, list[str]]:
 
 
 def record_from_json(
-    data: Mapping[str, Any], samples: Samples, phases: Phases = MappingProxyType({}),
+    data: Mapping[str, Any], samples: SampleColumns, phases: Phases = MappingProxyType({}),
 ) -> Record:
     """Rebuild a record; keys that version 1 did not have get their defaults, others are ignored.
 
@@ -206,12 +212,9 @@ def record_from_json(
 
 def checked_record(record: Record) -> Record:
     """Return the record, or raise ValueError if it does not keep to the schema."""
-    shape = record.samples.shape
-    if record.samples.dtype != _INT64 or shape != (len(record.samples), len(SAMPLE_COLUMNS)):
-        raise ValueError(f"samples of {record.case_id}: int64 (n, {len(SAMPLE_COLUMNS)}) expected, "
-                         f"got {record.samples.dtype} {shape}")
+    shape = record.samples.start_ns.shape
     for name, values in record.phases.items():
-        if values.dtype != _INT64 or values.shape != shape[:1]:
+        if values.dtype != _INT64 or values.shape != shape:
             raise ValueError(f"phase {name!r} of {record.case_id}: int64 ({len(record.samples)},) "
                              f"expected, got {values.dtype} {values.shape}")
     if record.status not in STATUSES:

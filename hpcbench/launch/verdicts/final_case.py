@@ -28,7 +28,7 @@ from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.masking import masked
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import Turn
-from hpcbench.trace.schema import Samples
+from hpcbench.trace.schema import SampleColumns, Samples
 
 _LAST_WORD_S = 45.0
 
@@ -45,7 +45,7 @@ class FinalCase:
     began_ns: int
     comm: Communicator
     evidence: Evidence
-    samples: Samples
+    rows: Samples
     why: str
 
 
@@ -63,7 +63,8 @@ def end_with_case(
         unmeasured_record(
             case, last.turn, job.attempt.history.attempt, verdict.status, verdict.reason),
         blamed_rank=verdict.blamed_rank, begin_ns=last.began_ns, end_ns=time.perf_counter_ns(),
-        samples=last.samples, detail={"evidence": evidence.outcome.value, "cause": evidence.cause})
+        samples=SampleColumns.of_rows(last.rows),
+        detail={"evidence": evidence.outcome.value, "cause": evidence.cause})
     _skip_exit_handlers()
     try:
         planned = case.case_id in job.attempt.resolution.devices  # the canary is not

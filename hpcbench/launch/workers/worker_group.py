@@ -41,7 +41,7 @@ from hpcbench.measure.library_log import read_choices
 from hpcbench.plan.case import Case
 from hpcbench.plan.tries import Ended
 from hpcbench.trace.library_choices import LIBRARY, LibraryChoices
-from hpcbench.trace.schema import Samples, no_samples
+from hpcbench.trace.schema import Samples, no_rows
 
 _LEAVE_TIMEOUT_S = 5.0
 _ASSEMBLY_GRACE_S = 60.0
@@ -118,7 +118,7 @@ class WorkerGroup:
         self._rendezvous = rendezvous
         self._stop = stop
         self._worker: WorkerHandle | None = None
-        self.rows: Samples = no_samples()
+        self.rows: Samples = no_rows()
         """The samples of the last case, int64 (row, 4), also of a worker that is gone."""
         self._choices: dict[tuple[str, int], LibraryChoices] = {}
 
@@ -214,7 +214,7 @@ class WorkerGroup:
         observation = replace(
             observation, evidence=self._rendezvous.location.sign(observation.evidence))
         # before the exchange: a case on which there is no agreement is recorded with them, too
-        self.rows = self._worker.progress.rows() if self._worker else no_samples()
+        self.rows = self._worker.progress.rows() if self._worker else no_rows()
         try:
             answers = self._comm.allgather(
                 [EVIDENCE.dump_python(observation.evidence, mode="json"), self._hooks.due()],
