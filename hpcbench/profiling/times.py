@@ -10,7 +10,7 @@ import numpy as np
 
 from hpcbench.profiling.rank_file import RankProfile
 from hpcbench.reduce.clocks import RankClocks
-from hpcbench.reduce.fold import edges, fold_samples
+from hpcbench.reduce.fold import edges, extreme_waits, fold_samples
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.reduce.stack import is_timed
 from hpcbench.statistics.order import median
@@ -47,7 +47,7 @@ def overhead(
         return None
     stamps = clocks.stamps(samples)
     common = edges(stamps, item.case.workload.groups) if stamps else None
-    folded = fold_samples(item.case, samples, common)
+    folded = fold_samples(item.case, samples, extreme_waits(samples), common)
     if folded.fold != item.timing.fold:
         return None
     times_s = folded.times_s[is_timed(samples)]

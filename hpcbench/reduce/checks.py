@@ -15,9 +15,9 @@ import numpy.typing as npt
 from hpcbench.grouping import by_value, on_ranks
 from hpcbench.plan.case import Case
 from hpcbench.reduce.clocks import GlobalStamps, RankClocks
-from hpcbench.reduce.fold import Edges, durations, folded_waits_ns, overtaking_ns, waits_ns
+from hpcbench.reduce.fold import Edges, Waits, durations, overtaking_ns, waits_ns
 from hpcbench.reduce.results import CaseSamples
-from hpcbench.reduce.stack import Pass, is_timed
+from hpcbench.reduce.stack import Pass, different_rows, is_timed
 from hpcbench.trace.schema import ARRIVAL, NO_DEVICE_TIME, STOP_REASONS, UNTIMED, Flag
 from hpcbench.units import rank_list
 
@@ -105,9 +105,10 @@ def _iterations(case: Case, records: Pass, samples: CaseSamples | None) -> Itera
         yield Problem("HB116", f"no timed iteration, planned {_planned(case)}; {AGAIN}")
         return
     apart = [int(Flag.SINGLE)] * single
-    planned_kinds = np.array([*(flag | int(Flag.WARMUP) for flag in apart),
-                              *[int(Flag.WARMUP)] * case.warmup, *[0] * timed, *apart])
-    kinds = samples.flags & UNTIMED
+    planned_kinds = np.concatenate([
+        [*(flag | int(Flag.WARMUP) for flag in apart), *[int(Flag.WARMUP)] * case.warmup],
+        np.zeros(timed, np.int64), apart])
+    kinds = different_rows(samples.flags) & UNTIMED
     different = np.any(kinds != planned_kinds, axis=1) | (timed > case.iterations)
     if different.any():
         row = int(np.argmax(different))
@@ -153,7 +154,8 @@ def _plausible(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
                                  ("enqueue time", samples.enqueue_ns, NO_DEVICE_TIME),
                                  ("device time", samples.device_ns, NO_DEVICE_TIME),
                                  ("flags", samples.flags, 0)):
-        if stamps.min() >= lowest and stamps.max() < _NEVER_NS:
+        different = different_rows(stamps)
+        if different.min() >= lowest and different.max() < _NEVER_NS:
             continue
         bad = (stamps < lowest) | (stamps == _NEVER_NS)
         if at := first_true(bad):
@@ -189,7 +191,7 @@ def _parts(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
     """HB129: neither issuing the work nor the work on the device takes longer than all of it."""
     for name, part_ns, event_ns, rate in (("enqueue time", samples.enqueue_ns, 0, 0),
                                           ("device time", samples.device_ns, _EVENT_NS, _RATE)):
-        if part_ns.max() == NO_DEVICE_TIME:
+        if different_rows(part_ns).max() == NO_DEVICE_TIME:
             continue
         wait_ns = waits_ns(samples)
         spare_ns = event_ns + rate * wait_ns
@@ -268,9 +270,11 @@ def check_causality(
                   f"depends on: {cause}", rejects=same)
 
 
-def timer_problem(samples: CaseSamples, resolution_ns: float) -> Iterator[Problem]:
+def timer_problem(
+    samples: CaseSamples, waits: Waits, resolution_ns: float,
+) -> Iterator[Problem]:
     """HB119: yield a note if the median duration is too short for the clock."""
-    shortest_ns = folded_waits_ns(np.min, samples)[is_timed(samples)]
+    shortest_ns = waits.shortest_ns[is_timed(samples)]
     if np.mean((shortest_ns >= 2 * resolution_ns) & (shortest_ns > 0)) > 0.5:
         return  # most durations are as long, and so is their median
     median_ns = float(np.median(waits_ns(samples)[:, is_timed(samples)]))

@@ -88,8 +88,11 @@ class RankClocks:
         bounds_ns = []
         for number, found in rows.items():
             history, at = self.known[number], _slice_if_whole(found)
-            start_ns[at] = to_global(history.models, samples.start_ns[at])
-            end_ns[at] = to_global(history.models, samples.end_ns[at])
+            for local_ns, into in ((samples.start_ns, start_ns), (samples.end_ns, end_ns)):
+                if isinstance(at, slice):
+                    to_global(history.models, local_ns[at], into[at])
+                else:
+                    into[at] = to_global(history.models, local_ns[at])
             limits_ns = bound_at(history.models, samples.end_ns[found[0]])
             bounds_ns.append(max(float(limits_ns.max(initial=0.0)), history.excess_ns))
         bound_ns = sum(sorted(bounds_ns)[-2:])

@@ -13,7 +13,7 @@ iterations was given, all timed samples count; the same ones are then flagged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,7 +29,6 @@ from hpcbench.statistics.steady import BATCH, steady_from
 from hpcbench.trace.schema import ARRIVAL, Flag
 
 Times = npt.NDArray[np.int64]
-Fold = Callable[..., Times]  # numpy.min or numpy.max
 _CACHED_VALUES = 8192
 MOST_CLOCK_ERROR = 0.05
 """Of the median: with a larger bound between clocks, global times are not used."""
@@ -43,10 +42,19 @@ def waits_ns(samples: CaseSamples) -> Times:
     return samples.end_ns - samples.start_ns
 
 
-def folded_waits_ns(fold: Fold, samples: CaseSamples) -> Times:
-    """Return the minimum or the maximum over ranks of e_rk - s_rk."""
-    parts = [fold(some_ns, axis=0) for some_ns in _some_waits_ns(samples)]
-    return np.asarray(fold(np.stack(parts), axis=0))
+@dataclass(frozen=True, slots=True, eq=False)
+class Waits:
+    """The minimum and the maximum over ranks of e_rk - s_rk, (sample,) each."""
+
+    shortest_ns: Times
+    longest_ns: Times
+
+
+def extreme_waits(samples: CaseSamples) -> Waits:
+    """Return both, in one reading of the stamps."""
+    parts = [(some_ns.min(axis=0), some_ns.max(axis=0)) for some_ns in _some_waits_ns(samples)]
+    shortest, longest = zip(*parts, strict=True)
+    return Waits(np.stack(shortest).min(axis=0), np.stack(longest).max(axis=0))
 
 
 def durations(samples: CaseSamples) -> Mapping[str, Times]:
@@ -54,15 +62,12 @@ def durations(samples: CaseSamples) -> Mapping[str, Times]:
     return {name: values for name, values in samples.phases.items() if not name.startswith(ARRIVAL)}
 
 
-def local_max_ns(samples: CaseSamples) -> Times:
-    """Return max_r (e_rk - s_rk)."""
-    return folded_waits_ns(np.max, samples)
-
-
-def times_quickest(samples: CaseSamples, chosen: npt.NDArray[np.bool_]) -> Times:
+def times_quickest(
+    samples: CaseSamples, waits: Waits, chosen: npt.NDArray[np.bool_],
+) -> npt.NDArray[np.intp]:
     """Return (rank,): in how many of the chosen samples each rank had the shortest e_rk - s_rk."""
-    shortest_ns = folded_waits_ns(np.min, samples)
-    return np.concatenate([np.sum((some_ns == shortest_ns) & chosen, axis=1)
+    shortest_ns = np.where(chosen, waits.shortest_ns, -1)  # no wait is as short
+    return np.concatenate([np.count_nonzero(some_ns == shortest_ns, axis=1)
                            for some_ns in _some_waits_ns(samples)])
 
 
@@ -218,22 +223,24 @@ class Folded:
         return [self.times_s[part][steady[part]] for part in self.passes]
 
 
-def fold_samples(case: Case, samples: CaseSamples, common: Edges | None) -> Folded:
+def fold_samples(
+    case: Case, samples: CaseSamples, waits: Waits, common: Edges | None,
+) -> Folded:
     """Return the times by the fold of the case's mode, by ``local_max`` where clocks do not do.
 
-    ``common`` are the samples on the global clock, None if there is none. Every pass has a timed
-    sample.
+    ``local_max`` is max_r (e_rk - s_rk). ``common`` are the samples on the global clock, None if
+    there is none. Every pass has a timed sample.
     """
     if case.mode == "pipelined":
-        return _folded("per_call", case, samples, local_max_ns(samples) / case.batch)
+        return _folded("per_call", case, samples, waits.longest_ns / case.batch)
     if case.mode != "isolated":
-        return _folded("local_max", case, samples, local_max_ns(samples))
+        return _folded("local_max", case, samples, waits.longest_ns)
     if common is not None and not np.any(overtaking_ns(case, common) > 0):
         folded = _folded("global", case, samples, global_ns(common))
         median_s = median(folded.times_s[folded.counted])
         if common.bound_ns <= MOST_CLOCK_ERROR * median_s * 1e9:
             return folded
-    return replace(_folded("local_max", case, samples, local_max_ns(samples)),
+    return replace(_folded("local_max", case, samples, waits.longest_ns),
                    clock_unreliable=True)
 
 

@@ -19,7 +19,7 @@ from hpcbench.kinds.spec import in_this_package
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.reduce.checks import Problem, timer_problem
-from hpcbench.reduce.fold import joined, uses_of_failed
+from hpcbench.reduce.fold import extreme_waits, joined, uses_of_failed
 from hpcbench.reduce.link_rates import link_bytes_per_s
 from hpcbench.reduce.passes import WORST_FIRST, Context, PassOutcome, judge_pass
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding
@@ -120,13 +120,14 @@ def _with_numbers(
     It failed if one of the problems rejects it.
     """
     case = result.case
+    waits = extreme_waits(samples)
     found = measured(
-        case, samples, {key: item.records for key, item in ran.items()},
+        case, samples, waits, {key: item.records for key, item in ran.items()},
         joined([item.common for item in ran.values()]),
         Planned(context.keys, context.inline or case.backend in INLINE_BACKENDS))
     timed = int(is_timed(samples).sum())
     planned = (case.min_iterations or case.iterations) * len(ran)
-    problems = [*timer_problem(samples, context.clock_resolution_ns),
+    problems = [*timer_problem(samples, waits, context.clock_resolution_ns),
                 *_kind_problems(result, found.statistics.median_s, context)]
     if timed < planned:
         problems.append(Problem("HB134", f"{timed} timed iterations of {planned} planned: the case "

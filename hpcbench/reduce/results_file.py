@@ -63,7 +63,7 @@ from hpcbench.trace.described import describe
 from hpcbench.trace.schema import NO_DEVICE_TIME, SAMPLE_COLUMNS, SAMPLE_COLUMNS_1
 from hpcbench.trace.source import plan_from_text, plan_to_text
 from hpcbench.trace.tables import write_clocks
-from hpcbench.trace.typed import Read, from_text
+from hpcbench.trace.typed import Read, from_text, to_values
 
 FORMAT = "hpcbench-results"
 FILE_NAME = "results.h5"
@@ -146,7 +146,7 @@ class ResultsWriter:
             {name: getattr(item, name) for name in _DETAILS}
             | ({"trace_missing": True} if item.trace_missing else {}) for item in cases))
         write_json(self._file, "cases/timing", (
-            item.timing and asdict(item.timing) for item in cases))
+            item.timing and to_values(item.timing) for item in cases))
         if results.told:
             write_json(self._file, _USAGE, (item.usage and asdict(item.usage) for item in cases))
         if of_kinds.missing:

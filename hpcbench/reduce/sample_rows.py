@@ -85,24 +85,34 @@ class RowPacker:
 
     def __init__(self, rows_of_chunk: int) -> None:
         self._rows_of_chunk = rows_of_chunk
-        self._packers = {name: Packer() for name in COLUMNS}
-        self._phase_packer = Packer()
+        self._packers = {name: _ColumnPacker(rows_of_chunk) for name in COLUMNS}
+        self._phase_packer = _ColumnPacker(rows_of_chunk)
 
     def packed(self, rows: SampleRows) -> SampleRows | None:
         """Return the same rows packed; None where they do not fill whole chunks."""
         if math.prod(rows.shape) % self._rows_of_chunk:
             return None
         return SampleRows(rows.shape, {
-            name: self._chunks(values, self._packers[name])
-            for name, values in rows.columns.items()}, {
-            name: self._chunks(values, self._phase_packer)
-            for name, values in rows.phases.items()})
+            name: self._packers[name].packed(values) for name, values in rows.columns.items()}, {
+            name: self._phase_packer.packed(values) for name, values in rows.phases.items()})
 
-    def _chunks(self, values: Values | PackedRows, packer: Packer) -> PackedRows:
+
+class _ColumnPacker:
+    """Packs whole chunks of one column; an array that comes again is not packed again."""
+
+    def __init__(self, rows_of_chunk: int) -> None:
+        self._rows_of_chunk = rows_of_chunk
+        self._packer = Packer()
+        self._last: tuple[Values, PackedRows] | None = None
+
+    def packed(self, values: Values | PackedRows) -> PackedRows:
+        """Return an array packed."""
         if isinstance(values, PackedRows):
             return values
-        return PackedRows(values.size, [
-            packer.pack(chunk) for chunk in values.reshape(-1, self._rows_of_chunk)])
+        if self._last is None or self._last[0] is not values:
+            chunks = [*map(self._packer.pack, values.reshape(-1, self._rows_of_chunk))]
+            self._last = values, PackedRows(values.size, chunks)
+        return self._last[1]
 
 
 def add_rows(columns: Iterable[tuple[GrowingColumn, Values | PackedRows]]) -> None:

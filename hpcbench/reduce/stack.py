@@ -55,11 +55,11 @@ def stack_samples(passes: Mapping[PassKey, Pass], empty: Empty) -> CaseSamples |
 def _stacked(parts: Sequence[Times], ranks: int, empty: Empty) -> Times:
     """Return (rank, sample) from parts of each rank in turn, as many of each.
 
-    Where all ranks have the same memory as the first one, so have their rows.
+    Where all ranks have the very arrays of the first one, their rows are one in memory.
     """
     own = parts[:len(parts) // ranks]
     length = sum(map(len, own))
-    if all(_is_same(part, first) for part, first in zip(parts, cycle(own), strict=False)):
+    if all(part is first for part, first in zip(parts, cycle(own), strict=False)):
         row = own[0] if len(own) == 1 else np.concatenate(own)
         return np.broadcast_to(row, (ranks, length))
     stacked = empty((ranks, length))
@@ -67,12 +67,9 @@ def _stacked(parts: Sequence[Times], ranks: int, empty: Empty) -> Times:
     return stacked
 
 
-def _is_same(left: Times, right: Times) -> bool:
-    """Return whether two arrays of one length are the same memory, looked at in the same way."""
-    if left is right:
-        return True
-    return left.base is not None and left.base is right.base and left.strides == right.strides and (
-        left.__array_interface__["data"] == right.__array_interface__["data"])
+def different_rows(column: Times) -> Times:
+    """Return the rows of (rank, sample) that may differ: one where all are one in memory."""
+    return column if column.strides[0] else column[:1]
 
 
 def is_timed(samples: CaseSamples) -> npt.NDArray[np.bool_]:
@@ -87,7 +84,7 @@ def has_flag(samples: CaseSamples, flags: int) -> npt.NDArray[np.bool_]:
 
 def any_flags(samples: CaseSamples) -> npt.NDArray[np.int64]:
     """Return (sample,): the flags that any rank has on it."""
-    return np.asarray(np.bitwise_or.reduce(samples.flags, axis=0), dtype=np.int64)
+    return np.asarray(np.bitwise_or.reduce(different_rows(samples.flags), axis=0), dtype=np.int64)
 
 
 def pass_slices(samples: CaseSamples) -> list[slice]:

@@ -23,7 +23,7 @@ from hpcbench.reduce.results import (
     Steps,
     Timing,
 )
-from hpcbench.reduce.stack import Pass, PassKey, has_flag, pass_slices
+from hpcbench.reduce.stack import Pass, PassKey, different_rows, has_flag, pass_slices
 from hpcbench.reduce.use import Use
 from hpcbench.statistics.interval import median_interval
 from hpcbench.statistics.modes import modes_around_median
@@ -64,14 +64,15 @@ class Measured:
 
 
 def measured(
-    case: Case, samples: CaseSamples, passes: Passes, common: fold.Edges | None, planned: Planned,
+    case: Case, samples: CaseSamples, waits: fold.Waits, passes: Passes,
+    common: fold.Edges | None, planned: Planned,
 ) -> Measured:
     """Return what an ok case adds up to.
 
     ``passes`` are the records that the samples were stacked from, each with a timed sample;
     ``common`` are the samples on the global clock, None if there is none.
     """
-    folded = fold.fold_samples(case, samples, common)
+    folded = fold.fold_samples(case, samples, waits, common)
     run = dict(zip(sorted(passes), folded.passes, strict=True))
     counted, times_s = folded.counted, folded.times_s[folded.counted]
     launches = samples.launch[counted]
@@ -88,7 +89,7 @@ def measured(
     flagged = Flagged(times_s, late, plain, [part.size for part in parts])
     unflagged = of_all if plain.all() else (
         order_statistics(times_s[plain]) if plain.any() else None)
-    rank, share = _quickest(case, samples, counted)
+    rank, share = _quickest(case, samples, waits, counted)
     last_in_s = None if common is None else _median_s(
         fold.last_in_ns(common), counted, case.batch)
     modes = modes_around_median(times_s, interval)
@@ -111,10 +112,10 @@ def measured(
             if case.batch == 1 or single_calls(case)),
         communicator_s=_longest_s(record.communicator_ns for record in opened),
         last_in_s=last_in_s,
-        local_max_s=_median_s(fold.local_max_ns(samples), counted, case.batch),
+        local_max_s=_median_s(waits.longest_ns, counted, case.batch),
         imbalance_s=None if common is None else _median_s(fold.imbalance_ns(common), counted),
-        enqueue_s=_median_s(samples.enqueue_ns.max(axis=0), counted, case.batch),
-        device_s=_median_s(samples.device_ns.max(axis=0), counted, case.batch),
+        enqueue_s=_median_s(different_rows(samples.enqueue_ns).max(axis=0), counted, case.batch),
+        device_s=_median_s(different_rows(samples.device_ns).max(axis=0), counted, case.batch),
         clock_bound_s=None if common is None else common.bound_ns / 1e9,
         quickest_rank=rank, quickest_share=share, launch_medians_s=launch_medians_s,
         pass_medians_s=tuple(  # so that cases can be compared pass by pass
@@ -201,12 +202,12 @@ def _median_s(times_ns: fold.Times, counted: npt.NDArray[np.bool_], calls: int =
 
 
 def _quickest(
-    case: Case, samples: CaseSamples, counted: npt.NDArray[np.bool_]
+    case: Case, samples: CaseSamples, waits: fold.Waits, counted: npt.NDArray[np.bool_],
 ) -> tuple[int | None, float | None]:
     """Return the rank that was quickest most often, and in which share; of one group only."""
     if case.workload.groups > 1 or len(samples.ranks) == 1:
         return None, None
-    times = fold.times_quickest(samples, counted)
+    times = fold.times_quickest(samples, waits, counted)
     row = int(np.argmax(times))
     return samples.ranks[row], float(times[row] / counted.sum())
 

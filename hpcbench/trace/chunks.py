@@ -45,6 +45,7 @@ class ChunkMemory:
         self._plain: dict[tuple[int, bytes], Values] = {}
         self._alike: dict[tuple[object, ...], Values] = {}
         self._alike_bytes = 0
+        self._cut: dict[int, tuple[Values, Sequence[slice], Sequence[Values]]] = {}
         self._last: dict[int, tuple[int, Values]] = {}
         self._free_bytes = self._kept_bytes = kept_bytes
 
@@ -74,11 +75,21 @@ class ChunkMemory:
         if known is None:
             if self._alike_bytes > _MOST_ALIKE_BYTES or len(self._alike) == _MOST_PLAIN:
                 self._alike.clear()
+                self._cut.clear()
                 self._alike_bytes = 0
             known = self._alike[key] = _constant_if_equal(make())
             self._alike_bytes += known.base.nbytes if known.base is not None else known.nbytes
             known.flags.writeable = False
         return known
+
+    def cut(self, rows: Values, parts: Sequence[slice]) -> Sequence[Values]:
+        """Return parts of rows. Of rows from `alike` they are the same arrays on all ranks."""
+        if rows.flags.writeable:
+            return [rows[part] for part in parts]
+        known = self._cut.get(id(rows))
+        if known is None or known[0] is not rows or known[1] != parts:
+            known = self._cut[id(rows)] = rows, parts, [rows[part] for part in parts]
+        return known[2]
 
     def last(self, column: int, number: int) -> Values | None:
         """Return a chunk of a column if it was the last one that was kept of it."""

@@ -78,8 +78,10 @@ class ClockModel:
         return ClockModel(t_ref_ns, 0.0, 0, 0.0, 0.0, 0.0, parent=-1, n_used=0, n_rejected=0)
 
 
-def to_global(models: Sequence[ClockModel], local_ns: Nanoseconds) -> Nanoseconds:
-    """Return global times (ns, int64, any shape) at local ones.
+def to_global(
+    models: Sequence[ClockModel], local_ns: Nanoseconds, out: Nanoseconds | None = None,
+) -> Nanoseconds:
+    """Return global times (ns, int64, any shape) at local ones, in ``out`` if it is given.
 
     ``models`` are one rank's, in order of time. Between two of them the offset is interpolated
     linearly; before the first and after the last that model's own line is used.
@@ -90,11 +92,14 @@ def to_global(models: Sequence[ClockModel], local_ns: Nanoseconds) -> Nanosecond
     segment = _segment(line.t_ref, local)
     start = np.maximum(segment - 1, 0)
     shift = np.asarray(local - line.t_ref[start])
-    drift = np.asarray(line.rates[segment] * shift)
     # arrays are used again: most of the time goes to memory that was not used before
-    np.copyto(shift, np.rint(drift, out=drift), casting="unsafe")
-    shift += line.offset[start]
-    return np.subtract(local, shift, out=shift)
+    if np.any(line.rates[segment]):
+        drift = np.asarray(line.rates[segment] * shift)
+        np.copyto(shift, np.rint(drift, out=drift), casting="unsafe")
+        shift += line.offset[start]
+    else:  # rank 0's clock is the global one
+        shift[...] = line.offset[start]
+    return np.subtract(local, shift, out=shift if out is None else out)
 
 
 def bound_at(models: Sequence[ClockModel], local_ns: Nanoseconds) -> Floats:

@@ -24,12 +24,24 @@ _SMALL_BYTES = 2**20
 
 def write_column(file: h5py.File, name: str, values: npt.NDArray[Any]) -> None:
     """Store a column that can grow, packed without loss."""
-    _new_column(file, name, data=values, chunks=(CHUNK_ROWS,))
+    column = _new_column(file, name, values.dtype, values.size, CHUNK_ROWS)
+    column.write(h5py.h5s.ALL, h5py.h5s.ALL, np.ascontiguousarray(values))
 
 
-def _new_column(file: h5py.File, name: str, **what: Any) -> h5py.Dataset:
-    return file.create_dataset(name, maxshape=(None,), shuffle=True, compression="gzip",
-                               compression_opts=LEVEL, **what)
+def _new_column(
+    file: h5py.File, name: str, dtype: npt.DTypeLike, rows: int, chunk_rows: int,
+) -> h5py.h5d.DatasetID:
+    """Make a column by h5py's lower level, which takes a third of the time."""
+    stored = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    stored.set_chunk((chunk_rows,))
+    stored.set_shuffle()
+    stored.set_deflate(LEVEL)
+    stored.set_obj_track_times(False)
+    link = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+    link.set_create_intermediate_group(True)
+    return h5py.h5d.create(
+        file.id, name.encode(), h5py.h5t.py_create(np.dtype(dtype), logical=True),
+        h5py.h5s.create_simple((rows,), (h5py.h5s.UNLIMITED,)), stored, link)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +56,7 @@ class GrowingColumn:
     """An int64 column that is written piece by piece; `finish` writes what is left of it."""
 
     def __init__(self, file: h5py.File, name: str, *, chunk_rows: int) -> None:
-        self._dataset = _new_column(file, name, shape=(0,), dtype="<i8", chunks=(chunk_rows,))
+        self._dataset = h5py.Dataset(_new_column(file, name, "<i8", 0, chunk_rows))
         self._chunk_rows = chunk_rows
         self._rest = np.empty(0, dtype=np.int64)
         self._taken = 0

@@ -55,10 +55,10 @@ class Positions(Mapping[str, StoredColumn]):
         """Return a column. Raises KeyError if there is none, TypeError or ValueError if it is none.
         """
         dtype, shuffled, rows, chunk_rows, offsets, sizes = self._said[name]
-        if any(type(number) is not int for number in (rows, chunk_rows, *offsets, *sizes)):
+        if {*map(type, (rows, chunk_rows, *offsets, *sizes))} != {int}:
             raise TypeError(f"{name} is no column: {str(self._said[name])[:100]}")
         column = StoredColumn(dtype, bool(shuffled), rows, chunk_rows, tuple(
-            self._begin + offset for offset in offsets), tuple(sizes))
+            [self._begin + offset for offset in offsets]), tuple(sizes))
         claimed = chunk_rows * len(sizes) * _item_bytes(dtype)
         if (rows < 0 or chunk_rows < 1 or not self._hold(column)
                 or not len(offsets) == len(sizes) == math.ceil(rows / chunk_rows)

@@ -66,11 +66,11 @@ from hpcbench.trace.source import (
     Damage,
     Note,
     TraceSource,
+    checked_record,
     header_from_json,
     header_to_json,
     plan_from_text,
     plan_to_text,
-    record_from_json,
     sync_records,
     was_cut_short,
 )
@@ -167,11 +167,14 @@ class SealedTrace(TraceSource):
         phases: list[Phases] = [{} for _ in rows]
         if samples and rows:
             with _datasets(self.path, self.columns, self.chunks) as datasets:
-                stamps = [*_read_stamps(datasets, self.table.sample_ranges(rows), empty, self.held)]
+                stamps = [*_read_stamps(datasets, self, rows, empty)]
                 if _PHASES in self.held:
                     phases = [*_read_phases(datasets, self.table.phase_ranges(rows), empty)]
         with expected_content(self.path):
-            records = [*map(record_from_json, self.table.values(rows), stamps, phases)]
+            records = [
+                checked_record(Record(**values, samples=of_samples, phases=of_phases))
+                for values, of_samples, of_phases in zip(
+                    self.table.values(rows), stamps, phases, strict=True)]
         yield from records
 
     def telemetry(self) -> Mapping[str, Rows]:
@@ -224,18 +227,17 @@ def _datasets(
 
 
 def _read_stamps(
-    datasets: Datasets, wanted: Sequence[tuple[int, int]], empty: Empty, held: Collection[str],
+    datasets: Datasets, trace: SealedTrace, rows: Sequence[int], empty: Empty,
 ) -> Iterator[SampleColumns]:
-    """Yield the rows at each (offset, count); neighbours are read together, once."""
-    for first, last, parts in _runs(wanted):
+    """Yield the samples of these records; neighbours are read together, once."""
+    for first, last, parts in _runs(trace.table.sample_ranges(rows)):
         columns = [
             datasets.read(f"samples/{name}", first, last - first, empty)
-            if f"samples/{name}" in held or name in SAMPLE_COLUMNS_1  # else it is version 1
+            if f"samples/{name}" in trace.held or name in SAMPLE_COLUMNS_1  # else it is version 1
             else np.broadcast_to(np.int64(NO_DEVICE_TIME), last - first)
             for name in SAMPLE_COLUMNS]
-        for offset, count in parts:
-            part = slice(offset - first, offset - first + count)
-            yield SampleColumns(*(column[part] for column in columns))
+        at = [slice(offset - first, offset - first + count) for offset, count in parts]
+        yield from map(SampleColumns, *(trace.chunks.cut(column, at) for column in columns))
 
 
 def _read_phases(

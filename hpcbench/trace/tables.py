@@ -83,14 +83,16 @@ class CaseTable:
         return [(int(offsets[row]), int(counts[row]), names[row]) for row in rows]
 
     def values(self, rows: Sequence[int]) -> Iterator[dict[str, Any]]:
-        """Yield each row's values by the names of the record's fields."""
+        """Yield each row's values by the names of the record's fields, but samples and phases."""
         columns: list[Sequence[Any]] = [
             [column[row] for row in rows] for column in self.texts.values()]
         integers = [name for name in self.integers if name not in _RANGE]
         columns += self._integers(integers, rows)
         names = (*self.texts, *integers)
         for row, values in zip(rows, zip(*columns, strict=True), strict=True):
-            yield {**dict(zip(names, values, strict=True)), **self.details[row]}
+            detail = self.details[row]
+            yield {**dict(zip(names, values, strict=True)),
+                   "reason": detail["reason"], "detail": detail["detail"]}
 
     def _integers(self, names: Iterable[str], rows: Sequence[int]) -> list[list[int]]:
         at = np.array(rows, dtype=np.intp)

@@ -37,6 +37,13 @@ def from_values(kind: type[Read], values: Any) -> Read:
     return from_text(kind, json.dumps(values))
 
 
+def to_values(item: Any) -> dict[str, Any]:
+    """Return a dataclass as `dataclasses.asdict` does, in a fifth of the time."""
+    values: dict[str, Any] = _reader(type(item)).dump_python(  # type: ignore[arg-type]
+        item, warnings=False)
+    return values
+
+
 def check_types(item: Any, without: Collection[str] = ()) -> None:
     """Raise ValueError where a field of a dataclass is not of its type, but those ``without``.
 

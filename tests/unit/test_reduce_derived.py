@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from hpcbench.reduce.clocks import ClockHistory, GlobalStamps, RankClocks
 from hpcbench.reduce.fold import (
     edges,
-    folded_waits_ns,
+    extreme_waits,
     global_ns,
     imbalance_ns,
     last_in_ns,
-    local_max_ns,
     overtaken_ns,
     times_quickest,
     waits_ns,
@@ -41,13 +40,14 @@ THREE = samples_of([[100, 1000], [130, 1000], [110, 1040]], [[200, 1100], [190, 
 def test_the_times_of_three_ranks_by_hand() -> None:
     found = edges(stamps_of(THREE))
     assert waits_ns(THREE).tolist() == [[100, 100], [60, 90], [95, 55]]
-    assert local_max_ns(THREE).tolist() == [100, 100]
+    assert extreme_waits(THREE).longest_ns.tolist() == [100, 100]
     assert global_ns(found).tolist() == [105, 100]
     assert last_in_ns(found).tolist() == [75, 60]
     assert imbalance_ns(found).tolist() == [30, 40]
     assert overtaken_ns(found).tolist() == [[-60, -50]]
-    assert times_quickest(THREE, np.array([True, True])).tolist() == [0, 1, 1]
-    assert times_quickest(THREE, np.array([False, True])).tolist() == [0, 0, 1]
+    for chosen, times in (([True, True], [0, 1, 1]), ([False, True], [0, 0, 1])):
+        found = times_quickest(THREE, extreme_waits(THREE), np.array(chosen))
+        assert found.tolist() == times
 
 
 def test_within_groups_the_slowest_group_counts() -> None:
@@ -71,21 +71,21 @@ def test_identities_of_the_times(table: list[list[tuple[int, int]]]) -> None:
     samples = samples_of(start, start + wait)
     found = edges(stamps_of(samples))
     assert np.all(last_in_ns(found) <= global_ns(found))
-    assert np.all(local_max_ns(samples) <= global_ns(found))
+    assert np.all(extreme_waits(samples).longest_ns <= global_ns(found))
     assert np.all(global_ns(found) == last_in_ns(found) + imbalance_ns(found))
     assert np.all(imbalance_ns(found) == np.ptp(start, axis=0))
-    assert np.array_equal(folded_waits_ns(np.min, samples), waits_ns(samples).min(axis=0))
+    assert np.array_equal(extreme_waits(samples).shortest_ns, waits_ns(samples).min(axis=0))
     chosen = np.ones(len(table), dtype=bool)
-    assert times_quickest(samples, chosen).sum() >= len(table)
+    assert times_quickest(samples, extreme_waits(samples), chosen).sum() >= len(table)
 
 
 def test_many_ranks_are_folded_piece_by_piece() -> None:
     noise = np.random.default_rng(3)
     start = noise.integers(0, 10**6, (40, 3000))
     samples = samples_of(start, start + noise.integers(0, 10**6, start.shape))
-    assert np.array_equal(local_max_ns(samples), waits_ns(samples).max(axis=0))
+    assert np.array_equal(extreme_waits(samples).longest_ns, waits_ns(samples).max(axis=0))
     quickest = np.argmin(waits_ns(samples), axis=0)
-    found = times_quickest(samples, np.ones(3000, dtype=bool))
+    found = times_quickest(samples, extreme_waits(samples), np.ones(3000, dtype=bool))
     assert np.all(found >= np.bincount(quickest, minlength=40))
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hpcbench.plan.case import Case
 from hpcbench.reduce.clocks import GlobalStamps
-from hpcbench.reduce.fold import edges, fold_samples
+from hpcbench.reduce.fold import Folded, edges, extreme_waits, fold_samples
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.use import Use
 from synthetic import make_case
@@ -25,10 +26,16 @@ def stacked(durations: list[np.ndarray[Any, Any]]) -> CaseSamples:
         end_ns=(start + times)[None], enqueue_ns=none, device_ns=none, flags=np.zeros_like(none))
 
 
+def folded_of(case: Case, passes: list[np.ndarray[Any, Any]]) -> Folded:
+    """Fold these durations in ns of each pass, without a global clock."""
+    samples = stacked(passes)
+    return fold_samples(case, samples, extreme_waits(samples), None)
+
+
 def test_as_many_samples_count_from_every_pass_evenly_spread() -> None:
     case = make_case(world_size=1, mode="barrier_start", min_iterations=2)
     passes = [np.full(n, 100.0) for n in (10, 40, 25)]
-    folded = fold_samples(case, stacked(passes), None)
+    folded = folded_of(case, passes)
     assert [part.size for part in folded.by_pass()] == [10, 10, 10]
     assert folded.has(Use.SURPLUS).sum() == 45
     assert np.flatnonzero(folded.counted[10:50]).tolist() == list(range(2, 40, 4))
@@ -36,7 +43,7 @@ def test_as_many_samples_count_from_every_pass_evenly_spread() -> None:
 
 def test_where_the_number_was_given_all_count_and_the_others_are_flagged() -> None:
     case = make_case(world_size=1, mode="barrier_start")
-    folded = fold_samples(case, stacked([np.full(n, 100.0) for n in (10, 40, 25)]), None)
+    folded = folded_of(case, [np.full(n, 100.0) for n in (10, 40, 25)])
     assert folded.counted.all() and folded.has(Use.COUNTED_SURPLUS).sum() == 45
 
 
@@ -48,7 +55,7 @@ def test_a_budget_does_not_lean_the_median_to_fast_passes() -> None:
     for _ in range(100):
         speeds = 100_000 * np.exp(noise.normal(0, 0.25, 3))
         passes = [noise.normal(speed, speed / 50, round(2e7 / speed)) for speed in speeds]
-        folded = fold_samples(case, stacked(passes), None)
+        folded = folded_of(case, passes)
         middle = np.median([np.median(part) for part in passes])
         ratios.append(float(np.median(folded.times_s[folded.counted]) * 1e9 / middle))
         assert np.all(folded.counted | folded.has(Use.SURPLUS, Use.RAMP))

@@ -194,5 +194,5 @@ def counted_steps(
     case: Case, samples: CaseSamples,
 ) -> tuple[tuple[int, ...], npt.NDArray[np.bool_]]:
     """Return how many steps of each pass count, and which, (step,): from the steady state on."""
-    counted = fold.fold_samples(case, samples, None).counted
+    counted = fold.fold_samples(case, samples, fold.extreme_waits(samples), None).counted
     return tuple(int(counted[part].sum()) for part in pass_slices(samples)), counted
