@@ -54,6 +54,7 @@ from hpcbench.trace.schema import (  # noqa: E402
     SCHEMA_VERSION,
     Flag,
     Header,
+    SampleColumns,
     Samples,
 )
 from hpcbench.trace.sealed import FORMAT, open_trace, seal, trace_path  # noqa: E402
@@ -129,8 +130,9 @@ def write_trace(traces: Path, plan: Plan, rank: int) -> None:
     """Write the sealed trace of one rank."""
     path, header = journal_path(traces, rank), make_header(plan, rank)
     noise = np.random.default_rng(rank)
-    records = [make_record(case, rank, samples=samples(noise, case.index, case.iterations + 5))
-               for case in plan.cases]
+    rows = (samples(noise, case.index, case.iterations + 5) for case in plan.cases)
+    records = [make_record(case, rank, samples=SampleColumns.of_rows(of_case))
+               for case, of_case in zip(plan.cases, rows, strict=True)]
     with Journal.create(path, header, plan if rank == 0 else None) as journal:
         for at_ns in (BASE_NS, BASE_NS + CASE_NS * len(plan.cases)):
             journal.note(*sync_note(clock_of(header, at_ns), header.node, 2))

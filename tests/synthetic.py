@@ -21,6 +21,7 @@ from hpcbench.trace.schema import (
     Flag,
     Header,
     Record,
+    SampleColumns,
     Samples,
     no_samples,
 )
@@ -123,9 +124,15 @@ def make_record(
         "mode": case.mode, "device": "" if skipped else "cpu", "begin_ns": begin_ns,
         "end_ns": 0 if skipped else begin_ns + CASE_NS,
         "n_wrong": 0 if case.validate and not skipped else -1,
-        "samples": no_samples() if skipped else make_samples(case, rank, pass_index, launch),
+        "samples": no_samples() if skipped else SampleColumns.of_rows(
+            make_samples(case, rank, pass_index, launch)),
         "stop_reason": "" if skipped else "fixed" if case.is_fixed else "converged"}
     return Record(**{**values, **changes})
+
+
+def with_rows(record: Record, rows: Samples) -> Record:
+    """The record with these samples, (sample, SAMPLE_COLUMNS)."""
+    return replace(record, samples=SampleColumns.of_rows(rows))
 
 
 def sync_note(
@@ -138,10 +145,10 @@ def sync_note(
 
 def seen_by(model: ClockModel, record: Record) -> Record:
     """The record as a rank writes it whose clock is off as the model says."""
-    samples = record.samples.copy()
-    for row in samples:
+    rows = record.samples.rows()
+    for row in rows:
         row[:2] = [model.to_local(int(at)) for at in row[:2]]
-    return replace(record, samples=samples, begin_ns=model.to_local(record.begin_ns),
+    return replace(with_rows(record, rows), begin_ns=model.to_local(record.begin_ns),
                    end_ns=model.to_local(record.end_ns))
 
 
@@ -205,7 +212,7 @@ def _pass_records(plan: Plan, rank: int, pass_index: int, launch: int) -> Iterab
 def same_record(left: Record, right: Record) -> bool:
     """Tell whether two records are equal; ``==`` cannot, it meets an array."""
     others = [field.name for field in fields(Record) if field.name not in ("samples", "phases")]
-    return np.array_equal(left.samples, right.samples) and all(
+    return np.array_equal(left.samples.rows(), right.samples.rows()) and all(
         getattr(left, name) == getattr(right, name) for name in others) and (
         list(left.phases) == list(right.phases)) and all(
         np.array_equal(left.phases[name], right.phases[name]) for name in left.phases)

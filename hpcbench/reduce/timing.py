@@ -94,8 +94,6 @@ def measured(
         fold.last_in_ns(common), counted, case.batch)
     modes = modes_around_median(times_s, interval)
     told = {"two_modes": bool(modes), **changed(statistics, flagged, last_in_s)}
-    opened = [record for records in passes.values() for record in records.values()
-              if record.communicator_ns >= 0]
     return Measured(statistics, Timing(
         fold=folded.fold, calls=case.batch,
         n_warmup=int(has_flag(samples, Flag.WARMUP).sum()),
@@ -107,11 +105,7 @@ def measured(
                        repeats=planned.repeats and len(launch_medians_s) > 1),
         stop_reasons=tuple(next(iter(records.values())).stop_reason
                            for _, records in sorted(passes.items())),
-        first_call_s=_longest_s(  # not known where the first row is several calls
-            int(record.samples.end_ns[0] - record.samples.start_ns[0]) for record in opened
-            if case.batch == 1 or single_calls(case)),
-        communicator_s=_longest_s(record.communicator_ns for record in opened),
-        last_in_s=last_in_s,
+        **_opening(case, passes), last_in_s=last_in_s,
         local_max_s=_median_s(waits.longest_ns, counted, case.batch),
         imbalance_s=None if common is None else _median_s(fold.imbalance_ns(common), counted),
         enqueue_s=_median_s(different_rows(samples.enqueue_ns).max(axis=0), counted, case.batch),
@@ -187,6 +181,16 @@ def _drifting(
     parts = folded.steady_by_pass()
     return {"trend": any(drift.significant for drift in map(trend, parts) if drift),
             "change_point": any(map(change_point, parts)), "unsteady": folded.unsteady}
+
+
+def _opening(case: Case, passes: Passes) -> dict[str, float | None]:
+    """Return how long the first call and opening the group took where this case opened it."""
+    opened = [record for records in passes.values() for record in records.values()
+              if record.communicator_ns >= 0]
+    return {"first_call_s": _longest_s(  # not known where the first row is several calls
+        int(record.samples.end_ns[0] - record.samples.start_ns[0]) for record in opened
+        if case.batch == 1 or single_calls(case)),
+        "communicator_s": _longest_s(record.communicator_ns for record in opened)}
 
 
 def _longest_s(durations_ns: Iterable[int]) -> float | None:

@@ -49,16 +49,16 @@ def check_types(item: Any, without: Collection[str] = ()) -> None:
 
     Fields that are dataclasses are looked into.
     """
-    checkers = _checkers(type(item))  # type: ignore[arg-type]  # a class is hashable
+    checkers = _checkers(
+        type(item), frozenset(without))  # type: ignore[arg-type]  # a class is hashable
     for name, checker in checkers.items():
-        if name not in without:
-            value = getattr(item, name)
-            try:
-                checker.validate_python(value)
-            except ValidationError as error:
-                raise ValueError(f"{name}: {_first(error)}") from error
-            if is_dataclass(value):
-                check_types(value)
+        value = getattr(item, name)
+        try:
+            checker.validate_python(value)
+        except ValidationError as error:
+            raise ValueError(f"{name}: {_first(error)}") from error
+        if is_dataclass(value):
+            check_types(value)
 
 
 @cache
@@ -67,8 +67,8 @@ def _reader(kind: type[Any]) -> TypeAdapter[Any]:
 
 
 @cache
-def _checkers(kind: type[Any]) -> Mapping[str, TypeAdapter[Any]]:
-    """Return what checks each field; whole numbers have to fit into an HDF5 column.
+def _checkers(kind: type[Any], without: frozenset[str]) -> Mapping[str, TypeAdapter[Any]]:
+    """Return what checks each other field; whole numbers have to fit into an HDF5 column.
 
     Nothing checks a class of a plug-in whose types cannot be resolved.
     """
@@ -78,7 +78,7 @@ def _checkers(kind: type[Any]) -> Mapping[str, TypeAdapter[Any]]:
         if kind.__module__.partition(".")[0] == "hpcbench":
             raise
         return {}  # a plug-in need not be able to resolve its types at run time
-    types = {item.name: hints[item.name] for item in fields(kind)}
+    types = {item.name: hints[item.name] for item in fields(kind) if item.name not in without}
     return {name: TypeAdapter(_INT64 if one is int else one,
                               config=None if is_dataclass(one) else _STRICT)
             for name, one in types.items()}

@@ -10,14 +10,13 @@ import pytest
 
 from hpcbench.plan.order import shuffled
 from hpcbench.statistics.stopping import LEAST_PASS_S
-from hpcbench.trace.schema import NO_COMMUNICATOR, SAMPLE_COLUMNS, UNTIMED, Flag, Record
+from hpcbench.trace.schema import NO_COMMUNICATOR, UNTIMED, Flag, Record
 from hpcbench.trace.sealed import open_trace
 from hpcbench.trace.source import sync_records
 from launcher import EVERY_MPI, MpiLauncher
 from mpi.reading import ONCE, Outcome, read, sweep
 
 pytestmark = pytest.mark.mpi
-FLAGS = SAMPLE_COLUMNS.index("flags")
 MODES = ["isolated", "pipelined", "barrier_start"]
 ONCE_S = 1.5
 """One late start: longer than what a busy machine makes of any other iteration."""
@@ -46,9 +45,9 @@ def test_every_mode_on_both_kinds_of_workers(mpirun: MpiLauncher) -> None:
         case, ours, theirs = item.case, *(found[item.case.case_id] for found in both)
         assert ours.stop_reason == theirs.stop_reason != ""
         assert len(ours.samples) == len(theirs.samples)
-        timed = (ours.samples[:, FLAGS] & UNTIMED) == 0
+        timed = (ours.samples.flags & UNTIMED) == 0
         assert 4 <= timed.sum() <= 40
-        single = (ours.samples[:, FLAGS] & Flag.SINGLE) != 0
+        single = (ours.samples.flags & Flag.SINGLE) != 0
         assert single.sum() == (2 if case.mode == "pipelined" else 0)
         assert item.n_wrong == 0 and ours.communicator_ns > 0 or case.index > 0
     mpirun.assert_no_orphans()

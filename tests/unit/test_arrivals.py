@@ -13,7 +13,7 @@ from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult, Steps
 from hpcbench.reduce.results_file import open_results
 from hpcbench.trace.schema import ARRIVAL, Record
-from synthetic import plan_of, write_synthetic_run
+from synthetic import plan_of, with_rows, write_synthetic_run
 from training_cases import make_training, make_training_case
 
 CASE = make_training_case(make_training(dp=3), world_size=3)
@@ -29,10 +29,10 @@ def reduced(folder: Path, change: Callable[[int, Record], Record]) -> CaseResult
 
 def with_buckets(rank: int, record: Record) -> Record:
     """Return a record whose rank 2 begins its steps late by 150 ns; all others are as they were."""
-    rows = record.samples.copy()
+    rows = record.samples.rows()
     rows[:, 0] += 150 * (rank == 2)
     step = rows[:, 1] - rows[:, 0]
-    return replace(record, samples=rows, phases={
+    return replace(with_rows(record, rows), phases={
         "backward": step - BEFORE_NS, "exchange": np.full(len(step), BEFORE_NS),
         f"{ARRIVAL}1": step // 2, f"{ARRIVAL}7": step - BEFORE_NS + 20 * (rank == 2)})
 

@@ -106,7 +106,7 @@ def test_a_record_of_other_types_is_damage_and_costs_itself_only(
     frames = [frame for frame in scan(path.read_bytes()) if isinstance(frame, Frame)]
     records = [frame for frame in frames if frame.kind == Kind.RECORD]
     changed = pack_frame(Kind.RECORD, {**records[0].json(), name: value},
-                         records[0].samples(new_array))
+                         records[0].samples(new_array).rows())
     data = path.read_bytes()
     path.write_bytes(data[:records[0].offset] + changed + data[records[0].end:])
     trace = read_journal(path)

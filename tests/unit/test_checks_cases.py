@@ -15,7 +15,7 @@ from hpcbench.reduce.reduce import exit_code, reduce_folder
 from hpcbench.reduce.results import CaseResult, Finding, Results
 from hpcbench.reduce.run_checks import check_totals
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag, Record, Samples, no_samples
-from synthetic import Change, make_case, make_plan, plan_of, write_synthetic_run
+from synthetic import Change, make_case, make_plan, plan_of, with_rows, write_synthetic_run
 
 PLAN = make_plan(n_cases=2, world_size=3, iterations=20)
 FLAGS = SAMPLE_COLUMNS.index("flags")
@@ -44,9 +44,9 @@ def stamped(edit: Callable[[Samples], Samples | None], rank: int = 1) -> Change:
     def change(at: int, record: Record) -> Iterable[Record]:
         if at != rank:
             return (record,)
-        samples = record.samples.copy()
+        samples = record.samples.rows()
         changed = edit(samples)
-        return (replace(record, samples=samples if changed is None else changed),)
+        return (with_rows(record, samples if changed is None else changed),)
     return change
 
 
@@ -146,8 +146,9 @@ def test_hb116_iterations_differ_between_ranks(tmp_path: Path) -> None:
 
 def test_hb116_more_iterations_than_planned(tmp_path: Path) -> None:
     def edit(rank: int, record: Record) -> Iterable[Record]:
-        last = record.samples[-1:] + np.array([1_000_000, 1_000_000, 0, 0, 0])
-        yield replace(record, samples=np.concatenate([record.samples, last]))
+        rows = record.samples.rows()
+        last = rows[-1:] + np.array([1_000_000, 1_000_000, 0, 0, 0])
+        yield with_rows(record, np.concatenate([rows, last]))
 
     assert_rejected(reduced(tmp_path, edit), "HB116",
                     "2 warm-ups and 21 timed iterations of 23", "planned are 2 warm-ups")
@@ -187,8 +188,8 @@ def test_hb117_overlap(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("changes", "iteration"), [("begin_ns", 0), ("end_ns", 21)])
 def test_hb118_outside_the_window(tmp_path: Path, changes: str, iteration: int) -> None:
     def edit(rank: int, record: Record) -> Iterable[Record]:
-        edge = int(record.samples[0, 0]) + 9 if changes == "begin_ns" else (
-            int(record.samples[-1, 1]) - 9)
+        edge = int(record.samples.start_ns[0]) + 9 if changes == "begin_ns" else (
+            int(record.samples.end_ns[-1]) - 9)
         yield replace(record, **{changes: edge}) if rank == 1 else record  # type: ignore[arg-type]
 
     assert_rejected(reduced(tmp_path, edit), "HB118",
@@ -267,7 +268,8 @@ def test_a_barrier_has_no_result_to_check(tmp_path: Path) -> None:
 
 
 def test_hb134_fewer_iterations_than_planned(tmp_path: Path) -> None:
-    results = reduced(tmp_path, lambda rank, record: [replace(record, samples=record.samples[:-5])])
+    results = reduced(
+        tmp_path, lambda rank, record: [with_rows(record, record.samples.rows()[:-5])])
     case, few = only(results, "HB134")
     assert "15 timed iterations of 20 planned" in case.message and case.scope == "note"
     assert "1 case with fewer than 20 timed iterations" in few.message

@@ -14,7 +14,7 @@ from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.reduce import exit_code, reduce_folder
 from hpcbench.reduce.results import Results
 from results_factory import make_primitive, make_primitive_case
-from synthetic import Record, plan_of, write_synthetic_run
+from synthetic import Record, plan_of, with_rows, write_synthetic_run
 
 MNK = (64, 32, 16)
 FLOPS = 2 * 64 * 32 * 16 / 2
@@ -67,9 +67,9 @@ def test_hb128_communication_of_a_primitive(tmp_path: Path) -> None:
 
 def test_a_rank_of_a_primitive_may_leave_before_another_comes(tmp_path: Path) -> None:
     def enters_late(rank: int, record: Record) -> list[Record]:
-        samples = record.samples.copy()
+        samples = record.samples.rows()
         samples[:, :2] += 100_000 * rank
-        return [replace(record, samples=samples)]
+        return [with_rows(record, samples)]
 
     results = reduced(tmp_path, plan("compute_only", "torch"), change=enters_late)
     assert codes(results) == []

@@ -18,7 +18,7 @@ from hpcbench.reduce.reduce import exit_code, reduce_folder
 from hpcbench.reduce.results import Finding, Results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.trace.clock import ClockCheck, ClockModel
-from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag, Header, Record, Samples
+from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag, Header, Record, Samples, no_samples
 from synthetic import (
     BASE_NS,
     CASE_NS,
@@ -28,6 +28,7 @@ from synthetic import (
     plan_of,
     seen_by,
     sync_note,
+    with_rows,
     write_synthetic_run,
 )
 
@@ -40,9 +41,9 @@ Edit = Callable[[int, Record, Samples], dict[str, Any] | None]
 def reduced(folder: Path, edit: Edit, plan: Plan = PLAN, **options: Any) -> Results:
     """Reduce a run; ``edit`` works on samples of the second case and returns changed fields."""
     def change(rank: int, record: Record) -> Iterable[Record]:
-        samples = record.samples.copy()
+        samples = record.samples.rows()
         fields = edit(rank, record, samples) if record.case_id == BAD else None
-        return (replace(record, samples=samples, **fields or {}),)
+        return (replace(with_rows(record, samples), **fields or {}),)
 
     write_synthetic_run(folder / "run", plan, change=change, **options)
     return reduce_folder(folder / "run")
@@ -78,12 +79,12 @@ def test_hb116_rows_of_cases_that_stop_by_themselves(tmp_path: Path) -> None:
     plan = plan_of([make_case(0, world_size=3, **auto), make_case(1, world_size=3, **auto)], 3)
 
     write_synthetic_run(tmp_path / "run", plan, change=lambda rank, record: [
-        replace(record, samples=record.samples[:9])])
+        with_rows(record, record.samples.rows()[:9])])
     results = reduce_folder(tmp_path / "run")
     assert [item.statistics and item.statistics.n for item in results.cases] == [7, 7]
     assert {item.code for item in results.findings} == {"HB134"}  # too few for p5
     write_synthetic_run(tmp_path / "two", plan, change=lambda rank, record: [
-        replace(record, samples=record.samples[:9 + (rank == 1)])])
+        with_rows(record, record.samples.rows()[:9 + (rank == 1)])])
     assert all("9 on rank 0, 2, 10 on rank 1, planned at most 22" in item.reason
                for item in reduce_folder(tmp_path / "two").cases)
 
@@ -134,17 +135,17 @@ def seen(rank: int, record: Record, samples: Samples) -> dict[str, Any] | None:
     """The record of a rank as its own clock has it."""
     if rank == 0:
         return None
-    own = seen_by(OTHER, replace(record, samples=samples))
+    own = seen_by(OTHER, with_rows(record, samples))
     return {"samples": own.samples, "begin_ns": own.begin_ns, "end_ns": own.end_ns}
 
 
 def several_clocks(folder: Path, notes: Notes, edit: Edit = seen) -> Results:
     """Reduce two cases of three ranks on three nodes whose clocks differ."""
     def change(rank: int, record: Record) -> Iterable[Record]:
-        samples = record.samples.copy()
+        samples = record.samples.rows()
         use = edit if record.case_id == BAD else seen
         fields = use(rank, record, samples) or {}
-        return (replace(record, **{"samples": samples, **fields}),)
+        return (replace(with_rows(record, samples), **fields),)
 
     write_synthetic_run(folder / "run", PLAN, change=change, notes=notes, headers=on_node)
     return reduce_folder(folder / "run")
@@ -350,7 +351,7 @@ def test_the_order_of_the_seed_is_no_finding(tmp_path: Path, order: str) -> None
         if record.case_id == skipped:
             if number == 0:
                 yield replace(record, status="skipped", reason="no nccl", n_wrong=-1, begin_ns=0,
-                              end_ns=0, samples=record.samples[:0], position=-1)
+                              end_ns=0, samples=no_samples(), position=-1)
         elif number < 3:
             yield replace(record, position=places[record.case_id])
             if record.case_id == again:

@@ -23,7 +23,7 @@ CASE = make_training_case()
 def outcome(folder: Path, change: Callable[[int, Record], Record]) -> tuple[CaseResult, str, str]:
     """Return the case of a run, and code and scope of the first finding."""
     def phased(rank: int, record: Record) -> tuple[Record]:
-        step = record.samples[:, 1] - record.samples[:, 0]
+        step = record.samples.end_ns - record.samples.start_ns
         return (change(rank, replace(record, phases={"data": step // 4, "forward": step // 2})),)
 
     write_synthetic_run(folder, plan_of([CASE], 2), change=phased)
@@ -46,7 +46,7 @@ def test_hb148_phases_longer_than_their_step(tmp_path: Path) -> None:
 
 def test_hb148_phases_that_fill_their_step_are_sound(tmp_path: Path) -> None:
     def full(rank: int, record: Record) -> Record:
-        step = record.samples[:, 1] - record.samples[:, 0]
+        step = record.samples.end_ns - record.samples.start_ns
         return replace(record, phases={"data": step // 4, "forward": step - step // 4})
 
     item, code, _ = outcome(tmp_path, full)
@@ -55,7 +55,7 @@ def test_hb148_phases_that_fill_their_step_are_sound(tmp_path: Path) -> None:
 
 def test_hb148_on_a_device_events_may_be_coarse(tmp_path: Path) -> None:
     def longer(rank: int, record: Record) -> Record:
-        step = record.samples[:, 1] - record.samples[:, 0]
+        step = record.samples.end_ns - record.samples.start_ns
         return replace(record, device="cuda:0", phases={"forward": step + 900})
 
     item, code, _ = outcome(tmp_path, longer)
@@ -73,7 +73,7 @@ def test_hb148_a_phase_below_zero(tmp_path: Path) -> None:
 
 def test_hb148_an_arrival_after_the_end_of_its_step(tmp_path: Path) -> None:
     def after(rank: int, record: Record) -> Record:
-        step = record.samples[:, 1] - record.samples[:, 0]
+        step = record.samples.end_ns - record.samples.start_ns
         return replace(record, phases={
             **record.phases, f"{ARRIVAL}1": step // 2, f"{ARRIVAL}7": step + rank})
 

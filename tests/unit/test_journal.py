@@ -19,7 +19,7 @@ from hpcbench.trace.frames import HEAD_BYTES, Frame, Kind, scan
 from hpcbench.trace.journal import Journal, JournalTrace, read_journal
 from hpcbench.trace.schema import Record
 from hpcbench.trace.source import UnreadableTrace, was_cut_short
-from synthetic import make_case, make_header, make_plan, make_record
+from synthetic import make_case, make_header, make_plan, make_record, with_rows
 from synthetic import same_record as same
 
 PLAN = make_plan(n_cases=4)
@@ -66,7 +66,7 @@ def test_any_text_and_any_int64_survive(
     path = tmp_path / "any.journal"
     path.unlink(missing_ok=True)
     samples = np.array(rows, dtype=np.int64).reshape(-1, 5)
-    record = replace(RECORDS[0], reason=text, detail=detail, samples=samples)
+    record = replace(with_rows(RECORDS[0], samples), reason=text, detail=detail)
     (back,) = read_journal(write(path, [record])).records()
     assert same(back, record)
 
@@ -89,7 +89,7 @@ def test_a_record_outside_the_schema_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="no status"):
             journal.append(replace(RECORDS[0], status="fine"))
         with pytest.raises(ValueError, match="int64"):
-            journal.append(replace(RECORDS[0], samples=np.zeros((3, 4), dtype=np.int32)))
+            journal.append(with_rows(RECORDS[0], np.zeros((3, 4), dtype=np.int32)))
 
 
 def test_every_truncation_keeps_the_frames_before_it(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from hpcbench.plan.tries import MOST_TRIES, Ended
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.console import print_plan, print_results
 from hpcbench.report.summary import write_summary
-from hpcbench.trace.schema import no_samples
+from hpcbench.trace.schema import no_rows
 from hpcbench.trace.typed import check_types
 from results_factory import make_results, ok
 
@@ -182,7 +182,7 @@ def test_how_all_ranks_end_a_try(outcomes: list[Outcome], ended: Ended) -> None:
 class Workers:
     """Workers that can train batches up to ``most``; of ``others`` the end is given."""
 
-    rows = no_samples()
+    rows = no_rows()
 
     def __init__(self, most: int, **others: tuple[Ended, str, str]) -> None:
         self.most, self.others = most, others

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.reduce.results_file import _chunk_rows
+from hpcbench.reduce.sample_rows import chunk_rows
 from hpcbench.trace.columns import GrowingColumn, write_column
 from hpcbench.trace.packing import Packer
 
@@ -53,7 +53,7 @@ def test_noise_that_takes_several_blocks_and_a_value_that_is_repeated_are_whole_
 
 @pytest.mark.parametrize("case_rows", [0, 1, 160, 16384, 16385, 64000, 512_000, 10**9 + 7])
 def test_chunks_of_results_begin_where_cases_do(case_rows: int) -> None:
-    rows = _chunk_rows(case_rows)
+    rows = chunk_rows(case_rows)
     assert 8192 <= rows <= 65536
     if case_rows:
         parts = max(1, round(case_rows / rows))

@@ -36,6 +36,7 @@ from synthetic import (
     make_samples,
     plan_of,
     same_record,
+    with_rows,
     write_synthetic_run,
 )
 from training_cases import make_training, make_training_case
@@ -57,7 +58,7 @@ def phases_of(record: Record, rank: int = 0) -> Phases:
 
     Forward takes longer on rank 1, and backward as much longer on rank 0, which waits for it.
     """
-    step = record.samples[:, 1] - record.samples[:, 0]
+    step = record.samples.end_ns - record.samples.start_ns
     data, slow = step // 10, step // (4 if rank else 2)
     return {"data": data, "forward": step - data - slow - 100, "backward": slow,
             "optimizer": np.full(len(step), 96)}
@@ -87,8 +88,9 @@ def phased(draw: st.DrawFn) -> Record:
     names = draw(st.lists(st.text(), max_size=4, unique=True))
     phases = {name: np.array(draw(st.lists(values, min_size=rows, max_size=rows)), dtype=np.int64)
               for name in names}
-    return replace(make_record(draw(st.sampled_from([CASE, COLLECTIVE])), 0),
-                   samples=np.array(samples, dtype=np.int64).reshape(-1, 5), phases=phases)
+    record = make_record(draw(st.sampled_from([CASE, COLLECTIVE])), 0)
+    return replace(with_rows(record, np.array(samples, dtype=np.int64).reshape(-1, 5)),
+                   phases=phases)
 
 
 @given(st.lists(phased(), min_size=1, max_size=4))

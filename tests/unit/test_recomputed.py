@@ -8,7 +8,6 @@ import json
 import shutil
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from hpcbench.reduce.results_file import open_results
 from hpcbench.report.summary import case_rows, write_summary
 from hpcbench.trace.columns import write_json
 from hpcbench.trace.schema import Flag, Record
-from synthetic import make_case, make_plan, plan_of, write_synthetic_run
+from synthetic import make_case, make_plan, plan_of, with_rows, write_synthetic_run
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = ROOT / "tests" / "data" / "golden" / "runs"
@@ -54,14 +53,14 @@ def script(folder: Path) -> tuple[int, str]:
 def noisy(rank: int, record: Record) -> Iterable[Record]:
     """Change the times: a slow start, late starts, stalls, and launches that differ."""
     random = np.random.default_rng([rank, record.launch, record.pass_index])
-    samples = record.samples.copy()
+    samples = record.samples.rows()
     samples[:, 1] += random.integers(0, 9000, len(samples)) + 3000 * record.launch
     samples[2:8, 1] += 30_000
     samples[20::11, 1] += 400_000
     samples[5::9, 4] |= Flag.LATE_START
     samples[:, 0] += 1000 * rank
     rows = len(samples) - (7 * record.pass_index if record.stop_reason == "converged" else 0)
-    yield replace(record, samples=samples[:rows])
+    yield with_rows(record, samples[:rows])
 
 
 def reduced(folder: Path, plan: Plan) -> Path:

@@ -5,7 +5,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,13 @@ import numpy as np
 import pytest
 
 from hpcbench.errors import ExitCode, FileError, TraceError
-from hpcbench.plan.case import Case, Plan, plan_to_json
-from hpcbench.reduce.reduce import case_groups, exit_code, reduce_folder
+from hpcbench.plan.case import plan_to_json
+from hpcbench.reduce.case_groups import Group, case_groups, read_group
+from hpcbench.reduce.history import Attempts
+from hpcbench.reduce.reduce import exit_code, reduce_folder
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import new_results, open_results
+from hpcbench.trace.arena import Arena
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.library_choices import LIBRARY, LibraryChoices
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record, no_samples
@@ -31,6 +34,7 @@ from synthetic import (
     make_samples,
     plan_of,
     sync_note,
+    with_rows,
     write_synthetic_run,
 )
 
@@ -375,7 +379,7 @@ def test_groups_do_not_change_the_results(
     together = reduce_folder(tmp_path / "run")
     content = (tmp_path / "run" / "results.h5").read_bytes()
     monkeypatch.setattr("hpcbench.reduce.reduce.case_groups",
-                        lambda plan, counts: case_groups(plan, counts, limit_bytes=1))
+                        lambda plan, counts, size: case_groups(plan, counts, limit_bytes=1))
     assert reduce_folder(tmp_path / "run") == together
     assert (tmp_path / "run" / "results.h5").read_bytes() == content
 
@@ -391,13 +395,11 @@ def test_samples_outlive_the_memory_they_were_read_into(
 
     def change(rank: int, record: Record) -> Iterable[Record]:
         n = 30 if (rank, record.case_id) == (1, uneven) else len(record.samples)
-        yield replace(record, samples=record.samples[:n])
+        yield with_rows(record, record.samples.rows()[:n])
 
     write_synthetic_run(tmp_path / "run", plan_of(cases, 2, passes=2), change=change)
-    monkeypatch.setattr("hpcbench.reduce.reduce.GROUP_BYTES", group_bytes)
-    monkeypatch.setattr("hpcbench.reduce.reduce.case_groups",
-                        lambda plan, counts: case_groups(plan, counts, group_bytes))
-    monkeypatch.setattr("hpcbench.reduce.results_file._CHUNK_ROWS", 16)
+    monkeypatch.setattr("hpcbench.reduce.processes.GROUP_BYTES", group_bytes)
+    monkeypatch.setattr("hpcbench.reduce.sample_rows.CHUNK_ROWS", 16)
     results = reduce_folder(tmp_path / "run")
     assert [item.case for item in results.cases] == cases
     with open_results(tmp_path / "run") as file:
@@ -416,15 +418,16 @@ def test_samples_outlive_the_memory_they_were_read_into(
 def test_a_trace_that_vanishes_while_it_is_read_is_one_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    traces = write_synthetic_run(tmp_path / "run", make_plan(n_cases=5))
+    plan = make_plan(n_cases=5)
+    traces = write_synthetic_run(tmp_path / "run", plan)
 
-    def groups(plan: Plan, counts: Mapping[str, int]) -> Iterator[list[Case]]:
-        for number, group in enumerate(case_groups(plan, counts, limit_bytes=1)):
-            if number == 3:
-                (traces / "rank00001.h5").unlink()
-            yield group
+    def read(group: Group, attempts: Attempts, memory: Arena) -> Iterator[object]:
+        if plan.cases[3] in group:
+            (traces / "rank00001.h5").unlink()
+        return read_group(group, attempts, memory)
 
-    monkeypatch.setattr("hpcbench.reduce.reduce.case_groups", groups)
+    monkeypatch.setattr("hpcbench.reduce.processes.GROUP_BYTES", 1)
+    monkeypatch.setattr("hpcbench.reduce.reduced_case.read_group", read)
     with pytest.raises(TraceError, match="rank00001.h5"):
         reduce_folder(tmp_path / "run")
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["plan.json", "traces"]

@@ -24,6 +24,7 @@ from synthetic import (
     plan_of,
     seen_by,
     sync_note,
+    with_rows,
     write_synthetic_run,
 )
 
@@ -43,9 +44,9 @@ def one(
     plan = plan or make_plan(1, **{"iterations": 30, **changes})
 
     def change(rank: int, record: Record) -> Iterable[Record]:
-        samples = record.samples.copy()
+        samples = record.samples.rows()
         fields = edit(rank, record, samples) if edit else None
-        return (replace(record, samples=samples, **fields or {}),)
+        return (replace(with_rows(record, samples), **fields or {}),)
 
     write_synthetic_run(folder / "run", plan, change=change)
     (item,) = reduce_folder(folder / "run").cases
@@ -249,7 +250,7 @@ def test_passes_may_stop_at_different_counts(tmp_path: Path) -> None:
     def change(rank: int, record: Record) -> Iterable[Record]:
         rows = (42, 6, 12)[record.pass_index]
         reason = ("max_iterations", "converged", "budget")[record.pass_index]
-        yield replace(record, samples=record.samples[:rows], stop_reason=reason)
+        yield replace(with_rows(record, record.samples.rows()[:rows]), stop_reason=reason)
 
     write_synthetic_run(tmp_path / "run", plan, change=change)
     results = reduce_folder(tmp_path / "run")
@@ -329,9 +330,9 @@ def on_two_nodes(
 
 def test_two_clocks_give_the_times_of_one(tmp_path: Path) -> None:
     def late(rank: int, record: Record) -> Iterable[Record]:
-        samples = record.samples.copy()
+        samples = record.samples.rows()
         later(0, 4000)(rank, record, samples)
-        yield replace(record, samples=samples)
+        yield with_rows(record, samples)
 
     results = on_two_nodes(tmp_path, edit=late)
     statistics, timing = numbers(results.cases[0])

@@ -14,11 +14,12 @@ import pytest
 from hpcbench.errors import FileError
 from hpcbench.trace import container
 from hpcbench.trace.arena import Arena
+from hpcbench.trace.chunks import ChunkMemory
 from hpcbench.trace.journal import Journal, read_journal
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record, no_samples
 from hpcbench.trace.sealed import FORMAT, SealedTrace, open_trace, seal
 from hpcbench.trace.source import UnreadableTrace, was_cut_short
-from synthetic import make_header, make_plan, make_record
+from synthetic import make_header, make_plan, make_record, with_rows
 from synthetic import same_record as same
 
 PLAN = make_plan(n_cases=4, passes=2)
@@ -101,7 +102,7 @@ def test_any_hdf5_tool_opens_it_and_finds_units(tmp_path: Path) -> None:
                      "samples/device_ns", "cases/begin_ns", "cases/communicator_ns"):
             assert file[name].attrs["units"] == "ns"
         rows = file["samples/case"][:] == 2
-        expected = [RECORDS[2].samples[:, at] for at in range(5)]
+        expected = RECORDS[2].samples.columns()
         found = [file[f"samples/{name}"][rows] for name in SAMPLE_COLUMNS]
         assert np.array_equal(expected, found)
         assert file["clock/slope"].shape == (0,) and file["clock/bound_ns"].attrs["units"] == "ns"
@@ -197,16 +198,34 @@ def test_ranks_share_what_they_have_in_common(tmp_path: Path) -> None:
     assert (second.integers["end_ns"] - first.integers["end_ns"]).tolist() == [1] * len(RECORDS)
 
 
-def test_samples_are_put_where_the_caller_says(tmp_path: Path) -> None:
-    trace, arena = open_trace(write(tmp_path)), Arena(1 << 20)
+def test_samples_are_put_where_the_caller_says_unless_all_ranks_have_them(tmp_path: Path) -> None:
+    rows = np.random.default_rng(1).integers(1, 2**60, (5000, 5))
+    rows[:, 2:] = -1, 7, 0
+    expected = [with_rows(record, rows) for record in RECORDS[:2]]
+    trace, arena = open_trace(write(tmp_path, expected)), Arena(1 << 20)
     for _ in range(2):
         arena.clear()
         found = [*trace.records(empty=arena.empty)]
-        assert all(same(*pair) for pair in zip(found, RECORDS, strict=True))
-    before = found[0].samples.copy()
+        assert all(same(*pair) for pair in zip(found, expected, strict=True))
     arena.clear()
     arena.empty((10**5,))[:] = 0
-    assert not np.array_equal(found[0].samples, before)
+    for record in found:
+        assert not record.samples.start_ns.any() and not record.samples.end_ns.any()
+        assert np.array_equal(record.samples.rows()[:, 2:], rows[:, 2:])
+        assert not any(column.flags.writeable for column in record.samples.columns()[2:])
+
+
+def test_ranks_whose_columns_are_alike_share_their_memory(tmp_path: Path) -> None:
+    chunks, both = ChunkMemory(), []
+    for rank in range(2):
+        rows = np.random.default_rng(rank).integers(1, 2**60, (5000, 5))
+        rows[:, 2:4], rows[:, 4] = -1, np.arange(5000) < 7
+        (tmp_path / str(rank)).mkdir()
+        path = write(tmp_path / str(rank), [with_rows(RECORDS[0], rows)])
+        (record,) = open_trace(path, chunks=chunks).records()
+        assert np.array_equal(record.samples.rows(), rows)
+        both.append(record.samples.columns())
+    assert [left is right for left, right in zip(*both, strict=True)] == [False] * 2 + [True] * 3
 
 
 def test_a_later_version_is_refused_by_name(tmp_path: Path) -> None:

@@ -50,13 +50,13 @@ def test_the_records_of_version_1_are_read() -> None:
     assert (first.status, first.mode, first.device, first.n_wrong) == (
         "ok", "barrier_start", "cpu", 0)
     assert (first.begin_ns, first.end_ns) == (BASE_NS, BASE_NS + 1_000_000_000)
-    assert first.samples[:, 0].tolist() == STARTS_NS.tolist()
-    assert first.samples[:, 1].tolist() == (STARTS_NS + DURATIONS_NS).tolist()
-    assert first.samples[:, 2:4].tolist() == [[NO_DEVICE_TIME, NO_DEVICE_TIME]] * 7
-    assert first.samples[:, 4].tolist() == [Flag.WARMUP] * 2 + [0] * 5
+    assert first.samples.start_ns.tolist() == STARTS_NS.tolist()
+    assert first.samples.end_ns.tolist() == (STARTS_NS + DURATIONS_NS).tolist()
+    assert first.samples.rows()[:, 2:4].tolist() == [[NO_DEVICE_TIME, NO_DEVICE_TIME]] * 7
+    assert first.samples.flags.tolist() == [Flag.WARMUP] * 2 + [0] * 5
     assert (failed.status, failed.reason, failed.blamed_rank, failed.n_wrong) == (
         "failed", "rank 1: killed by signal 9", 1, -1)
-    assert failed.samples.shape == (0, 5) and failed.detail == {"stderr": ["last words é"]}
+    assert len(failed.samples) == 0 and failed.detail == {"stderr": ["last words é"]}
 
 
 def test_what_version_1_did_not_record_is_unknown() -> None:
@@ -133,17 +133,17 @@ def test_the_records_of_version_2_are_read() -> None:
     auto = records[CASES_2[0], 1, 1, 0]
     assert (auto.mode, auto.stop_reason, auto.communicator_ns) == (
         "isolated", "converged", NO_COMMUNICATOR)
-    assert auto.samples.shape == (8, 5)
+    assert len(auto.samples) == 8
     assert records[CASES_2[0], 0, 0, 0].communicator_ns == 2_000_001
-    assert records[CASES_2[0], 0, 0, 0].samples[5, 4] == Flag.LATE_START
+    assert records[CASES_2[0], 0, 0, 0].samples.flags[5] == Flag.LATE_START
     pipelined = records[CASES_2[1], 1, 0, 0]
     assert pipelined.stop_reason == "fixed"
     ends = Flag.SINGLE | Flag.CHECKED
-    assert pipelined.samples[:, 4].tolist() == [ends | Flag.WARMUP, 1, 1, 0, 0, 0, 0, 0, 0, ends]
+    assert pipelined.samples.flags.tolist() == [ends | Flag.WARMUP, 1, 1, 0, 0, 0, 0, 0, 0, ends]
     on_gpu = records[CASES_2[2], 0, 0, 0]
     assert on_gpu.device == "cuda:1"
-    assert on_gpu.samples[:, 2:4].tolist() == [[3000, 9000]] * 8
-    duration_ns = on_gpu.samples[3, 1] - on_gpu.samples[3, 0]
+    assert on_gpu.samples.rows()[:, 2:4].tolist() == [[3000, 9000]] * 8
+    duration_ns = on_gpu.samples.end_ns[3] - on_gpu.samples.start_ns[3]
     assert abs(duration_ns - (30_000 + 100 + 37 * 3 % 50)) <= 1
     failed = records[CASES_2[2], 0, 1, 0]
     assert (failed.status, failed.blamed_rank, failed.stop_reason) == ("timeout", 1, "")
@@ -198,7 +198,7 @@ def test_phases_of_version_2_are_read() -> None:
     assert [(record.case_id, record.pass_index) for record in records] == [
         ("training", 0), ("collective", 0), ("training", 1), ("collective", 1)]
     for record in records[::2]:
-        step_ns = record.samples[:, 1] - record.samples[:, 0]
+        step_ns = record.samples.end_ns - record.samples.start_ns
         assert step_ns[3] == 10_000 + 1000 * record.pass_index + 100 + 37 * 3 % 50
         assert list(record.phases) == ["data", "forward", "backward", "optimizer"]
         assert record.phases["data"].tolist() == (step_ns // 10).tolist()

@@ -25,7 +25,7 @@ from hpcbench.trace.journal import Journal
 from hpcbench.trace.schema import SAMPLE_COLUMNS, SETTLING_CALLS, Flag, Header, Record
 from hpcbench.trace.telemetry import KEYS, NOT_READ, TABLES, Rows, Told
 from hpcbench.views.telemetry import telemetry_line, telemetry_tables
-from synthetic import BASE_NS, CASE_NS, make_plan, sync_note, write_synthetic_run
+from synthetic import BASE_NS, CASE_NS, make_plan, sync_note, with_rows, write_synthetic_run
 
 CPU_CASES, GPU = 2, "GPU-a"
 DEVICES = {"process": ("worker",), "cpu": ("all cores",), "frequency": ("cores 0",),
@@ -126,9 +126,9 @@ def test_unrecorded_calls_after_checks_count(tmp_path: Path, monkeypatch: pytest
     write = Journal.append
 
     def append(journal: Journal, record: Record) -> None:
-        samples = record.samples.copy()
+        samples = record.samples.rows()
         samples[-1:, SAMPLE_COLUMNS.index("flags")] |= Flag.SETTLED
-        write(journal, replace(record, samples=samples))
+        write(journal, with_rows(record, samples))
 
     monkeypatch.setattr(Journal, "append", append)
     usage = result(tmp_path, make_plan(CPU_CASES, passes=2), monkeypatch).usage
