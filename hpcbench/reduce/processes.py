@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import signal
+import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Literal
 
+from hpcbench.measure.garbage import rare_collection
 from hpcbench.reduce.case_groups import GROUP_BYTES, Group
 from hpcbench.reduce.reduced_case import CasePacker, CaseReducer, GroupMemory, ReducedCase
 
@@ -34,12 +36,12 @@ _GIVEN = 2
 class Processes:
     """How many processes may reduce at once, and how they start.
 
-    ``fork`` takes milliseconds. Where MPI or torch is loaded, use ``spawn``: their threads and
-    registered memory do not stand a fork (mpi4py's and torch's documentation).
+    ``fork`` takes milliseconds, ``spawn`` half a second. Use ``spawn`` where MPI or torch is
+    loaded: their threads and the memory that they register do not stand a fork.
     """
 
     most: int = 1
-    start: Literal["fork", "spawn"] = "fork"
+    start: Literal["fork", "spawn"] = "fork" if sys.platform == "linux" else "spawn"
 
     def for_bytes(self, n_bytes: int) -> Processes:
         """Return as many of them as are worth it for records of this size."""
@@ -83,15 +85,17 @@ def reduced_cases(work: Work) -> Iterator[Iterator[ReducedCase]]:
     ends: list[Connection] = []
     processes = []
     try:
-        for _ in range(number):
-            end, other = context.Pipe()
-            ends.append(end)
-            # a fork inherits all ends: while it held one, the others would never see ours closed
-            inherited = ends[:] if start == "fork" else []
-            process = context.Process(target=_reduce, args=(work, other, inherited), daemon=True)
-            process.start()
-            processes.append(process)
-            other.close()
+        with contextlib.suppress(OSError):  # with fewer processes it takes longer, and no more
+            for _ in range(number):
+                end, other = context.Pipe()
+                # a fork inherits all ends: while it held one, the others would not see it closed
+                inherited = [*ends, end] if start == "fork" else []
+                process = context.Process(
+                    target=_reduce, args=(work, other, inherited), daemon=True)
+                process.start()
+                processes.append(process)
+                ends.append(end)
+                other.close()
         yield _Shared(work, ends).cases()
     finally:
         for end in ends:
@@ -104,10 +108,11 @@ def reduced_cases(work: Work) -> Iterator[Iterator[ReducedCase]]:
 def _reduce(work: Work, end: Connection, inherited: Sequence[Connection]) -> None:
     """Reduce the groups whose numbers come in; None stands behind the cases of each."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # our parent has it, too, and ends us
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for one in inherited:
         one.close()
     packer, memory = CasePacker(work.rows_of_chunk), GroupMemory(work.group_bytes)
-    with contextlib.suppress(Exception):  # the parent does the group again, and tells
+    with rare_collection(), contextlib.suppress(Exception):  # the parent does it again, and tells
         while True:
             for item in work.reducer.cases(work.groups[end.recv()], memory):
                 if isinstance(item.observed, Exception):
@@ -144,14 +149,16 @@ class _Shared:
                 yield from self._work.reducer.cases(group, self._memory)
 
     def _give(self, limit: int) -> None:
-        """Give groups before number ``limit`` to processes that have too few."""
-        for end, given in [*self._given.items()]:
-            while len(given) < _GIVEN and self._next < min(limit, len(self._work.groups)):
+        """Give groups before number ``limit`` to processes that have too few, in turn."""
+        for most in range(1, _GIVEN + 1):
+            for end, given in [*self._given.items()]:
+                if len(given) >= most or self._next >= min(limit, len(self._work.groups)):
+                    continue
                 try:
                     end.send(self._next)
                 except OSError:  # it has ended
                     del self._given[end]
-                    break
+                    continue
                 given.append(self._next)
                 self._next += 1
 

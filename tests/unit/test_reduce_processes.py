@@ -82,16 +82,30 @@ def bytes_of(folder: Path, several: Processes | None = None) -> bytes:
     return (folder / "results.h5").read_bytes()
 
 
+def no_more() -> int:
+    """Fork where there may be no more processes."""
+    raise BlockingIOError(11, "Resource temporarily unavailable")
+
+
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("even", [True, False], ids=["even", "uneven"])
 @pytest.mark.parametrize("several", SEVERAL, ids=IDS)
-def test_the_results_are_the_same_bytes(tmp_path: Path, several: Processes, even: bool) -> None:
+def test_the_results_are_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, several: Processes, even: bool,
+) -> None:
+    """By other processes alone, or by this one where there can be no other."""
     write_run(tmp_path, even=even)
     alone = reduce_folder(tmp_path)
     content = (tmp_path / "results.h5").read_bytes()
     assert {item.status for item in alone.cases} == {"ok", "skipped", "failed"}
-    assert bytes_of(tmp_path, several) == content
-    assert reduce_folder(tmp_path, processes=several) == alone
+    own: list[Group] = []
+    monkeypatch.setattr(reduced_case, "read_group", lambda group, *others: (
+        own.append(group), read_group(group, *others))[1])
+    assert bytes_of(tmp_path, several) == content and not own
+    assert reduce_folder(tmp_path, processes=several) == alone and not own
+    monkeypatch.setattr(os, "fork", no_more)
+    if several.start == "fork":
+        assert bytes_of(tmp_path, several) == content and len(own) == 9
 
 
 @pytest.mark.usefixtures("small")
