@@ -22,7 +22,7 @@ from hpcbench.reduce.case_groups import GROUP_BYTES, Group
 from hpcbench.reduce.reduced_case import CasePacker, CaseReducer, GroupMemory, ReducedCase
 
 _MOST = 4
-"""Four have the memory of one: groups become smaller, and so small ones are read more often."""
+"""All of them together have the groups of two: smaller ones are read more often."""
 _WORTH_BYTES = {"fork": 32 << 20, "spawn": 256 << 20}
 """Records for each process, below which its start costs more than it saves."""
 _LEAST_GROUP_BYTES = 8 << 20
@@ -53,7 +53,7 @@ def group_bytes(n_bytes: int, n_processes: int) -> int:
     """Return the size of groups for records of this size."""
     if n_processes == 1:
         return GROUP_BYTES
-    return min(GROUP_BYTES // n_processes,
+    return min(2 * GROUP_BYTES // n_processes,
                max(_LEAST_GROUP_BYTES, n_bytes // (_GROUPS_EACH * n_processes)))
 
 
