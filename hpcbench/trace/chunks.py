@@ -88,6 +88,8 @@ class ChunkMemory:
             return [rows[part] for part in parts]
         known = self._cut.get(id(rows))
         if known is None or known[0] is not rows or known[1] != parts:
+            if len(self._cut) >= _MOST_PLAIN:
+                self._cut.clear()
             known = self._cut[id(rows)] = rows, parts, [rows[part] for part in parts]
         return known[2]
 
