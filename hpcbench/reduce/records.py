@@ -13,7 +13,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import h5py
@@ -28,6 +27,7 @@ from hpcbench.reduce.results import CaseResult, CaseSamples, Finding, Results
 from hpcbench.reduce.settling import settle
 from hpcbench.reduce.topology import Topology
 from hpcbench.trace.columns import json_line, read_lines, write_lines
+from hpcbench.trace.typed import adapter_of
 
 GROUP = "derived"
 Fields = Mapping[str, Any]
@@ -195,12 +195,12 @@ def write_records(file: h5py.File, results: Results) -> None:
             deriver = kinds()[kind].deriver()
             name = f"{GROUP}/{kind}"
             write_lines(file, name, _lines(deriver, items, results.derived[kind]))
-            file[name].attrs.update(_attributes(deriver, _adapter_of(deriver)))
+            file[name].attrs.update(_attributes(deriver, adapter_of(deriver.record)))
 
 
 def _lines(deriver: Deriver, items: Sequence[CaseResult], records: Mapping[str, Any]) -> list[str]:
     """Return the stored form. Raises ValueError for a number that is not finite."""
-    adapter = _adapter_of(deriver)
+    adapter = adapter_of(deriver.record)
     in_order = (records.get(item.case.case_id) for item in items)
     return [json_line(None if record is None else adapter.dump_python(record), allow_nan=False)
             for record in in_order]
@@ -213,7 +213,7 @@ def _read(
     name = f"{GROUP}/{kind}"
     if name not in file:
         return None
-    adapter = _adapter_of(deriver)
+    adapter = adapter_of(deriver.record)
     if any(file[name].attrs.get(key) != value
            for key, value in _attributes(deriver, adapter).items()):
         return None
@@ -223,16 +223,6 @@ def _read(
                 for item, line in zip(items, lines, strict=True) if line != "null"}
     except ValueError:  # also pydantic's ValidationError
         return None
-
-
-def _adapter_of(deriver: Deriver) -> TypeAdapter[Any]:
-    """Return what stores and reads records of a kind; it is made once."""
-    return _adapter(deriver.record)  # type: ignore[arg-type]  # a class is hashable
-
-
-@cache
-def _adapter(record: type[Any]) -> TypeAdapter[Any]:
-    return TypeAdapter(record)
 
 
 def _attributes(deriver: Deriver, adapter: TypeAdapter[Any]) -> dict[str, str | int]:

@@ -52,7 +52,7 @@ def percentiles(values: Values, percents: Sequence[float]) -> list[float]:
 def _at(ordered: Values, place: float) -> float:
     """Return what lies at a place between two values, from the nearer one, as numpy does.
 
-    numpy finds the places by calls that take ten times as long as this for a thousand values.
+    For a thousand values `numpy.percentile` takes twice as long, most of it to find the places.
     """
     below = int(place)
     low, high = ordered[below:below + 2].tolist() if below + 1 < ordered.size else (
