@@ -19,7 +19,7 @@ Group = Sequence[Case]
 
 
 def case_groups(
-    plan: Plan, counts: Mapping[str, int], limit_bytes: int = GROUP_BYTES,
+    plan: Plan, counts: Mapping[str, int], limit_bytes: int,
 ) -> Iterator[Group]:
     """Yield the cases in order, in groups whose records fit into ``limit_bytes``.
 
@@ -38,9 +38,9 @@ def case_groups(
         yield group
 
 
-def plan_bytes(plan: Plan, counts: Mapping[str, int]) -> int:
-    """Return the size of the records of all cases."""
-    return sum(_records_bytes(case, plan, counts) for case in plan.cases)
+def case_bytes(plan: Plan, counts: Mapping[str, int]) -> Sequence[int]:
+    """Return the size of the records of each case."""
+    return [_records_bytes(case, plan, counts) for case in plan.cases]
 
 
 def _records_bytes(case: Case, plan: Plan, counts: Mapping[str, int]) -> int:

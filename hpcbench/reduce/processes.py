@@ -1,7 +1,8 @@
 """Cases reduced in several processes, and handed on in the order of the plan.
 
 Each process reduces a group of cases at a time and sends one case after another. What a process
-cannot do, because it was killed or an error came up, is done again here, where errors are told.
+cannot do or send, because it was killed or an error came up, is done again here, where errors are
+told.
 The results are the same bytes, whatever the number of processes.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import pickle
 import signal
 import sys
 from collections import deque
@@ -18,6 +20,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Literal
 
 from hpcbench.measure.garbage import rare_collection
+from hpcbench.plan.case import Case
 from hpcbench.reduce.case_groups import GROUP_BYTES, Group
 from hpcbench.reduce.reduced_case import CasePacker, CaseReducer, GroupMemory, ReducedCase
 
@@ -30,6 +33,8 @@ _GROUPS_EACH = 2
 """So many groups for each process, so that all of them end at about the same time."""
 _GIVEN = 2
 """Groups that a process knows of: it begins the second while the first one's end is written."""
+_UNSENDABLE = (pickle.PicklingError, AttributeError, TypeError)
+"""What comes up where another process cannot be given a value, as one of a plug-in's class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +48,15 @@ class Processes:
     most: int = 1
     start: Literal["fork", "spawn"] = "fork" if sys.platform == "linux" else "spawn"
 
-    def for_bytes(self, n_bytes: int) -> Processes:
-        """Return as many of them as are worth it for records of this size."""
+    def for_bytes(self, n_bytes: int, of_case: int) -> Processes:
+        """Return as many of them as are worth it for records of this size, of the largest case.
+
+        A case is a group of its own if it is larger than groups should be. Then as few processes
+        work at once that they have no more memory than with groups.
+        """
         return replace(self, most=max(1, min(
-            self.most, _MOST, n_bytes // _WORTH_BYTES[self.start])))
+            self.most, _MOST, n_bytes // _WORTH_BYTES[self.start],
+            2 * GROUP_BYTES // max(of_case, 1))))
 
 
 def group_bytes(n_bytes: int, n_processes: int) -> int:
@@ -85,7 +95,7 @@ def reduced_cases(work: Work) -> Iterator[Iterator[ReducedCase]]:
     ends: list[Connection] = []
     processes = []
     try:
-        with contextlib.suppress(OSError):  # with fewer processes it takes longer, and no more
+        with contextlib.suppress(OSError, *_UNSENDABLE):  # with fewer it takes longer, and no more
             for _ in range(number):
                 end, other = context.Pipe()
                 # a fork inherits all ends: while it held one, the others would not see it closed
@@ -106,7 +116,10 @@ def reduced_cases(work: Work) -> Iterator[Iterator[ReducedCase]]:
 
 
 def _reduce(work: Work, end: Connection, inherited: Sequence[Connection]) -> None:
-    """Reduce the groups whose numbers come in; None stands behind the cases of each."""
+    """Reduce the groups whose numbers come in; None stands behind the cases of each.
+
+    A case that has to be done by the parent is sent as it is in the plan.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # our parent has it, too, and ends us
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for one in inherited:
@@ -115,9 +128,12 @@ def _reduce(work: Work, end: Connection, inherited: Sequence[Connection]) -> Non
     with rare_collection(), contextlib.suppress(Exception):  # the parent does it again, and tells
         while True:
             for item in work.reducer.cases(work.groups[end.recv()], memory):
-                if isinstance(item.observed, Exception):
-                    return  # not every exception can be sent
-                end.send(packer.packed(item))
+                try:
+                    # not every exception can be sent
+                    is_told = isinstance(item.observed, Exception)
+                    end.send(item.case if is_told else packer.packed(item))
+                except _UNSENDABLE:
+                    end.send(item.case)
             end.send(None)
 
 
@@ -127,8 +143,8 @@ class _Shared:
     def __init__(self, work: Work, ends: Sequence[Connection]) -> None:
         self._work = work
         self._given: dict[Connection, deque[int]] = {end: deque() for end in ends}
-        self._begun: dict[Connection, list[ReducedCase]] = {end: [] for end in ends}
-        self._done: dict[int, list[ReducedCase]] = {}
+        self._begun: dict[Connection, list[ReducedCase | Case]] = {end: [] for end in ends}
+        self._done: dict[int, list[ReducedCase | Case]] = {}
         self._next = 0
         self._memory = GroupMemory(work.group_bytes)
 
@@ -142,11 +158,15 @@ class _Shared:
                     number in given for given in self._given.values()):
                 self._receive()
                 self._give(number + most)
-            if number in self._done:
-                yield from self._done.pop(number)
-            else:
+            if number not in self._done:
                 self._next = max(self._next, number + 1)
-                yield from self._work.reducer.cases(group, self._memory)
+                yield from self._reduced(group)
+            for item in self._done.pop(number, ()):
+                yield from self._reduced([item]) if isinstance(item, Case) else (item,)
+
+    def _reduced(self, group: Group) -> Iterator[ReducedCase]:
+        """Reduce cases here, which no process has done."""
+        return self._work.reducer.cases(group, self._memory)
 
     def _give(self, limit: int) -> None:
         """Give groups before number ``limit`` to processes that have too few, in turn."""
@@ -157,22 +177,26 @@ class _Shared:
                 try:
                     end.send(self._next)
                 except OSError:  # it has ended
-                    del self._given[end]
+                    self._leave(end)
                     continue
                 given.append(self._next)
                 self._next += 1
 
     def _receive(self) -> None:
-        """Take what processes have sent; the groups of one that has ended are nobody's again."""
+        """Take what processes have sent."""
         for end in wait([*self._given]):
             assert isinstance(end, Connection)
             try:
                 item = end.recv()
-            except (EOFError, OSError):
-                del self._given[end]
+            except Exception:  # it has ended, or sent what some plug-in's class cannot be made of
+                self._leave(end)
                 continue
             if item is None:
                 self._done[self._given[end].popleft()] = self._begun[end]
                 self._begun[end] = []
             else:
                 self._begun[end].append(item)
+
+    def _leave(self, end: Connection) -> None:
+        """Take nothing more from a process; its groups are nobody's again."""
+        del self._given[end], self._begun[end]

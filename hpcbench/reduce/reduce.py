@@ -15,7 +15,7 @@ from hpcbench.errors import ExitCode, FileError, TraceError
 from hpcbench.plan.case import Plan
 from hpcbench.reduce import history, run_checks
 from hpcbench.reduce.canary import canary_findings, canary_of
-from hpcbench.reduce.case_groups import case_groups, plan_bytes, sample_counts, usual_rows
+from hpcbench.reduce.case_groups import case_bytes, case_groups, sample_counts, usual_rows
 from hpcbench.reduce.clocks import clock_findings
 from hpcbench.reduce.environments import environment_findings, environment_hash
 from hpcbench.reduce.history import Attempts
@@ -92,8 +92,10 @@ def _work(
 ) -> Work:
     """Return the cases in groups, and in how many processes they are reduced."""
     counts = sample_counts(plan, attempts)
-    n_bytes = plan_bytes(plan, counts)
-    processes = Processes() if processes is None else processes.for_bytes(n_bytes)
+    sizes = case_bytes(plan, counts)
+    n_bytes = sum(sizes)
+    processes = Processes() if processes is None else processes.for_bytes(
+        n_bytes, max(sizes, default=0))
     size_bytes = group_bytes(n_bytes, processes.most)
     return Work(reducer, [*case_groups(plan, counts, size_bytes)], size_bytes,
                 chunk_rows(usual_rows(plan, counts)), processes)

@@ -16,7 +16,9 @@ from hpcbench.trace.columns import GrowingColumn, PackedRows
 from hpcbench.trace.packing import Packer
 from hpcbench.trace.schema import SAMPLE_COLUMNS
 
-COLUMNS = ("case", "rank", "launch", "pass_index", "iteration", "use", *SAMPLE_COLUMNS)
+KEY_COLUMNS = ("rank", "launch", "pass_index", "iteration")
+"""What tells the samples of a case apart: most cases of a run have the same arrays of them."""
+COLUMNS = ("case", *KEY_COLUMNS, "use", *SAMPLE_COLUMNS)
 CHUNK_ROWS = 16384
 """Samples are read a whole case, all ranks, at a time."""
 _MOST_CHUNK_ROWS = 65536
@@ -85,34 +87,37 @@ class RowPacker:
 
     def __init__(self, rows_of_chunk: int) -> None:
         self._rows_of_chunk = rows_of_chunk
-        self._packers = {name: _ColumnPacker(rows_of_chunk) for name in COLUMNS}
-        self._phase_packer = _ColumnPacker(rows_of_chunk)
+        self._packers = {name: Packer() for name in COLUMNS}
+        self._phase_packer = Packer()
+        self._key_columns: dict[str, tuple[Values, PackedRows]] = {}
 
     def packed(self, rows: SampleRows) -> SampleRows | None:
         """Return the same rows packed; None where they do not fill whole chunks."""
         if math.prod(rows.shape) % self._rows_of_chunk:
             return None
         return SampleRows(rows.shape, {
-            name: self._packers[name].packed(values) for name, values in rows.columns.items()}, {
-            name: self._phase_packer.packed(values) for name, values in rows.phases.items()})
+            name: self._column(name, values) for name, values in rows.columns.items()}, {
+            name: self._packed(self._phase_packer, values)
+            for name, values in rows.phases.items()})
 
+    def _column(self, name: str, values: Values | PackedRows) -> PackedRows:
+        """Return a column packed; one of KEY_COLUMNS is not packed again if it comes again.
 
-class _ColumnPacker:
-    """Packs whole chunks of one column; an array that comes again is not packed again."""
+        Others never come again, and would be kept in memory beside the next case's.
+        """
+        known = self._key_columns.get(name)
+        if known is not None and known[0] is values:
+            return known[1]
+        packed = self._packed(self._packers[name], values)
+        if name in KEY_COLUMNS and not isinstance(values, PackedRows):
+            self._key_columns[name] = values, packed
+        return packed
 
-    def __init__(self, rows_of_chunk: int) -> None:
-        self._rows_of_chunk = rows_of_chunk
-        self._packer = Packer()
-        self._last: tuple[Values, PackedRows] | None = None
-
-    def packed(self, values: Values | PackedRows) -> PackedRows:
-        """Return an array packed."""
+    def _packed(self, packer: Packer, values: Values | PackedRows) -> PackedRows:
         if isinstance(values, PackedRows):
             return values
-        if self._last is None or self._last[0] is not values:
-            chunks = [*map(self._packer.pack, values.reshape(-1, self._rows_of_chunk))]
-            self._last = values, PackedRows(values.size, chunks)
-        return self._last[1]
+        chunks = [*map(packer.pack, values.reshape(-1, self._rows_of_chunk))]
+        return PackedRows(values.size, chunks)
 
 
 def add_rows(columns: Iterable[tuple[GrowingColumn, Values | PackedRows]]) -> None:

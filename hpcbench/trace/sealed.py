@@ -245,6 +245,9 @@ def _read_phases(
 ) -> Iterator[Phases]:
     """Yield the phases at each (offset, samples, names)."""
     for first, count, names in wanted:
+        if not names:
+            yield {}
+            continue
         block = datasets.read(_PHASES, first, len(names) * count, empty)
         yield dict(zip(names, block.reshape(len(names), count), strict=True))
 

@@ -110,8 +110,9 @@ class TraceSource(ABC):
     ) -> Iterator[Record]:
         """Yield the records of these cases (None: of all) in the order they were written.
 
-        ``empty`` makes the arrays of samples; without ``samples`` they have no rows. Raises
-        TraceError if the file has gone.
+        ``empty`` makes the arrays of samples, but for those that ranks have alike: these nobody
+        may write into. Without ``samples`` they have no rows. Raises TraceError if the file has
+        gone.
         """
 
     @abstractmethod

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from hpcbench.reduce.case_groups import GROUP_BYTES, Group, read_group
 from hpcbench.reduce.history import Attempts
 from hpcbench.reduce.processes import Processes, group_bytes
 from hpcbench.reduce.reduce import reduce_folder
+from hpcbench.reduce.results import CaseResult
 from hpcbench.trace.arena import Arena
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import Record
@@ -40,10 +41,20 @@ SEVERAL = [Processes(2), Processes(4), Processes(3, "spawn")]
 IDS = ["2 forked", "4 forked", "3 spawned"]
 
 
+class Unreadable:
+    """Of a plug-in: it can be sent, and cannot be made again from what was sent."""
+
+    def __init__(self, key: str) -> None:
+        self.found = {"alone": 1}[key]
+
+    def __reduce__(self) -> tuple[type[Unreadable], tuple[str]]:
+        return Unreadable, ("gone",)
+
+
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the smallest run be worth several processes, a case a group, and small chunks."""
-    monkeypatch.setattr(processes, "_WORTH_BYTES", {"fork": 1, "spawn": 1})
+    monkeypatch.setattr(Processes, "for_bytes", lambda self, *_: self)
     monkeypatch.setattr(processes, "_LEAST_GROUP_BYTES", 1)
     monkeypatch.setattr(processes, "GROUP_BYTES", 4)
     monkeypatch.setattr("hpcbench.reduce.sample_rows.CHUNK_ROWS", 42)
@@ -54,8 +65,8 @@ def cases_of_all_sorts(*, even: bool) -> list[Case]:
                       skip="no" if index == 4 else None) for index in range(9)]
 
 
-def write_run(folder: Path, *, even: bool = False) -> None:
-    """Nine cases on two nodes: a skipped one, one that failed, one of unequal samples."""
+def write_run(folder: Path, *, even: bool = False, sealed: bool = True) -> None:
+    """Nine cases on two nodes: a skipped one, one that failed, one of unequal samples, phases."""
     cases = cases_of_all_sorts(even=even)
 
     def change(rank: int, record: Record) -> Iterable[Record]:
@@ -66,13 +77,16 @@ def write_run(folder: Path, *, even: bool = False) -> None:
         else:
             rows = record.samples.rows()
             rows[:, 1] += np.random.default_rng(rank).integers(0, 999, len(rows))
-            yield with_rows(record, rows)
+            record = with_rows(record, rows)
+            yield record if int(record.case_id[-1], 16) % 2 else replace(record, phases={
+                name: rows[:, 1] - rows[:, 0] for name in ("forward", "backward")})
 
     def notes(rank: int) -> Iterable[tuple[str, dict[str, Any]]]:
         for at_ns in (BASE_NS, BASE_NS + 2000 * CASE_NS):
             yield sync_note(replace(ClockModel.identity(at_ns), bound_ns=9.0 * rank), f"n{rank}")
 
-    write_synthetic_run(folder, plan_of(cases, 2, passes=2), change=change, notes=notes)
+    write_synthetic_run(
+        folder, plan_of(cases, 2, passes=2), change=change, notes=notes, sealed=sealed)
 
 
 def bytes_of(folder: Path, several: Processes | None = None) -> bytes:
@@ -80,6 +94,22 @@ def bytes_of(folder: Path, several: Processes | None = None) -> bytes:
     reduce_folder(folder, processes=several)
     assert not multiprocessing.active_children()
     return (folder / "results.h5").read_bytes()
+
+
+def read_here(
+    monkeypatch: pytest.MonkeyPatch, read: Callable[..., Any] = read_group,
+) -> list[Group]:
+    """The groups that this process will have read itself; ``read`` does it in all."""
+    own: list[Group] = []
+    here = os.getpid()
+
+    def noted(group: Group, *others: object) -> object:
+        if os.getpid() == here:
+            own.append(group)
+        return read(group, *others)
+
+    monkeypatch.setattr(reduced_case, "read_group", noted)
+    return own
 
 
 def no_more() -> int:
@@ -98,9 +128,7 @@ def test_the_results_are_the_same_bytes(
     alone = reduce_folder(tmp_path)
     content = (tmp_path / "results.h5").read_bytes()
     assert {item.status for item in alone.cases} == {"ok", "skipped", "failed"}
-    own: list[Group] = []
-    monkeypatch.setattr(reduced_case, "read_group", lambda group, *others: (
-        own.append(group), read_group(group, *others))[1])
+    own = read_here(monkeypatch)
     assert bytes_of(tmp_path, several) == content and not own
     assert reduce_folder(tmp_path, processes=several) == alone and not own
     monkeypatch.setattr(os, "fork", no_more)
@@ -113,29 +141,76 @@ def test_a_process_that_is_killed_costs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write_run(tmp_path)
-    alone, own = bytes_of(tmp_path), os.getpid()
+    alone, here = bytes_of(tmp_path), os.getpid()
     dying = cases_of_all_sorts(even=False)[3]
 
     def read(group: Group, attempts: Attempts, memory: Arena) -> Iterator[object]:
-        if dying in group and os.getpid() != own:
+        if dying in group and os.getpid() != here:
             os.kill(os.getpid(), signal.SIGKILL)
         return read_group(group, attempts, memory)
 
-    monkeypatch.setattr(reduced_case, "read_group", read)
+    own = read_here(monkeypatch, read)
     assert bytes_of(tmp_path, Processes(2)) == alone
+    assert [dying] in own and len(own) <= processes._GIVEN
 
 
 @pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("observed", [
+    {"seen": lambda: 0}, ValueError("of a plug-in"), {"seen": Unreadable("alone")}])
 def test_what_cannot_be_sent_is_done_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, observed: object,
 ) -> None:
     """As what a plug-in makes of stamps: a class that another process does not know, an error."""
     write_run(tmp_path)
-    for observed in ({"seen": lambda: 0}, ValueError("of a plug-in")):
-        monkeypatch.setattr(reduced_case, "observe", lambda *_, made=observed: made)
-        found = reduce_folder(tmp_path, processes=Processes(2))
-        assert found.missing_kinds == reduce_folder(tmp_path).missing_kinds != {}
-        assert not multiprocessing.active_children()
+    monkeypatch.setattr(reduced_case, "observe", lambda *_: observed)
+    alone = reduce_folder(tmp_path).missing_kinds
+    own = read_here(monkeypatch)
+    found = reduce_folder(tmp_path, processes=Processes(2))
+    assert found.missing_kinds == alone != {} and own and not multiprocessing.active_children()
+
+
+@pytest.mark.usefixtures("small")
+def test_one_case_that_cannot_be_sent_leaves_the_others_to_the_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write_run(tmp_path)
+    cases = cases_of_all_sorts(even=False)
+
+    def observe(item: CaseResult, *_: object) -> object:
+        return ValueError("of a plug-in") if item.case == cases[3] else None
+
+    monkeypatch.setattr(reduced_case, "observe", observe)
+    alone = bytes_of(tmp_path)
+    own = read_here(monkeypatch)
+    assert bytes_of(tmp_path, Processes(2)) == alone and own == [[cases[3]]]
+
+
+@pytest.mark.usefixtures("small")
+def test_work_that_cannot_be_sent_is_done_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write_run(tmp_path)
+    alone = bytes_of(tmp_path)
+
+    def unsendable(_: object) -> object:
+        raise TypeError("cannot pickle '_thread.lock' object")
+
+    monkeypatch.setattr(processes.Work, "__reduce__", unsendable)
+    own = read_here(monkeypatch)
+    assert bytes_of(tmp_path, Processes(2, "spawn")) == alone and len(own) == 9
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("several", SEVERAL, ids=IDS)
+def test_a_trace_that_was_cut_off_is_reduced_as_by_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, several: Processes,
+) -> None:
+    """Of such a trace only the journal is there."""
+    write_run(tmp_path, sealed=False)
+    assert not [*(tmp_path / "traces").glob("*.h5")]
+    alone = bytes_of(tmp_path)
+    own = read_here(monkeypatch)
+    assert bytes_of(tmp_path, several) == alone and not own
 
 
 @pytest.mark.usefixtures("small")
@@ -162,6 +237,7 @@ import os, sys, time
 from pathlib import Path
 from hpcbench.reduce import processes, reduced_case
 from hpcbench.reduce.reduce import reduce_folder
+from hpcbench.reduce.results import CaseResult
 
 def read(*given, of=reduced_case.read_group):
     os.write(1, f"{os.getpid()}\n".encode())  # in one piece
@@ -169,7 +245,8 @@ def read(*given, of=reduced_case.read_group):
     return of(*given)
 
 reduced_case.read_group = read
-processes._WORTH_BYTES, processes._LEAST_GROUP_BYTES, processes.GROUP_BYTES = {"fork": 1}, 1, 3
+processes._LEAST_GROUP_BYTES, processes.GROUP_BYTES = 1, 3
+processes.Processes.for_bytes = lambda self, *_: self
 reduce_folder(Path(sys.argv[1]), processes=processes.Processes(3))
 """
 
@@ -182,10 +259,12 @@ def test_they_end_with_their_parent_and_say_nothing(tmp_path: Path, number: int)
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           start_new_session=True) as parent:
         assert parent.stdout is not None and parent.stderr is not None
-        pids = {int(parent.stdout.readline()) for _ in range(3)}
+        pids: set[int] = set()
+        while len(pids) < 3:  # each of nine cases is read by some process
+            pids.add(int(parent.stdout.readline()))
         (os.kill if number == signal.SIGKILL else os.killpg)(parent.pid, number)
-        errors = parent.stderr.read()  # to its end, which all of them hold
-    assert len(pids - {parent.pid}) == 3
+        _, errors = parent.communicate(timeout=30)  # to the end of it, which all of them hold
+    assert parent.pid not in pids
     deadline = time.monotonic() + 10
     while any(map(_lives, pids)):
         assert time.monotonic() < deadline, pids
@@ -202,11 +281,13 @@ def _lives(pid: int) -> bool:
 
 def test_few_records_are_reduced_alone_and_groups_bound_the_memory() -> None:
     mib = 1 << 20
-    assert [Processes(16).for_bytes(size * mib).most for size in (1, 63, 64, 97, 10**6)] == [
-        1, 1, 2, 3, 4]
-    assert [Processes(16, "spawn").for_bytes(size * mib).most for size in (511, 512, 10**6)] == [
-        1, 2, 4]
-    assert Processes(1).for_bytes(10**12).most == Processes(3).for_bytes(0).most == 1
+    assert [Processes(16).for_bytes(size * mib, mib).most
+            for size in (1, 63, 64, 97, 10**6)] == [1, 1, 2, 3, 4]
+    assert [Processes(16, "spawn").for_bytes(size * mib, mib).most
+            for size in (511, 512, 10**6)] == [1, 2, 4]
+    assert Processes(1).for_bytes(10**12, 1).most == Processes(3).for_bytes(0, 0).most == 1
+    assert [Processes(16).for_bytes(10**12, size * mib).most for size in (
+        0, 32, 33, 64, 65, 10**4)] == [4, 4, 3, 2, 1, 1]
     assert group_bytes(1, 1) == group_bytes(10**12, 1) == GROUP_BYTES
     for number in (2, 3, 4):
         for size in (1, 100 * mib, 10**12):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
+FREE_BY_GLOO = "together by gloo"
 LONGER_S = 0.04 * np.array([1.0, 1.02, 0.98, 1.01])
 
 
@@ -24,12 +25,13 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def turns(bound: Any, free: float, overlapped: float, again: float = 1.0) -> Any:
     """Return turns in which these take by gloo so many times the product, the longer part."""
-    times = dict.fromkeys(bound.bare.VARIANTS, 0.9) | {
-        bound.bare.PRODUCT: 1.0, bound.bare.AGAIN: again,
-        **dict.fromkeys(bound.BY_GLOO, overlapped), bound.bare.FREE_BY_GLOO: free,
-        **dict.fromkeys(bound.BY_SOCKETS, 1.09)}
+    variants = bound.ORDERS["RS_after"]
+    times = dict.fromkeys(variants.names, 0.9) | {
+        bound.PRODUCT: 1.0, bound.AGAIN: again,
+        **dict.fromkeys(variants.by_gloo, overlapped), FREE_BY_GLOO: free,
+        **dict.fromkeys(variants.by_sockets, 1.09)}
     times_s = {name: LONGER_S * factor for name, factor in times.items()}
-    return bound.Turns(times_s, times_s)
+    return bound.Turns(variants, times_s, times_s)
 
 
 @pytest.mark.parametrize(("best", "free", "overlapped", "again", "says"), [
@@ -51,9 +53,9 @@ def test_a_miss_is_excused_by_a_floor_above_the_goal_alone(
 
 def test_the_longer_part_is_the_longer_one_of_each_pass(bound: Any) -> None:
     found = turns(bound, 1.0, 1.0)
-    found.times_s[bound.bare.REDUCE_SCATTER][:] = LONGER_S * [2, 1, 1, 1]
-    assert found.over_longer(bound.bare.FREE_BY_GLOO).mean == pytest.approx(2 ** -0.25)
-    assert found.over_longer(bound.bare.FREE_BY_GLOO, bound.bare.SOCKETS).mean == pytest.approx(1)
+    found.times_s[found.variants.communication][:] = LONGER_S * [2, 1, 1, 1]
+    assert found.over_longer(FREE_BY_GLOO).mean == pytest.approx(2 ** -0.25)
+    assert found.over_longer(FREE_BY_GLOO, bound.SOCKETS).mean == pytest.approx(1)
 
 
 @pytest.mark.parametrize(("order", "coarsest_fine"), [
