@@ -40,6 +40,7 @@ from hpcbench.trace.source import BEGIN_NOTE, TEARDOWN_NOTE
 _RECORDING_TIMEOUT_S = 120.0
 _LOST_EXCHANGE_S = 5.0
 _CANARY_S = 5.0
+_CANARY_SHARE = 0.05
 _NUMBERS = 1 << 24
 """More than the cases that one set of workers runs in a pass, canaries included."""
 
@@ -113,6 +114,15 @@ class _GenerationRun:
     first_number: int
 
 
+def canary_pause_s(took_s: float) -> float:
+    """Return after how long a canary that took so long is run again between two cases.
+
+    That is 5 s, or longer so that it takes at most a twentieth of the time: a ring of very many
+    ranks takes seconds.
+    """
+    return max(_CANARY_S, took_s * (1 / _CANARY_SHARE - 1))
+
+
 def _run_generation(job: SupervisorContext, pool: WorkerPool, run: _GenerationRun) -> str:
     """Run the cases that share workers; return the agreed signal to stop, or ""."""
     stop = ""
@@ -138,7 +148,7 @@ class _GenerationRunner:
         self._members = members
         self._number = run.first_number
         self._position = 0
-        self._canary_at = -_CANARY_S
+        self._canary_due_at = 0.0
         self._budget_s = job.attempt.run_budget_s()
         whole = members.size == job.comm.size and not run.generation.inline
         self._canary = job.canary if whole else None
@@ -203,8 +213,8 @@ class _GenerationRunner:
                 "ended": ended, "launch": turn.launch, "pass_index": turn.pass_index})
 
     def _due(self) -> tuple[str, ...]:
-        late = time.monotonic() - self._canary_at > _CANARY_S
-        wanted = (("clock", self._clocks_due()), ("canary", self._canary is not None and late))
+        is_late = self._canary is not None and time.monotonic() > self._canary_due_at
+        wanted = (("clock", self._clocks_due()), ("canary", is_late))
         return tuple(name for name, is_due in wanted if is_due)
 
     def _clocks_due(self) -> bool:
@@ -261,10 +271,12 @@ class _GenerationRunner:
         """
         if (canary := self._canary) is None:
             return ""
+        began = time.monotonic()
         outcome = self._agreed_outcome(canary, "cpu")
         self._job.journal.note("canary", canary_note(
             canary, self._run.turn, outcome, self.workers.rows))
-        self._canary_at = time.monotonic()
+        ended = time.monotonic()
+        self._canary_due_at = ended + canary_pause_s(ended - began)
         if outcome.verdict.status != "ok":
             self._canary = None
         return outcome.stop

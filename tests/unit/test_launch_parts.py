@@ -36,6 +36,7 @@ from hpcbench.launch.ranks.launcher_variables import (
 )
 from hpcbench.launch.ranks.session import Topology, check_launch, find_topology
 from hpcbench.launch.ranks.waiting import WakeupSignal
+from hpcbench.launch.supervisor import canary_pause_s
 from hpcbench.launch.verdicts.final_case import inline_evidence
 from hpcbench.launch.verdicts.verdict import Outcome
 from hpcbench.launch.workers.environment import split_by_load_time, worker_environment
@@ -53,7 +54,7 @@ from hpcbench.launch.workers.template_process import TemplateProcess
 from hpcbench.launch.workers.worker_process import Template, TemplateSpec, WorkerHandle
 from hpcbench.measure.environment import described_hardware, recorded_variables
 from hpcbench.measure.progress import Phase, SharedProgress
-from hpcbench.plan.case import Case
+from hpcbench.plan.case import Case, planned_canary
 from hpcbench.plan.expand import make_plan
 from hpcbench.trace.clock import ClockModel
 
@@ -242,6 +243,21 @@ def test_the_stamps_of_the_longest_case_fit_and_those_of_the_canary(
     measure = {"warmup": 4, "iterations": iterations}
     plan = make_plan(check_config({"measure": measure, "benchmarks": [block]}, "test"), 2)
     assert most_rows(plan) == rows
+
+
+@pytest.mark.parametrize(("ranks", "iterations"), [
+    (1, 20), (32, 20), (33, 19), (64, 10), (107, 6), (4096, 6)])
+def test_the_canary_of_many_ranks_has_fewer_samples(ranks: int, iterations: int) -> None:
+    """64 ranks on two cores spent a quarter of their job, and half its system time, on it."""
+    canary = planned_canary(ranks)
+    assert canary is not None
+    assert canary.iterations == canary.min_iterations == iterations
+
+
+def test_a_slow_canary_takes_a_twentieth_of_the_time_at_most() -> None:
+    assert canary_pause_s(0.1) == canary_pause_s(0.0) == 5.0
+    for took_s in (0.3, 10.0):
+        assert took_s / (took_s + canary_pause_s(took_s)) == pytest.approx(0.05)
 
 
 def test_one_node_meets_on_loopback_and_many_do_not() -> None:

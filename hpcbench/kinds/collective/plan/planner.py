@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 _CANARY_BYTES = 64 * 1024
 _CANARY_WARMUP, _CANARY_ITERATIONS = 3, 20
+_CANARY_RANK_CALLS = 640
+"""Calls by all ranks together, above which it is called less often: a ring has a step a rank."""
+_FEWEST_ITERATIONS = 6
+"""Fewer have no interval of 95 % (`statistics.interval`)."""
 
 
 class CollectivePlanner(Planner):
@@ -45,9 +49,11 @@ class CollectivePlanner(Planner):
         work = Collective(
             collective="all_reduce", dtype="fp32", op="sum", root=None, in_place=True,
             requested_bytes=_CANARY_BYTES, size_bytes=_CANARY_BYTES, count=_CANARY_BYTES // 4)
+        iterations = max(_FEWEST_ITERATIONS,
+                         min(_CANARY_ITERATIONS, _CANARY_RANK_CALLS // world_size))
         return Case(
             case_id=CANARY_ID, index=-1, block=CANARY_ID, kind="collective", backend="gloo",
             device="cpu", world_size=world_size, env=(), mode="barrier_start",
-            warmup=_CANARY_WARMUP, iterations=_CANARY_ITERATIONS, validate=True,
+            warmup=_CANARY_WARMUP, iterations=iterations, validate=True,
             timeout_s=timeout_s, wakeup_s=wakeup_s, workload=work, skip=None, needs=(),
-            estimate_s=0.0, memory_bytes=3 * _CANARY_BYTES, min_iterations=_CANARY_ITERATIONS)
+            estimate_s=0.0, memory_bytes=3 * _CANARY_BYTES, min_iterations=iterations)
