@@ -24,8 +24,8 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.case_groups import GROUP_BYTES, Group
 from hpcbench.reduce.reduced_case import CasePacker, CaseReducer, GroupMemory, ReducedCase
 
-_MOST = 4
-"""All of them together have the groups of two: smaller ones are read more often."""
+_MOST = 2
+"""Four took 1.5 times the CPU time and more than 500 MiB (benchmarks/results/reducer.md)."""
 _WORTH_BYTES = {"fork": 32 << 20, "spawn": 256 << 20}
 """Records for each process, below which its start costs more than it saves."""
 _LEAST_GROUP_BYTES = 8 << 20

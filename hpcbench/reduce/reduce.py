@@ -1,7 +1,7 @@
 """Rank 0's last step, or a laptop's: traces become ``results.h5``.
 
-The same traces always give the same results. Memory is bounded by a group of cases, whatever the
-number of ranks: each trace is opened once for all cases of a group.
+The same traces always give the same results. Memory is bounded by a group of cases for each
+process, whatever the number of ranks: each trace is opened once for all cases of a group.
 """
 
 from __future__ import annotations

@@ -106,9 +106,20 @@ def test_a_text_as_exit_code_would_pass_for_a_missed_goal() -> None:
 @pytest.mark.mpi
 @pytest.mark.parametrize("name", TINY)
 def test_it_runs(mpirun: MpiLauncher, name: str) -> None:
+    run_tiny(mpirun, name, TINY[name])
+
+
+@pytest.mark.mpi
+def test_the_bound_of_the_other_order_runs(mpirun: MpiLauncher) -> None:
+    of_scatter = TINY["overlap_bound.py"]
+    run_tiny(mpirun, "overlap_bound.py", Tiny(
+        f"{of_scatter.words} --order AR_after", (*of_scatter.prints, "gloo all_reduce")))
+
+
+def run_tiny(mpirun: MpiLauncher, name: str, tiny: Tiny) -> None:
+    """Run a benchmark, unless it needs virtual hosts that cannot be had here."""
     if name in ON_VIRTUAL_HOSTS and (why := virtual_hosts.why_not("1gbit")):
         pytest.skip(f"no limited link: {why}")
-    tiny = TINY[name]
     done = mpirun.run(0, *tiny.words.split(), command=program(name), timeout=120)
     assert done.returncode in tiny.codes and "Traceback" not in done.stdout + done.stderr, done
     assert all(text in done.stdout for text in tiny.prints), done
