@@ -1,10 +1,11 @@
 """What does a rank cost when there are many more of them than cores, and is any result lost?
 
-    python benchmarks/many_ranks.py [--ranks 16 32 64] [--alone | --bare]
+    python benchmarks/many_ranks.py [--ranks 16 32 64] [--no-canary | --alone | --bare]
 
 One job for each number of ranks: a case or two of every kind, one pass, with canary and clocks.
 Printed are wall time, and the time of the processor of all processes of the job, user
-and system, for each rank. What the cases are is the same at each size, so a rank does as much.
+and system, for each rank. What the cases are is the same at each size, so a rank does as much. But
+the canary has fewer samples above 32 ranks, and comes less often where it is slow: --no-canary.
 Goals: every case is ok on every rank, and twice the ranks take at most 1.1 times the system time
 for each. --alone: only cases that exchange nothing, without the canary; what grows then is neither
 what is measured nor gloo's groups for it. --bare: instead of jobs, processes that have nothing of
@@ -68,6 +69,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, nargs="+", default=[16, 32, 64])
     instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--no-canary", action="store_true", help="all cases, but no canary")
     instead.add_argument("--alone", action="store_true", help="cases that exchange nothing")
     instead.add_argument("--bare", action="store_true", help="the libraries alone")
     parser.add_argument("--bare-rank", action="store_true", help=argparse.SUPPRESS)
@@ -78,15 +80,18 @@ def main() -> None:
         for ranks in sorted(given.ranks):
             print(mpirun(ranks, [__file__, "--bare-rank"]).stdout, end="", flush=True)
     else:
-        compare_jobs(given.ranks, alone=given.alone)
+        compare_jobs(given.ranks, ALONE if given.alone else BLOCKS,
+                     canary=not (given.alone or given.no_canary))
 
 
-def compare_jobs(numbers: Sequence[int], *, alone: bool) -> None:
+def compare_jobs(
+    numbers: Sequence[int], blocks: Sequence[dict[str, Any]], *, canary: bool,
+) -> None:
     """Run a job with each number of ranks and compare what a rank took."""
     before: Cost | None = None
     missed = False
     for ranks in sorted(set(numbers)):
-        cost = measured(ranks, alone=alone)
+        cost = measured(ranks, blocks, canary=canary)
         print(cost.line(), flush=True)
         missed |= bool(cost.lost)
         if before:
@@ -99,14 +104,14 @@ def compare_jobs(numbers: Sequence[int], *, alone: bool) -> None:
     sys.exit(int(missed))
 
 
-def measured(ranks: int, *, alone: bool) -> Cost:
-    """Run the job with so many ranks, with cases that exchange nothing or all; return its cost."""
+def measured(ranks: int, blocks: Sequence[dict[str, Any]], *, canary: bool) -> Cost:
+    """Run a job with so many ranks and the cases of these blocks; return its cost."""
     config = {
         "name": "many-ranks", "output": {"plots": False},
         "measure": {"warmup": 2, "iterations": 10, "passes": 1, "noise_check_s": 0,
-                    "canary": not alone},
+                    "canary": canary},
         "launch": {"timeout_s": 120},
-        "benchmarks": ALONE if alone else list(BLOCKS)}
+        "benchmarks": list(blocks)}
     with tempfile.TemporaryDirectory() as folder:
         used, began_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         results = run_sweep(ranks, config, Path(folder), accepted=(0, 1))

@@ -65,7 +65,8 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=world.rank, world_size=2,
                             store=dist.FileStore(str(given.folder / "store"), 2))
-    peer = connected(world.rank, world.bcast, given.m * given.n * torch.float32.itemsize)
+    rows = given.m if given.order == "AR_after" else given.m // 2
+    peer = connected(world.rank, world.bcast, rows * given.n * torch.float32.itemsize)
     calls = CALLS[given.order]((given.m, given.n, given.k), peer, world.rank)
     calls.check()
     np.save(given.folder / f"{world.rank}.npy",

@@ -72,7 +72,8 @@ from synthetic import (  # noqa: E402
 
 RANKS_OF_A_NODE = 8
 """As `synthetic.make_header` has it."""
-PROCESSES = Processes(usable_cores(KernelFiles()))
+PROCESSES = Processes(usable_cores(KernelFiles())).for_bytes(1 << 40, 0)
+"""As many as are ever started here."""
 """As `hpcbench reduce` has them."""
 GOAL_OF_BARE, GOAL_MIB, GOAL_GROWTH = 0.5, 500, 1.1
 

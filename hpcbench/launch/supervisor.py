@@ -114,12 +114,13 @@ class _GenerationRun:
     first_number: int
 
 
-def canary_pause_s(took_s: float) -> float:
-    """Return after how long a canary that took so long is run again between two cases.
+def canary_pause_s(rows: Samples) -> float:
+    """Return after how long a canary with these samples is run again between two cases.
 
-    That is 5 s, or longer so that it takes at most a twentieth of the time: a ring of very many
-    ranks takes seconds.
+    That is 5 s, or longer so that its calls take at most a twentieth of the time: a ring of very
+    many ranks takes seconds. What workers need to start does not count.
     """
+    took_s = float(rows[-1, 1] - rows[0, 0]) / 1e9 if len(rows) else 0.0
     return max(_CANARY_S, took_s * (1 / _CANARY_SHARE - 1))
 
 
@@ -189,19 +190,20 @@ class _GenerationRunner:
         measure, turn = self._job.attempt.config.measure, self._run.turn
         if self._members.bcast(self._clocks_due()):  # of ranks that have not run for long
             self._job.clocks.sync(self._members)
-        stop = self._run_canary()
+        stop, has_just_run = self._run_canary(), True
         order = shuffled(self._run.generation.cases, measure.order, measure.seed,
                          turn.number)
         for case in self._job.attempt.history.left(order, turn):
             if stop:
                 break
             outcome = self._run_case(case)
-            stop = outcome.stop
+            stop, has_just_run = outcome.stop, False
             if "clock" in outcome.due and not stop:
                 self._job.clocks.sync(self._members)
             if "canary" in outcome.due and not stop:
-                stop = self._run_canary()
-        stop = stop or self._run_canary()
+                stop, has_just_run = self._run_canary(), True
+        if not has_just_run:
+            stop = stop or self._run_canary()
         self._close_workers()
         return stop
 
@@ -271,12 +273,9 @@ class _GenerationRunner:
         """
         if (canary := self._canary) is None:
             return ""
-        began = time.monotonic()
-        outcome = self._agreed_outcome(canary, "cpu")
-        self._job.journal.note("canary", canary_note(
-            canary, self._run.turn, outcome, self.workers.rows))
-        ended = time.monotonic()
-        self._canary_due_at = ended + canary_pause_s(ended - began)
+        outcome, rows = self._agreed_outcome(canary, "cpu"), self.workers.rows
+        self._job.journal.note("canary", canary_note(canary, self._run.turn, outcome, rows))
+        self._canary_due_at = time.monotonic() + canary_pause_s(rows)
         if outcome.verdict.status != "ok":
             self._canary = None
         return outcome.stop

@@ -16,16 +16,16 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from multiprocessing.connection import Connection, wait
 from typing import Literal
 
 from hpcbench.measure.garbage import rare_collection
-from hpcbench.plan.case import Case
 from hpcbench.reduce.case_groups import GROUP_BYTES, Group
 from hpcbench.reduce.reduced_case import CasePacker, CaseReducer, GroupMemory, ReducedCase
 
 _MOST = 2
-"""Four took 1.5 times the CPU time and more than 500 MiB (benchmarks/results/reducer.md)."""
+"""Four take up to 1.5 times the CPU time, and 599 MiB (benchmarks/results/reducer.md)."""
 _WORTH_BYTES = {"fork": 32 << 20, "spawn": 256 << 20}
 """Records for each process, below which its start costs more than it saves."""
 _LEAST_GROUP_BYTES = 8 << 20
@@ -33,8 +33,6 @@ _GROUPS_EACH = 2
 """So many groups for each process, so that all of them end at about the same time."""
 _GIVEN = 2
 """Groups that a process knows of: it begins the second while the first one's end is written."""
-_UNSENDABLE = (pickle.PicklingError, AttributeError, TypeError)
-"""What comes up where another process cannot be given a value, as one of a plug-in's class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +93,8 @@ def reduced_cases(work: Work) -> Iterator[Iterator[ReducedCase]]:
     ends: list[Connection] = []
     processes = []
     try:
-        with contextlib.suppress(OSError, *_UNSENDABLE):  # with fewer it takes longer, and no more
+        # with fewer it takes longer, and no more; sending them a plug-in's class can raise anything
+        with contextlib.suppress(Exception):
             for _ in range(number):
                 end, other = context.Pipe()
                 # a fork inherits all ends: while it held one, the others would not see it closed
@@ -116,10 +115,7 @@ def reduced_cases(work: Work) -> Iterator[Iterator[ReducedCase]]:
 
 
 def _reduce(work: Work, end: Connection, inherited: Sequence[Connection]) -> None:
-    """Reduce the groups whose numbers come in; None stands behind the cases of each.
-
-    A case that has to be done by the parent is sent as it is in the plan.
-    """
+    """Reduce the groups whose numbers come in; None stands behind the cases of each."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # our parent has it, too, and ends us
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for one in inherited:
@@ -127,14 +123,18 @@ def _reduce(work: Work, end: Connection, inherited: Sequence[Connection]) -> Non
     packer, memory = CasePacker(work.rows_of_chunk), GroupMemory(work.group_bytes)
     with rare_collection(), contextlib.suppress(Exception):  # the parent does it again, and tells
         while True:
-            for item in work.reducer.cases(work.groups[end.recv()], memory):
-                try:
-                    # not every exception can be sent
-                    is_told = isinstance(item.observed, Exception)
-                    end.send(item.case if is_told else packer.packed(item))
-                except _UNSENDABLE:
-                    end.send(item.case)
+            cases = work.reducer.cases(work.groups[end.recv()], memory)
+            for position, item in enumerate(cases):
+                end.send_bytes(_pickled(packer.packed(item), position))
             end.send(None)
+
+
+def _pickled(item: ReducedCase, position: int) -> bytes:
+    """Return a case as it is sent, or its position in the group if the parent has to do it."""
+    with contextlib.suppress(Exception):  # of a plug-in's class
+        if not isinstance(item.observed, Exception):  # not each of these can be made again
+            return pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
+    return pickle.dumps(position)
 
 
 class _Shared:
@@ -143,8 +143,8 @@ class _Shared:
     def __init__(self, work: Work, ends: Sequence[Connection]) -> None:
         self._work = work
         self._given: dict[Connection, deque[int]] = {end: deque() for end in ends}
-        self._begun: dict[Connection, list[ReducedCase | Case]] = {end: [] for end in ends}
-        self._done: dict[int, list[ReducedCase | Case]] = {}
+        self._begun: dict[Connection, list[ReducedCase | int]] = {end: [] for end in ends}
+        self._done: dict[int, list[ReducedCase | int]] = {}
         self._next = 0
         self._memory = GroupMemory(work.group_bytes)
 
@@ -158,15 +158,19 @@ class _Shared:
                     number in given for given in self._given.values()):
                 self._receive()
                 self._give(number + most)
-            if number not in self._done:
-                self._next = max(self._next, number + 1)
-                yield from self._reduced(group)
-            for item in self._done.pop(number, ()):
-                yield from self._reduced([item]) if isinstance(item, Case) else (item,)
+            self._next = max(self._next, number + 1)
+            yield from self._completed(group, self._done.pop(number, range(len(group))))
 
-    def _reduced(self, group: Group) -> Iterator[ReducedCase]:
-        """Reduce cases here, which no process has done."""
-        return self._work.reducer.cases(group, self._memory)
+    def _completed(
+        self, group: Group, sent: Sequence[ReducedCase | int],
+    ) -> Iterator[ReducedCase]:
+        """Yield what was sent of a group; cases of which only positions are, are reduced here."""
+        for is_left, items in groupby(sent, lambda item: isinstance(item, int)):
+            if is_left:
+                left = [group[item] for item in items if isinstance(item, int)]
+                yield from self._work.reducer.cases(left, self._memory)
+            else:
+                yield from (item for item in items if not isinstance(item, int))
 
     def _give(self, limit: int) -> None:
         """Give groups before number ``limit`` to processes that have too few, in turn."""

@@ -57,6 +57,7 @@ from hpcbench.measure.progress import Phase, SharedProgress
 from hpcbench.plan.case import Case, planned_canary
 from hpcbench.plan.expand import make_plan
 from hpcbench.trace.clock import ClockModel
+from hpcbench.trace.schema import SAMPLE_COLUMNS, Samples
 
 CPU_FACTS = {
     "built": {"gloo": True, "nccl": False, "mpi": False, "ucc": False},
@@ -255,9 +256,15 @@ def test_the_canary_of_many_ranks_has_fewer_samples(ranks: int, iterations: int)
 
 
 def test_a_slow_canary_takes_a_twentieth_of_the_time_at_most() -> None:
-    assert canary_pause_s(0.1) == canary_pause_s(0.0) == 5.0
+    def rows(*times_s: float) -> Samples:
+        """Stamps of calls from 0 s on that end at these times."""
+        found = np.zeros((len(times_s), len(SAMPLE_COLUMNS)), dtype=np.int64)
+        found[:, 1] = np.array(times_s) * 1e9
+        return found
+
+    assert canary_pause_s(rows()) == canary_pause_s(rows(0.1, 0.2)) == 5.0
     for took_s in (0.3, 10.0):
-        assert took_s / (took_s + canary_pause_s(took_s)) == pytest.approx(0.05)
+        assert took_s / (took_s + canary_pause_s(rows(0.1, took_s))) == pytest.approx(0.05)
 
 
 def test_one_node_meets_on_loopback_and_many_do_not() -> None:

@@ -173,16 +173,20 @@ def test_what_cannot_be_sent_is_done_here(
 def test_one_case_that_cannot_be_sent_leaves_the_others_to_the_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """It may be one of a group with others, before and behind; neighbours are read at once."""
     write_run(tmp_path)
     cases = cases_of_all_sorts(even=False)
+    unsendable = [cases[1], cases[2], cases[6]]
 
     def observe(item: CaseResult, *_: object) -> object:
-        return ValueError("of a plug-in") if item.case == cases[3] else None
+        return ValueError("of a plug-in") if item.case in unsendable else None
 
     monkeypatch.setattr(reduced_case, "observe", observe)
+    monkeypatch.setattr("hpcbench.reduce.reduce.case_groups",
+                        lambda *_: [cases[:4], cases[4:5], cases[5:]])
     alone = bytes_of(tmp_path)
     own = read_here(monkeypatch)
-    assert bytes_of(tmp_path, Processes(2)) == alone and own == [[cases[3]]]
+    assert bytes_of(tmp_path, Processes(2)) == alone and own == [cases[1:3], cases[6:7]]
 
 
 @pytest.mark.usefixtures("small")
@@ -237,7 +241,6 @@ import os, sys, time
 from pathlib import Path
 from hpcbench.reduce import processes, reduced_case
 from hpcbench.reduce.reduce import reduce_folder
-from hpcbench.reduce.results import CaseResult
 
 def read(*given, of=reduced_case.read_group):
     os.write(1, f"{os.getpid()}\n".encode())  # in one piece

@@ -23,9 +23,11 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> Any:
     return overlap_bound
 
 
-def turns(bound: Any, free: float, overlapped: float, again: float = 1.0) -> Any:
+def turns(
+    bound: Any, free: float, overlapped: float, again: float = 1.0, order: str = "RS_after",
+) -> Any:
     """Return turns in which these take by gloo so many times the product, the longer part."""
-    variants = bound.ORDERS["RS_after"]
+    variants = bound.ORDERS[order]
     times = dict.fromkeys(variants.names, 0.9) | {
         bound.PRODUCT: 1.0, bound.AGAIN: again,
         **dict.fromkeys(variants.by_gloo, overlapped), FREE_BY_GLOO: free,
@@ -49,6 +51,15 @@ def test_a_miss_is_excused_by_a_floor_above_the_goal_alone(
     measured = turns(bound, free, overlapped, again)
     text, reached = bound.judge(bound.Best("p2p_ring", best, measured.chance), measured)
     assert says in text and reached is (says != "missed"), text
+
+
+def test_sums_are_judged_by_their_own_variants(bound: Any) -> None:
+    variants = bound.ORDERS["AR_after"]
+    assert len(set(variants.names)) == len(variants.names)
+    assert {*variants.by_gloo, *variants.by_sockets, variants.communication} < {*variants.names}
+    measured = turns(bound, 1.2, 1.25, order="AR_after")
+    text, reached = bound.judge(bound.Best("chunked", 1.5, measured.chance), measured)
+    assert reached and "by gloo 1.200" in text
 
 
 def test_the_longer_part_is_the_longer_one_of_each_pass(bound: Any) -> None:
