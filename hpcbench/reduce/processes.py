@@ -2,8 +2,7 @@
 
 Each process reduces a group of cases at a time and sends one case after another. What a process
 cannot do or send, because it was killed or an error came up, is done again here, where errors are
-told.
-The results are the same bytes, whatever the number of processes.
+told. The results are the same bytes, whatever the number of processes.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Literal
 
@@ -94,7 +94,7 @@ def reduced_cases(work: Work) -> Iterator[Iterator[ReducedCase]]:
     processes = []
     try:
         # with fewer it takes longer, and no more; sending them a plug-in's class can raise anything
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception), _interrupts_held(start):
             for _ in range(number):
                 end, other = context.Pipe()
                 # a fork inherits all ends: while it held one, the others would not see it closed
@@ -112,6 +112,18 @@ def reduced_cases(work: Work) -> Iterator[Iterator[ReducedCase]]:
         for process in processes:
             process.terminate()
             process.join()
+
+
+@contextlib.contextmanager
+def _interrupts_held(start: str) -> Iterator[None]:
+    """Hold Ctrl-C back from this thread, and from processes that it starts until they ignore it."""
+    if start == "spawn":
+        resource_tracker.ensure_running()  # its start would let Ctrl-C through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _reduce(work: Work, end: Connection, inherited: Sequence[Connection]) -> None:

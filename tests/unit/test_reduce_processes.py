@@ -275,6 +275,37 @@ def test_they_end_with_their_parent_and_say_nothing(tmp_path: Path, number: int)
     assert errors.count("Traceback") == (number == signal.SIGINT)
 
 
+SPAWNED = r"""
+import os, sys, time
+from pathlib import Path
+from hpcbench.reduce import processes
+from hpcbench.reduce.reduce import reduce_folder
+
+def shared(*given):
+    os.write(1, b"started\n")
+    time.sleep(30)
+
+processes._Shared = shared
+processes._LEAST_GROUP_BYTES, processes.GROUP_BYTES = 1, 3
+processes.Processes.for_bytes = lambda self, *_: self
+reduce_folder(Path(sys.argv[1]), processes=processes.Processes(2, "spawn"))
+"""
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.1, 0.2])
+def test_ctrl_c_while_they_start_is_told_once(tmp_path: Path, after_s: float) -> None:
+    """A new process of Python needs half a second until it ignores it."""
+    write_run(tmp_path)
+    with subprocess.Popen([sys.executable, "-c", SPAWNED, str(tmp_path)], text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          start_new_session=True) as parent:
+        assert parent.stdout is not None and parent.stdout.readline() == "started\n"
+        time.sleep(after_s)
+        os.killpg(parent.pid, signal.SIGINT)
+        _, errors = parent.communicate(timeout=30)
+    assert errors.count("Traceback") == 1, errors
+
+
 def _lives(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
