@@ -65,12 +65,13 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=world.rank, world_size=2,
                             store=dist.FileStore(str(given.folder / "store"), 2))
-    rows = given.m if given.order == "AR_after" else given.m // 2
-    peer = connected(world.rank, world.bcast, rows * given.n * torch.float32.itemsize)
+    variants = ORDERS[given.order]
+    sent_bytes = given.m // variants.sent_part * given.n * torch.float32.itemsize
+    peer = connected(world.rank, world.bcast, sent_bytes)
     calls = CALLS[given.order]((given.m, given.n, given.k), peer, world.rank)
     calls.check()
     np.save(given.folder / f"{world.rank}.npy",
-            timed(calls.by_name, ORDERS[given.order].names, peer.meet, given.passes, given.calls))
+            timed(calls.by_name, variants.names, peer.meet, given.passes, given.calls))
     peer.meet()
     dist.destroy_process_group()
 

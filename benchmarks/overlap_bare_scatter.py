@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from overlap_bare_calls import Calls, finish, operands
 from overlap_peer import Peer
 from overlap_variants import (
     AGAIN,
@@ -43,10 +44,8 @@ class Buffers:
 
     @classmethod
     def of(cls, rank: int, m: int, n: int, k: int) -> Buffers:
-        """Return those of a rank; integers as small as these have exact sums."""
-        made = torch.Generator().manual_seed(1)
-        columns, weights = (torch.randint(-3, 4, (2, *shape), generator=made).float()
-                            for shape in ((m, k), (k, n)))
+        """Return those of a rank."""
+        columns, weights = operands(m, n, k)
         rows = columns[rank].chunk(2)
         half = slice(rank * m // 2, (rank + 1) * m // 2)
         expected = sum(columns[each, half] @ weights[each] for each in range(2))
@@ -60,17 +59,18 @@ def _pieces(half: torch.Tensor, pieces: int) -> Sequence[torch.Tensor]:
     return half.view(pieces, len(half), -1).unbind()
 
 
-class Scatter:
-    """What is timed, each by its name."""
+class Scatter(Calls):
+    """The calls of RS_after."""
 
     def __init__(self, extents: tuple[int, int, int], peer: Peer, rank: int) -> None:
         self._own = own = Buffers.of(rank, *extents)
-        self._peer, self._other = peer, 1 - rank
+        super().__init__(SCATTER, peer, own.theirs, own.arrived)
+        self._other = 1 - rank
         whole = torch.cat((own.columns_of_theirs, own.columns_of_mine))
         made = torch.empty(len(whole), own.mine.shape[1])
         both = torch.cat((own.theirs, own.mine))
         alone = partial(torch.mm, whole, own.weight, out=made)
-        self.by_name: dict[str, Callable[[], object]] = {
+        self.by_name = {
             PRODUCT: alone, AGAIN: alone, SOCKETS: self._exchange, MESSAGES: self._messages,
             REDUCE_SCATTER: partial(dist.reduce_scatter_tensor, torch.empty_like(own.mine), both),
             FREE: partial(self._exchange, alone), FREE_BY_GLOO: partial(self._messages, alone),
@@ -81,14 +81,8 @@ class Scatter:
 
     def check(self) -> None:
         """Overlap in each way once; raise ValueError if a result is wrong."""
-        for name in (*map(overlapped, SCATTER.pieces),
-                     *map(overlapped_by_gloo, SCATTER.pieces_by_gloo)):
-            for buffer in (self._own.mine, self._own.theirs, self._own.arrived):
-                buffer.fill_(float("nan"))
-            self._peer.meet()
-            self.by_name[name]()
-            if not torch.equal(self._own.mine, self._own.expected):
-                raise ValueError(f"the result of '{name}' is wrong")
+        own = self._own
+        self._check((own.mine, own.theirs, own.arrived), own.mine, own.expected)
 
     def _multiply(self, pieces: int, ready: Callable[[torch.Tensor], object] = id) -> None:
         """Multiply the other's rows piece by piece, each of which is then ready, and own rows.
@@ -101,15 +95,6 @@ class Scatter:
             torch.mm(own.columns_of_theirs, weight, out=piece)
             ready(piece)
         torch.mm(own.columns_of_mine, own.weight, out=own.mine)
-
-    def _exchange(self, meanwhile: Callable[[], object] | None = None) -> None:
-        """Send and receive all at once, and do something that needs none of it."""
-        self._peer.receive([self._own.arrived])
-        self._peer.send(self._own.theirs)
-        if meanwhile is not None:
-            meanwhile()
-        self._peer.finish_one()
-        self._peer.finish_sending(1)
 
     def _overlap(self, pieces: int) -> None:
         """Send each piece when it is made, and add what arrived to the own rows."""
@@ -127,9 +112,7 @@ class Scatter:
                  dist.isend(self._own.theirs, self._other))
         if meanwhile is not None:
             meanwhile()
-        for work in works:
-            assert work is not None
-            work.wait()
+        finish(works)
 
     def _by_gloo(self, pieces: int) -> None:
         """Do as `_overlap` does, by gloo's messages."""
@@ -141,5 +124,4 @@ class Scatter:
                                         strict=True):
             work.wait()
             total.add_(arrived)
-        for work in sends:
-            work.wait()
+        finish(sends)

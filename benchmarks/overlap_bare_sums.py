@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from overlap_bare_calls import Calls, finish, operands
 from overlap_peer import Peer
 from overlap_variants import (
     AGAIN,
@@ -29,20 +30,18 @@ from overlap_variants import (
 )
 
 
-class Sums:
-    """What is timed, each by its name."""
+class Sums(Calls):
+    """The calls of AR_after."""
 
     def __init__(self, extents: tuple[int, int, int], peer: Peer, rank: int) -> None:
         m, n, k = extents
-        made = torch.Generator().manual_seed(1)
-        columns, weights = (torch.randint(-3, 4, (2, *shape), generator=made).float()
-                            for shape in ((m, k), (k, n)))
-        self._peer = peer
+        columns, weights = operands(m, n, k)
+        self._product, arrived, self._zeros = torch.zeros(3, m, n)
+        super().__init__(SUMS, peer, self._zeros, arrived)
         self._columns, self._weight = columns[rank].clone(), weights[rank].clone()
-        self._product, self._arrived, self._zeros = torch.zeros(3, m, n)
         self._expected = columns[0] @ weights[0] + columns[1] @ weights[1]
         alone = partial(self._multiply, 1)
-        self.by_name: dict[str, Callable[[], object]] = {
+        self.by_name = {
             PRODUCT: alone, AGAIN: alone, SOCKETS: self._exchange,
             ALL_REDUCE: partial(self._all_reduce, 1),
             FREE: partial(self._exchange, alone), FREE_BY_GLOO: partial(self._all_reduce, 1, alone),
@@ -55,13 +54,7 @@ class Sums:
 
     def check(self) -> None:
         """Overlap in each way once; raise ValueError if a result is wrong."""
-        for name in (*map(overlapped, SUMS.pieces), *map(overlapped_by_gloo, SUMS.pieces_by_gloo)):
-            for buffer in (self._product, self._arrived):
-                buffer.fill_(float("nan"))
-            self._peer.meet()
-            self.by_name[name]()
-            if not torch.equal(self._product, self._expected):
-                raise ValueError(f"the result of '{name}' is wrong")
+        self._check((self._product, self._arrived), self._product, self._expected)
 
     def _multiply(self, pieces: int, ready: Callable[[torch.Tensor], object] = id) -> None:
         """Multiply piece by piece, each of which is then ready."""
@@ -69,15 +62,6 @@ class Sums:
                                strict=True):
             torch.mm(rows, self._weight, out=piece)
             ready(piece)
-
-    def _exchange(self, meanwhile: Callable[[], object] | None = None) -> None:
-        """Send and receive all at once, and do something that needs none of it."""
-        self._peer.receive([self._arrived])
-        self._peer.send(self._zeros)
-        if meanwhile is not None:
-            meanwhile()
-        self._peer.finish_one()
-        self._peer.finish_sending(1)
 
     def _overlap(self, pieces: int) -> None:
         """Send each piece when it is made, and add what arrived to it once it has left."""
@@ -95,12 +79,10 @@ class Sums:
                             for piece in self._zeros.chunk(pieces)]
         if meanwhile is not None:
             meanwhile()
-        for work in works:
-            work.wait()
+        finish(works)
 
     def _by_gloo(self, pieces: int) -> None:
         """Sum up each piece when it is made, as chunked_pipeline does."""
         works: list[Any] = []
         self._multiply(pieces, lambda piece: works.append(dist.all_reduce(piece, async_op=True)))
-        for work in works:
-            work.wait()
+        finish(works)

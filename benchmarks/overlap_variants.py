@@ -38,6 +38,8 @@ class Variants:
     alone: Sequence[str]
     pieces: Sequence[int]
     pieces_by_gloo: Sequence[int]
+    sent_part: int
+    """A rank sends one of so many parts of its rows."""
     communication: str
     """What stands for the communication in "the longer part": torch's own collective."""
     pieces_free: Sequence[int] = ()
@@ -54,12 +56,17 @@ class Variants:
                 *map(overlapped_by_gloo, self.pieces_by_gloo))
 
     @property
+    def with_result(self) -> Sequence[str]:
+        """Return what overlaps as an implementation has to, and so has a result."""
+        return (*map(overlapped, self.pieces), *map(overlapped_by_gloo, self.pieces_by_gloo))
+
+    @property
     def names(self) -> Sequence[str]:
         """Return all, in the order in which they are shown."""
         return (PRODUCT, AGAIN, *map(in_pieces, self.pieces), *self.alone, *self.by_sockets,
                 *self.by_gloo)
 
 
-SCATTER = Variants((SOCKETS, MESSAGES, REDUCE_SCATTER), (2, 4), (1, 2), REDUCE_SCATTER)
-SUMS = Variants((SOCKETS, ALL_REDUCE), (4, 8), (2, 4, 8), ALL_REDUCE, (4, 8))
+SCATTER = Variants((SOCKETS, MESSAGES, REDUCE_SCATTER), (2, 4), (1, 2), 2, REDUCE_SCATTER)
+SUMS = Variants((SOCKETS, ALL_REDUCE), (4, 8), (2, 4, 8), 1, ALL_REDUCE, (4, 8))
 ORDERS: Mapping[str, Variants] = {"RS_after": SCATTER, "AR_after": SUMS}

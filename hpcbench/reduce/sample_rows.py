@@ -89,7 +89,7 @@ class RowPacker:
         self._rows_of_chunk = rows_of_chunk
         self._packers = {name: Packer() for name in COLUMNS}
         self._phase_packer = Packer()
-        self._key_columns: dict[str, tuple[Values, PackedRows]] = {}
+        self._key_columns: dict[str, tuple[Values | PackedRows, PackedRows]] = {}
 
     def packed(self, rows: SampleRows) -> SampleRows | None:
         """Return the same rows packed; None where they do not fill whole chunks."""
@@ -109,7 +109,7 @@ class RowPacker:
         if known is not None and known[0] is values:
             return known[1]
         packed = self._packed(self._packers[name], values)
-        if name in KEY_COLUMNS and not isinstance(values, PackedRows):
+        if name in KEY_COLUMNS:
             self._key_columns[name] = values, packed
         return packed
 

@@ -16,8 +16,9 @@ import virtual_hosts
 from launcher import ROOT, MpiLauncher, TimeoutExpired
 
 FOLDER = ROOT / "benchmarks"
-SHARED = {"launching.py", "overlap_bare.py", "overlap_bare_scatter.py", "overlap_bare_sums.py",
-          "overlap_peer.py", "overlap_variants.py", "paired.py", "ratios.py"}
+SHARED = {"launching.py", "overlap_bare.py", "overlap_bare_calls.py", "overlap_bare_scatter.py",
+          "overlap_bare_sums.py", "overlap_peer.py", "overlap_variants.py", "paired.py",
+          "ratios.py"}
 """What benchmarks import, and what is none."""
 ELSEWHERE = {
     "bubble.py": "tests/workloads/test_bubble_benchmark.py",
