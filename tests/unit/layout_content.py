@@ -109,7 +109,7 @@ def reads_results(node: ast.AST) -> bool:
                for name in names)
 
 
-MOST_LINES, MOST_PARAMETERS, MOST_FILE_LINES, MOST_FILES = 60, 6, 320, 12
+MOST_LINES, MOST_PARAMETERS, MOST_FILE_LINES = 60, 6, 600
 LONG_LISTS: Mapping[str, str] = {
     "hpcbench/kinds/primitive/run/implementations/triton_kernel.py: multiply_tiles":
         "a Triton kernel takes pointers, strides and extents one by one",
@@ -145,12 +145,3 @@ def long_files() -> Iterator[tuple[str, str]]:
         lines = len(module.text.splitlines())
         if lines > MOST_FILE_LINES:
             yield module.file, f"{lines} lines"
-
-
-def full_rooms() -> Iterator[tuple[str, str]]:
-    """Yield folders of launch/ with more files than one can keep in mind."""
-    launch = ROOT / PACKAGE / "launch"
-    for folder in (launch, *(one for one in launch.iterdir() if one.is_dir())):
-        files = len([path for path in folder.glob("*.py") if path.name != "__init__.py"])
-        if files > MOST_FILES:
-            yield folder.relative_to(ROOT).as_posix(), f"{files} files"

@@ -24,7 +24,6 @@ RULES: Mapping[str, Callable[[], Iterator[tuple[str, str]]]] = {
     "kind": content.kinds_spelled, "field": content.fields_used,
     "arithmetic": content.arithmetic, "function": content.long_functions,
     "parameters": content.long_parameter_lists, "file": content.long_files,
-    "room": content.full_rooms,
 }
 """Each yields what breaks it, by a stable name, and where that is."""
 
