@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.stats import false_discovery_control, mannwhitneyu
 from typer.testing import CliRunner
@@ -53,6 +53,19 @@ def test_the_chance_is_that_of_mann_and_whitney(first: list[float], second: list
     if len({*first, *second}) == len(first) + len(second):
         known = mannwhitneyu(first, second, method="exact").pvalue
         assert shift_of(np.array(first), np.array(second)).chance == pytest.approx(known)
+
+
+TIED = st.lists(st.integers(0, 5), min_size=2, max_size=7)
+
+
+@example([0, 1, 2], [2, 3, 4])
+@given(TIED, TIED)
+def test_equal_values_speak_for_no_difference(first: list[int], second: list[int]) -> None:
+    """Whichever way ties are broken, the chance that is given is no smaller."""
+    a, b = (np.array(values, dtype=float) for values in (first, second))
+    tied = shift_of(a, b).chance
+    for by in (-1e-3, 1e-3):
+        assert tied >= shift_of(a, b + by).chance
 
 
 @given(SAMPLES, SAMPLES, st.floats(-10, 10))

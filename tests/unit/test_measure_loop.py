@@ -136,6 +136,22 @@ def test_a_fixed_count_is_taken_exactly_with_warmups_first() -> None:
     assert np.all(rows[:, [ENQUEUE, DEVICE]] == NO_DEVICE_TIME)
 
 
+def test_flags_of_a_start_stand_in_the_row_of_their_sample() -> None:
+    late = iter([0, 0, Flag.LATE_START, 0, None, Flag.LATE_START, 0, 0])
+    progress = SharedProgress.create(100)
+    progress.begin(1)
+    around = Surroundings(lambda: next(late), FixedCount(5), lambda: None, NOW)
+    measure(Work(), Host(), progress, Schedule(3, 1, validate=False), around)
+    assert progress.rows()[:, FLAGS].tolist() == [
+        Flag.WARMUP, Flag.WARMUP, Flag.WARMUP | Flag.LATE_START, 0, 0, Flag.LATE_START, 0, 0]
+
+
+def test_a_sample_lasts_as_long_as_its_call() -> None:
+    _, progress, _ = run_alone(Schedule(1, 1, validate=False), 3, Work(duration_s=0.005))
+    rows = progress.rows()
+    assert np.all(rows[:, END] - rows[:, START] >= 5_000_000)
+
+
 def test_calls_that_are_not_recorded_follow_a_check_before_the_next_timed_sample() -> None:
     measured, progress, work = run_alone(Schedule(3, 1, validate=True, settles=True), 5)
     rows = progress.rows()

@@ -76,3 +76,19 @@ def test_how_late_ranks_are_in_a_pass_is_the_median_whatever_it_is(
     expected = np.median((starts - starts.min(axis=0))[:, timed], axis=1)
     assert found.pass_late_ns is not None
     assert np.array_equal(found.pass_late_ns[:, 0], expected)
+
+
+@pytest.mark.parametrize("n_samples", [1, 5000, 20_000])
+def test_extremes_are_over_all_ranks_however_many_samples_there_are(n_samples: int) -> None:
+    """Ranks are read some at a time; the first, a middle and the last one hold an extreme each."""
+    ranks = 7
+    times = np.full((ranks, n_samples), 500, dtype=np.int64)
+    times[0, ::3], times[3, 1::3], times[6, 2::3] = 900, 800, 700
+    times[6, ::3], times[0, 1::3], times[3, 2::3] = 100, 200, 300
+    none = np.full_like(times, -1)
+    once = np.zeros(n_samples, dtype=np.int64)
+    found = extreme_waits(CaseSamples(
+        ranks=tuple(range(ranks)), launch=once, pass_index=once, start_ns=np.zeros_like(times),
+        end_ns=times, enqueue_ns=none, device_ns=none, flags=np.zeros_like(times)))
+    assert np.array_equal(found.longest_ns, times.max(axis=0))
+    assert np.array_equal(found.shortest_ns, times.min(axis=0))

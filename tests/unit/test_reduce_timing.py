@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from hpcbench.plan.case import Case, Plan
+from hpcbench.reduce.clocks import ClockHistory, RankClocks
 from hpcbench.reduce.reduce import exit_code, reduce_folder
-from hpcbench.reduce.results import CaseResult, Results, Statistics, Timing
+from hpcbench.reduce.results import CaseResult, CaseSamples, Results, Statistics, Timing
 from hpcbench.reduce.results_file import open_results
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag, Record, Samples
@@ -345,6 +346,18 @@ def test_two_clocks_give_the_times_of_one(tmp_path: Path) -> None:
     assert clocks is not None
     assert (clocks.n_clocks, clocks.n_syncs, clocks.bound_s) == (2, 2, 100e-9)
     assert clocks.drift_ppm == pytest.approx(20)
+
+
+def test_bounds_of_two_clocks_add_up() -> None:
+    """Two ranks' times may be off by their clocks' bounds together: those of the worst two."""
+    stamps = np.full((3, 4), 10**12, dtype=np.int64)
+    nothing = np.zeros(4, dtype=np.int64)
+    samples = CaseSamples((0, 1, 2), nothing, nothing, stamps, stamps, stamps, stamps, stamps)
+    known = {number: ClockHistory((number,), (replace(ClockModel.identity(10**12),
+                                                      bound_ns=bound_ns),), (), ())
+             for number, bound_ns in enumerate((0.0, 300.0, 70.0))}
+    found = RankClocks({0: 0, 1: 1, 2: 2}, known, frozenset()).stamps(samples)
+    assert found is not None and found.bound_ns == 370.0
 
 
 def test_clocks_that_are_not_known_well_enough_are_not_used(tmp_path: Path) -> None:

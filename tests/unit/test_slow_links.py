@@ -75,6 +75,17 @@ def test_equal_links_name_nothing_and_too_few_ranks_cannot_tell() -> None:
     assert look(links(), ranks=3) == LinkLook((), None)
 
 
+def test_noise_names_a_link_in_one_of_hundred_sweeps_at_most() -> None:
+    """Noise of 5 %: drops beyond the least that matters are everywhere, and none is a cause."""
+    random, named = np.random.default_rng(7), 0
+    for _ in range(200):
+        rates = np.where(APART, 1e9, 1e10) * np.exp(random.normal(0, 0.05, (8, 8)))
+        np.fill_diagonal(rates, np.nan)
+        cells = cells_of(rates, APART.astype(np.int64), HOSTS, each_way=True)
+        named += bool(slow_links(cells, 0.01, each_way=True).found)
+    assert named <= 6  # with an error rate of 1 % more has a probability of 0.5 %
+
+
 def test_slow_ranks_are_named_and_a_host_where_all_of_its_ranks_are() -> None:
     rates = np.exp(np.random.default_rng(1).normal(0, 0.01, (2, 16)))
     assert not slow_ranks(rates, 0.01).found

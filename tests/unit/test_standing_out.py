@@ -69,6 +69,20 @@ def test_a_difference_that_does_not_matter_is_none_however_sure() -> None:
     assert standing(medians, 0.001).chance == 0.0
 
 
+def test_the_chance_is_of_any_of_the_ranks() -> None:
+    """Of 4 equal ranks any one may be the latest: 4 times the tail of the rank that is."""
+    medians = np.array([[1.0, 1.02, 0.99], [1.1, 1.13, 1.14], [1.0, 0.99, 1.01], [1.01, 1.0, 1.0]])
+    found = standing(medians, 0.05)
+    rest = medians - medians.mean(axis=0)
+    rest -= rest.mean(axis=1, keepdims=True)
+    between = medians[1] - medians[0]
+    error = math.sqrt(max(2 * (rest ** 2).sum() / 6, between.var(ddof=1)) / 3)
+    assert (found.row, found.next_row) == (1, 0)
+    expected = 4 * t_tail((between.mean() - 0.05) / error, 6)
+    assert 0.001 < expected < 1
+    assert found.chance == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("passes", [(30,), (15, 15), (10, 10, 4), ()])
 def test_few_passes_and_few_steps_tell_nothing(passes: tuple[int, ...]) -> None:
     times = np.ones((2, sum(passes)))

@@ -48,6 +48,17 @@ def test_launches_that_disagree_have_no_interval_from_few_of_them() -> None:
     assert (repeated.launch_low_s, repeated.launch_level, repeated.unit) == (None, None, "samples")
 
 
+def test_an_interval_over_launches_holds_the_median_of_all_samples() -> None:
+    """A launch of many samples decides the median of all; the interval of launches reaches to it.
+    """
+    medians = (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 9.0)
+    times = np.concatenate([np.array(medians[:-1]), np.full(100, medians[-1])])
+    found = known(times, [1] * 8 + [100], medians, repeats=False)
+    assert found.rank == 2 and (found.low_s, found.high_s) == (1.1, 9.0)
+    below = known(10 - times, [1] * 8 + [100], tuple(10 - np.array(medians)), repeats=False)
+    assert (below.low_s, below.high_s) == pytest.approx((1.0, 8.9))
+
+
 def of_passes(medians: Values, draw: np.random.Generator) -> Precision:
     times = np.concatenate([median * np.exp(0.02 * draw.standard_normal(60)) for median in medians])
     return known(times, [60] * len(medians), (float(np.median(times)),), repeats=False)
