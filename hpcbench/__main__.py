@@ -7,6 +7,11 @@ import gc
 import os
 import sys
 
+from hpcbench.import_path import leave_out_current_folder
+
+leave_out_current_folder()  # first: what is imported below must be the installed libraries
+
+# ruff: noqa: E402
 from hpcbench.cli import app
 from hpcbench.errors import ExitCode, HpcbenchError
 from hpcbench.launch.ranks.launcher_variables import announced_rank

@@ -18,6 +18,10 @@ hpcbench_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 hpcbench_venv=${HPCBENCH_VENV:-$hpcbench_root/.venv}
 case $hpcbench_venv in /*) ;; *) hpcbench_venv=$PWD/$hpcbench_venv ;; esac
 
+# The checkout as one more folder of modules. By setuptools' other way, an import hook, a checkout that
+# is called hpcbench hides the package from whoever stands in the folder above it.
+editable=(--config-settings editable_mode=compat --editable)
+
 # Print one line that says what is wrong and what to do, and end with code 2.
 fail() {
     echo "hpcbench set-up: $*" >&2
@@ -183,7 +187,7 @@ prepare() {
     announce "hpcbench[${extras// /,}]" "$folder" $extras
     rm -f "$folder/hpcbench-stamp"
     pip_install "$folder" setuptools
-    pip_install "$folder" --no-build-isolation --editable "${hpcbench_root}[${extras// /,}]"
+    pip_install "$folder" --no-build-isolation "${editable[@]}" "${hpcbench_root}[${extras// /,}]"
     stamp "$folder" "$wanted" "$extras"
 }
 
@@ -204,7 +208,7 @@ base = subprocess.check_output([sys.argv[1], "-c", place], text=True).strip()
 link = pathlib.Path(sysconfig.get_path("purelib"), "hpcbench-base.pth")
 link.write_text(f"import site; site.addsitedir({base!r})\n")
 PYTHON
-    pip_install "$folder" --no-build-isolation --no-deps --editable "$hpcbench_root" "$@"
+    pip_install "$folder" --no-build-isolation --no-deps "${editable[@]}" "$hpcbench_root" "$@"
     stamp "$folder" "$wanted" "$@"
 }
 

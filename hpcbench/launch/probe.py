@@ -9,7 +9,6 @@ import os
 import platform
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +26,7 @@ from hpcbench.backends.mpi_facts import gather_mpi_facts, no_mpi
 from hpcbench.backends.tools import untooled, wanted_tools
 from hpcbench.config.names import BACKENDS
 from hpcbench.errors import ExitCode, LaunchError, how_to_install
+from hpcbench.import_path import module_command
 from hpcbench.kinds.registry import planner_of
 from hpcbench.launch.ranks.address import Network, socket_variables
 from hpcbench.launch.ranks.agreement import AgreedError, on_all
@@ -188,7 +188,7 @@ def torch_facts(
 
 def _mpi_facts_here(env: Mapping[str, str]) -> Any:
     """Ask in a process of its own: importing mpi4py.MPI starts MPI."""
-    command = [sys.executable, "-m", "hpcbench.backends.mpi_facts"]
+    command = module_command("hpcbench.backends.mpi_facts")
     try:
         done = subprocess.run(command, env=dict(env), capture_output=True, text=True,
                               timeout=_READY_TIMEOUT_S, check=True)

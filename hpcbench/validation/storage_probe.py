@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import FileError
+from hpcbench.import_path import module_command
 from hpcbench.launch.folders.run_folder import RunFolder, leave, sees, separate_folder
 from hpcbench.trace.files import whole_file
 
@@ -33,7 +34,7 @@ def ask(
 ) -> dict[str, Any]:
     """Return `probe` of a child process, or in ``error`` that it gave no answer in time."""
     limit_s = min(_TIMEOUT_S, timeout_s)
-    command = [sys.executable, "-m", "hpcbench.validation.storage_probe", folder, marker, str(rank)]
+    command = module_command("hpcbench.validation.storage_probe", folder, marker, str(rank))
     child = subprocess.Popen(command, env=dict(env), stdin=subprocess.DEVNULL, text=True,
                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:

@@ -10,9 +10,9 @@ import contextlib
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 
+from hpcbench.import_path import module_command
 from hpcbench.launch.ranks.launcher_variables import announced_local_size
 from hpcbench.launch.ranks.stop_requests import requests_held
 from hpcbench.launch.workers.environment import thread_variables, worker_environment
@@ -35,8 +35,8 @@ class TemplateProcess:
         self.output_fd = os.memfd_create("hpcbench-template-stderr")
         with theirs, requests_held():
             self.process = subprocess.Popen(
-                [*wrapper, sys.executable, "-m", "hpcbench.template", str(theirs.fileno()),
-                 str(0 if wrapper else os.getpid())],
+                [*wrapper, *module_command("hpcbench.template", str(theirs.fileno()),
+                                           str(0 if wrapper else os.getpid()))],
                 env=self.env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
                 stdout=self.output_fd, stderr=self.output_fd, start_new_session=True)
 

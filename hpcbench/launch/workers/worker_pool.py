@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from hpcbench.errors import LaunchError
+from hpcbench.import_path import module_command
 from hpcbench.launch.ranks.communicator import InlineComms
 from hpcbench.launch.workers.environment import split_by_load_time
 from hpcbench.launch.workers.messages import (
@@ -115,7 +115,7 @@ def facts_of_child(
     tools: Sequence[str], env: Mapping[str, str], timeout_s: float,
 ) -> Mapping[str, Any]:
     """Return the same of a process that nobody supervises: it has ``timeout_s`` for the answer."""
-    command = [sys.executable, "-m", "hpcbench.backends.facts", *tools]
+    command = module_command("hpcbench.backends.facts", *tools)
     try:
         done = subprocess.run(command, env=dict(env), capture_output=True, text=True,
                               timeout=timeout_s, check=True)

@@ -1,0 +1,37 @@
+"""Where modules come from: never from the folder that hpcbench happens to be started in.
+
+``python -m`` and ``-c`` put the current folder before all others. A torch.py or a folder numpy/
+there would be imported in place of the library, in the job and in all processes that it starts.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+_ROOT = str(Path(__file__).resolve().parents[1])
+_START = (
+    "import sys; sys.path[:] = [sys.argv[1], *filter(None, sys.path)]; import hpcbench, runpy; "
+    "sys.path.append(sys.path.pop(0)); del sys.argv[1]; "
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)")
+"""Of ``python -c``: import hpcbench from the folder that is given, all else from the usual ones."""
+
+
+def leave_out_current_folder() -> None:
+    """Have ``python -m hpcbench`` import nothing from the current folder.
+
+    Where hpcbench itself lies there, that folder becomes the last one.
+    """
+    here = None
+    if not getattr(sys.flags, "safe_path", False) and sys.path:
+        here = sys.path[0] or os.curdir
+    if here is not None and Path(here).resolve() == Path.cwd():
+        del sys.path[0]
+        if str(Path.cwd()) == _ROOT:
+            sys.path.append(_ROOT)
+
+
+def module_command(module: str, *words: str) -> list[str]:
+    """Return the command that runs a module of this very hpcbench in a process of its own."""
+    return [sys.executable, "-c", _START, _ROOT, module, *words]
