@@ -157,7 +157,7 @@ def test_nsys_is_put_around_the_workers_template(mpirun: MpiLauncher, tmp_path: 
     options, _, command = (job.folder / entry["rank_files"][0]).read_text().partition(" -- ")
     assert "--trace-fork-before-exec=true" in options
     assert "--capture-range" not in options  # there is no GPU whose profiler could be started
-    assert "-m hpcbench.template" in command
+    assert "hpcbench.template" in command
     assert "nsys-ui" in job.stdout
 
 
