@@ -49,7 +49,7 @@ def run(
     comm, verbosity = session.comm, request.verbosity
     with verbosity.stage("plan"):
         planned = _plan(session, request)
-    network = choose_network(comm, session.topology.nodes, planned.config.launch, os.environ)
+    network = choose_network(comm, session.topology, planned.config.launch, os.environ)
     if comm.rank == 0:
         verbosity.announce(_planned_line(planned.plan))
     with open_pool(planned, session.topology, early) as pool:

@@ -18,17 +18,17 @@ OPENMPI_ENV: Mapping[str, str] = MappingProxyType({"PRTE_MCA_plm_ssh_agent": str
 
 def inside(
     count: int, rate: str | None = None, *, queue: str | None = None,
-    slow: tuple[str, str] | None = None, two: bool = False,
+    slow: tuple[str, str] | None = None, two: bool = False, six: bool = False,
 ) -> tuple[str, ...]:
     """Return the words before mpirun: so many hosts, and their links' rate in tc's units.
 
     ``queue``: what comes too fast is dropped if more waits. ``slow``: the host (``3``) whose link,
     or the two (``1-3``) between which what is sent, has another rate. ``two``: each has a second
-    interface, eth1.
+    interface, eth1. ``six``: there is IPv6 alone.
     """
     return (str(SCRIPT), "run", str(count), *(("--rate", rate) if rate else ()),
             *(("--queue", queue) if queue else ()), *(("--slow", *slow) if slow else ()),
-            *(("--two",) if two else ()))
+            *(("--two",) if two else ()), *(("--six",) if six else ()))
 
 
 def set_link(of_process: int, interface: str, state: str) -> None:
@@ -47,7 +47,7 @@ def one_rank_each(count: int, mpi: str = "mpich") -> tuple[str, ...]:
     """Return the words after mpirun that put one rank on each host."""
     names = [f"vh{number}" for number in range(1, count + 1)]
     if mpi == "openmpi":
-        return ("--host", ",".join(f"{name}:1" for name in names))
+        return ("--host", ",".join(f"{name}:1" for name in names), "--map-by", "ppr:1:node")
     return ("-launcher", "rsh", "-launcher-exec", str(SCRIPT), "-ppn", "1",
             "-hosts", ",".join(names))
 

@@ -2,7 +2,7 @@
 # Hosts on one machine, for root: each with network, host name, IPC and /dev/shm of its own, on one
 # switch. All of it goes when the last process inside ends.
 #
-#   virtual_hosts.sh run N [--rate R [--queue Q] [--slow WHO R2]] [--two] COMMAND...
+#   virtual_hosts.sh run N [--rate R [--queue Q] [--slow WHO R2]] [--two] [--six] COMMAND...
 #                                                 COMMAND on the first of the hosts vh1 ... vhN
 #   virtual_hosts.sh [OPTIONS] HOST COMMAND...    what mpirun calls in place of ssh
 #
@@ -10,7 +10,8 @@
 # of the kernel (sch_tbf) does it, which costs next to no CPU time and drops nothing unless only Q
 # may wait in it (20kb): then it drops what comes too fast, as switches do. With --slow the link of
 # host WHO (3), or what two hosts send each other (1-3), has the rate R2. With --two each host has a
-# second interface, eth1, at 10.78.0.I, that MPI does not use.
+# second interface, eth1, at 10.78.0.I, that MPI does not use. With --six hosts have addresses of IPv6
+# alone: fd77::I.
 set -eu
 hosts=/run/netns
 
@@ -49,6 +50,11 @@ if [ "$1" = inside ]; then
         two=yes
         shift
     fi
+    six=
+    if [ "$1" = --six ]; then
+        six=yes
+        shift
+    fi
     mkdir -p $hosts
     mount -t tmpfs tmpfs $hosts
     touch $hosts/switch
@@ -62,11 +68,13 @@ if [ "$1" = inside ]; then
     echo "127.0.0.1 localhost" > $hosts/etc_hosts
     sed 's/^hosts:.*/hosts: files/' /etc/nsswitch.conf > $hosts/nsswitch # no waiting for DNS
     for i in $(seq "$count"); do
-        echo "10.77.0.$i vh$i" >> $hosts/etc_hosts
+        address=10.77.0.$i prefix=24
+        if [ "$six" ]; then address=fd77::$i prefix=64; fi
+        echo "$address vh$i" >> $hosts/etc_hosts
         ip netns add "vh$i"
         ip link add "to$i" type veth peer name eth0 netns "vh$i"
         ip link set "to$i" master switch up
-        ip -n "vh$i" address add "10.77.0.$i/24" dev eth0
+        ip -n "vh$i" address add "$address/$prefix" dev eth0 ${six:+nodad}
         ip -n "vh$i" link set eth0 up
         ip -n "vh$i" link set lo up
         if [ "$rate" ]; then

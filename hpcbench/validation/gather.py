@@ -71,7 +71,7 @@ def _network(
     comm: BoundedCommunicator, topology: Topology, launch: Launch,
 ) -> tuple[str | None, str]:
     try:
-        network = choose_network(comm, topology.nodes, launch, os.environ)
+        network = choose_network(comm, topology, launch, os.environ)
     except HpcbenchError as error:
         return None, masked(str(error), os.environ)
     return network.interface, ""

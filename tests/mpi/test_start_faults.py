@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import virtual_hosts
 from hpcbench.measure.allocation import granted_cores
 from hpcbench.measure.kernel_files import KernelFiles
 from launcher import ROOT, Finished, MpiLauncher
-from mpi.reading import sweep
+from mpi.reading import read, sweep
 
 pytestmark = pytest.mark.mpi
 
@@ -73,9 +75,47 @@ def test_a_rank_whose_workers_do_not_start_in_time(mpirun: MpiLauncher, tmp_path
     mpirun.assert_no_orphans()
 
 
-def test_loopback_between_two_hosts(mpirun: MpiLauncher) -> None:
+@pytest.fixture
+def hosts() -> None:
+    """Hosts of their own for the ranks, or a skip."""
     if why := virtual_hosts.why_not():
         pytest.skip(f"no virtual hosts: {why}")
+
+
+@pytest.mark.usefixtures("hosts")
+def test_an_address_that_is_not_rank_0s_is_refused_before_anything_starts(
+    mpirun: MpiLauncher,
+) -> None:
+    """It resolves, nothing answers there, and each case would wait for all of timeout_s."""
+    config = sweep("8", launch={"address": "10.77.0.9", "timeout_s": 100})
+    started = time.monotonic()
+    line = told(mpirun.run(2, config=config, before=virtual_hosts.inside(1)))
+    assert time.monotonic() - started < 60
+    assert line.count("\n") == 1 and "launch.address: 10.77.0.9" in line and "10.77.0.1" in line
+
+
+def test_an_address_with_a_port_that_is_taken(mpirun: MpiLauncher) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        launch = {"address": "127.0.0.1", "port": taken.getsockname()[1]}
+        assert "launch.port" in told(mpirun.run(2, config=sweep("8", launch=launch)))
+
+
+@pytest.mark.usefixtures("hosts")
+@pytest.mark.parametrize("launch", [{}, {"interface": "eth0"}, {"address": "vh1"}])
+@pytest.mark.parametrize("mpirun", ["openmpi"], indirect=True)
+def test_two_hosts_with_ipv6_alone(mpirun: MpiLauncher, launch: dict[str, str]) -> None:
+    """Open MPI starts ranks over it, as srun does; MPICH's mpirun has IPv4 only."""
+    command = [*virtual_hosts.one_rank_each(2, "openmpi"), mpirun.program("python"), "-m",
+               "hpcbench", "run", "config.json", "-o", "out"]
+    config = sweep("8", "64KiB", launch={"timeout_s": 30, **launch})
+    done = mpirun.run(2, config=config, command=command, env=virtual_hosts.OPENMPI_ENV,
+                      before=virtual_hosts.inside(2, six=True)).check()
+    outcome = read(done.folder)
+    assert set(outcome.status().values()) == {"ok"} and len(outcome.results.run.nodes) == 2
+
+
+@pytest.mark.usefixtures("hosts")
+def test_loopback_between_two_hosts(mpirun: MpiLauncher) -> None:
     command = [*virtual_hosts.one_rank_each(2), mpirun.program("python"), "-m", "hpcbench", "run",
                "config.json", "-o", "out"]
     done = mpirun.run(2, config=sweep("8"), command=command, env={"GLOO_SOCKET_IFNAME": "lo"},

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from hpcbench.backends.listening import listener_on
 from hpcbench.errors import RankLostError
 from hpcbench.launch.ranks.waiting import refuse_lateness, wait_quietly
 
@@ -143,7 +144,7 @@ def _connected(
         with socket.create_connection((host, int(port)), timeout_s) as connection:
             yield connection
         return
-    with socket.create_server((address, 0)) as server:
+    with listener_on(address, [0]) as server:
         server.settimeout(timeout_s)
         publish(f"{address}:{server.getsockname()[1]}")
         connection, _ = server.accept()

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
+import secrets
 import socket
-from collections.abc import Collection, Mapping, Sequence
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+from hpcbench.backends.listening import listener_on
 from hpcbench.config.schema import Launch
-from hpcbench.errors import LaunchError
-from hpcbench.launch.ranks.agreement import on_all, on_root
+from hpcbench.errors import CaseError, ExitCode, LaunchError
+from hpcbench.launch.ranks.agreement import AgreedError, on_all, on_root
 from hpcbench.launch.ranks.communicator import Communicator
+from hpcbench.launch.ranks.session import Topology
 
-LOOPBACK = "127.0.0.1"
+_LOOPBACKS = ("127.0.0.1", "::1")
+_MEETING_S, _ACCEPT_S = 5.0, 0.05
+"""How long a node tries to reach rank 0, and how soon rank 0 sees that all have tried."""
 _REMEDY = "set launch.interface (such as eth0) or launch.address"
 _SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 _ACTIVE = "4: ACTIVE"
@@ -30,14 +38,16 @@ class Network:
 
 
 def choose_network(
-    comm: Communicator, nodes: Sequence[str], launch: Launch, environ: Mapping[str, str],
+    comm: Communicator, topology: Topology, launch: Launch, environ: Mapping[str, str],
 ) -> Network:
-    """Return the network of a job whose ranks are on ``nodes``; collective.
+    """Return the network of a job; collective.
 
     Rank 0 chooses the address; every rank takes the interface that leads there, unless
-    ``launch.interface`` names one. Raises AgreedError for loopback between several nodes, for an
-    interface that a rank's machine lacks, and for an address that it has no way to.
+    ``launch.interface`` names one. One rank of each node then connects to rank 0 as workers will.
+    Raises AgreedError for loopback between several nodes, for an interface that a rank's machine
+    lacks, and for an address at which some node does not reach rank 0.
     """
+    nodes = topology.nodes
     others = comm.allgather(_addresses() if len(nodes) > 1 else [])[1:]
     elsewhere = {address for addresses in others for address in addresses
                  if addresses != _addresses()}
@@ -45,7 +55,73 @@ def choose_network(
         nodes, launch.address, launch.interface, elsewhere)))
     chosen = on_all(comm, "choosing the network interface", lambda: own_interface(
         nodes, launch.interface, address, environ))
+    if launch.address or len(nodes) > 1:
+        _try_to_meet(comm, topology, address, launch)
     return Network(address, chosen[comm.rank])
+
+
+def _try_to_meet(comm: Communicator, topology: Topology, address: str, launch: Launch) -> None:
+    """Have one rank of each node greet rank 0 at the address; collective.
+
+    Else an address that is not rank 0's would cost each case the whole of its time limit.
+    """
+    limit_s = min(launch.timeout_s, _MEETING_S)
+    with contextlib.ExitStack() as stack:
+        port, greeting = on_root(
+            comm, lambda: stack.enter_context(_greeting(address, launch.port)))
+        problem = _missed(address, int(port), bytes.fromhex(greeting), limit_s) \
+            if topology.local_rank == 0 else ""
+        found = comm.allgather([problem, topology.hostname, _addresses()])
+    failed = [(rank, node, why) for rank, (why, node, _) in enumerate(found) if why]
+    if not failed:
+        return
+    rank, node, why = failed[0]
+    host, own = found[0][1:]
+    more = f" and from {len(failed) - 1} more nodes" if len(failed) > 1 else ""
+    key = "launch.address: " if launch.address else ""
+    remedy = (f"leave launch.address out, or name an address of {host}: {', '.join(own) or 'none'}"
+              if launch.address else _REMEDY)
+    raise AgreedError(f"{key}{address} port {port} does not lead to rank 0 on {host} from rank "
+                      f"{rank} on {node}{more}: {why}; {remedy}", ExitCode.USAGE)
+
+
+@contextlib.contextmanager
+def _greeting(address: str, ports: tuple[int, int]) -> Iterator[tuple[int, str]]:
+    """Give the port on which everyone who connects gets a greeting, and the greeting in hex."""
+    try:
+        listener = listener_on(address, range(ports[0], ports[1] + 1))
+    except CaseError as error:
+        raise LaunchError(str(error)) from error
+    greeting, over = secrets.token_bytes(16), threading.Event()
+
+    def greet() -> None:
+        while not over.is_set():
+            with contextlib.suppress(OSError):  # also that nobody comes for a while
+                guest, _ = listener.accept()
+                with guest:
+                    guest.sendall(greeting)
+
+    with listener:
+        listener.settimeout(_ACCEPT_S)
+        thread = threading.Thread(target=greet, daemon=True)
+        thread.start()
+        try:
+            yield int(listener.getsockname()[1]), greeting.hex()
+        finally:
+            over.set()
+            thread.join()
+
+
+def _missed(address: str, port: int, greeting: bytes, limit_s: float) -> str:
+    """Return why the greeting is not to be had at this address, or "" if it is."""
+    try:
+        with socket.create_connection((address, port), limit_s) as connection:
+            heard = connection.recv(len(greeting), socket.MSG_WAITALL)
+    except TimeoutError:
+        return f"no answer in {limit_s:g} s"
+    except OSError as error:
+        return error.strerror or str(error)
+    return "" if heard == greeting else "another program answers there"
 
 
 def rendezvous_address(
@@ -66,7 +142,7 @@ def rendezvous_address(
                               "nodes; name the network that connects them")
         return address or chosen
     if len(nodes) == 1:
-        return LOOPBACK
+        return _loopback()
     routed = _routed_address(elsewhere)
     if routed is None:
         raise LaunchError(
@@ -83,7 +159,7 @@ def own_interface(
     With one node it is loopback. With several it is the one that leads to ``address``. Raises
     LaunchError if that is loopback, or if a variable of ``environ`` asks for it.
     """
-    loopback = _interface_with(LOOPBACK)
+    loopback = _interface_with(_loopback())
     if len(nodes) == 1:
         return interface or loopback
     for name in _SOCKET_VARIABLES:
@@ -109,7 +185,7 @@ def socket_variables(interface: str | None) -> dict[str, str]:
     if interface is None:
         return {}
     variables = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
-    if interface != _interface_with(LOOPBACK):
+    if interface != _interface_with(_loopback()):
         variables["UCX_NET_DEVICES"] = ",".join([interface, *_rdma_devices()])
     return variables
 
@@ -129,6 +205,11 @@ def _resolved(address: str) -> str:
                           f"{socket.gethostname()}: {error}") from error
 
 
+def _loopback() -> str:
+    """Return the address of loopback: that of IPv4 if this machine has it."""
+    return next((address for address in _LOOPBACKS if _interface_with(address)), _LOOPBACKS[0])
+
+
 def _is_loopback(address: str) -> bool:
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
@@ -138,28 +219,42 @@ def _address_of(interface: str) -> str:
     if interface not in addresses:
         raise LaunchError(f"launch.interface: no interface {interface!r} on "
                           f"{socket.gethostname()}; there are {', '.join(sorted(addresses))}")
-    for entry in addresses[interface]:
-        if entry.family == socket.AF_INET:
-            return str(entry.address)
-    raise LaunchError(f"launch.interface: {interface!r} on {socket.gethostname()} has no IPv4 "
-                      "address")
+    found = _usable(addresses[interface])
+    if not found:
+        raise LaunchError(f"launch.interface: {interface!r} on {socket.gethostname()} has no "
+                          "address that other nodes can use (IPv4, or IPv6 beyond its own link); "
+                          "name another interface, or give it one")
+    return found[0]
+
+
+def _usable(entries: Sequence[Any]) -> list[str]:
+    """Return the addresses of an interface, IPv4 first.
+
+    Those of one link (IPv6's fe80::) are left out: each node reaches them by an interface's name.
+    """
+    found = [(entry.family != socket.AF_INET, str(entry.address)) for entry in entries
+             if entry.family in (socket.AF_INET, socket.AF_INET6)
+             and not ipaddress.ip_address(str(entry.address).partition("%")[0]).is_link_local]
+    return [address for _, address in sorted(found, key=lambda one: one[0])]
 
 
 def _addresses() -> list[str]:
-    """Return the IPv4 addresses of this machine, those of loopback left out."""
-    return [str(entry.address) for entries in psutil.net_if_addrs().values() for entry in entries
-            if entry.family == socket.AF_INET and not _is_loopback(str(entry.address))]
+    """Return the addresses of this machine, IPv4 first, those of loopback left out."""
+    entries = [entry for some in psutil.net_if_addrs().values() for entry in some]
+    return [address for address in _usable(entries) if not _is_loopback(address)]
 
 
 def _routed_address(elsewhere: Collection[str]) -> str | None:
     """Return this host's address by its own name, else that of the first real interface."""
     try:
-        by_name = socket.gethostbyname(socket.gethostname())
+        by_name = [str(found[4][0]) for found in socket.getaddrinfo(
+            socket.gethostname(), None, type=socket.SOCK_STREAM)]
     except OSError:
-        by_name = LOOPBACK
-    if not _is_loopback(by_name):
-        return by_name
-    return next((address for address in _addresses() if address not in elsewhere), None)
+        by_name = []
+    own = _addresses()
+    of_name = sorted((address for address in by_name if address in own), key=own.index)
+    return next(iter(of_name), next(
+        (address for address in own if address not in elsewhere), None))
 
 
 def own_address_towards(address: str) -> str:
