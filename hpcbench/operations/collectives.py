@@ -7,7 +7,8 @@ nothing else lists collectives. A plug-in names its `CollectiveSpec` by an entry
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -18,6 +19,9 @@ from hpcbench.entry_points import Offer, offers
 ENTRY_POINTS = "hpcbench.collectives"
 """The group of entry points; each is a `CollectiveSpec`."""
 Buffer = Literal["whole", "part", "nothing"]
+Crossing = Callable[[Sequence[str]], Mapping[str, tuple[float, float]]]
+"""Of the node of each rank of a group, which has several: the least that must leave and must enter
+each node in one call, over its size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,7 @@ class CollectiveSpec:
         needs_all_ranks: whether no rank can end before all ranks have begun.
         min_world_size: the fewest ranks of a group.
         busbw: busbw / algbw by number of ranks, from 2; None: it moves no data.
+        crossing: what crosses the boundaries of nodes; None: that is not known.
         ring_rounds: how often a ring sends the data round, for estimates.
         calls: the collectives that it is made of, which the backend must have; none: itself.
         backends: the backends that offer it, without a part behind ``/``; none: all.
@@ -61,6 +66,7 @@ class CollectiveSpec:
     needs_all_ranks: bool = False
     min_world_size: int = 1
     busbw: Callable[[int], float] | None = None
+    crossing: Crossing | None = None
     ring_rounds: int = 1
     calls: tuple[str, ...] = ()
     backends: tuple[str, ...] = ()
@@ -95,6 +101,18 @@ class CollectiveSpec:
             return None
         return 0.0 if ranks == 1 else self.busbw(ranks)
 
+    def crossing_share(self, nodes: Sequence[str]) -> Mapping[str, tuple[float, float]] | None:
+        """Return `crossing` over the bytes that busbw counts: empty within a node.
+
+        ``nodes`` has the node of each rank of a group. None where it is not known.
+        """
+        if self.crossing is None or not (factor := self.busbw_factor(len(nodes))):
+            return None
+        if len(set(nodes)) == 1:
+            return {}
+        return {node: (leaving / factor, entering / factor)
+                for node, (leaving, entering) in self.crossing(nodes).items()}
+
 
 def _around_once(ranks: int) -> float:
     return (ranks - 1) / ranks
@@ -108,36 +126,82 @@ def _one_way(ranks: int) -> float:
     return 1.0
 
 
+def _every_part(nodes: Sequence[str]) -> Mapping[str, tuple[float, float]]:
+    """All parts go round the nodes: each enters every node but its own, and leaves all but one.
+
+    Ranks of a node share what has come, or add up what goes: a node counts once.
+    """
+    count = len(set(nodes))
+    return {node: ((count - 1) / count, 1 - ranks / len(nodes))
+            for node, ranks in Counter(nodes).items()}
+
+
+def _sums_of_parts(nodes: Sequence[str]) -> Mapping[str, tuple[float, float]]:
+    """The same backwards: the nodes' sums of each part come together on one."""
+    return {node: (entering, leaving) for node, (leaving, entering) in _every_part(nodes).items()}
+
+
+def _sums_and_parts(nodes: Sequence[str]) -> Mapping[str, tuple[float, float]]:
+    """Each node adds up its ranks' data; nodes' sums then go round twice."""
+    count = len(set(nodes))
+    return {node: (2 * (count - 1) / count,) * 2 for node in set(nodes)}
+
+
+def _each_pair(nodes: Sequence[str]) -> Mapping[str, tuple[float, float]]:
+    """Each rank has a part of its own for each rank of the other nodes."""
+    return {node: (ranks * (1 - ranks / len(nodes)),) * 2 for node, ranks in Counter(nodes).items()}
+
+
+def _all_once(nodes: Sequence[str]) -> Mapping[str, tuple[float, float]]:
+    """All data leave the node of the root, or come there; the others may send them on in turn."""
+    return dict.fromkeys(nodes, (1.0, 1.0))
+
+
+def _all_but_own(nodes: Sequence[str]) -> Mapping[str, tuple[float, float]]:
+    """The parts of other nodes pass the boundary of the root's: it is taken for the fullest one."""
+    node, ranks = Counter(nodes).most_common(1)[0]
+    return {node: (1 - ranks / len(nodes),) * 2}
+
+
+def _to_the_next(nodes: Sequence[str]) -> Mapping[str, tuple[float, float]]:
+    """Every rank sends all of its data to the next one, the last one to the first."""
+    pairs = [pair for pair in zip(nodes, [*nodes[1:], nodes[0]], strict=True) if pair[0] != pair[1]]
+    leaving, entering = Counter(one for one, _ in pairs), Counter(other for _, other in pairs)
+    return {node: (float(leaving[node]), float(entering[node])) for node in set(nodes)}
+
+
 _OURS = (
     CollectiveSpec(
         "all_reduce", ".collectives:AllReduce", aliases=("allreduce",), summary_key="allreduce",
-        has_op=True, in_place=(True,), needs_all_ranks=True, busbw=_around_twice, ring_rounds=2),
+        has_op=True, in_place=(True,), needs_all_ranks=True, busbw=_around_twice,
+        crossing=_sums_and_parts, ring_rounds=2),
     CollectiveSpec(
         "all_gather", ".collectives:AllGather", ".collectives:UnevenAllGather",
         aliases=("allgather",), summary_key="allgather", split=True, source="part",
-        needs_all_ranks=True, busbw=_around_once),
+        needs_all_ranks=True, busbw=_around_once, crossing=_every_part),
     CollectiveSpec(
         "reduce_scatter", ".collectives:ReduceScatter", ".collectives:UnevenReduceScatter",
         aliases=("reducescatter",), summary_key="reduce_scatter", has_op=True, split=True,
-        result="part", needs_all_ranks=True, busbw=_around_once),
+        result="part", needs_all_ranks=True, busbw=_around_once, crossing=_sums_of_parts),
     CollectiveSpec(
         "all_to_all", ".collectives:AllToAll", ".collectives:UnevenAllToAll", aliases=("alltoall",),
-        in_place=(False,), split=True, pairwise=True, needs_all_ranks=True, busbw=_around_once),
+        in_place=(False,), split=True, pairwise=True, needs_all_ranks=True, busbw=_around_once,
+        crossing=_each_pair),
     CollectiveSpec(
         "broadcast", ".collectives:Broadcast", has_root=True, in_place=(True,), source="nothing",
-        busbw=_one_way),
+        busbw=_one_way, crossing=_all_once),
     CollectiveSpec(
         "reduce", ".collectives:Reduce", has_op=True, has_root=True, in_place=(True,),
-        busbw=_one_way),
+        busbw=_one_way, crossing=_all_once),
     CollectiveSpec(
         "gather", ".collectives:Gather", has_root=True, in_place=(False,), split=True,
-        source="part", busbw=_around_once),
+        source="part", busbw=_around_once, crossing=_all_but_own),
     CollectiveSpec(
         "scatter", ".collectives:Scatter", has_root=True, in_place=(False,), split=True,
-        result="part", busbw=_around_once),
+        result="part", busbw=_around_once, crossing=_all_but_own),
     CollectiveSpec(
         "send_recv", ".collectives:SendRecv", aliases=("sendrecv",), summary_key="p2p",
-        in_place=(False,), min_world_size=2, busbw=_one_way),
+        in_place=(False,), min_world_size=2, busbw=_one_way, crossing=_to_the_next),
     CollectiveSpec("barrier", ".collectives:Barrier", in_place=None, needs_all_ranks=True),
 )
 """A module that begins with a dot is one of `kinds.collective.run`. Source of the bus bandwidths:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from hpcbench.operations.bandwidth import WireRate
+from hpcbench.operations.call import Call
+from hpcbench.operations.collectives import collective_spec
 from hpcbench.operations.peaks import known_link
 from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import MOST_OF_PEAK, Problem
@@ -50,10 +53,12 @@ def declared_peak(
 ) -> float | None:
     """Return the largest busbw in GB/s that the declared links allow, None if none is declared.
 
-    Within a node the fastest declared link counts, of several groups the slowest one. A ring of n
-    ranks moves (n-1)/n of the data, of which (N-1)/N has to leave a node of N. An algorithm that
-    knows the nodes may therefore exceed the network's rate by their ratio. An interconnect with the
-    name of a link in the table of peaks is declared by that.
+    Within a node the fastest declared link counts. Between nodes it is what must cross the boundary
+    of the busiest node (`CollectiveSpec.crossing`), of all groups together, at the rate of its
+    network: an algorithm that knows the nodes may exceed that rate in an all_reduce, and none can
+    in an all_to_all. Of a case that calls several collectives the one that crosses least counts.
+    None where what crosses is not known. An interconnect with the name of a link in the table of
+    peaks is declared by that.
     """
     peak = _limiting(case, nodes, hardware)
     return None if peak is None else peak.gb_per_s
@@ -63,17 +68,37 @@ def _limiting(
     case: Case, nodes: Mapping[int, str], hardware: Mapping[str, Any]
 ) -> _Declared | None:
     """Return the peak that limits the slowest group of a case."""
-    size, link_peak = case.group_size, _within_node(hardware)
-    network = _between_nodes(hardware)
+    groups = [[nodes[rank] for rank in range(first, first + case.group_size)]
+              for first in range(0, case.world_size, case.group_size)]
     peaks = []
-    for first in range(0, case.world_size, size):
-        n_nodes = len({nodes[rank] for rank in range(first, first + size)})
-        if n_nodes > 1 and network:
-            peaks.append(replace(network, gb_per_s=network.gb_per_s * (
-                (size - 1) / size) / ((n_nodes - 1) / n_nodes)))
-        elif link_peak is not None:
-            peaks.append(link_peak)
+    network, apart = _between_nodes(hardware), [one for one in groups if len(set(one)) > 1]
+    if network and apart:
+        share = _busiest_share(case.workload.collective_calls(), apart)
+        peaks += [] if share is None else [replace(network, gb_per_s=network.gb_per_s / share)]
+    inside = _within_node(hardware)
+    if inside and (len(apart) < len(groups) or not network):
+        peaks.append(inside)
     return min(peaks, default=None, key=lambda peak: peak.gb_per_s)
+
+
+def _busiest_share(calls: Sequence[Call], groups: Sequence[Sequence[str]]) -> float | None:
+    """Return the bytes that pass the busiest node's boundary, over those that busbw counts.
+
+    ``groups`` have the nodes of their ranks, and run at the same time. That is in one direction,
+    for the call with the least. None where that of some call is not known.
+    """
+    shares = []
+    for call in calls or (Call("all_reduce", "", None),):  # what others call is taken for a ring
+        passing: dict[tuple[str, int], float] = defaultdict(float)
+        for group in groups:
+            found = collective_spec(call.collective).crossing_share(group)
+            if found is None or call.split != "even":
+                return None
+            for node, both_ways in found.items():
+                for way, share in enumerate(both_ways):
+                    passing[node, way] += share
+        shares.append(max(passing.values()))
+    return min(shares)
 
 
 def _within_node(hardware: Mapping[str, Any]) -> _Declared | None:

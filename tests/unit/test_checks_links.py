@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,6 +14,8 @@ from hypothesis import strategies as st
 
 from hpcbench.kinds.collective.derive.deriver import CollectiveDeriver, CollectiveRecord
 from hpcbench.operations.bandwidth import Bandwidth, busbw_factor, wire_rate
+from hpcbench.operations.collectives import collective_spec
+from hpcbench.plan.case import Case
 from hpcbench.reduce.link_rates import declared_peak
 from hpcbench.reduce.results import CaseResult
 from results_factory import make_case, ok
@@ -58,6 +62,83 @@ def test_an_interconnect_with_a_links_name_declares_it(
     assert declared_peak(case, NODES, hardware) == within
     expected = hardware.get("interconnect") == "nvlink4" and within or between
     assert declared_peak(case, APART, hardware) == pytest.approx(expected)
+
+
+PLACES = st.lists(st.sampled_from("abcd"), min_size=2, max_size=12).filter(
+    lambda nodes: len(set(nodes)) > 1)
+"""The node of each rank, in any order: also cyclic, and uneven."""
+
+
+def counted(collective: str, nodes: Sequence[str]) -> float:
+    """Return the bytes over S through the busiest boundary, message by message.
+
+    Nodes add up, and share, what their ranks have; then there is one message a node and hop.
+    """
+    n, names = len(nodes), list(dict.fromkeys(nodes))
+    sent: list[tuple[str, str, float]] = []
+    if collective == "all_to_all":
+        sent = [(nodes[i], nodes[j], 1 / n) for i in range(n) for j in range(n)]
+    if collective == "send_recv":
+        sent = [(nodes[i], nodes[(i + 1) % n], 1.0) for i in range(n)]
+    if collective in ("all_gather", "reduce_scatter"):
+        sent = [(names[at - 1 - hop], names[(at - hop) % len(names)], nodes.count(names[at]) / n)
+                for at in range(len(names)) for hop in range(len(names) - 1)]
+    if collective == "all_reduce":
+        sent = [(names[at - 1], names[at], 1 / len(names)) for at in range(len(names))
+                for _ in range(2 * (len(names) - 1))]
+    if collective == "broadcast":
+        sent = [(one, other, 1.0) for one, other in pairwise(names)]
+    busy: dict[tuple[str, str], float] = defaultdict(float)
+    for source, target, share in sent:
+        if source != target:
+            busy[source, "out"] += share
+            busy[target, "in"] += share
+    return max(busy.values())
+
+
+@pytest.mark.parametrize("collective", ["all_to_all", "send_recv", "all_gather", "reduce_scatter",
+                                        "all_reduce", "broadcast"])
+@given(nodes=PLACES)
+def test_what_crosses_nodes_is_what_messages_add_up_to(
+    collective: str, nodes: list[str],
+) -> None:
+    """Never more than some order of messages needs; no less where nodes are alike."""
+    share = collective_spec(collective).crossing_share(nodes)
+    assert share
+    bound = max(max(both) for both in share.values()) * float(
+        busbw_factor(collective, len(nodes)) or 0)
+    needed = counted(collective, nodes)
+    assert bound <= needed * (1 + 1e-9)
+    if collective in ("all_to_all", "send_recv") or len({*Counter(nodes).values()}) == 1:
+        assert bound == pytest.approx(needed)
+
+
+def case_of(collective: str, world_size: int, **changes: Any) -> Case:
+    case = make_case(world_size=world_size)
+    return replace(case, workload=replace(case.workload, collective=collective, **changes))
+
+
+@pytest.mark.parametrize(("collective", "n_nodes", "busbw"), [
+    ("all_to_all", 2, 93.75), ("all_to_all", 4, 64.583), ("all_reduce", 2, 750),
+    ("all_gather", 4, 516.67), ("reduce_scatter", 2, 750), ("broadcast", 2, 400),
+    ("reduce", 4, 400), ("gather", 2, 750), ("scatter", 4, 516.67), ("send_recv", 2, 400)])
+def test_limits_of_nodes_with_3200_gbit(collective: str, n_nodes: int, busbw: float) -> None:
+    """8 ranks a node; of the 400 GB/s a rank of an all_to_all has its eighth."""
+    case = case_of(collective, 8 * n_nodes)
+    nodes = {rank: str(rank // 8) for rank in range(8 * n_nodes)}
+    hardware = {"network_bandwidth_gbps": 3200, "link_peaks": {"nvlink": 450}}
+    assert declared_peak(case, nodes, hardware) == pytest.approx(busbw, rel=1e-4)
+
+
+def test_groups_share_the_network_of_their_nodes() -> None:
+    """Two groups over the same two nodes at once have half of it each."""
+    case = case_of("all_reduce", 8, groups=2)
+    nodes = {rank: "ab"[rank % 2] for rank in range(8)}
+    alone = declared_peak(case_of("all_reduce", 4),
+                          {rank: "ab"[rank % 2] for rank in range(4)},
+                          {"network_bandwidth_gbps": 80})
+    assert alone == pytest.approx(10 * (3 / 4) / (1 / 2))
+    assert declared_peak(case, nodes, {"network_bandwidth_gbps": 80}) == pytest.approx(alone / 2)
 
 
 def measured(algorithm: str, busbw: float) -> CaseResult:
