@@ -225,6 +225,8 @@ def measure(
 def _sampler(attempt: Attempt) -> Sampler:
     """Return what reads the machine of this rank while cases run."""
     topology = attempt.topology
-    gpu = own_gpu(attempt.machine.ranks[topology.rank], attempt.machine.gpu_of(topology.rank))
+    rank = attempt.machine.ranks[topology.rank]
+    gpu = own_gpu(rank, attempt.machine.gpu_of(topology.rank))
     return open_sampler(attempt.config.telemetry, local_rank=topology.local_rank,
-                        gpu_uuid=gpu["uuid"] if gpu else None)
+                        gpu_uuid=gpu["uuid"] if gpu else None,
+                        rocm=gpu is not None and "hip" in rank.facts["versions"])

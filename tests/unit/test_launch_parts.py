@@ -166,6 +166,24 @@ def test_a_worker_inherits_an_allow_list_only() -> None:
                     "EXTRA": "1"}
 
 
+@pytest.mark.parametrize("name", [
+    "CUBLAS_WORKSPACE_CONFIG", "CUBLASLT_WORKSPACE_SIZE", "NVSHMEM_SYMMETRIC_SIZE",
+    "OFI_NCCL_PROTOCOL", "SHARP_COLL_ENABLE_SAT", "NVTE_FUSED_ATTN", "BNB_CUDA_VERSION", "HF_HOME",
+    "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "CPATH", "LIBRARY_PATH", "MIOPEN_USER_DB_PATH",
+    "HIP_VISIBLE_DEVICES", "HIP_LAUNCH_BLOCKING", "ROCBLAS_LAYER", "GPU_DEVICE_ORDINAL",
+    "HSA_XNACK", "HSA_OVERRIDE_GFX_VERSION", "RCCL_MSCCL_ENABLE", "TRITON_CACHE_DIR",
+    "CUDA_HOME", "FI_EFA_USE_DEVICE_RDMA", "NCCL_IB_HCA", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"])
+def test_a_worker_inherits_what_libraries_of_gpus_read(name: str) -> None:
+    assert worker_environment({name: "1"}, (), {}) == {name: "1"}
+
+
+@pytest.mark.parametrize("name", [
+    "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "PMIX_RANK"])
+def test_a_worker_inherits_no_secret_but_by_its_name(name: str) -> None:
+    assert worker_environment({name: "hf_0123456789"}, (), {}) == {}
+    assert worker_environment({name: "hf_0123456789"}, [name], {}) == {name: "hf_0123456789"}
+
+
 def test_variables_are_split_by_when_they_are_read() -> None:
     early, late = split_by_load_time([("NCCL_ALGO", "Ring"), ("OMP_NUM_THREADS", "2")])
     assert (early, late) == ({"OMP_NUM_THREADS": "2"}, {"NCCL_ALGO": "Ring"})
