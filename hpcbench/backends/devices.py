@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import repeat
@@ -111,11 +112,32 @@ def add_in_fp32() -> None:
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 
+def multiply_in_fp32() -> None:
+    """Have products and convolutions of fp32 take fp32's operands, never TF32's, in this process.
+
+    torch allows cuDNN TF32 by default, and NGC's images allow it to cuBLAS by
+    TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1. Rates would be compared with the peak of fp32, and results
+    with bounds of it. Since torch 2.9 there are two APIs, and reading one raises where the other
+    says something else; so both are set, the older one first: it resets some of the newer. On the
+    CPU it is oneDNN that multiplies in fp32 then.
+    """
+    with warnings.catch_warnings():  # torch 2.9 warns of its older API, once
+        warnings.filterwarnings("ignore", "Please use the new API settings to control TF32")
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cudnn.allow_tf32 = False
+    for of_cuda in (torch.backends.cuda.matmul, getattr(torch.backends.cudnn, "conv", None),
+                    getattr(torch.backends.cudnn, "rnn", None)):
+        if hasattr(of_cuda, "fp32_precision"):
+            of_cuda.fp32_precision = "ieee"
+
+
 def open_device(name: str, gpu: int | None) -> AnyDevice:
     """Return the device of this rank: ``cpu``, ``mps``, or ``cuda``, GPU ``gpu`` of those it sees.
 
-    Raises CaseError for a rank that has none, whose cases on GPUs the probe makes skips.
+    Raises CaseError for a rank that has none, whose cases on GPUs the probe makes skips. This
+    process then computes fp32 in fp32.
     """
+    multiply_in_fp32()
     if name == "mps":
         return MpsDevice()
     if name != "cuda":

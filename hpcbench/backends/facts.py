@@ -32,8 +32,9 @@ def gather_facts(tools: Iterable[str] = ()) -> dict[str, Any]:
     None); ``gloo_without_reduce_scatter`` (its error for lists of tensors, or None); ``ucc``
     (`backends.ucc.ucc_facts`); ``cuda`` {available, names, uuids, memory_bytes, details, no_code,
     visible, reason} (``details``: `backends.gpus.gpu_details`; ``no_code``: why torch cannot use a
-    GPU, or None; ``visible``: `backends.availability.visible_devices`); ``mps`` (`backends.apple_gpu.mps_facts`);
-    ``gpu_topology`` (`backends.gpu_topology.gpu_topology`); ``host_memory_bytes``; ``versions``;
+    GPU, or None; ``visible``: `backends.availability.visible_devices`); ``mps``
+    (`backends.apple_gpu.mps_facts`); ``gpu_topology`` (`backends.gpu_topology.gpu_topology`);
+    ``host_memory_bytes``; ``versions``;
     ``libraries`` (`measure.libraries.loaded_libraries`, with what ucc loads in its child);
     ``tools`` (`backends.tools.tool_facts` of ``tools``).
     """

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_launch_parts import CPU_FACTS
 
 from hpcbench.backends.availability import (
     RankFacts,
@@ -23,6 +22,7 @@ from hpcbench.plan.expand import make_plan
 from hpcbench.telemetry.amd import CALLS, serial_of
 from hpcbench.telemetry.opening import Seams, open_sampler
 from hpcbench.trace.telemetry import TABLES
+from test_launch_parts import CPU_FACTS
 
 ROCM_FACTS: Mapping[str, Any] = {
     **CPU_FACTS, "built": {**CPU_FACTS["built"], "nccl": True}, "host_memory_bytes": 2**40,
