@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -31,6 +32,9 @@ class CpuDevice:
 
     synchronize = repeat(None).__next__
     """Nothing is pending; the same without code of Python."""
+
+    def give_back(self) -> None:
+        """Do nothing: the host's allocator keeps little, and no library is refused for it."""
 
 
 class _StreamDevice(ABC):
@@ -79,6 +83,14 @@ class CudaDevice(_StreamDevice):
     def _drain(self) -> None:
         self._end.synchronize()
 
+    def give_back(self) -> None:
+        """Free what a case before left in cycles, and what torch's cache keeps of it.
+
+        NCCL, cuBLAS and symmetric memory take theirs outside of this cache.
+        """
+        gc.collect()  # next to nothing: what the template has loaded is frozen
+        torch.cuda.empty_cache()
+
     def synchronize(self) -> None:
         """Wait for everything on the device."""
         torch.cuda.synchronize(self.torch_device)
@@ -94,12 +106,41 @@ class MpsDevice(_StreamDevice):
     def _drain(self) -> None:
         self.synchronize()
 
+    def give_back(self) -> None:
+        """Free what a case before left, as on CUDA."""
+        gc.collect()
+        torch.mps.empty_cache()
+
     def synchronize(self) -> None:
         """Wait for everything on the device."""
         torch.mps.synchronize()
 
 
+_WITH_INFINITY_CACHE = ("gfx94", "gfx95")
+_INFINITY_CACHE_BYTES = 256 * 10**6
+"""Of an MI300 and its successors, by AMD's CDNA 3 white paper; HIP tells the 4 MB of one die."""
 AnyDevice = CpuDevice | CudaDevice | MpsDevice
+
+
+def cache_bytes(device: torch.device) -> int | None:
+    """Return the bytes of a GPU's last cache, None where torch does not tell them; 0 of others.
+
+    It is also 0 where a case is rehearsed, and there is no GPU.
+    """
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return 0
+    properties = torch.cuda.get_device_properties(device)
+    if str(properties.gcnArchName).startswith(_WITH_INFINITY_CACHE):
+        return _INFINITY_CACHE_BYTES
+    found: int | None = getattr(properties, "L2_cache_size", None)  # since torch 2.5
+    return found or None
+
+
+def free_bytes(device: torch.device) -> int:
+    """Return what this process can still take of a GPU: free memory, and what torch's cache keeps.
+    """
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
 def add_in_fp32() -> None:
