@@ -140,7 +140,8 @@ def free_bytes(device: torch.device) -> int:
     """Return what this process can still take of a GPU: free memory, and what torch's cache keeps.
     """
     free, _ = torch.cuda.mem_get_info(device)
-    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(free + kept)
 
 
 def add_in_fp32() -> None:
@@ -166,10 +167,11 @@ def multiply_in_fp32() -> None:
         warnings.filterwarnings("ignore", "Please use the new API settings to control TF32")
         torch.set_float32_matmul_precision("highest")
         torch.backends.cudnn.allow_tf32 = False
-    for of_cuda in (torch.backends.cuda.matmul, getattr(torch.backends.cudnn, "conv", None),
-                    getattr(torch.backends.cudnn, "rnn", None)):
-        if hasattr(of_cuda, "fp32_precision"):
-            of_cuda.fp32_precision = "ieee"
+    newer: list[Any] = [torch.backends.cuda.matmul, getattr(torch.backends.cudnn, "conv", None),
+                        getattr(torch.backends.cudnn, "rnn", None)]
+    for operators in newer:
+        if hasattr(operators, "fp32_precision"):
+            operators.fp32_precision = "ieee"
 
 
 def open_device(name: str, gpu: int | None) -> AnyDevice:

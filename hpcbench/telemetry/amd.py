@@ -6,6 +6,7 @@ those of amdsmi's documentation. A key that another version lacks, or "N/A", cos
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -110,7 +111,7 @@ class AmdGpuSource(Source):
     def _open(self) -> None:
         """Find the GPU by its serial number. Raises UnreadableError."""
         try:
-            import amdsmi
+            amdsmi: Any = importlib.import_module("amdsmi")
         except (ImportError, OSError, KeyError) as error:  # its library, or where ROCm is
             raise UnreadableError(f"amdsmi cannot be loaded: {error}") from error
         serial = serial_of(self.devices[0])

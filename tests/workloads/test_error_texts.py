@@ -1,6 +1,6 @@
 """By which texts errors are recognised: a table of what libraries say, typed from their sources.
 
-torch 2.13 (c10/core/CPUAllocator.cpp, c10/cuda/CUDACachingAllocator.cpp, c10/cuda/CUDAException.cpp,
+torch 2.13 (c10/core/CPUAllocator.cpp, c10/cuda: CUDACachingAllocator.cpp, CUDAException.cpp;
 ATen/cuda/Exceptions.h, torch/csrc/distributed/c10d: NCCLUtils.cpp, ProcessGroupNCCL.cpp,
 TCPStoreLibUvBackend.cpp, socket.cpp), NCCL 2.29.7 (strings of its library; debug.cc, alloc.h),
 gloo (transport/tcp/pair.cc), Triton 3.7 (backends/nvidia/driver.c, runtime/errors.py).
