@@ -272,8 +272,10 @@ class Worker:
                              decides=self._member.rank == 0)
 
     def _device(self, name: str) -> AnyDevice:
+        """Return the device of a case, without what the case before kept of its memory."""
         if name not in self._devices:
             self._devices[name] = open_device(name, self._member.gpu)
+        self._devices[name].give_back()
         return self._devices[name]
 
     def leave(self) -> None:

@@ -11,6 +11,7 @@ from hpcbench.plan.case import Case
 from hpcbench.units import plural
 
 _DIVIDES_FIRST = "UCC_TL_UCP_REDUCE_AVG_PRE_OP"
+_OF_HIP = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 _UCS_FALSE = ("n", "no", "off", "0")  # ucs_config_sscanf_bool of UCX's parser.c
 
 
@@ -136,11 +137,35 @@ def gpu_indices(ranks: Sequence[RankFacts]) -> list[int | None]:
         for rank in ranks])
 
 
+def known_uuid(uuid: str) -> str:
+    """Return a UUID of torch, "" for one of zeros: what HIP says of a GPU without one."""
+    return uuid if uuid.strip("0-") else ""
+
+
+def visible_devices(environ: Mapping[str, str], *, rocm: bool) -> str | None:
+    """Return the GPUs that the variables leave to a process, as one list; None: all of them.
+
+    Of HIP, CUDA_VISIBLE_DEVICES and GPU_DEVICE_ORDINAL mean the same as HIP_VISIBLE_DEVICES, and
+    numbers in them count the GPUs that ROCR_VISIBLE_DEVICES leaves (ROCm's guide to GPU isolation).
+    """
+    names = _OF_HIP if rocm else ("CUDA_VISIBLE_DEVICES",)
+    chosen = next((environ[name] for name in names if name in environ), None)
+    below = environ.get("ROCR_VISIBLE_DEVICES") if rocm else None
+    if chosen is None or below is None:
+        return below if chosen is None else chosen
+    left = below.split(",")
+    return ",".join(left[int(entry)] if entry.strip().isdigit() and int(entry) < len(left)
+                    else entry for entry in chosen.split(","))
+
+
 def visible_gpus(uuids: Sequence[str], visible_devices: str | None) -> tuple[str, ...]:
     """Return a name for each GPU a rank sees that is the same in all processes of its node.
 
-    That is the UUID; where a driver gives none, the entry of CUDA_VISIBLE_DEVICES, else the number.
+    That is the UUID; where a driver gives none, or the same one twice, the entry of
+    `visible_devices`, else the number.
     """
+    if len({*filter(None, uuids)}) < len([*filter(None, uuids)]):  # parts of one GPU
+        uuids = [""] * len(uuids)
     listed = [entry.strip() for entry in (visible_devices or "").split(",") if entry.strip()]
     listed = listed if len(listed) == len(uuids) else [str(i) for i in range(len(uuids))]
     return tuple(uuid or f"GPU {entry}" for uuid, entry in zip(uuids, listed, strict=True))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import repeat
@@ -30,6 +32,9 @@ class CpuDevice:
 
     synchronize = repeat(None).__next__
     """Nothing is pending; the same without code of Python."""
+
+    def give_back(self) -> None:
+        """Do nothing: the host's allocator keeps little, and no library is refused for it."""
 
 
 class _StreamDevice(ABC):
@@ -78,6 +83,14 @@ class CudaDevice(_StreamDevice):
     def _drain(self) -> None:
         self._end.synchronize()
 
+    def give_back(self) -> None:
+        """Free what a case before left in cycles, and what torch's cache keeps of it.
+
+        NCCL, cuBLAS and symmetric memory take theirs outside of this cache.
+        """
+        gc.collect()  # next to nothing: what the template has loaded is frozen
+        torch.cuda.empty_cache()
+
     def synchronize(self) -> None:
         """Wait for everything on the device."""
         torch.cuda.synchronize(self.torch_device)
@@ -93,12 +106,42 @@ class MpsDevice(_StreamDevice):
     def _drain(self) -> None:
         self.synchronize()
 
+    def give_back(self) -> None:
+        """Free what a case before left, as on CUDA."""
+        gc.collect()
+        torch.mps.empty_cache()
+
     def synchronize(self) -> None:
         """Wait for everything on the device."""
         torch.mps.synchronize()
 
 
+_WITH_INFINITY_CACHE = ("gfx94", "gfx95")
+_INFINITY_CACHE_BYTES = 256 * 10**6
+"""Of an MI300 and its successors, by AMD's CDNA 3 white paper; HIP tells the 4 MB of one die."""
 AnyDevice = CpuDevice | CudaDevice | MpsDevice
+
+
+def cache_bytes(device: torch.device) -> int | None:
+    """Return the bytes of a GPU's last cache, None where torch does not tell them; 0 of others.
+
+    It is also 0 where a case is rehearsed, and there is no GPU.
+    """
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return 0
+    properties = torch.cuda.get_device_properties(device)
+    if str(properties.gcnArchName).startswith(_WITH_INFINITY_CACHE):
+        return _INFINITY_CACHE_BYTES
+    found: int | None = getattr(properties, "L2_cache_size", None)  # since torch 2.5
+    return found or None
+
+
+def free_bytes(device: torch.device) -> int:
+    """Return what this process can still take of a GPU: free memory, and what torch's cache keeps.
+    """
+    free, _ = torch.cuda.mem_get_info(device)
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(free + kept)
 
 
 def add_in_fp32() -> None:
@@ -111,11 +154,33 @@ def add_in_fp32() -> None:
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 
+def multiply_in_fp32() -> None:
+    """Have products and convolutions of fp32 take fp32's operands, never TF32's, in this process.
+
+    torch allows cuDNN TF32 by default, and NGC's images allow it to cuBLAS by
+    TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1. Rates would be compared with the peak of fp32, and results
+    with bounds of it. Since torch 2.9 there are two APIs, and reading one raises where the other
+    says something else; so both are set, the older one first: it resets some of the newer. On the
+    CPU it is oneDNN that multiplies in fp32 then.
+    """
+    with warnings.catch_warnings():  # torch 2.9 warns of its older API, once
+        warnings.filterwarnings("ignore", "Please use the new API settings to control TF32")
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cudnn.allow_tf32 = False
+    newer: list[Any] = [torch.backends.cuda.matmul, getattr(torch.backends.cudnn, "conv", None),
+                        getattr(torch.backends.cudnn, "rnn", None)]
+    for operators in newer:
+        if hasattr(operators, "fp32_precision"):
+            operators.fp32_precision = "ieee"
+
+
 def open_device(name: str, gpu: int | None) -> AnyDevice:
     """Return the device of this rank: ``cpu``, ``mps``, or ``cuda``, GPU ``gpu`` of those it sees.
 
-    Raises CaseError for a rank that has none, whose cases on GPUs the probe makes skips.
+    Raises CaseError for a rank that has none, whose cases on GPUs the probe makes skips. This
+    process then computes fp32 in fp32.
     """
+    multiply_in_fp32()
     if name == "mps":
         return MpsDevice()
     if name != "cuda":

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.backends.apple_gpu import mps_facts
+from hpcbench.backends.availability import known_uuid, visible_devices
 from hpcbench.backends.gpu_topology import gpu_topology
 from hpcbench.backends.gpus import gpu_details, opened_nvml
 from hpcbench.backends.kernels import no_code_reason
@@ -31,8 +32,9 @@ def gather_facts(tools: Iterable[str] = ()) -> dict[str, Any]:
     None); ``gloo_without_reduce_scatter`` (its error for lists of tensors, or None); ``ucc``
     (`backends.ucc.ucc_facts`); ``cuda`` {available, names, uuids, memory_bytes, details, no_code,
     visible, reason} (``details``: `backends.gpus.gpu_details`; ``no_code``: why torch cannot use a
-    GPU, or None; ``visible``: CUDA_VISIBLE_DEVICES); ``mps`` (`backends.apple_gpu.mps_facts`);
-    ``gpu_topology`` (`backends.gpu_topology.gpu_topology`); ``host_memory_bytes``; ``versions``;
+    GPU, or None; ``visible``: `backends.availability.visible_devices`); ``mps``
+    (`backends.apple_gpu.mps_facts`); ``gpu_topology`` (`backends.gpu_topology.gpu_topology`);
+    ``host_memory_bytes``; ``versions``;
     ``libraries`` (`measure.libraries.loaded_libraries`, with what ucc loads in its child);
     ``tools`` (`backends.tools.tool_facts` of ``tools``).
     """
@@ -55,14 +57,14 @@ def gather_facts(tools: Iterable[str] = ()) -> dict[str, Any]:
 
 
 def _cuda() -> dict[str, Any]:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = visible_devices(os.environ, rocm=torch.version.hip is not None)
     if not torch.cuda.is_available():
         built = torch.version.cuda or torch.version.hip
         reason = "no GPU is visible" if built else f"torch {torch.__version__} is a CPU build"
         return {"available": False, "names": [], "uuids": [], "memory_bytes": [],
                 "details": [], "no_code": [], "visible": visible, "reason": reason}
     devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
-    uuids = [str(getattr(device, "uuid", "")) for device in devices]
+    uuids = [known_uuid(str(getattr(device, "uuid", ""))) for device in devices]
     with opened_nvml() as nvml:
         details = gpu_details(nvml, uuids)
     return {

@@ -22,14 +22,16 @@ def without_code(capability: tuple[int, int], architectures: Sequence[str]) -> b
     """Return whether none of ``architectures`` (torch.cuda.get_arch_list()) runs on a GPU.
 
     CUDA's rules: code for ``sm_80`` runs on all 8.x with x of 0 or more, PTX of ``compute_80`` is
-    compiled for anything newer when it is loaded; ``sm_90a`` runs on 9.0 only.
+    compiled for anything newer when it is loaded; ``sm_90a`` runs on 9.0 only. Names of other
+    makers' GPUs (ROCm's ``gfx942``) count among none of them: without one of CUDA it is False.
     """
-    for match in filter(None, map(_ARCHITECTURE.fullmatch, architectures)):
+    ours = [match for match in map(_ARCHITECTURE.fullmatch, architectures) if match]
+    for match in ours:
         kind, built = match[1], (int(match[2]), int(match[3]))
         same_series = kind == "compute" or built[0] == capability[0]
         if built == capability if match[4] else built <= capability and same_series:
             return False
-    return True
+    return bool(ours)
 
 
 def no_code_reason(
@@ -37,9 +39,9 @@ def no_code_reason(
 ) -> str | None:
     """Return why this torch cannot use such a GPU, and which build can; None if it can.
 
-    A build without any ``architectures`` (for the CPU, for ROCm) is not judged.
+    A build without any ``architectures`` of CUDA (for the CPU, for ROCm) is not judged.
     """
-    if not architectures or not without_code(capability, architectures):
+    if not without_code(capability, architectures):
         return None
     major, minor = capability
     text = (f"torch {torch_version} has no code for sm_{major}{minor}, only for "
@@ -50,8 +52,26 @@ def no_code_reason(
                    "; install a newer torch")
 
 
+def why_not_judged(
+    architectures: Sequence[str], torch_version: str, cuda: str | None, hip: str | None,
+) -> str | None:
+    """Return why nothing can be said of a capability here, None where `no_code_reason` can.
+
+    ``cuda`` and ``hip`` are those of torch.version. Older torches tell no architectures where no
+    GPU is visible, as on login nodes.
+    """
+    if hip:
+        return f"torch {torch_version} is a build for ROCm: capabilities are CUDA's"
+    if architectures:
+        return None
+    if cuda:
+        return (f"torch {torch_version} (CUDA {cuda}) tells its architectures only where a GPU is "
+                "visible: not checked here")
+    return f"torch {torch_version} is no CUDA build: cases of GPUs will be skipped"
+
+
 def main() -> int:
-    """Say whether torch here can use GPUs of a capability; a build for the CPU only is a note."""
+    """Say whether torch here can use GPUs of a capability; what is not judged is a note."""
     if len(sys.argv) != 2 or not re.fullmatch(r"\d+\.\d", sys.argv[1]):
         print("usage: python -m hpcbench.backends.kernels CAPABILITY, such as 7.0 for V100",
               file=sys.stderr)
@@ -60,8 +80,9 @@ def main() -> int:
 
     major, minor = sys.argv[1].split(".")
     architectures = torch.cuda.get_arch_list()
-    if not architectures:
-        print(f"note: torch {torch.__version__} is no CUDA build: cases of GPUs will be skipped")
+    note = why_not_judged(architectures, torch.__version__, torch.version.cuda, torch.version.hip)
+    if note:
+        print(f"note: {note}")
     reason = no_code_reason((int(major), int(minor)), architectures, torch.__version__)
     if reason:
         print(f"hpcbench: {reason}", file=sys.stderr)

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hpcbench.backends.availability import RankFacts, first_reason
@@ -60,12 +60,22 @@ def untooled(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
         return f"kind {case.kind} cannot be used: {reason}"
     if work.only_on() and device not in work.only_on():
         return f"{work.implementer} runs on {' or '.join(work.only_on())} only, not on {device}"
+    if work.only_on() == ("cuda",) and (
+            reason := first_reason(ranks, [_for_rocm(rank.facts) for rank in ranks])):
+        return f"{work.implementer}: {reason}"
     for need in work.needs():
         found = [rank.facts["tools"][need] for rank in ranks]
         reasons = [each[device] for each in found] if need == COMPILER else found
         if reason := first_reason(ranks, reasons):
             return f"{work.implementer}: {reason}"
     return None
+
+
+def _for_rocm(facts: Mapping[str, Any]) -> str | None:
+    """Return why what runs on cuda alone does not here: it is written for NVIDIA's GPUs."""
+    versions = facts.get("versions", {})
+    return (f"written for NVIDIA GPUs, and torch {versions['torch']} is a build for ROCm"
+            if versions.get("hip") else None)
 
 
 def _no_runner(kind: str) -> str | None:

@@ -49,11 +49,18 @@ PASSED_ENV = (
     "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME",
     "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "XDG_*",
     "OMP_*", "KMP_*", "GOMP_*", "MKL_*", "OPENBLAS_*", "MALLOC_*", "THP_*",
-    "CUDA_*", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HSA_*",
-    "NCCL_*", "RCCL_*", "UCC_*", "UCX_*", "GLOO_*", "FI_*", "TORCH_*", "PYTORCH_*", "TRITON_*",
-    "TORCHINDUCTOR_*", "CC", "CXX", "HPCBENCH_*",
+    "CUDA_*", "CUBLAS_*", "CUBLASLT_*", "CUDNN_*", "NVSHMEM_*", "NVTE_*", "BNB_CUDA_VERSION",
+    "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "HIP_*", "HSA_*",
+    "ROCM_*", "ROCBLAS_*", "HIPBLASLT_*", "MIOPEN_*",
+    "NCCL_*", "RCCL_*", "OFI_NCCL_*", "SHARP_*", "UCC_*", "UCX_*", "GLOO_*", "FI_*",
+    "TORCH_*", "PYTORCH_*", "TRITON_*", "TORCHINDUCTOR_*",
+    "HF_HOME", "HF_ENDPOINT", "HF_HUB_*", "HF_DATASETS_*", "TRANSFORMERS_*",
+    "CC", "CXX", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "HPCBENCH_*",
 )
-"""Shell patterns of the variables that workers inherit; ``launch.pass_env`` adds to them."""
+"""Shell patterns of the variables that workers inherit; ``launch.pass_env`` adds to them.
+
+HF_TOKEN is not among them: models are made here, not loaded, so a secret would serve nothing.
+"""
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -52,7 +52,7 @@ def open_pool(
     It goes on with the ``early`` template if that has the right variables.
     """
     launch, plan = planned.config.launch, planned.plan
-    env = worker_environment(os.environ, launch.pass_env, thread_variables(topology.local_size))
+    env = worker_environment(os.environ, launch.pass_env, thread_variables(topology.threads))
     return WorkerPool(
         TemplateSpec(env, _init_timeout_s(launch, topology), plan.kinds),
         SharedProgress.create(most_rows(plan)), memory_limit_bytes=launch.memory_limit_bytes,
@@ -105,7 +105,7 @@ def header(attempt: Attempt, run_id: str) -> Header:
     rank = attempt.machine.ranks[topology.rank]
     facts, gpu = rank.facts, attempt.machine.gpu_of(topology.rank)
     described = machine({
-        **thread_variables(topology.local_size), **attempt.machine.socket_env(), **os.environ})
+        **thread_variables(topology.threads), **attempt.machine.socket_env(), **os.environ})
     hardware = described_hardware(
         attempt.config.hardware.model_dump(mode="json"), facts, described["memory_bytes"])
     return Header(
@@ -225,6 +225,8 @@ def measure(
 def _sampler(attempt: Attempt) -> Sampler:
     """Return what reads the machine of this rank while cases run."""
     topology = attempt.topology
-    gpu = own_gpu(attempt.machine.ranks[topology.rank], attempt.machine.gpu_of(topology.rank))
+    rank = attempt.machine.ranks[topology.rank]
+    gpu = own_gpu(rank, attempt.machine.gpu_of(topology.rank))
     return open_sampler(attempt.config.telemetry, local_rank=topology.local_rank,
-                        gpu_uuid=gpu["uuid"] if gpu else None)
+                        gpu_uuid=gpu["uuid"] if gpu else None,
+                        rocm=gpu is not None and "hip" in rank.facts["versions"])

@@ -41,6 +41,7 @@ from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.order import INLINE_BACKENDS
 
 _READY_TIMEOUT_S = 120.0
+_GPU_RESERVE_BYTES = 2 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ def _too_large(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | Non
     indices = gpu_indices(ranks) if device == "cuda" else [None] * len(ranks)
     for rank, index in zip(ranks, indices, strict=True):
         if index is not None:
-            available = rank.facts["cuda"]["memory_bytes"][index]
+            available = _for_tensors(rank.facts["cuda"]["memory_bytes"][index])
             if case.memory_bytes > available * (1 + case.memory_error):
                 return (f"needs {case.memory_bytes} bytes of a GPU on {rank.hostname}, "
                         f"{available} are available{_advice(case, available)}")
@@ -160,6 +161,15 @@ def _too_large(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | Non
             return (f"needs {needed} bytes on {rank.hostname}, {available} are available"
                     f"{_advice(case, available // sharing)}")
     return None
+
+
+def _for_tensors(gpu_bytes: int) -> int:
+    """Return the bytes of a GPU that are left to tensors.
+
+    The context, kernels that are loaded, workspaces of cuBLAS and buffers of NCCL take 1 to 3 GB,
+    of a small GPU (or a slice of one) less.
+    """
+    return gpu_bytes - min(_GPU_RESERVE_BYTES, gpu_bytes // 8)
 
 
 def _advice(case: Case, available: int) -> str:

@@ -11,6 +11,7 @@ import os
 import re
 import resource
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from fractions import Fraction
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -97,6 +98,31 @@ def granted_cores(files: KernelFiles) -> float:
 def usable_cores(files: KernelFiles) -> int:
     """Return on how many cores this process can run at once: of its mask, as far as granted."""
     return max(1, math.floor(min(len(own_cores()), granted_cores(files))))
+
+
+def threads_of_rank(
+    own: Collection[int], masks: Sequence[Collection[int]], granted: float,
+) -> int:
+    """Return how many threads suit one of the ranks of a node, with its part of their cores.
+
+    ``own`` are the cores that it may run on, ``masks`` those of all ranks of the node, its own
+    included. A core is divided by the ranks that may run on it. Where fewer are ``granted``
+    (`granted_cores`: the limit of a cgroup is of all its processes), each rank has as much less.
+    """
+    part = sum(Fraction(1, sum(core in mask for mask in masks)) for core in own)
+    every = len(set().union(*masks))
+    return max(1, math.floor(part * min(Fraction(1), Fraction(granted) / every)))
+
+
+def expected_threads(own: int, local_size: int, every: int, granted: float) -> int:
+    """Return `threads_of_rank` as far as it is known while other ranks' masks are not.
+
+    ``own`` cores of the ``every`` that the node has. Ranks whose masks fit side by side are taken
+    to be bound so, others to share the same cores.
+    """
+    part = own if own * local_size <= every else own // local_size
+    used = min(every, part * local_size)
+    return max(1, math.floor(part * min(Fraction(1), Fraction(granted) / max(1, used))))
 
 
 def granted_memory(files: KernelFiles, installed_bytes: int) -> tuple[int, str]:

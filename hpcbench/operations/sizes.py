@@ -21,6 +21,10 @@ from hpcbench.operations.collectives import collective_spec
 
 COLD_BYTES = 2**27
 """What all sets of cold buffers hold at least: several times the last cache that ranks share."""
+MOST_COLD_BYTES = 2**30
+"""What they hold at most, on a GPU: four times the 256 MB of an MI300X. A B200 has 126 MB."""
+_TIMES_CACHE = 4
+"""As STREAM has it of its arrays (www.cs.virginia.edu/stream/ref.html)."""
 MOST_COLD_SETS = 1024
 DTYPE_BYTES: Mapping[str, int] = MappingProxyType({
     "fp32": 4, "fp64": 8, "fp16": 2, "bf16": 2, "int32": 4, "int64": 8, "uint8": 1,
@@ -82,9 +86,21 @@ def _units(collective: str, split: str, world_size: int) -> int:
     return world_size * max(shares) if collective_spec(collective).pairwise else sum(shares)
 
 
-def cold_sets(size_bytes: int) -> int:
+def cold_bytes(cache_bytes: int | None) -> int:
+    """Return what all sets of cold buffers hold on a device with this last cache, None unknown."""
+    wanted = MOST_COLD_BYTES if cache_bytes is None else _TIMES_CACHE * cache_bytes
+    return min(max(wanted, COLD_BYTES), MOST_COLD_BYTES)
+
+
+def planned_cold_bytes(device: str) -> int:
+    """Return the most that `cold_bytes` can be on a device of this type, of which no more is known.
+    """
+    return COLD_BYTES if device in ("cpu", "mps") else MOST_COLD_BYTES
+
+
+def cold_sets(size_bytes: int, together_bytes: int = COLD_BYTES) -> int:
     """Return how many sets of buffers it takes until a call finds none of its own in a cache."""
-    return max(math.ceil(COLD_BYTES / max(size_bytes, 1)), 2)
+    return max(math.ceil(together_bytes / max(size_bytes, 1)), 2)
 
 
 def rank_bytes(

@@ -62,7 +62,8 @@ RANK_SPECIFIC = (
     Varying(("gpu_topology.cpus", "gpu_topology.numa_nodes"),
             "a cgroup may show each rank its own"),
     Varying(("variables.CUDA_VISIBLE_DEVICES", "variables.NVIDIA_VISIBLE_DEVICES",
-             "variables.HIP_VISIBLE_DEVICES", "variables.ROCR_VISIBLE_DEVICES"),
+             "variables.HIP_VISIBLE_DEVICES", "variables.ROCR_VISIBLE_DEVICES",
+             "variables.GPU_DEVICE_ORDINAL"),
             "a launcher may show each rank its own GPU"),
 )
 """Not compared between ranks; the same rank of an equal run has the same."""

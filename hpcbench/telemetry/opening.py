@@ -10,6 +10,7 @@ from typing import Any
 from hpcbench.backends.gpus import load_nvml
 from hpcbench.config.schema import Telemetry
 from hpcbench.measure.portable import own_cores
+from hpcbench.telemetry.amd import AmdGpuSource
 from hpcbench.telemetry.gpu import GpuSource
 from hpcbench.telemetry.node import CpuSource, EnergySource, FrequencySource, NetworkSource
 from hpcbench.telemetry.process import ProcessSource
@@ -27,9 +28,13 @@ class Seams:
 
 
 def open_sampler(
-    wanted: Telemetry, *, local_rank: int, gpu_uuid: str | None, seams: Seams | None = None,
+    wanted: Telemetry, *, local_rank: int, gpu_uuid: str | None, rocm: bool = False,
+    seams: Seams | None = None,
 ) -> Sampler:
-    """Return the sampler of a rank; ``gpu_uuid`` is that of its GPU, None if it has none."""
+    """Return the sampler of a rank; ``gpu_uuid`` is that of its GPU, None if it has none.
+
+    ``rocm``: the GPU is one of AMD, which NVML does not know.
+    """
     seams = seams or Seams()
     openers: Mapping[str, Callable[[], Source]] = {
         "process": lambda: ProcessSource(seams.root),
@@ -37,7 +42,7 @@ def open_sampler(
         "frequency": lambda: FrequencySource(seams.root, own_cores()),
         "energy": lambda: EnergySource(seams.root),
         "network": lambda: NetworkSource(seams.root),
-        "gpu": lambda: _gpu(gpu_uuid, seams.nvml)}
+        "gpu": lambda: _gpu(gpu_uuid, seams.nvml, rocm=rocm)}
     found: dict[str, Source] = {}
     missing: dict[str, str] = {}
     for table, opener in openers.items():
@@ -54,9 +59,12 @@ def open_sampler(
     return Sampler([[*found.values()], gpus], wanted.rate_hz, missing)
 
 
-def _gpu(uuid: str | None, load: Callable[[], Any]) -> Source:
+def _gpu(uuid: str | None, load: Callable[[], Any], *, rocm: bool) -> Source:
+    if rocm and uuid is not None:
+        return AmdGpuSource(uuid)
     if uuid is None:
-        raise UnreadableError("this rank has no NVIDIA GPU")
+        raise UnreadableError("torch gives the GPU no UUID" if rocm else
+                              "this rank has no NVIDIA GPU")
 
     def loaded() -> Any:
         try:

@@ -7,9 +7,10 @@ import time
 import pytest
 import torch
 
-from hpcbench.backends.devices import CudaDevice
+from hpcbench.backends.devices import CudaDevice, cache_bytes, free_bytes, open_device
 from hpcbench.backends.facts import gather_facts
 from hpcbench.kinds.training.run.memory import Peak
+from hpcbench.operations.sizes import cold_bytes
 
 pytestmark = pytest.mark.usefixtures("gpus")
 
@@ -61,3 +62,33 @@ def test_the_peak_of_memory_is_the_allocators() -> None:
     told = peak.read()
     assert told["peak_of"] == "cuda allocated"
     assert 64 * 2**20 <= int(told["peak"]) - before < 66 * 2**20
+
+
+def test_what_a_case_left_in_the_cache_counts_as_free_and_is_given_back() -> None:
+    device = CudaDevice(0)
+    device.give_back()
+    place = device.torch_device
+    before, kept = free_bytes(place), torch.cuda.memory_reserved(place)
+    held = torch.empty(256 * 2**20, dtype=torch.uint8, device=place)
+    assert free_bytes(place) <= before - 256 * 2**20
+    cycle = [held]
+    cycle.append(cycle)  # type: ignore[arg-type]
+    del held, cycle
+    device.give_back()
+    assert torch.cuda.memory_reserved(place) <= kept
+    assert free_bytes(place) >= before - 4 * 2**20
+
+
+def test_cold_buffers_exceed_the_cache_of_this_gpu() -> None:
+    cache = cache_bytes(torch.device("cuda", 0))
+    assert cache is not None and cache >= 4 * 2**20
+    assert cold_bytes(cache) >= 4 * cache
+
+
+def test_fp32_is_fp32() -> None:
+    """Of numbers that TF32 rounds, with their 10 bits behind the point."""
+    device = open_device("cuda", 0).torch_device
+    exact = torch.full((256, 256), 1 + 2**-12, device=device)
+    assert torch.equal(exact @ torch.eye(256, device=device), exact)
+    image, kernel = exact.reshape(1, 1, 256, 256), torch.ones(1, 1, 1, 1, device=device)
+    assert torch.equal(torch.nn.functional.conv2d(image, kernel), image)

@@ -8,10 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.measure.allocation import granted_cores, threads_of_rank
+from hpcbench.measure.kernel_files import KernelFiles
+from hpcbench.measure.portable import own_cores
+from hpcbench.trace.sealed import open_trace, trace_path
 from launcher import EVERY_MPI, MpiLauncher
 from mpi.reading import read, sweep
 
 pytestmark = pytest.mark.mpi
+
+BOUND = """
+unset OMP_NUM_THREADS
+eval "cores=\\$CORES${PMI_RANK:-$OMPI_COMM_WORLD_RANK}"
+exec taskset -c "$cores" "$@"
+"""
+"""What a launcher does that binds ranks to cores."""
 
 
 def _one_line(text: str) -> str:
@@ -95,6 +106,23 @@ def test_the_worker_can_run_inline(mpirun: MpiLauncher, ranks: int) -> None:
     """It does so below, beside a case that fails, and under torchrun, where the job ends with 0."""
     job = mpirun.run(ranks, "--inline", config=sweep("8", "1KiB")).check()
     assert set(read(job.folder).status().values()) == {"ok"}
+
+
+@EVERY_MPI
+def test_a_rank_has_the_threads_of_its_own_cores(mpirun: MpiLauncher) -> None:
+    """Each of two ranks is bound to a half of the cores here, then both to the first half."""
+    cores = own_cores()
+    halves = [cores[:max(1, len(cores) // 2)], cores[len(cores) // 2:]]
+    for masks in (halves, [halves[0]] * 2):
+        command = ["sh", "-c", BOUND, "sh", mpirun.program("python"), "-m", "hpcbench", "run",
+                   "config.json", "-o", "out"]
+        lists = {f"CORES{rank}": ",".join(map(str, mask)) for rank, mask in enumerate(masks)}
+        job = mpirun.run(2, command=command, config=sweep("8"), env=lists).check()
+        assert job.folder is not None
+        headers = [open_trace(trace_path(job.folder / "traces", rank)).header for rank in range(2)]
+        assert [header.environment["process"]["affinity"] for header in headers] == masks
+        assert [header.environment["variables"]["OMP_NUM_THREADS"] for header in headers] == [
+            str(threads_of_rank(mask, masks, granted_cores(KernelFiles()))) for mask in masks]
 
 
 def test_a_usage_error_is_told_by_one_rank(mpirun: MpiLauncher) -> None:

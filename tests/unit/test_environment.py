@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 
 from hpcbench.measure.allocation import (
     cgroup,
+    expected_threads,
     granted_cores,
     granted_memory,
     memory_policy,
     process,
     ranks_a_core,
+    threads_of_rank,
 )
 from hpcbench.measure.environment import machine, recorded_variables, scheduler_variables
 from hpcbench.measure.host import cpu, host, kernel, load, memory, network
@@ -173,6 +175,42 @@ def test_granted_memory(tmp_path: Path, limit: str, granted: tuple[int, str]) ->
     ([[0], [0], [0, 1, 2, 3], [0, 1, 2, 3]], 2.0), ([[0, 1]] * 3 + [[2, 3, 4]], 1.5)])
 def test_ranks_a_core(masks: list[list[int]], most: float) -> None:
     assert ranks_a_core(masks) == most
+
+
+EIGHT = [[*range(8 * rank, 8 * rank + 8)] for rank in range(8)]
+"""srun --cpus-per-task=8 on a node of 64 cores."""
+
+
+@pytest.mark.parametrize(("masks", "granted", "threads"), [
+    (EIGHT, 64, [8] * 8),
+    ([[*range(14 * rank, 14 * rank + 14)] for rank in range(8)], 112, [14] * 8),
+    ([[*range(64)]] * 8, 64, [8] * 8),  # mpirun without binding
+    ([[*range(4)]] * 4, 4, [1] * 4),
+    ([[*range(2)]] * 2, 2, [1] * 2),
+    ([[0]] * 4, 1, [1] * 4),
+    ([[0], [1], [2], [3]], 4, [1] * 4),  # bound to a core each
+    ([[*range(16)]], 2, [2]),  # a container of 2 CPUs on a machine of 16
+    ([[*range(16)]] * 2, 2, [1] * 2),
+    (EIGHT, 32, [4] * 8),  # bound within a container of half the machine
+    ([[*range(16)]], 0.5, [1]),
+    # both threads of each core: numbers c and c + 32, a core of two threads for each rank
+    ([[rank, rank + 32] for rank in range(32)], 64, [2] * 32),
+    ([[*range(4)] + [*range(32, 36)]] * 2, 64, [4] * 2),  # all ranks on one small part
+    ([[*range(4)]] * 2 + [[*range(8)]], 8, [1, 1, 5]),  # 4 / 3 cores, and 4 / 3 + 4
+])
+def test_threads_of_a_rank(
+    masks: list[list[int]], granted: float, threads: list[int],
+) -> None:
+    assert [threads_of_rank(own, masks, granted) for own in masks] == threads
+
+
+@pytest.mark.parametrize(("own", "ranks", "every", "granted", "threads"), [
+    (8, 8, 64, 64, 8), (14, 8, 112, 112, 14), (64, 8, 64, 64, 8), (4, 4, 4, 4, 1), (2, 2, 2, 2, 1),
+    (1, 4, 1, 1, 1), (16, 1, 16, 2, 2), (16, 2, 16, 2, 1), (2, 32, 64, 64, 2), (1, 3, 2, 2, 1)])
+def test_threads_before_other_ranks_are_known(
+    own: int, ranks: int, every: int, granted: float, threads: int,
+) -> None:
+    assert expected_threads(own, ranks, every, granted) == threads
 
 
 def test_network(tmp_path: Path) -> None:

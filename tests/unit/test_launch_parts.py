@@ -166,6 +166,24 @@ def test_a_worker_inherits_an_allow_list_only() -> None:
                     "EXTRA": "1"}
 
 
+@pytest.mark.parametrize("name", [
+    "CUBLAS_WORKSPACE_CONFIG", "CUBLASLT_WORKSPACE_SIZE", "NVSHMEM_SYMMETRIC_SIZE",
+    "OFI_NCCL_PROTOCOL", "SHARP_COLL_ENABLE_SAT", "NVTE_FUSED_ATTN", "BNB_CUDA_VERSION", "HF_HOME",
+    "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "CPATH", "LIBRARY_PATH", "MIOPEN_USER_DB_PATH",
+    "HIP_VISIBLE_DEVICES", "HIP_LAUNCH_BLOCKING", "ROCBLAS_LAYER", "GPU_DEVICE_ORDINAL",
+    "HSA_XNACK", "HSA_OVERRIDE_GFX_VERSION", "RCCL_MSCCL_ENABLE", "TRITON_CACHE_DIR",
+    "CUDA_HOME", "FI_EFA_USE_DEVICE_RDMA", "NCCL_IB_HCA", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"])
+def test_a_worker_inherits_what_libraries_of_gpus_read(name: str) -> None:
+    assert worker_environment({name: "1"}, (), {}) == {name: "1"}
+
+
+@pytest.mark.parametrize("name", [
+    "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "PMIX_RANK"])
+def test_a_worker_inherits_no_secret_but_by_its_name(name: str) -> None:
+    assert worker_environment({name: "hf_0123456789"}, (), {}) == {}
+    assert worker_environment({name: "hf_0123456789"}, [name], {}) == {name: "hf_0123456789"}
+
+
 def test_variables_are_split_by_when_they_are_read() -> None:
     early, late = split_by_load_time([("NCCL_ALGO", "Ring"), ("OMP_NUM_THREADS", "2")])
     assert (early, late) == ({"OMP_NUM_THREADS": "2"}, {"NCCL_ALGO": "Ring"})
@@ -384,9 +402,27 @@ def test_the_memory_of_gpus_and_that_of_their_host_are_looked_at_apart() -> None
         return list(resolve(plan, [RankFacts(rank, "a", rank, facts) for rank in (0, 1)]
                             ).skips.values())
 
-    assert reasons(case.memory_bytes, 2 * case.host_bytes) == []
+    assert reasons(2 * case.memory_bytes, 2 * case.host_bytes) == []
     assert "of a GPU on a" in reasons(case.memory_bytes - 1, 2**40)[0]
     assert f"needs {2 * case.host_bytes} bytes on a" in reasons(2**40, 2 * case.host_bytes - 1)[0]
+
+
+@pytest.mark.parametrize(("gpu", "needed", "fits"), [
+    (80 * 10**9, 78 * 10**9, True), (80 * 10**9, 79 * 10**9, False),
+    (16 * 10**9, 14 * 10**9, True), (16 * 10**9, 15 * 10**9, False),
+    (5 * 10**9, 4 * 10**9, True), (5 * 10**9, 49 * 10**8, False)])
+def test_what_context_and_libraries_take_of_a_gpu_is_left_to_them(
+    gpu: int, needed: int, fits: bool,
+) -> None:
+    config = check_config({"benchmarks": [
+        {"kind": "collective", "collective": "all_reduce", "backend": "nccl"}]}, "c.json")
+    plan = make_plan(config, 2)
+    cases = tuple(replace(case, memory_bytes=needed) for case in plan.cases[:1])
+    facts = {**GPU_FACTS, "host_memory_bytes": 2**50,
+             "cuda": {**GPU_FACTS["cuda"], "memory_bytes": [gpu, gpu]}}
+    found = resolve(replace(plan, cases=cases), [RankFacts(rank, "a", rank, facts)
+                                                 for rank in (0, 1)])
+    assert (not found.skips) is fits
 
 
 def test_progress_is_shared_and_survives_the_writer() -> None:

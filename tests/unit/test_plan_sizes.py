@@ -4,16 +4,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpcbench.config.load import check_config
 from hpcbench.config.names import DTYPE_BYTES, DTYPES, SPLITS
 from hpcbench.operations.collectives import collectives
 from hpcbench.operations.sizes import (
     PART_BYTES,
+    cold_bytes,
     part_counts,
+    planned_cold_bytes,
     rank_bytes,
     rounded,
     smallest_bytes,
     weights,
 )
+from hpcbench.plan.case import Case
+from hpcbench.plan.expand import make_plan
 
 MOVING = [name for name in collectives() if name != "barrier"]
 SPLIT = [name for name in MOVING if collectives()[name].split]
@@ -144,3 +149,29 @@ def test_memory_of_uneven_parts_is_that_of_the_rank_that_holds_most(
             "reduce_scatter": [sum(parts) + 2 * part for part in parts],
             "all_to_all": [sum(parts) + 2 * ranks * part for part in parts]}[collective]
     assert rank_bytes(collective, False, ranks, size, split) == max(held)
+
+
+@pytest.mark.parametrize(("cache_mb", "wanted_mb"), [
+    (0, 134.217728), (6.291456, 134.217728), (40, 160), (50, 200), (126, 504),
+    (256, 1024), (None, 1073.741824), (4000, 1073.741824)],
+    ids=["host", "V100", "A100", "H100", "B200", "MI300X", "unknown", "more than is planned"])
+def test_cold_buffers_are_four_times_the_cache_and_no_more_than_is_planned(
+    cache_mb: float | None, wanted_mb: float,
+) -> None:
+    cache = None if cache_mb is None else int(cache_mb * 1e6)
+    assert cold_bytes(cache) == int(wanted_mb * 1e6)
+    assert cold_bytes(cache) <= planned_cold_bytes("cuda") == planned_cold_bytes("auto")
+
+
+def test_cold_cases_on_gpus_are_planned_with_the_most_that_one_can_take() -> None:
+    def cases(backend: str, buffers: str, size: str = "16MiB") -> Case:
+        (case,) = make_plan(check_config({"benchmarks": [
+            {"kind": "collective", "collective": "all_reduce", "backend": backend, "size": size,
+             "buffers": buffers}]}, "test"), 2).cases
+        return case
+
+    assert cases("gloo", "cold").memory_bytes == 8 * cases("gloo", "warm").memory_bytes
+    assert cases("nccl", "cold").memory_bytes == 64 * cases("nccl", "warm").memory_bytes
+    assert cases("nccl", "cold", "1MiB").skip is None
+    assert "begins at 1048576 B" in str(cases("nccl", "cold", "512KiB").skip)
+    assert cases("gloo", "cold", "128KiB").skip is None

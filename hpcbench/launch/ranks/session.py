@@ -16,7 +16,7 @@ from hpcbench.errors import LaunchError, how_to_install
 from hpcbench.launch.ranks.communicator import Communicator, MpiCommunicator
 from hpcbench.launch.ranks.launcher_variables import announced_size, by_torchrun, lonely_fix
 from hpcbench.launch.ranks.waiting import WakeupSignal
-from hpcbench.measure.allocation import granted_cores, ranks_a_core
+from hpcbench.measure.allocation import granted_cores, ranks_a_core, threads_of_rank
 from hpcbench.measure.environment import node_identity
 from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.measure.portable import own_cores
@@ -29,6 +29,7 @@ class Topology:
     """Who this rank is. ``node`` is the same for ranks that share one machine.
 
     ``ranks_a_core``: how many of the node's ranks share a core, as bindings and a cgroup have it.
+    ``threads``: what a worker of this rank may use of its cores (`threads_of_rank`).
     """
 
     rank: int
@@ -40,6 +41,7 @@ class Topology:
     nodes: tuple[str, ...]
     mpi: str
     ranks_a_core: float = 1.0
+    threads: int = 1
 
 
 class Session(NamedTuple):
@@ -127,11 +129,13 @@ def find_topology(comm: Communicator, library: str) -> Topology:
     cores = f"{sum(1 << core for core in own_cores()):x}"  # short: all ranks get it of all
     told: list[tuple[str, str]] = comm.allgather([node_identity(), cores])
     topology = topology_among(comm, {rank: node for rank, (node, _) in enumerate(told)}, library)
-    masks = [int(mask, 16) for node, mask in told if node == topology.node]
-    bound = ranks_a_core([[core for core in range(mask.bit_length()) if mask >> core & 1]
-                          for mask in masks])
-    granted = topology.local_size / granted_cores(KernelFiles())
-    return replace(topology, ranks_a_core=max(bound, granted))
+    numbers = [int(mask, 16) for node, mask in told if node == topology.node]
+    masks = [[core for core in range(number.bit_length()) if number >> core & 1]
+             for number in numbers]
+    granted = granted_cores(KernelFiles())
+    return replace(
+        topology, ranks_a_core=max(ranks_a_core(masks), topology.local_size / granted),
+        threads=threads_of_rank(masks[topology.local_rank], masks, granted))
 
 
 def topology_among(comm: Communicator, nodes: Mapping[int, str], library: str) -> Topology:

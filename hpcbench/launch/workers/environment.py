@@ -10,7 +10,6 @@ import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
 
 from hpcbench.config.names import PASSED_ENV
-from hpcbench.measure.portable import own_cores
 
 READ_LATE = ("NCCL_*", "RCCL_*", "UCC_*", "UCX_*", "GLOO_*", "TORCH_NCCL_*", "FI_*")
 """Variables that libraries read when a communicator is made, so a forked worker can still set them;
@@ -27,9 +26,9 @@ def worker_environment(
     return {**defaults, **kept}
 
 
-def thread_variables(local_size: int) -> dict[str, str]:
-    """Return the variables that divide this rank's cores among the ranks of its node."""
-    return {"OMP_NUM_THREADS": str(max(1, len(own_cores()) // local_size))}
+def thread_variables(threads: int) -> dict[str, str]:
+    """Return the variables that give a worker so many threads (`measure.allocation`)."""
+    return {"OMP_NUM_THREADS": str(threads)}
 
 
 def split_by_load_time(

@@ -16,7 +16,9 @@ from hpcbench.import_path import module_command
 from hpcbench.launch.ranks.launcher_variables import announced_local_size
 from hpcbench.launch.ranks.stop_requests import requests_held
 from hpcbench.launch.workers.environment import thread_variables, worker_environment
-from hpcbench.measure.portable import unsupervised
+from hpcbench.measure.allocation import expected_threads, granted_cores
+from hpcbench.measure.kernel_files import KernelFiles
+from hpcbench.measure.portable import own_cores, unsupervised
 
 _REPORT_WAIT_S = 60.0
 
@@ -66,7 +68,9 @@ def early_template(environ: Mapping[str, str]) -> Iterator[TemplateProcess | Non
     if local_size is None or unsupervised():
         yield None
         return
-    template = TemplateProcess(worker_environment(environ, (), thread_variables(local_size)))
+    threads = expected_threads(len(own_cores()), local_size, os.cpu_count() or 1,
+                               granted_cores(KernelFiles()))
+    template = TemplateProcess(worker_environment(environ, (), thread_variables(threads)))
     try:
         yield template
     finally:

@@ -9,6 +9,7 @@ import select
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,14 @@ from typing import Any, Protocol
 from hpcbench.errors import LaunchError, how_to_install
 from hpcbench.launch.verdicts.verdict import Outcome
 from hpcbench.launch.workers import messages, processes
-from hpcbench.launch.workers.messages import Answer, FailureAnswer, LeaveRequest, Request
+from hpcbench.launch.workers.messages import (
+    Answer,
+    CaseRequest,
+    FailureAnswer,
+    LeaveRequest,
+    ProfileRequest,
+    Request,
+)
 from hpcbench.launch.workers.template_process import TemplateProcess
 from hpcbench.launch.workers.worker_output import WorkerOutput, of_the_case, read_tail, text_of
 from hpcbench.measure.progress import SharedProgress
@@ -27,6 +35,10 @@ _STDERR_BYTES = 16 * 1024
 _STACK_WAIT_S = 0.3
 _FLIGHT_WAIT_S = 0.3
 _FLIGHT_BYTES = 1 << 20
+_GONE_S = 5.0
+_GONE_ON_GPU_S = 50.0
+"""A driver frees a GPU's memory, and waits for a kernel, when the process ends. Other ranks wait
+for the next worker meanwhile, by default for 60 s (launch.init_timeout_s)."""
 
 
 class WorkerHandle(Protocol):
@@ -209,6 +221,7 @@ class WorkerProcess(WorkerHandle):
         self._output = output
         self._flight_fd = flight_fd
         self._oom_kills = processes.oom_kills()
+        self._used_gpu = False
 
     @property
     def pid(self) -> int:
@@ -217,6 +230,8 @@ class WorkerProcess(WorkerHandle):
 
     def send(self, request: Request) -> None:
         """Hand over one request; a worker that is gone shows when the answer is awaited."""
+        if isinstance(request, (CaseRequest, ProfileRequest)):
+            self._used_gpu |= request.device == "cuda"
         with contextlib.suppress(OSError):
             self._channel.send(request)
 
@@ -296,10 +311,21 @@ class WorkerProcess(WorkerHandle):
         if self._template.exit_code(self._pid, 0.0) is None:  # else the pid may be another's
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
-            self._template.exit_code(self._pid, 5.0)
+            self._await_end(_GONE_ON_GPU_S if self._used_gpu else _GONE_S)
         self._channel.close()
         self._output.close()
         os.close(self._flight_fd)
+
+
+    def _await_end(self, timeout_s: float) -> None:
+        """Wait until the killed process is gone; say so where its successor may feel it."""
+        began = time.monotonic()
+        gone = self._template.exit_code(self._pid, timeout_s) is not None
+        took = time.monotonic() - began
+        if took > _GONE_S or not (gone or not self._template.is_alive()):
+            print(f"hpcbench: worker {self._pid} took {took:.0f} s to end after it was killed"
+                  if gone else f"hpcbench: worker {self._pid} was killed, and is still there after "
+                  f"{took:.0f} s: the next one may lack its memory", file=sys.stderr, flush=True)
 
 
 def ending(code: int) -> str:

@@ -73,10 +73,9 @@ class Collective(Workload):
         """Return communication: it is nothing else."""
         return frozenset({"communication"})
 
-    @property
-    def sets(self) -> int:
-        """Return over how many sets of buffers the calls take turns."""
-        return cold_sets(self.size_bytes) if self.buffers == "cold" else 1
+    def sets(self, together_bytes: int) -> int:
+        """Return over how many sets of buffers the calls take turns, which hold that together."""
+        return cold_sets(self.size_bytes, together_bytes) if self.buffers == "cold" else 1
 
     @property
     def has_result(self) -> bool:

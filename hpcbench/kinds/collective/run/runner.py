@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib import import_module
 
+from hpcbench.backends.devices import cache_bytes
 from hpcbench.errors import CaseError
 from hpcbench.kinds.collective.plan.workload import Collective
 from hpcbench.kinds.collective.run.cold import Rotation
@@ -13,6 +14,7 @@ from hpcbench.kinds.collective.run.operation import Operation
 from hpcbench.kinds.kind import Runner
 from hpcbench.operations.lane import Lane
 from hpcbench.operations.place import Place
+from hpcbench.operations.sizes import cold_bytes
 from hpcbench.plan.workload import Workload
 
 
@@ -35,7 +37,8 @@ class CollectiveRunner(Runner):
         except (ImportError, AttributeError) as error:
             raise CaseError(f"{path} of {work.collective} cannot be loaded: {error}") from error
         if work.buffers == "cold":
-            return Rotation([_opened(operation, work, place) for _ in range(work.sets)])
+            sets = work.sets(cold_bytes(cache_bytes(place.device)))
+            return Rotation([_opened(operation, work, place) for _ in range(sets)])
         return _opened(operation, work, place)
 
     def stray(self, work: Workload, place: Place) -> Operation | Rotation:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hpcbench.kinds.hardware.plan.block import HardwareBlock
 from hpcbench.kinds.hardware.plan.test import HardwareTest, HardwareWork
-from hpcbench.operations.sizes import DTYPE_BYTES
+from hpcbench.operations.sizes import DTYPE_BYTES, planned_cold_bytes
 from hpcbench.plan.assemble import Draft, least_calls, too_large
 from hpcbench.plan.estimate import CASE_S, device_kind
 from hpcbench.plan.points import CommonPoint, PlanRequest
@@ -32,7 +32,8 @@ TYPES = tuple(name for name in DTYPE_BYTES if name != "uint8")
 ALL_THREADS = 0
 """As many threads as the rank has cores."""
 _ASSUMED_BYTES = 2**27
-"""Of an array whose size the machine decides."""
+_ASSUMED_ON_GPU_BYTES = 2**28
+"""Of an array whose size the machine decides; on a GPU at least, for copies to and from it."""
 _BYTES_PER_S = MappingProxyType({"cpu": 5e9, "cuda": 5e11})
 
 
@@ -97,7 +98,7 @@ def _drafts(block: HardwareBlock, point: CommonPoint, job: PlanRequest) -> Itera
 
 
 def _draft(work: Stream, device: str, point: CommonPoint, job: PlanRequest) -> Draft:
-    array_bytes = work.size_bytes or _ASSUMED_BYTES
+    array_bytes = work.size_bytes or _assumed_bytes(work, device)
     needed = 3 * array_bytes
     on_host = array_bytes if work.kernel in TRANSFERS else 0
     skip = (_unfit(work, device) or unfit_world(point.backend, point.world_size, job.world_size)
@@ -107,6 +108,14 @@ def _draft(work: Stream, device: str, point: CommonPoint, job: PlanRequest) -> D
         workload=work, device=device, validate=point.validate, memory_bytes=needed, skip=skip,
         estimate_s=CASE_S + (2 + least_calls(point, job.config)) * needed / rate,
         identity=work.identity(), host_bytes=2 * on_host)
+
+
+def _assumed_bytes(work: Stream, device: str) -> int:
+    """Return the most that an array can have whose size the machine decides."""
+    if device == "cpu":
+        return _ASSUMED_BYTES
+    least = _ASSUMED_ON_GPU_BYTES
+    return least if work.kernel in TRANSFERS else max(least, planned_cold_bytes(device))
 
 
 def _unfit(work: Stream, device: str) -> str | None:

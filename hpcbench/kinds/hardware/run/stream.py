@@ -17,17 +17,20 @@ from typing import Any
 import psutil
 import torch
 
+from hpcbench.backends.devices import cache_bytes
 from hpcbench.errors import CaseError
 from hpcbench.kinds.hardware.plan.stream import ALL_THREADS, TRANSFERS, Stream
 from hpcbench.measure.kernel_files import cpu_list
 from hpcbench.operations.check import Mismatch, mismatch
 from hpcbench.operations.dtypes import DTYPES
 from hpcbench.operations.place import Place
+from hpcbench.operations.sizes import cold_bytes
 
 SCALAR = 3
 _TIMES_CACHE, _MOST_OF_MEMORY = 4, 0.25
 _NO_CACHE_BYTES = 2**25
 """Taken where the kernel tells no cache: 32 MiB is more than most cores share."""
+_ON_GPU_BYTES = 2**28
 _MODULUS = 61
 _SYSTEM = Path("/sys/devices/system")
 
@@ -52,8 +55,11 @@ class StreamOperation:
         self._threads = _threads(work, place, local_size)
         torch.set_num_threads(self._threads or self._threads_before)
         dtype = DTYPES[work.dtype]
-        self._cache_bytes = last_cache_bytes(_SYSTEM / "cpu")
-        self._bytes = work.size_bytes or _fitting(self._cache_bytes, local_size, place.device)
+        self._cache_bytes = (last_cache_bytes(_SYSTEM / "cpu") if place.device.type == "cpu" else
+                             cache_bytes(place.device) or 0)
+        self._bytes = work.size_bytes or (
+            _fitting(self._cache_bytes, local_size) if place.device.type == "cpu" else
+            _fitting_gpu(place.device, over_bus=bool(work.memory)))
         self._count = self._bytes // dtype.itemsize
         self._bytes = self._count * dtype.itemsize
         self._call = self._prepared(dtype)
@@ -163,13 +169,17 @@ def last_cache_bytes(cpus: Path) -> int:
     return sum(size for (level, _), size in caches.items() if level == last)
 
 
-def _fitting(cache_bytes: int, local_size: int, device: torch.device) -> int:
+def _fitting_gpu(device: torch.device, *, over_bus: bool) -> int:
+    """Return the bytes of an array on a GPU: four times its cache, but where a bus limits the rate.
+    """
+    return _ON_GPU_BYTES if over_bus else max(_ON_GPU_BYTES, cold_bytes(cache_bytes(device)))
+
+
+def _fitting(cache_bytes: int, local_size: int) -> int:
     """Return the bytes of an array: STREAM asks for four times the caches, here of all ranks.
 
     The three arrays of all ranks take at most a quarter of the memory.
     """
-    if device.type != "cpu":
-        return 2**28
     wanted = _TIMES_CACHE * (cache_bytes or _NO_CACHE_BYTES) // local_size
     return min(wanted, int(_MOST_OF_MEMORY * psutil.virtual_memory().total) // (3 * local_size))
 

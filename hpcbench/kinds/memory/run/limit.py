@@ -23,9 +23,8 @@ from hpcbench.measure.kernel_files import KernelFiles
 _SCORE = Path("/proc/self/oom_score_adj")
 _FIRST_TO_KILL = "1000"
 GIVEN = "as the sweep gives it"
-_REFUSALS = ("out of memory", "cannot allocate memory", "can't start new thread", "bad_alloc",
-             "could not create a primitive", "_status_alloc_failed")
-"""What Python, the C++ library, oneDNN, cuBLAS and cuDNN say then, in lower case."""
+_REFUSALS = ("can't start new thread", "could not create a primitive")
+"""What Python and oneDNN say then beside what `out_of_memory` knows, in lower case."""
 
 
 class Limits(ABC):

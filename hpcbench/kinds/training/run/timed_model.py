@@ -10,6 +10,7 @@ import psutil
 import torch
 import torch.distributed as dist
 
+from hpcbench.backends.devices import free_bytes
 from hpcbench.kinds.training.plan.build_workload import counted
 from hpcbench.kinds.training.plan.registry import strategy
 from hpcbench.kinds.training.plan.shares import is_dynamic
@@ -80,7 +81,7 @@ def _least_free(place: Place) -> int:
     if limit != resource.RLIM_INFINITY and held is not None:
         free = min(free, limit - held)
     if place.device.type == "cuda":
-        free = min(free, torch.cuda.mem_get_info(place.device)[0])
+        free = min(free, free_bytes(place.device))
     return _agreed(place, free // 2, dist.ReduceOp.MIN)
 
 
