@@ -183,7 +183,7 @@ class _Placed(NamedTuple):
     """A rank, and the number of its GPU among those it sees."""
 
     rank: RankFacts
-    index: int
+    gpu: int
 
     @property
     def seen(self) -> tuple[str, ...]:
@@ -195,7 +195,7 @@ class _Placed(NamedTuple):
         """Return the NVLink domain of its GPU, which may have GPUs of several nodes, or None."""
         topology = self.rank.facts.get("gpu_topology") or {}
         domains = zip(topology.get("uuids", []), topology.get("fabrics", []), strict=True)
-        return dict(domains).get(f"GPU-{self.seen[self.index].removeprefix('GPU-')}")
+        return dict(domains).get(f"GPU-{self.seen[self.gpu].removeprefix('GPU-')}")
 
 
 def _apart(here: _Placed, there: _Placed) -> str | None:
@@ -209,14 +209,14 @@ def _apart(here: _Placed, there: _Placed) -> str | None:
         return None if here.domain and here.domain == there.domain else (
             f"rank {rank.rank} is on {rank.hostname}, rank {other.rank} on {other.hostname}, and "
             "no NVLink joins these nodes: give a world_size that fits one node")
-    if here.index == there.index:
+    if here.gpu == there.gpu:
         return (f"torch tells them apart by the number of the GPU, and ranks {rank.rank} and "
-                f"{other.rank} on {rank.hostname} both see theirs as {here.index}: let every rank "
+                f"{other.rank} on {rank.hostname} both see theirs as {here.gpu}: let every rank "
                 "see all GPUs of its node (no --gpus-per-task, no CUDA_VISIBLE_DEVICES by rank)")
-    peers, name = rank.facts["cuda"].get("peers"), there.seen[there.index]
-    if peers is None or name not in here.seen or here.seen.index(name) in peers[here.index]:
+    peers, name = rank.facts["cuda"].get("peers"), there.seen[there.gpu]
+    if peers is None or name not in here.seen or here.seen.index(name) in peers[here.gpu]:
         return None
-    return (f"GPU {here.index} of rank {rank.rank} on {rank.hostname} has no peer-to-peer access "
+    return (f"GPU {here.gpu} of rank {rank.rank} on {rank.hostname} has no peer-to-peer access "
             f"to that of rank {other.rank}")
 
 
