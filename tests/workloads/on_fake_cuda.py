@@ -133,10 +133,9 @@ def _returning(value: Any) -> Any:
 
 
 def let_values_be_ones() -> None:
-    """Let a number that is read of a tensor be 1, so that losses and scales can be looked at."""
-    plain = fake_impls.op_implementations_dict[SCALAR]
+    """Let a number that is read of a tensor be 1: a loss, a scale, a yes among pipeline stages."""
     fake_impls.op_implementations_dict[SCALAR] = lambda mode, func, tensor: (
-        1.0 if tensor.is_floating_point() else plain(mode, func, tensor))
+        1.0 if tensor.is_floating_point() else tensor.dtype is torch.bool or 1)
 
 
 def let_meshes_be_real() -> None:
