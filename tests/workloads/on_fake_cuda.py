@@ -166,6 +166,35 @@ def demand_devices() -> None:
     RehearsalGroup.barrier = barrier
 
 
+SHORT_PRODUCTS = {
+    # (left, right): what the extents of left (m, k) and right (k, n) must be multiples of
+    (torch.int8, torch.int8): 8,
+    (torch.float8_e4m3fn, torch.float8_e4m3fn): 16,
+    (torch.float8_e4m3fn, torch.float8_e5m2): 16,
+    (torch.float8_e5m2, torch.float8_e4m3fn): 16,
+}
+"""What cublasLtMatmul has of one-byte types: its tables of supported types (no e5m2 by e5m2), "TN
+format": left row-major, right column-major. Multiples: checks of torch's _int_mm, _scaled_mm."""
+INT8_ROWS = 16
+"""torch's _int_mm takes more rows than that on CUDA."""
+
+
+def demand_layouts() -> None:
+    """Refuse products of one-byte types that cuBLASLt has not; torch takes any on the CPU."""
+    def taken(left: Any, right: Any, *_: Any, out: Any = None, **__: Any) -> Any:
+        (m, k), n = left.shape, right.shape[1]
+        each = SHORT_PRODUCTS.get((left.dtype, right.dtype))
+        assert each, f"cuBLASLt has no product of {left.dtype} and {right.dtype}"
+        assert not (k % each or n % each), f"k={k} or n={n} is no multiple of {each}"
+        assert left.stride() == (k, 1), f"a left operand of strides {left.stride()}"
+        assert right.stride() == (1, k), f"a right operand of strides {right.stride()}"
+        assert left.dtype is not torch.int8 or m > INT8_ROWS, f"int8 with {m} rows"
+        assert out.shape == (m, n) and out.device == left.device == right.device
+        return out
+
+    torch._int_mm = torch._scaled_mm = taken
+
+
 def cases(sweep: Path, world_size: int) -> list[tuple[str, str, str]]:
     """Set up and call twice every case on cuda; return kind, label, and what it ended with."""
     plan = make_plan(load_config(sweep, []), world_size)
@@ -243,5 +272,6 @@ if __name__ == "__main__":
     let_values_be_ones()
     let_meshes_be_real()
     demand_devices()
+    demand_layouts()
     what, *words = sys.argv[1:]
     print(json.dumps(groups() if what == "groups" else cases(Path(words[0]), int(words[1]))))

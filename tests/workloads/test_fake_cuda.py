@@ -40,6 +40,8 @@ BLOCKS: list[dict[str, Any]] = [
     {"kind": "training", "model": "resnet50", "batch_size": 2, "strategies": "fsdp"},
     {"kind": "memory", **MODEL, "strategies": "fsdp"},
     {"kind": "hardware", "test": ["stream", "pairs"]},
+    {"kind": "hardware", "test": "gemm", "dtype": [
+        "fp64", "fp32", "tf32", "bf16", "fp16", "int8", "fp8_e4m3", "fp8_e5m2"]},
 ]
 """Not compiled graphs and Triton's kernels, whose code needs a GPU; not DDP and zero1, whose
 reducer in C++ wants memory; not lora and qlora, since bitsandbytes asks CUDA itself."""
@@ -82,7 +84,7 @@ def outcomes(gpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 
 @pytest.mark.parametrize(("kind", "least"), [
-    ("collective", 25), ("primitive", 90), ("training", 12), ("memory", 1), ("hardware", 6)])
+    ("collective", 25), ("primitive", 90), ("training", 12), ("memory", 1), ("hardware", 14)])
 def test_every_call_is_taken_on_the_gpu(
     outcomes: dict[str, dict[str, str]], kind: str, least: int,
 ) -> None:
