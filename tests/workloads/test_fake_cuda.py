@@ -9,13 +9,16 @@ import json
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch.utils.cpp_extension import include_paths, library_paths
 
+from hpcbench.backends.groups import equal_lines, open_groups
 from hpcbench.kinds.primitive.plan.primitives import PRIMITIVES
 from hpcbench.operations.collectives import collectives
 
@@ -91,6 +94,15 @@ def test_every_call_is_taken_on_the_gpu(
     found = outcomes[kind]
     assert len(found) >= least
     assert not {label: error for label, error in found.items() if error}
+
+
+def test_an_older_torch_is_asked_for_groups_as_it_takes_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(dist, "new_group", lambda ranks, backend, timeout: asked.append(ranks))
+    open_groups("nccl", timedelta(seconds=1), equal_lines(4, 2), 3, torch.device("cuda", 1))
+    assert asked == [[0, 1], [2, 3]]
 
 
 def test_groups_of_nccl_are_bound_to_the_gpu_of_their_rank_and_others_are_not(gpus: Path) -> None:
