@@ -22,7 +22,7 @@ from hpcbench.backends.cuda_graphs import captured
 from hpcbench.backends.devices import AnyDevice, open_device
 from hpcbench.backends.facts import gather_facts
 from hpcbench.backends.failures import classify, one_line, out_of_memory
-from hpcbench.backends.groups import open_groups
+from hpcbench.backends.groups import equal_lines, open_groups
 from hpcbench.backends.store import open_store
 from hpcbench.errors import CaseError
 from hpcbench.kinds.registry import kinds, spec_of
@@ -160,7 +160,7 @@ class Worker:
         self._progress.begin(request.number)
         self._progress.mark(Phase.SETUP)
         device = self._device(request.device)
-        communicator_ns = self._open_group(case)
+        communicator_ns = self._open_group(case, device)
         with self._opened(case, device, validate=case.validate) as operation:
             schedule = Schedule(case.warmup, case.batch, case.validate,
                                 f"{case.case_id}/{request.number}", case.workload.settles)
@@ -186,7 +186,7 @@ class Worker:
         progress.begin(request.number)
         progress.mark(Phase.SETUP)
         device = self._device(request.device)
-        self._open_group(case)
+        self._open_group(case, device)
         with self._opened(case, device, validate=False) as operation:
             captured = capture(
                 request.tool, operation, device, progress, ProfiledSamples(
@@ -217,7 +217,7 @@ class Worker:
         return Place(rank % size, size, self._groups[_group_key(case)], device.torch_device,
                      first=rank // size * size)
 
-    def _open_group(self, case: Case) -> int:
+    def _open_group(self, case: Case, device: AnyDevice) -> int:
         """Open this rank's group under test, never the control group even when both are gloo.
 
         Returns how long it took in ns, NO_COMMUNICATOR if it was open already.
@@ -228,8 +228,9 @@ class Worker:
         self._control(case.backend).barrier()
         began_ns = time.perf_counter_ns()
         self._groups[key] = open_groups(
-            case.backend, timedelta(seconds=member.timeout_s), member.world_size,
-            case.workload.groups, member.rank, self._mpi and self._mpi.tested)
+            case.backend, timedelta(seconds=member.timeout_s),
+            equal_lines(member.world_size, case.workload.groups), member.rank,
+            device.torch_device, self._mpi and self._mpi.tested)
         return time.perf_counter_ns() - began_ns
 
     def _control(self, backend: str) -> Control:

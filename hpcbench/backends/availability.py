@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import combinations
+from typing import Any, NamedTuple
 
 from hpcbench.operations.call import Call
 from hpcbench.plan.case import Case
@@ -186,6 +187,62 @@ def gpu_places(seen: Sequence[tuple[str, Sequence[str]]]) -> list[int | None]:
         places.append(free[0] if free else None)
         taken.update((host, gpus[place]) for place in free[:1])
     return places
+
+
+def unreachable(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
+    """Return why ranks of a group cannot read each other's GPU memory, or None; few cases do.
+
+    Each rank has a GPU of its own (`unavailable`).
+    """
+    if device != "cuda" or not case.workload.reads_peers():
+        return None
+    places = [_Placed(rank, index) for rank, index in zip(ranks, gpu_indices(ranks), strict=True)
+              if index is not None]
+    reasons = (_apart(*pair) for first in range(0, len(places), case.group_size)
+               for pair in combinations(places[first:first + case.group_size], 2))
+    found = next((reason for reason in reasons if reason), None)
+    return found and f"{case.workload.implementer} reads the memory of other ranks' GPUs: {found}"
+
+
+class _Placed(NamedTuple):
+    """A rank, and the number of its GPU among those it sees."""
+
+    rank: RankFacts
+    gpu: int
+
+    @property
+    def seen(self) -> tuple[str, ...]:
+        """Return the names of the GPUs that it sees, which are the same in all processes."""
+        return visible_gpus(self.rank.facts["cuda"]["uuids"], self.rank.facts["cuda"]["visible"])
+
+    @property
+    def domain(self) -> str | None:
+        """Return the NVLink domain of its GPU, which may have GPUs of several nodes, or None."""
+        topology = self.rank.facts.get("gpu_topology") or {}
+        domains = zip(topology.get("uuids", []), topology.get("fabrics", []), strict=True)
+        return dict(domains).get(f"GPU-{self.seen[self.gpu].removeprefix('GPU-')}")
+
+
+def _apart(here: _Placed, there: _Placed) -> str | None:
+    """Return why two ranks cannot read each other's GPU memory, or None.
+
+    Torch refuses two memories of one node and one number as "allocations from overlapping devices"
+    (CUDASymmetricMemory.cu). What a rank does not see is not known.
+    """
+    rank, other = here.rank, there.rank
+    if rank.hostname != other.hostname:
+        return None if here.domain and here.domain == there.domain else (
+            f"rank {rank.rank} is on {rank.hostname}, rank {other.rank} on {other.hostname}, and "
+            "no NVLink joins these nodes: give a world_size that fits one node")
+    if here.gpu == there.gpu:
+        return (f"torch tells them apart by the number of the GPU, and ranks {rank.rank} and "
+                f"{other.rank} on {rank.hostname} both see theirs as {here.gpu}: let every rank "
+                "see all GPUs of its node (no --gpus-per-task, no CUDA_VISIBLE_DEVICES by rank)")
+    peers, name = rank.facts["cuda"].get("peers"), there.seen[there.gpu]
+    if peers is None or name not in here.seen or here.seen.index(name) in peers[here.gpu]:
+        return None
+    return (f"GPU {here.gpu} of rank {rank.rank} on {rank.hostname} has no peer-to-peer access "
+            f"to that of rank {other.rank}")
 
 
 def gpu_names(facts: Mapping[str, Any]) -> list[str]:

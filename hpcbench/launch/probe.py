@@ -21,6 +21,7 @@ from hpcbench.backends.availability import (
     lacking,
     resolve_device,
     unavailable,
+    unreachable,
 )
 from hpcbench.backends.mpi_facts import gather_mpi_facts, no_mpi
 from hpcbench.backends.tools import untooled, wanted_tools
@@ -85,6 +86,7 @@ def resolve(plan: Plan, ranks: Sequence[RankFacts]) -> Resolution:
         reason = (case.skip or unavailable(case.backend, device, members)
                   or lacking(case, device, members)
                   or _lacks_op(case, members) or untooled(case, device, members)
+                  or unreachable(case, device, members)
                   or _too_large(case, device, members))
         if reason:
             skips[case.case_id] = reason

@@ -32,6 +32,15 @@ class Place:
         """Return the global ranks of the group."""
         return range(self.first, self.first + self.world_size)
 
+    @property
+    def device_ids(self) -> list[int] | None:
+        """Return what a barrier of the group must be told: this rank's GPU; None without one.
+
+        Left to itself, NCCL takes the GPU whose number is the global rank modulo the GPUs that a
+        rank sees, if no call before has shown another.
+        """
+        return [self.device.index] if self.device.type == "cuda" else None
+
     def global_rank(self, rank: int) -> int:
         """Return the global rank of a rank of the group, as torch wants roots and peers."""
         return self.first + rank

@@ -71,6 +71,10 @@ class Workload(ABC):
         """Return whether only real ranks can run it: a library of its own connects them."""
         return False
 
+    def reads_peers(self) -> bool:
+        """Return whether ranks read each other's GPU memory, which not all GPUs can."""
+        return False
+
     def profiled_for(self) -> frozenset[str]:
         """Return the targets of a profile (`config.names.TARGETS`) that it shows."""
         return frozenset()

@@ -1,7 +1,8 @@
 """What the flight records of ranks that hang say: who is at which collective.
 
 An entry of torch's record is a collective that a rank has called: its group, its number in that
-group, tensors and dtypes. ``retired`` says that it is over. gloo tells no more of its state.
+group, tensors and dtypes. ``retired`` says that it is over; gloo tells no more of its state. Of
+NCCL's, whose watchdog retires it some time later, ``state`` says it by events of the GPU.
 """
 
 from __future__ import annotations
@@ -22,6 +23,26 @@ _ITEM_BYTES = {"Bool": 1, "Byte": 1, "Char": 1, "Short": 2, "Half": 2, "BFloat16
 """Names as torch records them; of a dtype that is not here no size is told."""
 
 
+def joined(dumps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return one record of what torch's recorders wrote (`FlightRecorder::dump_json`).
+
+    Holds ``version``, ``entries``, the newest in the order of their calls, and ``groups``: what the
+    recorder of a group says of it, by the group's name. Each recorder numbers its groups itself,
+    so names are those of entries. What two recorders have, as in newer versions, is there once.
+    """
+    entries: dict[Any, Mapping[str, Any]] = {}
+    groups: dict[str, Any] = {}
+    for dump in dumps:
+        for entry in dump.get("entries", []):
+            name = str(entry["process_group"][0])
+            entries[name, entry["profiling_name"], entry["time_created_ns"]] = entry
+            if status := dump.get("pg_status", {}).get(str(entry["pg_id"])):
+                groups[name] = status
+    in_order = sorted(entries.values(), key=lambda entry: entry["time_created_ns"])
+    return {"version": next((dump["version"] for dump in dumps if "version" in dump), ""),
+            "groups": groups, "entries": in_order[-MOST_ENTRIES:]}
+
+
 def standing(record: Mapping[str, Any]) -> str:
     """Return where a rank stands: in which collective it waits, or which it called last.
 
@@ -30,13 +51,17 @@ def standing(record: Mapping[str, Any]) -> str:
     entries: Sequence[Mapping[str, Any]] = record.get("entries", [])
     if not entries:
         return ""
-    waiting = next((entry for entry in entries if not entry.get("retired", False)), None)
+    waiting = next((entry for entry in entries if not _is_over(entry)), None)
     entry = waiting or entries[-1]
     number = (f"p2p {entry['p2p_seq_id']}" if entry.get("is_p2p")
               else str(entry.get("collective_seq_id", "?")))
     name = str(entry.get("profiling_name", "?")).partition(":")
     return (f"{'in' if waiting else 'past'} {name[2] or name[0]} #{number}{_size(entry)} "
             f"of {_group(entry)}")
+
+
+def _is_over(entry: Mapping[str, Any]) -> bool:
+    return bool(entry.get("retired", False)) or entry.get("state") == "completed"
 
 
 def _group(entry: Mapping[str, Any]) -> str:

@@ -1,8 +1,9 @@
 """A worker's half of the flight record: a thread that answers while the worker hangs.
 
-torch keeps the last collectives of every process group in its flight recorder (2.13: 2000 of them,
-for gloo and nccl alike). A rank that waits in a collective has released Python's lock, so this
-thread can read them. It sleeps in sigwait(2) and costs nothing until its supervisor asks.
+torch keeps the last collectives of every process group in flight recorders (2.13: 2000 of them):
+those of NCCL in one, with events of the GPU, all others in another. A rank that waits in a
+collective has released Python's lock, so this thread can read them. It sleeps in sigwait(2) and
+costs nothing until its supervisor asks.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from typing import Any
 
 import torch
 
-from hpcbench.profiling.flight import MOST_ENTRIES
+from hpcbench.profiling.flight import joined
+
+_DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
+"""What writes each recorder; the second is in builds with NCCL only."""
 
 
 def answer_flight_requests(fd: int) -> None:
@@ -40,12 +44,14 @@ def flight_record() -> dict[str, Any]:
 
     Holds ``unavailable``, the reason, where this torch has none or was told to keep none.
     """
+    module = torch._C._distributed_c10d
     try:
-        dumped = json.loads(torch._C._distributed_c10d._dump_fr_trace_json())
-    except (AttributeError, RuntimeError, ValueError) as error:
-        return {"unavailable": f"torch {torch.__version__} has no flight recorder: {error}"}
-    entries = dumped.get("entries", [])
-    if not entries:
+        dumps = [json.loads(getattr(module, name)()) for name in _DUMPS if hasattr(module, name)]
+        record = joined(dumps)
+    except (RuntimeError, ValueError, KeyError) as error:
+        return {"unavailable": f"torch {torch.__version__} has no flight record: {error}"}
+    if not dumps:
+        return {"unavailable": f"torch {torch.__version__} has no flight recorder"}
+    if not record["entries"]:
         return {"unavailable": "torch's flight recorder is empty (TORCH_FR_BUFFER_SIZE=0?)"}
-    return {"version": dumped.get("version", ""), "groups": dumped.get("pg_status", {}),
-            "entries": entries[-MOST_ENTRIES:]}
+    return record

@@ -107,11 +107,14 @@ def _mapped(places: Sequence[tuple[RankFacts, int | None]]) -> Line:
     if without:
         return warn("GPUs", f"{len(seen)} seen by {len(places)} ranks; none is left for rank "
                     f"{rank_list(without)}: cases on cuda are skipped",
-                    "start one rank a GPU, and give each node's ranks all of its GPUs or one each "
-                    "(srun --gpus-per-task=1)")
+                    "start one rank a GPU, and let every rank see all GPUs of its node (srun "
+                    "--gpus-per-node without --gpus-per-task; no CUDA_VISIBLE_DEVICES by rank)")
     names = sorted({str(gpu["name"]) for rank, place in places if (gpu := own_gpu(rank, place))})
     unused = len(seen) - len(places)
     idle = f"; {unused} more are seen and not used" if unused else ""
+    if len({(rank.hostname, place) for rank, place in places}) < len(places):
+        idle += ("; ranks of a node see theirs under one number, so symmetric memory is skipped: "
+                 "let every rank see all GPUs of its node")
     if len(names) > 1:
         return warn("GPUs", f"ranks have different ones: {', '.join(names)}{idle}",
                     "ask the scheduler for one kind, or expect the slowest to decide")

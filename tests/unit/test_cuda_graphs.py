@@ -34,6 +34,7 @@ def planned(block: dict[str, Any], **options: Any) -> tuple[Case, ...]:
     ({**PRODUCT, "backend": "gloo", "device": "cuda", "implementations": "compute_only"}, None),
     ({**PRODUCT, "backend": "gloo", "device": "cuda", "implementations": "torch"},
      "not those of gloo"),
+    ({**PRODUCT, "backend": "nccl", "implementations": "triton"}, "may start the product"),
     ({"kind": "training", "model": "gpt2", "strategies": "fsdp", "backend": "nccl"},
      "takes data from the host"),
 ])

@@ -442,3 +442,11 @@ def test_the_plan_tells_which_cases_do_not_fit_their_time_limit() -> None:
     assert told.startswith("note: 1 case may end as timeout: estimated ")
     assert "timeout_s 5 with its checks: tp_columnwise torch gloo" in told
     assert notes(timeout_s=5, validate=False) == notes(timeout_s=600) == []
+
+
+@pytest.mark.parametrize(("env", "most"), [({}, "32"), ({"NCCL_MAX_CTAS": "16"}, "16")])
+def test_the_kernel_that_waits_for_nccl_bounds_its_blocks(env: dict[str, str], most: str) -> None:
+    block = {"kind": "primitive", "primitive": "tp_columnwise", "m": 64, "n": 64, "k": 64,
+             "backend": "nccl", "implementations": ["torch", "triton"], "env": env}
+    plain, kernel = make_plan(check_config({"benchmarks": [block]}, "test"), 2).cases
+    assert dict(plain.env) == env and dict(kernel.env) == {"NCCL_MAX_CTAS": most}

@@ -18,7 +18,7 @@ from hpcbench.errors import TraceError, UsageError
 from hpcbench.launch.profiled import opening_line
 from hpcbench.launch.verdicts.verdict import Evidence, Outcome, judge
 from hpcbench.profiling.anchor import fit_anchor
-from hpcbench.profiling.flight import FLIGHT, in_flight, standing
+from hpcbench.profiling.flight import FLIGHT, in_flight, joined, standing
 from hpcbench.profiling.lines import MOST_LINES, summary_lines
 from hpcbench.profiling.merge import RankTrace, merge
 from hpcbench.profiling.nsys import missing, nsys_words, require_nsys
@@ -180,6 +180,52 @@ def test_an_unknown_dtype_has_no_size_and_the_control_group_a_name() -> None:
     entry = {**_entry(1, retired=False), "input_dtypes": ["Float8_e4m3fn"],
              "process_group": ["0", "default_pg"]}
     assert standing({"entries": [entry]}) == "in all_reduce #1 of the control group"
+
+
+def _torchs(number: int, name: str, group: list[str], at_ns: int, **others: Any) -> dict[str, Any]:
+    """Return an entry as torch 2.13 writes it: dump_json of FlightRecorderDetail.hpp.
+
+    Gloo's recorder and NCCL's have the same fields; ``state`` is scheduled, started or completed,
+    by events, which gloo has not. ``pg_id`` counts the groups of one backend (``local_id_``).
+    """
+    return {
+        "collective_seq_id": number, "input_dtypes": ["Float"], "input_sizes": [[1024]],
+        "is_p2p": False, "op_id": number, "output_dtypes": ["Float"], "output_sizes": [[1024]],
+        "p2p_seq_id": 0, "pg_id": 0, "process_group": group, "profiling_name": name,
+        "record_id": number, "retired": True, "state": "scheduled", "thread_id": "1",
+        "thread_name": "python", "time_created_ns": at_ns, "time_discovered_completed_ns": 0,
+        "time_discovered_started_ns": 0, "timeout_ms": 600000, **others}
+
+
+def _dumped(entries: list[dict[str, Any]], enqueued: str) -> dict[str, Any]:
+    status = {"last_completed_collective": "1", "last_enqueued_collective": enqueued,
+              "last_started_collective": "1"}
+    return {"comm_lib_version": "", "entries": entries, "nccl_comm_state": {}, "pg_config": {},
+            "pg_status": {"0": status}, "version": "2.10"}
+
+
+CONTROL, TESTED = ["0", "default_pg"], ["1", "undefined"]
+
+
+def test_a_rank_that_hangs_in_nccl_stands_there_and_not_in_its_control_group() -> None:
+    gloo = _dumped([_torchs(1, "gloo:barrier", CONTROL, 10), _torchs(2, "gloo:barrier", CONTROL, 30)
+                    ], "2")
+    over = _torchs(1, "nccl:all_reduce", TESTED, 20, retired=False, state="completed")
+    hangs = _torchs(2, "nccl:all_reduce", TESTED, 40, retired=False, state="started")
+    record = joined([gloo, _dumped([over, hangs], "3")])
+    assert [entry["time_created_ns"] for entry in record["entries"]] == [10, 20, 30, 40]
+    assert {name: status["last_enqueued_collective"]
+            for name, status in record["groups"].items()} == {"0": "2", "1": "3"}
+    assert standing(record) == "in all_reduce #2 (4 KiB) of group 1"
+    assert standing(joined([gloo, _dumped([over], "1")])) == (
+        "past barrier #2 (4 KiB) of the control group")
+
+
+def test_what_both_recorders_have_is_there_once() -> None:
+    whole = _dumped([_torchs(1, "gloo:barrier", CONTROL, 10),
+                     _torchs(1, "nccl:all_reduce", TESTED, 20)], "1")
+    assert joined([whole, whole])["entries"] == whole["entries"]
+    assert joined([]) == {"version": "", "groups": {}, "entries": []}
 
 
 def test_ranks_that_stand_alike_are_named_together_in_the_verdict() -> None:

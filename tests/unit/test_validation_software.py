@@ -141,7 +141,7 @@ def test_uneven_nodes_are_a_warning() -> None:
 
 @pytest.mark.parametrize(("gpus", "state", "told_of"), [
     ([["u0"], ["u0"]], "warn", "none is left for rank 1"),
-    ([["u0"], ["u1"]], "ok", "one of its own for each rank: H100"),
+    ([["u0"], ["u1"]], "ok", "for each rank: H100; ranks of a node see theirs under one number"),
     ([["u0", "u1", "u2"], ["u0", "u1", "u2"]], "ok", "1 more are seen"),
 ])
 def test_gpus_are_one_for_each_rank(gpus: list[list[str]], state: str, told_of: str) -> None:

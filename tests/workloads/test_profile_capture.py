@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 
@@ -77,3 +78,12 @@ def test_torchs_flight_recorder_knows_the_collectives_of_gloo() -> None:
     names = [entry["profiling_name"] for entry in record["entries"]]
     assert names[-2:] == ["gloo:all_reduce", "gloo:barrier"]
     assert "barrier" in standing(record)
+
+
+def test_the_recorder_of_nccl_is_read_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = {"process_group": ["1", "undefined"], "profiling_name": "nccl:all_gather", "pg_id": 0,
+             "time_created_ns": 2**62, "collective_seq_id": 7, "retired": False, "state": "started"}
+    written = json.dumps({"entries": [entry], "pg_status": {}, "version": "2.10"}).encode()
+    monkeypatch.setattr(torch._C._distributed_c10d, "_dump_nccl_trace_json", lambda: written,
+                        raising=False)
+    assert standing(flight_record()) == "in all_gather #7 of group 1"

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from hpcbench.kinds.primitive.run.implementations.triton_kernel import reserved
+
 HERE = Path(__file__).parent
 LEAST_SHARED_BYTES = 99 * 1024
 """What a program may have on A10 (8.6), the least of Ampere and Hopper: CUDA C++ Programming Guide,
@@ -50,3 +52,15 @@ def test_in_code_for_a_gpu_a_chunk_is_read_behind_its_flag(
         assert "tf32" not in ptx
         assert (product in ptx) == (dtype == "bf16")  # there are no tensor cores for IEEE fp32
         assert 0 < shared_bytes <= LEAST_SHARED_BYTES, dtype
+
+
+@pytest.mark.parametrize(("variables", "left"), [
+    ({"NCCL_MAX_CTAS": "32"}, 32), ({}, 64), ({"NCCL_MAX_CTAS": "64"}, 64),
+    ({"NCCL_MAX_CTAS": "128"}, 64), ({"NCCL_MAX_CTAS": "many"}, 64), ({"NCCL_MAX_CTAS": "0"}, 64),
+    ({"NCCL_MAX_CTAS": "32", "NCCL_MIN_NCHANNELS": "48"}, 64),
+    ({"NCCL_MAX_CTAS": "32", "NCCL_MIN_CTAS": "40"}, 64),
+])
+def test_the_product_leaves_nccl_every_block_that_it_can_have(
+    variables: dict[str, str], left: int,
+) -> None:
+    assert reserved(variables) == left

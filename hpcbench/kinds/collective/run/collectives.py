@@ -300,5 +300,4 @@ class Barrier(Operation):
 
     def run(self) -> None:
         """Wait for all ranks of the group under test: none leaves before all have entered."""
-        devices = [self.place.device.index] if self.place.device.type == "cuda" else None
-        dist.barrier(group=self.place.group, device_ids=devices)
+        dist.barrier(group=self.place.group, device_ids=self.place.device_ids)

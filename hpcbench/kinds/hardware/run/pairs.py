@@ -84,7 +84,7 @@ class PairsOperation:
         times_ns = self._rows[-1]
         for number, (of_round, peer) in enumerate(self._slots):
             self.tell_step(2 * number + 1)
-            dist.barrier(group=self.place.group)
+            dist.barrier(group=self.place.group, device_ids=self.place.device_ids)
             if peer is not None:
                 self.tell_step(2 * number + 2)
                 times_ns[of_round] += self._meet(peer)

@@ -108,7 +108,7 @@ IMPLEMENTATIONS = (
     ImplementationSpec(
         "symm_mem", "torch's fused operators over symmetric memory, on GPUs",
         _runners("symm_mem", *TENSOR_PARALLEL), calls=(), orders=_FUSED, devices=("cuda",),
-        absent=_NOT_FUSED, overlaps=True),
+        absent=_NOT_FUSED, overlaps=True, reads_peers=True),
     ImplementationSpec(
         "symm_mem_fallback", "what torch does in their place without symmetric memory, unfused",
         _runners("symm_mem", *TENSOR_PARALLEL), orders=_FUSED, absent=_NOT_FUSED),
@@ -118,12 +118,16 @@ IMPLEMENTATIONS = (
     ImplementationSpec(
         "compiled_async_tp", "torch.compile, fusing as symm_mem does (async tensor parallelism)",
         _runners("compiled", *TENSOR_PARALLEL), calls=(), orders=_FUSED,
-        devices=("cuda",), modules=("triton",), compiles=True, absent=_NOT_FUSED, overlaps=True),
+        devices=("cuda",), modules=("triton",), compiles=True, absent=_NOT_FUSED, overlaps=True,
+        reads_peers=True),
     ImplementationSpec(
         "triton", "a kernel that multiplies chunks of the all-gather as they arrive, on GPUs",
         _runners("triton_kernel", "tp_columnwise"), options={"chunks": Values(4)},
         orders=frozenset({("tp_columnwise", "AG_before")}), devices=("cuda",),
         modules=("triton",), compiles=True, unfit=_unfit_for_triton, overlaps=True,
         absent={name: "only the all-gather before a product is written" for name in EVERY
-                if name != "tp_columnwise"}),
+                if name != "tp_columnwise"},
+        env=lambda _primitive, _problem: {"NCCL_MAX_CTAS": "32"},  # its kernel leaves them room
+        uncaptured="a graph may start the product of triton before the all-gather that it waits "
+                   "for; it was never tried"),
 )

@@ -87,7 +87,8 @@ def make_workload(
         size_bytes=sum(traffic.size_bytes for traffic in work.traffic),
         wire_bytes=sum(traffic.wire_bytes for traffic in work.traffic), calls=calls,
         devices=implementation.devices, modules=implementation.modules,
-        compiles=implementation.compiles, connects=implementation.connects), skip
+        compiles=implementation.compiles, connects=implementation.connects,
+        peers=implementation.reads_peers), skip
 
 
 def _case(title: str, block: PrimitiveBlock, job: PlanRequest, point: PrimitivePoint) -> Case:
@@ -192,10 +193,13 @@ def _work(
 
 def _unsupported(point: PrimitivePoint, work: Primitive, device: str) -> str | None:
     """Return why the device or the backend cannot do what the implementation calls, or None."""
-    if device != "auto" and not isinstance(point.implementation, str) and (
-            device not in point.implementation.devices):
-        return (f"{work.implementation} runs on {' or '.join(point.implementation.devices)} only, "
-                f"not on {device}")
+    implementation = point.implementation
+    if not isinstance(implementation, str):
+        if device != "auto" and device not in implementation.devices:
+            return (f"{work.implementation} runs on {' or '.join(implementation.devices)} only, "
+                    f"not on {device}")
+        if point.common.cuda_graph and implementation.uncaptured:
+            return f"cuda_graph: {implementation.uncaptured}"
     return (_other_library(point.implementation, point.common.backend)
             or unsupported(point.common.backend, device, work.collective_calls()))
 

@@ -124,6 +124,9 @@ class ImplementationSpec:
         connects: whether a library of its own connects the ranks; no dry run can stand for them.
         unfit: why a problem does not suit it, or None.
         overlaps: whether communication and product are meant to run at the same time.
+        reads_peers: whether ranks read each other's GPU memory: they must be on GPUs that can, of
+            one node or NVLink domain, and each must see its GPU under a number of its own.
+        uncaptured: why no CUDA graph can hold a call of it; "": one can.
     """
 
     name: str
@@ -142,6 +145,8 @@ class ImplementationSpec:
     connects: bool = False
     unfit: Callable[[str, Problem], str | None] = lambda _primitive, _problem: None
     overlaps: bool = False
+    reads_peers: bool = False
+    uncaptured: str = ""
 
 
 def options_of(primitive: PrimitiveSpec, implementation: ImplementationSpec) -> dict[str, Values]:

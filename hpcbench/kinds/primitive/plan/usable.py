@@ -136,6 +136,8 @@ _OF_PRIMITIVES: Mapping[str, _Wanted] = MappingProxyType({
 })
 _OF_IMPLEMENTATIONS: Mapping[str, _Wanted] = MappingProxyType({
     **_COMMON, "compiles": _SWITCH, "connects": _SWITCH, "overlaps": _SWITCH,
+    "reads_peers": _SWITCH,
+    "uncaptured": _Wanted("text", lambda value: isinstance(value, str)),
     "runners": _Wanted("a mapping of primitives to module:class", _mapping(_is_anything)),
     "absent": _Wanted("a mapping of primitives to text", _mapping(_is_text)),
     "part": _Wanted("both, compute or communicate", _one_of(("both", "compute", "communicate"))),

@@ -11,7 +11,7 @@ from hpcbench.plan.options import Option
 from hpcbench.plan.workload import Choice, Workload
 
 _AXES = ("primitive", "implementation", "order", "dtype", "m", "n", "k", "groups")
-_LATER = ("variables", "connects")
+_LATER = ("variables", "connects", "peers")
 """Fields that are not in results of version 0.1."""
 
 
@@ -29,7 +29,7 @@ class Primitive(Workload):
     collectives. The implementation runs on ``devices`` only, needs Python ``modules`` beside torch,
     and a compiler if it ``compiles`` when it is set up. ``variables`` names those of the case's
     environment that the implementation asked for. ``connects``: a library of its own connects the
-    ranks.
+    ranks. ``peers``: they read each other's GPU memory.
     """
 
     primitive: str
@@ -52,6 +52,7 @@ class Primitive(Workload):
     compiles: bool = False
     variables: tuple[str, ...] = ()
     connects: bool = False
+    peers: bool = False
 
     @property
     def name(self) -> str:
@@ -120,6 +121,10 @@ class Primitive(Workload):
     def needs_ranks(self) -> bool:
         """Return whether only real ranks can run it."""
         return self.connects
+
+    def reads_peers(self) -> bool:
+        """Return whether ranks read each other's GPU memory."""
+        return self.peers
 
     def option(self, name: str) -> Option:
         """Return the value of an option. Raises KeyError."""

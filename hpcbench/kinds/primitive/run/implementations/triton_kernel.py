@@ -16,6 +16,8 @@ flags raised, and what Triton compiles it to is looked at; it has never run on a
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -28,8 +30,11 @@ from hpcbench.kinds.primitive.run.implementations.base import Implementation
 from hpcbench.operations.torch_calls import all_gather_tensor
 
 _BLOCK = 128
-RESERVED = 32
-"""Multiprocessors left to communication: NCCL's largest number of blocks (NCCL_MAX_CTAS)."""
+MOST_BLOCKS = 64
+"""The most blocks of NCCL, whatever its variables ask for (MAXCHANNELS in src/include/device.h: 64
+since NCCL 2.25, 32 before)."""
+_ASK_FOR_MORE = ("NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_MIN_NRINGS")
+"""Variables by which NCCL may have more blocks than NCCL_MAX_CTAS says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +111,20 @@ def multiply(
         BLOCK_M=_BLOCK, BLOCK_N=_BLOCK, BLOCK_K=depth, num_warps=8, num_stages=3)
 
 
+def reserved(variables: Mapping[str, str]) -> int:
+    """Return how many multiprocessors NCCL can need under these environment variables."""
+    most = variables.get("NCCL_MAX_CTAS", "")
+    if not most.isdigit() or any(name in variables for name in _ASK_FOR_MORE):
+        return MOST_BLOCKS
+    return min(int(most) or MOST_BLOCKS, MOST_BLOCKS)
+
+
 class Columnwise(Implementation[given.Columnwise]):
     """All-gather in chunks, under the product of those that are there.
 
     All collectives are given to a stream of their own before the kernel is started. So a waiting
     kernel never stands in front of what it waits for, whatever queues the GPU has. The kernel also
-    leaves them room: it takes all but `RESERVED` multiprocessors.
+    leaves them room: it takes all multiprocessors but those `reserved`.
     """
 
     def __init__(self, inputs: given.Columnwise) -> None:
@@ -119,10 +132,11 @@ class Columnwise(Implementation[given.Columnwise]):
         super().__init__(inputs)
         chunks, device = int(inputs.spec.option("chunks")), inputs.place.device
         count = torch.cuda.get_device_properties(device).multi_processor_count
-        if count <= RESERVED:
-            raise CaseError(f"the GPU has {count} multiprocessors; {RESERVED} are left to the "
+        left = reserved(os.environ)
+        if count <= left:
+            raise CaseError(f"the GPU has {count} multiprocessors; {left} are left to the "
                             "communication, so more are needed")
-        self._programs = count - RESERVED
+        self._programs = count - left
         self._layout = Layout(chunks, self.ranks, inputs.spec.m // self.ranks // chunks)
         self._gathered = self.empty(inputs.spec.m, inputs.spec.k)
         self.output = self.empty(inputs.spec.m, inputs.weight.shape[1])
