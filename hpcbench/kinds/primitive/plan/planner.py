@@ -57,7 +57,8 @@ class PrimitivePlanner(Planner):
         kept = {name: value for name, value in data.items() if name not in ("inputs", "runner")}
         options = tuple((str(name), value) for name, value in data["options"])
         several = {name: tuple(data[name]) for name in ("calls", "devices", "modules")}
-        several["variables"] = tuple(data.get("variables", ()))  # earlier versions have none
+        several |= {name: tuple(data.get(name, ()))  # earlier versions have none
+                    for name in ("variables", "capability")}
         return Primitive(**{**kept, **several, "options": options})
 
     def merged(self, same: Sequence[Workload]) -> Workload:
@@ -87,7 +88,8 @@ def make_workload(
         size_bytes=sum(traffic.size_bytes for traffic in work.traffic),
         wire_bytes=sum(traffic.wire_bytes for traffic in work.traffic), calls=calls,
         devices=implementation.devices, modules=implementation.modules,
-        compiles=implementation.compiles, connects=implementation.connects), skip
+        compiles=implementation.compiles, connects=implementation.connects,
+        capability=implementation.least_capability), skip
 
 
 def _case(title: str, block: PrimitiveBlock, job: PlanRequest, point: PrimitivePoint) -> Case:
