@@ -61,7 +61,8 @@ def _cuda() -> dict[str, Any]:
         built = torch.version.cuda or torch.version.hip
         reason = "no GPU is visible" if built else f"torch {torch.__version__} is a CPU build"
         return {"available": False, "names": [], "uuids": [], "memory_bytes": [],
-                "capabilities": [], "details": [], "no_code": [], "visible": visible, "reason": reason}
+                "capabilities": [], "details": [], "no_code": [], "visible": visible,
+                "reason": reason}
     devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     uuids = [str(getattr(device, "uuid", "")) for device in devices]
     with opened_nvml() as nvml:

@@ -87,6 +87,10 @@ class Workload(ABC):
         """Return how many graphs torch.compile makes when it is set up."""
         return 0
 
+    def drawn_numbers(self) -> int:
+        """Return how many random numbers a rank draws on its device when it is set up."""
+        return 0
+
     @property
     def has_whole_samples(self) -> bool:
         """Return whether each rank sees samples from end to end, so that one can take longer."""

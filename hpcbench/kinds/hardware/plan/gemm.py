@@ -16,7 +16,7 @@ from hpcbench.kinds.hardware.plan.test import HardwareTest, HardwareWork
 from hpcbench.operations.layers import LAYERS, layer_extents
 from hpcbench.operations.models import MODELS
 from hpcbench.plan.assemble import Draft, least_calls, too_large
-from hpcbench.plan.estimate import CASE_S, FLOPS_PER_S, device_kind
+from hpcbench.plan.estimate import CASE_S, DRAWN_PER_S, FLOPS_PER_S, device_kind
 from hpcbench.plan.points import CommonPoint, PlanRequest
 from hpcbench.plan.support import resolve_device, unfit_world
 
@@ -146,7 +146,8 @@ def _draft(work: Gemm, point: CommonPoint, job: PlanRequest) -> Draft:
             or too_large(memory, 0, device, job.config.hardware))
     return Draft(
         workload=work, device=device, validate=point.validate, memory_bytes=memory, skip=skip,
-        estimate_s=CASE_S + (3 + least_calls(point, job.config)) * work.flops / rate,
+        estimate_s=(CASE_S + (work.m + work.n) * work.k / DRAWN_PER_S["cpu"]
+                    + (3 + least_calls(point, job.config)) * work.flops / rate),
         identity=work.identity())
 
 

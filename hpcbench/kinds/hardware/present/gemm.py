@@ -27,7 +27,8 @@ DEFINITIONS = (
     "device,",
     "  in TFLOP/s (1e12), while all ranks multiply; all ranks = rank x ranks;",
     "  own = slowest to fastest rank, each in its own times; peak = the best of its type here")
-FIELDS = ("gemm_m", "gemm_n", "gemm_k", "gemm_shape", "gemm_right", "gemm_fast_accumulation", "rank_tflop_per_s", "all_ranks_tflop_per_s",
+FIELDS = ("gemm_m", "gemm_n", "gemm_k", "gemm_shape", "gemm_right",
+          "gemm_fast_accumulation", "rank_tflop_per_s", "all_ranks_tflop_per_s",
           "own_tflop_per_s", "is_peak", "rate_clock", *ROOFLINE_FIELDS)
 ROOFLINE_OF = "matrix products"
 _COLUMNS = (

@@ -24,8 +24,8 @@ from hpcbench.views.timing import flag_cell
 
 Records = Mapping[str, HardwareRecord]
 DEFINITIONS = (
-    "stream: rank = bytes that a rank moves / time p50, or / the device's own time where the column "
-    "clock says device,",
+    "stream: rank = bytes that a rank moves / time p50, or / the device's own time where the "
+    "column clock says device,",
     "  all ranks at once; copy and scale move two arrays, add and triad three;",
     "  array = bytes of one; own = slowest to fastest rank, each in its own times;",
     "  of best = of the best kernel; of declared = rank over hardware.memory_bandwidth_gb_per_s")

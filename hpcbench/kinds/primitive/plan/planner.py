@@ -220,7 +220,7 @@ def _estimate_s(
     call_s = (work.flops / FLOPS_PER_S[kind] + len(work.calls) * ALPHA_S[kind]
               + work.wire_bytes / bytes_per_s(kind, hardware, ranks))
     check_s = reference_flops(work, ranks) / FLOPS_PER_S["cpu"] if validate else 0.0
-    return setup_s(work) + calls * call_s + check_s
+    return setup_s(work, kind) + calls * call_s + check_s
 
 
 def _identity(work: Primitive, shape: Shape) -> dict[str, Any]:

@@ -27,9 +27,9 @@ class Primitive(Workload):
     most to do, ``total_flops`` of all ranks, ``size_bytes`` and ``wire_bytes``: what the call
     communicates as nccl-tests' sizes, summed, and times their busbw factors. ``calls`` names the
     collectives. The implementation runs on ``devices`` only, needs Python ``modules`` beside torch,
-    and a compiler if it ``compiles`` when it is set up; a GPU has at least this ``capability``. ``variables`` names those of the case's
-    environment that the implementation asked for. ``connects``: a library of its own connects the
-    ranks.
+    and a compiler if it ``compiles`` when it is set up; a GPU of CUDA has at least this
+    compute ``capability``, if any is given. ``variables`` names those of the case's environment
+    that the implementation asked for. ``connects``: a library of its own connects the ranks.
     """
 
     primitive: str
