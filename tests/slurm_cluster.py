@@ -78,7 +78,7 @@ class Nodes:
     count: int
     gpus: str = ""
     features: str = ""
-    cpus: int = 16
+    cpus: int = 112
 
     def names(self, hosts: bool) -> list[str]:
         """Return the nodes' names: those of the virtual hosts, or made from the partition's."""

@@ -30,10 +30,11 @@ def gather_facts(tools: Iterable[str] = ()) -> dict[str, Any]:
 
     Keys: ``built`` {nccl, gloo, mpi, ucc: bool}; ``gloo_without_avg`` (gloo's error for avg, or
     None); ``gloo_without_reduce_scatter`` (its error for lists of tensors, or None); ``ucc``
-    (`backends.ucc.ucc_facts`); ``cuda`` {available, names, uuids, memory_bytes, details, no_code,
-    visible, peers, reason} (``details``: `backends.gpus.gpu_details`; ``no_code``: why torch cannot
-    use a GPU, or None; ``visible``: `backends.availability.visible_devices`; ``peers``: by GPU the
-    numbers of those whose memory it can read); ``mps`` (`backends.apple_gpu.mps_facts`);
+    (`backends.ucc.ucc_facts`); ``cuda`` {available, names, uuids, memory_bytes, capabilities,
+    details, no_code, visible, peers, reason} (``capabilities``: [major, minor] of each GPU;
+    ``details``: `backends.gpus.gpu_details`; ``no_code``: why torch cannot use a GPU, or None;
+    ``visible``: `backends.availability.visible_devices`; ``peers``: by GPU the numbers of those
+    whose memory it can read); ``mps`` (`backends.apple_gpu.mps_facts`);
     ``gpu_topology`` (`backends.gpu_topology.gpu_topology`); ``host_memory_bytes``; ``versions``;
     ``libraries`` (`measure.libraries.loaded_libraries`, with what ucc loads in its child);
     ``tools`` (`backends.tools.tool_facts` of ``tools``).
@@ -61,8 +62,9 @@ def _cuda() -> dict[str, Any]:
     if not torch.cuda.is_available():
         built = torch.version.cuda or torch.version.hip
         reason = "no GPU is visible" if built else f"torch {torch.__version__} is a CPU build"
-        return {"available": False, "names": [], "uuids": [], "memory_bytes": [], "details": [],
-                "no_code": [], "visible": visible, "peers": [], "reason": reason}
+        return {"available": False, "names": [], "uuids": [], "memory_bytes": [],
+                "capabilities": [], "details": [], "no_code": [], "visible": visible, "peers": [],
+                "reason": reason}
     devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     uuids = [known_uuid(str(getattr(device, "uuid", ""))) for device in devices]
     with opened_nvml() as nvml:
@@ -72,6 +74,7 @@ def _cuda() -> dict[str, Any]:
         "names": [device.name for device in devices],
         "uuids": uuids,
         "memory_bytes": [device.total_memory for device in devices],
+        "capabilities": [[device.major, device.minor] for device in devices],
         "details": details,
         "no_code": [no_code_reason((device.major, device.minor), torch.cuda.get_arch_list(),
                                    torch.__version__) for device in devices],

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hpcbench.backends.availability import RankFacts, first_reason
+from hpcbench.backends.availability import RankFacts, first_reason, gpu_indices
 from hpcbench.errors import how_to_install
 from hpcbench.kinds.registry import spec_of
 from hpcbench.kinds.unusable import UnusableRunner
@@ -68,6 +68,11 @@ def untooled(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
         reasons = [each[device] for each in found] if need == COMPILER else found
         if reason := first_reason(ranks, reasons):
             return f"{work.implementer}: {reason}"
+    if device == "cuda" and (least := work.least_capability()):
+        reasons = [_older(rank, index, least)
+                   for rank, index in zip(ranks, gpu_indices(ranks), strict=True)]
+        if reason := first_reason(ranks, reasons):
+            return f"{work.implementer} of {work.dtype} needs {reason}"
     return None
 
 
@@ -76,6 +81,16 @@ def _for_rocm(facts: Mapping[str, Any]) -> str | None:
     versions = facts.get("versions", {})
     return (f"written for NVIDIA GPUs, and torch {versions['torch']} is a build for ROCm"
             if versions.get("hip") else None)
+
+
+def _older(rank: RankFacts, index: int | None, least: tuple[int, ...]) -> str | None:
+    """Return what the rank's GPU lacks for a compute capability, or None; of ROCm all."""
+    if rank.facts["versions"].get("hip"):
+        return "CUDA: on ROCm it was never tried"
+    if index is None or tuple(own := rank.facts["cuda"]["capabilities"][index]) >= least:
+        return None
+    return (f"a GPU of compute capability {'.'.join(map(str, least))} or newer; "
+            f"{rank.facts['cuda']['names'][index]} has {'.'.join(map(str, own))}")
 
 
 def _no_runner(kind: str) -> str | None:

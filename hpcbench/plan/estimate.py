@@ -5,23 +5,35 @@ barrier it starts after; of a primitive and of a training step also its flops / 
 and the rate are assumed, per device: for the CPU what gloo does with four ranks on two shared
 cores, so a real node is faster. `hardware.network_bandwidth_gbps` replaces beta if it is given, but
 for as many GPUs as `hardware.num_devices` says that a node has.
+
+Set-up on a GPU was never measured: its constants are assumptions, as those of its rates are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from hpcbench.plan.order import generations
 from hpcbench.plan.workload import Workload
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Hardware
+    from hpcbench.plan.case import Case
 
 CASE_S = 0.03
 """Assumed: agreement, buffers, expected results, journal."""
 COMPILE_S = 10.0
 """Assumed of a case that compiles when it is set up: torch.compile of a few operations."""
+
+DRAWN_PER_S: Mapping[str, float] = MappingProxyType({"cpu": 4e7, "cuda": 5e8})
+"""Random numbers a second, by who draws them. CPU: measured, one of two busy cores drew 41 million
+normal ones (87 million when it was free). CUDA: assumed, about 20 passes over 8 bytes each at a
+tenth of the memory bandwidth of an A100; `kinds.training.run.models.draw`."""
+WORKERS_S: Mapping[str, float] = MappingProxyType({"cpu": 0.0, "cuda": 4.0})
+"""Of new workers, for each generation in each pass. CPU: they are forked within milliseconds. CUDA:
+assumed, 1 to 3 s for a context, 1 to 2 s for a communicator of NCCL."""
 
 MOST_OF_TIMEOUT = 0.5
 """Of a case's time limit for its timed loop: set-up, checks and a slow sample come on top."""
@@ -44,9 +56,17 @@ def within_timeout_s(budget_s: float, timeout_s: float) -> float:
     return min(budget_s, MOST_OF_TIMEOUT * timeout_s)
 
 
-def setup_s(work: Workload) -> float:
-    """Return the assumed seconds of a case outside its timed loop and its checks."""
-    return CASE_S + COMPILE_S * work.compiled_graphs()
+def setup_s(work: Workload, kind: str) -> float:
+    """Return the assumed seconds of a case outside its timed loop and its checks, by `device_kind`.
+    """
+    return (CASE_S + COMPILE_S * work.compiled_graphs()
+            + work.drawn_numbers() / DRAWN_PER_S[kind])
+
+
+def workers_s(cases: Iterable[Case]) -> float:
+    """Return the assumed seconds of new workers in one pass over these cases, in their order."""
+    return sum(max(WORKERS_S[device_kind(case.device)] for case in generation.cases)
+               for generation in generations(cases))
 
 
 def device_kind(device: str) -> str:

@@ -17,7 +17,7 @@ from hpcbench.grouping import grouped
 from hpcbench.kinds.kind import Planner
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Case, Plan
-from hpcbench.plan.estimate import case_budget_s, setup_s, within_timeout_s
+from hpcbench.plan.estimate import case_budget_s, device_kind, setup_s, within_timeout_s
 from hpcbench.plan.order import ordered
 from hpcbench.plan.points import PlanRequest, refuse_huge
 from hpcbench.units import plural
@@ -90,7 +90,8 @@ def _with_budget(cases: Sequence[Case], config: Config) -> list[Case]:
     return [case if case.skip or case.is_fixed else
             replace(case, estimate_s=max(
                 case.estimate_s,
-                setup_s(case.workload) + within_timeout_s(share_s, case.timeout_s)))
+                setup_s(case.workload, device_kind(case.device))
+                + within_timeout_s(share_s, case.timeout_s)))
             for case in cases]
 
 

@@ -63,6 +63,10 @@ class Workload(ABC):
         """Return the devices that it runs on; none named: on all that the backend has."""
         return ()
 
+    def least_capability(self) -> tuple[int, ...]:
+        """Return the least compute capability of a GPU of CUDA that has what it runs; (): any."""
+        return ()
+
     def selectors(self) -> Mapping[str, str]:
         """Return the values by which keys of the sweep file, such as ``model``, select it."""
         return {}
@@ -85,6 +89,10 @@ class Workload(ABC):
 
     def compiled_graphs(self) -> int:
         """Return how many graphs torch.compile makes when it is set up."""
+        return 0
+
+    def drawn_numbers(self) -> int:
+        """Return how many random numbers a rank draws on its device when it is set up."""
         return 0
 
     @property

@@ -12,6 +12,7 @@ from hpcbench.config.names import PASSED_ENV
 from hpcbench.grouping import grouped
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import Case, Plan
+from hpcbench.plan.estimate import workers_s
 from hpcbench.report.table_lines import table_lines
 from hpcbench.units import format_seconds, plural, round_bytes
 from hpcbench.views.columns import any_plan
@@ -71,9 +72,13 @@ def _total_text(plan: Plan) -> str:
 
 
 def plan_estimate_s(plan: Plan) -> float:
-    """Return how long all passes and launches may take: what the estimates of cases sum up to."""
-    once = sum(case.estimate_s for case in plan.cases if case.skip is None)
-    return once * plan.passes * plan.launches
+    """Return how long all passes and launches may take: estimates of cases, and new workers."""
+    runs = [case for case in plan.cases if case.skip is None]
+    return _pass_s(runs) * plan.passes * plan.launches
+
+
+def _pass_s(cases: Sequence[Case]) -> float:
+    return sum(case.estimate_s for case in cases) + workers_s(cases)
 
 
 def _measure_lines(plan: Plan, runs: Sequence[Case]) -> Iterator[str]:
@@ -96,7 +101,7 @@ def _measure_lines(plan: Plan, runs: Sequence[Case]) -> Iterator[str]:
 
 def _estimate_line(plan: Plan, runs: Sequence[Case]) -> str:
     repeats = plan.passes * plan.launches
-    depends = sum(case.estimate_s for case in runs if case.needs) * repeats
+    depends = (_pass_s(runs) - _pass_s([case for case in runs if not case.needs])) * repeats
     memory = max((case.memory_bytes + case.host_bytes for case in runs), default=0)
     text = _total_text(plan)
     text += f", {format_seconds(depends)} of it only where the needs are met" if depends else ""

@@ -52,10 +52,12 @@ def scaled(what: str, name: str, factor: float, *, copy: bool = False) -> dict[s
 def reduced(folder: Path, *fingerprints: Told | None, cases: Any = CASES) -> Results:
     """Return the results of a run in which cases recorded these."""
     ids = {case.case_id: found for case, found in zip(cases, fingerprints, strict=True)}
+    devices = {case.case_id: "cuda:0" if case.device == "cuda" else "cpu" for case in cases}
 
     def change(rank: int, record: Record) -> tuple[Record]:
         found = ids.get(record.case_id)
-        return (replace(record, detail={"fingerprints": found} if found and not rank else {}),)
+        return (replace(record, device=devices[record.case_id],
+                        detail={"fingerprints": found} if found and not rank else {}),)
 
     write_synthetic_run(folder, plan_of(list(cases), 2), change=change)
     return reduce_folder(folder)
@@ -163,3 +165,13 @@ def test_hb158_what_is_compared_with_nothing_says_why(
 
 def test_hb158_small_models_are_not_compared_so(tmp_path: Path) -> None:
     assert beside(reduced(tmp_path, None, None, None)) == [None, None, None]
+
+
+def test_a_gpu_is_not_compared_with_a_cpu(tmp_path: Path) -> None:
+    """Weights of the seed are others there; two cases on GPUs are compared with each other."""
+    cases = [replace(case, device="cuda" if at else "cpu", backend="nccl" if at else "gloo")
+             for at, case in enumerate(CASES)]
+    other = scaled("weights", "blocks.0.mlp.up.weight", 1.5)
+    first, *on_gpus = beside(reduced(tmp_path, told(), other, other, cases=cases))
+    assert first is None or not first.n_wrong
+    assert all(one is None or not one.n_wrong for one in on_gpus)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from hpcbench.config.load import load_config, parse_assignment
+from hpcbench.config.load import check_config, load_config, parse_assignment
+from hpcbench.config.presets.preset import load_preset
 from hpcbench.kinds.training.plan.any_model import parameters_of, published
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Plan
+from hpcbench.plan.estimate import COMPILE_S
 from hpcbench.plan.expand import make_plan
 from jobs import EXAMPLES, JOBS, MACHINE, RANKS, twin_words
 from launcher import ROOT
@@ -66,3 +69,42 @@ def test_a_job_about_the_machine_takes_two_minutes_on_cpus(name: str) -> None:
     plan = planned(ROOT / "jobs" / name, MACHINE[name])
     assert [case.label for case in plan.cases if case.skip] == []
     assert sum(case.estimate_s for case in plan.cases) * plan.passes < 180
+
+
+FILES = {**{path: 8 for path in (ROOT / "slurm").glob("*.json")},
+         **{path: RANKS.get(path.name, 4) for path in (ROOT / "jobs").glob("*.yaml")},
+         **{path: 8 for path in (ROOT / "benchmarks/gpu/sweeps").glob("*.yaml")},
+         ROOT / "config.json": 4}
+"""Every sweep that is shipped beside the presets, and a number of ranks to plan it for."""
+PRESETS = [path.stem for path in (ROOT / "hpcbench/config/presets").glob("*.yaml")]
+SLOW_DRAWS_PER_S = 2e7
+"""Half of what one of two busy cores was measured to draw (`plan.estimate.DRAWN_PER_S`)."""
+GPU_SETUP_S = 10.0
+"""A context (1 to 3 s) and a communicator (1 to 2 s), twice: on no GPU it was ever measured."""
+
+
+def assert_time_for_set_up(plan: Plan) -> None:
+    """Even if a single busy core drew all weights, as it did on GPUs before they drew their own."""
+    for case in (case for case in plan.cases if case.skip is None):
+        weights_s = case.workload.drawn_numbers() / SLOW_DRAWS_PER_S
+        compile_s = 2 * COMPILE_S * case.workload.compiled_graphs()
+        needed_s = weights_s + compile_s + GPU_SETUP_S * (case.device != "cpu")
+        assert max(needed_s, case.estimate_s) < case.timeout_s, case.label
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_the_time_limit_of_a_shipped_file_holds_the_set_up_of_its_largest_model(
+    path: Path,
+) -> None:
+    assert_time_for_set_up(make_plan(load_config(path), FILES[path]))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_so_does_that_of_a_preset(name: str) -> None:
+    assert_time_for_set_up(make_plan(check_config(load_preset(name).content, name), 8))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "slurm").glob("*.sbatch")), ids=lambda p: p.stem)
+def test_a_rank_with_a_gpu_has_cores_for_the_threads_of_nccl_and_the_compiler(path: Path) -> None:
+    options = dict(re.findall(r"^#SBATCH --([a-z-]+)=(\S+)", path.read_text(), re.MULTILINE))
+    assert "gres" not in options or int(options["cpus-per-task"]) >= 8

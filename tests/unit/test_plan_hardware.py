@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from hpcbench.backends.availability import RankFacts
+from hpcbench.backends.tools import untooled
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
-from hpcbench.kinds.hardware.plan.gemm import gemm_of
+from hpcbench.kinds.hardware.plan.gemm import ELEMENT_BYTES, RESULT_BYTES, gemm_of
+from hpcbench.kinds.hardware.plan.products import PRODUCTS
 from hpcbench.plan.case import Case, Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 
@@ -80,6 +83,65 @@ def test_bad_input_is_one_line(block: dict[str, Any], said: str) -> None:
 def test_what_cannot_run_is_a_skip(block: dict[str, Any], said: str) -> None:
     found = skips(**block)
     assert all(said in reason for reason in found), found
+
+
+def on_cuda(dtype: str, shape: str, **block: Any) -> list[Case]:
+    return list(plan(1, test="gemm", dtype=dtype, shape=shape, backend="nccl", device="cuda",
+                     **block).cases)
+
+
+@pytest.mark.parametrize(("dtype", "shape", "said"), [
+    ("int8", "16x64x64", "m greater than 16"), ("int8", "17x64x64", None),
+    ("int8", "32x12x64", "that 8 divides"), ("int8", "32x64x12", "that 8 divides"),
+    ("int8", "24x24x24", None), ("fp8_e4m3", "1x16x16", None),
+    ("fp8_e4m3", "32x24x32", "that 16 divides"), ("fp8_e5m2", "32x32x24", "that 16 divides"),
+    ("bf16", "1x3x5", None), ("tf32", "1x3x5", None)])
+def test_what_cublaslt_cannot_multiply_is_a_skip(
+    dtype: str, shape: str, said: str | None,
+) -> None:
+    (case,) = on_cuda(dtype, shape)
+    assert said in case.skip if case.skip and said else case.skip is said
+
+
+def test_on_a_cpu_int8_has_any_number_of_rows() -> None:
+    assert skips(test="gemm", dtype="int8", shape="1x64x64") == {""}
+
+
+def test_e5m2_is_multiplied_by_e4m3_and_the_label_says_so() -> None:
+    (case,) = on_cuda("fp8_e5m2", "64")
+    assert (gemm_of(case).dtype, gemm_of(case).right) == ("fp8_e5m2", "fp8_e4m3")
+    assert "fp8_e5m2" in case.label and "by=fp8_e4m3" in case.label
+    assert "by=" not in on_cuda("fp8_e4m3", "64")[0].label
+
+
+def test_sums_of_fp8_are_a_choice_on_cuda_alone() -> None:
+    both = {"fast_accumulation": [False, True]}
+    assert [gemm_of(case).fast_accumulation for case in on_cuda("fp8_e4m3", "64", **both)] == [
+        False, True]
+    assert [gemm_of(case).fast_accumulation for case in on_cuda("bf16", "64", **both)] == [False]
+    found = plan(test="gemm", dtype="fp8_e4m3", shape="64", **both).cases
+    assert [bool(case.skip) for case in found] == [False, True]
+    assert "CUDA" in str(found[1].skip)
+
+
+@pytest.mark.parametrize(("dtype", "capability", "runs"), [
+    ("fp8_e4m3", (8, 6), False), ("fp8_e5m2", (8, 0), False), ("fp8_e4m3", (8, 9), True),
+    ("fp8_e5m2", (9, 0), True), ("tf32", (7, 5), False), ("tf32", (8, 0), True),
+    ("fp16", (7, 0), True), ("int8", (7, 5), True)])
+def test_types_that_a_gpu_lacks_are_a_skip(
+    dtype: str, capability: tuple[int, int], runs: bool,
+) -> None:
+    (case,) = on_cuda(dtype, "64")
+    rank = RankFacts(0, "here", 0, {"versions": {}, "cuda": {
+        "names": ["GPU"], "uuids": [""], "visible": None, "capabilities": [list(capability)]}})
+    assert (untooled(case, "cuda", [rank]) is None) == runs
+
+
+def test_every_type_of_the_block_has_its_row_of_facts() -> None:
+    assert set(PRODUCTS) == set(ELEMENT_BYTES) == set(RESULT_BYTES)
+    for traits in PRODUCTS.values():
+        special = (traits.multiple, traits.rows_above, traits.column_major) != (1, 0, False)
+        assert traits.sources or not special, "a fact without its source"
 
 
 def test_axes_that_a_kernel_does_not_have_make_no_cases() -> None:

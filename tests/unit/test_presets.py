@@ -15,6 +15,7 @@ from hpcbench.config.presets.preset import Preset, load_preset
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
+from hpcbench.report.plan_lines import plan_estimate_s
 from launcher import ROOT
 
 RANKS = {"cpu": (2, 4), "v100-nvlink": (8,), "a100-nvlink": (8,), "h100-nvlink": (8,),
@@ -81,7 +82,7 @@ def test_each_plans_without_skips(name: str, ranks: int) -> None:
 def test_the_head_says_what_is_planned(name: str, ranks: int) -> None:
     preset = load_preset(name)
     plan = plan_of(preset, ranks)
-    total_s = sum(case.estimate_s for case in plan.cases) * plan.passes * plan.launches
+    total_s = plan_estimate_s(plan)
     largest = max(case.memory_bytes for case in plan.cases) / 1e9
     assert (f"# Planned for {ranks} rank{'s' if ranks > 1 else ''}: {len(plan.cases)} cases, about "
             f"{max(1, round(total_s / 60))} min by assumed rates, at most {largest:.1f} GB a rank."

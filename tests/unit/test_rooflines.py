@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from hpcbench.errors import ConfigError
 from hpcbench.kinds.collective.derive.deriver import CollectiveDeriver
 from hpcbench.kinds.hardware.derive import pairs
 from hpcbench.kinds.hardware.derive.deriver import HardwareDeriver, HardwareRecord
+from hpcbench.kinds.hardware.derive.own_rates import own_rates
 from hpcbench.kinds.hardware.derive.pairs import Distance, PairsRecord
 from hpcbench.kinds.hardware.plan.gemm import Gemm
 from hpcbench.kinds.hardware.plan.pairs import Pairs
@@ -38,7 +40,14 @@ from hpcbench.reduce.ceilings import (
 )
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import Demand, Roofline, roofline
-from results_factory import make_case, make_primitive, make_primitive_case, make_results, ok
+from results_factory import (
+    make_case,
+    make_primitive,
+    make_primitive_case,
+    make_results,
+    make_samples,
+    ok,
+)
 from training_results import trained, training_case
 
 PRODUCTS = Ceiling(COMPUTE, 1e11, MEASURED, "fp32 products")
@@ -169,6 +178,51 @@ def test_products_are_beside_what_as_many_ranks_reached() -> None:
     assert [one and (one.bound_by, one.score) for one in bound] == [
         (COMPUTE, pytest.approx(0.5)), (COMPUTE, 1), (COMPUTE, pytest.approx(0.5)), (COMPUTE, 1)]
     assert bound[0] and bound[0].flop_per_memory_byte == pytest.approx(2 * 256**3 / (12 * 256**2))
+
+
+def with_device_time(item: CaseResult, device_s: float) -> CaseResult:
+    assert item.timing is not None
+    return replace(item, device="cuda:0", timing=replace(item.timing, device_s=device_s))
+
+
+def test_rates_are_by_the_devices_own_time_where_it_has_one() -> None:
+    """4096^3 in bf16 takes an H100 about 190 us; launch and wait add 20 us by the host's clock."""
+    product = of_machine(Gemm("bf16", 4096, 4096, 4096), 210e-6)
+    triad = replace(of_machine(Stream("fp32", "triad", 0, 0), 190e-6),
+                    detail={"0": {"stream": {"array_bytes": 2**28}}})
+    items = [with_device_time(product, 190e-6), with_device_time(triad, 170e-6)]
+    on_gpu = [HardwareDeriver().derive(items, {})[item.case.case_id] for item in items]
+    by_host = HardwareDeriver().derive([product], {})[product.case.case_id]
+    assert on_gpu[0].gemm and on_gpu[1].stream and by_host.gemm and on_gpu[0].gemm.roofline
+    assert on_gpu[0].gemm.rank_flops_per_s == pytest.approx(2 * 4096**3 / 190e-6)
+    assert on_gpu[0].gemm.roofline.time_s == 190e-6 and on_gpu[0].gemm.roofline.score == 1
+    assert on_gpu[1].stream.rank_bytes_per_s == pytest.approx(3 * 2**28 / 170e-6)
+    assert by_host.gemm.rank_flops_per_s == pytest.approx(2 * 4096**3 / 210e-6)
+    assert (on_gpu[0].gemm.clock, on_gpu[1].stream.clock, by_host.gemm.clock) == (
+        "device", "device", "host")
+
+
+@pytest.mark.parametrize("calls", [1, 4])
+def test_a_ranks_own_rate_is_by_the_same_clock_and_of_one_call(calls: int) -> None:
+    samples = make_samples(make_case(world_size=2), 1e-3)
+    on_gpu = replace(samples, device_ns=np.full(samples.start_ns.shape, 500_000, np.int64))
+    assert own_rates(1.0, on_gpu, calls, on_device=True) == pytest.approx([2000 * calls] * 2)
+    by_host = own_rates(1.0, samples, calls)
+    assert own_rates(1.0, samples, calls, on_device=True) == by_host == own_rates(
+        1.0, on_gpu, calls)
+    assert by_host == pytest.approx([calls * rate for rate in own_rates(1.0, samples)])
+
+
+def test_the_table_says_which_clock_the_rates_are_by() -> None:
+    items = [of_machine(Gemm("bf16", 512, 512, 512), 1e-3),
+             of_machine(Gemm("fp8_e5m2", 512, 512, 512, right="fp8_e4m3"), 1e-3)]
+    for changed, clocks in ((items, []), ([with_device_time(item, 9e-4) for item in items],
+                                          ["device", "device"])):
+        derived = HardwareDeriver().derive(changed, {})
+        table = next(HardwarePresenter().tables("machine", changed, derived)).without_empty()
+        at = {column.name: place for place, column in enumerate(table.columns)}
+        assert [row.cells[at["clock"]] for row in table.rows if "clock" in at] == clocks
+        assert table.rows[1].cells[at["type"]] == "fp8_e5m2 x fp8_e4m3"
 
 
 def test_a_stream_is_beside_the_best_and_the_declared_rate() -> None:

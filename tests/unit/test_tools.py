@@ -23,9 +23,16 @@ def case_of(implementation: str, backend: str, device: str = "auto") -> Case:
     return plan.cases[0]
 
 
-def ranks(*tools: dict[str, Any]) -> list[RankFacts]:
-    """Return ranks on hosts of their own, with these facts about tools."""
-    return [RankFacts(rank, f"host{rank}", 0, {"tools": own}) for rank, own in enumerate(tools)]
+def ranks(*tools: dict[str, Any], **more: Any) -> list[RankFacts]:
+    """Return ranks on hosts of their own, with an H100, and these facts about tools."""
+    return [RankFacts(rank, f"host{rank}", 0, {
+        "cuda": gpus_of("NVIDIA H100 80GB HBM3", 9, 0), "versions": {"torch": "2.13.0"},
+        "tools": own, **more}) for rank, own in enumerate(tools)]
+
+
+def gpus_of(name: str, major: int, minor: int) -> dict[str, Any]:
+    """Return the facts of a machine with one GPU."""
+    return {"names": [name], "uuids": ["u0"], "visible": None, "capabilities": [[major, minor]]}
 
 
 def test_a_plan_asks_for_what_its_cases_need_and_no_more() -> None:
@@ -71,6 +78,39 @@ def test_a_training_asks_for_the_library_of_its_model(monkeypatch: pytest.Monkey
     trial = _not_tried(plain)
     assert trial is not None
     assert (trial.outcome, trial.reason) == ("not tried", missing)
+
+
+@pytest.mark.parametrize(("name", "major", "minor", "runs"), [
+    ("Tesla V100-SXM2-16GB", 7, 0, False), ("Tesla T4", 7, 5, False),
+    ("NVIDIA A100-SXM4-80GB", 8, 0, True), ("NVIDIA A10", 8, 6, True),
+    ("NVIDIA H100 80GB HBM3", 9, 0, True), ("NVIDIA B200", 10, 0, True)])
+def test_the_kernel_is_skipped_on_gpus_whose_tensor_cores_triton_does_not_use(
+    name: str, major: int, minor: int, runs: bool,
+) -> None:
+    case, tools = case_of("triton", "nccl"), {"triton": None, "compiler": {"cuda": None}}
+    found = untooled(case, "cuda", ranks(tools, tools, cuda=gpus_of(name, major, minor)))
+    assert found == (None if runs else (
+        "triton of fp32 needs a GPU of compute capability 8.0 or newer; "
+        f"{name} has {major}.{minor}"))
+    assert untooled(case_of("torch", "nccl"), "cuda", ranks(
+        tools, tools, cuda=gpus_of(name, major, minor))) is None
+
+
+def test_a_mixed_job_names_the_rank_with_the_older_gpu() -> None:
+    tools = {"triton": None, "compiler": {"cuda": None}}
+    newer, older = ranks(tools, tools)
+    older = replace(older, facts={**older.facts, "cuda": gpus_of("Tesla V100", 7, 0)})
+    found = untooled(case_of("triton", "nccl"), "cuda", [newer, older])
+    assert found is not None and "rank 1 on host1" in found
+
+
+def test_what_states_a_compute_capability_is_skipped_on_rocm() -> None:
+    tools = {"triton": None, "compiler": {"cuda": None}}
+    amd = ranks(tools, tools, cuda=gpus_of("AMD Instinct MI300X", 9, 4),
+                versions={"torch": "2.13.0", "hip": "7.0"})
+    assert untooled(case_of("triton", "nccl"), "cuda", amd) == (
+        "triton of fp32 needs CUDA: on ROCm it was never tried")
+    assert untooled(case_of("torch", "nccl"), "cuda", amd) is None
 
 
 def test_an_implementation_has_its_devices() -> None:

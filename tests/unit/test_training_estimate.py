@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from hpcbench.config.load import check_config
-from hpcbench.plan.case import Case
+from hpcbench.plan.case import Case, Plan
+from hpcbench.plan.estimate import setup_s
 from hpcbench.plan.expand import make_plan
+from hpcbench.report.plan_lines import plan_estimate_s, plan_header
 
 GPT: dict[str, Any] = {"kind": "training", "model": "gpt2", "strategies": "data",
                        "iterations": 4, "warmup": 0, "backend": "gloo"}
@@ -43,3 +45,32 @@ def test_parity_counts_as_what_is_compared(
 def test_nothing_is_proved_without_communication() -> None:
     off = {"communication": "off"}
     assert case_of(**off).estimate_s == case_of(validate=False, **off).estimate_s
+
+
+def test_the_estimate_has_the_weights_and_on_gpus_the_workers() -> None:
+    """Weights are drawn in each pass; a context and a communicator are new in each."""
+    def estimate(device: str, backend: str, passes: int, **more: Any) -> tuple[float, Plan]:
+        raw = {"measure": {"passes": passes}, "benchmarks": [
+            {"kind": "training", "model": "llama3-8b", "strategies": "fsdp", "device": device,
+             "backend": backend, "iterations": 1, "warmup": 0, "validate": False,
+             "communication": "only", **more}]}
+        plan = make_plan(check_config(raw, "test"), 8)
+        return plan_estimate_s(plan), plan
+
+    once, plan = estimate("cuda", "nccl", 1)
+    assert estimate("cuda", "nccl", 3)[0] == pytest.approx(3 * once)
+    assert once == pytest.approx(plan.cases[0].estimate_s + 4)
+    work = plan.cases[0].workload
+    assert work.drawn_numbers() == pytest.approx(8.03e9, rel=0.01)
+    assert setup_s(work, "cpu") == pytest.approx(200, rel=0.02)
+    assert setup_s(work, "cuda") == pytest.approx(16, rel=0.02)
+    on_cpu, of_cpu = estimate("cpu", "gloo", 1)
+    assert on_cpu == of_cpu.cases[0].estimate_s > 200
+
+
+def test_workers_of_gpus_that_may_not_be_there_are_apart() -> None:
+    raw = {"measure": {"passes": 1}, "benchmarks": [
+        {"kind": "collective", "collective": "all_reduce", "size": 64, "backend": name,
+         "validate": False} for name in ("gloo", "nccl")]}
+    text = "\n".join(line.plain for line in plan_header(make_plan(check_config(raw, "test"), 2)))
+    assert "estimate 34.1 s, 19 s of it only where the needs are met" in text  # 15 s a case, and 4

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hpcbench.errors import CaseError
 from hpcbench.kinds.hardware.plan.gemm import ELEMENT_BYTES, Gemm
+from hpcbench.kinds.hardware.plan.products import PRODUCTS
 from hpcbench.kinds.hardware.plan.storage import Storage
 from hpcbench.kinds.hardware.plan.stream import ARRAYS, TRANSFERS, Stream
 from hpcbench.kinds.hardware.run import storage as storage_run
@@ -24,6 +27,7 @@ from hpcbench.kinds.memory.run.live_storages import LiveStorages
 from hpcbench.operations.place import Place
 
 PLACE = Place(0, 1, None, torch.device("cpu"))
+ON_CUDA = replace(PLACE, device=torch.device("cuda", 0))
 ON_CPU = [name for name in ELEMENT_BYTES if name != "tf32"]
 KERNELS = [name for name in ARRAYS if name not in TRANSFERS]
 
@@ -37,11 +41,26 @@ def called(operation: Any) -> Any:
 @pytest.mark.parametrize("dtype", ON_CPU)
 @pytest.mark.parametrize("shape", [(48, 64, 32), (32, 16, 4096)])
 def test_products_are_right(dtype: str, shape: tuple[int, int, int]) -> None:
-    operation = called(GemmOperation(Gemm(dtype, *shape), PLACE, validate=True, local_size=1))
+    work = Gemm(dtype, *shape, right=PRODUCTS[dtype].right)
+    operation = called(GemmOperation(work, PLACE, validate=True, local_size=1))
     assert operation.check() is None
     operation.spoil()
     found = operation.check()
     assert found is not None and found.n_wrong == 1
+
+
+@pytest.mark.parametrize(("dtype", "place"), [
+    ("int8", ON_CUDA), ("fp8_e4m3", PLACE), ("fp8_e5m2", PLACE)])
+def test_operands_lie_as_cublaslt_takes_them(dtype: str, place: Place) -> None:
+    """Without a GPU: products of int8 are traced on cuda, those of fp8 lie alike everywhere."""
+    traits, work = PRODUCTS[dtype], Gemm(dtype, 64, 32, 48, right=PRODUCTS[dtype].right)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        operation = GemmOperation(work, place, validate=False, local_size=1)
+    assert traits.column_major and operation.right.stride() == (1, work.k)
+    assert operation.left.is_contiguous() and operation.output.is_contiguous()
+    assert operation.left.device.type == place.device.type
+    types = {str(tensor.dtype) for tensor in (operation.left, operation.right)}
+    assert types != {"torch.float8_e5m2"}, "cuBLASLt has no product of two of these"
 
 
 @pytest.mark.parametrize("shape", [(512, 512, 512), (64, 512, 1024), (1024, 64, 512)])

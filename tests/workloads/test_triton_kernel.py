@@ -7,24 +7,35 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hpcbench.kinds.primitive.plan.implementations import IMPLEMENTATIONS
 from hpcbench.kinds.primitive.run.implementations.triton_kernel import reserved
 
 HERE = Path(__file__).parent
-LEAST_SHARED_BYTES = 99 * 1024
-"""What a program may have on A10 (8.6), the least of Ampere and Hopper: CUDA C++ Programming Guide,
-technical specifications per compute capability. A100 (8.0) has 163 KiB, H100 (9.0) 227 KiB."""
+SHARED_KIB = {70: 96, 75: 64, 80: 163, 86: 99, 90: 227, 100: 227, 103: 227, 120: 99}
+"""What a program may have at most: CUDA C++ Programming Guide, technical specifications per compute
+capability."""
+PRODUCT = {80: "mma.sync.aligned", 86: "mma.sync.aligned", 90: "wgmma.mma_async",
+           100: "tcgen05.mma", 103: "tcgen05.mma", 120: "mma.sync.aligned"}
+"""Compute capability -> the instruction of its tensor cores (PTX ISA)."""
+ON_TENSOR_CORES = re.compile(r"(wg)?mma\.|tcgen05")
+TRIED = ("80:bf16", "80:fp32", "86:fp16", "90:bf16", "90:fp32", "100:bf16", "120:fp16", "75:fp16")
+"""What is always compiled: each instruction, each 16-bit type, and a GPU that is too old."""
+FP32_STACK_BYTES = 128
+"""Seen: 16 on 8.0, 80 on 10.0, 32 on 12.0; without tensor cores registers are short."""
+READS = re.compile(r"ld\.global|cp\.async\.c[ag]\.shared\.global|atom\.|bar\.sync")
 
 
 def output_of(script: str, *words: str, **variables: str) -> Any:
     """Run a script in a process of its own and return the JSON that it prints."""
     env = {**os.environ, **variables, "PYTHONPATH": str(HERE.parents[1])}
     done = subprocess.run([sys.executable, str(HERE / script), *words], env=env, text=True,
-                          capture_output=True, timeout=100, check=False)
+                          capture_output=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -33,25 +44,61 @@ def test_the_product_of_gathered_chunks_is_exact_in_the_interpreter() -> None:
     assert output_of("on_triton_kernel.py", TRITON_INTERPRET="1") == [True] * 5
 
 
-@pytest.mark.parametrize(("capability", "target", "product"), [
-    ("80", "sm_80", "mma.sync.aligned"), ("90", "sm_90a", "wgmma.mma_async"),
-], ids=["Ampere", "Hopper"])
-def test_in_code_for_a_gpu_a_chunk_is_read_behind_its_flag(
-    tmp_path: Path, capability: str, target: str, product: str,
+@pytest.fixture(scope="module")
+def codes(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return compiled(TRIED, tmp_path_factory.mktemp("triton"))
+
+
+def compiled(words: Sequence[str], folder: Path) -> Any:
+    return output_of("on_triton_compiler.py", *words, TRITON_CACHE_DIR=str(folder))
+
+
+def assert_for_a_gpu(word: str, code: dict[str, Any]) -> None:
+    """A chunk is read behind its flag, products are on tensor cores, and all fits."""
+    capability, dtype = int(word.split(":")[0]), word.split(":")[1]
+    ptx, short = code["ptx"], dtype != "fp32"
+    told = [read.group() for read in READS.finditer(ptx)]
+    flag = told.index("atom.")
+    assert re.search(rf"\.target sm_{capability}a?\b", ptx)
+    assert "atom.global.acquire.gpu.cas" in ptx
+    assert "atom.global.gpu.release.exch" in code["flag"]
+    assert set(told[:flag]) <= {"bar.sync"} and told[flag + 1] == "bar.sync"
+    assert "tf32" not in ptx
+    assert (PRODUCT[capability] in ptx) == short  # there are no tensor cores for IEEE fp32
+    assert bool(ON_TENSOR_CORES.search(ptx)) == short
+    assert 0 < code["shared_bytes"] <= SHARED_KIB[capability] * 1024
+    assert code["stack_bytes"] <= (0 if short else FP32_STACK_BYTES)
+
+
+@pytest.mark.parametrize("word", [word for word in TRIED if not word.startswith("7")])
+def test_in_code_for_a_gpu_a_chunk_is_read_behind_its_flag(word: str, codes: Any) -> None:
+    assert_for_a_gpu(word, codes[word])
+
+
+def assert_slow(code: dict[str, Any]) -> None:
+    """Products are added one by one, and most operands are not in registers."""
+    assert not ON_TENSOR_CORES.search(code["ptx"]) and "fma.rn.f32" in code["ptx"]
+    assert code["stack_bytes"] > 1000
+
+
+def test_below_the_least_capability_of_the_implementation_no_tensor_core_is_used(
+    codes: Any,
 ) -> None:
-    found = output_of("on_triton_compiler.py", capability, "bf16", "fp32",
-                      TRITON_CACHE_DIR=str(tmp_path))
-    reads = re.compile(r"ld\.global|cp\.async\.c[ag]\.shared\.global|atom\.|bar\.sync")
-    for dtype, (ptx, shared_bytes) in found.items():
-        told = [read.group() for read in reads.finditer(ptx)]
-        flag = told.index("atom.")
-        assert f".target {target}" in ptx
-        assert "atom.global.acquire.gpu.cas" in ptx
-        assert set(told[:flag]) <= {"bar.sync"}, dtype
-        assert told[flag + 1] == "bar.sync", dtype
-        assert "tf32" not in ptx
-        assert (product in ptx) == (dtype == "bf16")  # there are no tensor cores for IEEE fp32
-        assert 0 < shared_bytes <= LEAST_SHARED_BYTES, dtype
+    spec, = (spec for spec in IMPLEMENTATIONS if spec.name == "triton")
+    assert spec.least_capability == (8, 0)
+    assert_slow(codes["75:fp16"])
+
+
+@pytest.mark.parametrize("capability", PRODUCT)
+def test_code_of_every_type_for_every_gpu(capability: int, tmp_path: Path) -> None:
+    words = [f"{capability}:{dtype}" for dtype in ("fp16", "bf16", "fp32")]
+    for word, code in compiled(words, tmp_path).items():
+        assert_for_a_gpu(word, code)
+
+
+def test_code_for_a_v100_is_slow_in_both_short_types(tmp_path: Path) -> None:
+    for code in compiled(["70:fp16", "70:bf16"], tmp_path).values():
+        assert_slow(code)
 
 
 @pytest.mark.parametrize(("variables", "left"), [

@@ -17,8 +17,10 @@ _OF_WORK = (
     *texts(test="test of the machine", kernel="stream: what is done with the arrays",
            memory="stream: host memory of copies to and from a GPU: pinned or pageable",
            what="pairs: latency or bandwidth", direction="pairs: one way, or both at once",
+           right="gemm: type of the second operand where it is another",
            access="storage: what is done with files"),
-    *whole_numbers(numa_node="stream: NUMA node that threads and memory are bound to",
+    *whole_numbers(fast_accumulation="gemm of fp8: 1 if sums stay in the matrix units alone",
+                   numa_node="stream: NUMA node that threads and memory are bound to",
                    at_once="pairs: 1 if all of a round are measured at the same time",
                    message_bytes="pairs: bytes of a message",
                    messages="pairs: round trips, or messages under way together"))
@@ -26,14 +28,17 @@ _EXTENTS = whole_numbers(problem_m="rows of the result of a gemm", problem_n="co
                          problem_k="inner extent of the product")
 COLUMNS = (
     *_OF_WORK, *_EXTENTS,
-    CaseColumn("rank_flops_per_s", "FLOP/s", "2 m n k / median_s"),
+    CaseColumn("rank_flops_per_s", "FLOP/s",
+               "2 m n k / device_s, / median_s where rate_clock is host"),
     CaseColumn("all_ranks_flops_per_s", "FLOP/s", "rank_flops_per_s times the ranks"),
     CaseColumn("longest_latency_s", "s", "pairs: the latency of the worst link"),
     CaseColumn("least_link_bytes_per_s", "bytes/s", "pairs: the bandwidth of the worst link",
                apart=True),
     *whole_numbers(threads="stream: threads of a rank; 0 on a device"),
     CaseColumn("array_bytes", "bytes", "stream: bytes of an array of a rank", int),
-    CaseColumn("rank_bytes_per_s", "bytes/s", "bytes of a rank's call / median_s"),
+    CaseColumn("rank_bytes_per_s", "bytes/s",
+               "bytes of a rank's call / device_s, / median_s where rate_clock is host or absent"),
+    *texts(rate_clock="gemm, stream: whose time rates are by: device or host"),
     CaseColumn("all_ranks_bytes_per_s", "bytes/s", "rank_bytes_per_s times the ranks"),
     CaseColumn("of_declared_memory", PURE, "stream: share of the declared rate of memory"),
     CaseColumn("of_best_stream", PURE, "stream: share of the best of as many ranks in the run"),
@@ -47,6 +52,8 @@ def column_values(item: CaseResult, record: HardwareRecord | None) -> dict[str, 
     values: dict[str, Any] = {column.name: getattr(work, column.name, None) for column in _OF_WORK}
     values |= {column.name: getattr(work, column.name.removeprefix("problem_"), None)
                for column in _EXTENTS}
+    if record and (of_clock := record.gemm or record.stream):
+        values["rate_clock"] = of_clock.clock
     if record and (rates := record.gemm):
         values |= {"rank_flops_per_s": rates.rank_flops_per_s,
                    "all_ranks_flops_per_s": rates.all_ranks_flops_per_s}

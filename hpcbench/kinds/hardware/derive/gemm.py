@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hpcbench.grouping import grouped
-from hpcbench.kinds.hardware.derive.own_rates import own_rates
+from hpcbench.kinds.hardware.derive.own_rates import own_rates, rate_seconds
 from hpcbench.kinds.hardware.plan.gemm import gemm_of
 from hpcbench.reduce.ceilings import ceilings_of, device_of
 from hpcbench.reduce.results import CaseResult, CaseSamples
@@ -19,16 +19,20 @@ class GemmRecord:
     """FLOP/s of one product.
 
     Attributes:
-        rank_flops_per_s: 2 m n k / the median time, in which all ranks have ended.
+        rank_flops_per_s: 2 m n k / the time of a call by the clock named in ``clock``.
         all_ranks_flops_per_s: the same times the ranks.
         is_peak: whether it is the best of its type, device and number of ranks in this run.
         roofline: what binds it, by what as many ranks reached in this run.
+        clock: whose time the rate is by, ``device`` or ``host`` (`own_rates.rate_seconds`).
+        time_s: that time of a call.
     """
 
     rank_flops_per_s: float | None = None
     all_ranks_flops_per_s: float | None = None
     is_peak: bool = False
     roofline: Roofline | None = None
+    clock: str | None = None
+    time_s: float | None = None
 
 
 def records(items: Sequence[CaseResult]) -> dict[str, GemmRecord]:
@@ -60,21 +64,24 @@ def with_roofline(
 ) -> GemmRecord:
     """Return the record with what binds the product; ``hardware`` has what was measured."""
     work = gemm_of(item.case)
-    if item.statistics is None:
+    if record.time_s is None:
         return record
     return replace(record, roofline=roofline(
-        Demand(work.flops, work.moved_bytes), item.statistics.median_s,
+        Demand(work.flops, work.moved_bytes), record.time_s,
         ceilings_of(item, work.dtype, hardware)))
 
 
 def observed(item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
     """Return what follows from the stamps: the FLOP/s of each rank in its own times."""
-    return {"rank_rates": own_rates(gemm_of(item.case).flops, samples)}
+    return {"rank_rates": own_rates(gemm_of(item.case).flops, samples, item.case.batch,
+                                    on_device=True)}
 
 
 def _record(item: CaseResult) -> GemmRecord:
     work = gemm_of(item.case)
-    if item.statistics is None or not item.statistics.median_s > 0:
+    timed = rate_seconds(item)
+    if timed is None:
         return GemmRecord()
-    rate = work.flops / item.statistics.median_s
-    return GemmRecord(rate, rate * item.case.world_size)
+    time_s, clock = timed
+    rate = work.flops / time_s
+    return GemmRecord(rate, rate * item.case.world_size, clock=clock, time_s=time_s)

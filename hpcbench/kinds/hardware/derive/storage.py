@@ -39,7 +39,7 @@ def records(items: Sequence[CaseResult]) -> dict[str, StorageRecord]:
 
 def observed(item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
     """Return what follows from the stamps: the bytes/s of each rank in its own times."""
-    return {"rank_rates": own_rates(storage_of(item.case).call_bytes, samples)}
+    return {"rank_rates": own_rates(storage_of(item.case).call_bytes, samples, item.case.batch)}
 
 
 def _record(item: CaseResult) -> StorageRecord:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hpcbench.grouping import grouped
-from hpcbench.kinds.hardware.derive.own_rates import own_rates
+from hpcbench.kinds.hardware.derive.own_rates import own_rates, rate_seconds
 from hpcbench.kinds.hardware.plan.stream import stream_of
 from hpcbench.reduce.ceilings import declared_memory, device_of
 from hpcbench.reduce.results import CaseResult, CaseSamples
@@ -21,12 +21,14 @@ class StreamRecord:
         array_bytes: of one array on a rank; None where no rank told.
         cache_bytes: of the node's last caches; 0 where the kernel tells none.
         threads: of a rank; 0 on a device.
-        rank_bytes_per_s: bytes that a rank moves in a call / the median time.
+        rank_bytes_per_s: bytes that a rank moves in a call / its time by the clock named in
+            ``clock``.
         all_ranks_bytes_per_s: the same times the ranks.
         is_peak: whether it is the best of its device, and number of ranks, in this run.
         of_declared: share of ``hardware.memory_bandwidth_gb_per_s``.
         declared_bytes_per_s: what that peak is of all ranks.
         of_best: share of the best of its device and number of ranks in this run.
+        clock: whose time the rate is by, ``device`` or ``host`` (`own_rates.rate_seconds`).
     """
 
     array_bytes: int | None = None
@@ -38,6 +40,7 @@ class StreamRecord:
     of_declared: float | None = None
     declared_bytes_per_s: float | None = None
     of_best: float | None = None
+    clock: str | None = None
 
 
 def records(items: Sequence[CaseResult]) -> dict[str, StreamRecord]:
@@ -70,7 +73,8 @@ def beside_declared(
 def observed(item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
     """Return what follows from the stamps: the bytes/s of each rank in its own times."""
     moved = _moved_bytes(item)
-    return {"rank_rates": own_rates(moved, samples) if moved else ()}
+    return {"rank_rates": own_rates(moved, samples, item.case.batch, on_device=True)
+            if moved else ()}
 
 
 def peaks(items: Sequence[CaseResult], known: Mapping[str, StreamRecord]) -> dict[str, float]:
@@ -100,8 +104,9 @@ def _moved_bytes(item: CaseResult) -> int | None:
 def _record(item: CaseResult) -> StreamRecord:
     known, moved = told(item), _moved_bytes(item)
     record = StreamRecord(known.get("array_bytes"), known.get("cache_bytes"), known.get("threads"))
-    if moved is None or item.statistics is None or not item.statistics.median_s > 0:
+    timed = rate_seconds(item)
+    if moved is None or timed is None:
         return record
-    rate = moved / item.statistics.median_s
-    return replace(record, rank_bytes_per_s=rate,
-                   all_ranks_bytes_per_s=rate * item.case.world_size)
+    time_s, clock = timed
+    return replace(record, rank_bytes_per_s=moved / time_s, clock=clock,
+                   all_ranks_bytes_per_s=moved / time_s * item.case.world_size)

@@ -18,7 +18,7 @@ TESTS = ("gemm", "stream", "pairs", "storage")
 """The tests, in the order of lists and tables."""
 GEMM_TYPES = (*DTYPES, "tf32", "fp8_e4m3", "fp8_e5m2", "int8")
 KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType({
-    "gemm": ("shape", "model", "layer", "tokens"),
+    "gemm": ("shape", "model", "layer", "tokens", "fast_accumulation"),
     "stream": ("kernel", "threads", "memory", "numa_node", "size"),
     "pairs": ("what", "direction", "at_once", "messages", "size"),
     "storage": ("access", "folder", "size"),
@@ -48,6 +48,9 @@ class HardwareBlock(Block):
     model: Axis[Text] | None = key(None, "gemm: the model whose layers give N and K.")
     layer: Axis[Text] | None = key(None, "gemm: layers of the model; default: all.")
     tokens: Axis[Extent] | None = key(None, "gemm, with model: M, the tokens of a rank.")
+    fast_accumulation: Axis[bool] | None = key(
+        None, "gemm of fp8 on CUDA: true leaves sums to the matrix units alone, which is faster "
+        "and less exact; default: false.")
 
     kernel: Axis[Annotated[str, named(KERNELS)]] | None = key(
         None, "stream: what is done with the arrays; default: copy, scale, add and triad.")

@@ -6,16 +6,17 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpcbench.config.names import unknown_name
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.hardware.plan.block import HardwareBlock
+from hpcbench.kinds.hardware.plan.products import PRODUCTS, ProductTraits
 from hpcbench.kinds.hardware.plan.test import HardwareTest, HardwareWork
 from hpcbench.operations.layers import LAYERS, layer_extents
 from hpcbench.operations.models import MODELS
 from hpcbench.plan.assemble import Draft, least_calls, too_large
-from hpcbench.plan.estimate import CASE_S, FLOPS_PER_S, device_kind
+from hpcbench.plan.estimate import CASE_S, DRAWN_PER_S, FLOPS_PER_S, device_kind
 from hpcbench.plan.points import CommonPoint, PlanRequest
 from hpcbench.plan.support import resolve_device, unfit_world
 
@@ -32,11 +33,16 @@ ROWS = 256
 """Rows of the reference that are computed at a time."""
 _SHAPE = re.compile(r"(\d+)(?:x(\d+)x(\d+))?")
 _MOST = 2**20
+_LATER = ("right", "fast_accumulation")
 
 
 @dataclass(frozen=True, slots=True)
 class Gemm(HardwareWork):
-    """C (m, n) = A (m, k) B (k, n) on each rank; ``shape`` names the model's layer, if any."""
+    """C (m, n) = A (m, k) B (k, n) on each rank; ``shape`` names the model's layer, if any.
+
+    ``dtype`` is the type of A, ``right`` that of B where it is another. ``fast_accumulation``: sums
+    of fp8 stay in the matrix units alone.
+    """
 
     dtype: str
     m: int
@@ -45,6 +51,24 @@ class Gemm(HardwareWork):
     shape: str = ""
     groups: int = 1
     test: str = "gemm"
+    right: str = ""
+    fast_accumulation: bool = False
+
+    @property
+    def types(self) -> str:
+        """Return the types of the operands and how sums are kept, for people."""
+        by = f" x {self.right}" if self.right else ""
+        return f"{self.dtype}{by}{', fast sums' if self.fast_accumulation else ''}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its fields; of those that earlier versions lack only what says something."""
+        kept = super(Gemm, self).to_json()  # slots: a bare super() has no class here
+        return {name: value for name, value in kept.items() if value or name not in _LATER}
+
+    def least_capability(self) -> tuple[int, ...]:
+        """Return the least compute capability that has such a product."""
+        least = PRODUCTS[self.dtype].least_capability if self.dtype in PRODUCTS else (0, 0)
+        return least if any(least) else ()
 
     @property
     def flops(self) -> int:
@@ -74,11 +98,14 @@ class Gemm(HardwareWork):
 
     def words(self, world_size: int) -> list[str]:
         """Return what tells it from others."""
-        return [self.test, self.dtype, f"{self.m}x{self.n}x{self.k}", f"ranks={world_size}"]
+        right = [f"by={self.right}"] if self.right else []
+        fast = ["sums=fast"] if self.fast_accumulation else []
+        return [self.test, self.dtype, *right, f"{self.m}x{self.n}x{self.k}", *fast,
+                f"ranks={world_size}"]
 
     def only_on(self) -> tuple[str, ...]:
-        """Return cuda for tf32, which is a mode of its matrix units."""
-        return ("cuda",) if self.dtype == "tf32" else ()
+        """Return cuda for tf32 and fast sums, which are modes of its matrix units."""
+        return ("cuda",) if self.dtype == "tf32" or self.fast_accumulation else ()
 
     def profiled_for(self) -> frozenset[str]:
         """Return compute: it is nothing else."""
@@ -94,14 +121,20 @@ def gemm_of(case: Case) -> Gemm:
 
 def _lengths(block: HardwareBlock) -> dict[str, int]:
     if block.model is None:
-        return {"shape": len(block.shape or SEARCH)}
-    return {"model": len(block.model), "layer": len(block.layer or LAYERS),
-            "tokens": len(block.tokens or ())}
+        shapes = {"shape": len(block.shape or SEARCH)}
+    else:
+        shapes = {"model": len(block.model), "layer": len(block.layer or LAYERS),
+                  "tokens": len(block.tokens or ())}
+    return {**shapes, "fast_accumulation": len(block.fast_accumulation or (False,))}
 
 
 def _drafts(block: HardwareBlock, point: CommonPoint, job: PlanRequest) -> Iterator[Draft]:
-    for m, n, k, shape in _shapes(block):
-        yield _draft(Gemm(point.dtype, m, n, k, shape), point, job)
+    """Yield a draft for each shape; products without a choice of sums have one for each only."""
+    traits = PRODUCTS.get(point.dtype, ProductTraits())
+    sums = block.fast_accumulation if traits.fast_accumulation else None
+    for (m, n, k, shape), fast in product(_shapes(block), sums or (False,)):
+        yield _draft(Gemm(point.dtype, m, n, k, shape, right=traits.right,
+                          fast_accumulation=fast), point, job)
 
 
 def _draft(work: Gemm, point: CommonPoint, job: PlanRequest) -> Draft:
@@ -113,18 +146,26 @@ def _draft(work: Gemm, point: CommonPoint, job: PlanRequest) -> Draft:
             or too_large(memory, 0, device, job.config.hardware))
     return Draft(
         workload=work, device=device, validate=point.validate, memory_bytes=memory, skip=skip,
-        estimate_s=CASE_S + (3 + least_calls(point, job.config)) * work.flops / rate,
+        estimate_s=(CASE_S + (work.m + work.n) * work.k / DRAWN_PER_S["cpu"]
+                    + (3 + least_calls(point, job.config)) * work.flops / rate),
         identity=work.identity())
 
 
 def _unfit_type(work: Gemm, device: str) -> str | None:
-    """Return why there is no such product, or None. fp8: torch._scaled_mm asks for 16 | n, k."""
-    if work.dtype not in ELEMENT_BYTES:
-        return f"gemm has no {work.dtype}: take one of {', '.join(ELEMENT_BYTES)}"
+    """Return why there is no such product, or None."""
+    traits = PRODUCTS.get(work.dtype)
+    if traits is None:
+        return f"gemm has no {work.dtype}: take one of {', '.join(PRODUCTS)}"
     if work.dtype == "tf32" and device != "cuda":
         return "tf32 is a mode of CUDA's matrix units: take device cuda, or fp32"
-    if ELEMENT_BYTES[work.dtype] == 1 and (work.n % 16 or work.k % 16):
-        return f"gemm of {work.dtype} needs n and k that 16 divides, not {work.n} and {work.k}"
+    if work.n % traits.multiple or work.k % traits.multiple:
+        return (f"gemm of {work.dtype} needs n and k that {traits.multiple} divides, not "
+                f"{work.n} and {work.k}")
+    if device in ("cuda", "auto") and work.m <= traits.rows_above:
+        return (f"gemm of {work.dtype} on cuda needs m greater than {traits.rows_above}, not "
+                f"{work.m}")
+    if work.fast_accumulation and device not in ("cuda", "auto"):
+        return f"fast_accumulation is a mode of CUDA's matrix units: {device} has one kind of sum"
     return None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from hpcbench.grouping import grouped
 from hpcbench.kinds.hardware.derive.deriver import HardwareRecord
+from hpcbench.kinds.hardware.derive.own_rates import DEVICE
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import plural
 from hpcbench.views import columns
@@ -15,6 +16,8 @@ from hpcbench.views.timing import timed_text
 from hpcbench.views.words import backend_text, device_type
 
 Records = Mapping[str, HardwareRecord]
+CLOCK = Column("clock", "clock", meaning="whose time the rates are by, where not the host's",
+               optional=True)
 DECLARED = Look("declared peak of all ranks", "#000000", dotted=True)
 
 
@@ -57,6 +60,11 @@ def bandwidth_chart(
 def where(item: CaseResult) -> str:
     """Return the device, the number of ranks, and the backend with its variables."""
     return f"{device_type(item)}  {plural(item.case.world_size, 'rank')}  {backend_text(item.case)}"
+
+
+def clock_cell(clock: str | None) -> str | None:
+    """Return the cell of CLOCK: ``device`` where the rate is by its own time, else nothing."""
+    return clock if clock == DEVICE else None
 
 
 def own_range(record: HardwareRecord | None) -> Range | None:

@@ -9,7 +9,7 @@ from hpcbench.grouping import grouped
 from hpcbench.kinds.hardware.derive.deriver import HardwareRecord
 from hpcbench.kinds.hardware.derive.gemm import GemmRecord
 from hpcbench.kinds.hardware.plan.gemm import gemm_of
-from hpcbench.kinds.hardware.present.common import own_range, table_of, where
+from hpcbench.kinds.hardware.present.common import CLOCK, clock_cell, own_range, table_of, where
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import ROOFLINE_FIELDS, roofline_values
 from hpcbench.units import plural, to_tflop_per_s
@@ -23,11 +23,13 @@ from hpcbench.views.words import backend_text, device_type
 
 Records = Mapping[str, HardwareRecord]
 DEFINITIONS = (
-    "gemm: rank = 2 m n k / time p50, in TFLOP/s (1e12), while all ranks multiply; all ranks = "
-    "rank x ranks;",
+    "gemm: rank = 2 m n k / time p50, or / the device's own time where the column clock says "
+    "device,",
+    "  in TFLOP/s (1e12), while all ranks multiply; all ranks = rank x ranks;",
     "  own = slowest to fastest rank, each in its own times; peak = the best of its type here")
-FIELDS = ("gemm_m", "gemm_n", "gemm_k", "gemm_shape", "rank_tflop_per_s", "all_ranks_tflop_per_s",
-          "own_tflop_per_s", "is_peak", *ROOFLINE_FIELDS)
+FIELDS = ("gemm_m", "gemm_n", "gemm_k", "gemm_shape", "gemm_right",
+          "gemm_fast_accumulation", "rank_tflop_per_s", "all_ranks_tflop_per_s",
+          "own_tflop_per_s", "is_peak", "rate_clock", *ROOFLINE_FIELDS)
 ROOFLINE_OF = "matrix products"
 _COLUMNS = (
     Column("type", "type"), *(Column(name, name, Show.COUNT) for name in ("m", "n", "k")),
@@ -35,7 +37,7 @@ _COLUMNS = (
     Column("rank_flops", "rank", Show.TFLOP_PER_S, "TFLOP/s", "of each rank, all at once", "more"),
     Column("all_flops", "all ranks", Show.TFLOP_PER_S, "TFLOP/s", "all ranks together", "more"),
     Column("own_flops", "own", Show.TFLOP_PER_S, "TFLOP/s", "slowest to fastest rank", "more"),
-    Column("peak", "peak", meaning="the best of its type, device and ranks", optional=True),
+    CLOCK, Column("peak", "peak", meaning="the best of its type, device and ranks", optional=True),
     columns.WRONG, columns.N, columns.STATUS, columns.LAUNCHES, columns.FLAGS)
 _BEST, _OTHER = Look("measured peak of its type", COLOURS[2]), Look("other shapes", COLOURS[0])
 NOTHING = GemmRecord()
@@ -52,10 +54,10 @@ def charts(items: Sequence[CaseResult], derived: Records) -> Iterator[BarChart]:
     timed = [item for item in items if item.statistics is not None]
     if not timed:
         return
-    sections = grouped((f"{gemm_of(item.case).dtype}, {where(item)}", item) for item in timed)
+    sections = grouped((f"{gemm_of(item.case).types}, {where(item)}", item) for item in timed)
     yield BarChart(
         "matrix products", "TFLOP/s of a rank while all ranks multiply", "hardware-gemm",
-        ("Bar: 2 m n k over the median time.",),
+        ("Bar: 2 m n k over the median time, on a GPU over the device's own.",),
         tuple(item.case.case_id for item in timed), Axis("rate", Show.TFLOP_PER_S, "TFLOP/s"), (),
         tuple(BarSection(name, tuple(_bar(item, derived) for item in same))
               for name, same in sections.items()), (_BEST, _OTHER))
@@ -66,11 +68,12 @@ def row(item: CaseResult, record: HardwareRecord | None) -> dict[str, Any]:
     work, known = gemm_of(item.case), (record and record.gemm) or NOTHING
     return {
         "gemm_m": work.m, "gemm_n": work.n, "gemm_k": work.k, "gemm_shape": work.shape,
+        "gemm_right": work.right or work.dtype, "gemm_fast_accumulation": work.fast_accumulation,
         "rank_tflop_per_s": known.rank_flops_per_s and to_tflop_per_s(known.rank_flops_per_s),
         "all_ranks_tflop_per_s": (
             known.all_ranks_flops_per_s and to_tflop_per_s(known.all_ranks_flops_per_s)),
         "own_tflop_per_s": [to_tflop_per_s(rate) for rate in (record.rank_rates if record else ())],
-        "is_peak": known.is_peak, **roofline_values(known.roofline)}
+        "is_peak": known.is_peak, "rate_clock": known.clock, **roofline_values(known.roofline)}
 
 
 def rooflines(items: Sequence[CaseResult], derived: Records) -> list[Shown]:
@@ -78,7 +81,7 @@ def rooflines(items: Sequence[CaseResult], derived: Records) -> list[Shown]:
     found = [(item, record.gemm.roofline) for item in items
              if (record := derived.get(item.case.case_id)) and record.gemm]
     shown = [(item, roofline) for item, roofline in found if roofline is not None]
-    titles = told_apart([(f"{gemm_of(item.case).dtype} {_extents(item)}, "
+    titles = told_apart([(f"{gemm_of(item.case).types} {_extents(item)}, "
                           f"{plural(item.case.world_size, 'rank')}",
                           (backend_text(item.case), device_type(item))) for item, _ in shown])
     return [Shown(title, item.case.case_id, roofline)
@@ -88,10 +91,10 @@ def rooflines(items: Sequence[CaseResult], derived: Records) -> list[Shown]:
 def _row(item: CaseResult, record: HardwareRecord | None) -> Row:
     work, known = gemm_of(item.case), (record and record.gemm) or NOTHING
     return Row((
-        work.dtype, work.m, work.n, work.k, work.shape or None,
+        work.types, work.m, work.n, work.k, work.shape or None,
         columns.median_cell(item.statistics), columns.interval_cell(item.statistics),
         known.rank_flops_per_s, known.all_ranks_flops_per_s,
-        own_range(record), "peak" if known.is_peak else None,
+        own_range(record), clock_cell(known.clock), "peak" if known.is_peak else None,
         columns.wrong_cell(item), columns.n_cell(item.statistics), item.status,
         columns.launches_cell(item), flag_cell(item)), item.status, item.case.case_id)
 

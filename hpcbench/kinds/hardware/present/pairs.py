@@ -27,10 +27,14 @@ DEFINITIONS = (
     "  both at once: the time of one exchange; bandwidth = messages x size / the time until they "
     "are acknowledged,",
     "  each way; medians over samples; worst: the ranks with the longest latency or the least "
-    "bandwidth")
+    "bandwidth;",
+    "  times are the host's: a latency holds what torch takes to start each message "
+    "(batch_isend_irecv)")
 FIELDS = ("pairs_what", "pairs_direction", "pairs_at_once", "message_bytes", "messages",
           "distances", "links", "link_least", "link_median", "link_greatest", "worst_link")
 NOTHING = PairsRecord()
+_BESIDE = {"latency": ", with what torch takes on the host to start a message"}
+"""What is measured -> what has to be known beside its number."""
 _WIDE = 10.0
 _LOOKS = {"latency": (Show.US, "us"), "bandwidth": (Show.GB_PER_S, "GB/s")}
 """What is measured -> how it is shown."""
@@ -76,7 +80,7 @@ def _columns(what: str) -> tuple[Column, ...]:
         Column("direction", "direction"), Column("at_once", "pairs"),
         Column("size", "size", Show.SIZE), Column("messages", "messages", Show.COUNT),
         Column("distance", "distance"), Column("links", "links", Show.COUNT),
-        Column("median", what, show, unit, "median over links", better),
+        Column("median", what, show, unit, f"median over links{_BESIDE.get(what, '')}", better),
         Column("range", "least to greatest", show, unit, "over links", better),
         Column("worst", "worst link", meaning="the rank that measured, and the other one"),
         columns.TIME, columns.WRONG, columns.N, columns.STATUS, columns.LAUNCHES, columns.FLAGS)

@@ -32,7 +32,8 @@ class HardwarePresenter(Presenter[HardwareWork, HardwareRecord]):
     """Presents tests of the machine."""
 
     in_every_summary = False
-    fields = ("test", *(field for module in _TESTS.values() for field in module.FIELDS))
+    fields = ("test", *dict.fromkeys(
+        field for module in _TESTS.values() for field in module.FIELDS))
 
     def listing(self) -> Iterator[Line]:
         """Yield what can be measured of a machine."""

@@ -8,7 +8,13 @@ from typing import Any
 from hpcbench.kinds.hardware.derive.deriver import HardwareRecord
 from hpcbench.kinds.hardware.derive.stream import StreamRecord
 from hpcbench.kinds.hardware.plan.stream import stream_of
-from hpcbench.kinds.hardware.present.common import bandwidth_chart, own_range, table_of
+from hpcbench.kinds.hardware.present.common import (
+    CLOCK,
+    bandwidth_chart,
+    clock_cell,
+    own_range,
+    table_of,
+)
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import plural, to_gb_per_s
 from hpcbench.views import columns
@@ -18,13 +24,14 @@ from hpcbench.views.timing import flag_cell
 
 Records = Mapping[str, HardwareRecord]
 DEFINITIONS = (
-    "stream: rank = bytes that a rank moves / time p50, all ranks at once; copy and scale move two "
-    "arrays, add and triad three;",
+    "stream: rank = bytes that a rank moves / time p50, or / the device's own time where the "
+    "column clock says device,",
+    "  all ranks at once; copy and scale move two arrays, add and triad three;",
     "  array = bytes of one; own = slowest to fastest rank, each in its own times;",
     "  of best = of the best kernel; of declared = rank over hardware.memory_bandwidth_gb_per_s")
 FIELDS = ("stream_kernel", "stream_memory", "numa_node", "threads", "array_bytes", "cache_bytes",
           "rank_gb_per_s", "all_ranks_gb_per_s", "own_gb_per_s", "of_declared_memory",
-          "of_best_stream")
+          "of_best_stream", "rate_clock")
 _COLUMNS = (
     Column("kernel", "kernel"), Column("type", "type"), Column("memory", "memory", optional=True),
     Column("threads", "threads", Show.COUNT, optional=True),
@@ -33,6 +40,7 @@ _COLUMNS = (
     Column("rank", "rank", Show.GB_PER_S, "GB/s", "of each rank, all at once", "more"),
     Column("all", "all ranks", Show.GB_PER_S, "GB/s", "all ranks together", "more"),
     Column("own", "own", Show.GB_PER_S, "GB/s", "slowest to fastest rank", "more"),
+    CLOCK,
     Column("of_best", "of best", Show.WHOLE_PERCENT, "%", "of the best kernel here", "more",
            optional=True),
     Column("of_declared", "of declared", Show.WHOLE_PERCENT, "%",
@@ -51,7 +59,8 @@ def charts(items: Sequence[CaseResult], derived: Records) -> Iterator[BarChart]:
     """Yield the rates of all ranks, a bar a kernel."""
     return bandwidth_chart(
         "memory bandwidth", "hardware-stream",
-        "Bar: bytes that all ranks move over the median time.", items,
+        "Bar: bytes that all ranks move over the median time, on a GPU over the device's own.",
+        items,
         lambda item, look: _bar(item, derived, look),
         lambda item: _known(item, derived).declared_bytes_per_s)
 
@@ -67,7 +76,8 @@ def row(item: CaseResult, record: HardwareRecord | None) -> dict[str, Any]:
         "all_ranks_gb_per_s": (
             known.all_ranks_bytes_per_s and to_gb_per_s(known.all_ranks_bytes_per_s)),
         "own_gb_per_s": [to_gb_per_s(rate) for rate in (record.rank_rates if record else ())],
-        "of_declared_memory": known.of_declared, "of_best_stream": known.of_best}
+        "of_declared_memory": known.of_declared, "of_best_stream": known.of_best,
+        "rate_clock": known.clock}
 
 
 def _row(item: CaseResult, record: HardwareRecord | None) -> Row:
@@ -77,6 +87,7 @@ def _row(item: CaseResult, record: HardwareRecord | None) -> Row:
         work.numa_node if work.numa_node >= 0 else None, known.array_bytes,
         columns.median_cell(item.statistics), columns.interval_cell(item.statistics),
         known.rank_bytes_per_s, known.all_ranks_bytes_per_s, own_range(record),
+        clock_cell(known.clock),
         known.of_best, known.of_declared,
         columns.wrong_cell(item), columns.n_cell(item.statistics), item.status,
         columns.launches_cell(item), flag_cell(item)), item.status, item.case.case_id)

@@ -19,6 +19,7 @@ import torch
 
 from hpcbench.errors import CaseError
 from hpcbench.kinds.hardware.plan.gemm import ROWS, Gemm
+from hpcbench.kinds.hardware.plan.products import PRODUCTS
 from hpcbench.operations.check import Mismatch, mismatch
 from hpcbench.operations.place import Place
 
@@ -26,9 +27,8 @@ LAMBDA = 8.0
 """Of random signs a sum exceeds LAMBDA ||t|| with a probability of 2 exp(-32) (Hoeffding)."""
 _TYPES = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32,
           "bf16": torch.bfloat16, "fp16": torch.float16, "int8": torch.int8,
+          "int32": torch.int32,
           "fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
-_RESULTS = {"int8": torch.int32, "fp8_e4m3": torch.bfloat16, "fp8_e5m2": torch.bfloat16}
-"""Type of the result where it is another than the operands'."""
 _ADDED_IN = {"fp64": 2.0**-53, "fp8_e4m3": 2.0**-13, "fp8_e5m2": 2.0**-13}
 """Unit roundoff of sums, else that of fp32. Hopper's matrix units keep about 14 bits of sums of
 fp8 products: DeepSeek-AI, DeepSeek-V3 Technical Report, arXiv:2412.19437, section 3.5.2."""
@@ -51,10 +51,12 @@ class GemmOperation:
         self.name, self.place, self._dtype = work.name, place, work.dtype
         generator = torch.Generator().manual_seed(place.number)
         self.left = _drawn((work.m, work.k), work.dtype, generator).to(place.device)
-        right = _drawn((work.n, work.k), work.dtype, generator).to(place.device)
-        self.right = right.t() if work.dtype.startswith("fp8") else right.t().contiguous()
+        right = _drawn((work.n, work.k), work.right or work.dtype, generator).to(place.device)
+        self.right = right.t() if _is_column_major(work, place) else right.t().contiguous()
+        self._fast = work.fast_accumulation
         self.output = torch.empty(
-            work.m, work.n, dtype=_RESULTS.get(work.dtype, _TYPES[work.dtype]), device=place.device)
+            work.m, work.n, dtype=_TYPES[PRODUCTS[work.dtype].result or work.dtype],
+            device=place.device)
         self._poison = (math.nan if self.output.is_floating_point()
                         else torch.iinfo(self.output.dtype).max)
         self._scale = torch.ones((), device=place.device)
@@ -76,7 +78,8 @@ class GemmOperation:
             torch._int_mm(self.left, self.right, out=self.output)
         elif self._dtype.startswith("fp8"):
             torch._scaled_mm(self.left, self.right, self._scale, self._scale,
-                             out_dtype=self.output.dtype, out=self.output)
+                             out_dtype=self.output.dtype, use_fast_accum=self._fast,
+                             out=self.output)
         elif self._dtype == "tf32":
             with _tf32():
                 torch.mm(self.left, self.right, out=self.output)
@@ -125,6 +128,12 @@ class GemmOperation:
             share += LAMBDA * 2 * _TF32
         rounded = torch.finfo(self.output.dtype).eps if self._dtype != "fp64" else 2.0**-52
         return share * norms + rounded * expected.abs() + 2.0**-23 * norms
+
+
+def _is_column_major(work: Gemm, place: Place) -> bool:
+    """Return how B lies: as cuBLASLt takes it on CUDA; elsewhere that of int8 is row-major."""
+    return PRODUCTS[work.dtype].column_major and (
+        place.device.type == "cuda" or work.dtype != "int8")
 
 
 def _drawn(shape: tuple[int, int], dtype: str, generator: torch.Generator) -> torch.Tensor:

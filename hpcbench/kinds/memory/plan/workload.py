@@ -56,6 +56,10 @@ class MemoryWork(Workload):
             rest[at:at + 1] = [what, *limit]
         return [f"{self.name} {first}", *rest]
 
+    def drawn_numbers(self) -> int:
+        """Return those of the training."""
+        return self.training.drawn_numbers()
+
     def next_try(self, tries: Sequence[Tried]) -> MemoryWork | None:
         """Return the training of the batch that is tried next; None if none is looked for."""
         search = self.search

@@ -124,6 +124,7 @@ IMPLEMENTATIONS = (
         "triton", "a kernel that multiplies chunks of the all-gather as they arrive, on GPUs",
         _runners("triton_kernel", "tp_columnwise"), options={"chunks": Values(4)},
         orders=frozenset({("tp_columnwise", "AG_before")}), devices=("cuda",),
+        least_capability=(8, 0),  # for less, Triton 3.7 uses no tensor cores and spills registers
         modules=("triton",), compiles=True, unfit=_unfit_for_triton, overlaps=True,
         absent={name: "only the all-gather before a product is written" for name in EVERY
                 if name != "tp_columnwise"},

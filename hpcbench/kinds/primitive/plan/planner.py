@@ -57,7 +57,8 @@ class PrimitivePlanner(Planner):
         kept = {name: value for name, value in data.items() if name not in ("inputs", "runner")}
         options = tuple((str(name), value) for name, value in data["options"])
         several = {name: tuple(data[name]) for name in ("calls", "devices", "modules")}
-        several["variables"] = tuple(data.get("variables", ()))  # earlier versions have none
+        several |= {name: tuple(data.get(name, ()))  # earlier versions have none
+                    for name in ("variables", "capability")}
         return Primitive(**{**kept, **several, "options": options})
 
     def merged(self, same: Sequence[Workload]) -> Workload:
@@ -88,7 +89,7 @@ def make_workload(
         wire_bytes=sum(traffic.wire_bytes for traffic in work.traffic), calls=calls,
         devices=implementation.devices, modules=implementation.modules,
         compiles=implementation.compiles, connects=implementation.connects,
-        peers=implementation.reads_peers), skip
+        peers=implementation.reads_peers, capability=implementation.least_capability), skip
 
 
 def _case(title: str, block: PrimitiveBlock, job: PlanRequest, point: PrimitivePoint) -> Case:
@@ -222,7 +223,7 @@ def _estimate_s(
     call_s = (work.flops / FLOPS_PER_S[kind] + len(work.calls) * ALPHA_S[kind]
               + work.wire_bytes / bytes_per_s(kind, hardware, ranks))
     check_s = reference_flops(work, ranks) / FLOPS_PER_S["cpu"] if validate else 0.0
-    return setup_s(work) + calls * call_s + check_s
+    return setup_s(work, kind) + calls * call_s + check_s
 
 
 def _identity(work: Primitive, shape: Shape) -> dict[str, Any]:

@@ -121,6 +121,8 @@ class ImplementationSpec:
         modules: Python modules that it needs beside torch.
         env: variables that its processes must start with; a block can give others.
         compiles: whether setting a case up generates code, which needs a compiler on every rank.
+        least_capability: the least compute capability of a GPU of CUDA that it is made for, such as
+            (8, 0); (): any. Where it is given, builds of torch for ROCm are a skip.
         connects: whether a library of its own connects the ranks; no dry run can stand for them.
         unfit: why a problem does not suit it, or None.
         overlaps: whether communication and product are meant to run at the same time.
@@ -142,6 +144,7 @@ class ImplementationSpec:
     modules: tuple[str, ...] = ()
     env: Callable[[str, Problem], Mapping[str, str]] = lambda _primitive, _problem: NO_VARIABLES
     compiles: bool = False
+    least_capability: tuple[int, ...] = ()
     connects: bool = False
     unfit: Callable[[str, Problem], str | None] = lambda _primitive, _problem: None
     overlaps: bool = False

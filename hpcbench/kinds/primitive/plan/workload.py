@@ -11,7 +11,7 @@ from hpcbench.plan.options import Option
 from hpcbench.plan.workload import Choice, Workload
 
 _AXES = ("primitive", "implementation", "order", "dtype", "m", "n", "k", "groups")
-_LATER = ("variables", "connects", "peers")
+_LATER = ("variables", "connects", "peers", "capability")
 """Fields that are not in results of version 0.1."""
 
 
@@ -27,9 +27,10 @@ class Primitive(Workload):
     most to do, ``total_flops`` of all ranks, ``size_bytes`` and ``wire_bytes``: what the call
     communicates as nccl-tests' sizes, summed, and times their busbw factors. ``calls`` names the
     collectives. The implementation runs on ``devices`` only, needs Python ``modules`` beside torch,
-    and a compiler if it ``compiles`` when it is set up. ``variables`` names those of the case's
-    environment that the implementation asked for. ``connects``: a library of its own connects the
-    ranks. ``peers``: they read each other's GPU memory.
+    and a compiler if it ``compiles`` when it is set up; a GPU of CUDA has at least this
+    compute ``capability``, if any is given. ``variables`` names those of the case's environment
+    that the implementation asked for. ``connects``: a library of its own connects the ranks.
+    ``peers``: they read each other's GPU memory.
     """
 
     primitive: str
@@ -50,6 +51,7 @@ class Primitive(Workload):
     devices: tuple[str, ...] = ("cpu", "cuda")
     modules: tuple[str, ...] = ()
     compiles: bool = False
+    capability: tuple[int, ...] = ()
     variables: tuple[str, ...] = ()
     connects: bool = False
     peers: bool = False
@@ -98,6 +100,10 @@ class Primitive(Workload):
     def only_on(self) -> tuple[str, ...]:
         """Return the devices that the implementation runs on."""
         return self.devices
+
+    def least_capability(self) -> tuple[int, ...]:
+        """Return the least compute capability that the implementation is made for."""
+        return self.capability
 
     def profiled_for(self) -> frozenset[str]:
         """Return compute or communication of what does nothing else; nothing of what does both."""

@@ -37,6 +37,7 @@ from hpcbench.kinds.training.plan.gradients import (
 from hpcbench.kinds.training.plan.registry import alone_by, trained_part
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case
+from hpcbench.reduce.ceilings import device_of
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import plural
 
@@ -96,7 +97,7 @@ def counterparts(items: Sequence[CaseResult]) -> dict[str, Counterpart]:
              and (told := _told(item)) is not None}
     found = {case_id: Counterpart(missing=str(told["missing"]))
              for case_id, told in known.items() if "missing" in told}
-    groups = grouped((_key(item.case), item.case) for item in items
+    groups = grouped((_key(item), item.case) for item in items
                      if item.case.case_id in known and item.case.case_id not in found)
     for cases in groups.values():
         found |= _of_group(cases, known)
@@ -120,9 +121,10 @@ def _told(item: CaseResult) -> Told | None:
                  if "fingerprints" in left), None)
 
 
-def _key(case: Case) -> tuple[object, ...]:
-    work = training_of(case)
-    return (trained_part(work), *(getattr(work, name) for name in _SAME))
+def _key(item: CaseResult) -> tuple[object, ...]:
+    """Return what must be equal: a GPU of CUDA draws other weights of the seed than a CPU."""
+    work = training_of(item.case)
+    return (device_of(item) == "cuda", trained_part(work), *(getattr(work, name) for name in _SAME))
 
 
 def _layout(case: Case) -> tuple[object, ...]:

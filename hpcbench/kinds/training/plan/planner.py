@@ -94,7 +94,7 @@ def _draft(point: build_workload.TrainingPoint, job: PlanRequest) -> Draft:
     return Draft(
         workload=work, device=device, validate=checked,
         memory_bytes=expected.memory.total, memory_error=ERROR, skip=reason,
-        estimate_s=(setup_s(work) + least_calls(common, job.config) * step_s
+        estimate_s=(setup_s(work, device_kind(device)) + least_calls(common, job.config) * step_s
                     + untimed_s(work, step_s, device_kind(device), checked=checked)),
         identity=_identity(work, point.strategy))
 

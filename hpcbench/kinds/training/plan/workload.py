@@ -183,6 +183,10 @@ class Training(Workload):
         """Return how many graphs are compiled: a block, as all are like it, and the loss."""
         return 2 * self.compiles
 
+    def drawn_numbers(self) -> int:
+        """Return the weights: each rank draws all, and keeps its own; a stage draws fewer."""
+        return self.parameters
+
     def rehearsed(self) -> Training:
         """Return it as it is written: compiled or not it calls the same."""
         return replace(self, compile=False)

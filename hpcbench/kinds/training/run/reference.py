@@ -40,7 +40,7 @@ class Reference:
         self._spec = replace(spec, checkpointing="none", compile=False,
                              loss=CROSS_ENTROPY)
         self._model = make_model(self._spec)
-        init_weights(self._model, SEED)
+        init_weights(self._model, SEED, device=device)
         self._trained = self.begin(device)
         self.start, self.parts = self._buffers(), step_of(spec).parts if spec.of_images else 1
         loader = Loader(spec, device, file)
@@ -113,7 +113,7 @@ class LowRankReference(Reference):
         self._model.to(device, torch.float64)
         self._targets = {name: low_rank_tensors(Tensor(name, tuple(weight.shape)), adapters.rank)
                          for name, weight in self._model.named_parameters() if adapters.has(name)}
-        return {part.name: self._model.initial(part.name, part.extents, SEED).to(
+        return {part.name: self._model.initial(part.name, part.extents, SEED, device).to(
                     device, torch.float64).requires_grad_()
                 for parts in self._targets.values() for part in parts}
 

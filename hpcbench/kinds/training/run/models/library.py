@@ -96,9 +96,11 @@ class LibraryModel(Model):
     def _end(self, name: str) -> Part:
         return Part(f"{_NAME}.{name}.", self.library.get_submodule(name), None)
 
-    def initial(self, name: str, extents: tuple[int, ...], seed: int) -> torch.Tensor:
-        """Return the first value of a whole parameter, fp32 on the CPU."""
-        return of_transformer(name, extents, seed, self.shape.layers, _INTO_RESIDUAL)
+    def initial(
+        self, name: str, extents: tuple[int, ...], seed: int, device: torch.device,
+    ) -> torch.Tensor:
+        """Return the first value of a whole parameter: see `Model.initial`."""
+        return of_transformer(name, extents, seed, device, self.shape.layers, _INTO_RESIDUAL)
 
     def complete(self, device: torch.device) -> None:
         """Tie what is tied, and make the tables of positions and angles."""

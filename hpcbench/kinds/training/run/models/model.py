@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections.abc import Iterator
@@ -11,6 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+from hpcbench.kinds.training.run.models.draw import drawn
 
 _DEVIATION = 0.02
 """Of a transformer's weights at the start."""
@@ -45,8 +46,13 @@ class Model(nn.Module):  # type: ignore[misc]
             else:
                 yield Part(f"{name}.", child, None)
 
-    def initial(self, name: str, extents: tuple[int, ...], seed: int) -> torch.Tensor:
-        """Return the first value of a whole parameter, fp32 on the CPU, whatever stage this is."""
+    def initial(
+        self, name: str, extents: tuple[int, ...], seed: int, device: torch.device,
+    ) -> torch.Tensor:
+        """Return the first value of a whole parameter, fp32, whatever stage this is.
+
+        It is drawn for a training on ``device``, and on it where that draws for itself.
+        """
         raise NotImplementedError
 
     def complete(self, device: torch.device) -> None:
@@ -57,16 +63,19 @@ class Model(nn.Module):  # type: ignore[misc]
         """
 
 
-def init_weights(model: Model, seed: int, part: Part | None = None) -> None:
+def init_weights(
+    model: Model, seed: int, part: Part | None = None, device: torch.device | None = None,
+) -> None:
     """Set every parameter, or those of a part, from the seed and its name.
 
-    Values are drawn in fp32 on the CPU, one parameter at a time, and copied to where it is. What is
-    drawn does not depend on which stage of the model this is.
+    Values are drawn in fp32 for a training on ``device``, by default where each parameter is, one
+    parameter at a time. What is drawn does not depend on which stage of the model this is.
     """
     prefix, module, _ = part or Part("", model, None)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            parameter.copy_(model.initial(prefix + name, parameter.shape, seed))
+            parameter.copy_(model.initial(
+                prefix + name, parameter.shape, seed, device or parameter.device))
 
 
 def fill_part(model: Model, part: Part, device: torch.device, seed: int) -> None:
@@ -93,18 +102,11 @@ def mean_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(wide.flatten(0, -2), targets.flatten())
 
 
-def drawn(name: str, extents: tuple[int, ...], deviation: float, seed: int) -> torch.Tensor:
-    """Return normal numbers that depend on seed and name; weights of norms are about 1."""
-    mean = 1.0 if len(extents) == 1 and name.endswith(".weight") else 0.0
-    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
-    return torch.empty(extents).normal_(mean, deviation, generator=generator)
-
-
 def of_transformer(
-    name: str, extents: tuple[int, ...], seed: int, layers: int, into_residual: re.Pattern[str],
+    name: str, extents: tuple[int, ...], seed: int, device: torch.device, layers: int,
+    into_residual: re.Pattern[str],
 ) -> torch.Tensor:
-    """Return the first value of a whole parameter of a transformer, fp32 on the CPU.
+    """Return the first value of a whole parameter of a transformer: see `Model.initial`.
 
     As GPT-2: normal of deviation 0.02, divided by the root of the number of additions to the
     residual for those that add to it: two in each of the ``layers``. Other than
@@ -112,4 +114,4 @@ def of_transformer(
     another loss from the first step on.
     """
     additions = 2 * layers if into_residual.fullmatch(name) else 1
-    return drawn(name, extents, _DEVIATION / math.sqrt(additions), seed)
+    return drawn(name, extents, _DEVIATION / math.sqrt(additions), seed, device)

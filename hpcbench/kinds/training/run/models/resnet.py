@@ -16,7 +16,8 @@ from hpcbench.kinds.training.plan.resnet import (
     bottlenecks,
     features,
 )
-from hpcbench.kinds.training.run.models.model import Model, drawn
+from hpcbench.kinds.training.run.models.draw import drawn
+from hpcbench.kinds.training.run.models.model import Model
 
 NARROW_BIAS = 3.0
 """Biases of norms in narrow models begin about it: one value in a thousand is below 0."""
@@ -110,15 +111,18 @@ class ResNet(Model):
         self.blocks = nn.ModuleDict({str(number): Block(every[number]) for number in blocks})
         self.head = Head(shape) if blocks.stop == len(every) else None
 
-    def initial(self, name: str, extents: tuple[int, ...], seed: int) -> torch.Tensor:
-        """Return the first value of a whole parameter, fp32 on the CPU.
+    def initial(
+        self, name: str, extents: tuple[int, ...], seed: int, device: torch.device,
+    ) -> torch.Tensor:
+        """Return the first value of a whole parameter: see `Model.initial`.
 
         Weights are normal with a variance of 2 / fan-in, He et al., arXiv:1502.01852
         (2015); biases and norms are random, too, about 0 and 1, in narrow models see
         `NARROW_BIAS`.
         """
         fan_in = math.prod(extents[1:]) if len(extents) > 1 else 0
-        value = drawn(name, extents, (2 / fan_in) ** 0.5 if fan_in else 0.02, seed)
+        value = drawn(name, extents, (2 / fan_in) ** 0.5 if fan_in else 0.02, seed,
+                      device)
         lifted = self.shape.is_narrow and name.endswith("norm.bias")
         return value + NARROW_BIAS if lifted else value
 

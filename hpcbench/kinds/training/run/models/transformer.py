@@ -116,10 +116,12 @@ class Transformer(Model):
         if self.shape.tied and self.embedding is not None and self.head is not None:
             self.head.logits.weight = self.embedding.tokens.weight
 
-    def initial(self, name: str, extents: tuple[int, ...], seed: int) -> torch.Tensor:
-        """Return the first value of a whole parameter, fp32 on the CPU."""
+    def initial(
+        self, name: str, extents: tuple[int, ...], seed: int, device: torch.device,
+    ) -> torch.Tensor:
+        """Return the first value of a whole parameter: see `Model.initial`."""
         name = plain_name(self.shape, name)
-        return of_transformer(name, extents, seed, self.shape.layers, _INTO_RESIDUAL)
+        return of_transformer(name, extents, seed, device, self.shape.layers, _INTO_RESIDUAL)
 
     def forward(self, x: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
         """Return logits or hidden states of tokens or hidden states: see the class.

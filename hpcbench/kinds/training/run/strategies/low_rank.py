@@ -146,7 +146,7 @@ def fill(model: Model, part: Part, spec: Training, device: torch.device) -> None
         for kind, parameter in list(module.named_parameters(recurse=False)):
             name = plain(part.prefix + f"{path}.{kind}".removeprefix("."))
             narrow = not parameter.requires_grad and is_narrow(shape, name)
-            value = model.initial(name, tuple(parameter.shape), SEED).to(
+            value = model.initial(name, tuple(parameter.shape), SEED, device).to(
                 device, DTYPES[spec.dtype] if narrow else torch.float32)
             if hasattr(parameter, "quant_state"):
                 from hpcbench.kinds.training.run.models.nf4 import pack
