@@ -108,8 +108,7 @@ def test_what_states_a_compute_capability_is_skipped_on_rocm() -> None:
     tools = {"triton": None, "compiler": {"cuda": None}}
     amd = ranks(tools, tools, cuda=gpus_of("AMD Instinct MI300X", 9, 4),
                 versions={"torch": "2.13.0", "hip": "7.0"})
-    assert untooled(case_of("triton", "nccl"), "cuda", amd) == (
-        "triton of fp32 needs CUDA: on ROCm it was never tried")
+    assert "ROCm" in str(untooled(case_of("triton", "nccl"), "cuda", amd))
     assert untooled(case_of("torch", "nccl"), "cuda", amd) is None
 
 
