@@ -81,6 +81,8 @@ def _launches(first: CaseResult, second: CaseResult, passes: int) -> Iterator[li
     """Yield, for each launch that has any pass of both, the logarithms of their ratios."""
     assert first.timing is not None and second.timing is not None
     both = [*zip(first.timing.pass_medians_s, second.timing.pass_medians_s, strict=False)]
+    if first.timing.repeats or second.timing.repeats:  # of one process: they are one launch
+        passes = len(both)
     for start in range(0, len(both), max(passes, 1)):
         logs = [math.log(b / a) for a, b in both[start:start + passes] if a and b]
         if logs:

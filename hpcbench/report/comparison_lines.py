@@ -16,6 +16,8 @@ from hpcbench.verbosity import Verbosity
 from hpcbench.views.comparison import (
     comparison_table,
     difference_table,
+    needed_line,
+    scope_of,
     totals_line,
     unmatched_table,
 )
@@ -48,6 +50,8 @@ def print_comparisons_json(answer: Compared) -> None:
 
 
 def _lines(answer: Compared, *, full: bool) -> Iterator[Text]:
+    for text in dict.fromkeys(filter(None, map(needed_line, answer.comparisons))):
+        yield Text(text)
     for one in answer.comparisons:
         yield from table_lines(comparison_table(one, full=full))
         left_out = unmatched_table(one)
@@ -59,5 +63,8 @@ def _lines(answer: Compared, *, full: bool) -> Iterator[Text]:
     yield Text()
     if answer.in_launch:
         yield Text("medians of the same pass were compared: what is said holds in this launch")
+    for scope in dict.fromkeys(filter(None, map(scope_of, answer.comparisons))):
+        yield Text(f"{scope}: two jobs of equal code may differ by as much; to generalise, run both "
+                   "in turn at other times and compare A1,A2,... B1,B2,...")
     for one in answer.comparisons:
         yield Text(f"{one.second}: {totals_line(one)}", style="bold")
