@@ -12,7 +12,7 @@ it lies outside the interval nothing is concluded.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -90,6 +90,15 @@ class CaseComparison:
             n > jobs for n, jobs in zip(self.launches, self.jobs, strict=True))
 
 
+def scope_of(cases: Iterable[CaseComparison]) -> str:
+    """Return in which jobs verdicts hold; empty where every launch is a job of its own."""
+    jobs = [case.jobs for case in cases if case.is_within_jobs]
+    if not jobs:
+        return ""
+    first, second = (min(ends) for ends in zip(*jobs, strict=True))
+    return "within one job a side" if first == second == 1 else f"within {first} and {second} jobs"
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Two sides: every case that both timed, and those that only one has, with the reason.
@@ -134,6 +143,11 @@ def compare(
                            smallest, len(made)) for case in made)
     return Comparison(*labels, smallest, judged, tuple(_unmatched(first, second, labels)),
                       (launches_needed(1), launches_needed(max(len(made), 1))))
+
+
+def at_most(launches: int) -> str:
+    """Return a number of launches as text; more than MOST_LAUNCHES are not counted."""
+    return str(launches) if launches <= MOST_LAUNCHES else f"over {MOST_LAUNCHES}"
 
 
 def launches_needed(family: int) -> int:

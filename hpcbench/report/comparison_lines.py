@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter
 from rich.text import Text
 
+from hpcbench.analysis.compare import scope_of
 from hpcbench.errors import UsageError
 from hpcbench.report.table_lines import table_lines
 from hpcbench.report.terminal import print_document, print_lines
@@ -17,7 +18,6 @@ from hpcbench.views.comparison import (
     comparison_table,
     difference_table,
     needed_line,
-    scope_of,
     totals_line,
     unmatched_table,
 )
@@ -63,7 +63,8 @@ def _lines(answer: Compared, *, full: bool) -> Iterator[Text]:
     yield Text()
     if answer.in_launch:
         yield Text("medians of the same pass were compared: what is said holds in this launch")
-    for scope in dict.fromkeys(filter(None, map(scope_of, answer.comparisons))):
+    scopes = (scope_of(one.cases) for one in answer.comparisons)
+    for scope in dict.fromkeys(filter(None, scopes)):
         yield Text(f"{scope}: two jobs of equal code may differ by as much; to generalise, run both "
                    "in turn at other times and compare A1,A2,... B1,B2,...")
     for one in answer.comparisons:

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from hpcbench.analysis.compare import (
     FASTER,
     INCONCLUSIVE,
-    MOST_LAUNCHES,
     SAME,
     SLOWER,
     VERDICTS,
     CaseComparison,
     Comparison,
+    at_most,
+    scope_of,
 )
 from hpcbench.analysis.confounders import Difference
 from hpcbench.grouping import grouped
@@ -101,19 +102,10 @@ def comparison_chart(found: Comparison) -> DotChart | None:
 def totals_line(found: Comparison) -> str:
     """Return how many cases have each verdict, and the geometric mean of all changes."""
     counts = ", ".join(f"{len(found.having(verdict))} {verdict}" for verdict in VERDICTS)
-    mean, scope = found.geometric_mean, scope_of(found)
+    mean, scope = found.geometric_mean, scope_of(found.cases)
     over_all = f"; geometric mean of the changes {100 * (mean - 1):+.1f} %" if mean else ""
     where = f" {scope}" if scope else ""
     return f"{plural(len(found.cases), 'case')} compared{where}: {counts}{over_all}"
-
-
-def scope_of(found: Comparison) -> str:
-    """Return in which jobs the verdicts hold; empty where every launch is a job of its own."""
-    jobs = [case.jobs for case in found.cases if case.is_within_jobs]
-    if not jobs:
-        return ""
-    first, second = (min(ends) for ends in zip(*jobs, strict=True))
-    return "within one job a side" if first == second == 1 else f"within {first} and {second} jobs"
 
 
 def needed_line(found: Comparison) -> str:
@@ -124,17 +116,13 @@ def needed_line(found: Comparison) -> str:
     if not each or min(map(min, each)) >= one:
         return ""
     there = " and ".join(_span(counts) for counts in zip(*each, strict=True))
-    needs = f"{every}" if every == one else f"{every} if every case changed, {_at_most(one)} if one did"
+    needs = f"{every}" if every == one else f"{every} if every case changed, {at_most(one)} if one did"
     return f"launches a side: {there}; a verdict needs {needs} (jobs at other times, or --launches)"
 
 
 def _span(counts: Sequence[int]) -> str:
     low, high = min(counts), max(counts)
     return str(low) if low == high else f"{low} to {high}"
-
-
-def _at_most(launches: int) -> str:
-    return str(launches) if launches <= MOST_LAUNCHES else f"over {MOST_LAUNCHES}"
 
 
 def _row(case: CaseComparison) -> Row:
@@ -159,7 +147,7 @@ def _interval(case: CaseComparison) -> Range | None:
 def _wanted(case: CaseComparison) -> str | None:
     if case.more_launches is None:
         return None
-    return _at_most(case.more_launches)
+    return at_most(case.more_launches)
 
 
 def _why(case: CaseComparison) -> Iterator[str]:
