@@ -65,6 +65,12 @@ def paired(first: Way, second: Way, passes: Sequence[int]) -> Paired:
                   len(logs), unit, len(launches))
 
 
+def hides(found: Paired, share: float) -> bool:
+    """Return whether the interval leaves open that one way takes over ``share`` more."""
+    return found.low is not None and found.high is not None and (
+        found.high > 1 + share or found.low < 1 / (1 + share))
+
+
 def second_over_first(first: Way, second: Way) -> float:
     """Return the ratio of the times of two ways, of all their samples."""
     return time_of(second) / time_of(first)
