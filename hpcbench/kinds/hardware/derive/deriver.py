@@ -48,7 +48,7 @@ class HardwareDeriver(Deriver):
     """Derives rates of the machine."""
 
     record = HardwareRecord
-    version = 3
+    version = 4
     columns = COLUMNS
     column_values = staticmethod(column_values)
 
