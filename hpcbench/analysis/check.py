@@ -199,7 +199,7 @@ def _launches_beyond(limit: Limit, item: CaseResult, column: CaseColumn) -> Iter
     ends = _ends_of_median(item.statistics) if len(times) == 1 else None
     for edge, sign, text in _edges(limit, column):
         beyond = [time_s for time_s in times if sign * time_s > edge]
-        worst = max(times, key=lambda time_s, sign=sign: sign * time_s)
+        worst = max(times) if sign > 0 else min(times)
         said = (f"{limit.metric} {worst / scale:.4g} {unit} in the worst launch, "
                 f"{len(beyond)} of {len(times)} beyond, {text}")
         surely = len(beyond) == len(times) and (

@@ -156,13 +156,14 @@ def _answers(
                    if look.detectable is not None and not look.parts), reverse=True)
     seen = [one for one in able if one[0] <= MOST_UNSEEN]
     if seen and not parts:
-        yield Answer(NONE, f"no link and no rank is slow by itself in {plural(len(seen), 'check')}: "
-                     f"a drop of {_percent(seen[0][0])} would have been named", (seen[0][1],),
-                     command)
+        yield Answer(NONE, "no link and no rank is slow by itself in "
+                     f"{plural(len(seen), 'check')}: a drop of {_percent(seen[0][0])} would have "
+                     "been named", (seen[0][1],), command)
     if blind := able[:len(able) - len(seen)]:
         yield Answer(CANNOT_TELL, f"cannot tell in {plural(len(blind), 'check')} whether a link or "
-                     f"a rank is slow: noise hides any drop below {_percent(blind[0][0])}; use more "
-                     "passes or samples", tuple(label for _, label in blind[:MOST_NAMED]), command)
+                     f"a rank is slow: noise hides any drop below {_percent(blind[0][0])}; "
+                     "use more passes or samples", tuple(
+                         label for _, label in blind[:MOST_NAMED]), command)
     unable = dict.fromkeys(look.missing for look in looks if look.missing)
     for why in unable:
         count = sum(look.missing == why for look in looks)

@@ -105,9 +105,9 @@ def over_measured(label: str, share: float | None) -> Iterator[Problem]:
     """HB146: yield a note if what a case computes is over the products that this run measured."""
     if share is not None and share > MOST_OF_MEASURED:
         yield Problem(
-            "HB146", f"{label} is {share:.0%} of the products that this run measured, which is more "
-            "than they allow: measure gemm with as many ranks, and again on a quiet machine, or "
-            "the case computes less than it is credited with", rejects=False)
+            "HB146", f"{label} is {share:.0%} of the products that this run measured: measure gemm "
+            "with as many ranks, and again on a quiet machine; or the case computes less than it "
+            "is credited with", rejects=False)
 
 
 def declared_flops(item: CaseResult, dtype: str, hardware: Mapping[str, Any]) -> float | None:

@@ -65,7 +65,7 @@ def _lines(answer: Compared, *, full: bool) -> Iterator[Text]:
         yield Text("medians of the same pass were compared: what is said holds in this launch")
     scopes = (scope_of(one.cases) for one in answer.comparisons)
     for scope in dict.fromkeys(filter(None, scopes)):
-        yield Text(f"{scope}: two jobs of equal code may differ by as much; to generalise, run both "
-                   "in turn at other times and compare A1,A2,... B1,B2,...")
+        yield Text(f"{scope}: two jobs of equal code may differ by as much; to generalise, run "
+                   "both in turn at other times and compare A1,A2,... B1,B2,...")
     for one in answer.comparisons:
         yield Text(f"{one.second}: {totals_line(one)}", style="bold")

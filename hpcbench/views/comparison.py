@@ -116,7 +116,8 @@ def needed_line(found: Comparison) -> str:
     if not each or min(map(min, each)) >= one:
         return ""
     there = " and ".join(_span(counts) for counts in zip(*each, strict=True))
-    needs = f"{every}" if every == one else f"{every} if every case changed, {at_most(one)} if one did"
+    needs = at_most(one) if every == one else (
+        f"{every} if every case changed, {at_most(one)} if one did")
     return f"launches a side: {there}; a verdict needs {needs} (jobs at other times, or --launches)"
 
 

@@ -11,13 +11,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from hpcbench.analysis.gate import check_baseline, check_file
+from hpcbench.analysis.gate import check_baseline
 from hpcbench.analysis.learn import write_limits
 from hpcbench.cli import app
 from hpcbench.errors import UsageError
 from hpcbench.reduce.reduce import reduce_folder
 from launcher import Finished, launcher_for
-from reading import sweep
+from mpi.reading import sweep
 
 pytestmark = pytest.mark.mpi
 

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TypeGuard
 
-from launcher import ROOT
 from package_source import KINDS, PACKAGE, Module, modules, room_of, rooms
 
 ORDINARY: Mapping[str, str] = {

@@ -17,7 +17,14 @@ from hpcbench.cli import app
 from hpcbench.reduce.results import CaseResult
 from hpcbench.views.chart import Scale
 from hpcbench.views.recommend import recommend_charts, recommend_tables
-from results_factory import MemorySamples, flagged, in_passes, make_case, make_results, make_workload
+from results_factory import (
+    MemorySamples,
+    flagged,
+    in_passes,
+    make_case,
+    make_results,
+    make_workload,
+)
 
 DRIFT = (1.0, 1.3, 0.8, 1.1, 0.9, 1.2)
 """Of the machine, from pass to pass: of all cases alike."""

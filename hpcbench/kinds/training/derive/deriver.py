@@ -258,7 +258,8 @@ def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:
             executed = hardware_flops(work, definition, nominal=nominal)
             row[name] = rates.hfu(work, executed, *timed).share
     measured = measured_rate(item, hardware, "flops", f"{device_of(item)} {work.dtype}")
-    of_measured = rates.mfu(work, definition, *timed[:2], {work.dtype: measured} if measured else {})
+    of_measured = rates.mfu(
+        work, definition, *timed[:2], {work.dtype: measured} if measured else {})
     return {**row, "mfu": used.share, "mfu_missing": used.reason or None,
             "mfu_of_measured": of_measured.share}
 

@@ -92,7 +92,7 @@ def _charts(key: Key, items: Sequence[CaseResult], records: Records) -> Iterator
 def _memory(records: Sequence[TrainingRecord]) -> Column:
     """Return the column of peaks, named by what they are of."""
     peaks = {record.peak_of for record in records if record.peak_of}
-    return replace(MEMORY, title=GROWTH) if peaks == {GROWTH} else MEMORY
+    return replace(MEMORY, title="process growth") if peaks == {GROWTH} else MEMORY
 
 
 def _label(work: Training, works: Sequence[Training], options: str) -> str:

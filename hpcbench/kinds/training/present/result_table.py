@@ -51,7 +51,7 @@ COLUMNS = (
     Column("overlap", "overlap", Show.WHOLE_PERCENT, "%", "of the shorter part", "more",
            optional=True),
     Column("memory", "memory", Show.MIB, "MiB", "most of any rank", "less", optional=True),
-    Column("grown", GROWTH, Show.MIB, "MiB", "most of any rank", "less", optional=True),
+    Column("growth", "growth", Show.MIB, "MiB", "most of any rank", "less", optional=True),
     Column("parity", "parity", optional=True), replace(columns.N, optional=True),
     columns.STATUS, replace(columns.LAUNCHES, show=Show.MS, unit="p50, ms"), columns.FLAGS,
 )
@@ -112,9 +112,8 @@ def definitions(items: Sequence[CaseResult], derived: Records) -> Iterator[str]:
     if allocated := ", ".join(name for name in peaks if name != GROWTH):
         yield f"memory = the most that any rank used ({allocated})"
     if GROWTH in peaks:
-        yield (f"{GROWTH} = the most that the process of any rank grew, buffers of libraries "
-               "included: compare it with others of its kind,")
-        yield "  not with the memory that plan predicts, which is of tensors"
+        yield "growth = the most that the process of any rank grew, buffers of libraries included:"
+        yield "  no counterpart of the memory that plan predicts, which is of tensors"
 
 
 def _further_definitions(
