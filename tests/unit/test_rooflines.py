@@ -23,7 +23,7 @@ from hpcbench.kinds.hardware.plan.stream import Stream
 from hpcbench.kinds.hardware.present.presenter import HardwarePresenter
 from hpcbench.kinds.primitive.derive.deriver import PrimitiveDeriver
 from hpcbench.kinds.primitive.plan.demands import product_bytes
-from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingDeriver
+from hpcbench.kinds.training.derive.deriver import TrainingDeriver
 from hpcbench.kinds.training.derive.rates import shown_definition
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.kinds.training.present.presenter import TrainingPresenter
@@ -248,18 +248,6 @@ def test_what_a_rank_alone_computes_is_beside_the_product_of_a_rank_alone() -> N
     flops = dict(training_of(case).flops)[shown_definition(training_of(case)) or ""]
     record = TrainingDeriver().derive([alone], measured)[case.case_id]
     assert record.mfu_of_measured == pytest.approx(flops / step_s / 2e11)
-
-
-def test_hb146_more_than_the_products_that_were_measured() -> None:
-    case, work = training_case("data"), make_primitive()
-    product = make_primitive_case(work)
-    for share, codes in ((1.04, []), (1.47, ["HB146"])):
-        records = {case.case_id: replace(NOTHING_KNOWN, mfu_of_measured=share)}
-        found = [*TrainingDeriver().joint_problems([trained(case)], records)]
-        computed = PrimitiveDeriver().derive([ok(product, work.flops / 1e11 / share)], MEASURES)
-        found_too = [*PrimitiveDeriver().joint_problems([ok(product)], computed)]
-        assert [[problem.code for _, problem in some] for some in (found, found_too)] == [codes] * 2
-        assert not any(problem.rejects for _, problem in (*found, *found_too))
 
 
 def test_steps_and_phases_that_meet_once_have_rooflines() -> None:
