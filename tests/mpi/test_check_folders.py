@@ -16,7 +16,7 @@ from hpcbench.analysis.learn import write_limits
 from hpcbench.cli import app
 from hpcbench.errors import UsageError
 from hpcbench.reduce.reduce import reduce_folder
-from launcher import Finished, launcher_for
+from launcher import Finished, MpiLauncher, launcher_for
 from mpi.reading import sweep
 
 pytestmark = pytest.mark.mpi
@@ -135,6 +135,16 @@ def without(run: Path, folder: Path, sizes: tuple[int, ...]) -> Path:
     (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
     reduce_folder(folder, allow_mixed=True)
     return folder
+
+
+def test_runs_of_one_launch_hold_the_limits_that_they_taught(
+    mpirun: MpiLauncher, tmp_path: Path,
+) -> None:
+    """Each has an interval of its own samples, which reaches beyond its median."""
+    config = sweep("8", "1KiB", measure={"iterations": 40})
+    runs = [folder_of(mpirun.run(2, config=config).check()) for _ in range(2)]
+    learned = write_limits(runs, tmp_path / "learned.yaml", 0.2)
+    assert [codes(run, learned) for run in runs] == [OUTCOMES["good"]] * 2
 
 
 def test_a_run_holds_the_limits_that_it_taught(again: Path, tmp_path: Path) -> None:
