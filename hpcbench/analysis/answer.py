@@ -18,6 +18,8 @@ CLEAR, NONE, CANNOT_TELL = "clear", "none", "cannot tell"
 CERTAINTIES = (CLEAR, NONE, CANNOT_TELL)
 """How an answer ends: something is found; it was looked for and is not there; the data cannot say.
 """
+MOST_UNSEEN = 0.2
+"""A negative answer that may have missed more than this share is ``cannot tell``."""
 
 
 @dataclass(frozen=True, slots=True)

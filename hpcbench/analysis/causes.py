@@ -43,7 +43,7 @@ class Cause:
         group: what ranks with one share of the work have in common, such as a stage.
         ranks: how many ranks have that share.
         excess_s: how much longer it takes; ``low_s`` to ``high_s`` is the 99 % interval.
-        share: that over the time of the next one.
+        share: that over the time of the next one; ``high_share`` is ``high_s`` over it.
         explains: which share of what that rank is behind it explains.
         chance: how likely equal ones differ so much.
         is_clear: whether it is named.
@@ -61,6 +61,7 @@ class Cause:
     share: float
     explains: float
     chance: float
+    high_share: float
     is_clear: bool = False
 
 
@@ -149,5 +150,6 @@ def _link(taken: RankWork, times_s: Times) -> Cause | None:
 def _apart(times_s: Times) -> Cause:
     """Return how far the slowest of rows (row, pass) is from the next, from LEAST on."""
     found = standing(times_s, LEAST * float(np.median(times_s)))
+    next_s = float(times_s[found.next_row].mean())
     return Cause("", "", "", found.row, "", 0, found.apart_s, found.low_s, found.high_s,
-                 found.apart_s / float(times_s[found.next_row].mean()), 1.0, found.chance)
+                 found.apart_s / next_s, 1.0, found.chance, found.high_s / next_s)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from hpcbench.analysis.sides import launch_times
 from hpcbench.config.limit import SCALES, Limit
 from hpcbench.config.names import unknown_name
 from hpcbench.errors import ConfigError
@@ -57,7 +58,7 @@ def check_limits(results: Results, limits: Sequence[Limit]) -> Checked:
     """
     table = _table(results)
     refuse_unknown(limits, table.columns)
-    reasons = [*missing_ranks(results)]
+    reasons = [*missing_ranks(results), *not_ok(results)]
     looked_at: set[str] = set()
     for limit in limits:
         chosen = [(item, row) for item, row in table.rows if _selected(limit, row)]
@@ -112,6 +113,22 @@ def missing_ranks(results: Results) -> Iterator[Reason]:
                      f"{results.run.world_size}")
 
 
+def not_ok(results: Results) -> Iterator[Reason]:
+    """Yield the cases that should have an ok result and have none; a skipped case need not have.
+    """
+    for item in results.cases:
+        if item.status not in ("ok", "skipped"):
+            yield _of_status(item)
+
+
+def _of_status(item: CaseResult) -> Reason:
+    """Return why a case that is not ok does not pass; what a lost trace hides is only missing."""
+    outcome = MISSING if item.trace_missing else _OF_STATUS[item.status]
+    status = "missing" if item.trace_missing else item.status
+    return Reason(outcome, item.case.label, f"{status}: {item.reason}".rstrip(": "),
+                  item.case.case_id, item.blamed_rank)
+
+
 def unchecked(item: CaseResult) -> Iterator[Reason]:
     """Yield that the results of an ok case were not checked, if they were not."""
     if item.n_wrong is None and item.case.workload.has_result:
@@ -135,15 +152,17 @@ def _of_case(
     """Yield why a selected case does not pass."""
     case = item.case
     if item.status != "ok":
-        yield Reason(_OF_STATUS[item.status], case.label,
-                     f"{item.status}: {item.reason}".rstrip(": "), case.case_id, item.blamed_rank)
+        yield _of_status(item)
         return
     yield from unchecked(item)
     value = row.get(limit.metric)
     if value is None or _is_absent(value, column):
         yield Reason(MISSING, case.label, f"has no {limit.metric}", case.case_id)
         return
-    yield from _beyond(limit, item, float(value), column)
+    if limit.of == "launches":
+        yield from _launches_beyond(limit, item, column)
+    else:
+        yield from _beyond(limit, item, float(value), column)
 
 
 def _is_absent(value: Any, column: CaseColumn) -> bool:
@@ -155,23 +174,54 @@ def _beyond(
     limit: Limit, item: CaseResult, value: float, column: CaseColumn,
 ) -> Iterator[Reason]:
     """Yield whether the value, with its interval, is beyond the limit, or may be."""
-    unit, (_, scale) = limit.unit or column.units, SCALES.get(limit.unit, ("", 1.0))
+    unit, scale = _unit(limit, column)
     low, high = interval_of(item.statistics, column, value)
     shown = f"{limit.metric} {value / scale:.4g} {unit}"
     if (low, high) != (value, value):
         shown += f" ({low / scale:.4g}..{high / scale:.4g})"
-    why = f"; {limit.why}" if limit.why else ""
-    # a least value is a greatest one of what is turned round
-    for end, word, best, worst in ((limit.min, "min", -high, -low), (limit.max, "max", low, high)):
-        if end is None:
-            continue
-        edge = end * scale * (-1 if word == "min" else 1)
-        text = f"{shown}, limit {word} {end:g} {unit}{why}"
+    for edge, sign, text in _edges(limit, column):
+        # a least value is a greatest one of what is turned round
+        best, worst = min(sign * low, sign * high), max(sign * low, sign * high)
         if best > edge:
-            yield Reason(SLOW, item.case.label, text, item.case.case_id)
+            yield Reason(SLOW, item.case.label, f"{shown}, {text}", item.case.case_id)
         elif worst > edge:
-            yield Reason(CANNOT_TELL, item.case.label, f"{text}; the interval holds the limit",
+            yield Reason(CANNOT_TELL, item.case.label,
+                         f"{shown}, {text}; the interval holds the limit", item.case.case_id)
+
+
+def _launches_beyond(limit: Limit, item: CaseResult, column: CaseColumn) -> Iterator[Reason]:
+    """Yield whether the median of each launch is beyond the limit, or of some.
+
+    A single launch is too slow only with its whole interval.
+    """
+    unit, scale = _unit(limit, column)
+    times = launch_times(item)
+    ends = _ends_of_median(item.statistics) if len(times) == 1 else None
+    for edge, sign, text in _edges(limit, column):
+        beyond = [time_s for time_s in times if sign * time_s > edge]
+        worst = max(times) if sign > 0 else min(times)
+        said = (f"{limit.metric} {worst / scale:.4g} {unit} in the worst launch, "
+                f"{len(beyond)} of {len(times)} beyond, {text}")
+        surely = len(beyond) == len(times) and (
+            ends is None or min(sign * end for end in ends) > edge)
+        if beyond:
+            yield Reason(SLOW if surely else CANNOT_TELL, item.case.label, said,
                          item.case.case_id)
+
+
+def _unit(limit: Limit, column: CaseColumn) -> tuple[str, float]:
+    """Return the unit that a limit is in, and how many of the column's unit that is."""
+    return limit.unit or column.units, SCALES.get(limit.unit, ("", 1.0))[1]
+
+
+def _edges(limit: Limit, column: CaseColumn) -> Iterator[tuple[float, int, str]]:
+    """Yield of each end of a limit: from where on a value, times the sign, is beyond it; its text.
+    """
+    unit, scale = _unit(limit, column)
+    why = f"; {limit.why}" if limit.why else ""
+    for end, word, sign in ((limit.min, "min", -1), (limit.max, "max", 1)):
+        if end is not None:
+            yield sign * end * scale, sign, f"limit {word} {end:g} {unit}{why}"
 
 
 def interval_of(

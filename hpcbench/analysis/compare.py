@@ -2,15 +2,17 @@
 
 The unit is a launch: samples of one launch depend on one another far more than those of two. A case
 is slower, or faster, only if all of this holds: it does among all cases of the comparison
-(Benjamini and Hochberg, a share of `FALSE_SHARE`), the shift is at least the smallest effect, and
+(Benjamini and Hochberg, a share of `FALSE_SHARE`), the change is at least the smallest effect, and
 its interval excludes `NEAR`. It is the same only if the whole interval is within the smallest
-effect. All else is inconclusive, with the number of launches that would do.
+effect. All else is inconclusive, with the number of launches that would do. The interval is of the
+shift between launches (Hodges and Lehmann); the change is that of the two times shown, and where
+it lies outside the interval nothing is concluded.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,8 +24,9 @@ from hpcbench.statistics.student import t_tail
 from hpcbench.statistics.two_samples import least_chance, shift_of
 
 FALSE_SHARE, NEAR, SMALLEST = 0.05, 0.01, 0.03
-MOST_LAUNCHES = 50
-"""More launches a side are not asked for."""
+FEWEST_LAUNCHES, MOST_LAUNCHES = 4, 50
+"""Fewer launches a side hold no interval of 95 %, and more are not asked for."""
+_ROUNDING = 1e-9
 SLOWER, FASTER, SAME, INCONCLUSIVE = "slower", "faster", "same", "inconclusive"
 VERDICTS = (SLOWER, FASTER, INCONCLUSIVE, SAME)
 """In the order of reports."""
@@ -49,9 +52,12 @@ class CaseComparison:
     Attributes:
         key: what both sides have alike: the id of the case, or all its parameters but one.
         label: name of the case on the second side.
-        first_s, second_s: median over its launches (or passes) on each side.
-        ratio: second over first, with its 95 % interval ``low`` to ``high``; None of one launch.
+        first_s, second_s: median over its launches on each side; geometric mean over passes where
+            ``in_launch``.
+        ratio: ``second_s`` over ``first_s``; ``low`` to ``high`` is the 95 % interval of the ratio
+            of two launches, or of passes; None of one launch.
         launches: how many there are on each side; passes where ``in_launch``.
+        jobs: from how many results files on each side.
         in_launch: whether passes of one launch were compared in pairs.
         chance, false_share: the p-value, and after Benjamini and Hochberg.
         verdict: one of VERDICTS; ``reason`` says why it is inconclusive.
@@ -74,17 +80,39 @@ class CaseComparison:
     reason: str = ""
     more_launches: int | None = None
     phases: tuple[PhaseChange, ...] = ()
+    jobs: tuple[int, int] = (1, 1)
+
+    @property
+    def is_within_jobs(self) -> bool:
+        """Return whether launches of one job count several times: another job may differ by more.
+        """
+        return not self.in_launch and any(
+            n > jobs for n, jobs in zip(self.launches, self.jobs, strict=True))
+
+
+def scope_of(cases: Iterable[CaseComparison]) -> str:
+    """Return in which jobs verdicts hold; empty where every launch is a job of its own."""
+    jobs = [case.jobs for case in cases if case.is_within_jobs]
+    if not jobs:
+        return ""
+    first, second = (min(ends) for ends in zip(*jobs, strict=True))
+    return "within one job a side" if first == second == 1 else f"within {first} and {second} jobs"
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two sides: every case that both timed, and those that only one has, with the reason."""
+    """Two sides: every case that both timed, and those that only one has, with the reason.
+
+    ``launches_needed`` are so many launches a side that any verdict is possible: where every case
+    changed, and where one did.
+    """
 
     first: str
     second: str
     smallest: float
     cases: tuple[CaseComparison, ...]
     unmatched: tuple[tuple[str, str], ...]
+    launches_needed: tuple[int, int] = (0, 0)
 
     def having(self, verdict: str) -> list[CaseComparison]:
         """Return the cases with a verdict, the largest change first."""
@@ -113,7 +141,24 @@ def compare(
     shares = iter(benjamini_hochberg(chances))
     judged = tuple(_judged(replace(case, false_share=None if case.chance is None else next(shares)),
                            smallest, len(made)) for case in made)
-    return Comparison(*labels, smallest, judged, tuple(_unmatched(first, second, labels)))
+    return Comparison(*labels, smallest, judged, tuple(_unmatched(first, second, labels)),
+                      (launches_needed(1), launches_needed(max(len(made), 1))))
+
+
+def at_most(launches: int) -> str:
+    """Return a number of launches as text; more than MOST_LAUNCHES are not counted."""
+    return str(launches) if launches <= MOST_LAUNCHES else f"over {MOST_LAUNCHES}"
+
+
+def launches_needed(family: int) -> int:
+    """Return how many launches a side can call one change among ``family`` cases at best.
+
+    More than MOST_LAUNCHES if so many cannot.
+    """
+    k = FEWEST_LAUNCHES
+    while k <= MOST_LAUNCHES and least_chance(k, k) > FALSE_SHARE / family:
+        k += 1
+    return k
 
 
 def _compared(
@@ -123,15 +168,15 @@ def _compared(
         return _in_pairs(key, first, second)
     a, b = (np.log(np.array(side.launch_s)) for side in (first, second))
     shift = shift_of(a, b)
+    first_s, second_s = (float(np.exp(np.median(logs))) for logs in (a, b))
     several = min(len(a), len(b)) > 1
     reason = _of_single(first, second, several=several)
     if in_launch and first.pass_s and second.pass_s:
         reason = "no pass has both"
     return CaseComparison(
-        key, second.case.label, float(np.exp(np.median(a))), float(np.exp(np.median(b))),
-        math.exp(shift.shift), _finite(shift.low), _finite(shift.high), (len(a), len(b)),
-        chance=shift.chance if several else None, reason=reason,
-        phases=tuple(_phases(first, second)))
+        key, second.case.label, first_s, second_s, second_s / first_s, _finite(shift.low),
+        _finite(shift.high), (len(a), len(b)), chance=shift.chance if several else None,
+        reason=reason, phases=tuple(_phases(first, second)), jobs=(first.jobs, second.jobs))
 
 
 def _pairs(first: CaseOfSide, second: CaseOfSide) -> list[tuple[float, float]]:
@@ -148,17 +193,20 @@ def _in_pairs(key: str, first: CaseOfSide, second: CaseOfSide) -> CaseComparison
     error = float(logs.std(ddof=1)) / math.sqrt(len(logs)) if several else math.inf
     chance = (2 * t_tail(abs(mean) / error, len(logs) - 1) if 0 < error < math.inf else
               0.0 if several and mean else 1.0 if several else None)
-    first_s, second_s = (float(np.median([pair[at] for pair in pairs])) for at in (0, 1))
+    first_s, second_s = np.exp(np.log(pairs).mean(axis=0)).tolist()  # so that their ratio is mean
     return CaseComparison(
         key, second.case.label, first_s, second_s, math.exp(mean), _finite(interval.low),
         _finite(interval.high), (len(logs), len(logs)), in_launch=True, chance=chance,
         reason="" if several else "fewer than 3 passes have both",
-        phases=tuple(_phases(first, second)))
+        phases=tuple(_phases(first, second)), jobs=(first.jobs, second.jobs))
 
 
 def _judged(case: CaseComparison, smallest: float, family: int) -> CaseComparison:
     """Return the case with its verdict."""
     if case.low is not None and case.high is not None and case.chance is not None:
+        if not case.low * (1 - _ROUNDING) <= case.ratio <= case.high * (1 + _ROUNDING):
+            return replace(case, reason="the change of the medians lies outside the interval: "
+                           "launches of a side have several levels")
         if 1 / (1 + smallest) <= case.low and case.high <= 1 + smallest:
             return replace(case, verdict=SAME)
         if case.false_share is not None and case.false_share <= FALSE_SHARE:
@@ -178,7 +226,7 @@ def _launches_wanted(case: CaseComparison, smallest: float, family: int) -> int:
     They are so many that the test can hold among ``family`` tests. The interval, which narrows with
     the root of their number, then keeps to one side of what matters.
     """
-    k = max(min(case.launches) + 1, 4)
+    k = max(min(case.launches) + 1, FEWEST_LAUNCHES)
     change = abs(math.log(case.ratio))
     matters = math.log1p(smallest)
     room = change - math.log1p(NEAR) if change >= matters else matters - change
@@ -195,6 +243,8 @@ def _of_single(first: CaseOfSide, second: CaseOfSide, *, several: bool) -> str:
     """Return what single launches show: never a verdict, at most a suspicion."""
     if several:
         return ""
+    if first.repeats or second.repeats:
+        return "launches in one process (backend mpi, --inline) count as one: start jobs instead"
     a, b = ([time_s for time_s in side.pass_s if time_s] for side in (first, second))
     if len(a) > 2 and len(b) > 2:
         for low, high, word in ((a, b, SLOWER), (b, a, FASTER)):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Answer, Run
+from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, MOST_UNSEEN, NONE, Answer, Run
 from hpcbench.analysis.disturbed import (
     CLOCKS,
     EXPLAINS,
@@ -25,7 +25,7 @@ from hpcbench.statistics.accounted import FEWEST_PASSES
 from hpcbench.units import plural
 
 MOST_NAMED = 5
-_NOISE = ("HB143", "HB144")
+NOISE = frozenset(("HB143", "HB144"))
 """Findings of the look at noise before the sweep."""
 _TO_DO = "to do: see what else runs there (top, the batch system), or pin ranks to other cores"
 _COOLING = "to do: see cooling, power limits and set clocks of that host"
@@ -81,12 +81,12 @@ def clock_answers(seen: Seen, lowest: Share | None) -> Iterator[Answer]:
         told = read.missing["clocks"]
         yield Answer(CANNOT_TELL, "cannot tell whether lower clocks slowed passes down, because no "
                      f"clocks were read{f': {told}' if told else ''}", reasons, seen.command)
-    elif lowered or not compared and _lost(seen, "clocks") >= LEAST_EFFECT:
+    elif lowered or _may_cost(compared, lost := _lost(seen, "clocks"), LEAST_EFFECT):
         yield Answer(CANNOT_TELL, "cannot tell what lower clocks cost: no case's passes follow "
                      f"them; {_FEW}", reasons, seen.command)
     else:
         yield Answer(NONE, "no pass is slowed down by lower clocks: within a case they are at most "
-                     f"{100 * _lost(seen, 'clocks'):.2g} % below the highest, and no case's times "
+                     f"{100 * lost:.2g} % below the highest, and no case's times "
                      f"follow them ({plural(len(compared), 'comparison')})", (), seen.command)
 
 
@@ -96,7 +96,7 @@ def noise_answers(
     """Yield who lost cores to others, and what that cost."""
     causes = [one for name in (WAITS, STEAL) for one in seen.of(name) if one.is_cause]
     before = tuple(f"{one.code}: {one.message}" for one in seen.run.results.findings
-                   if one.code in _NOISE)
+                   if one.code in NOISE)
     shares = [*_shares(seen, others, "other processes used"),
               *_shares(seen, steal, "a hypervisor took")]
     evidence = (*shares, *before)
@@ -119,11 +119,24 @@ def noise_answers(
     elif shares:
         yield Answer(CANNOT_TELL, f"cannot tell what it cost that {'; '.join(shares)}: no case's "
                      f"passes follow it; {_FEW}", (*before, _TO_DO), seen.command)
+    elif _may_cost(both, lost := _lost(seen, "waits"), MOST_UNSEEN):
+        yield Answer(CANNOT_TELL, "cannot tell what waits for cores cost: a rank waits up to "
+                     f"{100 * lost:.2g} % of a pass, and no case's passes follow it; {_FEW}",
+                     (*before, _TO_DO), seen.command)
     else:
         yield Answer(NONE, "no rank is disturbed surely more than the others, and no case's times "
                      f"follow waits for cores ({plural(len(both), 'comparison')}): a rank waits "
-                     f"for a core at most {100 * _lost(seen, 'waits'):.2g} % of a pass", before,
-                     seen.command)
+                     f"for a core at most {100 * lost:.2g} % of a pass", before, seen.command)
+
+
+def _may_cost(compared: Sequence[Following], lost: float, least: float) -> bool:
+    """Return whether what was lost may have cost too much for a negative answer.
+
+    Without comparisons that is from ``least`` on; else where intervals leave it open.
+    """
+    if not compared:
+        return lost >= least
+    return lost > MOST_UNSEEN and max(one.high for one in compared) > MOST_UNSEEN
 
 
 def _of_clock(seen: Seen, lowest: Share, evidence: tuple[str, ...]) -> Answer:

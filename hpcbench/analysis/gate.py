@@ -18,9 +18,10 @@ from hpcbench.analysis.check import (
     check_limits,
     concluded,
     missing_ranks,
+    not_ok,
     unchecked,
 )
-from hpcbench.analysis.compare import FASTER, SAME, SLOWER, compare
+from hpcbench.analysis.compare import FASTER, SAME, SLOWER, at_most, compare, scope_of
 from hpcbench.analysis.limits import read_limits
 from hpcbench.analysis.sides import Side, cases_of, side_of
 from hpcbench.errors import ConfigError
@@ -64,10 +65,13 @@ def check_baseline(results: Sequence[Path], baseline: Sequence[Path], smallest: 
                     case_id in new and new[case_id].launch_s)]
     for case in found.cases:
         change = f"{100 * (case.ratio - 1):+.1f} % beside the baseline"
+        if scope := scope_of([case]):
+            change += f" {scope}"
         if case.verdict == SLOWER:
             reasons.append(Reason(SLOW, case.label, change, case.key))
         elif case.verdict not in (FASTER, SAME):
-            more = f"; {case.more_launches} launches a side may tell" if case.more_launches else ""
+            more = "" if case.more_launches is None else (
+                f"; {at_most(case.more_launches)} launches a side may tell")
             reasons.append(Reason(CANNOT_TELL, case.label, f"{change}: {case.reason}{more}",
                                   case.key))
     return concluded(reasons, 0, len(found.cases))
@@ -76,12 +80,9 @@ def check_baseline(results: Sequence[Path], baseline: Sequence[Path], smallest: 
 def _of_runs(side: Side) -> Iterator[Reason]:
     """Yield what is wrong with runs by themselves; a skipped case may be so in the baseline, too.
     """
-    outcomes = {"wrong": WRONG, "failed": CRASHED, "timeout": CRASHED, "not_run": MISSING}
     for results in side.results:
         yield from missing_ranks(results)
+        yield from not_ok(results)
         for item in results.cases:
-            if item.status in outcomes:
-                yield Reason(outcomes[item.status], item.case.label,
-                             f"{item.status}: {item.reason}", item.case.case_id, item.blamed_rank)
-            elif item.status == "ok":
+            if item.status == "ok":
                 yield from unchecked(item)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Answer, Asked, Run
+from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, MOST_UNSEEN, NONE, Answer, Asked, Run
 from hpcbench.analysis.slow_links import (
     HOST,
     HOSTS,
@@ -27,6 +27,7 @@ from hpcbench.reduce.machine_rates import PairRates
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import plural
 
+MOST_NAMED = 5
 CHANCE = 0.01
 """At most in this share of reports of a machine with nothing slow anything is named."""
 _NAMES = {RANK: "all links of rank {0}", HOST: "all links of {host}",
@@ -151,16 +152,22 @@ def _answers(
             (part.label, f"of machines with nothing slow at most {CHANCE:.0%} of reports name any",
              "to do: measure again with the hosts in another order; if it stays, look at that "
              "cable, port or host"), command, part.what)
-    able = [look for look in looks if look.detectable is not None and not look.parts]
-    if able and not parts:
-        worst = max(able, key=lambda look: look.detectable or 0.0)
-        yield Answer(NONE, f"no link and no rank is slow by itself in {plural(len(able), 'look')}: "
-                     f"a drop of {_percent(worst.detectable or 0.0)} would have been named",
-                     (worst.label,), command)
+    able = sorted(((look.detectable, look.label) for look in looks
+                   if look.detectable is not None and not look.parts), reverse=True)
+    seen = [one for one in able if one[0] <= MOST_UNSEEN]
+    if seen and not parts:
+        yield Answer(NONE, "no link and no rank is slow by itself in "
+                     f"{plural(len(seen), 'check')}: a drop of {_percent(seen[0][0])} would have "
+                     "been named", (seen[0][1],), command)
+    if blind := able[:len(able) - len(seen)]:
+        yield Answer(CANNOT_TELL, f"cannot tell in {plural(len(blind), 'check')} whether a link or "
+                     f"a rank is slow: noise hides any drop below {_percent(blind[0][0])}; "
+                     "use more passes or samples", tuple(
+                         label for _, label in blind[:MOST_NAMED]), command)
     unable = dict.fromkeys(look.missing for look in looks if look.missing)
     for why in unable:
         count = sum(look.missing == why for look in looks)
-        yield Answer(CANNOT_TELL, f"cannot tell in {plural(count, 'look')} whether a link or a "
+        yield Answer(CANNOT_TELL, f"cannot tell in {plural(count, 'check')} whether a link or a "
                      f"rank is slow, because {why}", (), command)
     if not looks:
         yield Answer(CANNOT_TELL, "cannot tell which link or node is slow, because no case "

@@ -65,6 +65,12 @@ def paired(first: Way, second: Way, passes: Sequence[int]) -> Paired:
                   len(logs), unit, len(launches))
 
 
+def hides(found: Paired, share: float) -> bool:
+    """Return whether the interval leaves open that one way takes over ``share`` more."""
+    return found.low is not None and found.high is not None and (
+        found.high > 1 + share or found.low < 1 / (1 + share))
+
+
 def second_over_first(first: Way, second: Way) -> float:
     """Return the ratio of the times of two ways, of all their samples."""
     return time_of(second) / time_of(first)
@@ -81,6 +87,8 @@ def _launches(first: CaseResult, second: CaseResult, passes: int) -> Iterator[li
     """Yield, for each launch that has any pass of both, the logarithms of their ratios."""
     assert first.timing is not None and second.timing is not None
     both = [*zip(first.timing.pass_medians_s, second.timing.pass_medians_s, strict=False)]
+    if first.timing.repeats or second.timing.repeats:  # of one process: they are one launch
+        passes = len(both)
     for start in range(0, len(both), max(passes, 1)):
         logs = [math.log(b / a) for a, b in both[start:start + passes] if a and b]
         if logs:

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Answer, Asked, Run
+from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, MOST_UNSEEN, NONE, Answer, Asked, Run
 from hpcbench.analysis.compare import NEAR, SMALLEST
-from hpcbench.analysis.paired import FEWEST, Paired, paired, time_of
+from hpcbench.analysis.paired import FEWEST, Paired, hides, paired, time_of
 from hpcbench.analysis.recommend_answers import answers
 from hpcbench.analysis.sides import ENV, UNSET
 from hpcbench.analysis.ways import Task, tasks_of
@@ -123,7 +123,7 @@ def _preference(ranking: Ranking) -> Preference:
     """Return which value of the key of a ranking is the fastest."""
     others = [rival for rival in ranking.rivals if rival.value != ranking.value]
     tied = [rival for rival in others if not rival.is_clear]
-    few = any(rival.paired.n < FEWEST for rival in tied)
+    few = any(rival.paired.n < FEWEST or hides(rival.paired, MOST_UNSEEN) for rival in tied)
     nearest = min(others, key=lambda rival: rival.paired.ratio)
     return Preference(
         ranking.kind, ranking.task, ranking.key, ranking.value, nearest.value, nearest.paired,

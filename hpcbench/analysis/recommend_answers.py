@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Answer, Run
+from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, MOST_UNSEEN, NONE, Answer, Run
 from hpcbench.analysis.paired import FEWEST, PASSES, Paired
 from hpcbench.analysis.sides import ENV, UNSET
 from hpcbench.analysis.ways import short
@@ -99,8 +99,14 @@ def _none(alike: Sequence[Preference], tasks: str) -> str:
 
 def _cannot_tell(alike: Sequence[Preference], tasks: str) -> str:
     one, among = alike[0], dict.fromkeys(value for one in alike for value in one.among)
+    few = sum(one.paired.n < FEWEST for one in alike)
+    reasons = [
+        *([f"fewer than {FEWEST} passes or launches have both"] if few else []),
+        *([f"95 % intervals reach beyond {MOST_UNSEEN:.0%}: {_next(alike)}, {_where(alike)}; use "
+           "more passes"] if few < len(alike) else [])]
+    keep = f"; leave {short(one.key)} unset meanwhile" if one.has_default else ""
     return (f"cannot tell which {short(one.key)} of {', '.join(among)} is fastest {tasks}, "
-            f"because fewer than {FEWEST} passes or launches have both")
+            f"because {', and '.join(reasons)}{keep}")
 
 
 def _next(alike: Sequence[Preference]) -> str:

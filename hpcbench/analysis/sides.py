@@ -38,6 +38,8 @@ class CaseOfSide:
     ``label`` is that of the case; ``launch_s`` are the medians of its launches in seconds, of all
     files; ``pass_s`` those of its passes where there is one launch in all. ``phases_s`` are the
     medians of the phases of a step, one value a file; ``problem`` says why there are no times.
+    ``jobs`` is how many files have times. ``repeats``: launches of a file ran in the same
+    processes and count as one.
     """
 
     case: Case
@@ -45,14 +47,30 @@ class CaseOfSide:
     pass_s: tuple[float | None, ...] = ()
     phases_s: Mapping[str, tuple[float, ...]] | None = None
     problem: str = ""
+    jobs: int = 1
+    repeats: bool = False
 
 
 def read_side(text: str) -> Side:
-    """Return the side of ``A1,A2``: files or folders, separated by commas. Raises FileError."""
-    paths = [Path(part) for part in text.split(",") if part]
+    """Return the side of ``A1,A2`` or ``NAME=A1,A2``: files or folders, separated by commas.
+
+    Raises FileError, and UsageError where no file is named.
+    """
+    name, files = _named(text)
+    paths = [Path(part) for part in files.split(",") if part]
     if not paths:
-        raise UsageError(f'"{text}" names no results file; write FILE, or FILE,FILE')
-    return side_of(paths, text)
+        raise UsageError(f'"{text}" names no results file; write FILE, or NAME=FILE,FILE')
+    return side_of(paths, name or text)
+
+
+def _named(text: str) -> tuple[str, str]:
+    """Return the name in front of ``=``, and the files behind it; a path that exists has no name.
+    """
+    name, equals, files = text.partition("=")
+    first = Path(text.split(",", maxsplit=1)[0])
+    if not equals or not name or os.sep in name or os.path.lexists(first):
+        return "", text
+    return name, files
 
 
 def refuse_twice(paths: Iterable[Path]) -> None:
@@ -166,15 +184,22 @@ def _merged(items: Sequence[CaseResult]) -> CaseOfSide:
     if not timed:
         item = items[0]
         return CaseOfSide(item.case, (), problem=f"{item.status}: {item.reason}".rstrip(": "))
-    launches = tuple(time_s for item in timed for time_s in _launches(item))
+    launches = tuple(time_s for item in timed for time_s in launch_times(item))
     passes = timed[0].timing.pass_medians_s if len(launches) == 1 and timed[0].timing else ()
-    return CaseOfSide(timed[0].case, launches, passes, dict(_phases(timed)))
+    return CaseOfSide(timed[0].case, launches, passes, dict(_phases(timed)), jobs=len(timed),
+                      repeats=any(item.timing.repeats for item in timed if item.timing))
 
 
-def _launches(item: CaseResult) -> tuple[float, ...]:
-    """Return the medians of launches, which older results have not; the first version had one."""
+def launch_times(item: CaseResult) -> tuple[float, ...]:
+    """Return the medians in seconds of the launches of a timed case that count each for itself.
+
+    Launches that repeat in the same processes count as one. Older results have no medians of
+    launches; the first version had one launch.
+    """
     assert item.statistics is not None
-    return (item.timing and item.timing.launch_medians_s) or (item.statistics.median_s,)
+    if item.timing is None or item.timing.repeats:
+        return (item.statistics.median_s,)
+    return item.timing.launch_medians_s or (item.statistics.median_s,)
 
 
 def _phases(items: Sequence[CaseResult]) -> Iterator[tuple[str, tuple[float, ...]]]:

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Answer
-from hpcbench.analysis.causes import COMPUTE, EXPLAINS, LEAST, LINK, MOST_STAMPS, Cause
+from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, MOST_UNSEEN, NONE, Answer
+from hpcbench.analysis.causes import COMPUTE, EXPLAINS, LINK, MOST_STAMPS, Cause
 from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.statistics.standing_out import MIN_PASSES
 from hpcbench.units import format_seconds, plural
@@ -55,13 +55,28 @@ def cause_answers(found: Sequence[Cause], command: str) -> Iterator[Answer]:
                      "of an exchange after the work, on several ranks (and at most "
                      f"{MOST_STAMPS} stamps of ranks)", (), command)
     elif not named:
-        widest = max(found, key=lambda one: one.high_s)
+        yield from _no_cause(found, command)
+
+
+def _no_cause(found: Sequence[Cause], command: str) -> Iterator[Answer]:
+    """Yield that nobody is slow by itself, as far as intervals exclude it; and how far they reach.
+    """
+    widest = sorted(found, key=lambda one: -one.high_share)
+    seen = [one for one in widest if one.high_share <= MOST_UNSEEN]
+    if seen:
         yield Answer(NONE, f"no rank, link or share of the work is slow by itself in "
-                     f"{plural(len(found), 'comparison')}: they count from {LEAST:.0%} on, if that "
-                     "is sure",
-                     (f"the widest: {widest.cause}, {format_seconds(widest.excess_s)} (99 % "
-                      f"interval {format_seconds(widest.low_s)} to "
-                      f"{format_seconds(widest.high_s)}) in {widest.label}",), command)
+                     f"{plural(len(seen), 'comparison')}: 99 % intervals exclude over "
+                     f"{100 * seen[0].high_share:.2g} %", (_widest(seen[0]),), command)
+    if blind := widest[:len(widest) - len(seen)]:
+        yield Answer(CANNOT_TELL, "cannot tell whether a rank, a link or a share of the work is "
+                     f"slow by itself in {plural(len(blind), 'comparison')}: 99 % intervals reach "
+                     f"to {100 * blind[0].high_share:.3g} %; use more passes",
+                     (_widest(blind[0]),), command)
+
+
+def _widest(one: Cause) -> str:
+    return (f"the widest: {one.cause}, {format_seconds(one.excess_s)} (99 % interval "
+            f"{format_seconds(one.low_s)} to {format_seconds(one.high_s)}) in {one.label}")
 
 
 def stalled_answers(found: Sequence[Stalled], command: str) -> Iterator[Answer]:
@@ -80,9 +95,12 @@ def stalled_answers(found: Sequence[Stalled], command: str) -> Iterator[Answer]:
             worst.label)
     elif telling := [one for one in known if one.high is not None]:
         most = max(telling, key=lambda one: one.high or 0.0)
-        yield Answer(NONE, f"ranks wait at most {100 * (most.high or 0.0):.2g} % of a call for "
-                     f"whichever is last in {plural(len(telling), 'case')}: most in {most.label}, "
-                     f"{_share(most)}", (), command)
+        reach = most.high or 0.0
+        bound = (f"at most {100 * reach:.2g} % of a call for whichever is last in "
+                 f"{plural(len(telling), 'case')}: most in {most.label}, {_share(most)}")
+        yield (Answer(NONE, f"ranks wait {bound}", (), command) if reach <= MOST_UNSEEN else
+               Answer(CANNOT_TELL, "cannot tell how much ranks wait, because the interval reaches "
+                      f"over {MOST_UNSEEN:.0%}: {bound}; use more steps", (), command))
     yield from _varying(found, command)
     if not found:
         yield Answer(CANNOT_TELL, "cannot tell how much ranks wait for one another, because no "
@@ -129,8 +147,10 @@ def _varying(found: Sequence[Stalled], command: str) -> Iterator[Answer]:
             ("it counts from the moment at which the last rank is ready, so no slow rank is in it",
              "to do: look at what else uses the network and the cores that exchange"), command,
             worst.label)
-    elif any(one.variation for one in found):
-        yield Answer(NONE, "in none of "
-                     f"{plural(sum(one.variation is not None for one in found), 'case')} the "
-                     "exchange varies surely more than computing and deviates by "
-                     f"{LEAST_VARIED:.0%} of a call", (), command)
+    elif shares := sorted(one.variation.share for one in found if one.variation is not None):
+        most, n = 100 * shares[-1], plural(len(shares), "case")
+        yield (Answer(NONE, f"gradient exchange: no more jitter than computing in {n}; it deviates "
+                      f"by at most {most:.2g} % of a call", (), command)
+               if shares[-1] <= MOST_UNSEEN else
+               Answer(CANNOT_TELL, "cannot tell whether the exchange or computing varies in "
+                      f"{n}: both do, the exchange by up to {most:.3g} % of a call", (), command))

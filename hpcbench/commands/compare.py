@@ -13,8 +13,8 @@ from hpcbench.verbosity import Verbosity
 
 def compare(
     sides: Annotated[list[str], typer.Argument(
-        help="A side each: a results file or folder, or several of equal jobs as A1,A2,A3. All "
-        "others are compared with the first.")],
+        help="A side each: a results file or folder, or several of equal jobs as A1,A2,A3 or "
+        "NAME=A1,A2,A3. All others are compared with the first.")],
     by: Annotated[Optional[str], typer.Option(
         "--by", help="Compare inside one side: cases that differ only in this key, such as "
         "backend, implementation, or env.NCCL_ALGO.")] = None,
@@ -31,7 +31,7 @@ def compare(
 
     Examples:
         hpcbench compare before/results.h5 results/latest
-        hpcbench compare old1,old2,old3,old4,old5 new1,new2,new3,new4,new5
+        hpcbench compare old=old1,old2,old3,old4,old5 new=new1,new2,new3,new4,new5
         hpcbench compare results/latest --by strategy --plot strategies.png
     """
     from hpcbench.analysis.answers import compare_by, compare_sides

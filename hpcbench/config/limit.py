@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -19,6 +19,8 @@ SCALES: Mapping[str, tuple[str, float]] = {
     "bytes": ("bytes", 1.0), "GB": ("bytes", 1e9), "GiB": ("bytes", 2.0**30),
     "1/s": ("1/s", 1.0), "1": ("1", 1.0)}
 """Unit of a limit -> the unit of the column, and how many of that it is."""
+LAUNCHES_HAVE = "median_s"
+"""The only column of which each launch has a value."""
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -31,6 +33,8 @@ class Limit(Section):
     min: Number | None = key(None, "Least value.")
     max: Number | None = key(None, "Greatest value.")
     unit: str = key("", "Unit of min and max; default: the column's.")
+    of: Literal["interval", "launches"] = key(
+        "interval", "What is compared: the value with its interval, or the median of each launch.")
     why: Text | None = key(None, "Where the limit is from; printed with a violation.")
 
     @model_validator(mode="after")
@@ -42,6 +46,8 @@ class Limit(Section):
             problem = f"min {self.min:g} is more than max {self.max:g}"
         elif self.unit and self.unit not in SCALES:
             problem = f'unit "{self.unit}" is not known; allowed: {", ".join(SCALES)}'
+        elif self.of == "launches" and self.metric != LAUNCHES_HAVE:
+            problem = f"launches have {LAUNCHES_HAVE} only: drop of: launches, or name that metric"
         if problem:
             raise PydanticCustomError("limit", "{problem}", {"problem": problem})
         return self

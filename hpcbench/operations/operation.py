@@ -80,8 +80,14 @@ def close(operation: AnyOperation, *, tells: bool = True) -> dict[str, Any]:
 
 
 def total_wrong(found: Sequence[object], *, checked: bool) -> tuple[int, str]:
-    """Return how many elements all checks found wrong, -1 without a check, and the first."""
+    """Return how many elements all checks found wrong, -1 without a check, and the first.
+
+    What is said is of the first wrong call; the sum, which may be more than a call has, says so.
+    """
     if not checked:
         return -1, ""
     mismatches = [item for item in found if isinstance(item, Wrong)]
-    return sum(item.n_wrong for item in mismatches), mismatches[0].words if mismatches else ""
+    total = sum(item.n_wrong for item in mismatches)
+    words = mismatches[0].words if mismatches else ""
+    several = f" ({total} in {len(mismatches)} calls)" if len(mismatches) > 1 else ""
+    return total, words + several

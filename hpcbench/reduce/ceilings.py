@@ -6,10 +6,11 @@ is there, there is no ceiling: none is guessed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hpcbench.reduce.checks import MOST_OF_MEASURED, Problem
 from hpcbench.reduce.results import CaseResult
 
 COMPUTE, MEMORY, COMMUNICATION, LATENCY = "compute", "memory", "communication", "latency"
@@ -72,6 +73,43 @@ def measured_link(
     return found[max(reached)] if reached else None
 
 
+def measured_rate(
+    item: CaseResult, hardware: Mapping[str, Any], what: str, name: str,
+) -> float | None:
+    """Return the rate of a rank that this run measured: of as many ranks, else of the most.
+
+    ``what`` is ``flops`` or ``memory``, ``name`` the device and type (``cpu fp32``) or the device.
+    Ranks that run at once share memory and power, so the rate of more of them is lower.
+    """
+    rates: Mapping[str, float] = hardware.get(MEASURED, {}).get(what, {})
+    return rates.get(_of_ranks(name, item.case.world_size), rates.get(name))
+
+
+def most_rates(measured: Iterable[tuple[str, int, float]]) -> dict[str, float]:
+    """Return the highest of rates (name, ranks at once, rate), as `measured_rate` reads them.
+
+    They are by name, of the most ranks, and by name and number of ranks.
+    """
+    found: dict[str, tuple[int, float]] = {}
+    for name, ranks, rate in measured:
+        for key in (name, _of_ranks(name, ranks)):
+            found[key] = max(found.get(key, (ranks, rate)), (ranks, rate))
+    return {key: rate for key, (_, rate) in found.items()}
+
+
+def _of_ranks(name: str, ranks: int) -> str:
+    return f"{name} of {ranks}"
+
+
+def over_measured(label: str, share: float | None) -> Iterator[Problem]:
+    """HB146: yield a note if what a case computes is over the products that this run measured."""
+    if share is not None and share > MOST_OF_MEASURED:
+        yield Problem(
+            "HB146", f"{label} is {share:.0%} of the products that this run measured: measure gemm "
+            "with as many ranks, and again on a quiet machine; or the case computes less than it "
+            "is credited with", rejects=False)
+
+
 def declared_flops(item: CaseResult, dtype: str, hardware: Mapping[str, Any]) -> float | None:
     """Return the declared peak of a case's device; None where none is, or of another device."""
     if hardware.get("device_type") not in (None, device_of(item)):
@@ -93,8 +131,9 @@ def _measured(
 ) -> Iterator[Ceiling]:
     device, hardware = device_of(item), {MEASURED: measured}
     rates = (
-        (COMPUTE, measured.get("flops", {}).get(f"{device} {dtype}"), f"{dtype} products"),
-        (MEMORY, measured.get("memory", {}).get(device), "memory"),
+        (COMPUTE, measured_rate(item, hardware, "flops", f"{device} {dtype}"),
+         f"{dtype} products"),
+        (MEMORY, measured_rate(item, hardware, "memory", device), "memory"),
         (COMMUNICATION, measured_link(item, hardware), f"a pair of ranks by {item.case.backend}"),
         (LATENCY, measured_link(item, hardware, "messages"),
          f"small messages of a pair by {item.case.backend}"))

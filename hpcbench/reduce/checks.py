@@ -26,6 +26,8 @@ _NO_PHASES = "phases"
 """The key of a record's detail for the reason why durations do not match the samples."""
 MOST_OF_PEAK = 1.02
 """What of a declared peak may be measured: clocks and rounding are not exact."""
+MOST_OF_MEASURED = 1.05
+"""What of a ceiling that the run measured may be reached: it was measured at another moment."""
 _NEVER_NS = np.iinfo(np.int64).max
 _EVENT_NS = 1000
 """Twice the resolution of CUDA events, 0.5 us (CUDA runtime, cudaEventElapsedTime)."""

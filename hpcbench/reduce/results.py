@@ -188,6 +188,11 @@ class Timing:
     modes: tuple[Mode, ...] = ()
     link_bytes_per_s: float | None = None
 
+    @property
+    def repeats(self) -> bool:
+        """Return whether its launches ran in the same processes, so that they count as one."""
+        return "repeats" in self.quality
+
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:

@@ -51,7 +51,7 @@ def launch_range(timing: Timing) -> Range | None:
 
     Repeats in the same processes are none.
     """
-    return None if "repeats" in timing.quality else range_of(timing.launch_medians_s)
+    return None if timing.repeats else range_of(timing.launch_medians_s)
 
 
 def launch_spread(timing: Timing) -> float | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter
 from rich.text import Text
 
+from hpcbench.analysis.compare import scope_of
 from hpcbench.errors import UsageError
 from hpcbench.report.table_lines import table_lines
 from hpcbench.report.terminal import print_document, print_lines
@@ -16,6 +17,7 @@ from hpcbench.verbosity import Verbosity
 from hpcbench.views.comparison import (
     comparison_table,
     difference_table,
+    needed_line,
     totals_line,
     unmatched_table,
 )
@@ -48,6 +50,8 @@ def print_comparisons_json(answer: Compared) -> None:
 
 
 def _lines(answer: Compared, *, full: bool) -> Iterator[Text]:
+    for text in dict.fromkeys(filter(None, map(needed_line, answer.comparisons))):
+        yield Text(text)
     for one in answer.comparisons:
         yield from table_lines(comparison_table(one, full=full))
         left_out = unmatched_table(one)
@@ -59,5 +63,9 @@ def _lines(answer: Compared, *, full: bool) -> Iterator[Text]:
     yield Text()
     if answer.in_launch:
         yield Text("medians of the same pass were compared: what is said holds in this launch")
+    scopes = (scope_of(one.cases) for one in answer.comparisons)
+    for scope in dict.fromkeys(filter(None, scopes)):
+        yield Text(f"{scope}: two jobs of equal code may differ by as much; to generalise, run "
+                   "both in turn at other times and compare A1,A2,... B1,B2,...")
     for one in answer.comparisons:
         yield Text(f"{one.second}: {totals_line(one)}", style="bold")

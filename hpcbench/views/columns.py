@@ -24,8 +24,8 @@ COST = (
 TIME = Column("time_p50", "time p50", Show.US, "us", "median of the timed samples", "less")
 INTERVAL = Column("interval", "95 % interval", Show.US, "us",
                   "confidence interval of the median, from its lower to its upper end")
-WRONG = Column("n_wrong", "#wrong", Show.COUNT, "", "elements with a wrong value", "less",
-               once=True)
+WRONG = Column("n_wrong", "#wrong", Show.COUNT, "", "wrong elements, summed over ranks and checked "
+               "calls", "less", once=True)
 N = Column("n", "n", Show.COUNT, "", "timed samples", once=True)
 STATUS = Column("status", "status", once=True)
 LAUNCHES = Column("launches", "launches", Show.US, "p50, us", "medians of the launches",

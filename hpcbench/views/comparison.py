@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from hpcbench.analysis.compare import (
     FASTER,
     INCONCLUSIVE,
-    MOST_LAUNCHES,
     SAME,
     SLOWER,
     VERDICTS,
     CaseComparison,
     Comparison,
+    at_most,
+    scope_of,
 )
 from hpcbench.analysis.confounders import Difference
 from hpcbench.grouping import grouped
@@ -28,6 +29,7 @@ MEANINGS = {
     SAME: "same: the whole interval is within the smallest effect that matters",
 }
 CHANGE = Column("change", "change", Show.PERCENT, "%", "second side over the first, less 1", "less")
+_MIDDLE = "median over launches, or geometric mean over passes of one launch"
 _SHOWN = 20
 _PHASES_SHOWN = 2
 _DIFFERENCES_SHOWN = 8
@@ -38,8 +40,8 @@ def comparison_table(found: Comparison, *, full: bool = False) -> Table:
     """Return a row for each case, by verdict; not ``full``: without those that are the same."""
     columns = (
         Column("case", "case"),
-        Column("first", "first", Show.US, "us", f"{found.first}: median over launches"),
-        Column("second", "second", Show.US, "us", f"{found.second}: median over launches"), CHANGE,
+        Column("first", "first", Show.US, "us", f"{found.first}: {_MIDDLE}"),
+        Column("second", "second", Show.US, "us", f"{found.second}: {_MIDDLE}"), CHANGE,
         Column("interval", "95 % interval", Show.PERCENT, "%"),
         Column("launches", "n", meaning="launches, or passes of one launch, of each side",
                once=True),
@@ -100,9 +102,28 @@ def comparison_chart(found: Comparison) -> DotChart | None:
 def totals_line(found: Comparison) -> str:
     """Return how many cases have each verdict, and the geometric mean of all changes."""
     counts = ", ".join(f"{len(found.having(verdict))} {verdict}" for verdict in VERDICTS)
-    mean = found.geometric_mean
+    mean, scope = found.geometric_mean, scope_of(found.cases)
     over_all = f"; geometric mean of the changes {100 * (mean - 1):+.1f} %" if mean else ""
-    return f"{plural(len(found.cases), 'case')} compared: {counts}{over_all}"
+    where = f" {scope}" if scope else ""
+    return f"{plural(len(found.cases), 'case')} compared{where}: {counts}{over_all}"
+
+
+def needed_line(found: Comparison) -> str:
+    """Return how many launches a side there are and a verdict needs; empty where there are enough.
+    """
+    each = [case.launches for case in found.cases if not case.in_launch]
+    every, one = found.launches_needed
+    if not each or min(map(min, each)) >= one:
+        return ""
+    there = " and ".join(_span(counts) for counts in zip(*each, strict=True))
+    needs = at_most(one) if every == one else (
+        f"{every} if every case changed, {at_most(one)} if one did")
+    return f"launches a side: {there}; a verdict needs {needs} (jobs at other times, or --launches)"
+
+
+def _span(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    return str(low) if low == high else f"{low} to {high}"
 
 
 def _row(case: CaseComparison) -> Row:
@@ -127,9 +148,7 @@ def _interval(case: CaseComparison) -> Range | None:
 def _wanted(case: CaseComparison) -> str | None:
     if case.more_launches is None:
         return None
-    if case.more_launches > MOST_LAUNCHES:
-        return f"over {MOST_LAUNCHES}"
-    return str(case.more_launches)
+    return at_most(case.more_launches)
 
 
 def _why(case: CaseComparison) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from hpcbench.analysis.answer import CERTAINTIES, CLEAR
+from hpcbench.analysis.disturbed_answers import NOISE
 from hpcbench.analysis.drift_answers import CANARY
 from hpcbench.grouping import grouped
 from hpcbench.reduce.canary_runs import CANARY_QUALITIES
@@ -37,7 +38,28 @@ def ending_lines(results: Results, told: Sequence[Told] = ()) -> Iterator[Line]:
     if suspicious:
         yield from (Line(text, "warning", "" if number else "suspicious")
                     for number, text in enumerate(suspicious))
-    elif not found and any(item.timing for item in results.cases):
+    elif not found:
+        yield from _all_clear(results)
+
+
+def _all_clear(results: Results) -> Iterator[Line]:
+    """Yield that nothing is suspicious where all that would show it was there; else what was not.
+    """
+    stats = [item.statistics for item in results.cases if item.timing and item.statistics]
+    if not stats:
+        return
+    noise = sorted({finding.code for finding in results.findings} & NOISE)
+    unknown = sum(one.ci_low_s is None and one.launch_low_s is None for one in stats)
+    if noise:
+        yield Line(f"no row is flagged, but the machine was not quiet ({', '.join(noise)}): "
+                   "expect long tails", "warning", "suspicious")
+    elif unknown:
+        yield Line(f"cannot tell whether times are suspicious: {unknown} of "
+                   f"{plural(len(stats), 'row')} have too few samples for an interval; use more "
+                   "iterations or passes", "warning", "suspicious")
+    elif results.canary is None or results.canary.tau is None:
+        yield Line("nothing suspicious: no flag; the canary ran too seldom to see drift")
+    else:
         yield Line("nothing suspicious: no flag, and no drift of the machine was found")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -18,6 +18,7 @@ from hpcbench.plan.case import Case, Plan, case_id
 from hpcbench.plan.options import Option
 from hpcbench.reduce.canary_runs import Canary, CanaryRun
 from hpcbench.reduce.courses import Course
+from hpcbench.reduce.precision import CI_LEVEL, precision_of
 from hpcbench.reduce.records import with_records
 from hpcbench.reduce.results import (
     CaseResult,
@@ -28,7 +29,9 @@ from hpcbench.reduce.results import (
     Statistics,
     Timing,
 )
+from hpcbench.reduce.timing import order_statistics
 from hpcbench.reduce.use import Use
+from hpcbench.statistics.interval import median_interval
 from hpcbench.trace.schema import NO_DEVICE_TIME, Flag
 
 ITEM_BYTES = {"fp32": 4, "fp64": 8, "fp16": 2, "bf16": 2, "int32": 4, "int64": 8, "uint8": 1}
@@ -86,6 +89,19 @@ def in_passes(case: Case, *medians_s: float | None, **changes: Any) -> CaseResul
     result = ok(case, known[len(known) // 2])
     assert result.timing is not None
     return replace(result, timing=replace(result.timing, pass_medians_s=medians_s, **changes))
+
+
+def in_launches(case: Case, *launches_s: Sequence[float]) -> CaseResult:
+    """Return an ok result whose launches, of one pass each, have these samples."""
+    parts = [np.array(launch_s) for launch_s in launches_s]
+    times_s, medians_s = np.concatenate(parts), [float(np.median(part)) for part in parts]
+    interval = median_interval(times_s, CI_LEVEL, [part.size for part in parts])
+    known = precision_of(parts, interval, medians_s, repeats=False)
+    result = in_passes(case, *medians_s, launch_medians_s=tuple(medians_s))
+    return replace(result, statistics=replace(
+        order_statistics(times_s), ci_low_s=known.low_s, ci_high_s=known.high_s,
+        ci_reliable=known.reliable, launch_low_s=known.launch_low_s,
+        launch_high_s=known.launch_high_s))
 
 
 def make_case(

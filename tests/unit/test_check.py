@@ -6,24 +6,31 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from golden import RESULTS
 from hpcbench.analysis.check import check_limits, interval_of
 from hpcbench.analysis.gate import STYLES, UNREADABLE
-from hpcbench.analysis.learn import launches_needed
+from hpcbench.analysis.learn import launches_needed, learned
 from hpcbench.analysis.limits import checked_limits
+from hpcbench.analysis.sides import Side
 from hpcbench.config.limit import Limit
-from hpcbench.errors import ConfigError
+from hpcbench.errors import ConfigError, UsageError
+from hpcbench.plan.case import Case
 from hpcbench.reduce.case_columns import CaseColumn
-from hpcbench.reduce.results import Results
+from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.results_file import open_results
 from launcher import ROOT
+from results_factory import flagged, in_launches, make_case, make_results, not_ok, ok
 
 FILE = RESULTS["collective"]
 
@@ -56,14 +63,72 @@ def test_outcomes(results: Results) -> None:
     assert outcome(sound, **limit, max=0.8 * stats.median_s) == "slow"
     assert outcome(sound, **limit, min=0.8 * stats.median_s) == "good"
     assert outcome(sound, **limit, min=1.2 * stats.median_s) == "slow"
-    for status, word in (("wrong", "wrong"), ("failed", "crashed"), ("timeout", "crashed"),
-                         ("not_run", "missing"), ("skipped", "missing")):
-        assert outcome(changed(sound, item.case.case_id, status=status), **limit, max=9) == word
     assert outcome(changed(sound, item.case.case_id, n_wrong=None), **limit,
                    max=9) == "cannot_tell"
     assert outcome(sound, metric="median_s", select={"case_id": "nobody"}, max=9) == "missing"
-    lost = replace(sound, run=replace(sound.run, ranks_present=(0,)))
-    assert outcome(lost, **limit, max=9) == "missing"
+
+
+@pytest.mark.parametrize(("status", "word"), [
+    ("wrong", "wrong"), ("failed", "crashed"), ("timeout", "crashed"), ("not_run", "missing"),
+    ("skipped", "missing")])
+def test_every_status_has_an_outcome(status: str, word: str) -> None:
+    """A case outside every limit counts too, unless it cannot run here."""
+    well, bad = make_case(index=0), make_case(index=1)
+    found = make_results((ok(well), not_ok(bad, status, "why")))
+    assert outcome(found, metric="median_s", max=9) == word
+    outside = "good" if status == "skipped" else word
+    assert outcome(found, metric="median_s", select={"case_id": well.case_id}, max=9) == outside
+
+
+def test_a_case_that_only_lacks_a_trace_is_missing() -> None:
+    lost = replace(not_ok(make_case(), "failed", "HB112: no trace of rank 1"), trace_missing=True)
+    assert outcome(make_results((lost,)), metric="median_s", max=9) == "missing"
+
+
+def test_a_limit_of_launches_is_of_the_median_of_each() -> None:
+    case = make_case()
+    several = make_results((in_launches(case, [1.0] * 9, [2.0] * 9, [3.0] * 9),))
+    limit = {"metric": "median_s", "of": "launches"}
+    assert outcome(several, **limit, max=3.0) == "good"
+    assert outcome(several, **limit, max=2.5) == "cannot_tell"
+    assert outcome(several, **limit, max=0.9) == "slow"
+    assert outcome(several, **limit, min=3.1) == "slow"
+    shuffled = np.random.default_rng(1).permutation(np.linspace(1.0, 3.0, 41)).tolist()
+    wide = make_results((in_launches(case, shuffled),))
+    assert outcome(wide, **limit, max=2.0) == "good"
+    assert outcome(wide, **limit, max=1.95) == "cannot_tell", "its interval holds the limit"
+    assert outcome(wide, **limit, max=1.1) == "slow"
+
+
+SAMPLES = st.lists(st.floats(1e-6, 1e-3), min_size=1, max_size=30)
+
+
+@given(st.lists(st.lists(SAMPLES, min_size=1, max_size=4), min_size=1, max_size=4))
+def test_every_run_holds_the_limits_that_it_taught(jobs: list[list[list[float]]]) -> None:
+    """Each job has some launches of some samples, with whatever interval that gives."""
+    case = make_case()
+    runs = tuple(make_results((in_launches(case, *launches),)) for launches in jobs)
+    content = learned(Side("runs", runs), 0.04)
+    limits = [Limit.model_validate(raw) for raw in content["limits"]]
+    assert [check_limits(run, limits).outcome for run in runs] == ["good"] * len(runs)
+
+
+@pytest.mark.parametrize("other", [
+    lambda case: not_ok(case, "skipped", "no GPU"),
+    lambda case: ok(case, n_wrong=None)])
+def test_runs_that_would_not_hold_their_limits_teach_none(
+    other: Callable[[Case], CaseResult],
+) -> None:
+    case = make_case()
+    with pytest.raises(UsageError, match="not clean"):
+        learned(Side("runs", (make_results((ok(case),)), make_results((other(case),)))), 0.1)
+
+
+def test_launches_in_one_process_teach_no_limits() -> None:
+    case = make_case(backend="mpi")
+    repeated = flagged(in_launches(case, *[[1.0] * 9] * 5), "repeats")
+    with pytest.raises(UsageError, match="there are 1 "):
+        learned(Side("runs", (make_results((repeated,)),)), 0.5)
 
 
 def test_a_rate_is_least_where_the_time_is_most(results: Results) -> None:
@@ -92,7 +157,8 @@ def test_a_rate_beside_the_median_has_no_interval_of_it(results: Results) -> Non
 
 def test_the_worst_outcome_counts_and_every_reason_is_said_once(results: Results) -> None:
     item = next(item for item in results.cases if item.statistics)
-    bad = changed(results, item.case.case_id, status="wrong", reason="1 of 4 elements")
+    bad = changed(results, item.case.case_id, status="wrong", reason="1 of 4 elements",
+                  statistics=None, timing=None, n_wrong=1)
     limits = [Limit(metric="median_s", max=1e-9), Limit(metric="median_s", max=1e-9)]
     found = check_limits(bad, limits)
     assert found.outcome == "wrong" and found.reasons[0].outcome == "wrong"
@@ -106,6 +172,7 @@ def test_the_worst_outcome_counts_and_every_reason_is_said_once(results: Results
     ({"limits": [{"metric": "median_s", "max": 1, "maximum": 2}]}, "limits[0].maximum"),
     ({"limits": [{"metric": "median_s", "max": 1, "unit": "parsec"}]}, "is not known; allowed"),
     ({"limits": [{"metric": "median_s", "max": 1, "min": 2}]}, "is more than max"),
+    ({"limits": [{"metric": "p95_s", "of": "launches", "max": 1}]}, "launches have median_s only"),
     ({"limits": [{"metric": "median_s", "max": float("nan")}]}, "limits[0].max"),
 ])
 def test_a_bad_limit_is_said(raw: Any, said: str) -> None:

@@ -19,9 +19,11 @@ from hpcbench.analysis.learn import learned
 from hpcbench.analysis.limits import Limit, read_limits
 from hpcbench.analysis.sides import Side, read_side
 from hpcbench.errors import ConfigError, FileError, UsageError
+from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.results_file import open_results
 from launcher import ROOT
+from synthetic import make_plan, write_synthetic_run
 
 FILE = RESULTS["collective"]
 OLD = ROOT / "tests" / "data" / "results-v1.h5"
@@ -69,11 +71,14 @@ def test_a_baseline_without_times_is_no_pass(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_beside_a_baseline_ranks_and_checks_may_not_be_missing(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 ) -> None:
+    """What a lost trace leaves is read from the folder of a run (tests/mpi/test_check_folders)."""
     results = only_ok(stored())
-    lost = replace(results, run=replace(results.run, ranks_present=(0,)))
-    assert beside_baseline(monkeypatch, results, lost)[0] == "missing"
+    write_synthetic_run(tmp_path, make_plan(n_cases=2))
+    whole = reduce_folder(tmp_path)
+    (tmp_path / "traces" / "rank00001.h5").unlink()
+    assert beside_baseline(monkeypatch, whole, reduce_folder(tmp_path))[0] == "missing"
     unchecked = changed(results, lambda item: replace(item, n_wrong=None))
     assert "results were not checked" in beside_baseline(monkeypatch, results, unchecked)[1]
 

@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 
 from hpcbench.errors import ExitCode
+from hpcbench.kinds.primitive.derive.deriver import PrimitiveDeriver
+from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingDeriver
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.reduce import exit_code, reduce_folder
 from hpcbench.reduce.results import Results
-from results_factory import make_primitive, make_primitive_case
+from results_factory import make_primitive, make_primitive_case, ok
 from synthetic import Record, plan_of, with_rows, write_synthetic_run
+from training_results import trained, training_case
 
 MNK = (64, 32, 16)
 FLOPS = 2 * 64 * 32 * 16 / 2
@@ -55,6 +58,19 @@ def test_hb146_more_flops_than_the_hardware_can(tmp_path: Path, share: float, to
         assert finding.scope == "note" and f"the {peak / 1e12:.4g} that" in finding.message
     other = plan(*names, hardware={"peak_flops": {"bf16": peak / 100}})
     assert codes(reduced(tmp_path / "other", other)) == []
+
+
+def test_hb146_more_than_the_products_that_were_measured() -> None:
+    case, work = training_case("data"), make_primitive()
+    product = make_primitive_case(work)
+    for share, codes in ((1.04, []), (1.47, ["HB146"])):
+        records = {case.case_id: replace(NOTHING_KNOWN, mfu_of_measured=share)}
+        found = [*TrainingDeriver().joint_problems([trained(case)], records)]
+        computed = PrimitiveDeriver().derive([ok(product, work.flops / 1e11 / share)], {
+            "measured": {"flops": {"cpu fp32": 1e11}}})
+        found_too = [*PrimitiveDeriver().joint_problems([ok(product)], computed)]
+        assert [[problem.code for _, problem in some] for some in (found, found_too)] == [codes] * 2
+        assert not any(problem.rejects for _, problem in (*found, *found_too))
 
 
 def test_hb128_communication_of_a_primitive(tmp_path: Path) -> None:

@@ -18,8 +18,17 @@ from scipy.stats import false_discovery_control, mannwhitneyu
 from typer.testing import CliRunner
 
 from golden import RESULTS
-from hpcbench.analysis.compare import FASTER, INCONCLUSIVE, SAME, SLOWER, CaseComparison, compare
-from hpcbench.analysis.sides import CaseOfSide, Side, split_by
+from hpcbench.analysis.compare import (
+    FASTER,
+    INCONCLUSIVE,
+    SAME,
+    SLOWER,
+    CaseComparison,
+    compare,
+    launches_needed,
+    scope_of,
+)
+from hpcbench.analysis.sides import CaseOfSide, Side, cases_of, read_side, split_by
 from hpcbench.cli import app
 from hpcbench.errors import UsageError
 from hpcbench.kinds.registry import kinds
@@ -27,7 +36,7 @@ from hpcbench.plan.case import Case
 from hpcbench.statistics.family import benjamini_hochberg
 from hpcbench.statistics.two_samples import least_chance, shift_of
 from launcher import ROOT
-from results_factory import in_passes, make_case, make_results
+from results_factory import flagged, in_launches, in_passes, make_case, make_results
 
 SAMPLES = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=8, unique=True)
 
@@ -104,6 +113,57 @@ def test_verdicts() -> None:
     assert compared(base, [time * 1.001 for time in base]).verdict == SAME
     wide = compared(base, [1.0, 1.2, 0.8, 1.1, 0.9])
     assert wide.verdict == INCONCLUSIVE and wide.more_launches and wide.more_launches > 5
+
+
+def test_a_row_shows_the_change_of_the_times_that_it_shows() -> None:
+    """Two levels: the medians are twice as far apart as the middle of all ratios says."""
+    first, second = (825.0, 825.4, 826.0, 1650.0, 1660.0), (830.0, 832.0, 1674.1, 1680.0, 1690.0)
+    found = compared(first, second)
+    assert found.ratio == pytest.approx(found.second_s / found.first_s)
+    assert found.verdict == INCONCLUSIVE
+    low = tuple(1.0 + at / 1000 for at in range(11))
+    apart = compared((*low, *(9.0 for _ in range(10))), (*low[:10], *(9.0 for _ in range(11))))
+    assert apart.ratio > 5 and apart.verdict == INCONCLUSIVE, "the middle of all ratios is 1"
+
+
+@given(st.lists(st.floats(1e-3, 1e3), min_size=3, max_size=9),
+       st.lists(st.floats(1e-3, 1e3), min_size=3, max_size=9))
+def test_passes_of_one_launch_show_the_change_of_their_times(
+    first: list[float], second: list[float],
+) -> None:
+    found = compared((1.0,), (1.0,), in_launch=True, passes=(first, second))
+    assert found.ratio == pytest.approx(found.second_s / found.first_s)
+
+
+def test_launches_in_one_process_are_one_and_those_of_a_job_say_so() -> None:
+    case_of = {name: in_launches(make_case(backend=name), *[[1.0] * 9] * 5)
+               for name in ("gloo", "mpi")}
+    case_of["mpi"] = flagged(case_of["mpi"], "repeats")
+    job = make_results(tuple(case_of.values()))
+    one, five = Side("one", (job,)), Side("five", (job,) * 5)
+    found = {case.label.split()[1]: case
+             for case in compare(cases_of(one), cases_of(one), ("A", "B")).cases}
+    assert (found["mpi"].verdict, found["mpi"].launches) == (INCONCLUSIVE, (1, 1))
+    assert (found["gloo"].verdict, found["gloo"].launches) == (SAME, (5, 5))
+    assert scope_of([found["gloo"]]) == "within one job a side" and not scope_of([found["mpi"]])
+    jobs = {case.label.split()[1]: case
+            for case in compare(cases_of(five), cases_of(five), ("A", "B")).cases}
+    assert (jobs["mpi"].launches, jobs["mpi"].is_within_jobs) == ((5, 5), False)
+    assert (jobs["gloo"].launches, jobs["gloo"].jobs) == ((25, 25), (5, 5))
+
+
+def test_how_many_launches_a_verdict_needs() -> None:
+    assert [launches_needed(family) for family in (1, 5, 59)] == [4, 5, 7]
+
+
+def test_sides_have_names(tmp_path: Path) -> None:
+    file = tmp_path / "a=b.h5"
+    file.write_bytes(Path(RESULTS["mixed"]).read_bytes())
+    assert read_side(f"old={RESULTS['mixed']},{file}").label == "old"
+    assert read_side(str(file)).label == str(file)
+    done = hpcbench(f"old={RESULTS['mixed']}", f"new={file}")
+    assert done.returncode == 0 and "new beside old" in done.stdout, done
+    assert done.stdout.index("a verdict needs") < done.stdout.index("new beside old")
 
 
 def test_single_launches_are_at_most_suspect() -> None:
@@ -192,6 +252,7 @@ def test_a_file_is_not_two_runs(command: list[str]) -> None:
     (("{mixed}", "--by", "bakend"), '"bakend" is not known; did you mean'),
     (("{mixed}", "{v1}", "--by", "backend"), "compares inside one side"),
     (("{mixed}", "/nowhere"), "no such file"),
+    (("old=", "{v1}"), "names no results file"),
     ((",", "{v1}"), "names no results file"),
     (("{mixed}", "{v1}", "--plot", "a.gif"), "the name must end with .png"),
 ])

@@ -24,7 +24,7 @@ from hpcbench.statistics.trend import trend
 from hpcbench.views.conditions import charts, tables
 from hpcbench.views.ending import answer_lines, ending_lines
 from hpcbench.views.topics import TOPICS, Told
-from results_factory import in_passes, make_canary, make_case, make_results
+from results_factory import in_passes, make_canary, make_case, make_results, ok
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "conditions.py"
 PASS_NS, PASSES, RANKS = 1_000_000_000, 9, 2
@@ -259,6 +259,22 @@ def test_nothing_was_disturbed() -> None:
     answer = about(asked(timed(STEADY), readings=waits(
         lost([0.01] * PASSES, [0.012] * PASSES))), "no rank is disturbed")
     assert answer.certainty == NONE and "at most 1.2 % of a pass" in answer.sentence
+
+
+def test_an_all_clear_stands_only_where_everything_was_seen() -> None:
+    """Not beside the finding that others used the cores, nor of single samples."""
+    quiet = make_results(tuple(ok(make_case(index=at)) for at in range(3)))
+    noisy = replace(quiet, findings=(Finding("HB144", "note", "others used 4 % of each core"),))
+    single = make_results((ok(make_case(iterations=1)),))
+    for results, clear in ((quiet, True), (noisy, False), (single, False)):
+        lines = [*ending_lines(results)]
+        assert len(lines) == 1 and (lines[0].tone == "warning") != clear, lines
+
+
+def test_waits_that_may_have_cost_much_are_no_all_clear() -> None:
+    """All ranks wait for cores all the time, and no pass differs."""
+    found = asked(timed(STEADY), readings=waits(lost([0.4] * PASSES, [0.41] * PASSES)))
+    assert NONE not in {one.certainty for one in found.answers if "core" in one.sentence}
 
 
 def test_readings_that_are_not_of_the_passes_are_not_used() -> None:

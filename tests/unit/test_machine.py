@@ -21,10 +21,10 @@ RANKS = 8
 
 def measured(
     slow: tuple[int, int] | None = None, what: str = "bandwidth", distance: str = "same node",
-    ranks: int = RANKS,
+    ranks: int = RANKS, noise: float = 0.01,
 ) -> Results:
     """Return the matrix of ranks on two nodes, in which one way of a link has 0.6 of its rate."""
-    rates = 1e9 * np.exp(np.random.default_rng(3).normal(0, 0.01, (ranks, ranks)))
+    rates = 1e9 * np.exp(np.random.default_rng(3).normal(0, noise, (ranks, ranks)))
     if slow is not None:
         rates[slow] *= 0.6
     values = rates if what == "bandwidth" else 1 / rates
@@ -52,6 +52,11 @@ def test_a_slow_link_is_named_with_how_much(what: str, name: str) -> None:
     assert found.parts[0].drop == pytest.approx(0.4, abs=0.03)
     (table,), (chart,) = tables(found), charts(found)
     assert len(table.rows) == len(chart.rows) == 1
+
+
+def test_where_noise_hides_a_large_drop_equal_links_are_no_all_clear() -> None:
+    (answer,) = asked(measured(noise=0.3)).answers
+    assert answer.certainty == CANNOT_TELL
 
 
 @pytest.mark.parametrize("what", ["bandwidth", "latency"])

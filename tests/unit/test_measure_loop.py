@@ -27,6 +27,7 @@ from hpcbench.measure.start import (
     wait_until,
 )
 from hpcbench.measure.stop import EnoughSamples, FixedCount, first_to_last, slowest_rank
+from hpcbench.operations.operation import total_wrong
 from hpcbench.statistics.stopping import StopRule
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import NO_DEVICE_TIME, SAMPLE_COLUMNS, UNTIMED, Flag
@@ -469,3 +470,17 @@ def test_folds_use_all_ranks() -> None:
 
     for answer in on_ranks(3, one):
         assert answer == [[1500, 100], [3500, 2100]]
+
+
+class Wrong:
+    """What a check found wrong: so many of 8 elements."""
+
+    def __init__(self, n_wrong: int) -> None:
+        self.n_wrong, self.words = n_wrong, f"{n_wrong} of 8 elements"
+
+
+def test_wrong_elements_of_several_calls_are_not_those_of_one() -> None:
+    assert total_wrong([Wrong(8)], checked=True) == (8, "8 of 8 elements")
+    assert total_wrong([Wrong(8), None, Wrong(5)], checked=True) == (
+        13, "8 of 8 elements (13 in 2 calls)")
+    assert total_wrong([], checked=False) == (-1, "")

@@ -17,7 +17,14 @@ from hpcbench.cli import app
 from hpcbench.reduce.results import CaseResult
 from hpcbench.views.chart import Scale
 from hpcbench.views.recommend import recommend_charts, recommend_tables
-from results_factory import MemorySamples, in_passes, make_case, make_results, make_workload
+from results_factory import (
+    MemorySamples,
+    flagged,
+    in_passes,
+    make_case,
+    make_results,
+    make_workload,
+)
 
 DRIFT = (1.0, 1.3, 0.8, 1.1, 0.9, 1.2)
 """Of the machine, from pass to pass: of all cases alike."""
@@ -73,6 +80,22 @@ def test_ways_that_differ_by_nothing_that_matters_have_no_winner(factor: float) 
     (answer,) = asked([timed("gloo"), timed("mpi", factor)]).answers
     assert answer.certainty == NONE
     assert answer.sentence.startswith("no clear winner among ")
+
+
+def test_ways_whose_interval_hides_a_large_difference_cannot_tell() -> None:
+    noise = (0.2, 3.0, 1.0, 0.5, 4.0, 0.3)
+    wide = in_passes(make_case(make_workload(), backend="mpi", index=1024),
+                     *(1e-3 * factor for factor in noise))
+    found = asked([timed("gloo"), wide])
+    assert found.answers[0].certainty == CANNOT_TELL
+    assert found.preferences[0].certainty == CANNOT_TELL
+
+
+def test_launches_in_one_process_are_one_launch() -> None:
+    repeated = flagged(timed("mpi", 1.5, n=3, launches=4), "repeats")
+    found = asked([timed("gloo", n=3, launches=4), repeated], launches=4)
+    assert found.preferences[0].paired.n_launches == 1
+    assert found.answers[0].sentence.endswith("in this launch")
 
 
 def test_too_few_pairs_cannot_tell() -> None:

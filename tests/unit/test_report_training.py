@@ -42,7 +42,7 @@ def test_the_table_of_trainings(tmp_path: Path, capsys: Capture) -> None:
     assert lines[head].split() == [
         "strategy", "options", "degrees", "step", "p50", "95", "%", "interval", "samples/s",
         "tokens/s", "MFU", "HFU", "HFU", "nominal", "data", "forward", "backward", "fwd+bwd",
-        "optimizer", "other", "memory", "parity"]
+        "optimizer", "other", "growth", "parity"]
     assert lines[head + 2] == ("transformer-tiny (2 layers, hidden 64, sequence 32)  gloo (cpu)  "
                                "1 rank  fp32  adamw")
     # 2 x 4 samples of 32 tokens in 8 ms; a quarter of the steps is 2 ms
@@ -132,7 +132,7 @@ def test_without_a_peak_there_is_no_mfu_but_a_reason(tmp_path: Path, capsys: Cap
 def test_definitions_say_whose_flops_and_which_memory(tmp_path: Path, capsys: Capture) -> None:
     text = "\n".join(printed(strategies(), tmp_path, capsys))
     assert "FLOPs as megatron counts them: products with weights only" in text
-    assert "memory = the most that any rank used (process growth)" in text
+    assert "growth = the most that the process of any rank grew" in text
     collectives = printed(make_results((ok(make_case()),)), tmp_path, capsys)
     assert not any("MFU" in line or "parity" in line for line in collectives)
 

@@ -26,6 +26,8 @@ from hpcbench.kinds.hardware.present.presenter import HardwarePresenter
 from hpcbench.kinds.primitive.derive.deriver import PrimitiveDeriver
 from hpcbench.kinds.primitive.plan.demands import product_bytes
 from hpcbench.kinds.training.derive.deriver import TrainingDeriver
+from hpcbench.kinds.training.derive.rates import shown_definition
+from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.kinds.training.present.presenter import TrainingPresenter
 from hpcbench.reduce.ceilings import (
     COMMUNICATION,
@@ -172,11 +174,16 @@ def machine() -> tuple[list[CaseResult], Mapping[str, HardwareRecord]]:
 
 
 def test_products_are_beside_what_as_many_ranks_reached() -> None:
+    """The best of them has no score of its own rate; of a declared one it has."""
     items, records = machine()
     bound = [record.gemm.roofline for item in items
              if (record := records[item.case.case_id]).gemm is not None]
-    assert [one and (one.bound_by, one.score) for one in bound] == [
-        (COMPUTE, pytest.approx(0.5)), (COMPUTE, 1), (COMPUTE, pytest.approx(0.5)), (COMPUTE, 1)]
+    assert [one and (one.bound_by, one.score) for one in bound] == 2 * [
+        (COMPUTE, pytest.approx(0.5)), (COMPUTE, None)]
+    declared = HardwareDeriver().derive(items, {"peak_flops": {"fp32": 8e11}})
+    scores = [record.gemm.roofline and record.gemm.roofline.score for item in items
+              if (record := declared[item.case.case_id]).gemm is not None]
+    assert scores == [pytest.approx(share) for share in (0.5, 0.25, 0.5, 0.125)]
     assert bound[0] and bound[0].flop_per_memory_byte == pytest.approx(2 * 256**3 / (12 * 256**2))
 
 
@@ -281,6 +288,22 @@ def test_a_primitive_is_beside_the_measured_product() -> None:
     assert record.roofline and record.roofline.bound_by == COMPUTE
 
 
+def test_what_a_rank_alone_computes_is_beside_the_product_of_a_rank_alone() -> None:
+    """The best product of 1 rank is 2e11, of 2 ranks at once 1e11 (`machine`)."""
+    items, records = machine()
+    measured = {"measured": HardwareDeriver().measured(items, records)}
+    rate = {ranks: next(one.rate for one in ceilings_of(
+        ok(make_case(world_size=ranks)), "fp32", measured) if one.limit == COMPUTE)
+        for ranks in (1, 2, 4)}
+    assert rate == {1: 2e11, 2: 1e11, 4: 1e11}
+    case = training_case("single", dp=1, calls=(), case={"world_size": 1})
+    alone = trained(case)
+    step_s = alone.statistics.median_s if alone.statistics else 0.0
+    flops = dict(training_of(case).flops)[shown_definition(training_of(case)) or ""]
+    record = TrainingDeriver().derive([alone], measured)[case.case_id]
+    assert record.mfu_of_measured == pytest.approx(flops / step_s / 2e11)
+
+
 def test_steps_and_phases_that_meet_once_have_rooflines() -> None:
     items = [trained(training_case("data")), trained(training_case("fsdp", index=1))]
     records = TrainingDeriver().derive(items, MEASURES)
@@ -301,7 +324,7 @@ def test_tables_and_charts_show_ceilings_evidence_and_scores() -> None:
     presenter = HardwarePresenter()
     (table,) = presenter.overviews(items, records)
     assert [row.cells[-3:-1] for row in table.rows][:2] == [("compute", pytest.approx(0.5)),
-                                                            ("compute", 1)]
+                                                            ("compute", None)]
     assert any("measured, 0.2 TFLOP/s" in line.text for line in table.lead)
     assert "bound by compute" in table.notes[0].text
     charts = [chart for chart in presenter.charts(items, records)

@@ -87,7 +87,8 @@ def test_wrong_elements_are_counted_over_ranks() -> None:
                      _seen(1, Outcome.OK, n_wrong=3, wrong="3 of 8 elements"),
                      _seen(2, Outcome.OK, n_wrong=1, wrong="1 of 8 elements")], 1.0)
     assert (verdict.status, verdict.blamed_rank) == ("wrong", 1)
-    assert verdict.reason == "4 wrong results on ranks 1, 2; rank 1: 3 of 8 elements"
+    assert verdict.reason == (
+        "4 wrong results in all checked calls of ranks 1, 2; rank 1: 3 of 8 elements")
 
 
 def test_what_one_rank_has_wrong_is_told_in_its_words_alone() -> None:

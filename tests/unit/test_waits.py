@@ -104,6 +104,17 @@ def test_a_late_rank_that_explains_half_of_it_is_not_the_cause() -> None:
     assert "no one rank is named" in first.sentence
 
 
+def test_what_intervals_do_not_exclude_is_no_all_clear() -> None:
+    (little,) = stalled_answers([replace(STALL, low=0.01, high=0.1, is_clear=False)], "command")
+    (much,) = stalled_answers([replace(STALL, low=0.01, high=0.5, is_clear=False)], "command")
+    assert (little.certainty, much.certainty) == (NONE, CANNOT_TELL)
+    cause = Cause("FILE", "x", COMPUTE, 3, "", 1, 1e-3, -1e-3, 3e-3, 0.1, 1.0, 1.0, 0.15)
+    found = [*cause_answers([cause, replace(cause, high_share=0.5)], "command")]
+    assert [one.certainty for one in found] == [NONE, CANNOT_TELL]
+    both_vary = replace(STALL, variation=Variation(2.0, 2.0, 0.5, 1.0, is_high=False))
+    assert [one.certainty for one in stalled_answers([both_vary], "command")][1:] == [CANNOT_TELL]
+
+
 @pytest.mark.parametrize(("share", "certainty"), [(0.1, CLEAR), (0.01, NONE)])
 def test_an_exchange_that_varies_is_told_from_a_share_of_the_call_on(
     share: float, certainty: str,
@@ -124,7 +135,8 @@ def test_what_stamps_do_not_hold_is_said() -> None:
 
 
 def test_each_cause_has_its_words() -> None:
-    cause = Cause("FILE", "x", COMPUTE, 3, "stage", 1, 1e-3, 0.9e-3, 1.1e-3, 0.1, 1.0, 0.0, True)
+    cause = Cause("FILE", "x", COMPUTE, 3, "stage", 1, 1e-3, 0.9e-3, 1.1e-3, 0.1, 1.0, 0.0, 0.11,
+                  True)
     said = [answer.sentence for answer in cause_answers(
         [cause, replace(cause, cause=LINK), replace(cause, cause=WORK, ranks=3)], "command")]
     assert "rank 3 computes slowly, beside ranks of the same stage" in said[0]

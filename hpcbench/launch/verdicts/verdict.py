@@ -212,5 +212,6 @@ def _checked(evidence: Sequence[Evidence]) -> Verdict:
         return Verdict("ok", "", -1)
     ranks = ", ".join(str(item.rank) for item in wrong[:8])
     total = sum(item.n_wrong for item in wrong)
-    of_all = f"{total} wrong results on ranks {ranks}; " if len(wrong) > 1 else ""
+    of_all = (f"{total} wrong results in all checked calls of ranks {ranks}; "
+              if len(wrong) > 1 else "")
     return Verdict("wrong", f"{of_all}{wrong[0].who}: {wrong[0].wrong}", wrong[0].rank)

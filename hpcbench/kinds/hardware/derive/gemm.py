@@ -9,7 +9,14 @@ from typing import Any
 from hpcbench.grouping import grouped
 from hpcbench.kinds.hardware.derive.own_rates import own_rates, rate_seconds
 from hpcbench.kinds.hardware.plan.gemm import gemm_of
-from hpcbench.reduce.ceilings import ceilings_of, device_of
+from hpcbench.reduce.ceilings import (
+    COMPUTE,
+    MEASURED,
+    Ceiling,
+    ceilings_of,
+    device_of,
+    most_rates,
+)
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.reduce.roofline import Demand, Roofline, roofline
 
@@ -48,27 +55,42 @@ def records(items: Sequence[CaseResult]) -> dict[str, GemmRecord]:
 
 
 def peaks(items: Sequence[CaseResult], known: Mapping[str, GemmRecord]) -> dict[str, float]:
-    """Return device and type -> FLOP/s of a rank, of the most ranks that were measured at once."""
-    found: dict[str, tuple[int, float]] = {}
-    for item in items:
-        record = known.get(item.case.case_id)
-        if record and record.rank_flops_per_s:
-            name = f"{device_of(item)} {gemm_of(item.case).dtype}"
-            of_case = (item.case.world_size, record.rank_flops_per_s)
-            found[name] = max(found.get(name, of_case), of_case)
-    return {name: rate for name, (_, rate) in found.items()}
+    """Return FLOP/s of a rank: of each device and type the most ranks at once, and each number.
+    """
+    return most_rates(
+        (f"{device_of(item)} {gemm_of(item.case).dtype}", item.case.world_size, rate)
+        for item in items if (record := known.get(item.case.case_id))
+        and (rate := record.rank_flops_per_s))
 
 
 def with_roofline(
     record: GemmRecord, item: CaseResult, hardware: Mapping[str, Any],
 ) -> GemmRecord:
     """Return the record with what binds the product; ``hardware`` has what was measured."""
-    work = gemm_of(item.case)
-    if record.time_s is None:
+    work, rate = gemm_of(item.case), record.rank_flops_per_s
+    if record.time_s is None or rate is None:
         return record
-    return replace(record, roofline=roofline(
-        Demand(work.flops, work.moved_bytes), record.time_s,
-        ceilings_of(item, work.dtype, hardware)))
+    ceilings, demand = ceilings_of(item, work.dtype, hardware), Demand(work.flops, work.moved_bytes)
+    found = roofline(demand, record.time_s, ceilings)
+    if found and found.score_of and (found.score_of.limit, found.score_of.source) == (
+            COMPUTE, MEASURED) and rate >= found.score_of.rate:
+        found = _without_itself(found, demand, ceilings)
+    return replace(record, roofline=found)
+
+
+def _without_itself(
+    found: Roofline, demand: Demand, ceilings: Sequence[Ceiling],
+) -> Roofline:
+    """Return the roofline of the best product: beside what is declared, else without a score.
+
+    It is the measured ceiling, so a score of it would be 100 % whatever it reached.
+    """
+    declared = [one for one in ceilings if (one.limit, one.source) != (COMPUTE, MEASURED)]
+    if any(one.limit == COMPUTE for one in declared):
+        return roofline(demand, found.time_s, declared) or found
+    return replace(found, score=None, evidence=(
+        "it is the best product of its type here, so the measured ceiling is its own rate: "
+        "declare hardware.peak_flops for a score"))
 
 
 def observed(item: CaseResult, samples: CaseSamples) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from hpcbench.grouping import grouped
 from hpcbench.kinds.hardware.derive.own_rates import own_rates, rate_seconds
 from hpcbench.kinds.hardware.plan.stream import stream_of
-from hpcbench.reduce.ceilings import declared_memory, device_of
+from hpcbench.reduce.ceilings import declared_memory, device_of, most_rates
 from hpcbench.reduce.results import CaseResult, CaseSamples
 
 
@@ -78,16 +78,14 @@ def observed(item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
 
 
 def peaks(items: Sequence[CaseResult], known: Mapping[str, StreamRecord]) -> dict[str, float]:
-    """Return device -> bytes/s of a rank, of the most ranks at once; no copies from or to a host.
+    """Return bytes/s of a rank: of each device the most ranks at once, and each number of them.
+
+    No copies from or to a host.
     """
-    found: dict[str, tuple[int, float]] = {}
-    for item in items:
-        record = known.get(item.case.case_id)
-        if record and record.rank_bytes_per_s and not stream_of(item.case).memory:
-            name = device_of(item)
-            of_case = (item.case.world_size, record.rank_bytes_per_s)
-            found[name] = max(found.get(name, of_case), of_case)
-    return {name: rate for name, (_, rate) in found.items()}
+    return most_rates(
+        (device_of(item), item.case.world_size, rate)
+        for item in items if (record := known.get(item.case.case_id))
+        and (rate := record.rank_bytes_per_s) and not stream_of(item.case).memory)
 
 
 def told(item: CaseResult) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from hpcbench.kinds.primitive.derive.rates import (
 from hpcbench.kinds.primitive.derive.work import work
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.operations.bandwidth import WireRate
+from hpcbench.plan.case import Case
+from hpcbench.reduce.ceilings import over_measured
 from hpcbench.reduce.checks import MOST_OF_PEAK, Problem
 from hpcbench.reduce.link_rates import bandwidth_problem
 from hpcbench.reduce.results import CaseResult
@@ -28,7 +30,7 @@ class PrimitiveDeriver(Deriver):
     """Derives rates, and comparisons with the parts alone and with torch."""
 
     record = PrimitiveRecord
-    version = 3
+    version = 4
     columns = COLUMNS
     column_values = staticmethod(column_values)
     work = staticmethod(work)
@@ -57,6 +59,15 @@ class PrimitiveDeriver(Deriver):
             yield from bandwidth_problem(
                 item.case, WireRate(rates.busbw_bytes_per_s), nodes, hardware)
         yield from _flops_problem(work, time_s, hardware)
+
+    def joint_problems(
+        self, items: Sequence[CaseResult], records: Mapping[str, PrimitiveRecord],
+    ) -> Iterator[tuple[Case, Problem]]:
+        """Yield HB146 for what is above the best product of the run."""
+        for item in items:
+            if record := records.get(item.case.case_id):
+                for problem in over_measured("its FLOP rate", record.of_measured_product):
+                    yield item.case, problem
 
 
 def _flops_problem(

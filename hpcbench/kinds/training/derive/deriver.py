@@ -31,11 +31,14 @@ from hpcbench.kinds.training.plan.flops import DEFINITIONS
 from hpcbench.kinds.training.plan.predict import hardware_flops
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case
+from hpcbench.reduce.ceilings import device_of, measured_rate, over_measured
 from hpcbench.reduce.checks import Problem
 from hpcbench.reduce.comparison import Comparison, clear
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.reduce.roofline import Roofline
 
+GROWTH = "process growth"
+"""What a peak is of where no allocator tells: no count of tensors, as predictions are."""
 OTHER = "other"
 """The part of a step that is in no phase."""
 
@@ -119,7 +122,7 @@ class TrainingDeriver(Deriver):
     """Derives rates, exposed communication and scaling."""
 
     record = TrainingRecord
-    version = 7
+    version = 8
     columns = COLUMNS
     column_values = staticmethod(column_values)
     work = staticmethod(work)
@@ -192,9 +195,14 @@ class TrainingDeriver(Deriver):
     def joint_problems(
         self, items: Sequence[CaseResult], records: Mapping[str, TrainingRecord],
     ) -> Iterator[tuple[Case, Problem]]:
-        """Yield HB158 for large models that are not what another strategy computes of them."""
+        """Yield HB158 for large models that are not what another strategy computes of them.
+
+        HB146 for an MFU above the best product of the run.
+        """
         for item in items:
             record = records.get(item.case.case_id, NOTHING_KNOWN)
+            for problem in over_measured("its MFU", record.mfu_of_measured):
+                yield item.case, problem
             if record.counterpart and record.counterpart.n_wrong:
                 yield item.case, Problem("HB158", disagreement(record.counterpart))
 
@@ -249,17 +257,11 @@ def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:
         for name, nominal in (("hfu", False), ("hfu_nominal", True)):
             executed = hardware_flops(work, definition, nominal=nominal)
             row[name] = rates.hfu(work, executed, *timed).share
-    of_measured = rates.mfu(work, definition, *timed[:2], _measured(item, hardware))
+    measured = measured_rate(item, hardware, "flops", f"{device_of(item)} {work.dtype}")
+    of_measured = rates.mfu(
+        work, definition, *timed[:2], {work.dtype: measured} if measured else {})
     return {**row, "mfu": used.share, "mfu_missing": used.reason or None,
             "mfu_of_measured": of_measured.share}
-
-
-def _measured(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, float]:
-    """Return dtype -> FLOP/s that were measured of a rank's device in this run."""
-    device = (item.device or item.case.device).partition(":")[0]
-    found: Mapping[str, float] = hardware.get("measured", {}).get("flops", {})
-    return {name.partition(" ")[2]: rate for name, rate in found.items()
-            if name.partition(" ")[0] == device}
 
 
 def _costs(case: Case, step_s: float, hardware: Mapping[str, Any]) -> dict[str, float | None]:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from hpcbench.grouping import grouped, in_parts
-from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, OTHER, TrainingRecord
+from hpcbench.kinds.training.derive.deriver import (
+    GROWTH,
+    NOTHING_KNOWN,
+    OTHER,
+    TrainingRecord,
+)
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.present.words import SHORT, degrees_text, model_text, telling_options
 from hpcbench.plan.case import Case
@@ -76,11 +82,17 @@ def _charts(key: Key, items: Sequence[CaseResult], records: Records) -> Iterator
             notes=(_caption(known), *_same_programs(named, part, known)),
             case_ids=tuple(item.case.case_id for item in part),
             x=chart.Axis("time of one step", Show.MS, "ms"),
-            columns=(STEP, SAMPLES if works[0].of_images else TOKENS, MFU, MEMORY),
+            columns=(STEP, SAMPLES if works[0].of_images else TOKENS, MFU, _memory(known)),
             sections=(chart.BarSection("", bars),),
             legend=tuple(look for look in (*PHASES.values(), IN_NO_PHASE) if look in looks),
             whisker="medians of passes", limit="without communication",
             below="communication alone")
+
+
+def _memory(records: Sequence[TrainingRecord]) -> Column:
+    """Return the column of peaks, named by what they are of."""
+    peaks = {record.peak_of for record in records if record.peak_of}
+    return replace(MEMORY, title="process growth") if peaks == {GROWTH} else MEMORY
 
 
 def _label(work: Training, works: Sequence[Training], options: str) -> str:

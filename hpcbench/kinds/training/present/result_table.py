@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hpcbench.grouping import grouped
-from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingRecord
+from hpcbench.kinds.training.derive.deriver import GROWTH, NOTHING_KNOWN, TrainingRecord
 from hpcbench.kinds.training.derive.exposed import Exposure
 from hpcbench.kinds.training.derive.rates import shown_definition
 from hpcbench.kinds.training.derive.slow_ranks import LateRank, SlowPhase
@@ -51,6 +51,7 @@ COLUMNS = (
     Column("overlap", "overlap", Show.WHOLE_PERCENT, "%", "of the shorter part", "more",
            optional=True),
     Column("memory", "memory", Show.MIB, "MiB", "most of any rank", "less", optional=True),
+    Column("growth", "growth", Show.MIB, "MiB", "most of any rank", "less", optional=True),
     Column("parity", "parity", optional=True), replace(columns.N, optional=True),
     columns.STATUS, replace(columns.LAUNCHES, show=Show.MS, unit="p50, ms"), columns.FLAGS,
 )
@@ -107,10 +108,12 @@ def definitions(items: Sequence[CaseResult], derived: Records) -> Iterator[str]:
         yield from DEFINITIONS_OF_EXPOSURE
         if any(work.pp > 1 for work in works):
             yield from DEFINITIONS_OF_PIPELINES
-    peaks = ", ".join(dict.fromkeys(filter(None, (
-        _record(item, derived).peak_of for item in items))))
-    if peaks:
-        yield f"memory = the most that any rank used ({peaks})"
+    peaks = dict.fromkeys(filter(None, (_record(item, derived).peak_of for item in items)))
+    if allocated := ", ".join(name for name in peaks if name != GROWTH):
+        yield f"memory = the most that any rank used ({allocated})"
+    if GROWTH in peaks:
+        yield "growth = the most that the process of any rank grew, buffers of libraries included:"
+        yield "  no counterpart of the memory that plan predicts, which is of tensors"
 
 
 def _further_definitions(
@@ -169,10 +172,16 @@ def _row(item: CaseResult, record: TrainingRecord, options: Mapping[Training, st
         record.cost_per_step, record.cost_per_million_tokens,
         record.cost_per_million_samples if work.of_images else None,
         *_phase_cells(item.timing.steps if item.timing else None),
-        *_exposure_cells(record.exposure), record.held_bytes.get("peak"),
+        *_exposure_cells(record.exposure), *_peak_cells(record),
         words.parity_text(item, record), columns.n_cell(stats), item.status,
         columns.launches_cell(item), flag_cell(item, Show.MS)),
         item.status, item.case.case_id)
+
+
+def _peak_cells(record: TrainingRecord) -> tuple[Cell, Cell]:
+    """Return the peak as memory of tensors, or as growth of the process: one of the two."""
+    peak = record.held_bytes.get("peak")
+    return (None, peak) if record.peak_of == GROWTH else (peak, None)
 
 
 def _exposure_cells(exposure: Exposure) -> tuple[Cell, ...]:
