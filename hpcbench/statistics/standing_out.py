@@ -5,14 +5,21 @@ may share its core with something for the whole of it. So a pass is one observat
 steps it has. The medians of ranks in passes are compared as in a two-way layout: what a rank takes
 longer in some passes and not in others is the error (Scheffe, The Analysis of Variance, 4.2).
 
+Passes depend on their neighbours, too: a rank that shares its core now will probably do so in the
+next pass. The error is that of an AR(1) process (`Passes`). Its correlation is the largest that
+what ranks differ by leaves possible, at most `MOST_CORRELATION`: nine passes of two ranks leave all
+of that possible, twenty of four ranks much less.
+
 A rank stands out if it is apart from *each* other rank, so from the next one: ranks that share a
 core are slow together, and none of them is the slow one.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +32,12 @@ MIN_PASSES, MIN_STEPS = 3, 5
 passes a corrected test. The median of 5 steps ignores two that are disturbed."""
 LEVEL = 0.99
 """Of the interval of the difference."""
+MOST_CORRELATION = 0.85
+"""Of neighbouring passes, that is reckoned with. It keeps false alarms at 1 % of reports where
+passes correlate by up to 0.9 (`benchmarks/diagnose.py --pass-correlation`)."""
+_UNLIKELY = 1e-4
+"""A correlation is ruled out if as little would be seen this rarely."""
+_STEPS = 20
 Times = npt.NDArray[np.float64]
 
 
@@ -37,6 +50,7 @@ class Standing:
         apart_s: the mean over passes of the difference of their medians.
         low_s, high_s: its interval of level `LEVEL`.
         chance: how likely any one of equal ranks is this surely more than ``least_s`` apart.
+        correlation: of neighbouring passes, that this reckons with.
     """
 
     row: int
@@ -45,6 +59,72 @@ class Standing:
     low_s: float
     high_s: float
     chance: float
+    correlation: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """What the mean over passes of an AR(1) process is known by, from the passes themselves.
+
+    ``inflation``: n times the variance of the mean over the variance that the passes show in the
+    mean. ``degrees``: how many independent values would show it as well (Satterthwaite 1946).
+    """
+
+    inflation: float
+    degrees: float
+
+
+@lru_cache(maxsize=1024)
+def correlated_passes(n: int, correlation: float) -> Passes:
+    """Return what so many passes, whose neighbours correlate so much, tell of their mean."""
+    covariance = _covariance(n, correlation)
+    seen = (np.eye(n) - 1 / n) @ covariance
+    shown = float(np.trace(seen))
+    return Passes(float(covariance.sum()) / n / (shown / (n - 1)),
+                  shown ** 2 / float(np.trace(seen @ seen)))
+
+
+def largest_correlation(apart_s: Times) -> float:
+    """Return the largest correlation of neighbouring passes that ``apart_s`` leaves possible.
+
+    It is (rank, pass), without the means of ranks and of passes. At most `MOST_CORRELATION`.
+    """
+    ranks, n = apart_s.shape
+    squares = float((apart_s ** 2).sum())
+    if squares <= 0:
+        return MOST_CORRELATION
+    seen = float((apart_s[:, 1:] * apart_s[:, :-1]).sum()) / squares
+    tried = [MOST_CORRELATION * step / _STEPS for step in range(_STEPS + 1)]
+    low, high = 0, _STEPS
+    while low < high:  # the first that is ruled out, or the last of all
+        middle = (low + high) // 2
+        ruled_out = _chance_of_less(seen, n, tried[middle], ranks - 1) < _UNLIKELY
+        low, high = (low, middle) if ruled_out else (middle + 1, high)
+    return tried[low]
+
+
+def _chance_of_less(seen: float, n: int, correlation: float, ranks: int) -> float:
+    """Return how likely the neighbours of n passes of so many ranks correlate less than ``seen``.
+
+    That they do is that a quadratic form of normal values is negative: Imhof (Biometrika 48, 1961),
+    the integral over the logarithm of u.
+    """
+    lag = np.diag(np.full(n - 1, 0.5), 1)
+    centre = np.eye(n) - 1 / n
+    root = np.linalg.cholesky(_covariance(n, correlation))
+    weights = np.linalg.eigvalsh(root.T @ centre @ (lag + lag.T - seen * np.eye(n)) @ centre @ root)
+    u = np.geomspace(1e-7, 1e7, 1200)
+    turned = np.outer(u, weights / np.abs(weights).max())
+    angle = ranks / 2 * np.arctan(turned).sum(axis=1)
+    damping = ranks / 4 * np.log1p(turned ** 2).sum(axis=1)
+    values = np.sin(angle) * np.exp(-damping)
+    step = math.log(u[1] / u[0])
+    return 0.5 - float((values[1:] + values[:-1]).sum()) / 2 * step / math.pi
+
+
+def _covariance(n: int, correlation: float) -> npt.NDArray[np.float64]:
+    passes = np.arange(n)
+    return np.asarray(float(correlation) ** np.abs(passes[:, None] - passes[None, :]))
 
 
 def are_enough(passes: Sequence[int]) -> bool:
@@ -75,12 +155,17 @@ def standing(medians_s: Times, least_s: float) -> Standing:
     row, next_row = (int(one) for one in np.argsort(-medians_s.mean(axis=1), kind="stable")[:2])
     apart = medians_s - medians_s.mean(axis=0)
     apart -= apart.mean(axis=1, keepdims=True)
-    degrees = (ranks - 1) * (passes - 1)
     between = medians_s[row] - medians_s[next_row]
-    variance = max(2 * float((apart ** 2).sum()) / degrees, float(between.var(ddof=1)))
-    apart_s, deviation_s = float(between.mean()), float(np.sqrt(variance / passes))
+    variance = max(2 * float((apart ** 2).sum()) / ((ranks - 1) * (passes - 1)),
+                   float(between.var(ddof=1)))
+    correlation = largest_correlation(apart)
+    known = correlated_passes(passes, correlation)
+    degrees = known.degrees * (ranks - 1)
+    apart_s = float(between.mean())
+    deviation_s = float(np.sqrt(variance * known.inflation / passes))
     half_s = t_quantile((1 - LEVEL) / 2, degrees) * deviation_s
     far = (apart_s - least_s) / deviation_s if deviation_s > 0 else (
         np.inf if apart_s > least_s else -np.inf)
+    mistaken = _UNLIKELY if correlation < MOST_CORRELATION and deviation_s > 0 else 0.0
     return Standing(row, next_row, apart_s, apart_s - half_s, apart_s + half_s,
-                    min(1.0, ranks * t_tail(float(far), degrees)))
+                    min(1.0, ranks * t_tail(float(far), degrees) + mistaken), correlation)

@@ -12,14 +12,14 @@ from functools import lru_cache
 _MOST_TERMS, _ENOUGH, _TINY = 500, 1e-14, 1e-300
 
 
-def t_tail(t: float, degrees: int) -> float:
+def t_tail(t: float, degrees: float) -> float:
     """Return P(T > t) for Student's t with so many degrees of freedom, 1 at least."""
     half = 0.5 * _beta_share(degrees / 2, 0.5, degrees / (degrees + t * t))
     return half if t >= 0 else 1 - half
 
 
 @lru_cache(maxsize=1024)
-def t_quantile(tail: float, degrees: int) -> float:
+def t_quantile(tail: float, degrees: float) -> float:
     """Return the t that is exceeded with a chance of ``tail``, above 0 and at most 1/2."""
     low, high = 0.0, 1.0
     while t_tail(high, degrees) > tail:

@@ -198,11 +198,13 @@ def test_rates_are_by_the_devices_own_time_where_it_has_one() -> None:
     triad = replace(of_machine(Stream("fp32", "triad", 0, 0), 190e-6),
                     detail={"0": {"stream": {"array_bytes": 2**28}}})
     items = [with_device_time(product, 190e-6), with_device_time(triad, 170e-6)]
-    on_gpu = [HardwareDeriver().derive(items, {})[item.case.case_id] for item in items]
+    hardware = {"peak_flops": {"bf16": 990e12}}
+    on_gpu = [HardwareDeriver().derive(items, hardware)[item.case.case_id] for item in items]
     by_host = HardwareDeriver().derive([product], {})[product.case.case_id]
     assert on_gpu[0].gemm and on_gpu[1].stream and by_host.gemm and on_gpu[0].gemm.roofline
     assert on_gpu[0].gemm.rank_flops_per_s == pytest.approx(2 * 4096**3 / 190e-6)
-    assert on_gpu[0].gemm.roofline.time_s == 190e-6 and on_gpu[0].gemm.roofline.score == 1
+    assert on_gpu[0].gemm.roofline.time_s == 190e-6
+    assert on_gpu[0].gemm.roofline.score == pytest.approx(2 * 4096**3 / 190e-6 / 990e12)
     assert on_gpu[1].stream.rank_bytes_per_s == pytest.approx(3 * 2**28 / 170e-6)
     assert by_host.gemm.rank_flops_per_s == pytest.approx(2 * 4096**3 / 210e-6)
     assert (on_gpu[0].gemm.clock, on_gpu[1].stream.clock, by_host.gemm.clock) == (
