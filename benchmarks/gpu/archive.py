@@ -47,9 +47,9 @@ environment.json  versions, cores, and the variables that explain results
 steps/*/          of each step what it came to, its log, and its results (hpcbench show FOLDER)
 
 Secrets, names of hosts, users and accounts, addresses, paths and UUIDs are masked. Traces, plots and
-pages are left out. Of a log are kept the first {_LOG_HEAD // 1024} and the last {_LOG_TAIL // 1024}
-KiB; results.h5 over {_RESULTS_BYTES // 2**20} MiB, and what goes beyond {_ALL_BYTES // 2**20} MiB in
-all before packing, are left out and named below.
+pages are left out. Of each log the first {_LOG_HEAD // 1024} KiB and the last {_LOG_TAIL // 1024} KiB are here.
+Left out and named below: results.h5 over {_RESULTS_BYTES // 2**20} MiB, and what is beyond
+{_ALL_BYTES // 2**20} MiB in all before packing.
 
 Left out:
 """
@@ -107,7 +107,9 @@ def _without_folders(found: re.Match[str]) -> str:
     _, package, rest = found[0].rpartition("/site-packages/")
     if package:
         return f"<path>/site-packages/{rest}"
-    name = found[0].rsplit("/", 1)[-1]
+    folders, _, name = found[0].rpartition("/")
+    if folders.endswith("/bin"):
+        return f"<path>/bin/{name}"
     return f"<path>/{name}" if "." in name.strip(".") else "<path>"
 
 

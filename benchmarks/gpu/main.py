@@ -95,7 +95,7 @@ def _show(session: Session, folder: Path) -> None:
     except OSError as error:
         print(f"note: {path} cannot be written: {error.strerror or error}")
         return
-    print(f"to send back: {path} ({size / 2**20:.1f} MiB): verdicts, versions, logs and results; "
+    print(f"to send back: {path} ({size / 1e6:.1f} MB): verdicts, versions, logs and results; "
           "names of hosts and users, paths, addresses and secrets are masked in it")
 
 
