@@ -18,7 +18,9 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +28,11 @@ import h5py
 import psutil
 
 from gpu.running import ROOT
-from hpcbench.masking import masked
+from hpcbench.masking import holds_secret, masked
 from hpcbench.measure.environment import recorded_variables
 from hpcbench.reduce.results_file import FORMAT, open_results
 from hpcbench.trace.columns import json_line, text_column, texts_of, write_column, write_lines
 from hpcbench.trace.container import new_container, open_container
-from hpcbench.trace.described import LINES
 
 _TOP = "gpu-session"
 _LOG_HEAD, _LOG_TAIL = 2**16, 3 * 2**16
@@ -80,11 +81,12 @@ class Masks:
         for place, name in ((str(ROOT), "HPCBENCH"), (str(Path.home()), "HOME")):
             text = text.replace(f"{place}/", f"<{name}>/") if len(place) > 1 else text
         text = _PATH.sub(_without_folders, text)
-        if not self.words:
-            return text
+        return self._any_word.sub(lambda found: self.words[found[0]], text) if self.words else text
+
+    @cached_property
+    def _any_word(self) -> re.Pattern[str]:
         longest_first = sorted(map(re.escape, self.words), key=len, reverse=True)
-        return re.sub(rf"(?<![A-Za-z0-9])(?:{'|'.join(longest_first)})(?![A-Za-z0-9])",
-                      lambda found: self.words[found[0]], text)
+        return re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(longest_first)})(?![A-Za-z0-9])")
 
     def json(self, value: Any) -> Any:
         """Return a JSON value with every text in it masked, keys excepted."""
@@ -94,12 +96,15 @@ class Masks:
             return {key: self.json(part) for key, part in value.items()}
         return [self.json(part) for part in value] if isinstance(value, list) else value
 
-    def line(self, line: str) -> str:
-        """Return a line masked, as JSON where it is."""
-        try:
-            return json_line(self.json(json.loads(line)))
-        except ValueError:
-            return self.text(line)
+    def lines(self, text: str) -> str:
+        """Return a text of lines masked, those as JSON that are objects or lists of it."""
+        return "\n".join(map(self._line, text.split("\n")))
+
+    def _line(self, line: str) -> str:
+        with suppress(ValueError):
+            if line.startswith(("{", "[")):
+                return json_line(self.json(json.loads(line)))
+        return self.text(line)
 
 
 def _without_folders(found: re.Match[str]) -> str:
@@ -127,7 +132,8 @@ def masks_here(environ: Mapping[str, str], uuids: Sequence[str]) -> Masks:
     words = {**dict.fromkeys(job, "<job>"), **dict.fromkeys(addresses, "<address>"),
              **dict.fromkeys(users, "<user>"), **dict.fromkeys(hosts, "<host>"),
              **{uuid.removeprefix("GPU-"): f"<uuid{place}>" for place, uuid in enumerate(uuids)}}
-    return Masks({**environ, **secrets}, {
+    known = {name: value for name, value in environ.items() if holds_secret(name, value)}
+    return Masks({**known, **secrets}, {
         word: stands for word, stands in words.items()
         if len(word) > 1 and word.lower() not in _ORDINARY and not word.isdigit()})
 
@@ -165,7 +171,7 @@ def _fill(archive: tarfile.TarFile, folder: Path, steps: Sequence[str]) -> None:
     for name, read in _parts(folder, steps, masks):
         try:
             data = read()
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
+        except Exception as error:  # one file that cannot be read costs no other
             left_out.append(f"{name}: {masks.text(f'{type(error).__name__}: {error}')}")
             continue
         if isinstance(data, str) or taken + len(data) > _ALL_BYTES:
@@ -238,11 +244,11 @@ def _copy(name: str, item: h5py.Group | h5py.Dataset, new: h5py.File, masks: Mas
     elif item.dtype.kind != "S":
         item.file.copy(item, new, name=name)
     else:
-        texts = texts_of(item[:])
-        if item.attrs["units"] == LINES:
-            write_lines(new, name, map(masks.line, "".join(texts).split("\n")))
+        texts = [masks.lines(text) for text in texts_of(item[:])]
+        if len(texts) == 1:  # most often JSON, which is packed
+            write_lines(new, name, texts)
         else:
-            write_column(new, name, text_column(map(masks.text, texts)))
+            write_column(new, name, text_column(texts))
         _copy_attributes(item, new[name])
 
 

@@ -92,10 +92,10 @@ def _show(session: Session, folder: Path) -> None:
     path = folder.with_name(f"{folder.name}.tar.gz")
     try:
         size = pack(folder, path, [step.name for step in session.setting.steps.steps])
-    except OSError as error:
-        print(f"note: {path} cannot be written: {error.strerror or error}")
+    except Exception as error:  # the verdicts are there without it
+        print(f"note: {path} cannot be written: {type(error).__name__}: {error}")
         return
-    print(f"to send back: {path} ({size / 1e6:.1f} MB): verdicts, versions, logs and results; "
+    print(f"to send back: {path} ({size / 1000:.0f} kB): verdicts, versions, logs and results; "
           "names of hosts and users, paths, addresses and secrets are masked in it")
 
 

@@ -124,10 +124,14 @@ def remedy(packages: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Launcher:
-    """The mpirun that starts ranks, and what is wrong with it, or nothing."""
+    """The mpirun that starts ranks, and what is wrong with it, or nothing.
+
+    ``refuses``: it is there, and says itself why it starts none.
+    """
 
     program: str
     wrong: str = ""
+    refuses: bool = False
 
 
 def found_launcher() -> Launcher:
@@ -143,7 +147,7 @@ def found_launcher() -> Launcher:
         return Launcher(program, f"{program} cannot be started: {error.strerror}")
     if answer.code != 0:
         return Launcher(program, f"{program} starts no ranks, {answer.ending}: "
-                                 f"{first_words(answer.stderr or answer.stdout)}")
+                                 f"{first_words(answer.stderr or answer.stdout)}", refuses=True)
     if answer.stdout.count("of 2 ranks") != 2:
         return Launcher(program, f"{program} and mpi4py are not of the same MPI: of 2 ranks each is "
                                  "alone; put the mpirun of mpi4py's MPI first on PATH, or set "
@@ -153,16 +157,24 @@ def found_launcher() -> Launcher:
 
 def first_words(text: str) -> str:
     """Return what a launcher complains of: the first paragraph of its box, else the last line."""
-    lines = [line.strip() for line in text.splitlines()]
-    ruled = [place for place, line in enumerate(lines) if len(line) > 20 and not line.strip("-=")]
-    if ruled:
+    before, rule, behind = _rule(text)
+    for part in (behind, before) if rule else ():
         paragraph: list[str] = []
-        for line in lines[ruled[0] + 1:]:
+        for line in [*part, ""]:
             if line.strip("-="):
                 paragraph.append(line)
             elif paragraph:
                 return " ".join(paragraph)[:_LONGEST]
     return last_line(text)
+
+
+def _rule(text: str) -> tuple[list[str], bool, list[str]]:
+    """Return the lines before the first ruled line, whether there is one, and those behind it."""
+    lines = [line.strip() for line in text.splitlines()]
+    for place, line in enumerate(lines):
+        if len(line) > 20 and not line.strip("-="):
+            return lines[:place], True, lines[place + 1:]
+    return lines, False, []
 
 
 def last_line(text: str) -> str:

@@ -55,7 +55,7 @@ def why_not(step: Step, setting: Setting) -> str:
             return "no MIG device: MIG is off, and this program leaves it as it is"
         if machine.gpus < step.least_gpus:
             return f"it needs {step.least_gpus} GPUs, this machine has {machine.gpus}"
-    if step.sweep and launcher.wrong and _ranks(step, setting) > 1:
+    if step.sweep and launcher.wrong and not launcher.refuses and _ranks(step, setting) > 1:
         return f"it needs mpirun for {_ranks(step, setting)} ranks: {launcher.wrong}"
     return ""
 

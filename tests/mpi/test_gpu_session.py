@@ -199,7 +199,7 @@ def test_a_step_that_outlives_its_killed_session_is_awaited(tmp_path: Path) -> N
     notes = "open(sys.argv[2], 'a').write(f'{began} {time.time()}\\n')"
     program = f"import time; began = time.time(); {WAITS}; {notes}"
     steps = written(tmp_path, step("first", command=["{python}", "-c", "pass"]),
-                    step("second", command=["{python}", "-c", program, "10", "{folder}/times"]))
+                    step("second", command=["{python}", "-c", program, "20", "{folder}/times"]))
     running, _ = begun(tmp_path, steps)
     running.kill()
     running.communicate()
