@@ -85,14 +85,17 @@ carry() {
     up_to_date "$folder" "$wanted" && return
     mapfile -t needed < <(carried)
     [ "$(identity "$folder/bin/python")" = "$python_identity" ] || touch "$folder/hpcbench-incomplete" 2>/dev/null
-    make_venv "$folder" --system-site-packages --without-pip
-    # Python may itself be of a virtual environment, whose packages are not those of the system
-    "$python" - "$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
-        <<'PYTHON' || stop 2 "--carry: $folder cannot be written"
+    if "$python" -c 'import sys; sys.exit(sys.prefix != sys.base_prefix)'; then
+        make_venv "$folder" --system-site-packages --without-pip
+    else  # of a virtual environment itself, whose packages are not those of the system
+        make_venv "$folder" --without-pip
+        "$python" - "$folder" <<'PYTHON' || stop 2 "--carry: $folder cannot be written"
 import pathlib, site, sys
-link = pathlib.Path(sys.argv[1], "hpcbench-base.pth")
-link.write_text("".join(f"import site; site.addsitedir({folder!r})\n" for folder in site.getsitepackages()))
+(there,) = pathlib.Path(sys.argv[1]).glob("lib/python3*/site-packages")
+lines = [f"import site; site.addsitedir({folder!r})\n" for folder in site.getsitepackages()]
+(there / "hpcbench-base.pth").write_text("".join(lines))
 PYTHON
+    fi
     echo "benchmarks/gpu.sh: installing from $wheels in $folder (tail -f $folder/pip.log)"
     "$folder/bin/python" -m pip --version >/dev/null 2>&1 ||
         "$folder/bin/python" -m ensurepip >"$folder/pip.log" 2>&1 ||

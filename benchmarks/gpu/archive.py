@@ -47,8 +47,9 @@ verdicts.md       a verdict for each goal; verdicts.json holds the same for prog
 environment.json  versions, cores, and the variables that explain results
 steps/*/          of each step what it came to, its log, and its results (hpcbench show FOLDER)
 
-Secrets, names of hosts, users and accounts, addresses, paths and UUIDs are masked. Traces, plots and
-pages are left out. Of each log the first {_LOG_HEAD // 1024} KiB and the last {_LOG_TAIL // 1024} KiB are here.
+Secrets, names of hosts, users and accounts, addresses, paths and UUIDs are masked. Traces, plots
+and pages are left out. Of each log the first {_LOG_HEAD // 1024} KiB and the last
+{_LOG_TAIL // 1024} KiB are here.
 Left out and named below: results.h5 over {_RESULTS_BYTES // 2**20} MiB, and what is beyond
 {_ALL_BYTES // 2**20} MiB in all before packing.
 
@@ -202,7 +203,7 @@ def _read(path: Path, masks: Masks) -> bytes | str:
         size = path.stat().st_size
         return f"{size} bytes" if size > _RESULTS_BYTES else _results(path, masks)
     if path.suffix == ".json":
-        return (json.dumps(masks.json(json.loads(path.read_text("utf-8"))), indent=1) + "\n").encode()
+        return _json(masks.json(json.loads(path.read_text("utf-8"))))
     return masks.text(_cut(path)).encode()
 
 
@@ -219,12 +220,15 @@ def _cut(path: Path) -> str:
 
 def _environment(masks: Masks) -> bytes:
     variables = recorded_variables(os.environ)
-    return (json.dumps(masks.json({
+    return _json(masks.json({
         "packed_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "system": platform.platform(),
         "machine": platform.machine(), "python": sys.version, "cores": os.cpu_count(),
         "own_cores": len(os.sched_getaffinity(0)),
-        "memory_bytes": psutil.virtual_memory().total, "variables": variables}), indent=1)
-        + "\n").encode()
+        "memory_bytes": psutil.virtual_memory().total, "variables": variables}))
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=1) + "\n").encode()
 
 
 def _results(path: Path, masks: Masks) -> bytes:
@@ -254,7 +258,7 @@ def _copy(name: str, item: h5py.Group | h5py.Dataset, new: h5py.File, masks: Mas
 
 def _copy_attributes(source: h5py.Group | h5py.Dataset, target: h5py.Group | h5py.Dataset) -> None:
     for key, value in source.attrs.items():
-        is_texts = getattr(value, "dtype", None) == object
+        is_texts = getattr(getattr(value, "dtype", None), "kind", "") == "O"
         target.attrs.create(key, value, dtype=h5py.string_dtype() if is_texts else None)
 
 

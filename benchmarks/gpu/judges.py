@@ -16,7 +16,6 @@ from typing import Any
 from gpu.machine import Machine
 from hpcbench.reduce.results import CaseResult, Results
 
-
 NO_PEAK = "no peak is declared for this GPU"
 
 

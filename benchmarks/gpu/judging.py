@@ -15,7 +15,7 @@ from hpcbench.reduce.results_file import open_results
 
 
 def judged(goal: Goal, step: Step, setting: Setting, record: Record) -> Verdict:
-    """Return the verdict on a goal, whatever its step came to; what goes wrong here is one, too."""
+    """Return the verdict on a goal, whatever its step came to; an error in judging is one, too."""
     gpus = setting.machine.gpus
     if setting.steps.device == "cuda" and gpus < goal.least_gpus:
         return Verdict(goal.id, goal.text, record.name, "skipped",
@@ -25,7 +25,8 @@ def judged(goal: Goal, step: Step, setting: Setting, record: Record) -> Verdict:
     try:
         found = _judgement(goal, setting.folder(step), setting)
     except Exception as error:  # one goal that cannot be judged is no reason to lose the others
-        found = Judgement("failed", f"its results cannot be judged: {type(error).__name__}: {error}")
+        what = f"{type(error).__name__}: {error}"
+        found = Judgement("failed", f"its results cannot be judged: {what}")
     return Verdict(goal.id, goal.text, record.name, found.verdict, found.detail)
 
 

@@ -103,11 +103,12 @@ def without_gpus(reason: str | None, versions: Mapping[str, str]) -> str:
     if not reason or not driver:
         return reason or ""
     if any(name in versions for name in ("cuda", "hip")):
-        return (f"{reason}, but there is a driver (NVIDIA {driver}): see CUDA_VISIBLE_DEVICES, what "
-                "nvidia-smi lists, and whether the driver is new enough for this torch")
-    return (f"{reason}, but there is a driver (NVIDIA {driver}): name a Python whose torch is built "
-            f"for CUDA by HPCBENCH_PYTHON, or {sys.executable} -m pip install --force-reinstall torch "
-            "--index-url https://download.pytorch.org/whl/cu126 (cu130 from driver 580 on)")
+        return (f"{reason}, but there is a driver (NVIDIA {driver}): see CUDA_VISIBLE_DEVICES, "
+                "what nvidia-smi lists, and whether the driver is new enough for this torch")
+    return (f"{reason}, but there is a driver (NVIDIA {driver}): name a Python whose torch is "
+            f"built for CUDA by HPCBENCH_PYTHON, or run {sys.executable} -m pip install "
+            "--force-reinstall torch --index-url https://download.pytorch.org/whl/cu126 (cu130 "
+            "from driver 580 on)")
 
 
 def _mig_devices() -> tuple[str, ...]:

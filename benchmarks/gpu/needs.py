@@ -116,8 +116,8 @@ def lacking() -> str:
 def remedy(packages: Sequence[str]) -> str:
     """Return how packages get here, with a network and without one."""
     version = ".".join(map(str, sys.version_info[:2]))
-    return (f"with a network, leave --no-setup out; without one, run bash benchmarks/gpu.sh --fill DIR "
-            f"{version} where there is one, and give --carry DIR here"
+    return ("with a network, leave --no-setup out; without one, run bash benchmarks/gpu.sh --fill "
+            f"DIR {version} where there is one, and give --carry DIR here"
             + ("; torch is not carried: name a Python that has it by HPCBENCH_PYTHON"
                if "torch" in packages else ""))
 
@@ -149,8 +149,8 @@ def found_launcher() -> Launcher:
         return Launcher(program, f"{program} starts no ranks, {answer.ending}: "
                                  f"{first_words(answer.stderr or answer.stdout)}", refuses=True)
     if answer.stdout.count("of 2 ranks") != 2:
-        return Launcher(program, f"{program} and mpi4py are not of the same MPI: of 2 ranks each is "
-                                 "alone; put the mpirun of mpi4py's MPI first on PATH, or set "
+        return Launcher(program, f"{program} and mpi4py are not of the same MPI: of 2 ranks each "
+                                 "is alone; put the mpirun of mpi4py's MPI first on PATH, or set "
                                  "MPI4PY_LIBMPI to the library of this mpirun")
     return Launcher(program)
 

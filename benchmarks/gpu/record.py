@@ -14,7 +14,7 @@ from gpu.machine import Machine
 from gpu.steps import Step, Steps
 
 FINAL = ("done", "failed", "timeout", "skipped")
-"""What a step came to that needs no other try; of ``skipped``, whether it still is, is asked again."""
+"""What a step came to that needs no other try; whether it is still ``skipped`` is asked again."""
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@
         goals:
           - {id: right, text: Every collective is right., judge: all_ok}
 
-A goal may have ``least_gpus``, too: it is skipped on fewer, since they prove nothing of it. One with
-``most_gpus`` is left out on more, where another goal asks for more.
+A goal may have ``least_gpus``, too: it is skipped on fewer, since they prove nothing of it. One
+with ``most_gpus`` is left out on more, where another goal asks for more.
 
 In a command and in ``env`` stand ``{python}``, ``{here}`` (the folder of this file), ``{folder}``
 (that of the step), ``{session}``, ``{gpus}`` (how many), ``{uuids}`` and ``{mig}``.
