@@ -50,6 +50,9 @@ def why_not(step: Step, setting: Setting) -> str:
     if absent:
         return f"it needs the Python modules {', '.join(absent)}: {remedy(absent)}"
     machine, launcher = setting.machine, setting.launcher
+    if step.own_mpirun and not Path(sys.executable).with_name("mpirun").exists():
+        return ("it needs an mpirun beside this Python, which the set-up and --carry bring: "
+                "pip install mpich")
     if setting.steps.device == "cuda":
         if step.needs_mig and not machine.mig:
             return "no MIG device: MIG is off, and this program leaves it as it is"

@@ -10,6 +10,7 @@
         limit_s: 300
         least_gpus: 2               # skipped on fewer
         modules: [scipy]            # skipped where this Python has no such module
+        own_mpirun: true            # skipped where mpirun is not beside this Python
         goals:
           - {id: right, text: Every collective is right., judge: all_ok}
 
@@ -32,7 +33,7 @@ from typing import Any
 import yaml
 
 _KEYS = {"name", "sweep", "command", "ranks", "limit_s", "least_gpus", "needs_mig", "env", "set",
-         "goals", "accepts", "modules"}
+         "goals", "accepts", "modules", "own_mpirun"}
 _DEVICES = ("cuda", "cpu")
 _RANKS = re.compile(r"gpus(\+1)?|[1-9]\d*")
 
@@ -73,6 +74,7 @@ class Step:
     goals: tuple[Goal, ...]
     accepts: tuple[int, ...]
     modules: tuple[str, ...] = ()
+    own_mpirun: bool = False
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,7 @@ def _step(path: Path, number: int, raw: Any) -> Step:
         least_gpus=int(raw.get("least_gpus", 1)), needs_mig=bool(raw.get("needs_mig")),
         env={str(key): str(value) for key, value in raw.get("env", {}).items()},
         settings=raw.get("set", {}), modules=tuple(map(str, raw.get("modules", ()))),
+        own_mpirun=bool(raw.get("own_mpirun")),
         accepts=tuple(raw.get("accepts", (0, 1) if raw.get("sweep") else (0,))))
 
 

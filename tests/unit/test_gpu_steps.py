@@ -158,7 +158,9 @@ def test_a_step_is_run_again_where_it_or_the_machine_has_changed(tmp_path: Path)
     assert read_record(tmp_path, step.name, mark).state == "not run"
 
 
-def test_what_a_machine_lacks_is_the_reason_of_a_skip(tmp_path: Path) -> None:
+def test_what_a_machine_lacks_is_the_reason_of_a_skip(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def lacks(machine: Machine, device: str = "cuda", wrong: str = "") -> dict[str, str]:
         setting = running.Setting(tmp_path, machine, replace(steps(), device=device), -1,
                                   Launcher("mpirun", wrong))
@@ -173,6 +175,9 @@ def test_what_a_machine_lacks_is_the_reason_of_a_skip(tmp_path: Path) -> None:
     tests = replace(steps().steps[0], modules=("numpy", "no_such_module"))
     setting = running.Setting(tmp_path, H100, steps(), -1)
     assert "it needs the Python modules no_such_module: " in running.why_not(tests, setting)
+    assert not running.why_not(steps().steps[0], setting)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    assert "mpirun beside this Python" in running.why_not(steps().steps[0], setting)
 
 
 def test_one_rank_needs_no_mpirun(tmp_path: Path) -> None:
