@@ -58,7 +58,7 @@ choose_python() {
 
 # make_venv FOLDER [OPTIONS OF venv]: make it with the chosen Python, unless it is there and usable.
 make_venv() {
-    local folder=$1 incomplete=$1/hpcbench-incomplete
+    local folder=$1 incomplete=$1/hpcbench-incomplete needs="venv, ensurepip"
     shift
     if usable "$folder" && [ "$(identity "$folder/bin/python")" = "$python_identity" ]; then
         return
@@ -67,7 +67,8 @@ make_venv() {
         [ ! -e "$incomplete" ]; then
         fail "$folder is there and is no virtual environment: move it, or set HPCBENCH_VENV"
     fi
-    "$python" -c 'import venv, ensurepip' 2>/dev/null ||
+    case " $* " in *" --without-pip "*) needs=venv ;; esac
+    "$python" -c "import $needs" 2>/dev/null ||
         fail "$python cannot make virtual environments: install its venv module (Debian, Ubuntu:" \
             "apt-get install python3-venv), or set HPCBENCH_PYTHON=/path/to/python3"
     { rm -rf "$folder" && mkdir -p "$folder" && touch "$incomplete"; } 2>/dev/null ||

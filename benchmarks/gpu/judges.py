@@ -16,6 +16,8 @@ from typing import Any
 from gpu.machine import Machine
 from hpcbench.reduce.results import CaseResult, Results
 
+NO_PEAK = "no peak is declared for this GPU"
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -30,8 +32,13 @@ class Evidence:
         return self.results.plan.config.get("hardware", {}).get("peak_flops") or {}
 
     def cases(self, only: str = "*") -> list[CaseResult]:
-        """Return the cases whose label matches a shell pattern."""
-        return [item for item in self.results.cases if fnmatchcase(item.case.label, only)]
+        """Return the cases whose label matches one of the shell patterns, which | divides."""
+        return [item for item in self.results.cases if matches(item.case.label, only)]
+
+
+def matches(label: str, only: str) -> bool:
+    """Tell whether a label matches one of the shell patterns, which | divides."""
+    return any(fnmatchcase(label, pattern) for pattern in only.split("|"))
 
 
 @dataclass(frozen=True)
@@ -137,18 +144,20 @@ def replays(evidence: Evidence) -> Judgement:
 def peak(evidence: Evidence, share: float) -> Judgement:
     """A large product reaches this share of the declared peak in every dtype that has one."""
     rates, declared = _product_rates(evidence), evidence.declared
-    for item in _bad(evidence.cases()):
-        if _peak_of(item.case.workload.dtype) in declared:
-            return Judgement("missed", f"{item.case.label}: {item.status}: {item.reason}")
-    if not rates:
-        return _nothing(evidence.cases()) or Judgement("missed", "no product was measured")
+    if nothing := _nothing(evidence.cases()):
+        return nothing
     shares = {dtype: rate / declared[_peak_of(dtype)] for dtype, rate in rates.items()
               if _peak_of(dtype) in declared}
     detail = ", ".join(f"{dtype} {rate / 1e12:.4g} TFLOP/s" + (
         f" ({shares[dtype]:.1%} of declared)" if dtype in shares else "")
-        for dtype, rate in rates.items())
+        for dtype, rate in rates.items()) or "no product was measured"
+    if not declared:
+        return Judgement("cannot tell", f"{detail}; {NO_PEAK}")
+    for item in _bad(evidence.cases()):
+        if _peak_of(item.case.workload.dtype) in declared:
+            return Judgement("missed", f"{item.case.label}: {item.status}: {item.reason}")
     if not shares:
-        return Judgement("cannot tell", f"{detail}; no peak is declared for this GPU")
+        return Judgement("missed" if not rates else "cannot tell", f"{detail}; {NO_PEAK}")
     return Judgement("met" if min(shares.values()) >= share else "missed", detail)
 
 
@@ -192,9 +201,12 @@ def mfu(evidence: Evidence, least: float, only: str = "*") -> Judgement:
     parts = [f"{name} {value:.1%} of declared" for name, value in best.items()]
     parts += [f"{name} {value:.1%} of measured" for name, value in of_measured.items()]
     if not best:
-        nothing = None if parts else _nothing(evidence.cases(only))
-        return nothing or Judgement(
-            "cannot tell", "; ".join([*parts, "no peak is declared for this GPU"]))
+        cases = evidence.cases(only)
+        if nothing := _nothing(cases):
+            return nothing
+        if evidence.declared and (bad := _bad(cases)):
+            return Judgement("missed", f"{bad[0].case.label}: {bad[0].status}: {bad[0].reason}")
+        return Judgement("cannot tell", "; ".join([*parts, NO_PEAK]))
     return Judgement("met" if min(best.values()) >= least else "missed", "; ".join(parts))
 
 

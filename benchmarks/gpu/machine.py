@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
-import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpu.needs import ask, last_line
 from hpcbench.operations.peaks import DEVICES, LINKS
 
 _FACTS = """
@@ -19,19 +20,28 @@ from hpcbench.backends.facts import gather_facts
 facts = gather_facts(())
 print(json.dumps({"cuda": facts["cuda"], "versions": facts["versions"]}))
 """
-_DECLARED = {"B200": ("B200 HGX", "nvlink", "nvlink5"), "H200": ("H200 SXM", "nvlink", "nvlink4"),
-             "H100": ("H100 SXM", "nvlink", "nvlink4"), "A100": ("A100 SXM", "nvlink", "nvlink3"),
-             "V100": ("V100 SXM2", "nvlink", "nvlink2"), "A10": ("A10", "pcie", "pcie4")}
-"""Word in a GPU's name -> its row of `operations.peaks`, its link, and the row of that."""
-_OTHER_FORMS = {"PCIE", "NVL", "MIG"}
-"""Words of forms of these GPUs, and of parts of them, that have other peaks."""
+_DECLARED = (
+    (r"NVIDIA B200", "B200 HGX", "nvlink", "nvlink5"),
+    (r"NVIDIA H200", "H200 SXM", "nvlink", "nvlink4"),
+    (r"NVIDIA H100 80GB HBM3", "H100 SXM", "nvlink", "nvlink4"),
+    (r"(NVIDIA )?A100-SXM4-[48]0GB", "A100 SXM", "nvlink", "nvlink3"),
+    (r"(NVIDIA |Tesla )?V100-SXM2-(16|32)GB", "V100 SXM2", "nvlink", "nvlink2"),
+    (r"(NVIDIA )?A10", "A10", "pcie", "pcie4"))
+"""Whole name of a GPU -> its row of `operations.peaks`, its link, and the row of that.
+
+Any other name, of another form (PCIe, NVL), of a part (MIG, vGPU) or of a maker's own variant, has
+no row: its peak is another.
+"""
 _PATIENCE_S = 180.0
 """For the driver to answer: a GPU that hangs must not stop the session for ever."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The GPUs that torch sees, and why there is none; MIG devices by their UUIDs."""
+    """The GPUs that torch sees, and why there is none; MIG devices by their UUIDs.
+
+    ``broken`` is why the machine could not be asked: then nothing is known of its GPUs.
+    """
 
     names: tuple[str, ...] = ()
     uuids: tuple[str, ...] = ()
@@ -40,6 +50,8 @@ class Machine:
     mig: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     why_none: str = ""
+    broken: str = ""
+    cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
 
     @property
     def gpus(self) -> int:
@@ -55,9 +67,9 @@ class Machine:
 
         Memory is left out: the probe asks torch for it.
         """
-        words = re.findall(r"[A-Z0-9]+", self.names[0].upper()) if self.names else []
-        known = next((_DECLARED[word] for word in words if word in _DECLARED), None)
-        if known is None or _OTHER_FORMS & set(words):
+        name = self.names[0] if self.names else ""
+        known = next((row for pattern, *row in _DECLARED if re.fullmatch(pattern, name)), None)
+        if known is None or len(set(self.names)) > 1:
             return {}
         device, link, row = known
         return {"device_type": "cuda", "num_devices": self.gpus,
@@ -65,33 +77,45 @@ class Machine:
                 "link_peaks": {link: LINKS[row].gb_per_s} if self.gpus > 1 else {}}
 
 
-def look() -> Machine:
-    """Ask torch in a process of its own: this one touches no device."""
-    try:
-        done = subprocess.run([sys.executable, "-c", _FACTS], capture_output=True, text=True,
-                              timeout=_PATIENCE_S, check=False)
-    except subprocess.TimeoutExpired:
-        return Machine(why_none=f"torch, or the driver, does not answer within {_PATIENCE_S:g} s")
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        return Machine(why_none=f"hpcbench and torch cannot be asked: {last}")
-    facts = json.loads(done.stdout.splitlines()[-1])
-    cuda = facts["cuda"]
+def look(
+    command: Sequence[str] = (sys.executable, "-c", _FACTS), patience_s: float = _PATIENCE_S,
+) -> Machine:
+    """Ask torch in a process of its own: this one touches no device, and outlives a crash."""
+    answer = ask(command, patience_s)
+    if answer.code is None:
+        return Machine(broken=(
+            f"torch, or the driver, did not answer within {patience_s:g} s: see whether nvidia-smi "
+            "answers, and dmesg for lines with Xid; a GPU that hangs needs a reset or a reboot"))
+    if answer.code:
+        return Machine(broken=(
+            f"the probe of this machine failed, {answer.ending}: {last_line(answer.stderr)}; see "
+            f"whether nvidia-smi and {sys.executable} -c 'import torch; torch.cuda.init()' work"))
+    facts = json.loads(answer.stdout.splitlines()[-1])
+    cuda, versions = facts["cuda"], facts["versions"]
     mig = _mig_devices() if cuda["available"] else ()
     return Machine(tuple(cuda["names"]), tuple(cuda["uuids"]), tuple(cuda["memory_bytes"]),
-                   tuple(cuda["details"]), mig, facts["versions"], cuda["reason"] or "")
+                   tuple(cuda["details"]), mig, versions, without_gpus(cuda["reason"], versions))
+
+
+def without_gpus(reason: str | None, versions: Mapping[str, str]) -> str:
+    """Return why torch sees no GPU, and where a driver is there what to do; nothing if it does."""
+    driver = versions.get("nvidia_driver")
+    if not reason or not driver:
+        return reason or ""
+    if any(name in versions for name in ("cuda", "hip")):
+        return (f"{reason}, but there is a driver (NVIDIA {driver}): see CUDA_VISIBLE_DEVICES, "
+                "what nvidia-smi lists, and whether the driver is new enough for this torch")
+    return (f"{reason}, but there is a driver (NVIDIA {driver}): name a Python whose torch is "
+            f"built for CUDA by HPCBENCH_PYTHON, or run {sys.executable} -m pip install "
+            "--force-reinstall torch --index-url https://download.pytorch.org/whl/cu126 (cu130 "
+            "from driver 580 on)")
 
 
 def _mig_devices() -> tuple[str, ...]:
     """Return the UUIDs of MIG devices that nvidia-smi lists."""
     if not shutil.which("nvidia-smi"):
         return ()
-    try:
-        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True,
-                              timeout=_PATIENCE_S, check=False)
-    except subprocess.TimeoutExpired:
-        return ()
-    return listed_mig(done.stdout)
+    return listed_mig(ask(["nvidia-smi", "-L"], _PATIENCE_S).stdout)
 
 
 def listed_mig(text: str) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """Run the steps in order of value until the time is over; judge their goals; write the verdicts.
 
 Exit codes: 0 every goal that this machine can show is met; 1 some are missed or failed; 2 bad
-usage, or a folder in use; 3 the time was over before all was run, or it was interrupted: run it
-again; 5 no GPU.
+usage, a set-up that lacks something, or a folder in use; 3 the time was over before all was run, or
+it was interrupted: run it again; 5 no GPU.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from gpu.archive import pack
 from gpu.judging import judged
 from gpu.lock import OccupiedError, only_session
-from gpu.machine import look
+from gpu.machine import Machine, look
+from gpu.needs import Launcher, found_launcher
 from gpu.record import Record, fingerprint, read_record, write_record
-from gpu.report import Verdict, summary, without_results, write_report
+from gpu.report import Verdict, print_table, summary, write_report
 from gpu.running import ROOT, Setting, run_step, why_not
 from gpu.steps import Step, StepsError, read_steps
 
@@ -31,6 +33,7 @@ _LEAST_S = 20.0
 """No step is begun with less time left than this."""
 _LOCKED_S = 30.0
 """A step that a killed session left may end in this time."""
+_CORES_OF_A_RANK = 2
 
 
 def main(words: Sequence[str]) -> int:
@@ -43,8 +46,15 @@ def main(words: Sequence[str]) -> int:
     if unknown := set(given.again) - {step.name for step in steps.steps}:
         return _told(f"--again: there is no step {sorted(unknown)[0]}", 2)
     machine = look()
+    if steps.device == "cuda" and machine.broken:
+        return _told(machine.broken, 2)
     if steps.device == "cuda" and not machine.gpus:
         return _told(f"no GPU: {machine.why_none or 'torch sees none'}; nothing was run", NO_GPU)
+    steps = steps.on(machine.gpus)
+    sweeps = any(step.sweep for step in steps.steps)
+    launcher = found_launcher() if sweeps else Launcher("mpirun")
+    if launcher.wrong and machine.gpus > 1:
+        return _told(launcher.wrong, 2)
     folder = (given.output or ROOT / "results" / f"gpu-{platform.node()}").resolve()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -53,14 +63,40 @@ def main(words: Sequence[str]) -> int:
     deadline = time.monotonic() + 60 * given.minutes
     try:
         with _ending_by_signals(), only_session(folder, _LOCKED_S) as lock:
-            session = Session(Setting(folder, machine, steps, lock))
-            session.run(deadline, given.again)
+            session = Session(Setting(folder, machine, steps, lock, launcher))
+            if note := few_cores(machine):
+                print(note, flush=True)
+            try:
+                session.run(deadline, given.again)
+            finally:
+                _show(session, folder)
     except OccupiedError as error:
         return _told(f"{error}", 2)
     except KeyboardInterrupt:
         return _told("interrupted; run it again to go on", INTERRUPTED)
-    print(f"{summary(session.verdicts)} {folder / 'verdicts.md'}")
     return exit_code(session.records, session.verdicts)
+
+
+def few_cores(machine: Machine) -> str:
+    """Return a note where ranks share cores, which makes times longer, or nothing."""
+    if machine.cores >= _CORES_OF_A_RANK * machine.gpus:
+        return ""
+    return (f"note: {machine.cores} cores for {machine.gpus} GPUs: each rank needs "
+            f"{_CORES_OF_A_RANK} for its two processes, so times are longer than they need be")
+
+
+def _show(session: Session, folder: Path) -> None:
+    """Print what all goals came to, and put it in one file to send; neither costs a verdict."""
+    print_table(session.verdicts)
+    print(f"{summary(session.verdicts)} {folder / 'verdicts.md'}")
+    path = folder.with_name(f"{folder.name}.tar.gz")
+    try:
+        size = pack(folder, path, [step.name for step in session.setting.steps.steps])
+    except Exception as error:  # the verdicts are there without it
+        print(f"note: {path} cannot be written: {type(error).__name__}: {error}")
+        return
+    print(f"to send back: {path} ({size / 1000:.0f} kB): verdicts, versions, logs and results; "
+          "names of hosts and users, paths, addresses and secrets are masked in it")
 
 
 def arguments(words: Sequence[str]) -> argparse.Namespace:
@@ -96,7 +132,7 @@ class Session:
     """
 
     def __init__(self, setting: Setting) -> None:
-        self._setting = setting
+        self.setting = setting
         self.records = [Record(step.name, "not run", "its turn had not come")
                         for step in setting.steps.steps]
         self._judged: dict[str, list[Verdict]] = {}
@@ -105,10 +141,9 @@ class Session:
     def verdicts(self) -> list[Verdict]:
         """Return a verdict for each goal; a judge that fails is a verdict, too."""
         found = []
-        for step, record in zip(self._setting.steps.steps, self.records, strict=True):
+        for step, record in zip(self.setting.steps.steps, self.records, strict=True):
             if step.name not in self._judged:
-                told = [without_results(goal, record) or judged(goal, step, self._setting, record)
-                        for goal in step.goals]
+                told = [judged(goal, step, self.setting, record) for goal in step.goals]
                 if not record.is_final:
                     found += told
                     continue
@@ -124,12 +159,12 @@ class Session:
             self._report()
 
     def _run(self, deadline: float, again: Sequence[str]) -> None:
-        setting = self._setting
+        setting = self.setting
         marks = [fingerprint(step, setting.steps, setting.machine) for step in setting.steps.steps]
         kept = [read_record(setting.folder(step), step.name, mark)
                 for step, mark in zip(setting.steps.steps, marks, strict=True)]
         for place, record in enumerate(kept):
-            if record.is_final and record.name not in again:
+            if record.is_final and record.state != "skipped" and record.name not in again:
                 self.records[place] = record
         for place, (step, mark) in enumerate(zip(setting.steps.steps, marks, strict=True)):
             if self.records[place].is_final:
@@ -149,13 +184,12 @@ class Session:
         It counts as ``cut`` from its beginning on: after an interrupt, or when this program is
         killed, the next session goes on with it.
         """
-        setting = self._setting
-        reason = why_not(step, setting.machine, setting.steps.device)
-        if not reason and left_s < min(_LEAST_S, step.limit_s):
+        setting = self.setting
+        if reason := why_not(step, setting):
+            return Record(step.name, "skipped", reason, fingerprint=mark)
+        if left_s < min(_LEAST_S, step.limit_s):
             return Record(step.name, "not run", "the time of the session was over")
         _move_aside(setting.folder(step), kept)
-        if reason:
-            return Record(step.name, "skipped", reason, fingerprint=mark)
         print(f"{step.name} ...", flush=True)
         self.records[place] = Record(
             step.name, "cut", "the session ended while it ran", fingerprint=mark)
@@ -163,7 +197,7 @@ class Session:
         return run_step(step, setting, left_s, mark)
 
     def _report(self) -> None:
-        write_report(self._setting.session, self._setting.machine, self.records, self.verdicts)
+        write_report(self.setting.session, self.setting.machine, self.records, self.verdicts)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from gpu.machine import Machine
 from gpu.steps import Step, Steps
 
 FINAL = ("done", "failed", "timeout", "skipped")
-"""What a step came to that is not tried again; what was ``cut`` is."""
+"""What a step came to that needs no other try; whether it is still ``skipped`` is asked again."""
 
 
 @dataclass(frozen=True)

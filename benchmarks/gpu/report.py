@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from gpu.machine import Machine
 from gpu.record import Record, write_json
 from gpu.steps import Goal
 
 VERDICTS = ("met", "missed", "failed", "cannot tell", "skipped", "not run")
+_WIDTH = 120
+"""Characters of a line of the table where there is no terminal."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,8 @@ def _lines(
 ) -> list[str]:
     names = [f"{count} x {name}" for name, count in Counter(machine.names).items()]
     versions = [f"{name} {version}" for name, version in sorted(machine.versions.items())]
-    return ["# Verdicts", "", f"GPUs: {', '.join(names) or 'none'}. {', '.join(versions)}.",
+    return ["# Verdicts", "", f"GPUs: {', '.join(names) or 'none'}. "
+            f"Cores: {machine.cores}. {', '.join(versions)}.",
             summary(verdicts), "", "| goal | verdict | figures or reason | step |",
             "|---|---|---|---|",
             *(f"| {_cell(item.text)} | **{item.verdict}** | {_cell(item.detail)} | {item.step} |"
@@ -69,6 +78,18 @@ def summary(verdicts: Sequence[Verdict]) -> str:
     counts = Counter(item.verdict for item in verdicts)
     told = [f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict]]
     return f"{len(verdicts)} goals: {', '.join(told) or 'none'}."
+
+
+def print_table(verdicts: Sequence[Verdict]) -> None:
+    """Print goal, figure and verdict of each goal, as wide as the terminal is."""
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("goal", ratio=2)
+    table.add_column("figures or reason", ratio=3)
+    table.add_column("verdict", no_wrap=True)
+    for item in verdicts:
+        table.add_row(Text(item.text), Text(" ".join(item.detail.split())), Text(item.verdict))
+    console.print(table)
 
 
 def _cell(text: str) -> str:

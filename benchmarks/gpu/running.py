@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from gpu.machine import Machine
+from gpu.needs import Launcher, first_words, last_line, remedy
 from gpu.record import Record
 from gpu.steps import Step, Steps
 
@@ -35,20 +37,29 @@ class Setting:
     machine: Machine
     steps: Steps
     lock: int
+    launcher: Launcher = Launcher("mpirun")
 
     def folder(self, step: Step) -> Path:
         """Return the folder of a step."""
         return self.session / "steps" / step.name
 
 
-def why_not(step: Step, machine: Machine, device: str) -> str:
-    """Return what the machine lacks for a step, or nothing."""
-    if device == "cpu":
-        return ""
-    if step.needs_mig and not machine.mig:
-        return "no MIG device: MIG is off, and this program leaves it as it is"
-    if machine.gpus < step.least_gpus:
-        return f"it needs {step.least_gpus} GPUs, this machine has {machine.gpus}"
+def why_not(step: Step, setting: Setting) -> str:
+    """Return what the machine, its Python or its mpirun lacks for a step, or nothing."""
+    absent = [name for name in step.modules if importlib.util.find_spec(name) is None]
+    if absent:
+        return f"it needs the Python modules {', '.join(absent)}: {remedy(absent)}"
+    machine, launcher = setting.machine, setting.launcher
+    if step.own_mpirun and not Path(sys.executable).with_name("mpirun").exists():
+        return ("it needs an mpirun beside this Python, which the set-up and --carry bring: "
+                "pip install mpich")
+    if setting.steps.device == "cuda":
+        if step.needs_mig and not machine.mig:
+            return "no MIG device: MIG is off, and this program leaves it as it is"
+        if machine.gpus < step.least_gpus:
+            return f"it needs {step.least_gpus} GPUs, this machine has {machine.gpus}"
+    if step.sweep and launcher.wrong and not launcher.refuses and _ranks(step, setting) > 1:
+        return f"it needs mpirun for {_ranks(step, setting)} ranks: {launcher.wrong}"
     return ""
 
 
@@ -59,12 +70,18 @@ def command_of(step: Step, setting: Setting) -> list[str]:
         return [_filled(word, words) for word in step.command]
     hardware = setting.machine.hardware()
     settings = ({"hardware": hardware} if hardware else {}) | dict(step.settings)
-    beside = Path(sys.executable).parent / "mpirun"
-    return [str(beside) if beside.exists() else "mpirun", "-np", str(_ranks(step, setting)),
+    ranks = _ranks(step, setting)
+    alone = ranks == 1 and setting.launcher.wrong  # one rank needs no mpirun
+    return [*(() if alone else (setting.launcher.program, "-np", str(ranks))),
             sys.executable, "-m", "hpcbench", "run", str(setting.steps.here / step.sweep),
             "--resume", str(setting.folder(step) / "results"),
             *(word for key, value in settings.items()
               for word in ("--set", f"{key}={json.dumps(value)}"))]
+
+
+def results_of(folder: Path) -> Path:
+    """Return where a sweep in a step's folder leaves its results."""
+    return folder / "results" / "results.h5"
 
 
 def _ranks(step: Step, setting: Setting) -> int:
@@ -105,9 +122,23 @@ def run_step(step: Step, setting: Setting, left_s: float, mark: str) -> Record:
         reason = (f"not done in its {limit_s:g} s" if own else
                   f"the time of the session was over after {limit_s:.0f} s of this step")
         return Record(step.name, "timeout" if own else "cut", reason, None, seconds, mark)
-    state = "done" if code in step.accepts else "failed"
-    reason = "" if state == "done" else f"exit code {code}: {last_words(folder / 'output.log')}"
-    return Record(step.name, state, reason, code, seconds, mark)
+    reason = _failure(step, folder, code)
+    return Record(step.name, "failed" if reason else "done", reason, code, seconds, mark)
+
+
+def _failure(step: Step, folder: Path, code: int) -> str:
+    """Return why a step that ended has not done its work, or nothing.
+
+    mpirun ends with 1 when it starts no rank, as a sweep does that found something bad. Only the
+    sweep leaves results.
+    """
+    log = folder / "output.log"
+    if code not in step.accepts:
+        started = not step.sweep or results_of(folder).exists()
+        return f"exit code {code}: {last_words(log) if started else complaint(log)}"
+    if step.sweep and not results_of(folder).exists():
+        return f"exit code {code}, and there are no results: {complaint(log)}"
+    return ""
 
 
 def _run(
@@ -147,5 +178,10 @@ def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 def last_words(log: Path) -> str:
     """Return the last line of a log that says something."""
-    lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines()]
-    return next((line for line in reversed(lines) if line), "it printed nothing")[:300]
+    return last_line(log.read_text("utf-8", "replace"))
+
+
+def complaint(log: Path) -> str:
+    """Return what the newest command of a log complained of, its launcher first."""
+    said = log.read_text("utf-8", "replace")
+    return first_words(said[said.rfind("\n$ ") + 1:].partition("\n")[2])

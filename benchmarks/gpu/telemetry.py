@@ -1,4 +1,4 @@
-"""What NVML tells of each GPU that torch sees, beside what is expected of any data centre's GPU.
+"""What NVML reports of each GPU that torch sees, beside what is expected of any data centre's GPU.
 
     python benchmarks/gpu/telemetry.py FOLDER
 """
@@ -21,6 +21,9 @@ EXPECTED = ("pci", "power_limit_w", "max_mhz.sm", "max_mhz.memory", "pcie.genera
 def main() -> int:
     """Write verdicts.json in the folder."""
     machine = look()
+    if machine.broken:
+        print(machine.broken)
+        return 1
     print(json.dumps(machine.details, indent=1))
     verdict, detail = judged(machine.names, machine.details)
     write_json(Path(sys.argv[1]) / "verdicts.json",
@@ -29,10 +32,10 @@ def main() -> int:
 
 
 def judged(names: Sequence[str], details: Sequence[Mapping[str, Any] | None]) -> tuple[str, str]:
-    """Return the verdict: everything that is expected is told of every GPU."""
+    """Return the verdict: everything that is expected was read of every GPU."""
     untold = sorted({key for detail in details for key in EXPECTED if _value(detail, key) is None})
     if untold:
-        return "missed", f"not told: {', '.join(untold)}"
+        return "missed", f"not read: {', '.join(untold)}"
     first = details[0]
     return "met", (f"{len(names)} x {names[0]}: SM at {_value(first, 'now.sm_mhz')} of "
                    f"{_value(first, 'max_mhz.sm')} MHz, {_value(first, 'power_limit_w'):g} W, "

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launcher import ROOT
+from hpcbench.reduce.results_file import open_results
+from launcher import EVERY_MPI, ROOT, MpiLauncher
 
 SCRIPT = ROOT / "benchmarks" / "gpu.sh"
 ONCE = {"passes": 1, "warmup": 1, "iterations": 3, "canary": False, "noise_check_s": 0,
@@ -30,6 +33,11 @@ SWEEP = {
         {"kind": "collective", "collective": "all_reduce",
          "size": [8, 64, 128, 512, 768, 1024, 1280, 1536, 1792]},
         {"kind": "collective", "collective": "broadcast", "backend": "nccl", "size": 8}]}
+SMALL = {
+    "name": "small", "measure": ONCE, "output": {"plots": False}, "launch": {"timeout_s": 30},
+    "benchmarks": [{"kind": "collective", "collective": "all_reduce", "size": 8}]}
+SECRETS = {"HF_TOKEN": "hf_PlantedToken1", "AWS_SECRET_ACCESS_KEY": "Planted+Secret/2",
+           "NCCL_NET_PLUGIN": "tcp://ops:Planted3@h", "NCCL_CONFIG_PASSWORD": "Planted-pass4"}
 PRODUCT = {
     "name": "peak", "measure": ONCE, "output": {"plots": False}, "launch": {"timeout_s": 60},
     "benchmarks": [
@@ -48,22 +56,25 @@ def step(name: str, *goals: dict[str, Any], **keys: Any) -> dict[str, Any]:
 
 def written(folder: Path, *steps: dict[str, Any], device: str = "cpu") -> Path:
     """Write a file of steps and their sweeps."""
-    for name, sweep in (("sweep.json", SWEEP), ("product.json", PRODUCT)):
+    for name, sweep in (("sweep.json", SWEEP), ("product.json", PRODUCT), ("small.json", SMALL)):
         (folder / name).write_text(json.dumps(sweep))
     path = folder / "steps.json"
     path.write_text(json.dumps({"device": device, "steps": steps}))
     return path
 
 
-def session(folder: Path, *words: str, code: int, **env: str) -> tuple[str, dict[str, Any]]:
+def session(
+    folder: Path, *words: str, code: int, without: tuple[str, ...] = (), **env: str,
+) -> tuple[str, dict[str, Any]]:
     """Run the script; return what it printed, and the verdicts by goal."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(without)}
     done = subprocess.run(
         ["bash", str(SCRIPT), "--no-setup", "-o", str(folder / "session"), *words], text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=200, check=False,
-        env={**os.environ, "HPCBENCH_PYTHON": sys.executable, **env})
+        env={**kept, "HPCBENCH_PYTHON": sys.executable, **env})
     assert done.returncode == code, done.stdout
-    kept = folder / "session" / "verdicts.json"
-    told = json.loads(kept.read_text()) if kept.exists() else {"verdicts": [], "steps": []}
+    path = folder / "session" / "verdicts.json"
+    told = json.loads(path.read_text()) if path.exists() else {"verdicts": [], "steps": []}
     return done.stdout, {item["goal"]: item for item in told["verdicts"]} | {
         "steps": {item["name"]: item for item in told["steps"]}}
 
@@ -96,6 +107,63 @@ def test_sweeps_are_run_and_judged(tmp_path: Path) -> None:
     assert "3 missed" in printed and "verdicts.md" in printed
     again, _ = session(tmp_path, "5", f"--steps={steps}", code=1)
     assert again.count("earlier") == 2 and "..." not in again
+
+
+@EVERY_MPI
+def test_a_launcher_that_refuses_is_a_failed_step_in_its_own_words(
+    mpirun: MpiLauncher, tmp_path: Path,
+) -> None:
+    """As root Open MPI starts nothing without settings, which the script makes."""
+    steps = written(
+        tmp_path, step("runs", {"id": "ok", "text": "all are ok", "judge": "all_ok"},
+                       sweep="small.json", ranks=2),
+        step("refused", {"id": "no", "text": "none runs", "judge": "all_ok"}, sweep="small.json",
+             ranks=2, env={"OMPI_ALLOW_RUN_AS_ROOT": "0", "HYDRA_LAUNCHER": "no-such-launcher"}))
+    _, verdicts = session(tmp_path, "5", "--steps", str(steps), code=1,
+                          HPCBENCH_PYTHON=mpirun.program("python"), without=("OMPI_", "PRTE_"))
+    assert verdicts["ok"]["verdict"] == "met", verdicts
+    refused = verdicts["steps"]["refused"]
+    assert refused["state"] == verdicts["no"]["verdict"] == "failed"
+    assert "attempt to run as root" in refused["reason"] or "bootstrap" in refused["reason"]
+
+
+def names_host(text: str) -> bool:
+    """Tell whether this host's name is a word of a text."""
+    name = re.escape(platform.node().partition(".")[0])
+    return re.search(rf"(?<![A-Za-z0-9]){name}(?![A-Za-z0-9])", text) is not None
+
+
+def planted(folder: Path, verdict: str) -> dict[str, str]:
+    """Return the texts of a session's archive by name, after looking for what must not be there."""
+    found = {}
+    with tarfile.open(folder / "session.tar.gz") as archive:
+        archive.extractall(folder / "unpacked", filter="data")
+        names = archive.getnames()
+    assert not [*folder.glob(".session*")]
+    for name in names:
+        data = (folder / "unpacked" / name).read_bytes()
+        for secret in (*SECRETS.values(), "Planted3", str(folder), str(ROOT)):
+            assert secret.encode() not in data, (name, secret)
+        assert not names_host(data.decode("latin-1")) or name.endswith(".h5"), name
+        found[name.removeprefix("gpu-session/")] = data.decode("utf-8", "replace")
+    assert f"**{verdict}**" in found["verdicts.md"]
+    return found
+
+
+def test_what_is_sent_back_has_the_results_and_no_secret(tmp_path: Path) -> None:
+    prints = "import os, platform; print(dict(os.environ), platform.node(), os.getcwd())"
+    steps = written(tmp_path, step("prints", command=["{python}", "-c", prints]),
+                    step("sweep", {"id": "ok", "text": "all are ok", "judge": "all_ok"},
+                         sweep="small.json", ranks=1))
+    printed, _ = session(tmp_path, "5", "--steps", str(steps), code=0, **SECRETS)
+    assert f"to send back: {tmp_path / 'session.tar.gz'} (" in printed
+    found = planted(tmp_path, "met")
+    assert "HF_TOKEN" in found["steps/prints/output.log"], "the test prints its environment"
+    assert "steps/sweep/results/summary.json" in found
+    with open_results(tmp_path / "unpacked/gpu-session/steps/sweep/results") as file:
+        assert [item.status for item in file.results.cases] == ["ok"]
+        texts = json.dumps(file.results.run.environment)
+    assert not names_host(texts) and str(ROOT) not in texts
 
 
 def test_failures_cost_their_own_step_and_a_second_run_goes_on(tmp_path: Path) -> None:
@@ -164,6 +232,7 @@ def test_an_interrupted_step_is_run_again_and_leaves_no_process(
     assert running.returncode == 3 and "interrupted; run it again" in printed
     assert not Path(f"/proc/{waiting}").exists()
     assert verdicts_in(tmp_path) == {"first_ends": "met", "second_ends": "not run"}
+    assert "steps/second/output.log" in planted(tmp_path, "not run")
     printed, verdicts = session(tmp_path, "--steps", str(steps), code=0)
     assert printed.count("earlier") == 1 and verdicts["second_ends"]["verdict"] == "met"
 
@@ -199,7 +268,7 @@ def test_a_step_that_outlives_its_killed_session_is_awaited(tmp_path: Path) -> N
     notes = "open(sys.argv[2], 'a').write(f'{began} {time.time()}\\n')"
     program = f"import time; began = time.time(); {WAITS}; {notes}"
     steps = written(tmp_path, step("first", command=["{python}", "-c", "pass"]),
-                    step("second", command=["{python}", "-c", program, "10", "{folder}/times"]))
+                    step("second", command=["{python}", "-c", program, "20", "{folder}/times"]))
     running, _ = begun(tmp_path, steps)
     running.kill()
     running.communicate()

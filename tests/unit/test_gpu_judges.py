@@ -47,6 +47,12 @@ def test_all_ok_tells_skips_and_the_first_that_is_not() -> None:
     assert bad == judges.Judgement("missed", "1 of 2 cases: c: wrong: 3 wrong")
 
 
+def test_patterns_of_cases_are_divided_by_a_bar() -> None:
+    found = evidence(case("x data y", "ok"), case("x fsdp y", "wrong"), case("x single y", "ok"))
+    assert len(found.cases("* data *|* fsdp *")) == 2 and len(found.cases()) == 3
+    assert judges.all_ok(found, "* data *|* single *").verdict == "met"
+
+
 def test_a_fault_is_survived_if_the_next_case_is_ok() -> None:
     hit, after = case("a 8B", "failed", reason="CUDA error: x"), case("b", "ok")
     judge = judges.survived
@@ -109,6 +115,10 @@ def test_products_are_compared_with_the_declared_peak_and_with_each_other() -> N
     told = judges.peak(recorded(*rates, bad, bf16=1e15, fp8=2e15, fp16=1e15), share=0.5)
     assert told == judges.Judgement("missed", "gemm fp16: wrong: 3 wrong elements")
     assert judges.peak(recorded(*rates, bad, bf16=1e15), share=0.5).verdict == "met"
+    unknown = judges.peak(recorded(*rates, bad), share=0.5)
+    assert unknown.verdict == "cannot tell" and "bf16 700 TFLOP/s" in unknown.detail
+    assert judges.peak(recorded(bad), share=0.5).verdict == "cannot tell"
+    assert judges.peak(recorded(bad, fp16=1e15), share=0.5).verdict == "missed"
     fp8 = judges.faster(recorded(*rates), "fp8_e4m3", "bf16")
     assert fp8 == judges.Judgement("met", "1.71 times as fast as bf16")
     assert judges.faster(recorded(rates[1]), "fp8_e4m3", "bf16").verdict == "cannot tell"
@@ -131,6 +141,10 @@ def test_mfu_stands_beside_both_peaks() -> None:
     assert judges.mfu(recorded(step(0.02, 0.03)), least=0.03).verdict == "missed"
     unknown = judges.mfu(recorded(step(None, 0.05)), least=0.03)
     assert unknown.verdict == "cannot tell" and "5.0% of measured" in unknown.detail
+    bad = (case("resnet50 single", "failed", reason="OOM"), SimpleNamespace(mfu=None))
+    assert judges.mfu(recorded(bad), least=0.03).verdict == "cannot tell"
+    declared = judges.mfu(recorded(bad, bf16=1e15), least=0.03)
+    assert declared == judges.Judgement("missed", "resnet50 single: failed: OOM")
 
 
 def test_power_and_clocks_of_a_gpu_are_to_be_read() -> None:

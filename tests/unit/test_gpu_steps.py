@@ -24,7 +24,8 @@ sys.path.append(str(ROOT / "benchmarks"))
 from gpu import judges, lock, nccl_tests, running, telemetry  # noqa: E402
 from gpu.judging import judged  # noqa: E402
 from gpu.machine import Machine, listed_mig  # noqa: E402
-from gpu.main import exit_code  # noqa: E402
+from gpu.main import exit_code, few_cores  # noqa: E402
+from gpu.needs import Launcher  # noqa: E402
 from gpu.record import Record, fingerprint, read_record, write_record  # noqa: E402
 from gpu.report import Verdict, without_results  # noqa: E402
 from gpu.steps import Goal, Steps, StepsError, read_steps  # noqa: E402
@@ -32,6 +33,7 @@ from gpu.steps import Goal, Steps, StepsError, read_steps  # noqa: E402
 SHIPPED = ROOT / "benchmarks" / "gpu" / "steps.yaml"
 H100 = Machine(("NVIDIA H100 80GB HBM3",) * 2, ("a", "b"), (80 * 2**30,) * 2, (None, None), (),
                {"torch": "2.13.0+cu130"})
+ONE = replace(H100, names=H100.names[:1], uuids=("a",))
 
 
 def steps() -> Steps:
@@ -82,7 +84,9 @@ def test_an_hour_is_enough_as_planned(gpus: int) -> None:
     ("NVIDIA H100 80GB HBM3", 989.4e12), ("NVIDIA A100-SXM4-40GB", 312e12), ("NVIDIA A10", 125e12),
     ("NVIDIA B200", 2250e12), ("NVIDIA H100 PCIe", None), ("NVIDIA A100-PCIE-40GB", None),
     ("NVIDIA H100 NVL", None), ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None), ("NVIDIA A10G", None),
-    ("NVIDIA GH200 480GB", None), ("NVIDIA L4", None)])
+    ("NVIDIA GH200 480GB", None), ("NVIDIA L4", None),
+    ("NVIDIA A100-SXM-64GB", None), ("Tesla V100-SXM3-32GB", None), ("Tesla V100-SXM2-16GB", None),
+    ("GRID A100-10C", None), ("NVIDIA H100 64GB HBM2", None)])
 def test_peaks_are_declared_of_the_very_gpu_or_not_at_all(name: str, bf16: float | None) -> None:
     declared = replace(H100, names=(name,)).hardware().get("peak_flops", {})
     assert declared.get("bf16") == bf16
@@ -100,7 +104,7 @@ def test_every_judge_exists_takes_its_options_and_finds_its_cases() -> None:
             if pattern:
                 plan = make_plan(load_config(SHIPPED.parent / step.sweep), 2)
                 found = [case.label for case in plan.cases
-                         if judges.fnmatchcase(case.label, pattern)]
+                         if judges.matches(case.label, pattern)]
                 assert found, (goal.id, plan.cases[0].label)
 
 
@@ -154,13 +158,49 @@ def test_a_step_is_run_again_where_it_or_the_machine_has_changed(tmp_path: Path)
     assert read_record(tmp_path, step.name, mark).state == "not run"
 
 
-def test_what_a_machine_lacks_is_the_reason_of_a_skip() -> None:
-    found = {step.name: running.why_not(step, H100, "cuda") for step in steps().steps}
+def test_what_a_machine_lacks_is_the_reason_of_a_skip(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def lacks(machine: Machine, device: str = "cuda", wrong: str = "") -> dict[str, str]:
+        setting = running.Setting(tmp_path, machine, replace(steps(), device=device), -1,
+                                  Launcher("mpirun", wrong))
+        return {step.name: running.why_not(step, setting) for step in steps().steps}
+
+    found, alone = lacks(H100), lacks(ONE)
     assert found["mig"].startswith("no MIG device") and not found["hangs"]
-    alone = replace(H100, names=H100.names[:1])
-    hangs = next(step for step in steps().steps if step.name == "hangs")
-    assert running.why_not(hangs, alone, "cuda") == "it needs 2 GPUs, this machine has 1"
-    assert not running.why_not(hangs, alone, "cpu")
+    assert alone["hangs"] == "it needs 2 GPUs, this machine has 1"
+    assert not lacks(ONE, "cpu")["hangs"]
+    without = lacks(ONE, wrong="there is no mpirun")
+    assert {name for name in without if without[name] != alone[name]} == {"too_many_ranks"}
+    tests = replace(steps().steps[0], modules=("numpy", "no_such_module"))
+    setting = running.Setting(tmp_path, H100, steps(), -1)
+    assert "it needs the Python modules no_such_module: " in running.why_not(tests, setting)
+    assert not running.why_not(steps().steps[0], setting)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    assert "mpirun beside this Python" in running.why_not(steps().steps[0], setting)
+
+
+def test_one_rank_needs_no_mpirun(tmp_path: Path) -> None:
+    setting = running.Setting(tmp_path, ONE, steps(), -1, Launcher("mpirun", "there is none"))
+    peak = next(step for step in setting.steps.steps if step.name == "peak")
+    assert running.command_of(peak, setting)[:3] == [sys.executable, "-m", "hpcbench"]
+
+
+def test_one_gpu_begins_with_what_it_proves_and_meets_no_goal_of_two(tmp_path: Path) -> None:
+    alone, several = steps().on(1), steps().on(8)
+    names = [step.name for step in alone.steps]
+    assert names[:4] == ["peak", "telemetry", "nccl_right", "nccl_times"]
+    assert set(names[-5:]) == {"nccl_logged", "nccl_tests", "primitive_speed", "hangs", "mig"}
+    assert [step.name for step in several.steps] == [step.name for step in steps().steps]
+    setting = running.Setting(tmp_path, ONE, alone, -1)
+    found = {goal.id: judged(goal, step, setting, Record(step.name, "done"))
+             for step in alone.steps for goal in step.goals}
+    skipped = {name for name, item in found.items() if item.verdict == "skipped"}
+    assert skipped >= {"symm_mem", "async_tp", "triton", "nccl_right", "primitives", "by_uuid"}
+    assert found["symm_mem"].detail == "it needs 2 GPUs, this machine has 1"
+    assert not skipped & {"nccl_calls", "triton_product", "peak", "events", "largest_batch", "kill"}
+    several_goals = {goal.id for step in several.steps for goal in step.goals}
+    assert "symm_mem" in several_goals and "triton_product" not in several_goals
 
 
 def test_commands_name_ranks_gpus_and_declared_peaks(tmp_path: Path) -> None:
@@ -207,6 +247,11 @@ def test_a_goal_that_cannot_be_judged_is_a_verdict(tmp_path: Path) -> None:
     step = next(step for step in setting.steps.steps if step.name == "telemetry")
     verdict = judged(step.goals[0], step, setting, Record("telemetry", "done"))
     assert verdict.verdict == "failed" and "cannot be judged: FileNotFoundError" in verdict.detail
+
+
+def test_cores_that_ranks_share_are_a_note() -> None:
+    assert not few_cores(replace(H100, cores=4))
+    assert "3 cores for 2 GPUs" in few_cores(replace(H100, cores=3))
 
 
 def test_exit_codes_and_verdicts_without_results() -> None:
