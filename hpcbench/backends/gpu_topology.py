@@ -5,6 +5,7 @@ All GPUs that NVML shows are asked, also those that CUDA_VISIBLE_DEVICES hides f
 
 from __future__ import annotations
 
+import ctypes
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -89,7 +90,7 @@ def _fabric(nvml: Any, gpu: Any) -> str | None:
     """Return cluster and clique of the NVLink domain, None where the GPU is in none."""
     try:
         told = nvml.c_nvmlGpuFabricInfoV_t()
-        nvml.nvmlDeviceGetGpuFabricInfoV(gpu, told)
+        nvml.nvmlDeviceGetGpuFabricInfoV(gpu, ctypes.byref(told))  # C takes its address
         complete = told.state == nvml.NVML_GPU_FABRIC_STATE_COMPLETED
     except (nvml.NVMLError, AttributeError, TypeError):
         return None
