@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hpcbench.backends.gpu_readings import Tried
 from hpcbench.backends.gpus import load_nvml
 from hpcbench.config.schema import Telemetry
 from hpcbench.measure.portable import own_cores
@@ -27,9 +28,13 @@ class Seams:
 
 
 def open_sampler(
-    wanted: Telemetry, *, local_rank: int, gpu_uuid: str | None, seams: Seams | None = None,
+    wanted: Telemetry, *, local_rank: int, gpu_uuid: str | None,
+    tried: Tried | None = None, seams: Seams | None = None,
 ) -> Sampler:
-    """Return the sampler of a rank; ``gpu_uuid`` is that of its GPU, None if it has none."""
+    """Return the sampler of a rank; ``gpu_uuid`` is that of its GPU, None if it has none.
+
+    ``tried`` is what came of asking NVML for this GPU in a process that may crash.
+    """
     seams = seams or Seams()
     openers: Mapping[str, Callable[[], Source]] = {
         "process": lambda: ProcessSource(seams.root),
@@ -37,7 +42,7 @@ def open_sampler(
         "frequency": lambda: FrequencySource(seams.root, own_cores()),
         "energy": lambda: EnergySource(seams.root),
         "network": lambda: NetworkSource(seams.root),
-        "gpu": lambda: _gpu(gpu_uuid, seams.nvml)}
+        "gpu": lambda: _gpu(gpu_uuid, tried or Tried(), seams.nvml)}
     found: dict[str, Source] = {}
     missing: dict[str, str] = {}
     for table, opener in openers.items():
@@ -54,9 +59,11 @@ def open_sampler(
     return Sampler([[*found.values()], gpus], wanted.rate_hz, missing)
 
 
-def _gpu(uuid: str | None, load: Callable[[], Any]) -> Source:
+def _gpu(uuid: str | None, tried: Tried, load: Callable[[], Any]) -> Source:
     if uuid is None:
         raise UnreadableError("this rank has no NVIDIA GPU")
+    if tried.lost:  # what crashed or hung in the probe would take the supervisor along
+        raise UnreadableError(tried.lost)
 
     def loaded() -> Any:
         try:
@@ -64,4 +71,4 @@ def _gpu(uuid: str | None, load: Callable[[], Any]) -> Source:
         except RuntimeError as error:
             raise UnreadableError(str(error)) from error
 
-    return GpuSource(uuid, loaded)
+    return GpuSource(uuid, loaded, tried.refused)
