@@ -108,6 +108,8 @@ def resolve_here(plan: Plan) -> Plan:
 def probe_here() -> dict[str, Any]:
     """Return {"backends": {name: reason or None}, "devices": ..., "versions": ...} of this machine.
 
+    ``lost``: a line for each driver or library that crashed or hung when it was asked.
+
     Raises LaunchError with the reason if torch cannot be imported.
     """
     facts = _facts_here([])
@@ -119,6 +121,7 @@ def probe_here() -> dict[str, Any]:
                     "mps": facts["mps"]["reason"]},
         "device_names": gpu_names(facts),
         "versions": facts["versions"],
+        "lost": dict(facts["lost"]),
     }
 
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hpcbench.backends.availability import RankFacts, gpu_indices, own_gpu, visible_gpus
+from hpcbench.backends.availability import (
+    RankFacts,
+    gpu_indices,
+    lost_lines,
+    own_gpu,
+    visible_gpus,
+)
 from hpcbench.units import plural, rank_list
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, spread, warn
 from hpcbench.validation.rank_report import JobReport, RankReport, by_value
@@ -80,6 +86,7 @@ def _quota(job: JobReport) -> Line:
 def device_lines(job: JobReport) -> Iterator[Line]:
     """Yield which GPUs the ranks take, and whether torch has code for them."""
     ranks = [report.rank_facts() for report in job.with_facts]
+    yield _probe(ranks)
     if any(not rank.facts["mps"]["reason"] for rank in ranks):
         yield _apple_gpu(ranks)
         return
@@ -89,6 +96,15 @@ def device_lines(job: JobReport) -> Iterator[Line]:
     places = [*zip(ranks, gpu_indices(ranks), strict=True)]
     yield _mapped(places)
     yield _code(places)
+
+
+def _probe(ranks: Sequence[RankFacts]) -> Line:
+    """Return whether drivers and libraries answered the probe."""
+    lost = [line.partition("; ") for line in lost_lines(ranks)]
+    if not lost:
+        return ok("probe", "no driver and no library crashed or hung when it was asked")
+    return warn("probe", "; ".join(found for found, _, _ in lost),
+                "; ".join(dict.fromkeys(fix for _, _, fix in lost)))
 
 
 def _apple_gpu(ranks: Sequence[RankFacts]) -> Line:
