@@ -1,20 +1,23 @@
 """Machines with NVIDIA GPUs for the real pynvml: stand-ins for libnvidia-ml.so.1, built by gcc.
 
-``build`` makes a folder for LD_LIBRARY_PATH, for real jobs. ``on`` asks in a fork of this process.
+``build`` makes a folder for LD_LIBRARY_PATH, for real jobs. The fixture ``standins`` has each machine
+built once, and asks in forks of the test's process: pynvml loads a library once in a process.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
 import shutil
 import subprocess
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
+
+from hpcbench.backends.child import Answers, Child, Question
 
 SOURCE = Path(__file__).parent / "data" / "nvml_standin.c"
 LIBRARY = "libnvidia-ml.so.1"
@@ -28,6 +31,8 @@ MACHINES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "sleeps": ("MACHINE_H100", f'SLEEPS="{_FABRIC}"'),
     "crashes": ("MACHINE_H100", f'CRASHES="{_FABRIC}"'),
     "telemetry_sleeps": ("MACHINE_H100", f'SLEEPS="{_TEMPERATURE}"'),
+    "telemetry_hangs": ("MACHINE_H100", f'SLEEPS="nvmlDeviceGetPowerUsage '
+                        f'nvmlDeviceGetTotalEnergyConsumption nvmlDeviceGetClockInfo"'),
     "telemetry_crashes": ("MACHINE_H100", f'CRASHES="{_TEMPERATURE}"'),
     "start_sleeps": ("MACHINE_H100", 'SLEEPS="nvmlInitWithFlags"'),
     "start_crashes": ("MACHINE_H100", 'CRASHES="nvmlInitWithFlags"'),
@@ -48,12 +53,31 @@ def build(machine: str, folder: Path) -> Path:
     return folder
 
 
-@functools.cache
-def built(machine: str) -> Path:
-    """Return `build` of this process, made once."""
-    return build(machine, Path(tempfile.mkdtemp(prefix=f"hpcbench-nvml-{machine}-")))
+@dataclass
+class Standins:
+    """The machines that the tests of one session asked for, each built once below ``home``."""
 
+    home: Path
+    built: dict[str, Path] = field(default_factory=dict)
 
-def load(machine: str) -> None:
-    """Have pynvml of this process, which must not have loaded NVML, take that of a machine."""
-    ctypes.CDLL(str(built(machine) / LIBRARY), ctypes.RTLD_GLOBAL)
+    def folder(self, machine: str) -> Path:
+        """Return the folder of a machine's library, for LD_LIBRARY_PATH."""
+        if machine not in self.built:
+            self.built[machine] = build(machine, self.home / machine)
+        return self.built[machine]
+
+    def answers(self, machine: str, question: Question, limit_s: float = 60.0) -> Answers:
+        """Return what is answered in a fork in which pynvml finds this machine."""
+        library = self.folder(machine) / LIBRARY
+
+        def on_it() -> Iterable[tuple[str, Any]]:
+            ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)  # what is loaded is found by its soname
+            return question()
+
+        return Child(on_it).wait(limit_s)
+
+    def ask(self, machine: str, ask: Callable[[], Any]) -> Any:
+        """Return the plain JSON values that ``ask`` returns on this machine."""
+        answers = self.answers(machine, lambda: [("answer", ask())])
+        assert answers.lost is None, answers.lost
+        return answers.values["answer"]

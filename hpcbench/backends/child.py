@@ -10,6 +10,7 @@ import re
 import resource
 import select
 import signal
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -154,6 +155,7 @@ def _answer(question: Question, parent: int, answers: int, stack: int) -> None:
 def _keep_only(*files: int) -> None:
     """Close what this fork has of its parent's files, print to its stderr, and dump no core."""
     os.dup2(2, 1)
+    sys.stdout = sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
     begin = 3
     for file in (*sorted(files), os.sysconf("SC_OPEN_MAX")):
         os.closerange(begin, file)
