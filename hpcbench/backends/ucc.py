@@ -94,7 +94,7 @@ def _try_everything() -> Iterator[tuple[str, Any]]:
     error = _refusal_of_one_rank("cpu")
     if error is None:
         yield "lacks", refused(one_rank_calls())
-    yield "reason", error and f"a group of one rank does not work: {error}"
+    yield "reason", None if error is None else f"a group of one rank does not work: {error}"
 
 
 def _forget_layers() -> None:
