@@ -1,7 +1,8 @@
 """Machines with NVIDIA GPUs for the real pynvml: stand-ins for libnvidia-ml.so.1, built by gcc.
 
-``build`` makes a folder for LD_LIBRARY_PATH, for real jobs. The fixture ``standins`` has each machine
-built once, and asks in forks of the test's process: pynvml loads a library once in a process.
+``build`` makes a folder for LD_LIBRARY_PATH, for real jobs. The fixture ``standins`` has each
+machine built once, and asks in forks of the test's process: pynvml loads a library once in a
+process.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ MACHINES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "sleeps": ("MACHINE_H100", f'SLEEPS="{_FABRIC}"'),
     "crashes": ("MACHINE_H100", f'CRASHES="{_FABRIC}"'),
     "telemetry_sleeps": ("MACHINE_H100", f'SLEEPS="{_TEMPERATURE}"'),
-    "telemetry_hangs": ("MACHINE_H100", f'SLEEPS="nvmlDeviceGetPowerUsage '
-                        f'nvmlDeviceGetTotalEnergyConsumption nvmlDeviceGetClockInfo"'),
+    "telemetry_hangs": ("MACHINE_H100", 'SLEEPS="nvmlDeviceGetPowerUsage '
+                        'nvmlDeviceGetTotalEnergyConsumption nvmlDeviceGetClockInfo"'),
     "telemetry_crashes": ("MACHINE_H100", f'CRASHES="{_TEMPERATURE}"'),
     "start_sleeps": ("MACHINE_H100", 'SLEEPS="nvmlInitWithFlags"'),
     "start_crashes": ("MACHINE_H100", 'CRASHES="nvmlInitWithFlags"'),

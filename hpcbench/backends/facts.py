@@ -24,6 +24,7 @@ from hpcbench.backends.kernels import no_code_reason
 from hpcbench.backends.tools import tool_facts
 from hpcbench.backends.ucc import cuda_question, ucc_facts, ucc_question, untried
 from hpcbench.measure.libraries import loaded_libraries
+from hpcbench.trace.schema import UNKNOWN_VERSION
 
 _LOOPBACK = "127.0.0.1"
 _DRIVER = "see whether nvidia-smi or rocm-smi answers; then update the driver, or load it again"
@@ -35,6 +36,8 @@ _ASKED = {
                     "try a build of UCC and UCX for this CUDA"),
 }
 """Who is asked in a child: what its end costs, and what to do."""
+_VERSIONS = {"cuda": ("nccl",), "nvml": ("nvidia_driver",), "ucc": ("torch_ucc", "ucc", "ucx")}
+"""What of the versions is known from whom."""
 
 
 def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[str, Any]:
@@ -77,7 +80,8 @@ def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[st
         "mps": mps_facts(),
         "gpu_topology": nvml.get("gpu_topology"),
         "host_memory_bytes": psutil.virtual_memory().available,
-        "versions": {**_versions(cuda), **nvml.get("versions", {}), **ucc["versions"]},
+        "versions": {**_unknown_versions(first | then), **_versions(cuda),
+                     **nvml.get("versions", {}), **ucc["versions"]},
         "libraries": {**ucc["libraries"], **loaded_libraries()},
         "tools": tool_facts(tools),
         "lost": lost_lines(first | then),
@@ -89,6 +93,12 @@ def lost_lines(answers: Mapping[str, Answers | None]) -> dict[str, str]:
     return {name: f"the process that asked {who} {found.lost}: {cost}; {remedy}"
             for name, (who, cost, remedy) in _ASKED.items()
             if (found := answers.get(name)) is not None and found.lost}
+
+
+def _unknown_versions(answers: Mapping[str, Answers | None]) -> dict[str, str]:
+    """Return the versions that children lost: they make no difference between ranks."""
+    return {version: UNKNOWN_VERSION for name, versions in _VERSIONS.items()
+            if (found := answers.get(name)) is not None and found.lost for version in versions}
 
 
 def _cuda_question() -> Question | None:

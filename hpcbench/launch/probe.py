@@ -39,6 +39,7 @@ from hpcbench.measure.progress import SharedProgress
 from hpcbench.operations.call import Call
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.order import INLINE_BACKENDS
+from hpcbench.trace.schema import same_version
 
 _READY_TIMEOUT_S = 120.0
 
@@ -237,7 +238,7 @@ def version_mix(
     for rank, versions in enumerate(seen):
         for name in versions.keys() | seen[0].keys():
             ours, theirs = seen[0].get(name, "none"), versions.get(name, "none")
-            if ours != theirs:
+            if not same_version(ours, theirs):
                 return (
                     f"rank {rank} on {places[rank][0]} has {name} {theirs}, rank 0 on "
                     f"{places[0][0]} has {ours}: use one environment on all nodes, or set "

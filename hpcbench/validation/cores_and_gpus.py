@@ -83,10 +83,20 @@ def _quota(job: JobReport) -> Line:
     return ok("CPU quota", "none that is below the cores of the ranks")
 
 
+def probe_lines(job: JobReport) -> Iterator[Line]:
+    """Yield whether drivers and libraries answered when they were asked what there is."""
+    lost = [line.partition("; ") for line in lost_lines([
+        report.rank_facts() for report in job.with_facts])]
+    if lost:
+        yield warn("probe", "; ".join(found for found, _, _ in lost),
+                   "; ".join(dict.fromkeys(fix for _, _, fix in lost)))
+    elif job.with_facts:
+        yield ok("probe", "no driver and no library crashed or hung when it was asked")
+
+
 def device_lines(job: JobReport) -> Iterator[Line]:
     """Yield which GPUs the ranks take, and whether torch has code for them."""
     ranks = [report.rank_facts() for report in job.with_facts]
-    yield _probe(ranks)
     if any(not rank.facts["mps"]["reason"] for rank in ranks):
         yield _apple_gpu(ranks)
         return
@@ -96,15 +106,6 @@ def device_lines(job: JobReport) -> Iterator[Line]:
     places = [*zip(ranks, gpu_indices(ranks), strict=True)]
     yield _mapped(places)
     yield _code(places)
-
-
-def _probe(ranks: Sequence[RankFacts]) -> Line:
-    """Return whether drivers and libraries answered the probe."""
-    lost = [line.partition("; ") for line in lost_lines(ranks)]
-    if not lost:
-        return ok("probe", "no driver and no library crashed or hung when it was asked")
-    return warn("probe", "; ".join(found for found, _, _ in lost),
-                "; ".join(dict.fromkeys(fix for _, _, fix in lost)))
 
 
 def _apple_gpu(ranks: Sequence[RankFacts]) -> Line:

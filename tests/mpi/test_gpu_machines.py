@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from hpcbench.trace.sealed import open_trace, trace_path
-from hpcbench.trace.source import told_of
 from launcher import Finished, MpiLauncher
 from mpi.reading import read, sweep
 from nvml_standins import Standins
@@ -26,10 +24,10 @@ MACHINES: Mapping[str, tuple[str | None, str | None]] = {
     "h100": ("NV18", None), "v100": ("NV1", None), "a10": ("PHB", None), "old": ("PHB", None),
     "denied": (None, None), "garbled": ("NV18", None), "mig": ("X", None),
     "crashes": (None, CRASHED), "sleeps": (None, HUNG)}
-"""Machine -> how the first GPU is joined to the last but six, or itself; and what the probe lost."""
+"""Machine -> how its first two GPUs are joined, and how the child that asked NVML ended."""
 
 
-def run(mpirun: MpiLauncher, standins: Standins, machine: str, *command: str) -> Finished:
+def run(mpirun: MpiLauncher, standins: Standins, machine: str) -> Finished:
     config = sweep("64KiB", "1MiB", launch={"timeout_s": 30, "init_timeout_s": INIT_TIMEOUT_S})
     return mpirun.run(2, config=config, env={"LD_LIBRARY_PATH": str(standins.folder(machine))})
 
@@ -51,17 +49,14 @@ def test_a_run_on_gloo_is_whole(mpirun: MpiLauncher, standins: Standins, machine
         (matrix,) = found.topology.gpus
         assert matrix.links[0][min(1, len(matrix.links) - 1)] == link
     findings = [one for one in found.findings if one.code == "HB159"]
-    told = found.environment.get("lost", {})
+    told = found.run.environment.get("lost", {})
     assert len(findings) == len(told) == bool(lost)
     if lost:
         (finding,) = findings
         assert finding.scope == "note" and finding.message.startswith("rank 0-1 (")
         assert lost in finding.message and "; see whether nvidia-smi" in finding.message
         assert lost in told["nvml"] and lost in job.stdout
-    assert job.folder is not None
-    for rank in (0, 1):
-        telemetry = told_of(open_trace(trace_path(job.folder / "traces", rank)))
-        assert telemetry and telemetry.missing["gpu"] == "this rank has no NVIDIA GPU"
+    assert [one.missing["gpu"] for one in found.told] == ["this rank has no NVIDIA GPU"] * 2
     mpirun.assert_no_orphans()
 
 
@@ -78,7 +73,8 @@ def test_list_names_what_the_probe_lost(
     document = answer(mpirun, standins, machine, 0, "list", "--json")
     assert document["backends"]["gloo"]["available"]
     assert document["versions"]["nvidia_driver"] == "580.65.06"
-    assert (lost is None) if not document["lost"] else (lost or "no") in document["lost"]["nvml"]
+    assert [*document["lost"]] == (["nvml"] if lost else [])
+    assert not lost or lost in document["lost"]["nvml"]
 
 
 @pytest.mark.parametrize(("machine", "lost"), [
@@ -94,9 +90,9 @@ def test_validate_warns_of_what_the_probe_lost(
 
 
 def test_a_sweep_is_generated_without_asking_nvml(mpirun: MpiLauncher, standins: Standins) -> None:
-    job = mpirun.run(0, command=words(mpirun, "gen-config", "--hardware", "h100_nvlink"),
+    job = mpirun.run(0, command=words(mpirun, "gen-config", "--hardware", "h100-nvlink"),
                      env={"LD_LIBRARY_PATH": str(standins.folder("start_crashes"))})
-    assert json.loads(job.check().stdout)["benchmarks"]
+    assert "benchmarks:" in job.check().stdout
 
 
 @pytest.mark.parametrize(("machine", "ranks"), [

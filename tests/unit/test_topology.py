@@ -26,7 +26,6 @@ from nvml_standins import Standins
 from results_factory import make_results
 from synthetic import make_header, make_plan, write_synthetic_run
 
-
 DGX_1V = """
 X   NV1 NV1 NV2 NV2 SYS SYS SYS
 NV1 X   NV2 NV1 SYS NV2 SYS SYS
