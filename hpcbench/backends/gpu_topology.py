@@ -19,6 +19,8 @@ _LEVELS = {"INTERNAL": "PSB", "SINGLE": "PIX", "MULTIPLE": "PXB", "HOSTBRIDGE": 
            "NODE": "NODE", "SYSTEM": "SYS"}
 """Ends of NVML_TOPOLOGY_*, the common ancestor of two GPUs, and the words of nvidia-smi."""
 _SELF = "X"
+_COMPLETED = 3
+"""NVML_GPU_FABRIC_STATE_COMPLETED."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +89,21 @@ def _path(nvml: Any, here: Any, there: Any) -> str | None:
     return None if level is None else levels.get(level)
 
 
+class _FabricInfo(ctypes.Structure):
+    """nvmlGpuFabricInfo_v2_t of nvml.h; that of pynvml 12.560 has another size."""
+
+    _fields_ = (("version", ctypes.c_uint), ("cluster", ctypes.c_ubyte * 16),
+                ("status", ctypes.c_uint), ("clique", ctypes.c_uint32), ("state", ctypes.c_uint),
+                ("health", ctypes.c_uint32))
+
+
 def _fabric(nvml: Any, gpu: Any) -> str | None:
     """Return cluster and clique of the NVLink domain, None where the GPU is in none."""
-    try:
-        told = nvml.c_nvmlGpuFabricInfoV_t()
-        nvml.nvmlDeviceGetGpuFabricInfoV(gpu, ctypes.byref(told))  # C takes its address
-        complete = told.state == nvml.NVML_GPU_FABRIC_STATE_COMPLETED
-    except (nvml.NVMLError, AttributeError, TypeError):
+    info = _FabricInfo(version=ctypes.sizeof(_FabricInfo) | 2 << 24)
+    if asked(nvml, "nvmlDeviceGetGpuFabricInfoV", gpu, ctypes.byref(info)) is None:
         return None
-    cluster = bytes(told.clusterUuid)
-    return f"{cluster.hex()}/{told.cliqueId}" if complete and any(cluster) else None
+    cluster = bytes(info.cluster)
+    return f"{cluster.hex()}/{info.clique}" if info.state == _COMPLETED and any(cluster) else None
 
 
 def _address(info: Any) -> str | None:

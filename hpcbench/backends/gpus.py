@@ -144,6 +144,8 @@ def _detail(nvml: Any, uuid: str) -> dict[str, Any] | None:
     clocks = {"sm": nvml.NVML_CLOCK_SM, "memory": nvml.NVML_CLOCK_MEM}
     links = [tell("NvLinkState", link) for link in range(nvml.NVML_NVLINK_MAX_LINKS)]
     known_links = [up for up in links if up is not None]
+    reasons = (tell(f"CurrentClocks{word}Reasons") for word in ("Event", "Throttle"))
+    slowed = next((bits for bits in reasons if bits is not None), None)
     return {
         "pci": tell("PciInfo", read=bus_id),
         "part_of": None if gpu.whole is None else asked(nvml, "nvmlDeviceGetUUID", gpu.whole),
@@ -160,8 +162,8 @@ def _detail(nvml: Any, uuid: str) -> dict[str, Any] | None:
         "now": {
             **{f"{name}_mhz": tell("ClockInfo", clock) for name, clock in clocks.items()},
             "celsius": tell("Temperature", nvml.NVML_TEMPERATURE_GPU),
-            "throttled_by": tell("CurrentClocksThrottleReasons", read=lambda reasons: [
-                word for bit, word in _THROTTLE_REASONS.items() if reasons & bit])},
+            "throttled_by": None if slowed is None else [
+                word for bit, word in _THROTTLE_REASONS.items() if slowed & bit]},
     }
 
 
