@@ -126,6 +126,7 @@ def _repeats(plan: Plan) -> str:
 def with_software(planned: PlannedRun, versions: Mapping[str, str], *, force: bool) -> History:
     """Return the history with what has changed since. Raises UsageError unless that is forced."""
     from hpcbench.reduce.history import versions_before
+    from hpcbench.trace.schema import same_version
 
     history = planned.history
     if not history.attempt or planned.folder is None:
@@ -133,7 +134,7 @@ def with_software(planned: PlannedRun, versions: Mapping[str, str], *, force: bo
     before = versions_before(planned.folder)
     changes = [f"{name} was {before.get(name)}, now it is {versions.get(name)}"
                for name in sorted({*before, *versions}) if before
-               and before.get(name) != versions.get(name)]
+               and not same_version(before.get(name), versions.get(name))]
     refuse(changes, planned.folder, force)
     return replace(history, changes=(*history.changes, *changes))
 

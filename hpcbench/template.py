@@ -27,8 +27,9 @@ from hpcbench.launch.workers.messages import (
     encoded,
     worker_channel,
 )
-from hpcbench.launch.workers.processes import die_with_parent, print_whole_lines
+from hpcbench.launch.workers.processes import print_whole_lines
 from hpcbench.measure.garbage import no_collection_of_modules
+from hpcbench.measure.portable import die_with_parent
 
 _MESSAGE_BYTES = 256 * 1024
 

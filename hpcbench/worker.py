@@ -110,7 +110,7 @@ class Worker:
         if isinstance(request, ProfileRequest):
             return self._profile(request)
         if isinstance(request, FactsRequest):
-            return FactsAnswer(gather_facts(request.tools))
+            return FactsAnswer(gather_facts(request.tools, request.limit_s))
         if isinstance(request, StoreRequest):
             self._store = open_store(request.address, request.ports, request.timeout_s)
             return StoreAnswer(self._store.port)

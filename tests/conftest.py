@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from hpcbench.backends.tools import COMPILER, tool_facts
 from launcher import MpiLauncher, launcher_for
+from nvml_standins import Standins
 from tiers import waiting
 from untested import closing_line
 
@@ -144,6 +145,12 @@ def pytest_make_collect_report() -> Generator[None, Report, Report]:
 def mpirun(request: pytest.FixtureRequest, tmp_path: Path) -> MpiLauncher:
     """Run jobs under mpirun: MPICH, or what EVERY_MPI asks for. Leaves no process behind."""
     return launcher_for(getattr(request, "param", "mpich"), tmp_path)
+
+
+@pytest.fixture(scope="session")
+def standins(tmp_path_factory: pytest.TempPathFactory) -> Standins:
+    """Return machines with GPUs for pynvml (tests/nvml_standins.py), each built once."""
+    return Standins(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture

@@ -1,12 +1,9 @@
-"""A /proc and /sys of files, and an NVML of one GPU: what telemetry reads at its seams."""
+"""A /proc and /sys of files: what telemetry reads at its seam."""
 
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 from hpcbench.measure.portable import own_cores
 
@@ -58,71 +55,3 @@ def stat_line(minor: int = 7, major: int = 9, rss_pages: int = 21) -> str:
     """Return /proc/PID/stat of a process with a hard name."""
     return (f"1 (py) S (x) S 1 1 1 0 -1 0 {minor} 0 {major} 0 1 2 0 0 20 0 1 0 5 6 {rss_pages} "
             + "0 " * 20)
-
-
-class NvmlError(Exception):
-    """What the library raises; ``value`` is its code."""
-
-    def __init__(self, value: int = 3, text: str = "Not Supported") -> None:
-        super().__init__(text)
-        self.value = value
-
-
-class FakeNvml:
-    """One GPU ``GPU-known``. ``values`` are by call; ``hanging`` calls never return."""
-
-    NVMLError = NvmlError
-    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
-    NVML_MEMORY_ERROR_TYPE_CORRECTED, NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 0, 1
-    NVML_VOLATILE_ECC, NVML_ERROR_TIMEOUT, nvmlEventTypeXidCriticalError = 0, 10, 8
-    NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX = 138, 139
-    NVML_FI_DEV_PCIE_COUNT_TX_BYTES, NVML_FI_DEV_PCIE_COUNT_RX_BYTES = 197, 198
-
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {
-            "PowerUsage": 250_000, "TotalEnergyConsumption": 5_000_000, "ClockInfo": 1400,
-            "Temperature": 60, "CurrentClocksEventReasons": 0x4,
-            "UtilizationRates": SimpleNamespace(gpu=90, memory=40),
-            "MemoryInfo": SimpleNamespace(used=10**9)}
-        self.fields = {138: 3, 139: 4, 197: 500}
-        self.xid: int | None = None
-        self.hanging: set[str] = set()
-        self.calls = 0
-        self.release = threading.Event()
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
-        if uuid != "GPU-known":
-            raise NvmlError(6, "Not Found")
-        return "gpu"
-
-    def nvmlDeviceGetFieldValues(self, gpu: str, ids: list[tuple[int, int]]) -> list[Any]:
-        ((number, _),) = ids
-        known = number in self.fields
-        return [SimpleNamespace(nvmlReturn=0 if known else 3,
-                                value=SimpleNamespace(ullVal=self.fields.get(number, 0)))]
-
-    def nvmlDeviceGetTotalEccErrors(self, gpu: str, kind: int, counter: int) -> int:
-        raise NvmlError
-
-    def nvmlEventSetCreate(self) -> str:
-        return "events"
-
-    def nvmlDeviceRegisterEvents(self, gpu: str, types: int, events: str) -> None:
-        pass
-
-    def nvmlEventSetWait_v2(self, events: str, timeout_ms: int) -> Any:
-        if self.xid is None:
-            raise NvmlError(self.NVML_ERROR_TIMEOUT, "Timeout")
-        return SimpleNamespace(eventData=self.xid)
-
-    def __getattr__(self, name: str) -> Any:
-        short = name.removeprefix("nvmlDeviceGet")
-        if short not in self.values:
-            raise AttributeError(name)
-
-        def answer(*_: object) -> Any:
-            self.calls += 1
-            if short in self.hanging:
-                self.release.wait()
-            return self.values[short]
-        return answer

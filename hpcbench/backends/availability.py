@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, NamedTuple
 
+from hpcbench.backends.gpu_readings import Tried
+from hpcbench.grouping import grouped
 from hpcbench.operations.call import Call
 from hpcbench.plan.case import Case
-from hpcbench.units import plural
+from hpcbench.units import plural, rank_list
 
 _DIVIDES_FIRST = "UCC_TL_UCP_REDUCE_AVG_PRE_OP"
 _OF_HIP = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
@@ -258,6 +260,20 @@ def own_gpu(rank: RankFacts, index: int | None) -> dict[str, Any] | None:
     cuda = rank.facts["cuda"]
     return {"index": index, "uuid": cuda["uuids"][index] or None, "name": cuda["names"][index],
             **(cuda["details"][index] or {})}
+
+
+def gpu_tried(rank: RankFacts, index: int | None) -> Tried:
+    """Return what came of asking NVML for the GPU that a rank takes, in a child of the probe."""
+    lost = rank.facts["lost"].get("nvml", "").partition(":")[0]
+    refused = None if index is None else rank.facts["cuda"]["refused"][index]
+    return Tried(lost or None, refused or {})
+
+
+def lost_lines(ranks: Sequence[RankFacts]) -> Iterator[str]:
+    """Yield what children of the probe that crashed or hung cost, with the ranks and a remedy."""
+    lost = grouped((line, rank.rank) for rank in ranks for line in rank.facts["lost"].values())
+    for line, numbers in lost.items():
+        yield line if len(numbers) == len(ranks) else f"rank {rank_list(numbers)}: {line}"
 
 
 def _no_usable_gpu(ranks: Sequence[RankFacts]) -> list[str | None]:

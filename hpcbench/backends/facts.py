@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
+import importlib.util
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import psutil
@@ -15,31 +17,61 @@ import torch.distributed as dist
 
 from hpcbench.backends.apple_gpu import mps_facts
 from hpcbench.backends.availability import known_uuid, visible_devices
+from hpcbench.backends.child import LIMIT_S, Answers, Question, asked_apart
+from hpcbench.backends.gpu_readings import refusals
 from hpcbench.backends.gpu_topology import gpu_topology
-from hpcbench.backends.gpus import gpu_details, opened_nvml
+from hpcbench.backends.gpus import asked, gpu_details, opened_nvml, visible_uuids
 from hpcbench.backends.kernels import no_code_reason
 from hpcbench.backends.tools import tool_facts
-from hpcbench.backends.ucc import ucc_facts
+from hpcbench.backends.ucc import cuda_question, ucc_facts, ucc_question, untried
 from hpcbench.measure.libraries import loaded_libraries
+from hpcbench.trace.schema import UNKNOWN_VERSION
 
 _LOOPBACK = "127.0.0.1"
+_DRIVER = "see whether nvidia-smi or rocm-smi answers; then update the driver, or load it again"
+_ASKED = {
+    "cuda": ("CUDA", "no case runs on a GPU", _DRIVER),
+    "nvml": ("NVML", "no telemetry of GPUs, and what it had not told of them is missing", _DRIVER),
+    "ucc": ("UCC", "its cases are skipped", "try another build of UCC and UCX"),
+    "ucc on cuda": ("UCC with memory of a GPU", "it is used on the CPU only",
+                    "try a build of UCC and UCX for this CUDA"),
+}
+"""Who is asked in a child: what its end costs, and what to do."""
+_VERSIONS = {"cuda": ("nccl",), "nvml": ("nvidia_driver",), "ucc": ("torch_ucc", "ucc", "ucx")}
+"""What of the versions is known from whom."""
 
 
-def gather_facts(tools: Iterable[str] = ()) -> dict[str, Any]:
+def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[str, Any]:
     """Return plain JSON values: what torch was built with, devices, versions, memory in bytes.
+
+    What a driver or a library may crash or hang in is asked in children, which have ``limit_s`` of
+    time, twice one after the other. This process touches no CUDA, and forks them before gloo below
+    starts threads.
 
     Keys: ``built`` {nccl, gloo, mpi, ucc: bool}; ``gloo_without_avg`` (gloo's error for avg, or
     None); ``gloo_without_reduce_scatter`` (its error for lists of tensors, or None); ``ucc``
     (`backends.ucc.ucc_facts`); ``cuda`` {available, names, uuids, memory_bytes, capabilities,
-    details, no_code, visible, peers, reason} (``capabilities``: [major, minor] of each GPU;
-    ``details``: `backends.gpus.gpu_details`; ``no_code``: why torch cannot use a GPU, or None;
+    details, no_code, visible, peers, reason, refused} (``capabilities``: [major, minor] of each
+    GPU; ``details``: `backends.gpus.gpu_details`; ``no_code``: why torch cannot use a GPU, or None;
     ``visible``: `backends.availability.visible_devices`; ``peers``: by GPU the numbers of those
-    whose memory it can read); ``mps`` (`backends.apple_gpu.mps_facts`);
+    whose memory it can read; ``refused``: `backends.gpu_readings.refusals`); ``mps``
+    (`backends.apple_gpu.mps_facts`);
     ``gpu_topology`` (`backends.gpu_topology.gpu_topology`); ``host_memory_bytes``; ``versions``;
     ``libraries`` (`measure.libraries.loaded_libraries`, with what ucc loads in its child);
-    ``tools`` (`backends.tools.tool_facts` of ``tools``).
+    ``tools`` (`backends.tools.tool_facts` of ``tools``); ``lost``, by what was asked: how its child
+    ended before its answer, what is missing, and the remedy.
     """
-    ucc = ucc_facts()  # first: it forks, and gloo below starts threads
+    first = asked_apart({"ucc": ucc_question(), "cuda": _cuda_question()}, limit_s)
+    cuda = _cuda(first["cuda"])
+    ucc = ucc_facts(first["ucc"])
+    then = asked_apart({
+        "nvml": functools.partial(_nvml_answers, cuda["uuids"]) if _may_have_nvml() else None,
+        "ucc on cuda": cuda_question if cuda["available"] and not ucc["reason"] else None}, limit_s)
+    nvml = then["nvml"].values if then["nvml"] else {}
+    cuda |= {name: nvml.get(name, [None] * len(cuda["uuids"])) for name in ("details", "refused")}
+    if on_cuda := then["ucc on cuda"]:
+        ucc["without_cuda"] = (untried(on_cuda.lost) if on_cuda.lost
+                               else on_cuda.values["without_cuda"])
     return {
         "built": {
             "gloo": dist.is_gloo_available(), "nccl": dist.is_nccl_available(),
@@ -47,47 +79,83 @@ def gather_facts(tools: Iterable[str] = ()) -> dict[str, Any]:
         },
         **_gloo_lacks(),
         "ucc": ucc,
-        "cuda": _cuda(),
+        "cuda": cuda,
         "mps": mps_facts(),
-        "gpu_topology": _gpu_topology(),
+        "gpu_topology": nvml.get("gpu_topology"),
         "host_memory_bytes": psutil.virtual_memory().available,
-        "versions": {**_versions(), **ucc["versions"]},
+        "versions": {**_unknown_versions(first | then), **_versions(cuda),
+                     **nvml.get("versions", {}), **ucc["versions"]},
         "libraries": {**ucc["libraries"], **loaded_libraries()},
         "tools": tool_facts(tools),
+        "lost": lost_lines(first | then),
     }
 
 
-def _cuda() -> dict[str, Any]:
-    visible = visible_devices(os.environ, rocm=torch.version.hip is not None)
+def lost_lines(answers: Mapping[str, Answers | None]) -> dict[str, str]:
+    """Return a line for each child that crashed or hung: what happened, what it costs; a remedy."""
+    return {name: f"the process that asked {who} {found.lost}: {cost}; {remedy}"
+            for name, (who, cost, remedy) in _ASKED.items()
+            if (found := answers.get(name)) is not None and found.lost}
+
+
+def _unknown_versions(answers: Mapping[str, Answers | None]) -> dict[str, str]:
+    """Return the versions that children lost: they make no difference between ranks."""
+    return {version: UNKNOWN_VERSION for name, versions in _VERSIONS.items()
+            if (found := answers.get(name)) is not None and found.lost for version in versions}
+
+
+def _cuda_question() -> Question | None:
+    """Return what to ask a child; None where this torch can have no GPU."""
+    built = torch.version.cuda or torch.version.hip
+    return (lambda: _cuda_answers().items()) if built else None
+
+
+def _cuda(answers: Answers | None) -> dict[str, Any]:
+    """Return what the child answered, or why there is no GPU."""
+    none: dict[str, Any] = {
+        "available": False, "names": [], "uuids": [], "memory_bytes": [], "capabilities": [],
+        "no_code": [], "peers": [],
+        "visible": visible_devices(os.environ, rocm=torch.version.hip is not None)}
+    if answers is None:
+        return {**none, "reason": f"torch {torch.__version__} is a CPU build"}
+    if answers.lost:
+        return {**none, "reason": f"the process that asked CUDA {answers.lost}"}
+    return {**none, "reason": None, **answers.values}
+
+
+def _cuda_answers() -> dict[str, Any]:
     if not torch.cuda.is_available():
-        built = torch.version.cuda or torch.version.hip
-        reason = "no GPU is visible" if built else f"torch {torch.__version__} is a CPU build"
-        return {"available": False, "names": [], "uuids": [], "memory_bytes": [],
-                "capabilities": [], "details": [], "no_code": [], "visible": visible, "peers": [],
-                "reason": reason}
+        return {"reason": "no GPU is visible"}
     devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
-    uuids = [known_uuid(str(getattr(device, "uuid", ""))) for device in devices]
-    with opened_nvml() as nvml:
-        details = gpu_details(nvml, uuids)
     return {
-        "available": True, "reason": None,
+        "available": True,
         "names": [device.name for device in devices],
-        "uuids": uuids,
+        "uuids": visible_uuids([known_uuid(str(getattr(device, "uuid", ""))) for device in devices],
+                               os.environ.get("CUDA_VISIBLE_DEVICES")),
         "memory_bytes": [device.total_memory for device in devices],
         "capabilities": [[device.major, device.minor] for device in devices],
-        "details": details,
         "no_code": [no_code_reason((device.major, device.minor), torch.cuda.get_arch_list(),
                                    torch.__version__) for device in devices],
-        "visible": visible,
         "peers": [[peer for peer in range(len(devices)) if peer != gpu
                    and torch.cuda.can_device_access_peer(gpu, peer)]
                   for gpu in range(len(devices))],
     }
 
 
-def _gpu_topology() -> dict[str, Any] | None:
+def _may_have_nvml() -> bool:
+    return importlib.util.find_spec("pynvml") is not None
+
+
+def _nvml_answers(uuids: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """Answer in the order of what is missed most; last what telemetry is going to ask."""
     with opened_nvml() as nvml:
-        return gpu_topology(nvml)
+        if nvml is None:
+            return
+        driver = asked(nvml, "nvmlSystemGetDriverVersion")
+        yield "versions", {} if driver is None else {"nvidia_driver": driver}
+        yield "details", gpu_details(nvml, uuids)
+        yield "gpu_topology", gpu_topology(nvml)
+        yield "refused", [refusals(nvml, uuid) if uuid else {} for uuid in uuids]
 
 
 def _gloo_lacks() -> dict[str, str | None]:
@@ -121,19 +189,16 @@ def _refusal(call: Callable[[], object]) -> str | None:
     return None
 
 
-def _versions() -> dict[str, str]:
+def _versions(cuda: Mapping[str, Any]) -> dict[str, str]:
     versions = {"torch": torch.__version__, "numpy": importlib.metadata.version("numpy")}
     if torch.version.cuda:
         versions["cuda"] = torch.version.cuda
     if torch.version.hip:
         versions["hip"] = torch.version.hip
-    with opened_nvml() as nvml:
-        if nvml:
-            versions["nvidia_driver"] = str(nvml.nvmlSystemGetDriverVersion())
-    if dist.is_nccl_available() and torch.cuda.is_available():
+    if dist.is_nccl_available() and cuda["available"]:
         versions["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
     return versions
 
 
 if __name__ == "__main__":
-    print(json.dumps(gather_facts(sys.argv[1:])))
+    print(json.dumps(gather_facts(sys.argv[2:], float(sys.argv[1]))))

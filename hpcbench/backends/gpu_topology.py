@@ -5,18 +5,22 @@ All GPUs that NVML shows are asked, also those that CUDA_VISIBLE_DEVICES hides f
 
 from __future__ import annotations
 
+import ctypes
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hpcbench.backends.gpus import asked, bus_id
 from hpcbench.measure.kernel_files import KernelFiles
 
 _LEVELS = {"INTERNAL": "PSB", "SINGLE": "PIX", "MULTIPLE": "PXB", "HOSTBRIDGE": "PHB",
            "NODE": "NODE", "SYSTEM": "SYS"}
 """Ends of NVML_TOPOLOGY_*, the common ancestor of two GPUs, and the words of nvidia-smi."""
 _SELF = "X"
+_COMPLETED = 3
+"""NVML_GPU_FABRIC_STATE_COMPLETED."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +41,15 @@ def gpu_topology(nvml: Any, root: Path = Path("/")) -> dict[str, Any] | None:
     """
     if nvml is None:
         return None
-    gpus = [gpu for number in range(_asked(nvml, "nvmlDeviceGetCount") or 0)
-            if (gpu := _asked(nvml, "nvmlDeviceGetHandleByIndex", number)) is not None]
+    gpus = [gpu for number in range(asked(nvml, "nvmlDeviceGetCount") or 0)
+            if (gpu := asked(nvml, "nvmlDeviceGetHandleByIndex", number)) is not None]
     if not gpus:
         return None
-    pci = [_address(_asked(nvml, "nvmlDeviceGetPciInfo", gpu)) for gpu in gpus]
+    pci = [_address(asked(nvml, "nvmlDeviceGetPciInfo", gpu)) for gpu in gpus]
     links = [_links(nvml, gpu) for gpu in gpus]
     files = KernelFiles(root)
     return {
-        "uuids": [_text(_asked(nvml, "nvmlDeviceGetUUID", gpu)) for gpu in gpus],
+        "uuids": [asked(nvml, "nvmlDeviceGetUUID", gpu) for gpu in gpus],
         "pci": pci,
         "cpus": [_of_kernel(files.line, one, "local_cpulist") for one in pci],
         "numa_nodes": [_numa_node(_of_kernel(files.number, one, "numa_node")) for one in pci],
@@ -61,12 +65,12 @@ def _links(nvml: Any, gpu: Any) -> _Links:
     to_gpus: Counter[str] = Counter()
     to_switches = 0
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
-        if not _asked(nvml, "nvmlDeviceGetNvLinkState", gpu, link):
+        if not asked(nvml, "nvmlDeviceGetNvLinkState", gpu, link):
             continue
-        kind = _asked(nvml, "nvmlDeviceGetNvLinkRemoteDeviceType", gpu, link)
+        kind = asked(nvml, "nvmlDeviceGetNvLinkRemoteDeviceType", gpu, link)
         if kind is not None and kind == getattr(nvml, "NVML_NVLINK_DEVICE_TYPE_SWITCH", None):
             to_switches += 1
-        elif (remote := _address(_asked(nvml, "nvmlDeviceGetNvLinkRemotePciInfo", gpu, link))):
+        elif (remote := _address(asked(nvml, "nvmlDeviceGetNvLinkRemotePciInfo", gpu, link))):
             to_gpus[remote] += 1
     return _Links(to_gpus, to_switches)
 
@@ -79,42 +83,35 @@ def _nvlinks(here: _Links, there: _Links, address: str | None) -> str | None:
 
 
 def _path(nvml: Any, here: Any, there: Any) -> str | None:
-    level = _asked(nvml, "nvmlDeviceGetTopologyCommonAncestor", here, there)
+    level = asked(nvml, "nvmlDeviceGetTopologyCommonAncestor", here, there)
     levels = {getattr(nvml, f"NVML_TOPOLOGY_{name}", None): word
               for name, word in _LEVELS.items()}
     return None if level is None else levels.get(level)
 
 
+class _FabricInfo(ctypes.Structure):
+    """nvmlGpuFabricInfo_v2_t of nvml.h; that of pynvml 12.560 has another size."""
+
+    _fields_ = (("version", ctypes.c_uint), ("cluster", ctypes.c_ubyte * 16),
+                ("status", ctypes.c_uint), ("clique", ctypes.c_uint32), ("state", ctypes.c_uint),
+                ("health", ctypes.c_uint32))
+
+
 def _fabric(nvml: Any, gpu: Any) -> str | None:
     """Return cluster and clique of the NVLink domain, None where the GPU is in none."""
-    try:
-        told = nvml.c_nvmlGpuFabricInfoV_t()
-        nvml.nvmlDeviceGetGpuFabricInfoV(gpu, told)
-        complete = told.state == nvml.NVML_GPU_FABRIC_STATE_COMPLETED
-    except (nvml.NVMLError, AttributeError, TypeError):
+    info = _FabricInfo(version=ctypes.sizeof(_FabricInfo) | 2 << 24)
+    if asked(nvml, "nvmlDeviceGetGpuFabricInfoV", gpu, ctypes.byref(info)) is None:
         return None
-    cluster = bytes(told.clusterUuid)
-    return f"{cluster.hex()}/{told.cliqueId}" if complete and any(cluster) else None
-
-
-def _asked(nvml: Any, name: str, *arguments: Any) -> Any:
-    """Return NVML's answer, None where this GPU, driver or pynvml has none."""
-    try:
-        return getattr(nvml, name)(*arguments)
-    except (nvml.NVMLError, AttributeError):
-        return None
+    cluster = bytes(info.cluster)
+    return f"{cluster.hex()}/{info.clique}" if info.state == _COMPLETED and any(cluster) else None
 
 
 def _address(info: Any) -> str | None:
     """Return a PCI address as the kernel writes it: NVML's domain has eight digits."""
     if info is None:
         return None
-    domain, _, rest = (_text(info.busId) or "").lower().partition(":")
+    domain, _, rest = bus_id(info).lower().partition(":")
     return f"{domain[-4:]}:{rest}" if rest else None
-
-
-def _text(value: str | bytes | None) -> str | None:
-    return value.decode() if isinstance(value, bytes) else value
 
 
 def _of_kernel(read: Callable[[str], Any], address: str | None, name: str) -> Any:

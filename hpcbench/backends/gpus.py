@@ -1,15 +1,35 @@
-"""What NVML tells of the visible GPUs: place, clocks, limits and modes, without using them."""
+"""What NVML tells of the visible GPUs: place, clocks, limits and modes, without using them.
+
+NVML may crash or hang with its driver: ask it in a child (`backends.child`), but for the thread of
+telemetry, which asks what came through there.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 _THROTTLE_REASONS = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "software thermal",
                      0x40: "hardware thermal", 0x80: "power brake"}
 """Bits of nvmlClocksEventReason* in nvml.h that slow a GPU down."""
+_PREFIXES = ("GPU-", "MIG-")
+"""What NVML puts before the UUID of a GPU, and of a part of one (MIG device)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """NVML's handle of a GPU, or of a part of one (MIG device), then with that of the ``whole``."""
+
+    handle: Any
+    whole: Any = None
+
+    @property
+    def handles(self) -> tuple[Any, ...]:
+        """Return whom to ask, in turn: NVML refuses most queries of a part."""
+        return (self.handle,) if self.whole is None else (self.handle, self.whole)
 
 
 @contextlib.contextmanager
@@ -23,7 +43,8 @@ def opened_nvml() -> Iterator[Any]:
     try:
         yield nvml
     finally:
-        nvml.nvmlShutdown()
+        with contextlib.suppress(nvml.NVMLError):
+            nvml.nvmlShutdown()
 
 
 def load_nvml() -> Any:
@@ -35,8 +56,66 @@ def load_nvml() -> Any:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        raise RuntimeError(f"NVML cannot be loaded: {error}") from error
+        raise RuntimeError(f"NVML cannot be loaded: {refusal(error)}") from error
     return pynvml
+
+
+def asked(nvml: Any, name: str, *arguments: Any) -> Any:
+    """Return NVML's answer, None where this GPU, driver or pynvml has none.
+
+    A call that the driver's library lacks is an NVMLError, too; one that this pynvml lacks is not.
+    """
+    try:
+        return getattr(nvml, name)(*arguments)
+    except UnicodeDecodeError as error:
+        return text(error.object)
+    except (nvml.NVMLError, AttributeError):
+        return None
+
+
+def text(value: str | bytes) -> str:
+    """Return a text of NVML; bytes that are not UTF-8 stand in it as ``\\xff``."""
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else value
+
+
+def refusal(error: Exception) -> str:
+    """Return what NVML said, or what kind of error it is: a damaged library says it in no UTF-8."""
+    try:
+        return str(error) or type(error).__name__
+    except UnicodeDecodeError:
+        return f"{type(error).__name__} {getattr(error, 'value', '')}".rstrip()
+
+
+def bus_id(info: Any) -> str:
+    """Return the PCI address of nvmlPciInfo_t, as NVML writes it."""
+    try:
+        return text(info.busId)
+    except UnicodeDecodeError as error:
+        return text(error.object)
+
+
+def find_gpu(nvml: Any, uuid: str) -> Gpu:
+    """Return the GPU or MIG device of this UUID, with or without prefix. Raises NVMLError."""
+    bare = uuid
+    for prefix in _PREFIXES:
+        bare = bare.removeprefix(prefix)
+    try:
+        return Gpu(nvml.nvmlDeviceGetHandleByUUID(f"GPU-{bare}"))
+    except nvml.NVMLError:
+        part = nvml.nvmlDeviceGetHandleByUUID(f"MIG-{bare}")
+    return Gpu(part, nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(part))
+
+
+def visible_uuids(uuids: Sequence[str], visible_devices: str | None) -> list[str]:
+    """Return torch's UUIDs; of a MIG device the one by which CUDA_VISIBLE_DEVICES names it.
+
+    CUDA shows a process one MIG device at most, and before version 12 told the UUID of its GPU.
+    """
+    first = (visible_devices or "").partition(",")[0].strip()
+    named = first.removeprefix("MIG-")
+    if first == named or len(uuids) != 1 or uuids[0].startswith(named):
+        return list(uuids)
+    return [named]
 
 
 def gpu_details(nvml: Any, uuids: Sequence[str]) -> list[dict[str, Any] | None]:
@@ -45,48 +124,54 @@ def gpu_details(nvml: Any, uuids: Sequence[str]) -> list[dict[str, Any] | None]:
     ``uuids`` are torch's, without NVML's prefix. Keys: ``pci``, ``numa_node``, ``max_mhz`` {sm,
     memory}, ``power_limit_w``, ``persistence``, ``compute_mode``, ``ecc``, ``mig``, ``pcie``
     {generation, width}, ``nvlinks`` (how many are up), ``now`` {sm_mhz, memory_mhz, celsius,
-    throttled by}. What a GPU does not tell is None.
+    throttled by}. What a GPU does not tell is None. ``part_of`` is the UUID of the GPU that a MIG
+    device is a part of, of which all this is then; None of a whole GPU.
     """
     return [_detail(nvml, uuid) for uuid in uuids] if nvml else [None] * len(uuids)
 
 
 def _detail(nvml: Any, uuid: str) -> dict[str, Any] | None:
     """Ask for each value by itself: what this GPU, driver or pynvml cannot tell is None."""
-    def tell(what: str, *arguments: Any, read: Callable[[Any], Any] = _same) -> Any:
-        try:
-            return read(getattr(nvml, f"nvmlDeviceGet{what}")(*arguments))
-        except (nvml.NVMLError, AttributeError):
-            return None
-
-    gpu = tell("HandleByUUID", f"GPU-{uuid.removeprefix('GPU-')}")
-    if gpu is None or not uuid:
+    if not uuid or (gpu := _found(nvml, uuid)) is None:
         return None
+
+    def tell(what: str, *arguments: Any, read: Callable[[Any], Any] = _same) -> Any:
+        answers = (asked(nvml, f"nvmlDeviceGet{what}", handle, *arguments)
+                   for handle in gpu.handles)
+        answer = next((one for one in answers if one is not None), None)
+        return None if answer is None else read(answer)
+
     clocks = {"sm": nvml.NVML_CLOCK_SM, "memory": nvml.NVML_CLOCK_MEM}
-    links = [tell("NvLinkState", gpu, link) for link in range(nvml.NVML_NVLINK_MAX_LINKS)]
+    links = [tell("NvLinkState", link) for link in range(nvml.NVML_NVLINK_MAX_LINKS)]
     known_links = [up for up in links if up is not None]
+    reasons = (tell(f"CurrentClocks{word}Reasons") for word in ("Event", "Throttle"))
+    slowed = next((bits for bits in reasons if bits is not None), None)
     return {
-        "pci": tell("PciInfo", gpu, read=lambda info: _text(info.busId)),
-        "numa_node": tell("NumaNodeId", gpu),
-        "power_limit_w": tell("EnforcedPowerLimit", gpu, read=lambda milliwatts: milliwatts / 1000),
-        "persistence": tell("PersistenceMode", gpu, read=bool),
-        "compute_mode": tell("ComputeMode", gpu),
-        "ecc": tell("EccMode", gpu, read=lambda modes: bool(modes[0])),
-        "mig": tell("MigMode", gpu, read=lambda modes: bool(modes[0])),
-        "max_mhz": {name: tell("MaxClockInfo", gpu, clock) for name, clock in clocks.items()},
-        "pcie": {"generation": tell("MaxPcieLinkGeneration", gpu),
-                 "width": tell("MaxPcieLinkWidth", gpu)},
+        "pci": tell("PciInfo", read=bus_id),
+        "part_of": None if gpu.whole is None else asked(nvml, "nvmlDeviceGetUUID", gpu.whole),
+        "numa_node": tell("NumaNodeId"),
+        "power_limit_w": tell("EnforcedPowerLimit", read=lambda milliwatts: milliwatts / 1000),
+        "persistence": tell("PersistenceMode", read=bool),
+        "compute_mode": tell("ComputeMode"),
+        "ecc": tell("EccMode", read=lambda modes: bool(modes[0])),
+        "mig": tell("MigMode", read=lambda modes: bool(modes[0])),
+        "max_mhz": {name: tell("MaxClockInfo", clock) for name, clock in clocks.items()},
+        "pcie": {"generation": tell("MaxPcieLinkGeneration"),
+                 "width": tell("MaxPcieLinkWidth")},
         "nvlinks": sum(map(bool, known_links)) if known_links else None,
         "now": {
-            **{f"{name}_mhz": tell("ClockInfo", gpu, clock) for name, clock in clocks.items()},
-            "celsius": tell("Temperature", gpu, nvml.NVML_TEMPERATURE_GPU),
-            "throttled_by": tell("CurrentClocksThrottleReasons", gpu, read=lambda reasons: [
-                word for bit, word in _THROTTLE_REASONS.items() if reasons & bit])},
+            **{f"{name}_mhz": tell("ClockInfo", clock) for name, clock in clocks.items()},
+            "celsius": tell("Temperature", nvml.NVML_TEMPERATURE_GPU),
+            "throttled_by": None if slowed is None else [
+                word for bit, word in _THROTTLE_REASONS.items() if slowed & bit]},
     }
+
+
+def _found(nvml: Any, uuid: str) -> Gpu | None:
+    with contextlib.suppress(nvml.NVMLError, AttributeError):
+        return find_gpu(nvml, uuid)
+    return None
 
 
 def _same(value: Any) -> Any:
     return value
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value

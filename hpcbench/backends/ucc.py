@@ -11,23 +11,20 @@ import ctypes
 import importlib
 import importlib.metadata
 import importlib.util
-import multiprocessing
 import os
-import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from hpcbench.backends.child import Answers, Question
 from hpcbench.measure.libraries import loaded_libraries, mapped_files
 from hpcbench.operations.torch_calls import all_gather_tensor, reduce_scatter_tensor
 
 _PLUGIN = "torch_ucc"
-_PROBE_TIMEOUT_S = 30.0
-_FORK = multiprocessing.get_context("fork")
 _ONLY_THE_DEFAULT = ("UCC_CLS", "UCC_CL_BASIC_TLS", "UCC_TLS")
 # torch asserts that it knows a backend; ProcessGroupUCC::reduce looks ops up with map::at
 _REFUSALS = (RuntimeError, ValueError, AssertionError, IndexError)
@@ -48,8 +45,21 @@ def load() -> str | None:
     return None
 
 
-def ucc_facts() -> dict[str, Any]:
-    """Return plain JSON values from a child process, which may crash or hang.
+def ucc_question() -> Question | None:
+    """Return what to ask a child for `ucc_facts`; None where there is no UCC to ask."""
+    found = dist.is_ucc_available() or importlib.util.find_spec(_PLUGIN) is not None
+    return _try_everything if found else None
+
+
+def cuda_question() -> Iterator[tuple[str, Any]]:
+    """Reduce a tensor of this one rank on the first GPU: why it takes no GPU memory, or None."""
+    _forget_layers()
+    load()
+    yield "without_cuda", _refusal_of_one_rank("cuda")
+
+
+def ucc_facts(answers: Answers | None) -> dict[str, Any]:
+    """Return plain JSON values of what a child answered to `ucc_question`.
 
     Keys: ``reason`` (why ucc cannot be used at all, or None); ``source`` (``torch`` or
     ``torch_ucc``); ``layers`` (transport layers of the loaded library, e.g. ``ucp``; None if they
@@ -57,74 +67,40 @@ def ucc_facts() -> dict[str, Any]:
     GPU memory, None if it does or there is no GPU); ``versions``; ``libraries``
     (`measure.libraries.loaded_libraries` with ucc loaded).
     """
-    source = "torch" if dist.is_ucc_available() else _PLUGIN
-    nothing: dict[str, Any] = {
-        "source": source, "layers": None, "lacks": {}, "versions": {},
-        "libraries": {}, "without_cuda": None}
-    if source == _PLUGIN and importlib.util.find_spec(_PLUGIN) is None:
-        return {**nothing, "reason": load()}
-    facts = {**nothing, **_in_a_child(_try_everything)}
-    if facts["reason"] is None and torch.cuda.is_available():
-        facts["without_cuda"] = _in_a_child(_try_cuda)["reason"]
-    return facts
-
-
-def _in_a_child(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return what ``ask`` returns in a fork of this process, or how the fork ended.
-
-    The fork ends without running what libraries do at exit.
-    """
-    answers, writable = _FORK.Pipe(duplex=False)
-
-    def answer_with_defaults() -> None:
-        for name in _ONLY_THE_DEFAULT:
-            os.environ.pop(name, None)
-        code = 1
-        try:
-            writable.send(ask())
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)  # at once: neither libraries nor their threads are waited for
-
-    child = _FORK.Process(target=answer_with_defaults)
-    child.start()
-    writable.close()
-    answer: dict[str, Any] | None = None
-    in_time = False
-    try:
-        if in_time := answers.poll(_PROBE_TIMEOUT_S):
-            with contextlib.suppress(EOFError, OSError):  # it ended before, or in, its answer
-                answer = answers.recv()
-    finally:
-        if not in_time:
-            child.kill()
-        child.join()
-    if answer is not None:
-        return answer
-    code = child.exitcode or 0
-    ended = (f"gave no answer in {_PROBE_TIMEOUT_S:g} s" if not in_time else
-             f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}")
-    return {"reason": f"a group of one rank could not be tried: the process {ended}"}
-
-
-def _try_everything() -> dict[str, Any]:
-    """Open a group of this one rank on the host and call each collective once."""
-    if reason := load():
-        return {"reason": reason}
     facts: dict[str, Any] = {
-        "layers": _layers(), "versions": _versions(), "libraries": loaded_libraries()}
+        "source": "torch" if dist.is_ucc_available() else _PLUGIN, "layers": None, "lacks": {},
+        "versions": {}, "libraries": {}, "without_cuda": None}
+    if answers is None:
+        return {**facts, "reason": load()}
+    if answers.lost:
+        return {**facts, "reason": untried(answers.lost)}
+    return {**facts, **answers.values}
+
+
+def untried(lost: str) -> str:
+    """Return the reason against UCC of a child that ended before its answer."""
+    return f"a group of one rank could not be tried: the process {lost}"
+
+
+def _try_everything() -> Iterator[tuple[str, Any]]:
+    """Open a group of this one rank on the host and call each collective once."""
+    _forget_layers()
+    if reason := load():
+        yield "reason", reason
+        return
+    yield "layers", _layers()
+    yield "versions", _versions()
+    yield "libraries", loaded_libraries()
     error = _refusal_of_one_rank("cpu")
-    if error is not None:
-        return {**facts, "reason": f"a group of one rank does not work: {error}"}
-    return {**facts, "reason": None, "lacks": refused(one_rank_calls())}
+    if error is None:
+        yield "lacks", refused(one_rank_calls())
+    yield "reason", None if error is None else f"a group of one rank does not work: {error}"
 
 
-def _try_cuda() -> dict[str, Any]:
-    """Reduce a tensor of this one rank on the first GPU."""
-    load()
-    return {"reason": _refusal_of_one_rank("cuda")}
+def _forget_layers() -> None:
+    """Have UCC take its default layers, whatever the user chose for the cases."""
+    for name in _ONLY_THE_DEFAULT:
+        os.environ.pop(name, None)
 
 
 def _refusal_of_one_rank(device: str) -> str | None:

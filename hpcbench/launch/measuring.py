@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from hpcbench.backends.availability import gpu_names, own_gpu
+from hpcbench.backends.availability import gpu_names, gpu_tried, lost_lines, own_gpu
 from hpcbench.config.fault import fault_texts
 from hpcbench.config.schema import Launch, stored_config
 from hpcbench.launch.attempt import Attempt, CaseReport, PlannedRun, SupervisorContext
@@ -117,6 +117,7 @@ def header(attempt: Attempt, run_id: str) -> Header:
             **described,
             "process": {**described["process"], "ranks_a_core": topology.ranks_a_core},
             **({"faults": [*faults]} if faults else {}),
+            **({"lost": facts["lost"]} if facts["lost"] else {}),
             "devices": gpu_names(facts), "hardware": hardware,
             "gpu": own_gpu(rank, gpu), "gpu_topology": facts["gpu_topology"],
             "mpi_cuda": facts["mpi"]["cuda"],
@@ -158,6 +159,7 @@ def opening_lines(attempt: Attempt, todo: Sequence[Case], folders: RankFolders) 
             yield f"{case.label}: {reason}"
     for note in config.notes:
         yield f"note: {note}"
+    yield from lost_lines(attempt.machine.ranks)
     for fault in fault_texts(attempt.plan.config.get("fault", ())):
         yield f"fault to be injected, so this measures no machine: {fault}"
     if config.profiling.enabled:
@@ -224,9 +226,9 @@ def measure(
 
 def _sampler(attempt: Attempt) -> Sampler:
     """Return what reads the machine of this rank while cases run."""
-    topology = attempt.topology
-    rank = attempt.machine.ranks[topology.rank]
-    gpu = own_gpu(rank, attempt.machine.gpu_of(topology.rank))
+    topology, machine = attempt.topology, attempt.machine
+    rank, index = machine.ranks[topology.rank], machine.gpu_of(topology.rank)
+    gpu = own_gpu(rank, index)
     return open_sampler(attempt.config.telemetry, local_rank=topology.local_rank,
-                        gpu_uuid=gpu["uuid"] if gpu else None,
+                        gpu_uuid=gpu["uuid"] if gpu else None, tried=gpu_tried(rank, index),
                         rocm=gpu is not None and "hip" in rank.facts["versions"])

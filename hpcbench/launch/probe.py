@@ -40,6 +40,7 @@ from hpcbench.measure.progress import SharedProgress
 from hpcbench.operations.call import Call
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.order import INLINE_BACKENDS
+from hpcbench.trace.schema import same_version
 
 _READY_TIMEOUT_S = 120.0
 _GPU_RESERVE_BYTES = 2 * 10**9
@@ -111,6 +112,8 @@ def resolve_here(plan: Plan) -> Plan:
 def probe_here() -> dict[str, Any]:
     """Return {"backends": {name: reason or None}, "devices": ..., "versions": ...} of this machine.
 
+    ``lost``: a line for each driver or library that crashed or hung when it was asked.
+
     Raises LaunchError with the reason if torch cannot be imported.
     """
     facts = _facts_here([])
@@ -122,6 +125,7 @@ def probe_here() -> dict[str, Any]:
                     "mps": facts["mps"]["reason"]},
         "device_names": gpu_names(facts),
         "versions": facts["versions"],
+        "lost": dict(facts["lost"]),
     }
 
 
@@ -246,7 +250,7 @@ def version_mix(
     for rank, versions in enumerate(seen):
         for name in versions.keys() | seen[0].keys():
             ours, theirs = seen[0].get(name, "none"), versions.get(name, "none")
-            if ours != theirs:
+            if not same_version(ours, theirs):
                 return (
                     f"rank {rank} on {places[rank][0]} has {name} {theirs}, rank 0 on "
                     f"{places[0][0]} has {ours}: use one environment on all nodes, or set "

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import sys
 import tempfile
 
+_PR_SET_PDEATHSIG = 1
 _UNSUPERVISED = (
     "workers in processes of their own need Linux (pidfd_open, memfd_create, prctl and /proc): "
     "this is {platform}")
@@ -29,3 +32,15 @@ def shared_memory(name: str) -> int:
 def unsupervised() -> str | None:
     """Return why workers cannot be processes that a supervisor watches, or None if they can."""
     return None if sys.platform == "linux" else _UNSUPERVISED.format(platform=sys.platform)
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Have the kernel kill this process when its parent ends; end at once if it already has.
+
+    The signal is sent when the *thread* that started this process ends, so start from the main
+    thread. A ``parent_pid`` of 0 is a parent that is not known. The kernel of macOS cannot do it.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if parent_pid and os.getppid() != parent_pid:
+        os._exit(1)

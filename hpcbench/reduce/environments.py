@@ -59,6 +59,7 @@ RANK_SPECIFIC = (
     Varying(("process.ranks_a_core",), "the last node of a job may have fewer ranks"),
     Varying(("process.numa_nodes", "process.memory_nodes"), "ranks of one machine share it out"),
     Varying(("gpu.index", "gpu.numa_node"), "each rank has a GPU of its own"),
+    Varying(("lost.*",), "what the probe lost; it has a check of its own"),
     Varying(("gpu_topology.cpus", "gpu_topology.numa_nodes"),
             "a cgroup may show each rank its own"),
     Varying(("variables.CUDA_VISIBLE_DEVICES", "variables.NVIDIA_VISIBLE_DEVICES",
@@ -127,6 +128,7 @@ def _varies(key: str, tables: Iterable[Varying]) -> bool:
 def environment_findings(headers: Sequence[Header], plan: Plan) -> Iterator[Finding]:
     """Yield what the environments of the ranks in use say against the results: all are notes."""
     yield from _shared_gpus(headers, plan)
+    yield from _lost(headers)
     yield from _loopback(headers)
     others = []
     for difference in environment_differences(headers):
@@ -154,6 +156,15 @@ def _shared_gpus(headers: Sequence[Header], plan: Plan) -> Iterator[Finding]:
         if len(ranks) > 1:
             yield Finding("HB109", "note", f"ranks {rank_list(ranks)} share GPU {uuid}: they take "
                           "turns, and nccl refuses it; start one rank a GPU")
+
+
+def _lost(headers: Sequence[Header]) -> Iterator[Finding]:
+    """HB159: no driver or library crashed or hung when the probe asked it."""
+    lines = grouped((str(line), header) for header in headers
+                    for line in (_nested(header.environment, "lost") or {}).values())
+    for line, asking in lines.items():
+        yield Finding("HB159", "note", f"rank {rank_list(h.rank for h in asking)} "
+                      f"({', '.join(sorted({h.hostname for h in asking}))}): {line}")
 
 
 def _loopback(headers: Sequence[Header]) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from hpcbench.reduce.results import Finding
 from hpcbench.trace.attempts import attempt_folder, attempt_of, is_later_attempt
 from hpcbench.trace.chunks import ChunkMemory
 from hpcbench.trace.journal import journal_path, read_journal
+from hpcbench.trace.schema import same_version
 from hpcbench.trace.sealed import open_trace, trace_path
 from hpcbench.trace.source import APART_NOTE, TraceSource, UnreadableTrace, never_ended, noted
 from hpcbench.trace.tables import Known
@@ -159,7 +160,7 @@ def _other_versions(sources: Sequence[TraceSource]) -> Rejections:
     for source in sources:
         versions = source.header.versions
         names = sorted(name for name in {*usual, *versions}
-                       if usual.get(name) != versions.get(name))
+                       if not same_version(usual.get(name), versions.get(name)))
         if names:
             text = ", ".join(f"{name} {versions.get(name)} (others {usual.get(name)})"
                              for name in names)

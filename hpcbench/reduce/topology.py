@@ -136,8 +136,12 @@ def _matrix(told: Mapping[str, Any] | None) -> GpuMatrix | None:
 
 
 def _own_gpu(matrix: GpuMatrix | None, own: Mapping[str, Any] | None) -> int | None:
-    """Return which GPU of the node is the rank's, by its UUID: torch's has no prefix."""
-    wanted = str((own or {}).get("uuid") or "").removeprefix("GPU-")
+    """Return which GPU of the node is the rank's, by its UUID: torch's has no prefix.
+
+    A MIG device is where the GPU is that it is a part of.
+    """
+    named = (own or {}).get("part_of") or (own or {}).get("uuid")
+    wanted = str(named or "").removeprefix("GPU-")
     known = [(uuid or "").removeprefix("GPU-") for uuid in matrix.uuids] if matrix else []
     return known.index(wanted) if wanted and wanted in known else None
 

@@ -51,7 +51,7 @@ def listing_document(machine: Mapping[str, Any] | None, *, probe: bool) -> dict[
     """
     no_torch = NO_TORCH if probe else "not probed"
     known = machine or {"backends": dict.fromkeys(BACKENDS, no_torch), "devices": {},
-                        "device_names": [], "versions": {}}
+                        "device_names": [], "versions": {}, "lost": {}}
     unknown = not probe and machine is None
     document = {
         "schema": "hpcbench.list", "schema_version": SCHEMA_VERSION,
@@ -64,6 +64,7 @@ def listing_document(machine: Mapping[str, Any] | None, *, probe: bool) -> dict[
         **{group: {name: {"available": None if unknown else reason is None, "reason": reason}
                    for name, reason in known[group].items()} for group in ("backends", "devices")},
         "device_names": list(known["device_names"]), "versions": dict(known["versions"]),
+        "lost": dict(known["lost"]),
     }
     return document | {group: names for group, names in catalogue().items()
                        if group not in document}
@@ -109,6 +110,9 @@ def _lines(machine: Mapping[str, Any] | None) -> Iterator[Text]:
         yield Text()
         yield Text("versions", style="bold")
         yield from (_line(name, version) for name, version in machine["versions"].items())
+        for line in machine["lost"].values():
+            yield Text()
+            yield Text(line, style="yellow")
     elif not importlib.util.find_spec("torch"):
         yield Text(f"  {NO_TORCH}", style="yellow")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hpcbench.backends.gpu_readings import Tried
 from hpcbench.backends.gpus import load_nvml
 from hpcbench.config.schema import Telemetry
 from hpcbench.measure.portable import own_cores
@@ -29,11 +30,12 @@ class Seams:
 
 def open_sampler(
     wanted: Telemetry, *, local_rank: int, gpu_uuid: str | None, rocm: bool = False,
-    seams: Seams | None = None,
+    tried: Tried | None = None, seams: Seams | None = None,
 ) -> Sampler:
     """Return the sampler of a rank; ``gpu_uuid`` is that of its GPU, None if it has none.
 
-    ``rocm``: the GPU is one of AMD, which NVML does not know.
+    ``rocm``: the GPU is one of AMD, which NVML does not know. ``tried`` is what came of asking NVML
+    for this GPU in a process that may crash.
     """
     seams = seams or Seams()
     openers: Mapping[str, Callable[[], Source]] = {
@@ -42,7 +44,8 @@ def open_sampler(
         "frequency": lambda: FrequencySource(seams.root, own_cores()),
         "energy": lambda: EnergySource(seams.root),
         "network": lambda: NetworkSource(seams.root),
-        "gpu": lambda: _gpu(gpu_uuid, seams.nvml, rocm=rocm)}
+        "gpu": lambda: (_amd_gpu(gpu_uuid) if rocm else
+                        _gpu(gpu_uuid, tried or Tried(), seams.nvml))}
     found: dict[str, Source] = {}
     missing: dict[str, str] = {}
     for table, opener in openers.items():
@@ -59,12 +62,17 @@ def open_sampler(
     return Sampler([[*found.values()], gpus], wanted.rate_hz, missing)
 
 
-def _gpu(uuid: str | None, load: Callable[[], Any], *, rocm: bool) -> Source:
-    if rocm and uuid is not None:
-        return AmdGpuSource(uuid)
+def _amd_gpu(uuid: str | None) -> Source:
     if uuid is None:
-        raise UnreadableError("torch gives the GPU no UUID" if rocm else
-                              "this rank has no NVIDIA GPU")
+        raise UnreadableError("torch gives the GPU no UUID")
+    return AmdGpuSource(uuid)
+
+
+def _gpu(uuid: str | None, tried: Tried, load: Callable[[], Any]) -> Source:
+    if uuid is None:
+        raise UnreadableError("this rank has no NVIDIA GPU")
+    if tried.lost:  # what crashed or hung in the probe would take the supervisor along
+        raise UnreadableError(tried.lost)
 
     def loaded() -> Any:
         try:
@@ -72,4 +80,4 @@ def _gpu(uuid: str | None, load: Callable[[], Any], *, rocm: bool) -> Source:
         except RuntimeError as error:
             raise UnreadableError(str(error)) from error
 
-    return GpuSource(uuid, loaded)
+    return GpuSource(uuid, loaded, tried.refused)

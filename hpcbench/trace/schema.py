@@ -67,6 +67,15 @@ UNTIMED = Flag.WARMUP | Flag.SINGLE
 STOP_REASONS = ("fixed", "converged", "budget", "max_iterations")
 
 
+UNKNOWN_VERSION = "unknown"
+"""Of what a driver or a library would have said, had it not crashed or hung when it was asked."""
+
+
+def same_version(one: str | None, other: str | None) -> bool:
+    """Return whether two versions are alike, as far as both are known."""
+    return one == other or UNKNOWN_VERSION in (one, other)
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
     """Who wrote a trace. ``node`` identifies the machine, ``environment`` what it ran with.

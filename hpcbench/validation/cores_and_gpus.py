@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hpcbench.backends.availability import RankFacts, gpu_indices, own_gpu, visible_gpus
+from hpcbench.backends.availability import (
+    RankFacts,
+    gpu_indices,
+    lost_lines,
+    own_gpu,
+    visible_gpus,
+)
 from hpcbench.units import plural, rank_list
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, spread, warn
 from hpcbench.validation.rank_report import JobReport, RankReport, by_value
@@ -75,6 +81,17 @@ def _quota(job: JobReport) -> Line:
     if all(report.of("process", "cgroup", "cpus") is None for report in job.ranks):
         return not_applicable("CPU quota", "no cgroup tells one")
     return ok("CPU quota", "none that is below the cores of the ranks")
+
+
+def probe_lines(job: JobReport) -> Iterator[Line]:
+    """Yield whether drivers and libraries answered when they were asked what there is."""
+    lost = [line.partition("; ") for line in lost_lines([
+        report.rank_facts() for report in job.with_facts])]
+    if lost:
+        yield warn("probe", "; ".join(found for found, _, _ in lost),
+                   "; ".join(dict.fromkeys(fix for _, _, fix in lost)))
+    elif job.with_facts:
+        yield ok("probe", "no driver and no library crashed or hung when it was asked")
 
 
 def device_lines(job: JobReport) -> Iterator[Line]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hpcbench.errors import how_to_install
+from hpcbench.trace.schema import UNKNOWN_VERSION
 from hpcbench.units import rank_list
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, spread, warn
 from hpcbench.validation.rank_report import JobReport, RankReport, by_value, by_version, reasons
@@ -76,6 +77,8 @@ def _cuda(with_facts: list[RankReport]) -> Line:
 
 def _driver(with_facts: list[RankReport]) -> Line:
     versions = by_version(with_facts, "nvidia_driver")
+    if UNKNOWN_VERSION in versions:
+        return not_applicable("driver", f"{spread(versions)}: see probe")
     if set(versions) == {"none"}:
         return not_applicable("driver", "no NVIDIA driver answers")
     if len(versions) > 1:
@@ -126,7 +129,8 @@ def _versions(job: JobReport) -> Line:
     # the line on torch names the ranks whose facts are missing
     groups = {name: by_version((report for report in job.ranks if report.facts is not None
                                 or name in report.versions), name) for name in names}
-    mixed = [f"{name} {spread(owners)}" for name, owners in groups.items() if len(owners) > 1]
+    mixed = [f"{name} {spread(owners)}" for name, owners in groups.items()
+             if len({*owners} - {UNKNOWN_VERSION}) > 1]
     if mixed:
         return fail("versions", f"differ between ranks: {'; '.join(mixed)}",
                     "use one environment on all nodes (launch.allow_mixed=true accepts it)")

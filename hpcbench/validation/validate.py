@@ -35,7 +35,7 @@ from hpcbench.measure.environment import node_identity
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.validation import storage_probe
-from hpcbench.validation.cores_and_gpus import affinity_lines, device_lines
+from hpcbench.validation.cores_and_gpus import affinity_lines, device_lines, probe_lines
 from hpcbench.validation.gather import report_rank
 from hpcbench.validation.launching import launching_lines
 from hpcbench.validation.limits import limit_lines
@@ -57,8 +57,8 @@ is wrong themselves."""
 _MARGIN_S = 1.0
 _SPEAKER = ("import select, sys\n"
             "select.select([0], [], [], float(sys.argv[1]))[0] or print(sys.argv[2], flush=True)")
-_SUBJECTS = (software_lines, launching_lines, device_lines, affinity_lines, network_lines,
-             clock_lines, storage_lines, limit_lines, report_lines)
+_SUBJECTS = (software_lines, launching_lines, probe_lines, device_lines, affinity_lines,
+             network_lines, clock_lines, storage_lines, limit_lines, report_lines)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import pytest
 import torch
 
 from hpcbench.backends.devices import CudaDevice, cache_bytes, free_bytes, open_device
-from hpcbench.backends.facts import gather_facts
 from hpcbench.kinds.training.run.memory import Peak
+from hpcbench.launch.workers.worker_pool import facts_of_child
 from hpcbench.operations.sizes import cold_bytes
 
 pytestmark = pytest.mark.usefixtures("gpus")
@@ -46,7 +47,9 @@ def test_what_is_enqueued_is_complete_when_the_call_is_timed() -> None:
 
 
 def test_the_machine_is_described(gpus: int) -> None:
-    cuda = gather_facts(())["cuda"]
+    found = facts_of_child((), os.environ, 100.0)  # a fork of this process cannot use CUDA any more
+    assert found["lost"] == {}
+    cuda = found["cuda"]
     assert cuda["available"] and len(cuda["names"]) == gpus
     assert all(cuda["uuids"]) and not any(cuda["no_code"])
     for detail in cuda["details"]:

@@ -30,9 +30,11 @@ def copy_sources(folder: Path) -> Path:
     return folder
 
 
-def pip_install(venv: Path, sources: Path, *words: str) -> None:
+def pip_install(venv: Path, *words: str, sources: Path | None = None) -> None:
+    """Install into an environment, of the versions that the sources name if there are any."""
+    pinned = ["-c", sources / "constraints.txt"] if sources else []
     command = [venv / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-input",
-               "--disable-pip-version-check", "-c", sources / "constraints.txt", *words]
+               "--disable-pip-version-check", *pinned, *words]
     done = subprocess.run(command, text=True, capture_output=True, timeout=500)
     offline = ("establish a new connection", "name resolution", "Max retries", "ProxyError")
     if any(text in done.stderr for text in offline) and not os.environ.get("CI"):
@@ -46,8 +48,8 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("base")
     sources = copy_sources(folder)
     subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True, timeout=120)
-    pip_install(folder / "venv", sources, "setuptools")
-    pip_install(folder / "venv", sources, "--no-build-isolation", str(sources))
+    pip_install(folder / "venv", "setuptools", sources=sources)
+    pip_install(folder / "venv", "--no-build-isolation", str(sources), sources=sources)
     shutil.rmtree(sources / "hpcbench")
     return folder / "venv"
 

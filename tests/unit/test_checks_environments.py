@@ -106,8 +106,8 @@ def test_everything_else_is_compared_and_hashed(key: str) -> None:
 def test_the_tables_name_keys_that_exist_and_say_why() -> None:
     """A key that was renamed would be compared; this machine has no GPU, scheduler or notes."""
     keys = [key for key, _ in flattened(machine({}))]
-    elsewhere = ("gpu.", "gpu_topology.", "scheduler.", "variables.", "hardware.", "noise.",
-                 "network.interfaces.", "libraries.*.*.",
+    elsewhere = ("gpu.", "gpu_topology.", "lost.", "scheduler.", "variables.", "hardware.",
+                 "noise.", "network.interfaces.", "libraries.*.*.",
                  "process.ranks_a_core")  # the last one the launch tells
     for varying in (*MOMENTARY, *RANK_SPECIFIC):
         assert varying.reason
@@ -124,6 +124,16 @@ def test_hb109_two_ranks_on_one_gpu() -> None:
     assert "ranks 0, 2 share GPU GPU-a" in finding.message and "one rank a GPU" in finding.message
     assert found(headers) == []  # every case runs on the CPU
     assert found(ranks(lambda rank: {"gpu": None if rank else {"uuid": None}}), ON_GPUS) == []
+
+
+def test_hb159_what_crashed_or_hung_in_the_probe() -> None:
+    nvml = "the process that asked NVML ended by signal 11: no telemetry; see nvidia-smi"
+    some = ranks(lambda rank: {"lost": {"nvml": nvml}} if rank else {})
+    (finding,) = found(some)
+    assert (finding.code, finding.scope) == ("HB159", "note")
+    assert finding.message.startswith("rank 1-2 (") and finding.message.endswith(nvml)
+    both = found(ranks(lambda rank: {"lost": {"nvml": nvml, "ucc": f"{rank} hung; try another"}}))
+    assert [item.code for item in both] == ["HB159"] * 4
 
 
 @pytest.mark.parametrize(("backend", "transport", "says"), [

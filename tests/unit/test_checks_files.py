@@ -142,6 +142,12 @@ def test_hb107_mixed_versions(tmp_path: Path) -> None:
     assert exit_code(mixed) is ExitCode.OK
 
 
+def test_hb107_but_not_for_what_a_crash_made_unknown(tmp_path: Path) -> None:
+    one = {"hpcbench": "0.1", "torch": "unknown"}
+    write(tmp_path / "run", of_rank(1, versions=one))
+    assert not only(reduce_folder(tmp_path / "run"), "HB107")
+
+
 def test_hb108_other_world_size(tmp_path: Path) -> None:
     write(tmp_path / "run", of_rank(1, world_size=8))
     results = reduce_folder(tmp_path / "run")

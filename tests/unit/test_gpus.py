@@ -2,69 +2,108 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
-from hpcbench.backends.availability import RankFacts, gpu_indices, own_gpu
-from hpcbench.backends.gpus import gpu_details, opened_nvml
+import pytest
+
+from hpcbench.backends.availability import RankFacts, gpu_indices, gpu_tried, own_gpu
+from hpcbench.backends.gpu_readings import CALLS, XID, Tried, refusals
+from hpcbench.backends.gpus import gpu_details, load_nvml, opened_nvml, visible_uuids
+from nvml_standins import Standins
+
+FIRST = "00000000-1111-2222-3333-444444440000"
+"""Torch's UUID of the first GPU of each machine: without NVML's prefix."""
+PART = "00000000-1111-2222-3333-444444440002"
+"""Of the second MIG device of machine ``mig``."""
 
 
-class NotSupported(Exception):
-    """What the library raises for what a GPU does not tell."""
+def details(standins: Standins, machine: str, *uuids: str) -> list[Any]:
+    def ask() -> list[Any]:
+        with opened_nvml() as nvml:
+            return gpu_details(nvml, uuids)
+
+    found: list[Any] = standins.ask(machine, ask)
+    return found
 
 
-class Nvml:
-    """Knows one GPU, which has no ECC, no MIG and three links, two of them up."""
-
-    NVMLError = NotSupported
-    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU, NVML_NVLINK_MAX_LINKS = 1, 2, 0, 18
-    TOLD = {"EnforcedPowerLimit": 700_000, "PersistenceMode": 1, "ComputeMode": 0,
-            "MaxPcieLinkGeneration": 5, "MaxPcieLinkWidth": 16, "Temperature": 35,
-            "CurrentClocksThrottleReasons": 0x4 | 0x40 | 0x1}
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
-        if uuid != "GPU-known":
-            raise NotSupported
-        return "gpu"
-
-    def nvmlDeviceGetPciInfo(self, gpu: str) -> SimpleNamespace:
-        return SimpleNamespace(busId=b"00000000:1B:00.0")
-
-    def nvmlDeviceGetMaxClockInfo(self, gpu: str, clock: int) -> int:
-        return {1: 1980, 2: 2619}[clock]
-
-    def nvmlDeviceGetNvLinkState(self, gpu: str, link: int) -> int:
-        if link > 2:
-            raise NotSupported
-        return int(link < 2)
-
-    def __getattr__(self, name: str) -> Any:
-        """Answer what is in the table; refuse some, and lack the rest as older versions do."""
-        short = name.removeprefix("nvmlDeviceGet")
-        if short in ("EccMode", "ClockInfo"):
-            def refuse(*_: object) -> None:
-                raise NotSupported
-            return refuse
-        if short not in self.TOLD:
-            raise AttributeError(name)
-        return lambda *_: self.TOLD[short]
-
-
-def test_what_is_told_and_what_is_not() -> None:
-    known, unknown, unnamed = gpu_details(Nvml(), ["known", "other", ""])
-    assert unknown is None and unnamed is None
+def test_what_is_told_and_what_is_not(standins: Standins) -> None:
+    known, prefixed, unknown, unnamed = details(
+        standins, "h100", FIRST, f"GPU-{FIRST}", "other", "")
+    assert unknown is None and unnamed is None and prefixed == known
     assert known == {
-        "pci": "00000000:1B:00.0", "numa_node": None, "power_limit_w": 700.0, "persistence": True,
-        "compute_mode": 0, "ecc": None, "mig": None, "max_mhz": {"sm": 1980, "memory": 2619},
-        "pcie": {"generation": 5, "width": 16}, "nvlinks": 2,
-        "now": {"sm_mhz": None, "memory_mhz": None, "celsius": 35,
-                "throttled_by": ["power cap", "hardware thermal"]}}
+        "pci": "00000000:1B:00.0", "part_of": None, "numa_node": 0, "power_limit_w": 700.0,
+        "persistence": True, "compute_mode": 0, "ecc": True, "mig": False,
+        "max_mhz": {"sm": 1980, "memory": 2619}, "pcie": {"generation": 5, "width": 16},
+        "nvlinks": 18, "now": {"sm_mhz": 1400, "memory_mhz": 2619, "celsius": 35,
+                               "throttled_by": ["power cap", "hardware thermal"]}}
+
+
+def test_an_old_driver_tells_what_it_has(standins: Standins) -> None:
+    (old,) = details(standins, "old", FIRST)
+    assert (old["numa_node"], old["mig"]) == (None, None)
+    assert old["now"]["throttled_by"] == ["power cap", "hardware thermal"]
+
+
+def test_a_gpu_of_which_all_is_denied_has_no_details(standins: Standins) -> None:
+    (denied,) = details(standins, "denied", FIRST)
+    empty = {"max_mhz": {"sm": None, "memory": None}, "pcie": {"generation": None, "width": None},
+             "now": dict.fromkeys(("sm_mhz", "memory_mhz", "celsius", "throttled_by"))}
+    assert denied == {**dict.fromkeys(denied), **empty}
+
+
+def test_a_mig_device_has_the_details_of_its_gpu(standins: Standins) -> None:
+    assert details(standins, "mig", f"MIG-{PART}") == details(standins, "mig", PART)
+    (part,) = details(standins, "mig", PART)
+    assert part["part_of"] == f"GPU-{FIRST}" and part["mig"] is True
+    assert (part["pci"], part["power_limit_w"]) == ("00000000:07:00.0", 700.0)
+    assert part["nvlinks"] is None
+
+
+def test_texts_that_are_not_utf_8_are_no_end(standins: Standins) -> None:
+    (known,) = details(standins, "garbled", FIRST)
+    assert known["pci"] == "00000000:1B:00.0\\xff\\xfe" and known["mig"] is False
+
+
+@pytest.mark.parametrize(("told", "visible", "uuids"), [
+    (["a", "b"], None, ["a", "b"]), (["a"], "GPU-a", ["a"]), (["a", "b"], "1,0", ["a", "b"]),
+    (["gpu"], "MIG-part", ["part"]),  # before CUDA 12
+    (["part-of-it"], "MIG-part", ["part-of-it"]),  # a name may be shortened
+    (["gpu"], "MIG-GPU-gpu/1/0,MIG-GPU-gpu/2/0", ["GPU-gpu/1/0"]), ([], "MIG-part", []),
+])
+def test_a_mig_device_is_the_one_that_is_visible(
+    told: list[str], visible: str | None, uuids: list[str],
+) -> None:
+    assert visible_uuids(told, visible) == uuids
 
 
 def test_without_a_driver_there_are_no_details() -> None:
     with opened_nvml() as nvml:
         assert gpu_details(nvml, ["known"]) == [None]
     assert gpu_details(None, []) == []
+
+
+def test_what_is_refused_once_is_known_before_it_is_read(standins: Standins) -> None:
+    def refused(machine: str, uuid: str = FIRST) -> dict[str, str]:
+        found: dict[str, str] = standins.ask(machine, lambda: refusals(load_nvml(), uuid))
+        return found
+
+    assert refused("h100") == {"pcie_received_bytes": "Not Supported"}
+    assert {*refused("denied").values()} == {"Insufficient Permissions"}
+    assert {*refused("denied")} == {*CALLS, XID}
+    assert refused("old") == {"pcie_received_bytes": "Not Supported", XID: "Function Not Found"}
+    assert {*refused("h100", "other")} == {*CALLS, XID}
+    garbled = refused("garbled", "other")
+    assert "Not Found" in garbled[XID]
+
+
+def test_what_crashed_in_the_probe_is_not_asked_by_a_supervisor() -> None:
+    cuda = {"refused": [None, {"power_mw": "Not Supported"}]}
+    rank = RankFacts(0, "n1", 0, {"cuda": cuda, "lost": {}})
+    assert gpu_tried(rank, 1) == Tried(None, {"power_mw": "Not Supported"})
+    assert gpu_tried(rank, 0) == gpu_tried(rank, None) == Tried()
+    lost = {"nvml": "the process that asked NVML ended: what it costs; a remedy"}
+    assert gpu_tried(RankFacts(0, "n1", 0, {"cuda": cuda, "lost": lost}), 0).lost == (
+        "the process that asked NVML ended")
 
 
 def test_the_gpu_of_a_rank() -> None:

@@ -253,6 +253,15 @@ def test_mixed_versions_are_refused_by_name() -> None:
     assert version_mix([facts[0], facts[0]], places) is None
 
 
+def test_a_version_that_a_crash_made_unknown_is_no_mix() -> None:
+    facts = [{"versions": {"torch": "2.13", "nvidia_driver": "580"}},
+             {"versions": {"torch": "2.13", "nvidia_driver": "unknown"}}]
+    places = [["n1", 0, "MPICH 5"], ["n2", 0, "MPICH 5"]]
+    assert version_mix(facts, places) is None and version_mix(facts[::-1], places) is None
+    facts[1]["versions"].pop("nvidia_driver")
+    assert version_mix(facts, places) is not None
+
+
 @pytest.mark.parametrize(("iterations", "rows"), [(1, 3 + 20 + 2), (500, 4 + 500 + 2)])
 def test_the_stamps_of_the_longest_case_fit_and_those_of_the_canary(
     iterations: int, rows: int,
@@ -486,7 +495,7 @@ def test_the_temporary_folder_is_looked_up_only_where_it_is_needed(
 
 
 def test_a_process_dies_with_its_parent() -> None:
-    child = ("import os,time; from hpcbench.launch.workers.processes import die_with_parent;"
+    child = ("import os,time; from hpcbench.measure.portable import die_with_parent;"
              "die_with_parent(os.getppid()); print(os.getpid(), flush=True); time.sleep(60)")
     parent = subprocess.Popen(
         [sys.executable, "-c", f"import subprocess,sys; subprocess.run([sys.executable, '-c', "

@@ -234,5 +234,6 @@ def test_the_topics_of_the_environment_are_those_of_their_page(results: Path) ->
         environment = json.loads(file["run"][0])["environment"]
     told_in_logs = {name for name in topics if name.isupper()}
     later = {"gpu_topology"}  # these traces are older
-    assert topics - told_in_logs - {"faults"} - later == environment.keys() - {"faults"}
+    rare = {"faults", "lost"}
+    assert topics - told_in_logs - rare - later == environment.keys() - rare
     assert {"MOMENTARY", "RANK_SPECIFIC"} <= vars(environments).keys()

@@ -7,18 +7,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fake_machine import FakeNvml, make_machine
+from fake_machine import make_machine
+from hpcbench.backends.gpu_readings import Tried
 from hpcbench.config.schema import Telemetry
 from hpcbench.telemetry import sampler as sampler_module
 from hpcbench.telemetry.opening import Seams, open_sampler
 from hpcbench.telemetry.sampler import Sampler
 from hpcbench.telemetry.source import Source, UnreadableError, Values
 from hpcbench.trace.telemetry import TABLES, Rows, Told
+from nvml_standins import Standins
 
 FAST = Telemetry(rate_hz=10)
+GPU = "00000000-1111-2222-3333-444444440000"
+"""The UUID of the first GPU of each machine (tests/data/nvml_standin.c)."""
 
 
 class Counting(Source):
@@ -114,48 +119,62 @@ def test_a_source_that_hangs_costs_its_table(monkeypatch: pytest.MonkeyPatch) ->
     assert told is not None and told.missing == {"cpu": "reading it did not return within 0.1 s"}
 
 
-def test_a_call_of_nvml_that_hangs_costs_its_column(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampler_module, "HANGS_NS", 10**8)
-    nvml = FakeNvml()
-    nvml.hanging.add("Temperature")
+def gpu_alone(standins: Standins, machine: str, over: Callable[[Told | None, int], bool]) -> Any:
+    """Return what is told at the end, and a row, of a sampler that reads but a GPU of a machine.
+
+    ``over`` says whether it is the end, from what is new and how many rows there are.
+    """
     wanted = Telemetry(rate_hz=10, without=("process", "cpu", "frequency", "energy", "network"))
-    with open_sampler(wanted, local_rank=0, gpu_uuid="known",
-                      seams=Seams(nvml=lambda: nvml)) as sampler:
+
+    def ask() -> list[Any]:
+        sampler_module.HANGS_NS = 10**8
         rows: list[Rows] = []
+        told: Told | None = None
+        with open_sampler(wanted, local_rank=0, gpu_uuid=GPU) as sampler:
+            def ends() -> bool:
+                nonlocal told
+                sampler.mark()
+                rows.extend(sampler.take().values())
+                told = sampler.news() or told
+                return over(told, len(rows))
 
-        def read_on() -> bool:
-            sampler.mark()
-            rows.extend(sampler.take().values())
-            return bool(rows)
+            until(ends)
+        assert told is not None
+        return [told.to_json(), rows[0][0, 2:].tolist() if rows else None]
 
-        until(read_on)
-        told = sampler.news()
-        nvml.release.set()
-    assert told is not None and told.devices == {"gpu": ("known",)}
-    assert told.missing["gpu.celsius"] == "reading it did not return within 0.1 s"
-    columns = dict(zip(TABLES["gpu"].names, rows[0][0, 2:].tolist(), strict=True))
+    return standins.ask(machine, ask)
+
+
+def test_a_call_of_nvml_that_hangs_costs_its_column(standins: Standins) -> None:
+    told, row = gpu_alone(standins, "telemetry_sleeps", lambda _, rows: bool(rows))
+    assert told["devices"] == {"gpu": [GPU]}
+    assert told["missing"]["gpu.celsius"] == "reading it did not return within 0.1 s"
+    columns = dict(zip(TABLES["gpu"].names, row, strict=True))
     assert (columns["power_mw"], columns["celsius"], columns["sm_mhz"]) == (250_000, -1, 1400)
 
 
-def test_a_driver_in_which_all_hangs_costs_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampler_module, "HANGS_NS", 10**8)
-    nvml = FakeNvml()
-    nvml.hanging |= nvml.values.keys()
-    wanted = Telemetry(rate_hz=10, without=("process", "cpu", "frequency", "energy", "network"))
-    with open_sampler(wanted, local_rank=0, gpu_uuid="known",
-                      seams=Seams(nvml=lambda: nvml)) as sampler:
-        def is_given_up() -> bool:
-            sampler.mark()
-            told = sampler.news()
-            return told is not None and "gpu" in told.missing
+def test_a_driver_in_which_all_hangs_costs_its_table(standins: Standins) -> None:
+    def is_given_up(told: Told | None, _: int) -> bool:
+        return told is not None and "gpu" in told.missing
 
-        until(is_given_up)
-        nvml.release.set()
-    assert nvml.calls <= 3
+    told, row = gpu_alone(standins, "telemetry_hangs", is_given_up)
+    assert row is None and "did not return" in told["missing"]["gpu"]
+
+
+def test_what_crashed_before_is_not_loaded(standins: Standins) -> None:
+    """This machine would end the process as soon as it is asked."""
+    def ask() -> list[Any]:
+        with open_sampler(FAST, local_rank=0, gpu_uuid=GPU, tried=Tried("it crashed")) as sampler:
+            sampler.mark()
+            until(lambda: sampler.take().get("cpu") is not None)
+            told = sampler.news()
+        return [told and told.missing["gpu"]]
+
+    assert standins.ask("start_crashes", ask) == ["it crashed"]
 
 
 def test_a_rank_reads_what_is_its_own(tmp_path: Path) -> None:
-    seams = Seams(make_machine(tmp_path), FakeNvml)
+    seams = Seams(make_machine(tmp_path))
     first = open_sampler(FAST, local_rank=0, gpu_uuid="known", seams=seams).news()
     other = open_sampler(FAST, local_rank=1, gpu_uuid=None, seams=seams).news()
     assert first is not None and other is not None

@@ -1,4 +1,4 @@
-"""Each source against a tree of files and a library that are made up."""
+"""Each source against a tree of files, and machines that stand for GPUs."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fake_machine import RAPL_RANGE_UJ, FakeNvml, make_machine, net_dev, stat_line, write
+from fake_machine import RAPL_RANGE_UJ, make_machine, net_dev, stat_line, write
+from hpcbench.backends.gpu_readings import CALLS, XID
+from hpcbench.backends.gpus import load_nvml
 from hpcbench.config import names
-from hpcbench.telemetry.gpu import CALLS, XID, GpuSource
+from hpcbench.telemetry.gpu import GpuSource
 from hpcbench.telemetry.node import CpuSource, EnergySource, FrequencySource, NetworkSource
 from hpcbench.telemetry.process import ProcessSource
 from hpcbench.telemetry.source import HeldFile, Source, UnreadableError, Values
 from hpcbench.trace.telemetry import KEYS, NOT_READ, TABLES
+from nvml_standins import Standins
 
 
 def read(source: Source) -> dict[str, Values]:
@@ -166,32 +170,68 @@ def test_what_is_no_number_says_so(tmp_path: Path, path: str, text: str) -> None
         read(source)
 
 
-def test_a_gpu_tells_what_it_can() -> None:
-    nvml = FakeNvml()
-    source = GpuSource("known", lambda: nvml)
-    assert read(source) == {"known": {
-        "power_mw": 250_000, "energy_mj": 5_000_000, "sm_mhz": 1400, "memory_mhz": 1400,
-        "celsius": 60, "throttle_reasons": 4, "gpu_percent": 90, "memory_percent": 40,
-        "memory_used_bytes": 10**9, "nvlink_sent_bytes": 3072, "nvlink_received_bytes": 4096,
-        "pcie_sent_bytes": 500, "xid": 0}}
-    assert source.missing == {
-        "pcie_received_bytes": "NVML_FI_DEV_PCIE_COUNT_RX_BYTES: NVML error 3",
-        "ecc_corrected": "Not Supported", "ecc_uncorrected": "Not Supported"}
-    nvml.xid = 79
-    assert read(source)["known"]["xid"] == 79
-    nvml.xid = None
-    assert read(source)["known"]["xid"] == 79  # the last one
+GPU = "00000000-1111-2222-3333-444444440000"
+"""The UUID of the first GPU of each machine (tests/data/nvml_standin.c)."""
 
 
-def test_older_names_of_reasons() -> None:
-    nvml = FakeNvml()
-    nvml.values["CurrentClocksThrottleReasons"] = nvml.values.pop("CurrentClocksEventReasons")
-    assert read(GpuSource("known", lambda: nvml))["known"]["throttle_reasons"] == 4
+def read_gpu(
+    standins: Standins, machine: str, uuid: str = GPU, refused: dict[str, str] | None = None,
+) -> Any:
+    """Return the name of what is read, its values at the first and second reading, and refusals."""
+    def ask() -> list[Any]:
+        source = GpuSource(uuid, load_nvml, refused)
+        first, second = (next(iter(read(source).values())) for _ in range(2))
+        return [source.devices, first, second, source.missing]
+
+    return standins.ask(machine, ask)
 
 
-def test_a_gpu_that_nvml_does_not_know() -> None:
-    with pytest.raises(UnreadableError, match="does not know GPU other: Not Found"):
-        read(GpuSource("other", FakeNvml))
+def test_a_gpu_tells_what_it_can(standins: Standins) -> None:
+    devices, first, second, missing = read_gpu(standins, "h100")
+    assert devices == [GPU] and second.pop("energy_mj") - first.pop("energy_mj") == 100
+    assert first == second == {
+        "power_mw": 250_000, "sm_mhz": 1400, "memory_mhz": 2619, "celsius": 35,
+        "throttle_reasons": 0x45, "gpu_percent": 90, "memory_percent": 40,
+        "memory_used_bytes": 2**30, "nvlink_sent_bytes": 3072, "nvlink_received_bytes": 4096,
+        "pcie_sent_bytes": 500, "ecc_corrected": 0, "ecc_uncorrected": 1, "xid": 0}
+    assert missing == {"pcie_received_bytes": "Not Supported"}
+    assert read_gpu(standins, "xid")[1]["xid"] == 79
+
+
+def test_an_old_driver_has_older_names_and_no_event_of_today(standins: Standins) -> None:
+    _, first, _, missing = read_gpu(standins, "old")
+    assert first["throttle_reasons"] == 0x45
+    assert missing["xid"] == "Function Not Found"
+
+
+def test_a_mig_device_has_its_own_memory_and_its_gpu_s_clocks_and_power(
+    standins: Standins,
+) -> None:
+    """What counts up of the whole GPU would be counted once for each part of it."""
+    part = "00000000-1111-2222-3333-444444440002"
+    devices, first, _, missing = read_gpu(standins, "mig", part)
+    assert devices == [f"{part} of GPU-{GPU}"]
+    assert first == {"power_mw": 250_000, "sm_mhz": 1400, "memory_mhz": 2619, "celsius": 35,
+                     "throttle_reasons": 0x45, "memory_used_bytes": 2**28, "xid": 0}
+    assert {*missing} == {*CALLS} - {*first}
+
+
+def test_what_was_refused_before_is_not_asked_for(standins: Standins) -> None:
+    """This machine hangs in the call."""
+    _, first, _, missing = read_gpu(
+        standins, "telemetry_sleeps", refused={"celsius": "Not Supported"})
+    assert "celsius" not in first and missing["celsius"] == "Not Supported"
+
+
+def test_a_gpu_that_nvml_does_not_know(standins: Standins) -> None:
+    for machine in ("h100", "garbled", "none"):
+        answers = standins.answers(machine, lambda: read(GpuSource("other", load_nvml)).items())
+        assert "does not know GPU other: Not Found" in str(answers.lost)
+
+
+def test_a_gpu_that_tells_nothing(standins: Standins) -> None:
+    answers = standins.answers("denied", lambda: read(GpuSource(GPU, load_nvml)).items())
+    assert "NVML tells nothing of this GPU" in str(answers.lost)
 
 
 def test_what_was_not_read_stands_as_such(tmp_path: Path) -> None:

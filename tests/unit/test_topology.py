@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from hpcbench.backends.gpu_topology import gpu_topology
+from hpcbench.backends.gpus import opened_nvml
 from hpcbench.measure.environment import scheduler_variables
 from hpcbench.reduce.environments import environment_differences
 from hpcbench.reduce.reduce import reduce_folder
@@ -22,78 +22,56 @@ from hpcbench.reduce.topology import (
     topology_of,
 )
 from hpcbench.views.topology import topology_tables
+from nvml_standins import Standins
 from results_factory import make_results
 from synthetic import make_header, make_plan, write_synthetic_run
 
-
-class NotSupported(Exception):
-    """What the library raises for what it does not tell."""
-
-
-class Nvml:
-    """Four GPUs: 0 and 1 by two NVLinks, 2 and 3 at a switch with 3 and 2 links that are up."""
-
-    NVMLError = NotSupported
-    NVML_NVLINK_MAX_LINKS, NVML_NVLINK_DEVICE_TYPE_SWITCH = 6, 2
-    NVML_GPU_FABRIC_STATE_COMPLETED = 3
-    NVML_TOPOLOGY_SINGLE, NVML_TOPOLOGY_NODE, NVML_TOPOLOGY_SYSTEM = 10, 40, 50
-    PCI = ("00000000:1B:00.0", "00000000:1C:00.0", "00000000:9A:00.0", "00000001:9B:00.0")
-    LINKS: tuple[tuple[str | None, ...], ...] = (
-        (PCI[1], PCI[1]), (PCI[0], PCI[0]), (None, None, None), (None, None))
-    FABRIC_STATE = 3
-
-    def nvmlDeviceGetCount(self) -> int:
-        return 4
-
-    def nvmlDeviceGetHandleByIndex(self, number: int) -> int:
-        return number
-
-    def nvmlDeviceGetUUID(self, gpu: int) -> bytes:
-        return f"GPU-{gpu}".encode()
-
-    def nvmlDeviceGetPciInfo(self, gpu: int) -> SimpleNamespace:
-        return SimpleNamespace(busId=self.PCI[gpu].encode())
-
-    def nvmlDeviceGetNvLinkState(self, gpu: int, link: int) -> int:
-        if link > len(self.LINKS[gpu]):
-            raise NotSupported
-        return int(link < len(self.LINKS[gpu]))
-
-    def nvmlDeviceGetNvLinkRemoteDeviceType(self, gpu: int, link: int) -> int:
-        return 0 if self.LINKS[gpu][link] else 2
-
-    def nvmlDeviceGetNvLinkRemotePciInfo(self, gpu: int, link: int) -> SimpleNamespace:
-        return SimpleNamespace(busId=self.LINKS[gpu][link])
-
-    def nvmlDeviceGetTopologyCommonAncestor(self, here: int, there: int) -> int:
-        if {here, there} == {1, 2}:
-            raise NotSupported
-        return 40 if here < 2 and there < 2 else 50
-
-    def c_nvmlGpuFabricInfoV_t(self) -> SimpleNamespace:
-        return SimpleNamespace(clusterUuid=[0] * 16, cliqueId=0, state=0)
-
-    def nvmlDeviceGetGpuFabricInfoV(self, gpu: int, told: SimpleNamespace) -> None:
-        told.state, told.cliqueId = self.FABRIC_STATE, 7
-        told.clusterUuid = [gpu // 2] * 16
+DGX_1V = """
+X   NV1 NV1 NV2 NV2 SYS SYS SYS
+NV1 X   NV2 NV1 SYS NV2 SYS SYS
+NV1 NV2 X   NV2 SYS SYS NV1 SYS
+NV2 NV1 NV2 X   SYS SYS SYS NV1
+NV2 SYS SYS SYS X   NV1 NV1 NV2
+SYS NV2 SYS SYS NV1 X   NV2 NV1
+SYS SYS NV1 SYS NV1 NV2 X   NV2
+SYS SYS SYS NV1 NV2 NV1 NV2 X
+"""
+"""What nvidia-smi topo -m prints on a DGX-1 with V100: six links a GPU, a hybrid cube mesh."""
+FOUR_A10 = """
+X   PHB SYS SYS
+PHB X   SYS SYS
+SYS SYS X   PHB
+SYS SYS PHB X
+"""
+PCI = ("0000:1b:00.0", "0000:1c:00.0", "0000:9a:00.0", "0001:9b:00.0")
+MATRIX: dict[str, Any] = {
+    "uuids": ["GPU-0", "GPU-1", "GPU-2", "GPU-3"], "pci": [*PCI],
+    "cpus": ["0-3", None, None, "4-7"], "numa_nodes": [0, None, None, None],
+    "links": [["X", "NV2", "SYS", "SYS"], ["NV2", "X", None, "SYS"],
+              ["SYS", None, "X", "NV2"], ["SYS", "SYS", "NV2", "X"]],
+    "fabrics": [None, None, "01" * 16 + "/7", "01" * 16 + "/7"]}
+"""Four GPUs: two by two NVLinks, two at a switch; one pair of which NVML tells nothing."""
+POORER: dict[str, Any] = {
+    "uuids": ["GPU-0", "GPU-1"], "pci": [*PCI[:2]], "cpus": [None, None],
+    "numa_nodes": [None, None], "links": [["X", "NODE"], ["NODE", "X"]], "fabrics": [None, None]}
 
 
-class OldNvml(Nvml):
-    """A driver and a pynvml that know no switches, no domains, and no GPU beside the first two."""
+def told(standins: Standins, machine: str, root: Path = Path("/nowhere")) -> dict[str, Any]:
+    """Return the topology that pynvml tells of a machine."""
+    def ask() -> dict[str, Any] | None:
+        with opened_nvml() as nvml:
+            return gpu_topology(nvml, root)
 
-    LINKS = ((), ())
+    found: dict[str, Any] = standins.ask(machine, ask)
+    return found
 
-    def nvmlDeviceGetCount(self) -> int:
-        return 2
 
-    def __getattribute__(self, name: str) -> Any:
-        if "Fabric" in name or "RemoteDeviceType" in name or "TYPE_SWITCH" in name:
-            raise AttributeError(name)
-        return super().__getattribute__(name)
+def rows(text: str) -> list[list[str]]:
+    return [line.split() for line in text.strip().splitlines()]
 
 
 def kernel_tree(folder: Path) -> Path:
-    for address, cpus, node in (("0000:1b:00.0", "0-3", "0"), ("0001:9b:00.0", "4-7", "-1")):
+    for address, cpus, node in (("0000:06:00.0", "0-3", "0"), ("0000:8a:00.0", "4-7", "-1")):
         device = folder / "sys/bus/pci/devices" / address
         device.mkdir(parents=True)
         (device / "local_cpulist").write_text(f"{cpus}\n")
@@ -101,25 +79,42 @@ def kernel_tree(folder: Path) -> Path:
     return folder
 
 
-def test_the_matrix_is_that_of_nvidia_smi(tmp_path: Path) -> None:
-    found = gpu_topology(Nvml(), kernel_tree(tmp_path))
-    assert found == {
-        "uuids": ["GPU-0", "GPU-1", "GPU-2", "GPU-3"],
-        "pci": ["0000:1b:00.0", "0000:1c:00.0", "0000:9a:00.0", "0001:9b:00.0"],
-        "cpus": ["0-3", None, None, "4-7"], "numa_nodes": [0, None, None, None],
-        "links": [["X", "NV2", "SYS", "SYS"], ["NV2", "X", None, "SYS"],
-                  ["SYS", None, "X", "NV2"], ["SYS", "SYS", "NV2", "X"]],
-        "fabrics": [None, None, "01" * 16 + "/7", "01" * 16 + "/7"]}
+def test_the_matrix_is_that_of_nvidia_smi(tmp_path: Path, standins: Standins) -> None:
+    found = told(standins, "v100", kernel_tree(tmp_path))
+    assert found["links"] == rows(DGX_1V)
+    assert found["uuids"] == [f"GPU-0000000{gpu}-1111-2222-3333-444444440000" for gpu in range(8)]
+    assert (found["pci"][0], found["pci"][7]) == ("0000:06:00.0", "0000:8a:00.0")
+    assert found["cpus"] == ["0-3", *[None] * 6, "4-7"]
+    assert found["numa_nodes"] == [0, *[None] * 7] and found["fabrics"] == [None] * 8
 
 
-def test_what_is_not_told_is_not_guessed(tmp_path: Path) -> None:
-    assert gpu_topology(None) is None
-    found = gpu_topology(OldNvml(), tmp_path)
-    assert found is not None and found["links"] == [["X", "NODE"], ["NODE", "X"]]
-    assert found["fabrics"] == [None, None] and found["cpus"] == [None, None]
-    none = OldNvml()
-    none.nvmlDeviceGetCount = lambda: 0  # type: ignore[method-assign]
-    assert gpu_topology(none) is None
+def test_all_links_at_switches_join_all_gpus(standins: Standins) -> None:
+    found = told(standins, "h100")
+    assert found["links"] == [["X" if here == there else "NV18" for there in range(8)]
+                              for here in range(8)]
+    assert found["fabrics"] == [None] * 8  # complete, but of this node alone: it has no number
+    assert told(standins, "gb200")["fabrics"] == ["ab" * 16 + "/7"] * 8
+
+
+def test_without_nvlink_there_are_pcie_paths(standins: Standins) -> None:
+    assert told(standins, "a10")["links"] == rows(FOUR_A10)
+
+
+def test_what_is_not_told_is_not_guessed(standins: Standins) -> None:
+    assert gpu_topology(None) is None and told(standins, "none") is None
+    old = told(standins, "old")  # its links lead to switches, which that driver does not say
+    assert not any(link.startswith("NV") for line in old["links"] for link in line)
+    assert old["fabrics"] == [None] * 8
+    denied = told(standins, "denied")
+    assert denied["pci"] == denied["cpus"] == [None] * 8 and denied["uuids"] == old["uuids"]
+    assert denied["links"] == [["X" if here == there else None for there in range(8)]
+                               for here in range(8)]
+
+
+def test_texts_that_are_not_utf_8_stand_as_they_are(standins: Standins) -> None:
+    found = told(standins, "garbled")
+    assert found["uuids"][0] == "GPU-00000000-1111-2222-3333-444444440000\\xff\\xfe"
+    assert found["pci"][0] == "0000:1b:00.0\\xff\\xfe" and found["links"][0][1] == "NV18"
 
 
 @pytest.mark.parametrize(("address", "pattern", "host", "switches"), [
@@ -147,19 +142,17 @@ def environment(rank: int, matrix: dict[str, Any] | None, uuid: str | None) -> d
         "gpu": uuid and {"uuid": uuid}, "gpu_topology": matrix}
 
 
-def headers(tmp_path: Path) -> list[Any]:
+def headers() -> list[Any]:
     """Six ranks on three nodes; GPUs of the first two nodes, and two leaf switches."""
-    matrix = gpu_topology(Nvml(), kernel_tree(tmp_path))
-    assert matrix is not None
-    other = {**matrix, "uuids": [f"{uuid}b" for uuid in matrix["uuids"]]}
+    other = {**MATRIX, "uuids": [f"{uuid}b" for uuid in MATRIX["uuids"]]}
     plan = make_plan(world_size=6)
     return [make_header(plan, rank, hostname=f"host{rank // 2}", environment=environment(
-        rank, (matrix, other, None)[rank // 2], (str(rank % 2), f"{rank}b", None)[rank // 2]))
+        rank, (MATRIX, other, None)[rank // 2], (str(rank % 2), f"{rank}b", None)[rank // 2]))
         for rank in range(6)]
 
 
-def test_each_rank_has_its_place_and_its_gpu(tmp_path: Path) -> None:
-    found = topology_of(headers(tmp_path))
+def test_each_rank_has_its_place_and_its_gpu() -> None:
+    found = topology_of(headers())
     assert found.ranks[1] == RankPlace(1, "host0", "2-3", (1,), ("top", "s0"), 0, 1, None)
     assert found.ranks[2] == RankPlace(
         2, "host1", "4-5", (0,), ("top", "s0"), 1, 2, "01" * 16 + "/7")
@@ -182,6 +175,14 @@ def test_a_rank_that_sees_its_own_gpu_only_is_joined_to_nobody() -> None:
     assert found.gpu_link(*found.ranks) is None
 
 
+def test_a_mig_device_is_where_the_gpu_is_that_it_is_a_part_of() -> None:
+    plan = make_plan(world_size=1)
+    header = make_header(plan, 0, environment={
+        "gpu": {"uuid": "a part", "part_of": "GPU-1"}, "gpu_topology": MATRIX})
+    (place,) = topology_of([header]).ranks
+    assert place.gpu == 1
+
+
 def test_topics_that_could_not_be_read_leave_places_unknown() -> None:
     plan = make_plan(world_size=1)
     broken = {"process": {"unreadable": "OSError"}, "scheduler": {"unreadable": "OSError"}}
@@ -189,12 +190,11 @@ def test_topics_that_could_not_be_read_leave_places_unknown() -> None:
     assert place == RankPlace(0, "host0", None, None, None, None, None, None)
 
 
-def test_other_gpus_are_no_difference_but_other_links_are(tmp_path: Path) -> None:
-    alike = [header for header in headers(tmp_path) if header.rank < 4]
+def test_other_gpus_are_no_difference_but_other_links_are() -> None:
+    alike = [header for header in headers() if header.rank < 4]
     keys = {one.key for one in environment_differences(alike)}
     assert not {key for key in keys if key.startswith("gpu_topology")}
-    broken = gpu_topology(OldNvml(), tmp_path)
-    changed = replace(alike[3], environment={**alike[3].environment, "gpu_topology": broken})
+    changed = replace(alike[3], environment={**alike[3].environment, "gpu_topology": POORER})
     keys = {one.key for one in environment_differences([*alike[:3], changed])}
     assert "gpu_topology.links" in keys
 
@@ -208,8 +208,8 @@ def test_results_keep_the_topology(tmp_path: Path) -> None:
         assert file.results.topology == written.topology
 
 
-def test_places_and_matrices_are_shown(tmp_path: Path) -> None:
-    results = replace(make_results(()), topology=topology_of(headers(tmp_path)))
+def test_places_and_matrices_are_shown() -> None:
+    results = replace(make_results(()), topology=topology_of(headers()))
     places, matrix = topology_tables(results)
     assert [row.cells for row in places.rows][0] == (
         "0", "host0", "0-1", "0", "GPU0", None, "top.s0")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hpcbench.launch.ranks.store_communicator import REMEDY
-from hpcbench.validation.cores_and_gpus import device_lines
+from hpcbench.validation.cores_and_gpus import device_lines, probe_lines
 from hpcbench.validation.launching import launching_lines
 from hpcbench.validation.rank_report import RANK_REPORT, JobReport, RankReport
 from hpcbench.validation.reports import report_lines
@@ -74,6 +74,20 @@ def test_drivers_that_differ_are_a_warning_and_a_failure_of_versions() -> None:
     ranks = [replace(told(rank), versions={"nvidia_driver": str(570 + rank)}) for rank in (0, 1)]
     found = states(software_lines, job(*ranks))
     assert (found["driver"], found["versions"]) == ("warn", "fail")
+
+
+def test_what_the_probe_lost_is_a_warning_with_a_remedy_and_no_difference() -> None:
+    assert states(probe_lines, job()) == {"probe": "ok"}
+    line_of_nvml = "the process that asked NVML ended by signal 11: no telemetry; see nvidia-smi"
+    lost = changed(told(1), "facts.lost", {"nvml": line_of_nvml})
+    ranks = [replace(told(0), versions={"nvidia_driver": "570"}),
+             replace(lost, versions={"nvidia_driver": "unknown"})]
+    assert line(probe_lines, job(*ranks), "probe") == (
+        "warn", "rank 1: the process that asked NVML ended by signal 11: no telemetry",
+        "see nvidia-smi")
+    found = states(software_lines, job(*ranks))
+    assert (found["driver"], found["versions"]) == ("n/a", "ok")
+    assert states(probe_lines, job(replace(told(), facts=None))) == {}
 
 
 def test_ucc() -> None:

@@ -17,10 +17,11 @@ FACTS: Mapping[str, Any] = {
     "ucc": {"reason": "torch_ucc is not installed", "source": "torch_ucc", "layers": None,
             "lacks": {}, "without_cuda": None},
     "cuda": {"available": False, "reason": "torch is a CPU build", "names": [], "uuids": [],
-             "memory_bytes": [], "details": [], "no_code": [], "visible": None},
+             "memory_bytes": [], "details": [], "refused": [], "no_code": [],
+             "visible": None},
     "mps": {"reason": "built without it", "name": None, "memory_bytes": 0,
             "without_bf16": "built without it"},
-    "host_memory_bytes": 2**36, "tools": {}, "versions": {"torch": "2.9"},
+    "host_memory_bytes": 2**36, "tools": {}, "lost": {}, "versions": {"torch": "2.9"},
     "mpi": {"reason": None, "lacks": {}, "cuda": {"aware": None, "reason": "nobody says"}},
 }
 MACHINE: Mapping[str, Any] = {
@@ -75,6 +76,7 @@ def with_gpus(rank: RankReport, *uuids: str, no_code: str | None = None) -> Rank
     return changed(rank, "facts.cuda", {
         "available": True, "reason": None, "names": ["H100"] * count, "uuids": list(uuids),
         "memory_bytes": [2**36] * count, "details": [None] * count,
+        "refused": [None] * count,
         "no_code": [no_code] * count, "visible": None})
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from hpcbench.backends.gpus import opened_nvml
+from hpcbench.backends.child import Child
+from hpcbench.backends.gpus import asked, opened_nvml
 from hpcbench.config.axes import MAX_WORLD_SIZE
 from hpcbench.errors import LaunchError
 from hpcbench.launch.ranks.launcher_variables import announced_size
 
 RANKS_WITHOUT_GPUS = 2
+_COUNT_LIMIT_S = 10.0
 _OPEN_MPI = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "PRTE_MCA_hwloc_default_binding_policy": "none",
@@ -42,9 +44,21 @@ def ranks_of_launch(environ: Mapping[str, str], wanted: int | None) -> int | Non
 
 
 def default_ranks() -> int:
-    """Return how many ranks a job gets here: one a GPU that NVML counts, or 2 without any."""
+    """Return how many ranks a job gets here: one a GPU that NVML counts, or 2 without any.
+
+    NVML is asked in a child, because it may crash or hang with its driver.
+    """
+    answers = Child(_counted).wait(_COUNT_LIMIT_S)
+    if answers.lost:
+        print(f"hpcbench: the process that asked NVML {answers.lost}: {RANKS_WITHOUT_GPUS} ranks "
+              "are started; say how many with --gpus", file=sys.stderr)
+    return answers.values.get("gpus") or RANKS_WITHOUT_GPUS
+
+
+def _counted() -> Iterator[tuple[str, int | None]]:
     with opened_nvml() as nvml:
-        return (nvml.nvmlDeviceGetCount() if nvml else 0) or RANKS_WITHOUT_GPUS
+        if nvml:
+            yield "gpus", asked(nvml, "nvmlDeviceGetCount")
 
 
 def find_mpirun(python: str, environ: Mapping[str, str]) -> Path:

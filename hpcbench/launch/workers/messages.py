@@ -26,9 +26,13 @@ PlainCase = Annotated[Case, PlainSerializer(case_to_json), PlainValidator(case_f
 
 @dataclass(frozen=True, slots=True)
 class FactsRequest:
-    """Report what this machine has; ``tools`` are the modules and compilers to look for."""
+    """Report what this machine has; ``tools`` are the modules and compilers to look for.
+
+    What may hang has ``limit_s``, and then what follows from it again.
+    """
 
     tools: tuple[str, ...]
+    limit_s: float
     request: Literal["facts"] = "facts"
 
 

@@ -3,24 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import signal
 from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1
 _IOLBF = 1
 KILLED_FOR_MEMORY = "killed by the kernel for memory"
-
-
-def die_with_parent(parent_pid: int) -> None:
-    """Have the kernel kill this process when its parent ends; end at once if it already has.
-
-    The signal is sent when the *thread* that started this process ends, so start from the main
-    thread. A ``parent_pid`` of 0 is a parent that is not known.
-    """
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if parent_pid and os.getppid() != parent_pid:
-        os._exit(1)
 
 
 def print_whole_lines() -> None:

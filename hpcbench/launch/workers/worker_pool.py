@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from hpcbench.backends.child import LIMIT_S
 from hpcbench.errors import LaunchError
 from hpcbench.import_path import module_command
 from hpcbench.launch.ranks.communicator import InlineComms
@@ -27,6 +28,8 @@ from hpcbench.measure.garbage import spare_what_is_loaded
 from hpcbench.measure.portable import unsupervised
 from hpcbench.measure.progress import SharedProgress
 
+_SHARE_OF_CHILDREN = 0.35
+"""Of the time for the probe: it asks in two rounds of children."""
 Variables = tuple[tuple[str, str], ...]
 
 
@@ -99,7 +102,7 @@ class WorkerPool:
             return facts_of_child(tools, self._spec.env, self._spec.ready_timeout_s)
         worker = self.start_worker((), limited=False)
         try:
-            worker.send(FactsRequest(tuple(tools)))
+            worker.send(FactsRequest(tuple(tools), _limit_s(self._spec.ready_timeout_s)))
             in_time = worker.wait(self._spec.ready_timeout_s)
             answer = worker.receive() if in_time else None
             if isinstance(answer, FactsAnswer):
@@ -111,11 +114,16 @@ class WorkerPool:
             worker.kill()
 
 
+def _limit_s(timeout_s: float) -> float:
+    """Return how long what may hang in the probe has, so that the rest is still told in time."""
+    return min(LIMIT_S, _SHARE_OF_CHILDREN * timeout_s)
+
+
 def facts_of_child(
     tools: Sequence[str], env: Mapping[str, str], timeout_s: float,
 ) -> Mapping[str, Any]:
     """Return the same of a process that nobody supervises: it has ``timeout_s`` for the answer."""
-    command = module_command("hpcbench.backends.facts", *tools)
+    command = module_command("hpcbench.backends.facts", str(_limit_s(timeout_s)), *tools)
     try:
         done = subprocess.run(command, env=dict(env), capture_output=True, text=True,
                               timeout=timeout_s, check=True)

@@ -1,0 +1,170 @@
+"""Ask what may crash or hang in a process of its own: that costs its answer, and not who asks."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import re
+import resource
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hpcbench.measure.portable import die_with_parent
+
+Question = Callable[[], Iterable[tuple[str, Any]]]
+"""Yields names and plain JSON values, each when it is known."""
+LIMIT_S = 30.0
+"""For what a driver answers within seconds, however many GPUs it has to start."""
+_STEP_S = 0.1
+"""How often it is seen whether a child ended that left its end of the pipe to somebody else."""
+_LAST_WORDS_S = 1.0
+"""For a child that hangs to say where, and to die: one that hangs in the kernel can do neither."""
+_WHERE = re.compile(rb'^  File ".*", line \d+ in (.+)\n', re.MULTILINE)
+"""The first line of a stack of faulthandler: the innermost function."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a child answered by name, and how it ended before it had answered all, or None."""
+
+    values: dict[str, Any]
+    lost: str | None
+
+
+def asked_apart(
+    questions: Mapping[str, Question | None], limit_s: float = LIMIT_S,
+) -> dict[str, Answers | None]:
+    """Ask each question in a child of its own, all at once; None is not asked."""
+    children = {name: Child(question) for name, question in questions.items() if question}
+    found = {name: child.wait(limit_s) for name, child in children.items()}
+    return {name: found.get(name) for name in questions}
+
+
+class Child:
+    """A fork of this process that answers a question. Fork before threads, and before CUDA."""
+
+    def __init__(self, question: Question) -> None:
+        """Start it. It ends with its last answer, without what libraries do at exit."""
+        self._answers, answers = os.pipe()
+        self._stack, stack = os.pipe()
+        parent = os.getpid()
+        self._began_s = time.monotonic()
+        self._pid = os.fork()
+        if self._pid == 0:
+            _answer(question, parent, answers, stack)
+        os.close(answers)
+        os.close(stack)
+        self._status: int | None = None
+
+    def wait(self, limit_s: float) -> Answers:
+        """Return what it answers within ``limit_s`` of its start; then it is killed."""
+        left_s = max(limit_s - (time.monotonic() - self._began_s), _LAST_WORDS_S)
+        printed, in_time = self._printed(time.monotonic() + left_s)
+        if not in_time:
+            self._signal(signal.SIGUSR1)
+        where = self._where(0 if in_time else _LAST_WORDS_S)
+        if not in_time:
+            self._signal(signal.SIGKILL)
+        self._reap(_LAST_WORDS_S)
+        os.close(self._answers)
+        os.close(self._stack)
+        lines = [json.loads(line) for line in printed.split(b"\n")[:-1]]  # the last one is torn
+        values = {line["name"]: line["value"] for line in lines if "name" in line}
+        if lines and "end" in lines[-1]:
+            return Answers(values, lines[-1]["end"])
+        ended = self._ending() if in_time else f"gave no answer in {limit_s:g} s"
+        return Answers(values, f"{ended} in {where}" if where else ended)
+
+    def _printed(self, deadline: float) -> tuple[bytes, bool]:
+        """Return all that it wrote, and whether it ended by itself."""
+        data = b""
+        while (left_s := deadline - time.monotonic()) > 0:
+            ended = self._has_ended()
+            if select.select([self._answers], [], [], 0 if ended else min(left_s, _STEP_S))[0]:
+                if not (part := os.read(self._answers, 65536)):
+                    return data, True
+                data += part
+            elif ended:
+                return data, True
+        return data, False
+
+    def _has_ended(self) -> bool:
+        if self._status is None:
+            pid, status = os.waitpid(self._pid, os.WNOHANG)
+            self._status = status if pid else None
+        return self._status is not None
+
+    def _reap(self, timeout_s: float) -> None:
+        """Wait for its end, which does not come while it hangs in the kernel."""
+        deadline = time.monotonic() + timeout_s
+        while not self._has_ended() and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if not self._has_ended():
+            os.kill(self._pid, number)
+
+    def _ending(self) -> str:
+        code = None if self._status is None else os.waitstatus_to_exitcode(self._status)
+        if code is None or code >= 0:
+            return f"ended with exit code {code}"
+        with contextlib.suppress(ValueError):  # a signal without a name
+            return f"ended by signal {-code} ({signal.Signals(-code).name})"
+        return f"ended by signal {-code}"
+
+    def _where(self, timeout_s: float) -> str:
+        """Return the function in which it crashed or hangs, "" if it does not say."""
+        data, deadline = b"", time.monotonic() + timeout_s
+        while not (found := _WHERE.search(data)):
+            left_s = max(deadline - time.monotonic(), 0)
+            if not select.select([self._stack], [], [], left_s)[0] or not (
+                    part := os.read(self._stack, 65536)):
+                return ""
+            data += part
+        return found[1].decode(errors="replace")
+
+
+def _answer(question: Question, parent: int, answers: int, stack: int) -> None:
+    """Answer in this fork, and end it; never returns."""
+    try:
+        die_with_parent(parent)
+        _keep_only(answers, stack)
+        faulthandler.enable(stack, all_threads=False)
+        faulthandler.register(signal.SIGUSR1, stack, all_threads=False)
+        end = None
+        try:
+            for name, value in question():
+                _write(answers, {"name": name, "value": value})
+        except Exception as error:
+            traceback.print_exc()
+            first = (str(error).strip().splitlines() or [""])[0]
+            end = f"ended by {type(error).__name__}: {first}"
+        _write(answers, {"end": end})
+    finally:
+        os._exit(0)  # at once: neither libraries nor their threads are waited for
+
+
+def _keep_only(*files: int) -> None:
+    """Close what this fork has of its parent's files, print to its stderr, and dump no core."""
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    begin = 3
+    for file in (*sorted(files), os.sysconf("SC_OPEN_MAX")):
+        os.closerange(begin, file)
+        begin = file + 1
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, most))
+
+
+def _write(file: int, line: dict[str, Any]) -> None:
+    data = json.dumps(line).encode() + b"\n"
+    while data:
+        data = data[os.write(file, data):]

@@ -1,0 +1,125 @@
+"""Processes that answer, die or hang: what comes of them, and that nothing of them is left."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.backends.child import Answers, Child, asked_apart
+
+
+def asked(question: Any, limit_s: float = 20.0) -> Answers:
+    return Child(question).wait(limit_s)
+
+
+def left_at_once() -> None:
+    os._exit(3)
+
+
+def read_nowhere() -> None:
+    ctypes.string_at(0)
+
+
+def refused() -> None:
+    raise LookupError("no such GPU\nand more")
+
+
+def hang_here() -> None:
+    time.sleep(1000)
+
+
+def first_and(then: Any) -> Any:
+    def question() -> Iterator[tuple[str, Any]]:
+        yield "first", [1, None, "x"]
+        then()
+        yield "second", 2
+
+    return question
+
+
+def test_all_answers_come_whatever_threads_are_left() -> None:
+    def start() -> None:
+        threading.Thread(target=time.sleep, args=(1000,)).start()
+
+    assert asked(first_and(start)) == Answers({"first": [1, None, "x"], "second": 2}, None)
+
+
+@pytest.mark.parametrize(("end", "lost"), [
+    (left_at_once, "ended with exit code 3"),
+    (lambda: os.kill(os.getpid(), signal.SIGKILL), "ended by signal 9 (SIGKILL)"),
+    (read_nowhere, "ended by signal 11 (SIGSEGV) in string_at"),
+    (os.abort, "ended by signal 6 (SIGABRT) in question"),
+    (refused, "ended by LookupError: no such GPU"),
+])
+def test_an_end_costs_what_was_not_answered_before_it(end: Any, lost: str) -> None:
+    assert asked(first_and(end)) == Answers({"first": [1, None, "x"]}, lost)
+
+
+def test_one_that_hangs_is_ended_and_says_where() -> None:
+    began_s = time.monotonic()
+    found = asked(first_and(hang_here), 0.2)
+    assert found == Answers({"first": [1, None, "x"]}, "gave no answer in 0.2 s in hang_here")
+    assert time.monotonic() - began_s < 10
+
+
+def test_one_that_cannot_be_ended_is_left_behind() -> None:
+    """A process in the kernel's hands takes no signal; one that is stopped says as little."""
+    child = Child(first_and(lambda: os.kill(os.getpid(), signal.SIGSTOP)))
+    found = child.wait(0.2)
+    assert found.values and str(found.lost).startswith("gave no answer in 0.2 s")
+
+
+def test_all_are_asked_at_once_and_one_that_hangs_costs_no_other() -> None:
+    began_s = time.monotonic()
+    found = asked_apart({
+        "hangs": first_and(hang_here), "hangs, too": first_and(hang_here), "not asked": None,
+        "answers": first_and(lambda: time.sleep(0.1)),
+        "much": lambda: [("text", "x" * 30_000)]}, 1.0)
+    assert found["not asked"] is None and time.monotonic() - began_s < 10
+    ends = {name: one.lost for name, one in found.items() if one}
+    assert ends == {**dict.fromkeys(("hangs", "hangs, too"), "gave no answer in 1 s in hang_here"),
+                    "answers": None, "much": None}
+    assert found["answers"] and found["answers"].values["second"] == 2
+    assert found["much"] and len(found["much"].values["text"]) == 30_000
+
+
+def test_no_process_and_no_file_is_left() -> None:
+    def files() -> int:
+        return len([*Path("/proc/self/fd").iterdir()])
+
+    before = files()
+    for end in (left_at_once, read_nowhere, hang_here):
+        asked(first_and(end), 0.2)
+    assert files() == before
+    with pytest.raises(ChildProcessError):  # no zombie, and nothing that still runs
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_a_process_that_a_library_leaves_behind_does_not_hold_up_the_answer() -> None:
+    def leave_one() -> None:
+        if os.fork() == 0:
+            time.sleep(30)
+            os._exit(0)
+
+    began_s = time.monotonic()
+    assert asked(first_and(leave_one)).lost is None
+    assert time.monotonic() - began_s < 10
+
+
+def test_what_a_library_prints_is_no_answer() -> None:
+    script = ("import os\nfrom hpcbench.backends.child import Child\n"
+              "def question():\n    os.write(1, b'noise')\n    yield 'a', 1\n"
+              "print(Child(question).wait(20).values)")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
+                          check=True)
+    assert (done.stdout, done.stderr) == ("{'a': 1}\n", "noise")
