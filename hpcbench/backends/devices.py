@@ -130,7 +130,7 @@ def cache_bytes(device: torch.device) -> int | None:
     if device.type != "cuda" or not torch.cuda.is_available():
         return 0
     properties = torch.cuda.get_device_properties(device)
-    if str(properties.gcnArchName).startswith(_WITH_INFINITY_CACHE):
+    if str(getattr(properties, "gcnArchName", "")).startswith(_WITH_INFINITY_CACHE):
         return _INFINITY_CACHE_BYTES
     found: int | None = getattr(properties, "L2_cache_size", None)  # since torch 2.5
     return found or None
