@@ -73,13 +73,18 @@ def facts() -> dict[str, Any]:
     return {
         "versions": _versions(),
         "architectures": " ".join(torch.cuda.get_arch_list()),
-        "defaults": {name: _found(name) for name in DEFAULTS},
+        "defaults": defaults(),
         "defaults_with_override": _defaults_with_override(),
         "names": {name: described(name) for name in names},
         "nccl_options": _fields(options),
         "nccl_options.config": _fields(getattr(options, "config", None)),
         **_texts(),
     }
+
+
+def defaults() -> dict[str, Any]:
+    """Return how torch rounds, in a process that has changed nothing."""
+    return {name: _found(name) for name in DEFAULTS}
 
 
 def described(name: str) -> str:
@@ -138,11 +143,10 @@ def _versions() -> dict[str, str]:
 
 def _defaults_with_override() -> dict[str, Any]:
     """Return the defaults that differ with `OVERRIDE`, which torch reads when it is loaded."""
-    code = "import json, cuda_wheel; print(json.dumps({n: cuda_wheel._found(n) for n in " \
-           "cuda_wheel.DEFAULTS}))"
+    code = "import json, cuda_wheel; print(json.dumps(cuda_wheel.defaults()))"
     told = subprocess.run([sys.executable, "-c", code], cwd=TESTS, text=True, check=True,
                           stdout=subprocess.PIPE, env={**os.environ, OVERRIDE: "1"}).stdout
-    return {name: value for name, value in json.loads(told).items() if value != _found(name)}
+    return dict(json.loads(told).items() - defaults().items())
 
 
 def _texts() -> dict[str, Any]:
