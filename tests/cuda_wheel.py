@@ -22,6 +22,7 @@ TESTS = Path(__file__).resolve().parent
 STORED = TESTS / "data" / "cuda_wheel.json"
 
 NAMES = (
+    "torch._C._distributed_c10d._dump_fr_trace_json",
     "torch._C._distributed_c10d._dump_nccl_trace_json",
     "torch.distributed.ProcessGroupNCCL.Options",
     "torch.distributed.barrier",
@@ -146,7 +147,8 @@ def _defaults_with_override() -> dict[str, Any]:
     code = "import json, cuda_wheel; print(json.dumps(cuda_wheel.defaults()))"
     told = subprocess.run([sys.executable, "-c", code], cwd=TESTS, text=True, check=True,
                           stdout=subprocess.PIPE, env={**os.environ, OVERRIDE: "1"}).stdout
-    return dict(json.loads(told).items() - defaults().items())
+    before = defaults()
+    return {name: value for name, value in json.loads(told).items() if value != before[name]}
 
 
 def _texts() -> dict[str, Any]:
