@@ -51,7 +51,8 @@ def test_a_template_has_one_thread_and_its_forks_can_use_cuda(cuda_python: Path)
 
 
 def test_the_probe_needs_no_driver(cuda_python: Path) -> None:
-    cuda = json.loads(output_of(cuda_python, "tests/mpi/on_cuda_wheel.py", "probe").splitlines()[-1])
+    told = output_of(cuda_python, "tests/mpi/on_cuda_wheel.py", "probe")
+    cuda = json.loads(told.splitlines()[-1])
     assert (cuda["available"], cuda["reason"]) == (False, "no GPU is visible")
 
 
@@ -62,7 +63,8 @@ def test_a_job_runs_on_gloo_and_skips_what_needs_a_gpu(cuda_python: Path, tmp_pa
         "measure": {**ONCE, "iterations": 3}, "benchmarks": [
             {"kind": "collective", "collective": "all_reduce", "backend": ["gloo", "nccl"],
              "size": "4KiB"}]}).check()
-    told = {item.case.backend: (item.status, item.reason) for item in read(job.folder).results.cases}
+    told = {item.case.backend: (item.status, item.reason)
+            for item in read(job.folder).results.cases}
     assert told["gloo"] == ("ok", "")
     status, reason = told["nccl"]
     assert status == "skipped" and "no GPU is visible" in reason
