@@ -24,6 +24,8 @@ def missing() -> list[str]:
         found.append("networks of several hosts (install iproute2 and util-linux)")
     if find_spec("torch_ucc") is None:
         found.append("backend ucc (build torch_ucc)")
+    if "HPCBENCH_TEST_CUDA_PYTHON" not in os.environ:
+        found.append("torch's CUDA build, by itself (run scripts/cuda_wheel FOLDER)")
     return [*found, "GPUs and nccl (run bash benchmarks/gpu.sh on a machine that has them)"]
 
 
