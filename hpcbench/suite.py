@@ -30,6 +30,7 @@ from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
 from hpcbench.resume import LATEST, Overrides, RunRequest
 from hpcbench.run import as_job, run
+from hpcbench.texts import path_of, say
 from hpcbench.trace.files import SUITE_FILE, is_suite
 from hpcbench.verbosity import Verbosity
 
@@ -190,7 +191,7 @@ def _results_folder(files: Sequence[Path], plans: Sequence[Plan]) -> Path:
         raise UsageError("output.folder: a suite has one folder, but "
                          + ", ".join(f"{file} names {folder}" for folder, file in named.items())
                          + ": give one for all with -o DIR")
-    return Path(next(iter(named))).absolute()
+    return path_of(next(iter(named))).absolute()
 
 
 def _begun_before(request: SuiteRequest, world_size: int) -> Path:
@@ -272,9 +273,9 @@ class _Ledger:
                         exit_code=suite_exit_code(suite.members))
         self._write(suite)
         if self.request.as_json:
-            print(suite_text(suite), end="", file=sys.__stdout__, flush=True)
+            say(suite_text(suite), sys.__stdout__, end="")
         elif self.request.verbosity.is_quiet:
-            print(self.folder, flush=True)
+            say(self.folder)
         else:
             print_suite(suite, self.folder)
         return int(suite.exit_code or 0)

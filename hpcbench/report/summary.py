@@ -7,7 +7,6 @@ error of a run: those stay in results.h5.
 from __future__ import annotations
 
 import csv
-import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
@@ -27,6 +26,7 @@ from hpcbench.reduce.usage import Usage
 from hpcbench.report.charts import charts_of
 from hpcbench.report.report_file import FORMATS, NAME, write_report
 from hpcbench.report.terminal import print_document
+from hpcbench.texts import to_json
 from hpcbench.trace.files import whole_file
 from hpcbench.units import plural
 from hpcbench.views.chart import Chart
@@ -147,7 +147,7 @@ def write_summary(
     json_path, csv_path = folder / "summary.json", folder / "summary.csv"
     document = summary_document(results, rows, told)
     with whole_file(json_path) as part:
-        text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
+        text = to_json(document, indent=2, allow_nan=False, ensure_ascii=False)
         part.write_text(text + "\n", encoding="utf-8")
     with whole_file(csv_path) as part, part.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, names, lineterminator="\n")

@@ -34,6 +34,7 @@ from hpcbench.masking import masked, print_traceback
 from hpcbench.measure.environment import node_identity
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
+from hpcbench.texts import path_of, say
 from hpcbench.validation import storage_probe
 from hpcbench.validation.cores_and_gpus import affinity_lines, device_lines
 from hpcbench.validation.gather import report_rank
@@ -93,7 +94,7 @@ def validate_command(request: ValidationRequest) -> int:
         except AgreedError as error:
             if bounded.rank == 0:
                 request.verbosity.traceback()
-                print(f"hpcbench: {masked(str(error), os.environ)}", file=sys.stderr, flush=True)
+                say(f"hpcbench: {masked(str(error), os.environ)}", sys.stderr)
             code = int(error.exit_code)
         except Exception as error:
             code = _alone(bounded, error)
@@ -125,7 +126,7 @@ def _alone(comm: Communicator, error: Exception) -> int:
     code, message = _judged(error)
     if code is ExitCode.INTERNAL:
         print_traceback(os.environ)
-    print(f"hpcbench: rank {comm.rank}: {masked(message, os.environ)}", file=sys.stderr, flush=True)
+    say(f"hpcbench: rank {comm.rank}: {masked(message, os.environ)}", sys.stderr)
     if comm.size > 1:
         comm.abort(int(code))
     return int(code)
@@ -246,7 +247,7 @@ def _tried_folder(
     """Yield rank 0's probe of the results folder, which makes it if need be, on every rank."""
     def first() -> dict[str, Any]:
         env = worker_environment(os.environ, config.launch.pass_env, {})
-        return storage_probe.ask(str(Path(config.output.folder).absolute()),
+        return storage_probe.ask(str(path_of(config.output.folder).absolute()),
                                  f".validate-{secrets.token_hex(6)}", 0, timeout_s, env)
 
     storage: Mapping[str, Any] = on_root(comm, first)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import secrets
 import tempfile
@@ -22,6 +21,7 @@ from hpcbench.launch.ranks.agreement import from_root, on_all, on_root
 from hpcbench.launch.ranks.session import Topology
 from hpcbench.plan.case import Plan, plan_to_json
 from hpcbench.plan.history import History
+from hpcbench.texts import path_of, say, to_json
 from hpcbench.trace.attempts import attempt_folder
 from hpcbench.trace.files import is_suite, whole_file
 from hpcbench.trace.journal import journal_path
@@ -90,7 +90,7 @@ def create_suite_folder(
     try:
         sweeps_folder(path).mkdir(parents=True)
         for name, config in configs.items():
-            (sweeps_folder(path) / f"{name}.json").write_text(json.dumps(config, indent=1) + "\n")
+            (sweeps_folder(path) / f"{name}.json").write_text(to_json(config, indent=1) + "\n")
         point_latest_to(path)
     except OSError as error:
         raise FileError(f"{path}: cannot be made: {error.strerror}; choose another folder "
@@ -130,8 +130,8 @@ def take_up_folder(path: Path, plan: Plan, history: History) -> RunFolder:
 
 def _plan_files(plan: Plan) -> dict[str, str]:
     """Return the name and the text of each file that says what is run."""
-    return {"config.json": json.dumps(plan.config, indent=1) + "\n",
-            "plan.json": json.dumps(plan_to_json(plan)) + "\n"}
+    return {"config.json": to_json(plan.config, indent=1) + "\n",
+            "plan.json": to_json(plan_to_json(plan)) + "\n"}
 
 
 def point_latest_to(path: Path) -> None:
@@ -194,10 +194,10 @@ def _run_folder(attempt: Attempt) -> RunFolder:
     """Return the folder of the run, made or taken up if there is anything to run (rank 0)."""
     path, history = attempt.folder, attempt.history
     if path is None or not history.attempt:
-        parent = Path(attempt.config.output.folder).absolute()
+        parent = path_of(attempt.config.output.folder).absolute()
         return create_run_folder(attempt.plan, parent, path)
     if attempt.is_done():
-        print(f"{path}: nothing is left to run", flush=True)
+        say(f"{path}: nothing is left to run")
         return RunFolder(path, history.run_id, history.attempt - 1)
     return take_up_folder(path, attempt.plan, history)
 
