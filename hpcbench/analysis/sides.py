@@ -15,6 +15,7 @@ from hpcbench.grouping import grouped
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.results_file import FILE_NAME, open_results
+from hpcbench.texts import valid
 
 OPTION, ENV = "options.", "env."
 UNSET = "unset"
@@ -52,7 +53,7 @@ def read_side(text: str) -> Side:
     paths = [Path(part) for part in text.split(",") if part]
     if not paths:
         raise UsageError(f'"{text}" names no results file; write FILE, or FILE,FILE')
-    return side_of(paths, text)
+    return side_of(paths, valid(text))
 
 
 def refuse_twice(paths: Iterable[Path]) -> None:

@@ -101,7 +101,7 @@ def _asked(nvml: Any, name: str, *arguments: Any) -> Any:
     """Return NVML's answer, None where this GPU, driver or pynvml has none."""
     try:
         return getattr(nvml, name)(*arguments)
-    except (nvml.NVMLError, AttributeError):
+    except (nvml.NVMLError, AttributeError, UnicodeDecodeError):  # pynvml decodes
         return None
 
 
@@ -114,7 +114,7 @@ def _address(info: Any) -> str | None:
 
 
 def _text(value: str | bytes | None) -> str | None:
-    return value.decode() if isinstance(value, bytes) else value
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _of_kernel(read: Callable[[str], Any], address: str | None, name: str) -> Any:

@@ -55,7 +55,7 @@ def _detail(nvml: Any, uuid: str) -> dict[str, Any] | None:
     def tell(what: str, *arguments: Any, read: Callable[[Any], Any] = _same) -> Any:
         try:
             return read(getattr(nvml, f"nvmlDeviceGet{what}")(*arguments))
-        except (nvml.NVMLError, AttributeError):
+        except (nvml.NVMLError, AttributeError, UnicodeDecodeError):  # pynvml decodes
             return None
 
     gpu = tell("HandleByUUID", f"GPU-{uuid.removeprefix('GPU-')}")
@@ -89,4 +89,4 @@ def _same(value: Any) -> Any:
 
 
 def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

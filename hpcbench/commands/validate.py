@@ -41,6 +41,7 @@ def validate(
     from hpcbench.validation.validate import ValidationRequest, validate_command
 
     sys.stderr = sys.__stderr__
-    overrides = overrides_of({"output.folder": stored_path(output) if output else None}, assignments)
+    folder = stored_path(output) if output else None
+    overrides = overrides_of({"output.folder": folder}, assignments)
     request = ValidationRequest(source.path(), overrides, as_json, timeout, verbosity)
     raise typer.Exit(validate_command(request))

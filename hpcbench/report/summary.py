@@ -26,7 +26,7 @@ from hpcbench.reduce.usage import Usage
 from hpcbench.report.charts import charts_of
 from hpcbench.report.report_file import FORMATS, NAME, write_report
 from hpcbench.report.terminal import print_document
-from hpcbench.texts import to_json
+from hpcbench.texts import to_json, valid
 from hpcbench.trace.files import whole_file
 from hpcbench.units import plural
 from hpcbench.views.chart import Chart
@@ -97,7 +97,7 @@ def write_reports(
             target = folder / f"{NAME}{FORMATS['html']}"
             if announce:
                 announce(f"writing {target}")
-            written.append(write_report([Run(str(folder), results, file)], "html", target))
+            written.append(write_report([Run(valid(str(folder)), results, file)], "html", target))
     return written
 
 
