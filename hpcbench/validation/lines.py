@@ -14,7 +14,7 @@ from rich.text import Text
 
 from hpcbench import __version__
 from hpcbench.report.terminal import open_console
-from hpcbench.texts import say, to_json
+from hpcbench.texts import printable, say, to_json
 from hpcbench.units import plural, rank_list
 
 SCHEMA_VERSION = 1
@@ -80,12 +80,12 @@ def show(lines: Sequence[Line], ranks: int, nodes: int, *, as_json: bool) -> Non
         table = Table("", "subject", "found", "fix", title=f"hpcbench {__version__} validate")
         for line in lines:
             table.add_row(Text(line.state.value, style=_STYLES[line.state]), Text(line.subject),
-                          Text(line.found), Text(line.fix))
+                          Text(printable(line.found)), Text(line.fix))
         console.print(table)
         console.print(_total(_counts(lines)))
     else:
         say(f"hpcbench {__version__} validate: {plural(ranks, 'rank')} on "
-              f"{plural(nodes, 'node')}")
+            f"{plural(nodes, 'node')}")
         say(rendered(lines, as_json=False))
 
 
@@ -100,8 +100,8 @@ def rendered(lines: Sequence[Line], *, as_json: bool, **job: int) -> str:
     counts = _counts(lines)
     if as_json:
         return to_json({"schema": "hpcbench.validate", "schema_version": SCHEMA_VERSION,
-                           "hpcbench": __version__, **job, "counts": counts,
-                           "lines": [asdict(line) for line in lines]}, indent=1)
+                        "hpcbench": __version__, **job, "counts": counts,
+                        "lines": [asdict(line) for line in lines]}, indent=1)
     return "\n".join([*_texts(lines), _total(counts)])
 
 

@@ -42,6 +42,7 @@ from hpcbench.validation.launching import launching_lines
 from hpcbench.validation.limits import limit_lines
 from hpcbench.validation.lines import Line, State, fail, rendered, show, show_problems
 from hpcbench.validation.network import network_lines
+from hpcbench.validation.outside_texts import text_lines
 from hpcbench.validation.rank_report import RANK_REPORT, JobReport
 from hpcbench.validation.reports import report_lines
 from hpcbench.validation.software import software_lines
@@ -59,7 +60,7 @@ _MARGIN_S = 1.0
 _SPEAKER = ("import select, sys\n"
             "select.select([0], [], [], float(sys.argv[1]))[0] or print(sys.argv[2], flush=True)")
 _SUBJECTS = (software_lines, launching_lines, device_lines, affinity_lines, network_lines,
-             clock_lines, storage_lines, limit_lines, report_lines)
+             clock_lines, storage_lines, limit_lines, text_lines, report_lines)
 
 
 @dataclass(frozen=True, slots=True)
