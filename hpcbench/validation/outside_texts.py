@@ -1,4 +1,4 @@
-r"""Texts of the machine that are not UTF-8, which are recorded and shown with ``\xfc`` for a byte."""
+r"""Which texts of the machine are not UTF-8: such a byte is recorded and shown as ``\xfc``."""
 
 from __future__ import annotations
 
