@@ -174,7 +174,7 @@ def _reduce_and_report(attempt: Attempt, folder: RunFolder, request: RunRequest)
             processes=Processes(usable_cores(KernelFiles()), start="spawn"))
     with verbosity.stage("summaries and plots"), rare_collection():
         told = told_in(folder.path)
-        write_reports(results, folder.path, told, verbosity.announce)
+        write_reports(results, folder.path, told, verbosity.announce, verbosity.complain)
     with verbosity.stage("profiled samples"):
         profile_lines = write_profiles(folder.path, results)
     if config.profiling.target and not verbosity.is_quiet:

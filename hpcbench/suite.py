@@ -155,13 +155,15 @@ def _new_suite(request: SuiteRequest, world_size: int) -> Path:
     with request.verbosity.stage("plan of all members"):
         plans = plan_members(request.files, request.overrides, world_size, request.verbosity)
     names = [f"{number:02}-{plan.name}" for number, plan in enumerate(plans, 1)]
-    path, run_id = create_suite_folder(_results_folder(request.files, plans), {
+    made = create_suite_folder(_results_folder(request.files, plans), {
         name: plan.config for name, plan in zip(names, plans, strict=True)})
-    write_suite(Suite(run_id, __version__, world_size, _now(), tuple(
+    write_suite(Suite(made.run_id, __version__, world_size, _now(), tuple(
         Member(str(file), plan.name, name, len(plan.cases), counts=not_counted(len(plan.cases)))
         for file, plan, name in zip(request.files, plans, names, strict=True))),
-        path / SUITE_FILE, *_also(request.output))
-    return path
+        made.path / SUITE_FILE, *_also(request.output))
+    for note in made.notes:
+        request.verbosity.announce(f"note: {note}")
+    return made.path
 
 
 def plan_members(

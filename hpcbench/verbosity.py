@@ -48,6 +48,11 @@ class Verbosity(Enum):
         if not self.is_quiet:
             say(masked(line, os.environ))
 
+    def complain(self, line: str) -> None:
+        """Say on standard error what has failed without ending the command; call in ``except``."""
+        self.traceback()
+        say(f"hpcbench: {masked(line, os.environ)}", sys.stderr)
+
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Print how long the block took if details are wanted, also if it fails."""

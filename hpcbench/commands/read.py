@@ -45,7 +45,7 @@ def reduce(
                                 processes=Processes(usable_cores(KernelFiles())))
     with verbosity.stage("summaries and plots"):
         told = told_in(folder)
-        write_reports(results, folder, told, verbosity.announce)
+        write_reports(results, folder, told, verbosity.announce, verbosity.complain)
     with verbosity.stage("profiled samples"):
         profile_lines = write_profiles(folder, results)
     report_run(results, folder, told, verbosity, explain=explain)
