@@ -95,10 +95,10 @@ def write_reports(
     target = folder / f"{NAME}{FORMATS['html']}"
     with open_results(folder) as file:
         if output.get("plots", True):
-            with _optional("plots", complain):
+            with _optional("plots", folder, complain):
                 written += _drawn(list(charts_of(results, file, told)), results, folder, announce)
         if output.get("report", True):
-            with _optional("report", complain):
+            with _optional("report", folder, complain):
                 if announce:
                     announce(f"writing {target}")
                 written.append(
@@ -107,7 +107,9 @@ def write_reports(
 
 
 @contextmanager
-def _optional(what: str, complain: Callable[[str], None] | None) -> Iterator[None]:
+def _optional(
+    what: str, folder: Path, complain: Callable[[str], None] | None,
+) -> Iterator[None]:
     """Let a part fail without which the results are complete, if there is someone to tell."""
     try:
         yield
@@ -115,8 +117,8 @@ def _optional(what: str, complain: Callable[[str], None] | None) -> Iterator[Non
         if complain is None:
             raise
         known = isinstance(error, (HpcbenchError, OSError))
-        complain(f"note: no {what}: " + (str(error) if known else
-                 f"{type(error).__name__}: {error} (a fault of hpcbench: please report it)"))
+        why = str(error) if known else f"{type(error).__name__}: {error}"
+        complain(f"note: no {what}: {why}; once this is mended: hpcbench reduce {folder}")
 
 
 def _drawn(
