@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import io
 import os
 import sys
 
@@ -16,6 +17,7 @@ from hpcbench.cli import app
 from hpcbench.errors import ExitCode, HpcbenchError
 from hpcbench.launch.ranks.launcher_variables import announced_rank
 from hpcbench.masking import masked, print_traceback
+from hpcbench.texts import say
 
 _COMPLETION = frozenset({"--install-completion", "--show-completion"})
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -23,12 +25,15 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 def main() -> None:
     """Run one command; print one line for a known error, a traceback only for our own."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # None where whoever started us closed it
+            stream.reconfigure(errors="backslashreplace")  # a terminal of ASCII is no error
     if announced_rank(os.environ) > 0:
         sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115  (rank 0 says it for all)
     code = _exit_code()
     reason = _lost_output()
     if reason and code == ExitCode.OK:
-        print(f"hpcbench: standard output cannot be written: {reason}", file=sys.stderr)
+        say(f"hpcbench: standard output cannot be written: {reason}", sys.stderr)
         code = int(ExitCode.USAGE)
     gc.freeze()  # memory ends with the process: to look through all of it takes up to 0.2 s
     sys.exit(code)
@@ -44,13 +49,13 @@ def _exit_code() -> int:
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ExitCode.OK)
     except HpcbenchError as error:
-        print(f"hpcbench: {masked(str(error), os.environ)}", file=sys.stderr)
+        say(f"hpcbench: {masked(str(error), os.environ)}", sys.stderr)
         return int(error.exit_code)
     except OSError as error:
         if error.errno not in (*_FULL, errno.ENAMETOOLONG):
             return _internal_error()
         what = "cannot be written" if error.errno in _FULL else f"{str(error.filename)[:57]}..."
-        print(f"hpcbench: {what}: {error.strerror}", file=sys.stderr)
+        say(f"hpcbench: {what}: {error.strerror}", sys.stderr)
         return int(ExitCode.USAGE)
     except Exception:
         return _internal_error()
@@ -71,7 +76,7 @@ def _with_resumed_folder(words: list[str]) -> list[str]:
 
 def _internal_error() -> int:
     print_traceback(os.environ)
-    print("hpcbench: internal error, please report the lines above", file=sys.stderr)
+    say("hpcbench: internal error, please report the lines above", sys.stderr)
     return int(ExitCode.INTERNAL)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from hpcbench.config.presets.preset import Preset, load_preset
 from hpcbench.config.schema import Config
 from hpcbench.config.yaml_text import commented_yaml
 from hpcbench.errors import ConfigError, FileError, UsageError
+from hpcbench.texts import to_json
 from hpcbench.trace.files import whole_file
 from hpcbench.units import shortened
 
@@ -175,7 +175,7 @@ def as_json(sweep: Sweep) -> str:
     sources = (f"hardware.{key}: {text}" for key, text in sweep.sources.items())
     notes = [*sweep.content.get("notes", ()), *sweep.remarks, *sources]
     content = {"$schema": SCHEMA_FILE, **sweep.content, **({"notes": notes} if notes else {})}
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    return to_json(content, indent=2, ensure_ascii=False) + "\n"
 
 
 def as_yaml(sweep: Sweep) -> str:

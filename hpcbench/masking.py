@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
+from hpcbench.texts import say, valid
+
 MASK = "***"
 _MIN_LENGTH = 4
 """Shorter values ("1", "yes", "on") are parts of ordinary words, which masking would blot out."""
@@ -70,7 +72,7 @@ def masked_json(value: Any, environ: Mapping[str, str]) -> Any:
 
 def print_traceback(environ: Mapping[str, str]) -> None:
     """Print the exception that is being handled as Python does, secrets masked."""
-    print(masked(traceback.format_exc(), environ), end="", file=sys.stderr, flush=True)
+    say(masked(traceback.format_exc(), environ), sys.stderr, end="")
 
 
 def _masked(text: str, secrets: list[str]) -> str:
@@ -110,6 +112,14 @@ def _secrets_of(environ: Mapping[str, str]) -> list[str]:
 
 def _forms(value: str) -> Iterator[str]:
     lines = [line for line in value.splitlines() if len(line) >= _MIN_LINE_LENGTH]
-    for form in (value.strip(), quote(value, safe=""), repr(value)[1:-1], *lines):
+    written = valid(value)
+    forms = (value.strip(), quote(value, safe="", errors="surrogateescape"), repr(value)[1:-1],
+             written.strip(), repr(written)[1:-1], _with_replacements(value), *lines)
+    for form in dict.fromkeys(forms):
         if len(form) >= _MIN_LENGTH and form.lower() not in _ORDINARY:
             yield form
+
+
+def _with_replacements(value: str) -> str:
+    """Return a value as it is in what another program printed, which is decoded so."""
+    return value.encode("utf-8", "surrogateescape").decode(errors="replace").strip()

@@ -14,6 +14,7 @@ from hpcbench.errors import UsageError
 from hpcbench.launch.attempt import PlannedRun
 from hpcbench.plan.case import Plan
 from hpcbench.plan.history import History
+from hpcbench.texts import path_of
 from hpcbench.units import plural
 from hpcbench.verbosity import Verbosity
 
@@ -90,7 +91,7 @@ def _config(request: RunRequest) -> Config:
 
 
 def _latest_folder(request: RunRequest) -> Path:
-    return Path(_config(request).output.folder).absolute() / LATEST
+    return path_of(_config(request).output.folder).absolute() / LATEST
 
 
 def _going_on(request: RunRequest, folder: Path, world_size: int) -> PlannedRun:

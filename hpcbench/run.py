@@ -34,6 +34,7 @@ from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.measure.portable import unsupervised
 from hpcbench.plan.case import Plan
 from hpcbench.resume import RunRequest, earlier_run, plan_run, with_software
+from hpcbench.texts import say
 from hpcbench.units import plural
 from hpcbench.verbosity import Verbosity
 
@@ -173,7 +174,7 @@ def _reduce_and_report(attempt: Attempt, folder: RunFolder, request: RunRequest)
             processes=Processes(usable_cores(KernelFiles()), start="spawn"))
     with verbosity.stage("summaries and plots"), rare_collection():
         told = told_in(folder.path)
-        write_reports(results, folder.path, told, verbosity.announce)
+        write_reports(results, folder.path, told, verbosity.announce, verbosity.complain)
     with verbosity.stage("profiled samples"):
         profile_lines = write_profiles(folder.path, results)
     if config.profiling.target and not verbosity.is_quiet:
@@ -252,4 +253,4 @@ def _end_alone(comm: Communicator | None, message: str, code: ExitCode) -> int:
 
 
 def _complain(message: str) -> None:
-    print(f"hpcbench: {masked(message, os.environ)}", file=sys.stderr, flush=True)
+    say(f"hpcbench: {masked(message, os.environ)}", sys.stderr)

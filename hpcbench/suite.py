@@ -30,6 +30,7 @@ from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
 from hpcbench.resume import LATEST, Overrides, RunRequest
 from hpcbench.run import as_job, run
+from hpcbench.texts import path_of, say
 from hpcbench.trace.files import SUITE_FILE, is_suite
 from hpcbench.verbosity import Verbosity
 
@@ -154,13 +155,15 @@ def _new_suite(request: SuiteRequest, world_size: int) -> Path:
     with request.verbosity.stage("plan of all members"):
         plans = plan_members(request.files, request.overrides, world_size, request.verbosity)
     names = [f"{number:02}-{plan.name}" for number, plan in enumerate(plans, 1)]
-    path, run_id = create_suite_folder(_results_folder(request.files, plans), {
+    made = create_suite_folder(_results_folder(request.files, plans), {
         name: plan.config for name, plan in zip(names, plans, strict=True)})
-    write_suite(Suite(run_id, __version__, world_size, _now(), tuple(
+    write_suite(Suite(made.run_id, __version__, world_size, _now(), tuple(
         Member(str(file), plan.name, name, len(plan.cases), counts=not_counted(len(plan.cases)))
         for file, plan, name in zip(request.files, plans, names, strict=True))),
-        path / SUITE_FILE, *_also(request.output))
-    return path
+        made.path / SUITE_FILE, *_also(request.output))
+    for note in made.notes:
+        request.verbosity.announce(f"note: {note}")
+    return made.path
 
 
 def plan_members(
@@ -190,7 +193,7 @@ def _results_folder(files: Sequence[Path], plans: Sequence[Plan]) -> Path:
         raise UsageError("output.folder: a suite has one folder, but "
                          + ", ".join(f"{file} names {folder}" for folder, file in named.items())
                          + ": give one for all with -o DIR")
-    return Path(next(iter(named))).absolute()
+    return path_of(next(iter(named))).absolute()
 
 
 def _begun_before(request: SuiteRequest, world_size: int) -> Path:
@@ -272,9 +275,9 @@ class _Ledger:
                         exit_code=suite_exit_code(suite.members))
         self._write(suite)
         if self.request.as_json:
-            print(suite_text(suite), end="", file=sys.__stdout__, flush=True)
+            say(suite_text(suite), sys.__stdout__, end="")
         elif self.request.verbosity.is_quiet:
-            print(self.folder, flush=True)
+            say(self.folder)
         else:
             print_suite(suite, self.folder)
         return int(suite.exit_code or 0)

@@ -13,6 +13,7 @@ from enum import Enum
 from time import perf_counter
 
 from hpcbench.masking import masked, print_traceback
+from hpcbench.texts import say
 from hpcbench.units import format_seconds
 
 
@@ -40,12 +41,17 @@ class Verbosity(Enum):
         if sys.stdout is not None:
             sys.stdout.flush()  # so that both streams are in order where they share a terminal
         for line in lines:
-            print(f"hpcbench: {masked(line, os.environ)}", file=sys.stderr, flush=True)
+            say(f"hpcbench: {masked(line, os.environ)}", sys.stderr)
 
     def announce(self, line: str) -> None:
         """Say on standard output what goes on now, unless only the result is wanted."""
         if not self.is_quiet:
-            print(masked(line, os.environ), flush=True)
+            say(masked(line, os.environ))
+
+    def complain(self, line: str) -> None:
+        """Say on standard error what has failed without ending the command; call in ``except``."""
+        self.traceback()
+        say(f"hpcbench: {masked(line, os.environ)}", sys.stderr)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

@@ -15,6 +15,7 @@ from hpcbench.grouping import grouped
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.results_file import FILE_NAME, open_results
+from hpcbench.texts import valid
 
 OPTION, ENV = "options.", "env."
 UNSET = "unset"
@@ -60,7 +61,7 @@ def read_side(text: str) -> Side:
     paths = [Path(part) for part in files.split(",") if part]
     if not paths:
         raise UsageError(f'"{text}" names no results file; write FILE, or NAME=FILE,FILE')
-    return side_of(paths, name or text)
+    return side_of(paths, valid(name or text))
 
 
 def _named(text: str) -> tuple[str, str]:

@@ -130,7 +130,7 @@ def _cannot_compile(variable: str, compiler: str, language: str, *options: str) 
                    f"-I{sysconfig.get_path('include')}", "-o", f"{folder}/trial.so"]
         try:
             done = subprocess.run(command, input=_SOURCE, text=True, capture_output=True,
-                                  timeout=_TRIAL_TIMEOUT_S, check=False)
+                                  errors="backslashreplace", timeout=_TRIAL_TIMEOUT_S, check=False)
         except FileNotFoundError:
             return f"there is no compiler {compiler}: install one, or set {variable}"
         except (OSError, subprocess.TimeoutExpired) as error:

@@ -12,6 +12,7 @@ import typer
 
 from hpcbench.commands import completion
 from hpcbench.commands.flags import JsonOption, grouped
+from hpcbench.texts import say
 from hpcbench.verbosity import Verbosity
 
 
@@ -70,7 +71,7 @@ def check(
         if sum((gate.limits is not None, bool(gate.baseline), learning.learn)) != 1:
             raise UsageError("give one of --limits FILE, --baseline FILE and --learn")
         if learning.learn:
-            typer.echo(write_limits(results, learning.output, learning.share))
+            say(write_limits(results, learning.output, learning.share))
             return
         checked = (check_file(results, gate.limits) if gate.limits is not None
                    else check_baseline(results, gate.baseline or [], gate.smallest))
@@ -78,7 +79,7 @@ def check(
         if gate.style == "ci":
             raise
         told = str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
-        print(f"{PREFIX} UNREADABLE {masked(told, os.environ)}", file=sys.stderr)
+        say(f"{PREFIX} UNREADABLE {masked(told, os.environ)}", sys.stderr)
         raise typer.Exit(UNREADABLE[gate.style]) from None
     if as_json:
         print_checked_json(checked)

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Optional, get_type_hints
 from typer import Argument, BadParameter, Option
 
 from hpcbench.commands import completion
+from hpcbench.texts import valid_json
 
 MOST_RANKS = 2**17
 """As in config.axes, which a command imports only when it runs."""
@@ -35,7 +36,7 @@ def overrides_of(
     shorthands: Mapping[str, object], assignments: list[str] | None
 ) -> list[tuple[str, object]]:
     """Return (key path, value) pairs; the shorthands come first, so that --set wins."""
-    given = [(key, value) for key, value in shorthands.items() if value is not None]
+    given = [(key, valid_json(value)) for key, value in shorthands.items() if value is not None]
     if not assignments:
         return given
     from hpcbench.config.load import parse_assignment

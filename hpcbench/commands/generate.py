@@ -11,6 +11,7 @@ import typer
 from hpcbench.commands import completion
 from hpcbench.commands.flags import grouped
 from hpcbench.config.presets import HARDWARE
+from hpcbench.texts import say
 from hpcbench.verbosity import Verbosity
 
 
@@ -36,7 +37,7 @@ def gen_config(
     from hpcbench.gen_config import generate
 
     about = generate(hardware, source, output, force=force).rstrip("\n")
-    typer.echo(output if output and verbosity.is_quiet else about)
+    say(output if output and verbosity.is_quiet else about)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def gen_data(
     from hpcbench.gen_data import generate
 
     about = generate(path, tokens, vocabulary.vocab, vocabulary.model, seed, force=force)
-    typer.echo(path if verbosity.is_quiet else about)
+    say(path if verbosity.is_quiet else about)
 
 
 def schema() -> None:
@@ -80,4 +81,4 @@ def schema() -> None:
     """
     from hpcbench.config.load import json_schema
 
-    typer.echo(json_schema())
+    say(json_schema())

@@ -10,6 +10,7 @@ import typer
 
 from hpcbench.commands import completion
 from hpcbench.commands.flags import grouped
+from hpcbench.texts import say
 from hpcbench.verbosity import Verbosity
 
 
@@ -63,4 +64,4 @@ def plot(
     verbosity.details([f"reads {path.absolute()}"])
     chosen = Chosen(charts.kind, tuple(charts.only or ()), charts.case)
     for figure in plot_file(path, output, look.image_format, chosen, named_style(look.style)):
-        typer.echo(figure)
+        say(figure)

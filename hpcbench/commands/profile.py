@@ -24,6 +24,7 @@ from hpcbench.commands.flags import (
 from hpcbench.commands.run import announce_start
 from hpcbench.errors import HpcbenchError, UsageError
 from hpcbench.launch.ranks.launcher_variables import announced_rank
+from hpcbench.texts import stored_path
 from hpcbench.units import shortened
 from hpcbench.verbosity import Verbosity
 
@@ -99,7 +100,8 @@ def profile(
     path, seconds = source.path(), seconds_of(what.duration)
     if what.tool == TOOL:
         require_nsys()
-    given = [*what.overrides(), *sweep.overrides(output__folder=str(output) if output else None)]
+    folder = stored_path(output) if output else None
+    given = [*what.overrides(), *sweep.overrides(output__folder=folder)]
     if announced_rank(os.environ) == 0:  # the only one that plans, and so reads the file
         given = [*_for_seconds(path, given, seconds), *given]
     request = RunRequest(path, given, verbosity=verbosity)

@@ -9,6 +9,7 @@ import typer
 
 from hpcbench.commands.flags import ExplainOption, JsonOption
 from hpcbench.measure.garbage import rare_collection
+from hpcbench.texts import say
 from hpcbench.verbosity import Verbosity
 
 
@@ -44,7 +45,7 @@ def reduce(
                                 processes=Processes(usable_cores(KernelFiles())))
     with verbosity.stage("summaries and plots"):
         told = told_in(folder)
-        write_reports(results, folder, told, verbosity.announce)
+        write_reports(results, folder, told, verbosity.announce, verbosity.complain)
     with verbosity.stage("profiled samples"):
         profile_lines = write_profiles(folder, results)
     report_run(results, folder, told, verbosity, explain=explain)
@@ -76,7 +77,7 @@ def show(
     if is_suite(path):
         suite = read_suite(path)
         if as_json:
-            typer.echo(suite_text(suite), nl=False)
+            say(suite_text(suite), end="")
         else:
             print_suite(suite, path, verbosity)
         return

@@ -10,6 +10,7 @@ import typer
 from hpcbench.commands import completion
 from hpcbench.errors import UsageError
 from hpcbench.measure.garbage import rare_collection
+from hpcbench.texts import say
 from hpcbench.verbosity import Verbosity
 
 
@@ -56,4 +57,4 @@ def report(
         raise FileError(f"{target}: is there already; give --force to replace it, or -o FILE")
     verbosity.details([f"reads {path.absolute()}" for path in paths])
     with open_runs(paths) as runs, verbosity.stage("report"):
-        typer.echo(write_report(runs, chosen, target))
+        say(write_report(runs, chosen, target))

@@ -14,6 +14,7 @@ import typer
 from hpcbench import __version__
 from hpcbench.commands.flags import ConfigFlags, OutputOption, RunFlags, SweepFlags, grouped
 from hpcbench.launch.ranks.launcher_variables import announced_rank, announced_size
+from hpcbench.texts import stored_path
 from hpcbench.units import plural
 from hpcbench.verbosity import Verbosity
 
@@ -39,7 +40,7 @@ def run(
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the run can take it as a request
     path = source.path()
     overrides = sweep.overrides(
-        output__folder=str(output) if output else None, require=how.require or None,
+        output__folder=stored_path(output) if output else None, require=how.require or None,
         launch__inline=how.inline or None,
         fail_below=how.fail_below or None)
     if how.dry:

@@ -19,6 +19,7 @@ from hpcbench.commands.flags import (
     grouped,
 )
 from hpcbench.commands.run import announce_start
+from hpcbench.texts import stored_path
 from hpcbench.verbosity import Verbosity
 
 
@@ -63,7 +64,7 @@ def suite(
     """
     files = how.all_files()
     overrides = sweep.overrides(
-        output__folder=str(output) if output else None, require=how.require or None,
+        output__folder=stored_path(output) if output else None, require=how.require or None,
         launch__inline=how.inline or None)
     if how.resume is None and not files:
         raise typer.BadParameter("give the sweep files: hpcbench suite A.json B.yaml")

@@ -15,6 +15,7 @@ from hpcbench.commands.flags import (
     grouped,
     overrides_of,
 )
+from hpcbench.texts import stored_path
 from hpcbench.verbosity import Verbosity
 
 
@@ -40,6 +41,7 @@ def validate(
     from hpcbench.validation.validate import ValidationRequest, validate_command
 
     sys.stderr = sys.__stderr__
-    overrides = overrides_of({"output.folder": str(output) if output else None}, assignments)
+    folder = stored_path(output) if output else None
+    overrides = overrides_of({"output.folder": folder}, assignments)
     request = ValidationRequest(source.path(), overrides, as_json, timeout, verbosity)
     raise typer.Exit(validate_command(request))

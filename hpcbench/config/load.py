@@ -14,11 +14,12 @@ from hpcbench.config.dialects.dialect import Dialect
 from hpcbench.config.dialects.registry import dialect_of
 from hpcbench.config.origin import Origin
 from hpcbench.config.own_block import add_own_block
-from hpcbench.config.problems import problems
+from hpcbench.config.problems import half_characters, problems
 from hpcbench.config.replace import REPLACING, replace_names
 from hpcbench.config.result_files import results_in, results_in_bytes, results_in_head
 from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError, FileError
+from hpcbench.texts import holds_halves, valid
 from hpcbench.units import shortened
 
 PACKAGED = Path(__file__).with_name("default.json")
@@ -105,6 +106,8 @@ def _checked(root: type[AnyFile], raw: Any, origin: Origin) -> AnyFile:
         text = json.dumps(raw, default=str)
     except (ValueError, TypeError, RecursionError) as error:
         raise ConfigError(f"{origin.source}: cannot be written as JSON: {error}") from None
+    if holds_halves(text) and (found := [*half_characters(raw)]):
+        raise ConfigError("\n".join(origin.line(key, message) for key, message in found))
     try:
         return root.model_validate_json(text)
     except ValidationError as error:
@@ -209,7 +212,7 @@ def parse_assignment(text: str) -> tuple[str, object]:
 
     Raises ConfigError if there is no ``=`` or no key.
     """
-    key, equals, value = text.partition("=")
+    key, equals, value = valid(text).partition("=")
     if not equals or not all(key.strip().split(".")):
         raise ConfigError(f'--set {text}: write key=value, as in --set measure.iterations=50')
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -22,6 +22,7 @@ from hpcbench.config.schema import (
     Telemetry,
     block_classes,
 )
+from hpcbench.texts import is_valid, valid
 
 Location = tuple[int | str, ...]
 
@@ -54,6 +55,30 @@ def problems(
     told = [item for item in details if not (item["type"] == "too_short" and item["input"]) and (
         _is_unknown_kind(item) or _block(item["loc"]) not in unknown)]
     return [(key_path(_in_file(item["loc"]), raw), _message(item, root)) for item in told]
+
+
+def half_characters(raw: Any) -> Iterator[tuple[str, str]]:
+    """Yield (key path, message) of every key and text that has half of a surrogate pair.
+
+    JSON can have one as an escape; no file in UTF-8 can hold it.
+    """
+    for location, text in _texts(raw, ()):
+        if not is_valid(text):
+            yield valid(key_path(location, raw)), (
+                f'"{valid(text)}" has half of a surrogate pair, which is no character: write the '
+                "character itself, or both halves")
+
+
+def _texts(value: Any, where: Location) -> Iterator[tuple[Location, str]]:
+    """Yield every text in JSON values and where it is; a key is where its mapping is."""
+    if isinstance(value, str):
+        yield where, value
+    parts = value.items() if isinstance(value, Mapping) else enumerate(
+        value if isinstance(value, (list, tuple)) else ())
+    for name, part in parts:
+        if isinstance(name, str):
+            yield where, name
+        yield from _texts(part, (*where, name))
 
 
 def _is_unknown_kind(item: ErrorDetails) -> bool:

@@ -151,14 +151,14 @@ def opening_lines(attempt: Attempt, todo: Sequence[Case], folders: RankFolders) 
     yield from shared_cores_lines(attempt.topology, os.cpu_count())
     yield f"results in {folders.folder.path}"
     yield from separate_folder_lines(folders)
+    for note in (*folders.folder.notes, *config.notes):
+        yield f"note: {note}"
     if history.attempt:
         yield (f"attempt number {history.attempt + 1} at this run: {len(history.finished)} runs of "
                "cases were done before and are not repeated")
     for case in attempt.plan.cases:
         if reason := history.quarantine(case):
             yield f"{case.label}: {reason}"
-    for note in config.notes:
-        yield f"note: {note}"
     yield from lost_lines(attempt.machine.ranks)
     for fault in fault_texts(attempt.plan.config.get("fault", ())):
         yield f"fault to be injected, so this measures no machine: {fault}"

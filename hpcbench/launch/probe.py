@@ -207,7 +207,7 @@ def _mpi_facts_here(env: Mapping[str, str]) -> Any:
     command = module_command("hpcbench.backends.mpi_facts")
     try:
         done = subprocess.run(command, env=dict(env), capture_output=True, text=True,
-                              timeout=_READY_TIMEOUT_S, check=True)
+                              errors="backslashreplace", timeout=_READY_TIMEOUT_S, check=True)
         return json.loads(done.stdout.splitlines()[-1])
     except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
         return no_mpi(f"MPI does not start: {error}")

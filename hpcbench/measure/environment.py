@@ -23,6 +23,7 @@ from hpcbench.measure.host import cpu, host, kernel, load, memory, network
 from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.measure.libraries import loaded_libraries
 from hpcbench.measure.portable import own_cores
+from hpcbench.texts import valid_json
 
 _RECORDED = re.compile(
     r"(NCCL|RCCL|UCC|UCX|GLOO|TORCH|PYTORCH|OMP|GOMP|MKL|KMP|FI|HSA|OMPI_MCA|PRTE_MCA|PMIX_MCA"
@@ -109,14 +110,14 @@ def machine(environ: Mapping[str, str], root: Path = Path("/")) -> dict[str, Any
         "libraries": lambda: {"supervisor": loaded_libraries(files)},
     }
     recorded = {name: _or_reason(read) for name, read in topics.items()}
-    return {
+    return valid_json({  # type: ignore[no-any-return]
         "started_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "memory_bytes": psutil.virtual_memory().total,
         "clock": "CLOCK_MONOTONIC",
         "clock_resolution_ns": clock_resolution_ns(),
         "variables": recorded_variables(environ),
         **masked_json(recorded, environ),
-    }
+    })
 
 
 def _or_reason(read: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,9 +18,12 @@ class KernelFiles:
     root: Path = Path("/")
 
     def text(self, path: str, limit_bytes: int = _LIMIT_BYTES) -> str | None:
-        """Return a file's beginning. The kernel makes up long files as they are read."""
+        """Return a file's beginning, decoded as Python does paths, which it may hold.
+
+        The kernel makes up long files as they are read.
+        """
         with suppress(OSError, ValueError), (self.root / path).open("rb") as stream:
-            return stream.read(limit_bytes).decode(errors="replace")
+            return os.fsdecode(stream.read(limit_bytes))
         return None
 
     def line(self, path: str) -> str | None:

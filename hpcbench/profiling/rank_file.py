@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import TraceError
+from hpcbench.texts import to_json
 from hpcbench.trace.files import whole_file
 from hpcbench.trace.typed import from_values
 
@@ -51,7 +52,7 @@ def rank_file(folder: Path, case_id: str, rank: int) -> Path:
 def write_rank_file(path: Path, trace: Mapping[str, Any], about: RankProfile) -> None:
     """Write a profiler's trace and what the rank knows of it. Raises FileError."""
     with whole_file(path, make_folder=True) as part, gzip.open(part, "wt", compresslevel=3) as out:
-        json.dump({**trace, _KEY: asdict(about)}, out)
+        out.write(to_json({**trace, _KEY: asdict(about)}))
 
 
 def read_rank_file(path: Path) -> tuple[RankProfile, dict[str, Any]]:

@@ -6,7 +6,6 @@ Rank 0 does this at the end of a run, from the files of all ranks and from the r
 from __future__ import annotations
 
 import gzip
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -33,6 +32,7 @@ from hpcbench.profiling.times import Overhead, overhead
 from hpcbench.reduce.clocks import RankClocks, rank_clocks
 from hpcbench.reduce.history import open_attempts
 from hpcbench.reduce.results import CaseResult, Results
+from hpcbench.texts import from_json, to_json
 from hpcbench.trace.clock import Nanoseconds, bound_at, to_global
 from hpcbench.trace.files import whole_file
 from hpcbench.trace.source import PROFILE_NOTE, TraceSource, noted
@@ -96,7 +96,7 @@ def write_profiles(folder: Path, results: Results) -> list[str]:
     if not lines:
         return []
     with whole_file(path, make_folder=True) as part:
-        part.write_text(json.dumps(
+        part.write_text(to_json(
             {"schema_version": SCHEMA_VERSION, "lines": lines, "cases": entries}, indent=1) + "\n")
     return lines
 
@@ -112,7 +112,7 @@ def _write_flight_records(folder: Path, results: Results) -> int:
             if record := left.get(FLIGHT):
                 path = folder / FOLDER / f"flight-{names[case_id]}-rank{int(rank):05d}.json"
                 with whole_file(path, make_folder=True) as part:
-                    part.write_text(json.dumps({
+                    part.write_text(to_json({
                         "case_id": case_id, "label": item.case.label, "rank": int(rank),
                         "reason": item.reason, **record}, indent=1) + "\n")
     return len(cases)
@@ -142,7 +142,7 @@ def _profiles(
 def _earlier_entries(path: Path) -> dict[str, Any]:
     """Return the cases that an earlier attempt of a resumed run has profiled."""
     try:
-        found = json.loads(path.read_text())
+        found = from_json(path.read_bytes())
         return dict(found["cases"]) if found["schema_version"] == SCHEMA_VERSION else {}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
@@ -259,4 +259,4 @@ def _write(path: Path, merged: Merged, case: Case, ranks: Sequence[RankProfile])
             "case_id": case.case_id, "label": case.label, "n_ranks": len(ranks),
             "begin_global_ns": merged.begin_ns, "n_dropped": merged.n_dropped}}
     with whole_file(path) as part, gzip.open(part, "wt", compresslevel=6) as out:
-        json.dump(content, out)
+        out.write(to_json(content))

@@ -16,6 +16,7 @@ from typing import Any
 from hpcbench.grouping import by_value, grouped, on_ranks
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.results import Finding
+from hpcbench.texts import to_json
 from hpcbench.trace.schema import Header
 from hpcbench.units import rank_list
 
@@ -117,7 +118,7 @@ def flattened(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
         for name, item in value.items():
             yield from flattened(item, f"{prefix}.{name}" if prefix else str(name))
     elif value is not None:
-        yield prefix, json.dumps(value, sort_keys=True, ensure_ascii=False)
+        yield prefix, to_json(value, sort_keys=True, ensure_ascii=False)
 
 
 def _varies(key: str, tables: Iterable[Varying]) -> bool:

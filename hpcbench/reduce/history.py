@@ -18,6 +18,7 @@ from hpcbench.reduce.clocks import rank_clocks
 from hpcbench.reduce.intake import Intake, choose_traces, majority, open_traces
 from hpcbench.reduce.passes import Attempt, Context
 from hpcbench.reduce.results import Finding
+from hpcbench.texts import say
 from hpcbench.trace.attempts import attempt_folders, attempt_of
 from hpcbench.trace.files import is_suite
 from hpcbench.trace.journal import is_being_written, journal_path, read_journal
@@ -274,7 +275,7 @@ def main(words: Sequence[str]) -> int:
     try:
         return int(not is_worth_going_on(Path(words[0])))
     except (IndexError, OSError, HpcbenchError) as error:
-        print(f"hpcbench: {error}", file=sys.stderr)
+        say(f"hpcbench: {error}", sys.stderr)
         return 1
 
 

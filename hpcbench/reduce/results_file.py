@@ -55,6 +55,7 @@ from hpcbench.reduce.telemetry_file import TelemetryWriter, courses, read_told
 from hpcbench.reduce.topology import read_topology, write_topology
 from hpcbench.reduce.usage import Usage
 from hpcbench.reduce.use import Use
+from hpcbench.texts import from_json
 from hpcbench.trace import columns
 from hpcbench.trace.clock import SyncRecord
 from hpcbench.trace.columns import GrowingColumn, read_lines, read_text, write_json, write_lines
@@ -257,7 +258,7 @@ def _read_results(file: h5py.File, path: Path) -> Results:
     table["usage"] = [_known(Usage, line) for line in read_lines(file, _USAGE)] if (
         _USAGE in file) else [None] * len(plan.cases)
     rows = (dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True))
-    details = map(json.loads, read_lines(file, "cases/detail"))
+    details = map(from_json, read_lines(file, "cases/detail"))
     cases = [_case_result(case, row, detail)
              for case, row, detail in zip(plan.cases, rows, details, strict=True)]
     findings = [from_text(Finding, line) for line in read_lines(file, "findings")]

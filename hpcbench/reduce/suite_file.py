@@ -7,7 +7,6 @@ because each change replaces the file.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from hpcbench.errors import ExitCode, FileError
 from hpcbench.plan.case import STATUSES
+from hpcbench.texts import from_json, to_json
 from hpcbench.trace.files import SUITE_FILE, whole_file
 from hpcbench.trace.files import is_suite as is_suite
 
@@ -98,7 +98,7 @@ def suite_document(suite: Suite) -> dict[str, Any]:
 
 def suite_text(suite: Suite) -> str:
     """Return suite.json as text."""
-    return json.dumps(suite_document(suite), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    return to_json(suite_document(suite), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def write_suite(suite: Suite, *paths: Path) -> None:
@@ -117,7 +117,7 @@ def read_suite(folder: Path) -> Suite:
 def read_suite_file(path: Path) -> Suite:
     """Return the suite in a file. Raises FileError as `read_suite` does."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = from_json(path.read_bytes())
         if (document.pop("schema"), document.pop("schema_version")) != (SCHEMA, SCHEMA_VERSION):
             raise FileError(f"{path}: is of another schema than {SCHEMA} {SCHEMA_VERSION}; read it "
                             "with the hpcbench that wrote it")
@@ -164,7 +164,7 @@ def ended(member: Member, folder: Path, exit_code: int, error: str, duration_s: 
 
 def _summary(path: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        return dict(from_json(path.read_bytes()))
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror}") from error
 

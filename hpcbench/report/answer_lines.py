@@ -16,6 +16,7 @@ from hpcbench.errors import UsageError
 from hpcbench.reduce.results_file import ResultsFile, open_results
 from hpcbench.report.table_lines import table_lines
 from hpcbench.report.terminal import print_document, print_lines
+from hpcbench.texts import valid
 from hpcbench.verbosity import Verbosity
 from hpcbench.views.topics import TOPICS, Told, told_of
 
@@ -36,7 +37,7 @@ def advice(paths: Sequence[Path], only: Sequence[str], asked: Asked) -> list[Tol
             raise UsageError(f"--only {unknown_name(name, known)}")
     topics = [topic for name, topic in known.items() if not only or name in only]
     with ExitStack() as opened:
-        runs = [Run(str(path), file.results, file) for path in paths
+        runs = [Run(valid(str(path)), file.results, file) for path in paths
                 for file in (opened.enter_context(open_results(path)),)]
         return [Told(topic, topic.analysis(runs, asked)) for topic in topics]
 

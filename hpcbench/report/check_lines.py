@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter
 
 from hpcbench.report.terminal import print_document
+from hpcbench.texts import say
 
 if TYPE_CHECKING:
     from hpcbench.analysis.check import Checked
@@ -27,9 +28,9 @@ def print_checked(checked: Checked, *, quiet: bool) -> None:
     """Print a line for each reason, then the outcome; quietly the outcome alone."""
     if not quiet:
         for line in reason_lines(checked):
-            print(line)
+            say(line)
     limits = f"{checked.n_limits} limits, " if checked.n_limits else ""
-    print(f"{PREFIX} RESULT {checked.outcome.upper()}: {limits}{checked.n_cases} cases, "
+    say(f"{PREFIX} RESULT {checked.outcome.upper()}: {limits}{checked.n_cases} cases, "
           f"{len(checked.reasons)} reasons")
 
 

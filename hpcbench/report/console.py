@@ -26,6 +26,7 @@ from hpcbench.report.plan_lines import case_tables, plan_header, plan_total, ski
 from hpcbench.report.table_lines import table_lines, tone_line
 from hpcbench.report.tables import tables_of
 from hpcbench.report.terminal import print_lines
+from hpcbench.texts import say
 from hpcbench.units import plural
 from hpcbench.verbosity import Verbosity
 from hpcbench.views.ending import ending_lines
@@ -50,7 +51,7 @@ def report_run(
     """Print what came of a run, and what is told of it; quietly the path of its folder."""
     if verbosity.is_quiet:
         _print_failures(results)
-        print(folder)
+        say(folder)
     else:
         print_results(results, folder, verbosity, told=told, explain=explain)
 

@@ -6,7 +6,6 @@ of the run, what did not run, the environment, and how all of it was measured.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -26,6 +25,7 @@ from hpcbench.report.results_lines import (
 )
 from hpcbench.report.tables import tables_of, tables_of_kind
 from hpcbench.report.verdict_section import verdict_section
+from hpcbench.texts import from_json
 from hpcbench.units import plural
 from hpcbench.views.chart import Chart
 from hpcbench.views.document import Document, Item, Section
@@ -201,7 +201,7 @@ def _environment(results: Results) -> Iterator[Item]:
 
 def _plain(value: str) -> str:
     """Return JSON text as people write it: a text without quotes, and not of any length."""
-    text = str(json.loads(value)) if value.startswith('"') else value
+    text = str(from_json(value)) if value.startswith('"') else value
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST - 4]} ..."
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -19,6 +18,7 @@ from hpcbench.report.results_lines import (
 )
 from hpcbench.report.table_lines import table_lines, tone_line
 from hpcbench.report.terminal import print_lines
+from hpcbench.texts import from_json
 from hpcbench.units import plural
 from hpcbench.views.profile import any_profile
 from hpcbench.views.table import Line, Table
@@ -59,7 +59,7 @@ def _shown(results: Results) -> Iterator[Line | Table]:
 def _captured_lines(folder: Path) -> Iterator[Text]:
     """Yield what was said of recorded traces, if there are any."""
     try:
-        said = json.loads((folder / CAPTURED).read_text(encoding="utf-8"))["lines"]
+        said = from_json((folder / CAPTURED).read_bytes())["lines"]
         lines = [str(line) for line in said[:MOST_LINES]]
     except FileNotFoundError:
         return

@@ -13,6 +13,7 @@ from hpcbench.errors import FileError, UsageError
 from hpcbench.reduce.results_file import FILE_NAME, open_results
 from hpcbench.reduce.suite_file import is_suite, read_suite
 from hpcbench.report.contents import document_of
+from hpcbench.texts import printable, valid
 from hpcbench.trace.files import whole_file
 from hpcbench.views.document import Document
 
@@ -30,7 +31,7 @@ def open_runs(paths: Sequence[Path]) -> Iterator[list[Run]]:
     members = list(_members(paths))
     refuse_twice(members)
     with ExitStack() as opened:
-        yield [Run(str(path), file.results, file) for path in members
+        yield [Run(valid(str(path)), file.results, file) for path in members
                for file in (opened.enter_context(open_results(path)),)]
 
 
@@ -88,14 +89,14 @@ def _content(document: Document, chosen: str, figures: Sequence[str]) -> bytes:
     if chosen == "md":
         from hpcbench.report.markdown import markdown_text
 
-        return markdown_text(document, figures).encode()
+        return printable(markdown_text(document, figures)).encode()
     if chosen == "pdf":
         from hpcbench.report.pdf import pdf_bytes
 
         return pdf_bytes(document)
     from hpcbench.report.html.page import html_text
 
-    return html_text(document, __version__).encode()
+    return printable(html_text(document, __version__)).encode()
 
 
 def _members(paths: Sequence[Path]) -> Iterator[Path]:

@@ -7,15 +7,16 @@ error of a run: those stay in results.h5.
 from __future__ import annotations
 
 import csv
-import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from hpcbench.analysis.answer import Run
 from hpcbench.analysis.thresholds import code_of, held
+from hpcbench.errors import HpcbenchError
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import STATUSES, Plan
 from hpcbench.reduce.comparison import FALSE_ALARMS, family
@@ -27,6 +28,7 @@ from hpcbench.reduce.usage import Usage
 from hpcbench.report.charts import charts_of
 from hpcbench.report.report_file import FORMATS, NAME, write_report
 from hpcbench.report.terminal import print_document
+from hpcbench.texts import to_json, valid
 from hpcbench.trace.files import whole_file
 from hpcbench.units import plural
 from hpcbench.views.chart import Chart
@@ -80,25 +82,43 @@ _MISSING = "not_measured"
 
 def write_reports(
     results: Results, folder: Path, told: Sequence[Told],
-    announce: Callable[[str], None] | None = None,
+    announce: Callable[[str], None] | None = None, complain: Callable[[str], None] | None = None,
 ) -> list[Path]:
     """Write the summaries and, unless `output` refuses, plots and report; return their paths.
 
     Both read their samples from ``folder/results.h5``; where no case is ok there are no plots.
     ``told`` are the answers. ``announce`` gets a line before each. Raises FileError if a file
-    cannot be written.
+    cannot be written; ``complain``, if given, gets a line instead of what plots or report raise.
     """
     written = write_summary(results, folder, told)
     output = results.plan.config.get("output", {})
+    target = folder / f"{NAME}{FORMATS['html']}"
     with open_results(folder) as file:
         if output.get("plots", True):
-            written += _drawn(list(charts_of(results, file, told)), results, folder, announce)
+            with _optional("plots", folder, complain):
+                written += _drawn(list(charts_of(results, file, told)), results, folder, announce)
         if output.get("report", True):
-            target = folder / f"{NAME}{FORMATS['html']}"
-            if announce:
-                announce(f"writing {target}")
-            written.append(write_report([Run(str(folder), results, file)], "html", target))
+            with _optional("report", folder, complain):
+                if announce:
+                    announce(f"writing {target}")
+                written.append(
+                    write_report([Run(valid(str(folder)), results, file)], "html", target))
     return written
+
+
+@contextmanager
+def _optional(
+    what: str, folder: Path, complain: Callable[[str], None] | None,
+) -> Iterator[None]:
+    """Let a part fail without which the results are complete, if there is someone to tell."""
+    try:
+        yield
+    except Exception as error:
+        if complain is None:
+            raise
+        known = isinstance(error, (HpcbenchError, OSError))
+        why = str(error) if known else f"{type(error).__name__}: {error}"
+        complain(f"note: no {what}: {why}; once this is mended: hpcbench reduce {folder}")
 
 
 def _drawn(
@@ -147,7 +167,7 @@ def write_summary(
     json_path, csv_path = folder / "summary.json", folder / "summary.csv"
     document = summary_document(results, rows, told)
     with whole_file(json_path) as part:
-        text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
+        text = to_json(document, indent=2, allow_nan=False, ensure_ascii=False)
         part.write_text(text + "\n", encoding="utf-8")
     with whole_file(csv_path) as part, part.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, names, lineterminator="\n")

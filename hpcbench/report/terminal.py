@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
+
+from hpcbench.texts import printable, say, to_json
 
 DEFAULT_COLUMNS = 80
 """Of a terminal that does not tell its width."""
@@ -26,9 +28,20 @@ def open_console(stream: TextIO | None = None) -> Console:
     """Return a console on ``stream`` (default: standard output as it is now)."""
     found = launchers_terminal(os.environ) if stream is None else None
     if found is None:
-        return Console(file=stream or sys.stdout, highlight=False,
-                       force_terminal=False if _has_log_behind(os.environ) else None)
-    return Console(file=sys.stdout, highlight=False, force_terminal=True, width=found)
+        return _SafeConsole(file=stream or sys.stdout, highlight=False,
+                            force_terminal=False if _has_log_behind(os.environ) else None)
+    return _SafeConsole(file=sys.stdout, highlight=False, force_terminal=True, width=found)
+
+
+class _SafeConsole(Console):
+    """A console whose terminal obeys no text: only what rich itself adds can be a control."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None,
+    ) -> Iterable[Segment]:
+        """Yield the segments of what is printed, with texts as they may be shown."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
 def print_lines(lines: Iterable[Text], stream: TextIO | None = None) -> None:
@@ -40,7 +53,7 @@ def print_lines(lines: Iterable[Text], stream: TextIO | None = None) -> None:
 
 def print_document(document: Mapping[str, Any]) -> None:
     """Print plain JSON values as JSON. Raises ValueError for NaN, which JSON has not."""
-    print(json.dumps(document, indent=2, allow_nan=False))
+    say(to_json(document, indent=2, allow_nan=False))
 
 
 def launchers_terminal(environ: Mapping[str, str]) -> int | None:

@@ -51,7 +51,7 @@ class Reader:
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until what was asked for is read; return whether it is."""
-        return self._done.wait(timeout_s)
+        return self._thread.is_alive() and self._done.wait(timeout_s)
 
     def read_by_clock(self, is_on: bool) -> None:  # noqa: FBT001
         """Read at moments of the clock, too, from now on; or only when asked."""

@@ -44,8 +44,14 @@ class Sampler:
 
     def __enter__(self) -> Sampler:
         for reader in self._readers:
-            reader.start()
+            self._start(reader)
         return self
+
+    def _start(self, reader: Reader) -> None:
+        try:
+            reader.start()
+        except RuntimeError as error:  # the system gives no further thread
+            self._missing |= dict.fromkeys((source.table for source in reader.sources), str(error))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
@@ -120,4 +126,4 @@ class Sampler:
                 self._missing[source.table] = why
                 following = reader.without(source)
             self._readers[number] = following
-            following.start()
+            self._start(following)

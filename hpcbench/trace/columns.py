@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.texts import to_json, valid
 from hpcbench.trace.chunks import unpack
 from hpcbench.trace.packing import LEVEL, Packer
 
@@ -108,7 +108,7 @@ class GrowingColumn:
 
 def text_column(texts: Iterable[str]) -> npt.NDArray[np.bytes_]:
     """Return texts as fixed-length UTF-8, which any HDF5 tool reads."""
-    encoded = [text.encode() for text in texts]
+    encoded = [valid(text).encode() for text in texts]
     width = max((len(item) for item in encoded), default=1)
     return np.array(encoded, dtype=f"S{max(width, 1)}")
 
@@ -162,7 +162,7 @@ def json_line(value: Any, *, allow_nan: bool = True) -> str:
 
     Raises ValueError for a number that is not finite, unless they are allowed.
     """
-    return json.dumps(value, separators=(",", ":"), allow_nan=allow_nan)
+    return to_json(value, separators=(",", ":"), allow_nan=allow_nan)
 
 
 def write_json(file: h5py.File, name: str, values: Iterable[Any]) -> None:

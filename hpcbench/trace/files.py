@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import stat
@@ -14,6 +15,10 @@ from hpcbench.trace.source import UnreadableTrace
 
 SUITE_FILE = "suite.json"
 """The file by which the folder of a suite is known; each member has a results folder below it."""
+
+_CANNOT = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF,
+                     errno.EACCES, errno.EPERM})
+"""Errors by which a file system says that it does not sync folders, or not for this user."""
 
 
 def is_suite(folder: Path) -> bool:
@@ -64,13 +69,23 @@ def whole_file(path: Path, *, make_folder: bool = False) -> Iterator[Path]:
             beside.unlink(missing_ok=True)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make a new or renamed file in the folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync_folder(folder: Path) -> bool:
+    """Make a new or renamed file in the folder durable; return whether the file system can.
+
+    Some can not (FUSE, network shares), and not every user may read a folder. What a file holds
+    is durable all the same. Raises OSError where the disk fails.
+    """
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in _CANNOT:
+            raise
+        return False
+    return True
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:

@@ -13,7 +13,6 @@ name in the meta text's ``phases``. Its head holds the number of all int64 inste
 
 from __future__ import annotations
 
-import json
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from hpcbench.texts import from_json, to_json
 from hpcbench.trace.arena import Empty
 from hpcbench.trace.schema import (
     NO_DEVICE_TIME,
@@ -75,10 +75,7 @@ class Frame:
 
     def json(self) -> Any:
         """Return the meta text as JSON values. Raises ValueError if it is none."""
-        try:
-            return json.loads(self.meta)
-        except RecursionError as error:
-            raise ValueError("nested too deeply") from error
+        return from_json(self.meta)
 
     def samples(self, empty: Empty) -> SampleColumns:
         """Return the samples, in what ``empty`` makes."""
@@ -145,7 +142,7 @@ def pack_frame(
 ) -> bytes:
     """Return the bytes of one frame; ``phases`` are those of kind PHASED."""
     rows = no_rows() if samples is None else samples
-    text = json.dumps(meta, separators=(",", ":")).encode("ascii")
+    text = to_json(meta, separators=(",", ":")).encode("ascii")
     numbers = b"".join(part.astype("<i8").tobytes() for part in (rows, *phases))
     body = text + numbers
     count = len(numbers) // _row_bytes(kind)

@@ -22,7 +22,6 @@ Columns and not a group per case: a group costs about 1 kB and 0.5 ms per case.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,6 +30,7 @@ from typing import ClassVar
 import h5py
 import numpy as np
 
+from hpcbench.texts import from_json
 from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.chunks import ChunkMemory, StoredColumn
 from hpcbench.trace.columns import (
@@ -203,11 +203,11 @@ def open_trace(
         held = frozenset(name for name in _COLUMNS if name in names)
         return SealedTrace(
             path=path,
-            header=header_from_json(json.loads("\n".join(lines(datasets, "header"))), path),
+            header=header_from_json(from_json("\n".join(lines(datasets, "header"))), path),
             plan=plan_from_text("\n".join(lines(datasets, "plan")), path)
             if "plan" in names else None,
-            notes=tuple(Note(**json.loads(line)) for line in lines(datasets, "notes")),
-            damage=tuple(Damage(**json.loads(line)) for line in lines(datasets, "damage")),
+            notes=tuple(Note(**from_json(line)) for line in lines(datasets, "notes")),
+            damage=tuple(Damage(**from_json(line)) for line in lines(datasets, "damage")),
             table=read_cases(datasets, {} if known is None else known),
             held=held, columns=positions and {name: positions[name] for name in held},
             has_telemetry=any(name.startswith(f"{TELEMETRY}/") for name in names), chunks=chunks)

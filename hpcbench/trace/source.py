@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -14,6 +13,7 @@ import numpy as np
 
 from hpcbench.errors import TraceError
 from hpcbench.plan.case import STATUSES, Plan, plan_from_json, plan_to_json
+from hpcbench.texts import from_json, to_json
 from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.clock import SyncRecord
 from hpcbench.trace.schema import (
@@ -170,13 +170,13 @@ def check_version(version: int, known: int, path: Path) -> None:
 
 def plan_to_text(plan: Plan) -> str:
     """Return a plan as one line of JSON."""
-    return json.dumps(plan_to_json(plan), separators=(",", ":"))
+    return to_json(plan_to_json(plan), separators=(",", ":"))
 
 
 def plan_from_text(text: str | bytes, path: Path) -> Plan:
     """Rebuild a plan. Raises TraceError naming the file if it is not one."""
     try:
-        plan = plan_from_json(json.loads(text))
+        plan = plan_from_json(from_json(text))
         sizes = [plan.passes, plan.world_size, *(case.world_size for case in plan.cases)]
         counts = [number for case in plan.cases for number in (case.warmup, case.iterations)]
         if not all(isinstance(number, int) for number in sizes + counts) or min(sizes) < 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.grouping import grouped
+from hpcbench.texts import from_json
 from hpcbench.trace.clock import ClockModel, SyncRecord
 from hpcbench.trace.columns import (
     lines_of,
@@ -132,7 +132,7 @@ def _integers(column: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 def _details(column: npt.NDArray[Any]) -> list[Mapping[str, Any]]:
     lines = lines_of(column)
-    values = {line: dict(json.loads(line)) for line in set(lines)}
+    values = {line: dict(from_json(line)) for line in set(lines)}
     return [values[line] for line in lines]
 
 

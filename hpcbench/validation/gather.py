@@ -23,6 +23,7 @@ from hpcbench.measure.allocation import soft_limit
 from hpcbench.measure.environment import clock_identity, machine
 from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.validation import storage_probe
+from hpcbench.validation.outside_texts import not_utf8
 from hpcbench.validation.rank_report import RankReport
 
 _SHARE = 0.8
@@ -53,7 +54,8 @@ def report_rank(
         topology.rank, topology.local_rank, topology.hostname, topology.node, topology.mpi,
         versions=versions(topology, facts or {"versions": {}}), machine=described, facts=facts,
         facts_error=facts_error, interface=interface, network_error=network_error, clock=clock,
-        clock_error=clock_error, storage=storage, shm_bytes=shm_bytes, core_files=core_files)
+        clock_error=clock_error, storage=storage, shm_bytes=shm_bytes, core_files=core_files,
+        not_utf8=not_utf8(os.environ, str(storage["folder"])))
 
 
 def _facts(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ from rich.text import Text
 
 from hpcbench import __version__
 from hpcbench.report.terminal import open_console
+from hpcbench.texts import printable, say, to_json
 from hpcbench.units import plural, rank_list
 
 SCHEMA_VERSION = 1
@@ -75,33 +75,33 @@ def show(lines: Sequence[Line], ranks: int, nodes: int, *, as_json: bool) -> Non
     """Print the verdict on standard output."""
     console = open_console()
     if as_json:
-        print(rendered(lines, as_json=True, ranks=ranks, nodes=nodes), flush=True)
+        say(rendered(lines, as_json=True, ranks=ranks, nodes=nodes))
     elif console.is_terminal:
         table = Table("", "subject", "found", "fix", title=f"hpcbench {__version__} validate")
         for line in lines:
             table.add_row(Text(line.state.value, style=_STYLES[line.state]), Text(line.subject),
-                          Text(line.found), Text(line.fix))
+                          Text(printable(line.found)), Text(line.fix))
         console.print(table)
         console.print(_total(_counts(lines)))
     else:
-        print(f"hpcbench {__version__} validate: {plural(ranks, 'rank')} on "
-              f"{plural(nodes, 'node')}")
-        print(rendered(lines, as_json=False), flush=True)
+        say(f"hpcbench {__version__} validate: {plural(ranks, 'rank')} on "
+            f"{plural(nodes, 'node')}")
+        say(rendered(lines, as_json=False))
 
 
 def show_problems(lines: Sequence[Line]) -> None:
     """Print the warnings and the failures on standard output; nothing if there are none."""
     if problems := [line for line in lines if line.state in (State.WARN, State.FAIL)]:
-        print("\n".join(_texts(problems)), flush=True)
+        say("\n".join(_texts(problems)))
 
 
 def rendered(lines: Sequence[Line], *, as_json: bool, **job: int) -> str:
     """Return the lines as plain text with their total, or as JSON with what ``job`` says."""
     counts = _counts(lines)
     if as_json:
-        return json.dumps({"schema": "hpcbench.validate", "schema_version": SCHEMA_VERSION,
-                           "hpcbench": __version__, **job, "counts": counts,
-                           "lines": [asdict(line) for line in lines]}, indent=1)
+        return to_json({"schema": "hpcbench.validate", "schema_version": SCHEMA_VERSION,
+                        "hpcbench": __version__, **job, "counts": counts,
+                        "lines": [asdict(line) for line in lines]}, indent=1)
     return "\n".join([*_texts(lines), _total(counts)])
 
 

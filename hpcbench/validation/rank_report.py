@@ -31,6 +31,7 @@ class RankReport:
         clock: the comparison of the clocks, as `SyncRecord.to_json`.
         storage: `validation.storage_probe.probe` of the results folder.
         shm_bytes: free in /dev/shm; None if there is none.
+        not_utf8: which texts of this rank are not UTF-8: `validation.outside_texts.not_utf8`.
         core_files: the limit of a core file in bytes, "unlimited", or 0 where none is written.
     """
 
@@ -50,6 +51,7 @@ class RankReport:
     storage: Mapping[str, Any] = field(default_factory=dict)
     shm_bytes: int | None = None
     core_files: int | str = 0
+    not_utf8: tuple[str, ...] = ()
 
     def of(self, *names: str) -> Any:
         """Return the value of ``machine`` at this path, None where it is unknown."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -25,6 +26,7 @@ from hpcbench.trace.files import whole_file
 _NOTHING: Mapping[str, Any] = {
     "error": None, "seen": False, "kind": None, "free_bytes": None, "free_files": None,
     "sync_s": None, "own": None, "made": []}
+_OCTAL = re.compile(rb"\\([0-7]{3})")
 _TIMEOUT_S = 10.0
 _KILL_TIMEOUT_S = 1.0
 
@@ -153,9 +155,10 @@ def _kind(place: Path) -> str | None:
     """
     path, kinds = place.resolve(), {}
     with suppress(OSError):
-        for line in Path("/proc/self/mountinfo").read_text().splitlines():
-            mount, _, behind = line.partition(" - ")
-            kinds[mount.split()[4].encode().decode("unicode_escape")] = behind.split()[0]
+        for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
+            mount, _, behind = line.partition(b" - ")
+            point = _OCTAL.sub(lambda found: bytes([int(found[1], 8)]), mount.split()[4])
+            kinds[os.fsdecode(point)] = os.fsdecode(behind.split()[0])
     around = [point for point in kinds if path.is_relative_to(point)]
     return kinds[max(around, key=len)] if around else None
 

@@ -34,6 +34,7 @@ from hpcbench.masking import masked, print_traceback
 from hpcbench.measure.environment import node_identity
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
+from hpcbench.texts import path_of, say
 from hpcbench.validation import storage_probe
 from hpcbench.validation.cores_and_gpus import affinity_lines, device_lines, probe_lines
 from hpcbench.validation.gather import report_rank
@@ -41,6 +42,7 @@ from hpcbench.validation.launching import launching_lines
 from hpcbench.validation.limits import limit_lines
 from hpcbench.validation.lines import Line, State, fail, rendered, show, show_problems
 from hpcbench.validation.network import network_lines
+from hpcbench.validation.outside_texts import text_lines
 from hpcbench.validation.rank_report import RANK_REPORT, JobReport
 from hpcbench.validation.reports import report_lines
 from hpcbench.validation.software import software_lines
@@ -58,7 +60,7 @@ _MARGIN_S = 1.0
 _SPEAKER = ("import select, sys\n"
             "select.select([0], [], [], float(sys.argv[1]))[0] or print(sys.argv[2], flush=True)")
 _SUBJECTS = (software_lines, launching_lines, probe_lines, device_lines, affinity_lines,
-             network_lines, clock_lines, storage_lines, limit_lines, report_lines)
+             network_lines, clock_lines, storage_lines, limit_lines, text_lines, report_lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ def validate_command(request: ValidationRequest) -> int:
         except AgreedError as error:
             if bounded.rank == 0:
                 request.verbosity.traceback()
-                print(f"hpcbench: {masked(str(error), os.environ)}", file=sys.stderr, flush=True)
+                say(f"hpcbench: {masked(str(error), os.environ)}", sys.stderr)
             code = int(error.exit_code)
         except Exception as error:
             code = _alone(bounded, error)
@@ -125,7 +127,7 @@ def _alone(comm: Communicator, error: Exception) -> int:
     code, message = _judged(error)
     if code is ExitCode.INTERNAL:
         print_traceback(os.environ)
-    print(f"hpcbench: rank {comm.rank}: {masked(message, os.environ)}", file=sys.stderr, flush=True)
+    say(f"hpcbench: rank {comm.rank}: {masked(message, os.environ)}", sys.stderr)
     if comm.size > 1:
         comm.abort(int(code))
     return int(code)
@@ -246,7 +248,7 @@ def _tried_folder(
     """Yield rank 0's probe of the results folder, which makes it if need be, on every rank."""
     def first() -> dict[str, Any]:
         env = worker_environment(os.environ, config.launch.pass_env, {})
-        return storage_probe.ask(str(Path(config.output.folder).absolute()),
+        return storage_probe.ask(str(path_of(config.output.folder).absolute()),
                                  f".validate-{secrets.token_hex(6)}", 0, timeout_s, env)
 
     storage: Mapping[str, Any] = on_root(comm, first)

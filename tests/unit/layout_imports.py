@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 
 from package_source import KINDS, PACKAGE, Import, Module, libraries_of, modules, room_of
 
-BASE = ("hpcbench", "entry_points", "errors", "grouping", "import_path", "masking", "units",
-        "verbosity")
+BASE = ("hpcbench", "entry_points", "errors", "grouping", "import_path", "masking", "texts",
+        "units", "verbosity")
 INTERFACES = ("kinds", "kinds.kind", "kinds.spec", "kinds.unusable", "kinds.registry",
               "kinds.moved")
 PLANNING = (*BASE, *INTERFACES, "operations", "config")
@@ -16,8 +16,8 @@ RECORDS = (*PLANNING, "statistics", "plan", "trace")
 MACHINE = (*RECORDS, "measure", "backends")
 READING = (*RECORDS, "measure", "reduce")
 MAY_IMPORT: Mapping[str, Sequence[str]] = {
-    "hpcbench": (), "errors": (), "import_path": (), "masking": (), "units": (), "kinds": (),
-    "grouping": ("units",), "verbosity": ("masking", "units"),
+    "hpcbench": (), "errors": (), "import_path": (), "texts": (), "masking": ("texts",),
+    "units": (), "kinds": (), "grouping": ("units",), "verbosity": ("masking", "texts", "units"),
     "kinds.kind": (), "kinds.spec": ("errors", "kinds.kind"),
     "kinds.unusable": ("errors", "kinds.kind"),
     "kinds.moved": (), "entry_points": ("kinds.moved",),

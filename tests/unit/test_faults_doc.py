@@ -24,6 +24,8 @@ REQUIRED = (
     "backend missing", "port taken", "wrong interface", "environment leak",
     "fork inside an MPI process",
     "secrets in the environment", "read-only folder, file in the way", "reused output folder",
+    "half a character in a sweep file", "a console of ASCII", "a file system that syncs no folders",
+    "plots or report that cannot be drawn or written", "no further thread for telemetry",
     "disk full while cases run", "disk full at the end", "results folder removed", "corrupt trace",
     "truncated trace", "foreign trace", "missing trace", "link down",
     "node cut off, from MPI too", "limited link", "lossy link", "no shared file system",

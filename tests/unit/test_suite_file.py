@@ -135,7 +135,7 @@ def test_members_of_one_name_have_folders_of_their_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "jobs").glob("*.yaml")), ids=lambda path: path.name)
 def test_a_sweep_that_a_suite_keeps_is_the_same_plan(path: Path, tmp_path: Path) -> None:
     plan = make_plan(load_config(path, [("measure.warmup", 2)]), 2)
-    folder, _ = create_suite_folder(tmp_path, {"a": plan.config})
+    folder = create_suite_folder(tmp_path, {"a": plan.config}).path
     assert make_plan(load_config(sweeps_folder(folder) / "a.json"), 2).plan_hash == plan.plan_hash
 
 

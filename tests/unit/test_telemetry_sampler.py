@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -215,3 +217,25 @@ def test_nvml_that_cannot_be_loaded_says_why() -> None:
         found: list[str] = []
         until(lambda: found.append(why()) or any(found))
     assert "NVML cannot be loaded: Driver Not Loaded" in found
+
+
+NO_THREAD = """
+import resource
+from hpcbench.config.schema import Telemetry
+from hpcbench.telemetry.opening import open_sampler
+from pathlib import Path
+pages = int(Path("/proc/self/statm").read_text().split()[0])
+sampler = open_sampler(Telemetry(), local_rank=0, gpu_uuid=None)
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**20,) * 2)
+with sampler:
+    sampler.mark()
+    assert sampler.take() == {}
+    print(sorted(sampler.news().missing))
+"""
+
+
+def test_a_system_that_gives_no_further_thread_costs_the_readings() -> None:
+    done = subprocess.run([sys.executable, "-c", NO_THREAD], capture_output=True, text=True,
+                          timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "cpu" in done.stdout and "process" in done.stdout

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import secrets
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,8 +21,9 @@ from hpcbench.launch.ranks.agreement import from_root, on_all, on_root
 from hpcbench.launch.ranks.session import Topology
 from hpcbench.plan.case import Plan, plan_to_json
 from hpcbench.plan.history import History
+from hpcbench.texts import path_of, say, to_json
 from hpcbench.trace.attempts import attempt_folder
-from hpcbench.trace.files import is_suite, whole_file
+from hpcbench.trace.files import is_suite, sync_folder, whole_file
 from hpcbench.trace.journal import journal_path
 from hpcbench.trace.sealed import trace_path
 from hpcbench.units import rank_list
@@ -39,11 +39,15 @@ _MOST_LINES = 8
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """``path`` holds config.json, plan.json, traces/, later results; ``attempt`` is this job."""
+    """``path`` holds config.json, plan.json, traces/, later results; ``attempt`` is this job.
+
+    ``notes`` say what its file system refuses that a run can do without.
+    """
 
     path: Path
     run_id: str
     attempt: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def traces(self) -> Path:
@@ -55,7 +59,7 @@ _RUN_FOLDER = TypeAdapter(RunFolder)
 
 
 def create_run_folder(plan: Plan, parent: Path, path: Path | None = None) -> RunFolder:
-    """Make ``path``, or ``<parent>/<name>-<time>-<id>``, and point ``latest`` to it.
+    """Make ``path``, or ``<parent>/<name>-<time>-<id>``, and point ``latest`` to it if it can be.
 
     Raises FileError if the folder cannot be made or written.
     """
@@ -65,12 +69,11 @@ def create_run_folder(plan: Plan, parent: Path, path: Path | None = None) -> Run
         folder.traces.mkdir(parents=True)
         for name, text in _plan_files(plan).items():
             (folder.path / name).write_text(text)
-        with contextlib.suppress(OSError) if path else contextlib.nullcontext():
-            point_latest_to(folder.path)  # a named folder's parent may be somebody else's
+        notes = convenience_notes(folder.path, is_named=path is not None)
     except OSError as error:
         raise FileError(f"{folder.path}: cannot be made: {error.strerror}; choose another folder "
                         "with -o DIR (output.folder)") from error
-    return folder
+    return replace(folder, notes=notes)
 
 
 def _new_run_id() -> str:
@@ -79,8 +82,8 @@ def _new_run_id() -> str:
 
 def create_suite_folder(
     parent: Path, configs: Mapping[str, Mapping[str, Any]],
-) -> tuple[Path, str]:
-    """Make ``<parent>/suite-<time>-<id>``, point ``latest`` to it; return it and its run id.
+) -> RunFolder:
+    """Make ``<parent>/suite-<time>-<id>``, and point ``latest`` to it if it can be.
 
     The configuration of each member is kept as checked, so that a member that was not started can
     begin later although its file has changed. Raises FileError if the folder cannot be made.
@@ -90,12 +93,12 @@ def create_suite_folder(
     try:
         sweeps_folder(path).mkdir(parents=True)
         for name, config in configs.items():
-            (sweeps_folder(path) / f"{name}.json").write_text(json.dumps(config, indent=1) + "\n")
-        point_latest_to(path)
+            (sweeps_folder(path) / f"{name}.json").write_text(to_json(config, indent=1) + "\n")
+        notes = convenience_notes(path)
     except OSError as error:
         raise FileError(f"{path}: cannot be made: {error.strerror}; choose another folder "
                         "with -o DIR (output.folder)") from error
-    return path, run_id
+    return RunFolder(path, run_id, notes=notes)
 
 
 def sweeps_folder(suite: Path) -> Path:
@@ -118,20 +121,19 @@ def take_up_folder(path: Path, plan: Plan, history: History) -> RunFolder:
             for name, text in _plan_files(plan).items():
                 with whole_file(path / name) as part:
                     part.write_text(text)
-        with contextlib.suppress(OSError):
-            point_latest_to(path)
+        notes = convenience_notes(path, is_named=True)
     except FileExistsError as error:
         raise FileError(f"{folder.traces}: another job resumes this run; let it end") from error
     except OSError as error:
         raise FileError(f"{path}: cannot be resumed: {error.strerror}; fix it, or choose another "
                         "folder") from error
-    return folder
+    return replace(folder, notes=notes)
 
 
 def _plan_files(plan: Plan) -> dict[str, str]:
     """Return the name and the text of each file that says what is run."""
-    return {"config.json": json.dumps(plan.config, indent=1) + "\n",
-            "plan.json": json.dumps(plan_to_json(plan)) + "\n"}
+    return {"config.json": to_json(plan.config, indent=1) + "\n",
+            "plan.json": to_json(plan_to_json(plan)) + "\n"}
 
 
 def point_latest_to(path: Path) -> None:
@@ -144,8 +146,33 @@ def point_latest_to(path: Path) -> None:
     if latest.exists() and not latest.is_symlink() or is_suite(path.parent):
         return
     beside = path.parent / f".latest-{secrets.token_hex(6)}"
-    beside.symlink_to(path.name)
-    beside.replace(latest)
+    try:
+        beside.symlink_to(path.name)
+        beside.replace(latest)
+    except OSError:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise
+
+
+def convenience_notes(path: Path, *, is_named: bool = False) -> tuple[str, ...]:
+    """Do for a new folder what can be done without; return a note on each that is refused.
+
+    If the user has named it, its parent may be somebody else's, and no `latest` is expected there.
+    Raises OSError where the disk fails.
+    """
+    notes = []
+    try:
+        point_latest_to(path)
+    except OSError as error:
+        if not is_named:
+            notes.append(f"{path.parent / 'latest'} cannot point to this folder: {error.strerror}; "
+                         "name the folder itself")
+    if not is_suite(path.parent) and not sync_folder(path):  # a suite has its own note
+        notes.append(f"the file system of {path} does not sync folders: records are on disk when a "
+                     "case is acknowledged, but a machine that crashes then may lose a new file's "
+                     "name")
+    return tuple(notes)
 
 
 class SeparateFolder(NamedTuple):
@@ -194,10 +221,10 @@ def _run_folder(attempt: Attempt) -> RunFolder:
     """Return the folder of the run, made or taken up if there is anything to run (rank 0)."""
     path, history = attempt.folder, attempt.history
     if path is None or not history.attempt:
-        parent = Path(attempt.config.output.folder).absolute()
+        parent = path_of(attempt.config.output.folder).absolute()
         return create_run_folder(attempt.plan, parent, path)
     if attempt.is_done():
-        print(f"{path}: nothing is left to run", flush=True)
+        say(f"{path}: nothing is left to run")
         return RunFolder(path, history.run_id, history.attempt - 1)
     return take_up_folder(path, attempt.plan, history)
 

@@ -43,7 +43,8 @@ def seal_traces(folder: RunFolder, rank: int, *, measured: bool) -> None:
         with contextlib.suppress(*earlier):  # the reducer says what is wrong with those
             if journal.is_file() or (measured and traces == folder.traces):
                 seal(journal, trace)
-                journal.unlink()
+                with contextlib.suppress(OSError):  # readers take the trace where both are there
+                    journal.unlink()
 
 
 def collect_traces(comm: Communicator, folders: RankFolders) -> list[str]:
@@ -210,4 +211,5 @@ def _seal_stranded(journal: Path, run_id: str) -> None:
     with contextlib.suppress(UnreadableTrace):  # it stays where it is
         if read_journal(journal).header.run_id == run_id:
             seal(journal, journal.with_suffix(".h5"))
-            journal.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                journal.unlink()

@@ -24,6 +24,7 @@ from hpcbench.launch.clocks.pairs import Pair, open_socket_pair
 from hpcbench.launch.ranks.address import own_address_towards
 from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.launch.ranks.waiting import LONGEST_PAUSE_S, wait_quietly
+from hpcbench.texts import say
 
 _PAUSE_S = 0.02
 _SHOWN = 8
@@ -243,7 +244,7 @@ def meet(
         if problem := _contradiction(store, rank, size):
             store.set("refused", problem)
             if rank and store.add("arrived", 0) >= size:  # rank 0 has gone on, and will not say it
-                print(f"hpcbench: {problem}", file=sys.stderr, flush=True)
+                say(f"hpcbench: {problem}", sys.stderr)
             raise LaunchError(problem)
         deadline = time.monotonic() + timeout_s
         while store.add("arrived", 0) < size:

@@ -28,6 +28,7 @@ from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.masking import masked
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import Turn
+from hpcbench.texts import say
 from hpcbench.trace.schema import SampleColumns, Samples
 
 _LAST_WORD_S = 45.0
@@ -70,9 +71,9 @@ def end_with_case(
         planned = case.case_id in job.attempt.resolution.devices  # the canary is not
         job.journal.append(*([record] if planned else []))
         if reporter == comm.rank:
-            print(f"hpcbench: rank {comm.rank}: {case.label}: {verdict.status}: {verdict.reason}\n"
-                  f"  {last.why}. The recorded cases are on disk; to see them, run: "
-                  f"hpcbench reduce {job.folder}", file=sys.stderr, flush=True)
+            say(f"hpcbench: rank {comm.rank}: {case.label}: {verdict.status}: {verdict.reason}\n"
+                f"  {last.why}. The recorded cases are on disk; to see them, run: "
+                f"hpcbench reduce {job.folder}", sys.stderr)
         with suppress(RankLostError):  # the other ranks' watchdogs record, too
             comm.barrier(timeout_s=EXCHANGE_S)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from pathlib import Path
 
 _IOLBF = 1
@@ -22,7 +23,7 @@ def print_whole_lines() -> None:
 def state(pid: int) -> str:
     """Return the kernel's one-letter process state (R, S, D, T, Z), or "" if there is none."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        text = os.fsdecode(Path(f"/proc/{pid}/stat").read_bytes())  # with a name of any bytes
     except (FileNotFoundError, ProcessLookupError):
         return ""
     return text.rpartition(")")[2].split()[0]
@@ -30,7 +31,7 @@ def state(pid: int) -> str:
 
 def oom_kills() -> int | None:
     """Return how many processes of this cgroup the kernel killed for memory, None if not known."""
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
+    for line in os.fsdecode(Path("/proc/self/cgroup").read_bytes()).splitlines():
         _, controllers, path = line.split(":", 2)
         names = {"memory": [f"memory{path}/memory.oom_control"],
                  "": [f"{path}/memory.events", f"unified{path}/memory.events"]}

@@ -126,7 +126,7 @@ def facts_of_child(
     command = module_command("hpcbench.backends.facts", str(_limit_s(timeout_s)), *tools)
     try:
         done = subprocess.run(command, env=dict(env), capture_output=True, text=True,
-                              timeout=timeout_s, check=True)
+                              errors="backslashreplace", timeout=timeout_s, check=True)
         facts: Mapping[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except subprocess.CalledProcessError as error:
         last = (masked(error.stderr, os.environ).strip().splitlines() or ["no word"])[-1]

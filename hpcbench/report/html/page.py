@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from markupsafe import Markup
 
 from hpcbench.report.html.cells import TableShown, shown
 from hpcbench.report.html.zoom import zoom_data
+from hpcbench.texts import to_json
 from hpcbench.views.chart import Chart
 from hpcbench.views.document import Document, Item, Section
 from hpcbench.views.table import Line, Table
@@ -97,7 +97,7 @@ def _hash(text: str) -> str:
 
 def _data(panels: list[dict[str, Any]]) -> Markup:
     """Return JSON that cannot end the element that it stands in."""
-    text = json.dumps(panels, allow_nan=False, separators=(",", ":"))
+    text = to_json(panels, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace("&", "\\u0026"))
 
 

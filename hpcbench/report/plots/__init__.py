@@ -26,6 +26,7 @@ from hpcbench.report.plots.heat_map import draw_heat_map
 from hpcbench.report.plots.lines import draw_lines
 from hpcbench.report.plots.roofline import draw_roofline
 from hpcbench.report.plots.style import REPORT, STYLES, Style, save
+from hpcbench.texts import valid
 from hpcbench.views.chart import BarChart, Chart, DotChart, HeatMap, LineChart, RooflineChart
 from hpcbench.views.topics import told_of
 
@@ -115,7 +116,7 @@ def plot_results(
 
     Raises FileError.
     """
-    told = told_of(Run(str(folder), results, source))
+    told = told_of(Run(valid(str(folder)), results, source))
     charts = chosen_charts(charts_of(results, source, told, chosen.case), results, chosen)
     return plot_charts(charts, results, folder, image_format, style)
 

@@ -27,6 +27,7 @@ from hpcbench.errors import CaseError
 from hpcbench.kinds.hardware.plan.storage import BLOCK_BYTES, BLOCKS, Storage
 from hpcbench.operations.check import Mismatch
 from hpcbench.operations.place import Place
+from hpcbench.texts import path_of
 from hpcbench.units import size_text
 
 _MARGIN_BYTES = 2**30
@@ -43,7 +44,7 @@ class StorageOperation:
     def __init__(self, work: Storage, place: Place, *, validate: bool, local_size: int) -> None:
         """Make the folder and what is read. Raises CaseError if there is too little space."""
         self.name, self.place, self._work = work.name, place, work
-        base = Path(work.folder).absolute()
+        base = path_of(work.folder).absolute()
         self._folder = base / f"{_NAME}-{self._agreed_number():x}"
         try:
             base.mkdir(parents=True, exist_ok=True)

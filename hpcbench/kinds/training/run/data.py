@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -13,6 +11,7 @@ from hpcbench.kinds.training.plan.resnet import COLOURS
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
 from hpcbench.kinds.training.run.strategies.base import Batch
 from hpcbench.operations.token_file import TokenFile, check, open_tokens
+from hpcbench.texts import path_of
 
 SEED = 0
 """Of samples and weights: every case and every rank has the same."""
@@ -114,7 +113,7 @@ class Loader:
         if spec.of_images or spec.data == SYNTHETIC:
             self.source: Random = Images(spec) if spec.of_images else Random(spec)
         else:
-            self.file = file or open_tokens(Path(spec.data), spec.vocab)
+            self.file = file or open_tokens(path_of(spec.data), spec.vocab)
             self.source = FromFile(spec, self.file)
 
     def batch(self, step: int, first: int, count: int) -> Batch:

@@ -1,0 +1,95 @@
+"""Jobs on machines whose texts are not UTF-8, nor printable: nothing is lost, nothing is obeyed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from launcher import EVERY_MPI_IF_ALL, MpiLauncher
+from mpi.reading import read, sweep
+
+pytestmark = pytest.mark.mpi
+
+BAD = os.fsdecode(b"f\xfcr\x1b[31m")
+CAFE = os.fsdecode(b"caf\xe9")
+MACHINE = {"SLURM_JOB_NAME": BAD, "LD_LIBRARY_PATH": f"/x/{BAD}", "HOME": f"/tmp/{BAD}",
+           "USER": BAD, "NCCL_NOTE": BAD, "A_TOKEN": os.fsdecode(b"s3cr3t-\xfc-Value")}
+C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0",
+            "PYTHONIOENCODING": "ascii:strict"}
+BOTH = sweep("8", block={"name": "reduce"}) | {"benchmarks": [
+    *sweep("8")["benchmarks"],
+    {"kind": "hardware", "test": "storage", "size": "64KiB", "iterations": 3}]}
+
+
+def command(*words: str, cwd: Path, code: int = 0, **variables: str) -> str:
+    """Run a command and return what it printed, in which no terminal sequence may be."""
+    done = subprocess.run([sys.executable, "-m", "hpcbench", *words], cwd=cwd, timeout=100,
+                          env={**os.environ, **variables}, capture_output=True)
+    assert done.returncode == code, done.stderr.decode(errors="replace")
+    assert b"\x1b" not in done.stdout + done.stderr
+    return done.stdout.decode()
+
+
+def reading(folder: str) -> Sequence[Sequence[str]]:
+    """Return every command that reads a run."""
+    return (("show", folder), ("show", folder, "--json"), ("report", folder, "--force"),
+            ("report", folder, "-o", f"{CAFE}.md"), ("plot", folder), ("advise", folder),
+            ("compare", folder, folder), ("reduce", folder))
+
+
+@EVERY_MPI_IF_ALL
+def test_variables_of_any_bytes(mpirun: MpiLauncher) -> None:
+    job = mpirun.run(2, config=BOTH, env=MACHINE).check()
+    assert set(read(job.folder).status().values()) == {"ok"}
+    assert "\x1b" not in job.stdout + job.stderr
+    recorded = json.dumps(json.loads((job.folder / "summary.json").read_bytes()))
+    assert "s3cr3t" not in recorded
+    mpirun.assert_no_orphans()
+
+
+def test_folders_of_any_bytes_in_any_locale(mpirun: MpiLauncher) -> None:
+    """The current folder is one, and -o and the file of the sweep are one below it."""
+    mpirun.folder = mpirun.folder / os.fsdecode(b"d\xe9\x1b[1m")
+    words = (mpirun.program("python"), "-m", "hpcbench")
+    job = mpirun.run(2, "-o", CAFE, config=BOTH, env=C_LOCALE,
+                     command=(*words, "run", "config.json")).check()
+    home = mpirun.jobs[0].home
+    folder = home / CAFE / "latest"
+    assert set(read(folder).status().values()) == {"ok"}
+    assert r"caf\xe9" in job.stdout and "\x1b" not in job.stdout + job.stderr
+    assert json.loads((folder / "config.json").read_bytes())["output"]["folder"] == r"caf\xe9"
+    for words in reading(f"{CAFE}/latest"):
+        command(*words, cwd=home)
+    command("show", f"{CAFE}/latest", cwd=home, **C_LOCALE)
+    (home / f"{CAFE}.json").write_bytes((home / "config.json").read_bytes())
+    for words in (("plan", f"{CAFE}.json"), ("list",), ("validate", "-o", CAFE),
+                  ("run", "--dry-run", f"{CAFE}.json", "-o", CAFE)):
+        command(*words, cwd=home)
+    assert "variable ODD" in command("validate", "-o", CAFE, cwd=home, ODD=BAD)
+    mpirun.assert_no_orphans()
+
+
+def test_such_a_run_goes_on(mpirun: MpiLauncher) -> None:
+    words = (mpirun.program("python"), "-m", "hpcbench", "run", "config.json")
+    mpirun.run(2, "-o", CAFE, config=sweep("8"), env=MACHINE, command=words).check()
+    home = mpirun.jobs[0].home
+    (job,) = [path for path in (home / CAFE).iterdir() if not path.is_symlink()]
+    (job / "results.h5").unlink()
+    again = mpirun.run(2, command=(*words[:-1], "--resume", str(home / CAFE / "latest"))).check()
+    assert "nothing is left to run" in again.stdout and r"caf\xe9" in again.stdout
+    assert set(read(job).status().values()) == {"ok"}
+
+
+def test_a_host_with_a_name_of_any_bytes(mpirun: MpiLauncher) -> None:
+    if os.geteuid() == 0:
+        named = ("unshare", "--uts", sys.executable, "-c", "import os, socket, sys;"
+                 "socket.sethostname(b'h\\xfc\\x1bx'); os.execvp(sys.argv[1], sys.argv[1:])")
+        job = mpirun.run(2, config=sweep("8"), before=named).check()
+        assert "\x1b" not in job.stdout + job.stderr and r"h\xfc\x1bx" in job.stdout
+        assert set(read(job.folder).status().values()) == {"ok"}
