@@ -30,7 +30,7 @@ from typing import ClassVar
 import h5py
 import numpy as np
 
-from hpcbench.texts import from_json
+from hpcbench.texts import from_json, printable
 from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.chunks import ChunkMemory, StoredColumn
 from hpcbench.trace.columns import (
@@ -116,7 +116,8 @@ def _write_identity(file: h5py.File, header: Header, *, recovered: bool) -> None
     file.attrs["format"] = FORMAT
     file.attrs["recovered"] = recovered
     for name in _IDENTITY:
-        file.attrs[name] = getattr(header, name)
+        value = getattr(header, name)
+        file.attrs[name] = printable(value) if isinstance(value, str) else value  # HDF5: no NUL
     write_json(file, "header", [header_to_json(header)])
     write_json(file, "environment", [header.environment])
 
