@@ -20,11 +20,9 @@ from torch_names import recognised_texts, torch_names
 FACTS = json.loads(STORED.read_text(encoding="utf-8"))
 NAMES: dict[str, str] = FACTS["names"]
 SAID_ELSEWHERE = {
-    "mps backend out of memory": "torch on macOS",
     "hip error: ": "torch for ROCm",
     "statusallocfailed": "MIOpen",
     "status_memory_error": "rocBLAS",
-    "not enough memory": "torch on Windows",
 }
 """Texts that are recognised and that no library of this build has, with who says them."""
 PIECES = {"%s": "IB", "%d": "1", "%ld": "8", "%01d": "1", "%1d": "1", "%02d": "01"}
