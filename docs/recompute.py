@@ -18,6 +18,24 @@ def statistics(t):
         "n": t.size, "min_s": t.min(), "median_s": np.median(t), "max_s": t.max()}
 
 
+STUDENT = {2: 12.7062047361747, 3: 4.30265272974946, 4: 3.18244630528371, 5: 2.77644510519779}
+
+
+def interval(case, t, launches, passes):
+    """Return both ends: of samples, widened to what fewer than 8 passes ask for, or of medians."""
+    few = case["ci_unit"] == b"passes" and passes.size < 8
+    medians = {} if few else {b"launches": launches, b"passes": passes}
+    units = np.sort(medians.get(case["ci_unit"], t))
+    at, ends = max(case["ci_rank"], 1), [np.median(t)]
+    if few:
+        logs = np.log(passes)
+        half = (np.ptp(logs) / 2 if logs.size > 5 else
+                STUDENT[logs.size] * logs.std(ddof=1) / logs.size ** 0.5)
+        middle = (logs.min() + logs.max()) / 2 if logs.size > 5 else logs.mean()
+        ends += [np.exp(middle - half), np.exp(middle + half)]
+    return min(*ends, units[at - 1]), max(*ends, units[-at])
+
+
 def recomputed(case, samples, plan):
     """Return each number of a row of /cases that its samples hold, by the name of its column."""
     ranks, first = case["sample_ranks"], case["sample_offset"]
@@ -38,9 +56,7 @@ def recomputed(case, samples, plan):
     parts = [times[counted & (launch == one) & (turn == number)]
              for one in range(plan["launches"]) for number in range(plan["passes"])]
     votes = ((wait == wait.min(0)) & counted).sum(1)
-    units = np.sort({b"samples": t, b"launches": medians, b"passes": [
-        np.median(part) for part in parts if part.size]}[case["ci_unit"]])
-    at = max(case["ci_rank"], 1)
+    low, high = interval(case, t, medians, np.array([np.median(one) for one in parts if one.size]))
     size, wire = case.get("size_bytes", 0), case.get("wire_bytes", -1)
     work = {"algbw_bytes_per_s": size, "samples_per_s": case.get("global_batch"),
             "busbw_bytes_per_s": wire if wire >= 0 else size * case.get("busbw_factor", 0),
@@ -51,7 +67,7 @@ def recomputed(case, samples, plan):
         "n_late": late.sum(), "n_outlier": outlier.sum(),
         "n_warmup": np.any(rows["flags"] & 1, 0).sum(),
         "n_ramp": np.isin(use, (1, 5)).sum(), "n_surplus": np.isin(use, (2, 6)).sum(),
-        "ci_low_s": min(units[at - 1], median), "ci_high_s": max(units[-at], median),
+        "ci_low_s": low, "ci_high_s": high,
         "launch_low_s": min(medians), "launch_high_s": max(medians),
         "launch_level": 1 - 2 / 2 ** len(medians),
         "quickest_rank": rows["rank"][votes.argmax(), 0], "quickest_share": votes.max() / t.size,

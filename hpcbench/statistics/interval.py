@@ -39,6 +39,8 @@ MIN_N_DEPENDENT = 25
 """Below 25 values dependence is seen, but its extent cannot be estimated."""
 SIGNIFICANCE = 0.01
 """How often at most passes that are alike are said to differ."""
+PASSES_DIFFER = "the passes differ by more than the values within them explain"
+"""The reason of an interval that holds the median of these passes, if not of others."""
 RANDOM_WALK = 3.0
 """n (1 - r) of values that correlate by r: below it they may be a random walk, without a median."""
 
@@ -80,7 +82,7 @@ def median_interval(values: Values, level: float = 0.95,
     lowest = min(exact[0], math.floor(n / 2 - count.half_width)) if count.half_width else exact[0]
     reason = _doubt(n, lowest, level, count, segments)
     if passes_differ(values, segments):
-        reason = "the passes differ by more than the values within them explain"
+        reason = reason or PASSES_DIFFER
     if n < MIN_N_RELIABLE:
         reason = f"{n} values are too few to see whether they are independent"
     lowest = max(lowest, 1)
@@ -114,12 +116,14 @@ def _doubt(
         missed > 1 - level or n * (1 - correlation) < RANDOM_WALK) else ""
 
 
-def passes_differ(values: Values, segments: Sequence[int]) -> bool:
+def passes_differ(
+    values: Values, segments: Sequence[int], significance: float = SIGNIFICANCE,
+) -> bool:
     """Return whether passes, of these lengths in order, differ beyond chance.
 
-    Kruskal-Wallis test (p < 0.01). How much successive values depend on one another is estimated
-    without the passes' medians. With them, passes that differ would look like dependence, and
-    explain themselves: three passes of 1403, 19 and 1203 us once went unseen.
+    Kruskal-Wallis test (p < ``significance``). How much successive values depend on one another is
+    estimated without the passes' medians. With them, passes that differ would look like dependence,
+    and explain themselves: three passes of 1403, 19 and 1203 us once went unseen.
     """
     if num_segments(segments) < 2:
         return False
@@ -129,7 +133,7 @@ def passes_differ(values: Values, segments: Sequence[int]) -> bool:
     ranked = ranks(rest)
     correlation = rank_correlation(ranked, lengths, values.size / len(lengths))
     return segments_differ(ranks(values), lengths, _inflation_of_ranks(
-        rest, ranked, correlation, lengths), SIGNIFICANCE)
+        rest, ranked, correlation, lengths), significance)
 
 
 def _inflation_of_ranks(values: Values, ranked: Values, correlation: float,

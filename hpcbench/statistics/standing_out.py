@@ -34,7 +34,7 @@ LEVEL = 0.99
 """Of the interval of the difference."""
 MOST_CORRELATION = 0.85
 """Of neighbouring passes, that is reckoned with. It keeps false alarms at 1 % of reports where
-passes correlate by up to 0.9 (`benchmarks/diagnose.py --pass-correlation`)."""
+passes correlate by up to 0.9 (`benchmarks/dependent_passes.py`)."""
 _UNLIKELY = 1e-4
 """A correlation is ruled out if as little would be seen this rarely."""
 _STEPS = 20

@@ -25,6 +25,7 @@ ELSEWHERE = {
     "compare.py": "tests/unit/test_compare.py",
     "conditions.py": "tests/unit/test_conditions.py",
     "coverage.py": "tests/unit/test_coverage_benchmark.py",
+    "dependent_passes.py": "tests/unit/test_standing_out.py",
     "diagnose.py": "tests/unit/test_diagnose.py",
     "diagnose_machine.py": "tests/unit/test_slow_links.py",
     "dry_run.py": "tests/workloads/test_dry_run_benchmark.py",

@@ -137,8 +137,8 @@ def test_launches_and_repeats_have_the_precision_that_they_can_have(tmp_path: Pa
     assert (seven["ci_unit"], seven["ci_rank"], seven["ci_reliable"]) == ("launches", 1, True)
     assert (seven["ci_low_s"], seven["ci_high_s"]) == (
         min(seven["launch_medians_s"]), max(seven["launch_medians_s"]))
-    assert (mpi["ci_unit"], mpi["launch_low_s"], mpi["launch_level"]) == ("samples", None, None)
-    assert "repeats" in mpi["quality"] and "ci_unreliable" in mpi["quality"]
+    assert (mpi["ci_unit"], mpi["launch_low_s"], mpi["launch_level"]) == ("passes", None, None)
+    assert "repeats" in mpi["quality"] and mpi["ci_low_s"] < min(mpi["pass_medians_s"])
     assert "repeats" not in three["quality"]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from hpcbench.statistics.standing_out import (
     standing,
 )
 from hpcbench.statistics.student import t_quantile, t_tail
+from launcher import ROOT
 
 SEED, REPORTS = 20_261_122, 200
 
@@ -172,3 +175,12 @@ def test_a_slow_rank_is_found_among_all_comparisons(passes: int, least: int) -> 
         found += late is not None and late.rank == 2
         assert family(judged).n_made == 11 and family(judged).n_too_few == 1
     assert found >= least
+
+
+def test_the_benchmark_of_dependent_passes_runs() -> None:
+    done = subprocess.run(
+        [sys.executable, "benchmarks/dependent_passes.py", "--reports", "8", "--series", "8"],
+        cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    lines = [line for line in done.stdout.splitlines() if line]
+    assert done.returncode in (0, 1), done.stdout + done.stderr  # few series tell little
+    assert len(lines) == 2 + 3 * 3 * 2 + 3 * 4

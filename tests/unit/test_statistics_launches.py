@@ -68,12 +68,37 @@ def test_passes_that_differ_give_an_interval_of_their_medians() -> None:
     draw = np.random.default_rng(2)
     found = of_passes(np.exp(0.05 * draw.standard_normal(9)), draw)
     assert (found.unit, found.rank, found.reliable) == ("passes", 2, True)
-    few = of_passes(np.exp(0.05 * draw.standard_normal(7)), draw)
-    assert (few.unit, few.reliable) == ("samples", False)
+    levels = np.exp(0.05 * draw.standard_normal(7))
+    few = of_passes(levels, draw)
+    assert (few.unit, few.reliable) == ("passes", True)
+    assert few.low_s is not None and few.high_s is not None
+    assert few.low_s < 1.02 * min(levels) and few.high_s > 0.98 * max(levels)
+    apart = of_passes(np.array([1.0, 20.0, 1.1]), draw)
+    assert (apart.unit, apart.reliable) == ("samples", False)
     drifting = of_passes(1 + 0.05 * np.arange(9), draw)
     assert (drifting.unit, drifting.reliable) == ("samples", False)
     alike = of_passes(np.ones(9), draw)
     assert (alike.unit, alike.reliable) == ("samples", True)
+
+
+@pytest.mark.parametrize("passes", [2, 3, 5, 7])
+@pytest.mark.parametrize("effect", [0.0, 0.01, 0.02])
+def test_intervals_of_few_passes_hold_the_median_whatever_passes_differ_by(
+    passes: int, effect: float,
+) -> None:
+    """Differences that three passes do not show once left 75 % of intervals right."""
+    draw, held = np.random.default_rng(passes), []
+    for _ in range(300):
+        found = of_passes(np.exp(effect * draw.standard_normal(passes)), draw)
+        if found.reliable and found.low_s is not None and found.high_s is not None:
+            held.append(found.low_s <= 1 <= found.high_s)
+    assert len(held) > 200 and np.mean(held) >= 0.93 - 3 * (0.93 * 0.07 / 300) ** 0.5
+
+
+def test_two_passes_that_agree_have_an_interval_that_is_not_much_wider() -> None:
+    found = of_passes(np.ones(3), np.random.default_rng(3))
+    assert found.reliable and found.low_s is not None and found.high_s is not None
+    assert 0.97 < found.low_s < 1 < found.high_s < 1.03
 
 
 @pytest.mark.parametrize(("passes", "level"), [(8, 0.93), (9, 0.95), (12, 0.93)])
