@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +32,10 @@ MIN_PASSES, MIN_STEPS = 3, 5
 passes a corrected test. The median of 5 steps ignores two that are disturbed."""
 LEVEL = 0.99
 """Of the interval of the difference."""
-MOST_CORRELATION = 0.85
-"""Of neighbouring passes, that is reckoned with. It keeps false alarms at 1 % of reports where
-passes correlate by up to 0.9 (`benchmarks/dependent_passes.py`)."""
+MOST_CORRELATION, OF_TWO_RANKS = 0.85, 0.9
+"""Of neighbouring passes, that is reckoned with; of two ranks, whose tail is exact, the second one.
+They keep false alarms at 1 % of reports where passes correlate by up to 0.9
+(`benchmarks/dependent_passes.py`)."""
 _UNLIKELY = 1e-4
 """A correlation is ruled out if as little would be seen this rarely."""
 _STEPS = 20
@@ -106,20 +107,51 @@ def largest_correlation(apart_s: Times) -> float:
 def _chance_of_less(seen: float, n: int, correlation: float, ranks: int) -> float:
     """Return how likely the neighbours of n passes of so many ranks correlate less than ``seen``.
 
-    That they do is that a quadratic form of normal values is negative: Imhof (Biometrika 48, 1961),
-    the integral over the logarithm of u.
+    They do where a quadratic form is negative.
     """
     lag = np.diag(np.full(n - 1, 0.5), 1)
     centre = np.eye(n) - 1 / n
+    return 1 - _chance_above_0(
+        centre @ (lag + lag.T - seen * np.eye(n)) @ centre, n, correlation, ranks)
+
+
+def tail_of_two(t: float, n: int, correlation: float) -> float:
+    """Return P(T > t) of the mean of n passes over its error as the passes show it, exactly.
+
+    Student's t of as many degrees of freedom has tails that are far too long.
+    """
+    if not math.isfinite(t) or t <= 0:
+        return 0.0 if t > 0 else 0.5
+    centre = np.eye(n) - 1 / n
+    return _chance_above_0(
+        np.full((n, n), n ** -2.0) - t * t / (n * (n - 1)) * centre, n, correlation, 1) / 2
+
+
+@lru_cache(maxsize=1024)
+def _quantile_of_two(tail: float, n: int, correlation: float) -> float:
+    low, high = 0.0, 1.0
+    while tail_of_two(high, n, correlation) > tail:
+        low, high = high, 2 * high
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if tail_of_two(middle, n, correlation) > tail else (low, middle)
+    return high
+
+
+def _chance_above_0(form: Times, n: int, correlation: float, ranks: int) -> float:
+    """Return how likely a quadratic form of n correlated normal values, of ranks alike, is above 0.
+
+    Imhof (Biometrika 48, 1961), the integral over the logarithm of u; within 1e-8.
+    """
     root = np.linalg.cholesky(_covariance(n, correlation))
-    weights = np.linalg.eigvalsh(root.T @ centre @ (lag + lag.T - seen * np.eye(n)) @ centre @ root)
-    u = np.geomspace(1e-7, 1e7, 1200)
+    weights = np.linalg.eigvalsh(root.T @ form @ root)
+    u = np.geomspace(1e-9, 1e9, 1200)
     turned = np.outer(u, weights / np.abs(weights).max())
     angle = ranks / 2 * np.arctan(turned).sum(axis=1)
     damping = ranks / 4 * np.log1p(turned ** 2).sum(axis=1)
     values = np.sin(angle) * np.exp(-damping)
     step = math.log(u[1] / u[0])
-    return 0.5 - float((values[1:] + values[:-1]).sum()) / 2 * step / math.pi
+    return 0.5 + float((values[1:] + values[:-1]).sum()) / 2 * step / math.pi
 
 
 def _covariance(n: int, correlation: float) -> npt.NDArray[np.float64]:
@@ -159,13 +191,19 @@ def standing(medians_s: Times, least_s: float) -> Standing:
     variance = max(2 * float((apart ** 2).sum()) / ((ranks - 1) * (passes - 1)),
                    float(between.var(ddof=1)))
     correlation = largest_correlation(apart)
-    known = correlated_passes(passes, correlation)
-    degrees = known.degrees * (ranks - 1)
-    apart_s = float(between.mean())
-    deviation_s = float(np.sqrt(variance * known.inflation / passes))
-    half_s = t_quantile((1 - LEVEL) / 2, degrees) * deviation_s
+    mistaken = _UNLIKELY if correlation < MOST_CORRELATION else 0.0
+    apart_s, deviation_s = float(between.mean()), float(np.sqrt(variance / passes))
+    if ranks == 2:
+        correlation = correlation if mistaken else OF_TWO_RANKS
+        half_s = _quantile_of_two((1 - LEVEL) / 2, passes, correlation) * deviation_s
+        tail = partial(tail_of_two, n=passes, correlation=correlation)
+    else:
+        known = correlated_passes(passes, correlation)
+        deviation_s, degrees = deviation_s * math.sqrt(known.inflation), known.degrees * (ranks - 1)
+        half_s = t_quantile((1 - LEVEL) / 2, degrees) * deviation_s
+        tail = partial(t_tail, degrees=degrees)
     far = (apart_s - least_s) / deviation_s if deviation_s > 0 else (
         np.inf if apart_s > least_s else -np.inf)
-    mistaken = _UNLIKELY if correlation < MOST_CORRELATION and deviation_s > 0 else 0.0
+    chance = ranks * tail(float(far)) + (mistaken if deviation_s > 0 else 0.0)
     return Standing(row, next_row, apart_s, apart_s - half_s, apart_s + half_s,
-                    min(1.0, ranks * t_tail(float(far), degrees) + mistaken), correlation)
+                    min(1.0, max(0.0, chance)), correlation)

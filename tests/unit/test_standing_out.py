@@ -19,6 +19,7 @@ from hpcbench.statistics.standing_out import (
     largest_correlation,
     pass_medians,
     standing,
+    tail_of_two,
 )
 from hpcbench.statistics.student import t_quantile, t_tail
 from launcher import ROOT
@@ -161,18 +162,34 @@ def test_passes_that_depend_on_one_another_name_no_more(
     assert named <= 7  # with an error rate of 1 % more has a probability of 0.1 %
 
 
-@pytest.mark.parametrize(("passes", "least"), [(3, 0), (9, 95)])
-def test_a_slow_rank_is_found_among_all_comparisons(passes: int, least: int) -> None:
+@pytest.mark.parametrize("correlation", [0.5, 0.9])
+@pytest.mark.parametrize("n", [3, 9])
+def test_thetail_of_two_ranks_is_exact(n: int, correlation: float) -> None:
+    for t in (0.5, 2.0, 8.0):
+        assert tail_of_two(t, n, 0.0) == pytest.approx(t_tail(t, n - 1), rel=1e-4)
+    noise = ar1(np.random.default_rng(SEED), 40_000, n, correlation)
+    seen = noise.mean(axis=1) / (noise.std(axis=1, ddof=1) / math.sqrt(n))
+    for t in (2.0, 8.0, 20.0):
+        share = float(np.mean(seen > t))
+        error = math.sqrt(max(share, 1e-4) / 40_000)
+        assert tail_of_two(t, n, correlation) == pytest.approx(share, abs=4 * error)
+
+
+@pytest.mark.parametrize(("ranks", "passes", "least"), [(4, 3, 0), (4, 9, 95), (2, 9, 50)])
+def test_a_slow_rank_is_found_among_all_comparisons(
+    ranks: int, passes: int, least: int,
+) -> None:
     """20 % beside noise of 1 %: nine passes show it, of three hardly anything can be told."""
     rng, found = np.random.default_rng(SEED), 0
     for _ in range(100):
-        medians = rng.lognormal(0, 0.01, (4, passes))
-        medians[2] *= 1.2
-        rows = [compared("forward", range(4), rng.lognormal(0, 0.01, (4, passes)), 0.01)
+        medians = rng.lognormal(0, 0.01, (ranks, passes))
+        medians[1] *= 1.2
+        rows = [compared("forward", range(ranks), rng.lognormal(0, 0.01, (ranks, passes)), 0.01)
                 for _ in range(10)]
-        judged = [*settled([*rows, compared("ready", range(4), medians, 0.01), Comparison("few")])]
+        judged = [*settled(
+            [*rows, compared("ready", range(ranks), medians, 0.01), Comparison("few")])]
         late = clear(judged, "ready")
-        found += late is not None and late.rank == 2
+        found += late is not None and late.rank == 1
         assert family(judged).n_made == 11 and family(judged).n_too_few == 1
     assert found >= least
 
