@@ -47,6 +47,13 @@ def backends(incomplete: str) -> list[str]:
     return _beginning(BACKENDS, incomplete)
 
 
+def retried(incomplete: str) -> list[str]:
+    """Return the statuses of cases that can be run again."""
+    from hpcbench.config.names import RETRIED
+
+    return _beginning(RETRIED, incomplete)
+
+
 def targets(incomplete: str) -> list[str]:
     """Return what a profile can look at."""
     from hpcbench.config.names import TARGETS

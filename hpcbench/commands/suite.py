@@ -15,8 +15,10 @@ from hpcbench.commands.flags import (
     InlineOption,
     OutputOption,
     RequireOption,
+    RetryOption,
     SweepFlags,
     grouped,
+    statuses_to_retry,
 )
 from hpcbench.commands.run import announce_start
 from hpcbench.verbosity import Verbosity
@@ -39,6 +41,7 @@ class SuiteFlags:
     resume: Annotated[Optional[Path], typer.Option(
         metavar="[DIR]", help="Go on with the suite in this folder: members that are done are "
         "kept. Without DIR: results/latest.")] = None
+    retry: RetryOption = None
     force: Annotated[bool, typer.Option(
         "--force", help="Write over the file of --output. With --resume: in spite of changed "
         "software, which the results then tell.")] = False
@@ -72,6 +75,7 @@ def suite(
                                  "files and their flags away")
     if how.force and how.resume is None and how.summary is None:
         raise typer.BadParameter("--force is for --output or --resume")
+    retry = statuses_to_retry(how.retry, resumes=how.resume is not None)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the suite can take it as a request
     sys.stderr = sys.__stderr__
     if not how.as_json:
@@ -79,4 +83,4 @@ def suite(
     from hpcbench.suite import SuiteRequest, suite_command
 
     raise typer.Exit(suite_command(SuiteRequest(
-        files, overrides, how.summary, how.resume, how.force, how.as_json, verbosity)))
+        files, overrides, how.summary, how.resume, how.force, retry, how.as_json, verbosity)))

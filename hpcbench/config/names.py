@@ -32,6 +32,8 @@ BUFFERS = ("warm", "cold")
 """Whether a call finds its buffers as they were just restored, or in memory (docs/method.md)."""
 OPS = ("sum", "prod", "min", "max", "avg")
 MODES = ("isolated", "pipelined", "barrier_start")
+RETRIED = ("failed", "wrong", "timeout", "skipped")
+"""Statuses of cases that are run again on request (`run --resume --retry`)."""
 ORDERS = ("shuffled", "planned")
 FAULTS = ("kill", "segv", "stop", "raise", "abort", "oom", "exit", "slow", "slow_samples", "wrong",
           "desync", "teardown", "device_error", "device_oom", "device_hang")

@@ -153,6 +153,8 @@ def opening_lines(attempt: Attempt, todo: Sequence[Case], folders: RankFolders) 
     if history.attempt:
         yield (f"attempt number {history.attempt + 1} at this run: {len(history.finished)} runs of "
                "cases were done before and are not repeated")
+    if history.retried:
+        yield f"run again in all their passes (--retry): {plural(len(history.retried), 'case')}"
     for case in attempt.plan.cases:
         if reason := history.quarantine(case):
             yield f"{case.label}: {reason}"
