@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from hpcbench import __version__
 from hpcbench.config.load import load_config
 from hpcbench.config.sources import source_lines
-from hpcbench.errors import ExitCode, FileError, UsageError
+from hpcbench.errors import ExitCode, FileError, UsageError, job_command_line
 from hpcbench.launch.folders.run_folder import create_suite_folder, sweeps_folder
 from hpcbench.launch.ranks.agreement import AgreedError, on_root
 from hpcbench.launch.ranks.communicator import IDLE_PAUSE_S
@@ -202,7 +202,8 @@ def _begun_before(request: SuiteRequest, world_size: int) -> Path:
     folder = (asked or LATEST_SUITE).resolve()
     if not is_suite(folder):
         raise UsageError(f"{folder}: has no {SUITE_FILE}, so it is no folder of `hpcbench suite`; "
-                         "give one, or for a single run: hpcbench run --resume")
+                         f"give one, or for a single run: "
+                         f"{job_command_line(world_size, 'run', '--resume', folder)}")
     before = read_suite(folder).world_size
     if before != world_size:
         raise UsageError(f"{folder}: the suite there is of {before} ranks, this job has "

@@ -77,4 +77,5 @@ class History:
         if deaths < MOST_DEATHS:
             return None
         return (f"quarantined: {deaths} attempts at this run were ended from outside while it ran; "
-                "run it alone to see why: --only with its label")
+                "run it alone to see why: run FILE --only with its label; to run it again here: "
+                "--resume FOLDER --retry failed")

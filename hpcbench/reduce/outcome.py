@@ -18,7 +18,7 @@ from hpcbench.kinds.registry import kinds
 from hpcbench.kinds.spec import in_this_package
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS
-from hpcbench.reduce.checks import Problem, timer_problem
+from hpcbench.reduce.checks import RESUME, Problem, timer_problem
 from hpcbench.reduce.fold import extreme_waits, joined, uses_of_failed
 from hpcbench.reduce.link_rates import link_bytes_per_s
 from hpcbench.reduce.passes import WORST_FIRST, Context, PassOutcome, judge_pass
@@ -65,7 +65,7 @@ def judge(
         left = [key for key in outcomes if key not in ran]
         problems.append(Problem(
             "HB141", f"{_pass_names(left, context)} of {context.passes} was not run: its numbers "
-            "are of the other passes; resume the run: hpcbench run --resume FOLDER",
+            f"are of the other passes; resume the run: {RESUME}",
             rejects=False))
     problems += _distinct_problems(outcomes, context)
     trace_missing = False

@@ -40,7 +40,8 @@ def _skipped(plan: Plan, skips: Mapping[str, str]) -> Iterator[Line]:
     if planned := sum(case.skip is not None and case.backend not in required
                       for case in plan.cases):
         yield not_applicable("sweep", f"{plural(planned, 'case')} skipped by the plan itself; see "
-                             f"`hpcbench plan --world-size {plan.world_size}`")
+                             f"`hpcbench plan FILE --world-size {plan.world_size}` of the same "
+                             "sweep file")
     for (reason, is_required), count in counts.most_common():
         judged = fail if is_required else warn
         yield judged("sweep", f"{plural(count, 'case')} skipped: {reason}",
