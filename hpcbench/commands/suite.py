@@ -60,7 +60,7 @@ def suite(
     Flags hold for all files. A member that fails does not stop the others; suite.json has them all.
 
     Examples:
-        mpirun -np 4 python -m hpcbench suite config.json jobs/transformer_large_v100.yaml
+        mpirun -np 4 python -m hpcbench suite sweep.yaml more.json
         mpirun -np 4 python -m hpcbench suite -c config.json --output results.json
         mpirun -np 4 python -m hpcbench suite --resume results/latest
     """

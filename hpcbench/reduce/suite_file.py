@@ -203,8 +203,9 @@ def skip_reasons(summary: Mapping[str, Any]) -> tuple[str, ...]:
 def suite_exit_code(members: Sequence[Member]) -> ExitCode:
     """Return what a suite ends with; the first that applies.
 
-    The code of an ERROR, the greatest of several. FINDINGS: a member has bad findings or
-    misses a limit, or no member could run a case. INCOMPLETE: a member is incomplete or was not started. OK: all else.
+    The code of an ERROR, the greatest of several. FINDINGS: a member has bad findings or misses a
+    limit, or no member could run a case. INCOMPLETE: a member is incomplete or was not started.
+    OK: all else.
     """
     statuses = {member.status for member in members}
     if ERROR in statuses:

@@ -99,6 +99,23 @@ def test_more_threads_than_cores_are_refused() -> None:
         StreamOperation(Stream("fp32", "copy", 64, 4000), PLACE, validate=True, local_size=1)
 
 
+@pytest.mark.parametrize(("ranks", "threads"), [(1, 2), (2, 1), (8, 1)])
+def test_all_threads_are_those_that_a_quota_grants(
+    monkeypatch: pytest.MonkeyPatch, ranks: int, threads: int,
+) -> None:
+    monkeypatch.setattr(stream_run, "granted_cores", lambda files: 2.0)
+    monkeypatch.setattr(stream_run, "own_cores", lambda: [*range(16)])
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    before = torch.get_num_threads()
+    operation = StreamOperation(Stream("fp32", "copy", 4096, ALL_THREADS), PLACE, validate=True,
+                                local_size=ranks)
+    try:
+        assert torch.get_num_threads() == threads
+    finally:
+        operation.close()
+        torch.set_num_threads(before)
+
+
 def test_a_numa_node_that_is_not_there_is_refused() -> None:
     with pytest.raises(CaseError, match="no core of NUMA node 900"):
         StreamOperation(Stream("fp32", "copy", 64, 1, numa_node=900), PLACE, validate=True,
