@@ -32,6 +32,7 @@ from hpcbench.launch.ranks.launcher_variables import (
     announced_local_size,
     announced_rank,
     announced_size,
+    in_shell_of_srun,
     lonely_fix,
 )
 from hpcbench.launch.ranks.session import Topology, check_launch, find_topology
@@ -90,6 +91,41 @@ GPU_FACTS = {
 def test_what_the_launcher_says(environ: dict[str, str], expected: int | None) -> None:
     found = announced_size(environ)
     assert (found[0] if found else None) == expected
+
+
+SHELL = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PTY_PORT": "34889",
+         "SLURM_TASK_PID": "70"}
+
+
+@pytest.mark.parametrize(("environ", "pid", "terminal", "expected"), [
+    (SHELL, 71, True, True),
+    (SHELL, 70, True, False),  # srun --pty python: the rank itself
+    (SHELL, 71, False, False),  # a srun in that shell, whose tasks are scripts
+    ({**SHELL, "SLURM_TASK_PID": ""}, 71, True, True),
+    ({key: value for key, value in SHELL.items() if key != "SLURM_PTY_PORT"}, 71, True, False),
+    ({key: value for key, value in SHELL.items() if key != "SLURM_TASK_PID"}, 71, True, False)])
+def test_what_is_started_in_a_shell_of_srun(
+    environ: dict[str, str], pid: int, terminal: bool, expected: bool,
+) -> None:
+    assert in_shell_of_srun(environ, pid, terminal) == expected
+
+
+@pytest.mark.parametrize(("shell", "expected"), [(True, "None"), (False, "(4, 'srun')")])
+def test_a_process_under_a_terminal_of_srun_is_one_rank(shell: bool, expected: str) -> None:
+    """Real processes: on a terminal, and with none, as tasks of a srun that has no --pty."""
+    code = ("import os\nfrom hpcbench.launch.ranks.launcher_variables import announced_size\n"
+            "print(announced_size(os.environ), flush=True)")
+    pid, terminal = os.forkpty() if shell else (0, -1)
+    if shell and not pid:
+        os.execve(sys.executable, [sys.executable, "-c", code], {**os.environ, **SHELL})
+    if shell:
+        told = os.read(terminal, 100).decode()
+        assert os.waitpid(pid, 0)[1] == 0
+        os.close(terminal)
+    else:
+        told = subprocess.run([sys.executable, "-c", code], env={**os.environ, **SHELL}, text=True,
+                              capture_output=True, check=True, start_new_session=True).stdout
+    assert told.strip() == expected
 
 
 STEP = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"}

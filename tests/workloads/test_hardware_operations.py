@@ -14,7 +14,7 @@ import torch
 from hpcbench.errors import CaseError
 from hpcbench.kinds.hardware.plan.gemm import ELEMENT_BYTES, Gemm
 from hpcbench.kinds.hardware.plan.storage import Storage
-from hpcbench.kinds.hardware.plan.stream import ARRAYS, TRANSFERS, Stream
+from hpcbench.kinds.hardware.plan.stream import ALL_THREADS, ARRAYS, TRANSFERS, Stream
 from hpcbench.kinds.hardware.run import storage as storage_run
 from hpcbench.kinds.hardware.run import stream as stream_run
 from hpcbench.kinds.hardware.run.gemm import GemmOperation
