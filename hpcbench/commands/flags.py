@@ -25,8 +25,8 @@ JsonOption = Annotated[bool, Option(
     "--json", help="Print JSON, and nothing else, on standard output (docs/commands.md).")]
 
 RequireOption = Annotated[Optional[list[str]], Option(
-    "--require", autocompletion=completion.backends,
-    help="A backend whose skips are failures: require. Repeatable.")]
+    "--require", autocompletion=completion.requirable,
+    help="A backend whose skips are failures, or cuda or mps: require. Repeatable.")]
 InlineOption = Annotated[bool, Option(
     "--inline", help="Run the worker in the MPI process, for a debugger.")]
 

@@ -35,7 +35,6 @@ def run(
     Examples:
         mpirun -np 4 python -m hpcbench run
         mpirun -np 4 python -m hpcbench run sweep.json --only all_reduce -o results
-        mpirun -np 4 python -m hpcbench run --resume results/latest
         mpirun -np 4 python -m hpcbench run --resume results/latest --retry failed,timeout
     """
     if how.world_size is not None and not how.dry:

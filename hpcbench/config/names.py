@@ -16,6 +16,9 @@ from hpcbench.units import shortened
 BACKENDS = ("gloo", "nccl", "ucc", "ucc/tl/ucp", "ucc/tl/cuda", "ucc/tl/nccl", "mpi",
             "mpi/direct")
 DEVICES = ("auto", "cpu", "cuda", "mps")
+GPU_DEVICES = ("cuda", "mps")
+REQUIRABLE = (*BACKENDS, *GPU_DEVICES)
+"""What `require` may name."""
 DEVICE_TYPES = ("cpu", "cuda", "mps")
 
 DTYPES = tuple(DTYPE_BYTES)

@@ -147,6 +147,8 @@ def _work_line(attempt: Attempt, todo: Sequence[Case]) -> str:
 def opening_lines(attempt: Attempt, todo: Sequence[Case], folders: RankFolders) -> Iterator[str]:
     """Yield how much is run on what, where the results go, and what the user should know."""
     history, config = attempt.history, attempt.config
+    if attempt.resolution.no_gpu:
+        yield attempt.resolution.no_gpu
     yield _work_line(attempt, todo)
     yield from shared_cores_lines(attempt.topology)
     yield f"results in {folders.folder.path}"

@@ -21,7 +21,7 @@ from hpcbench.backends.availability import RankFacts, resolve_device, unavailabl
 from hpcbench.backends.mpi_facts import cuda_awareness
 from hpcbench.config.fault import Fault
 from hpcbench.config.load import check_config
-from hpcbench.errors import LaunchError
+from hpcbench.errors import ConfigError, LaunchError
 from hpcbench.launch.folders.run_folder import separate_folders
 from hpcbench.launch.measuring import most_rows, shared_cores_lines
 from hpcbench.launch.probe import resolve, version_mix
@@ -55,7 +55,7 @@ from hpcbench.launch.workers.template_process import TemplateProcess
 from hpcbench.launch.workers.worker_process import Template, TemplateSpec, WorkerHandle
 from hpcbench.measure.environment import described_hardware, recorded_variables
 from hpcbench.measure.progress import Phase, SharedProgress
-from hpcbench.plan.case import Case, planned_canary
+from hpcbench.plan.case import Case, Plan, planned_canary
 from hpcbench.plan.expand import make_plan
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Samples
@@ -248,6 +248,44 @@ def test_availability_names_the_reason_and_the_rank() -> None:
     assert unavailable("mpi", "cuda", [cpu(0)]) == "no cuda device: no GPU is visible"
     assert resolve_device("gloo", "auto", [gpu(0)]) == "cuda"
     assert resolve_device("gloo", "auto", [cpu(0)]) == "cpu"
+
+
+def job_of(*devices: str, require: list[str]) -> Plan:
+    """One all_reduce of gloo for each device."""
+    blocks = [{"kind": "collective", "collective": "all_reduce", "size": "8", "device": device}
+              for device in devices]
+    return make_plan(check_config({"require": require, "benchmarks": blocks}, "test"), 2)
+
+
+@pytest.mark.parametrize(("gpus", "devices", "require", "unmet", "says"), [
+    (0, ("cuda", "cpu"), [], [], True), (0, ("cuda", "cpu"), ["cuda"], ["cuda"], True),
+    (0, ("cpu",), [], [], False), (1, ("cuda", "cpu"), ["cuda"], ["cuda"], True),
+    (2, ("cuda", "cpu"), ["cuda"], [], False), (0, ("cpu", "cuda"), ["gloo"], ["gloo"], True)])
+def test_a_rank_without_the_gpu_that_is_required_fails_its_cases(
+    gpus: int, devices: tuple[str, ...], require: list[str], unmet: list[str], says: bool,
+) -> None:
+    common = {"versions": {"torch": "2.13.0"}, "host_memory_bytes": 1 << 40}
+    cuda = {**GPU_FACTS["cuda"], "memory_bytes": [1 << 40] * 2}
+    facts = [{**GPU_FACTS, **common, "cuda": cuda} if rank < gpus else {**CPU_FACTS, **common}
+             for rank in range(2)]
+    found = resolve(job_of(*devices, require=require),
+                    [RankFacts(rank, "a", rank, facts[rank]) for rank in range(2)])
+    assert [*found.unmet.values()] == unmet and set(found.unmet) <= set(found.skips)
+    assert found.no_gpu.startswith("GPU job, no GPU: 1 of ") == says
+    assert len(found.skips) == (gpus < 2 and "cuda" in devices)
+
+
+def test_where_a_gpu_is_required_none_runs_on_a_cpu_instead() -> None:
+    block = {"kind": "collective", "collective": "all_reduce", "size": "8", "backend": "ucc",
+             "device": "auto"}
+    plan = make_plan(check_config({"require": "cuda", "benchmarks": [block]}, "test"), 2)
+    assert [case.device for case in plan.cases] == ["auto"]
+    facts = {**CPU_FACTS, "host_memory_bytes": 1 << 40,
+             "ucc": {**CPU_FACTS["ucc"], "reason": None}}
+    found = resolve(plan, [RankFacts(rank, "a", rank, facts) for rank in range(2)])
+    assert not found.devices and [*found.unmet.values()] == ["cuda"]
+    with pytest.raises(ConfigError, match="require: no case uses cuda; there are gloo"):
+        job_of("cpu", require=["cuda"])
 
 
 def test_an_mpi_that_cannot_be_asked_is_not_said_to_be_cuda_aware() -> None:
