@@ -58,9 +58,9 @@ class DirectGroup:
 
     def _reduce_scatter(self, of: Buffers) -> Prepared:
         whole, own, op = _there(of.source), _there(of.output), _OPS[of.op]
-        if own.numel() <= self.counting.most:
+        if whole.numel() <= self.counting.most:
             return partial(self.comm.Reduce_scatter_block, as_elements(whole), as_elements(own), op)
-        rank = self.comm.Get_rank()  # each rank's part is longer than MPI counts: one after another
+        rank = self.comm.Get_rank()  # one part after another, as MpiGroup._reduce_in_turn
         return _in_turn([
             partial(self.comm.Reduce, piece, result if root == rank else None, op, root)
             for root, part in enumerate(whole.view(-1).split(own.numel()))

@@ -143,7 +143,7 @@ class MpiGroup(PythonGroup):
         op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
         own, whole = self.staging.room(output), self.staging.taken(source)
         kept = torch.empty_like(own) if overlap(own, whole) else own
-        if kept.numel() > self.counting.most:
+        if whole.numel() > self.counting.most:
             self._reduce_in_turn(whole.view(-1).split(kept.numel()), kept, op)
         else:
             self.comm.Reduce_scatter_block(
@@ -159,7 +159,7 @@ class MpiGroup(PythonGroup):
         for output, parts in zip(outputs, inputs, strict=True):
             own, counts = self.staging.room(output), [part.numel() for part in parts]
             joined = self.staging.joined(parts)
-            if max(counts) > self.counting.most:
+            if joined.numel() > self.counting.most:
                 self._reduce_in_turn(joined.split(counts), own, op)
             else:
                 self.comm.Reduce_scatter(as_elements(joined), as_elements(own), counts,
@@ -250,7 +250,11 @@ class MpiGroup(PythonGroup):
     def _reduce_in_turn(
         self, parts: Sequence[torch.Tensor], own: torch.Tensor, op: Any,
     ) -> None:
-        """Reduce each rank's part to it, one after another: parts longer than MPI counts."""
+        """Reduce each rank's part to it, one after another.
+
+        That is for more numbers in all than MPI counts. Open MPI 5.0.11 then ends Reduce_scatter
+        with MPI_ERR_OTHER, though no part is so long.
+        """
         for root, part in enumerate(parts):
             results = self.counting.pieces(own) if root == self._rank else None
             for at, piece in enumerate(self.counting.pieces(part)):
