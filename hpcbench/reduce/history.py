@@ -147,7 +147,7 @@ def is_fresh(folder: Path) -> bool:
         return False
     if is_suite(folder):
         raise FileError(f"{folder}: is the folder of a suite: "
-                        f"{job_command_line('N', 'suite', '--resume', folder)}, or give the "
+                        f"{job_command_line('N', 'suite', '--resume', folder)}; or give the "
                         "folder of one of its members")
     if any(folder.iterdir()):
         raise FileError(f"{folder}: holds files but no {PLAN_FILE}, so it is no results folder of "
