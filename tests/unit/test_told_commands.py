@@ -79,6 +79,23 @@ def test_every_module_that_tells_a_command_is_known_here() -> None:
     assert set(found) == set(TOLD)
 
 
+def test_no_message_names_a_file_that_an_installed_package_lacks() -> None:
+    """Folders of the repository; docs/ is there to be read, and the help says where it is."""
+    folders = re.compile(r"(?<![\w/.])(?:jobs|slurm|benchmarks|scripts|tests)/\w+")
+    found: list[tuple[str, str]] = []
+    for path in (ROOT / "hpcbench").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)
+                 and isinstance(node.value, str) and id(node) not in bare]
+        if path.parent.name == "commands":  # docstrings of commands are their help
+            texts.append(path.read_text(encoding="utf-8"))
+        found += [(path.name, name) for text in texts for name in folders.findall(text)]
+    for path in (ROOT / "hpcbench/config").rglob("*.yaml"):
+        found += [(path.name, name) for name in folders.findall(path.read_text(encoding="utf-8"))]
+    assert found == []
+
+
 def obeyed(message: str) -> Result:
     """Run the one command that a message tells; it must end as a command does that works."""
     (told,) = COMMAND.findall(message)
