@@ -31,7 +31,8 @@ app = typer.Typer(
     name="hpcbench",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Benchmark collectives and training strategies of distributed deep learning under MPI.",
+    help="Benchmark collectives and training strategies of distributed deep learning under MPI. "
+    "Messages name pages of hpcbench's repository: docs/....",
     epilog=examples_text((
         "mpirun -np 4 python -m hpcbench validate", "hpcbench plan --world-size 4",
         "mpirun -np 4 python -m hpcbench run", "hpcbench show results/latest")),

@@ -13,7 +13,19 @@ HpcbenchError                 4  internal error
 
 from __future__ import annotations
 
+import shlex
 from enum import IntEnum
+
+
+def command_line(*words: object) -> str:
+    """Return a command of hpcbench as a shell takes it, whatever is in its words."""
+    return shlex.join(("hpcbench", *map(str, words)))
+
+
+def job_command_line(n_ranks: int | str, *words: object) -> str:
+    """Return a command of hpcbench that is started on so many ranks."""
+    return shlex.join(("mpirun", "-np", str(n_ranks), "python", "-m", "hpcbench",
+                       *map(str, words)))
 
 
 def how_to_install(extras: str) -> str:

@@ -12,7 +12,7 @@ from hpcbench.config.load import check_config, find_config, load_config, read_co
 from hpcbench.config.presets.preset import Preset, load_preset
 from hpcbench.config.schema import Config
 from hpcbench.config.yaml_text import commented_yaml
-from hpcbench.errors import ConfigError, FileError, UsageError
+from hpcbench.errors import ConfigError, FileError, UsageError, command_line
 from hpcbench.texts import to_json
 from hpcbench.trace.files import whole_file
 from hpcbench.units import shortened
@@ -55,7 +55,7 @@ def generate(
     text = as_json(sweep) if output.suffix.lower() == ".json" else as_yaml(sweep)
     with whole_file(output) as part:
         part.write_text(text, encoding="utf-8")
-    return f"{output}: written; hpcbench plan {output} shows its cases"
+    return f"{output}: written; {command_line('plan', output)} shows its cases"
 
 
 def _check_output(path: Path, *, force: bool) -> None:

@@ -5,13 +5,15 @@ Rank 0 alone reads configs and traces, so what that takes is imported there only
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hpcbench.config.schema import Config
+from hpcbench.config.schema import Config, stored_config
 from hpcbench.errors import UsageError
 from hpcbench.launch.attempt import PlannedRun
+from hpcbench.measure.allocation import usable_cores
+from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.plan.case import Plan
 from hpcbench.plan.history import History
 from hpcbench.texts import path_of
@@ -27,6 +29,7 @@ LATEST = Path("latest")
 class RunRequest:
     """What the command line asks for. ``folder`` is None where every run makes a new one.
 
+    ``retry``: cases of these statuses are run again, where a run goes on.
     ``inline``: a new run is to have its workers in the ranks' own processes. ``explain``: the
     results are printed with what their columns mean.
     """
@@ -35,6 +38,7 @@ class RunRequest:
     overrides: Overrides
     folder: Path | None = None
     force: bool = False
+    retry: tuple[str, ...] = ()
     inline: bool = False
     verbosity: Verbosity = Verbosity.NORMAL
     explain: bool = False
@@ -117,7 +121,23 @@ def _going_on(request: RunRequest, folder: Path, world_size: int) -> PlannedRun:
         changes.append(f"the plan was {before.plan_hash}, now it is {plan.plan_hash}")
         refuse(changes, folder, request.force)
     history = read_history(folder, plan)
+    if request.retry:
+        history = history.retrying(_cases_of(folder, before, request.retry))
     return PlannedRun(plan, replace(history, changes=tuple(changes)), folder)
+
+
+def _cases_of(folder: Path, plan: Plan, statuses: Collection[str]) -> list[str]:
+    """Return the ids of the cases that end in one of these statuses, as all traces have it now.
+
+    The results in the folder may be older: a job that was killed has not written any.
+    """
+    from hpcbench.reduce.processes import Processes
+    from hpcbench.reduce.reduce import reduce_folder
+
+    results = reduce_folder(
+        folder, allow_mixed=stored_config(plan.config).launch.allow_mixed,
+        processes=Processes(usable_cores(KernelFiles()), start="spawn"))
+    return [item.case.case_id for item in results.cases if item.status in statuses]
 
 
 def _repeats(plan: Plan) -> str:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from hpcbench.errors import ExitCode, HpcbenchError, UsageError
+from hpcbench.errors import ExitCode, HpcbenchError, UsageError, command_line
 from hpcbench.launch.attempt import HISTORY, PLANNED_RUN, Attempt, CaseReport, PlannedRun
 from hpcbench.launch.folders.run_folder import RankFolders, RunFolder, open_folders
 from hpcbench.launch.folders.trace_delivery import (
@@ -87,7 +87,7 @@ def _collect(comm: Communicator, folders: RankFolders, *, measured: bool) -> Non
         _complain(problem)
     for problem in collect_traces(comm, folders):
         _complain(f"{problem}; copy it to {folders.folder.traces} on rank 0's node, then run: "
-                  f"hpcbench reduce {folders.folder.path}")
+                  f"{command_line('reduce', folders.folder.path)}")
 
 
 def _plan(session: Session, request: RunRequest) -> PlannedRun:
@@ -206,7 +206,7 @@ def _can_be_repeated(folder: RunFolder) -> Iterator[None]:
         yield
     except AgreedError as error:
         raise AgreedError(f"{error}\n  All cases were recorded. Fix this, then run: "
-                          f"hpcbench reduce {folder.path}", error.exit_code) from error
+                          f"{command_line('reduce', folder.path)}", error.exit_code) from error
 
 
 def run_command(request: RunRequest, early: TemplateProcess | None = None) -> int:

@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from hpcbench import __version__
 from hpcbench.config.load import load_config
 from hpcbench.config.sources import source_lines
-from hpcbench.errors import ExitCode, FileError, UsageError
+from hpcbench.errors import ExitCode, FileError, UsageError, job_command_line
 from hpcbench.launch.folders.run_folder import create_suite_folder, sweeps_folder
 from hpcbench.launch.ranks.agreement import AgreedError, on_root
 from hpcbench.launch.ranks.communicator import IDLE_PAUSE_S
@@ -46,7 +46,7 @@ class SuiteRequest:
     """What the command line asks for: ``files`` to begin with, or ``resume`` to go on there.
 
     ``output`` is where suite.json is written, too. ``force``: over a file that is there, and with
-    ``resume`` in spite of changed software.
+    ``resume`` in spite of changed software. ``retry``: cases of these statuses are run again.
     """
 
     files: tuple[Path, ...]
@@ -54,6 +54,7 @@ class SuiteRequest:
     output: Path | None = None
     resume: Path | None = None
     force: bool = False
+    retry: tuple[str, ...] = ()
     as_json: bool = False
     verbosity: Verbosity = Verbosity.NORMAL
 
@@ -76,7 +77,7 @@ def run_suite(session: Session, request: SuiteRequest, stop: StopRequests) -> Ex
         folder = Path(on_root(comm, partial(ledger.begin, index)))
         began_s = time.perf_counter()
         code, error = _run_member(session, RunRequest(
-            Path(sweep) if sweep else None, (), folder, request.force,
+            Path(sweep) if sweep else None, (), folder, request.force, request.retry,
             verbosity=request.verbosity), stop)
         spent_s = time.perf_counter() - began_s
         on_root(comm, partial(ledger.end, index, code, error, spent_s))
@@ -117,7 +118,7 @@ def begin_suite(request: SuiteRequest, world_size: int) -> dict[str, Any]:
     before = None if request.resume is None else _begun_before(request, world_size)
     check_output(request.output, force=request.force or _is_summary_of(before, request.output))
     folder = before or _new_suite(request, world_size)
-    return {"folder": str(folder), "todo": list(_todo(folder))}
+    return {"folder": str(folder), "todo": list(_todo(folder, request.retry))}
 
 
 def check_output(path: Path | None, *, force: bool) -> None:
@@ -204,7 +205,8 @@ def _begun_before(request: SuiteRequest, world_size: int) -> Path:
     folder = (asked or LATEST_SUITE).resolve()
     if not is_suite(folder):
         raise UsageError(f"{folder}: has no {SUITE_FILE}, so it is no folder of `hpcbench suite`; "
-                         "give one, or for a single run: hpcbench run --resume")
+                         f"give one, or for a single run: "
+                         f"{job_command_line(world_size, 'run', '--resume', folder)}")
     before = read_suite(folder).world_size
     if before != world_size:
         raise UsageError(f"{folder}: the suite there is of {before} ranks, this job has "
@@ -212,13 +214,16 @@ def _begun_before(request: SuiteRequest, world_size: int) -> Path:
     return folder
 
 
-def _todo(folder: Path) -> Iterator[tuple[int, str]]:
-    """Yield the index of each member to run, and its sweep file; "" if it goes on."""
+def _todo(folder: Path, retry: Collection[str]) -> Iterator[tuple[int, str]]:
+    """Yield the index of each member to run, and its sweep file; "" if it goes on.
+
+    Those that are done are run again if they have cases of a status in ``retry``.
+    """
     from hpcbench.reduce.history import is_fresh
     from hpcbench.reduce.suite_file import read_suite
 
     for index, member in enumerate(read_suite(folder).members):
-        if not member.is_done:
+        if not member.is_done or any((member.counts or {}).get(status) for status in retry):
             sweep = sweeps_folder(folder) / f"{member.folder}.json"
             yield index, str(sweep) if is_fresh(folder / member.folder) else ""
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Answer, Asked, Run
+from hpcbench.errors import command_line
 from hpcbench.grouping import grouped
 from hpcbench.reduce.case_columns import kind_columns
 from hpcbench.reduce.checks import MOST_OF_PEAK
@@ -71,7 +72,7 @@ def bandwidth(runs: Sequence[Run], asked: Asked) -> BandwidthTruth:
     if not cases:
         return BandwidthTruth((), (Answer(CANNOT_TELL, (
             "cannot tell bandwidths, because no case that is ok has a bus bandwidth")),))
-    command = f"hpcbench advise {' '.join(run.path for run in runs)} --only bandwidth --json"
+    command = command_line("advise", *(run.path for run in runs), "--only", "bandwidth", "--json")
     return BandwidthTruth(cases, (
         _of_link(cases, command), *_of_counters(cases, command), _of_library(cases, command)))
 

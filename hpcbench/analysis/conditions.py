@@ -18,6 +18,7 @@ from hpcbench.analysis.disturbed_answers import Seen, clock_answers, noise_answe
 from hpcbench.analysis.drift import Drifting, drifts
 from hpcbench.analysis.drift_answers import drift_answers
 from hpcbench.analysis.pass_readings import readings
+from hpcbench.errors import command_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def conditions(runs: Sequence[Run], asked: Asked) -> Conditions:
         path, waiting_rank(one.cases), lowest_clock(one.cases),
         shares_of_nodes(one.cases, "others"), shares_of_nodes(one.cases, "steal"))
         for path, one in read.items())
-    command = f"hpcbench advise {' '.join(read)} --only conditions"
+    command = command_line("advise", *read, "--only", "conditions")
     answers = [*drift_answers(runs, drifting, command)]
     for run, one in zip(runs, lost, strict=True):
         seen = Seen(run, read[run.path], tuple(f for f in follows if f.path == run.path), command)

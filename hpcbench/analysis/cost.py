@@ -11,6 +11,7 @@ from hpcbench.analysis.cost_choices import Best, Choice, Step, Task, task_of
 from hpcbench.analysis.scaling import band_text
 from hpcbench.analysis.scaling_series import Band
 from hpcbench.analysis.worked import confounders, untimed, worked
+from hpcbench.errors import command_line
 from hpcbench.grouping import grouped
 from hpcbench.reduce.work import SAMPLES
 from hpcbench.units import format_seconds, plural
@@ -33,7 +34,7 @@ def cost(runs: Sequence[Run], asked: Asked) -> Costs:
     tasks = tuple(task_of(same, asked) for same in grouped(
         (case.key, case) for case in cases).values())
     command = " ".join((
-        f"hpcbench advise {' '.join(run.path for run in runs)} --only cost",
+        command_line("advise", *(run.path for run in runs), "--only", "cost"),
         *([f"--price {asked.price:g}"] if asked.price is not None else []),
         *([f"--samples {asked.samples}"] if asked.samples != Asked().samples else [])))
     beside = (*(f"without times: {text}" for text in untimed(runs)), *confounders(runs))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Answer
+from hpcbench.errors import command_line
 from hpcbench.grouping import grouped
 from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.reduce.lateness import BEFORE_THE_CALL
@@ -25,7 +26,7 @@ def answers(
     looks: Sequence[Look], untold: Sequence[Untold], paths: Sequence[str],
 ) -> Iterator[Answer]:
     """Yield who straggles, most of a call first; or that nobody does; then what nothing tells."""
-    command = f"hpcbench advise {' '.join(paths)} --only diagnose"
+    command = command_line("advise", *paths, "--only", "diagnose")
     named = grouped(((one.path, one.rank, one.phase), one) for one in looks if one.is_clear)
     for same in sorted(named.values(), key=lambda some: -max(one.share.value for one in some)):
         yield _of_rank(same, looks, command)

@@ -22,6 +22,7 @@ from hpcbench.analysis.slow_links import (
     slow_links,
 )
 from hpcbench.analysis.slow_nodes import SlowRank, slow_ranks, whole_hosts
+from hpcbench.errors import command_line
 from hpcbench.kinds.registry import kinds
 from hpcbench.reduce.machine_rates import PairRates
 from hpcbench.reduce.results import CaseResult
@@ -76,7 +77,7 @@ def machine(runs: Sequence[Run], asked: Asked) -> Machine:
              *(_of_ranks(run, rates, chance) for run, rates in rated)]
     parts = tuple(sorted((part for look in looks for part in look.parts),
                          key=lambda part: -part.drop))
-    command = f"hpcbench advise {' '.join(run.path for run in runs)} --only machine"
+    command = command_line("advise", *(run.path for run in runs), "--only", "machine")
     return Machine(parts, len(looks), tuple(_answers(looks, parts, command)))
 
 
@@ -171,7 +172,8 @@ def _answers(
                      f"rank is slow, because {why}", (), command)
     if not looks:
         yield Answer(CANNOT_TELL, "cannot tell which link or node is slow, because no case "
-                     "measured them one by one: add the blocks of jobs/hardware.yaml", (), command)
+                     "measured them one by one: add the block {kind: hardware, test: pairs}",
+                     (), command)
 
 
 def _percent(share: float) -> str:

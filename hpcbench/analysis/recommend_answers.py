@@ -11,6 +11,7 @@ from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, MOST_UNSEEN, NONE, Answ
 from hpcbench.analysis.paired import FEWEST, PASSES, Paired
 from hpcbench.analysis.sides import ENV, UNSET
 from hpcbench.analysis.ways import short
+from hpcbench.errors import command_line
 from hpcbench.grouping import grouped
 from hpcbench.units import plural, size_text
 
@@ -29,7 +30,7 @@ def answers(found: Sequence[Preference], runs: Sequence[Run]) -> Iterator[Answer
         yield Answer(CANNOT_TELL, NOTHING)
     subjects = _subjects(found)
     for (_, key), same in grouped(((one.kind, one.key), one) for one in found).items():
-        command = f"hpcbench compare {','.join(run.path for run in runs)} --by {key}"
+        command = command_line("compare", ",".join(run.path for run in runs), "--by", key)
         groups = grouped(((one.certainty, _alike_in(one)), one) for one in same)
         for certainty in (CLEAR, NONE, CANNOT_TELL):
             for (which, _), alike in groups.items():

@@ -20,6 +20,7 @@ from hpcbench.analysis.scaling_series import (
     series_of,
 )
 from hpcbench.analysis.worked import confounders, untimed, worked
+from hpcbench.errors import command_line
 from hpcbench.grouping import grouped
 from hpcbench.statistics.scaling_laws import Law
 from hpcbench.units import format_seconds, plural
@@ -41,7 +42,7 @@ class Scaling:
 def scaling(runs: Sequence[Run], asked: Asked) -> Scaling:
     """Return how the cases of one or several runs scale over their ranks."""
     found = series_of(worked(runs))
-    command = f"hpcbench advise {' '.join(run.path for run in runs)} --only scaling"
+    command = command_line("advise", *(run.path for run in runs), "--only", "scaling")
     beside = (*(f"without times: {text}" for text in untimed(runs)), *confounders(runs))
     answers = [*(answer for one in found if one.kind != MOVED for answer in _told(one)),
                *_without_laws([one for one in found if one.kind != MOVED]),

@@ -12,6 +12,7 @@ from hpcbench.analysis.answer import Answer, Asked, Run
 from hpcbench.analysis.causes import Cause, causes
 from hpcbench.analysis.diagnose import diagnose
 from hpcbench.analysis.waits_answers import LEAST_STALL, cause_answers, stalled_answers
+from hpcbench.errors import command_line
 from hpcbench.kinds.registry import kinds
 from hpcbench.reduce.lateness import BEFORE_THE_CALL
 from hpcbench.reduce.results import CaseResult
@@ -66,7 +67,7 @@ def waits(runs: Sequence[Run], asked: Asked) -> Waits:
             if one.is_clear and one.phase != BEFORE_THE_CALL}
     found = tuple(stalled(runs, lambda path, case_id: late.get((path, case_id))))
     why = causes(runs)
-    command = f"hpcbench advise {' '.join(run.path for run in runs)} --only waits"
+    command = command_line("advise", *(run.path for run in runs), "--only", "waits")
     return Waits(found, why, (*cause_answers(why, command), *stalled_answers(found, command)))
 
 

@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from itertools import accumulate
+from math import gcd
 from typing import Any
 
 import torch
@@ -23,6 +25,9 @@ from mpi4py import MPI
 from hpcbench.backends.mpi_facts import cuda_awareness
 from hpcbench.backends.python_group import FinishedWork
 
+_INT_MAX, _LARGE_COUNT = 2**31 - 1, 2**63 - 1
+_CHUNK = 2**20
+"""Bytes of a unit in which what nothing smaller divides is counted."""
 _OPS = (
     (dist.ReduceOp.SUM, MPI.SUM), (dist.ReduceOp.AVG, MPI.SUM), (dist.ReduceOp.MAX, MPI.MAX),
     (dist.ReduceOp.MIN, MPI.MIN), (dist.ReduceOp.PRODUCT, MPI.PROD), (dist.ReduceOp.BAND, MPI.BAND),
@@ -102,15 +107,80 @@ class Message(list[Any]):
         self.kept = tensor
 
 
-def as_bytes(tensor: torch.Tensor) -> Message:
-    """Return a contiguous tensor as a message of bytes."""
-    return Message(tensor, MPI.BYTE)
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """How messages are counted: an MPI before 4.0 counts no more than ``most`` of a datatype.
+
+    More bytes are counted in larger units, whose type signature is that of bytes, so that the
+    other side may count otherwise. More numbers to reduce are several messages. With MPI 4 mpi4py
+    calls the forms for large counts, and all stays as it is.
+    """
+
+    most: int
+
+    def as_bytes(self, tensor: torch.Tensor, parts: int = 1) -> Message:
+        """Return a contiguous tensor as a message of bytes, of which each of ``parts`` is counted.
+        """
+        part = tensor.nbytes // parts
+        if part <= self.most:
+            return Message(tensor, MPI.BYTE)
+        return Message(tensor, _of_bytes(self._unit(part, part)))
+
+    def as_parts(self, tensor: torch.Tensor, part_bytes: Iterable[int]) -> Message:
+        """Return a contiguous tensor as a message of a part for each rank, one behind the other.
+
+        Raises TypeError for parts that no common unit counts.
+        """
+        counts = list(part_bytes)
+        unit = 1 if sum(counts) <= self.most else self._unit(gcd(*counts), sum(counts))
+        counts = [count // unit for count in counts]
+        return Message(tensor, counts, [0, *accumulate(counts)][:-1], _of_bytes(unit))
+
+    def parted(self, whole: torch.Tensor, parts: Sequence[torch.Tensor]) -> Message:
+        """Return the message that is divided as ``parts`` are."""
+        return self.as_parts(whole, (part.nbytes for part in parts))
+
+    def pieces(self, tensor: torch.Tensor) -> list[Message]:
+        """Return a contiguous tensor as messages that MPI can reduce, mostly one of them."""
+        if tensor.numel() <= self.most:
+            return [as_elements(tensor)]
+        return [*map(as_elements, tensor.detach().view(-1).split(_power_of_two(self.most)))]
+
+    def _unit(self, part: int, whole: int) -> int:
+        """Return a number of bytes that divides ``part`` and counts ``whole``; small, so that MPI
+        can still send a message in pieces.
+        """
+        powers = (1 << bits for bits in range(1, self.most.bit_length()))
+        for unit in (*powers, part):
+            if part % unit == 0 and whole // unit <= self.most:
+                return unit
+        raise TypeError(f"parts of {whole} bytes in all, of which {part} divides each, are more "
+                        f"than this MPI counts ({self.most}); take sizes with a larger divisor")
 
 
-def as_parts(tensor: torch.Tensor, part_bytes: Iterable[int]) -> Message:
-    """Return a contiguous tensor as a message of one part for each rank, one behind the other."""
-    counts = list(part_bytes)
-    return Message(tensor, counts, [0, *accumulate(counts)][:-1], MPI.BYTE)
+def counting_of(mpi: Any) -> Counting:
+    """Return how ``mpi`` (mpi4py.MPI) counts: MPI 4.0 has calls for counts of 64 bits.
+
+    Those are used if mpi4py was built for them and the library has them.
+    """
+    return Counting(_LARGE_COUNT if min(mpi.VERSION, mpi.Get_version()[0]) >= 4 else _INT_MAX)
+
+
+@lru_cache(maxsize=64)
+def _of_bytes(n_bytes: int) -> Any:
+    """Return a datatype of so many bytes."""
+    if n_bytes == 1:
+        return MPI.BYTE
+    if n_bytes <= _CHUNK:
+        return MPI.BYTE.Create_contiguous(n_bytes).Commit()
+    chunks, rest = divmod(n_bytes, _CHUNK)
+    return MPI.Datatype.Create_struct(
+        [chunks, rest], [0, chunks * _CHUNK], [_of_bytes(_CHUNK), MPI.BYTE]).Commit()
+
+
+def _power_of_two(most: int) -> int:
+    """Return the largest power of two up to ``most``."""
+    return 1 << (most.bit_length() - 1)
 
 
 def as_elements(tensor: torch.Tensor) -> Message:
@@ -201,11 +271,6 @@ def deal(whole: torch.Tensor, parts: Sequence[torch.Tensor]) -> None:
     pieces = whole.to(parts[0].device).split([part.numel() for part in parts])
     for part, piece in zip(parts, pieces, strict=True):
         part.detach().copy_(piece.view(part.shape))
-
-
-def parted(whole: torch.Tensor, parts: Sequence[torch.Tensor]) -> Message:
-    """Return the message that is divided as ``parts`` are."""
-    return as_parts(whole, (part.nbytes for part in parts))
 
 
 def overlap(first: torch.Tensor, second: torch.Tensor) -> bool:

@@ -24,16 +24,15 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 from hpcbench.backends.mpi_buffers import (
+    Counting,
     Message,
     MpiRequest,
     Staging,
-    as_bytes,
     as_elements,
-    as_parts,
+    counting_of,
     deal,
     mpi_op,
     overlap,
-    parted,
     put_back,
     staging_of,
 )
@@ -47,11 +46,15 @@ class MpiGroup(PythonGroup):
 
     BACKEND = NAME
 
-    def __init__(self, comm: Any, staging: Staging, *, owned: bool = False) -> None:
+    def __init__(
+        self, comm: Any, staging: Staging, counting: Counting | None = None, *,
+        owned: bool = False,
+    ) -> None:
         """``owned``: free the communicator when the group is shut down."""
         super().__init__(comm.Get_rank(), comm.Get_size())
         self.comm = comm
         self.staging = staging
+        self.counting = counting or counting_of(MPI)
         self._owned = owned
 
     def shutdown(self) -> None:
@@ -65,7 +68,8 @@ class MpiGroup(PythonGroup):
         op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
         for tensor in tensors:
             whole = self.staging.taken(tensor)
-            self.comm.Allreduce(MPI.IN_PLACE, as_elements(whole), mpi_op(op, tensor.dtype))
+            for piece in self.counting.pieces(whole):
+                self.comm.Allreduce(MPI.IN_PLACE, piece, mpi_op(op, tensor.dtype))
             self._give(whole, tensor, op)
         return FinishedWork(tensors)
 
@@ -76,12 +80,11 @@ class MpiGroup(PythonGroup):
         op, root = opts.reduceOp, opts.rootRank
         for tensor in tensors:
             whole = self.staging.taken(tensor)
-            message = as_elements(whole)
-            if self._rank != root:
-                self.comm.Reduce(message, None, mpi_op(op, tensor.dtype), root)
-                continue
-            self.comm.Reduce(MPI.IN_PLACE, message, mpi_op(op, tensor.dtype), root)
-            self._give(whole, tensor, op)
+            for piece in self.counting.pieces(whole):
+                ends = (MPI.IN_PLACE, piece) if self._rank == root else (piece, None)
+                self.comm.Reduce(*ends, mpi_op(op, tensor.dtype), root)
+            if self._rank == root:
+                self._give(whole, tensor, op)
         return FinishedWork(tensors)
 
     def broadcast(self, tensors: Tensors, opts: Any) -> FinishedWork:
@@ -89,7 +92,7 @@ class MpiGroup(PythonGroup):
         for tensor in tensors:
             is_root = self._rank == opts.rootRank
             whole = self.staging.taken(tensor) if is_root else self.staging.room(tensor)
-            self.comm.Bcast(as_bytes(whole), opts.rootRank)
+            self.comm.Bcast(self.counting.as_bytes(whole), opts.rootRank)
             if not is_root:
                 put_back(whole, tensor)
         return FinishedWork(tensors)
@@ -100,10 +103,11 @@ class MpiGroup(PythonGroup):
         """Gather equal parts into one tensor; in place if ``part`` is this rank's slot of it."""
         whole, own = self.staging.room(output), self.staging.taken(part)
         if own.data_ptr() == whole.data_ptr() + self._rank * own.nbytes:
-            self.comm.Allgather(MPI.IN_PLACE, as_bytes(whole))
+            self.comm.Allgather(MPI.IN_PLACE, self._for_all(whole))
         else:
-            self.comm.Allgather(as_bytes(own.clone() if overlap(own, whole) else own),
-                                as_bytes(whole))
+            self.comm.Allgather(
+                self.counting.as_bytes(own.clone() if overlap(own, whole) else own),
+                self._for_all(whole))
         put_back(whole, output)
         return FinishedWork([output])
 
@@ -113,7 +117,8 @@ class MpiGroup(PythonGroup):
         """Gather parts, of any sizes, into a list of tensors."""
         for parts, own in zip(outputs, inputs, strict=True):
             gathered = self.staging.room_for(parts)
-            self.comm.Allgatherv(as_bytes(self.staging.taken(own)), parted(gathered, parts))
+            self.comm.Allgatherv(self.counting.as_bytes(self.staging.taken(own)),
+                                 self.counting.parted(gathered, parts))
             deal(gathered, parts)
         return FinishedWork([part for parts in outputs for part in parts])
 
@@ -138,8 +143,11 @@ class MpiGroup(PythonGroup):
         op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
         own, whole = self.staging.room(output), self.staging.taken(source)
         kept = torch.empty_like(own) if overlap(own, whole) else own
-        self.comm.Reduce_scatter_block(
-            as_elements(whole), as_elements(kept), mpi_op(op, output.dtype))
+        if whole.numel() > self.counting.most:
+            self._reduce_in_turn(whole.view(-1).split(kept.numel()), kept, op)
+        else:
+            self.comm.Reduce_scatter_block(
+                as_elements(whole), as_elements(kept), mpi_op(op, output.dtype))
         self._give(kept, output, op)
         return FinishedWork([output])
 
@@ -149,10 +157,13 @@ class MpiGroup(PythonGroup):
         """Reduce lists of parts, of any sizes, and keep this rank's part."""
         op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
         for output, parts in zip(outputs, inputs, strict=True):
-            own = self.staging.room(output)
-            self.comm.Reduce_scatter(
-                as_elements(self.staging.joined(parts)), as_elements(own),
-                [part.numel() for part in parts], mpi_op(op, output.dtype))
+            own, counts = self.staging.room(output), [part.numel() for part in parts]
+            joined = self.staging.joined(parts)
+            if joined.numel() > self.counting.most:
+                self._reduce_in_turn(joined.split(counts), own, op)
+            else:
+                self.comm.Reduce_scatter(as_elements(joined), as_elements(own), counts,
+                                         mpi_op(op, output.dtype))
             self._give(own, output, op)
         return FinishedWork(outputs)
 
@@ -173,26 +184,28 @@ class MpiGroup(PythonGroup):
         if output_splits or input_splits:
             self.comm.Alltoallv(self._split(sent, input_splits), self._split(whole, output_splits))
         else:
-            self.comm.Alltoall(as_bytes(sent), as_bytes(whole))
+            self.comm.Alltoall(self._for_all(sent), self._for_all(whole))
         put_back(whole, output)
         return FinishedWork([output])
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> FinishedWork:
         """Exchange lists of parts, of any sizes."""
         received = self.staging.room_for(outputs)
-        self.comm.Alltoallv(parted(self.staging.joined(inputs), inputs), parted(received, outputs))
+        self.comm.Alltoallv(self.counting.parted(self.staging.joined(inputs), inputs),
+                            self.counting.parted(received, outputs))
         deal(received, outputs)
         return FinishedWork(outputs)
 
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> FinishedWork:
         """Gather parts at the root, into a list of tensors."""
         for number, own in enumerate(inputs):
-            message = as_bytes(self.staging.taken(own))
+            message = self.counting.as_bytes(self.staging.taken(own))
             if self._rank != opts.rootRank:
                 self.comm.Gatherv(message, None, opts.rootRank)
                 continue
             gathered = self.staging.room_for(outputs[number])
-            self.comm.Gatherv(message, parted(gathered, outputs[number]), opts.rootRank)
+            self.comm.Gatherv(message, self.counting.parted(gathered, outputs[number]),
+                              opts.rootRank)
             deal(gathered, outputs[number])
         return FinishedWork([part for parts in outputs for part in parts])
 
@@ -202,8 +215,8 @@ class MpiGroup(PythonGroup):
             own, message = self.staging.room(output), None
             if self._rank == opts.rootRank:
                 parts = inputs[number]
-                message = parted(self.staging.joined(parts), parts)
-            self.comm.Scatterv(message, as_bytes(own), opts.rootRank)
+                message = self.counting.parted(self.staging.joined(parts), parts)
+            self.comm.Scatterv(message, self.counting.as_bytes(own), opts.rootRank)
             put_back(own, output)
         return FinishedWork(outputs)
 
@@ -216,18 +229,37 @@ class MpiGroup(PythonGroup):
         """Start to send one tensor."""
         (tensor,) = tensors
         whole = self.staging.taken(tensor)
-        return MpiRequest(self.comm.Isend(as_bytes(whole), destination, tag), whole)
+        return MpiRequest(
+            self.comm.Isend(self.counting.as_bytes(whole), destination, tag), whole)
 
     def recv(self, tensors: Tensors, source: int, tag: int = 0) -> MpiRequest:
         """Start to receive one tensor; what is sent must fill it."""
         (tensor,) = tensors
         whole = self.staging.room(tensor)
-        return MpiRequest(self.comm.Irecv(as_bytes(whole), source, tag), whole,
+        return MpiRequest(self.comm.Irecv(self.counting.as_bytes(whole), source, tag), whole,
                           None if whole is tensor else tensor)
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> MpiRequest:
         """Start to receive one tensor from whoever sends it."""
         return self.recv(tensors, MPI.ANY_SOURCE, tag)
+
+    def _for_all(self, tensor: torch.Tensor) -> Message:
+        """Return the message of equal parts for all ranks."""
+        return self.counting.as_bytes(tensor, self._size)
+
+    def _reduce_in_turn(
+        self, parts: Sequence[torch.Tensor], own: torch.Tensor, op: Any,
+    ) -> None:
+        """Reduce each rank's part to it, one after another.
+
+        That is for more numbers in all than MPI counts. Open MPI 5.0.11 then ends Reduce_scatter
+        with MPI_ERR_OTHER, though no part is so long.
+        """
+        for root, part in enumerate(parts):
+            results = self.counting.pieces(own) if root == self._rank else None
+            for at, piece in enumerate(self.counting.pieces(part)):
+                self.comm.Reduce(piece, results[at] if results else None,
+                                 mpi_op(op, own.dtype), root)
 
     def _give(self, reduced: torch.Tensor, tensor: torch.Tensor, op: Any) -> None:
         """Give ``tensor`` the result of a reduction; MPI has none that divides."""
@@ -240,7 +272,7 @@ class MpiGroup(PythonGroup):
         length = tensor.shape[0]
         row_bytes = tensor.nbytes // length if length else 0
         chosen = rows or [length // self._size] * self._size
-        return as_parts(tensor, (row_bytes * count for count in chosen))
+        return self.counting.as_parts(tensor, (row_bytes * count for count in chosen))
 
 
 def register_mpi() -> None:

@@ -40,11 +40,18 @@ def modes(incomplete: str) -> list[str]:
     return _beginning(MODES, incomplete)
 
 
-def backends(incomplete: str) -> list[str]:
-    """Return the backends."""
-    from hpcbench.config.names import BACKENDS
+def requirable(incomplete: str) -> list[str]:
+    """Return the backends, and the devices that may be required."""
+    from hpcbench.config.names import REQUIRABLE
 
-    return _beginning(BACKENDS, incomplete)
+    return _beginning(REQUIRABLE, incomplete)
+
+
+def retried(incomplete: str) -> list[str]:
+    """Return the statuses of cases that can be run again."""
+    from hpcbench.config.names import RETRIED
+
+    return _beginning(RETRIED, incomplete)
 
 
 def targets(incomplete: str) -> list[str]:

@@ -26,10 +26,28 @@ JsonOption = Annotated[bool, Option(
     "--json", help="Print JSON, and nothing else, on standard output (docs/commands.md).")]
 
 RequireOption = Annotated[Optional[list[str]], Option(
-    "--require", autocompletion=completion.backends,
-    help="A backend whose skips are failures: require. Repeatable.")]
+    "--require", autocompletion=completion.requirable,
+    help="A backend whose skips are failures, or cuda or mps: require. Repeatable.")]
 InlineOption = Annotated[bool, Option(
     "--inline", help="Run the worker in the MPI process, for a debugger.")]
+
+RetryOption = Annotated[Optional[list[str]], Option(
+    "--retry", metavar="STATUS[,STATUS...]", autocompletion=completion.retried,
+    help="With --resume: run cases again that are failed, wrong, timeout or skipped. What they "
+    "left before is kept beside it. Repeatable.")]
+
+
+def statuses_to_retry(given: list[str] | None, *, resumes: bool) -> tuple[str, ...]:
+    """Return the statuses that --retry names. Raises BadParameter for others, or no --resume."""
+    if given and not resumes:
+        raise BadParameter("--retry is for --resume: it runs cases of that run again")
+    from hpcbench.config.names import RETRIED
+
+    named = tuple(dict.fromkeys(word.strip() for text in given or () for word in text.split(",")))
+    if unknown := [word for word in named if word not in RETRIED]:
+        raise BadParameter(f"--retry {unknown[0]}: a status is one of {', '.join(RETRIED)}, "
+                           "several with commas between them")
+    return named
 
 
 def overrides_of(
@@ -131,6 +149,7 @@ class RunFlags:
     fail_below: Annotated[Optional[list[str]], Option(
         "--fail-below", help="Exit code 1 if a rate is less, such as "
         "all_reduce:4MiB:busbw=1.2GB/s: fail_below. Repeatable.")] = None
+    retry: RetryOption = None
     force: Annotated[bool, Option(
         "--force", help="With --resume: in spite of a changed plan or software, "
         "which the results then tell.")] = False

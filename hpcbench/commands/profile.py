@@ -84,7 +84,7 @@ def profile(
     Outside a launch it starts mpirun itself: hpcbench profile -g 4 -d 30s.
 
     Examples:
-        hpcbench profile jobs/transformer_large_v100.yaml --gpus 4 --duration 30s
+        hpcbench profile sweep.yaml --gpus 4 --duration 30s
         hpcbench profile -g 4 -d 2m --target communication -o profiles
         mpirun -np 4 python -m hpcbench profile --target compute --tool none
     """

@@ -12,7 +12,14 @@ from pathlib import Path
 import typer
 
 from hpcbench import __version__
-from hpcbench.commands.flags import ConfigFlags, OutputOption, RunFlags, SweepFlags, grouped
+from hpcbench.commands.flags import (
+    ConfigFlags,
+    OutputOption,
+    RunFlags,
+    SweepFlags,
+    grouped,
+    statuses_to_retry,
+)
 from hpcbench.launch.ranks.launcher_variables import announced_rank, announced_size
 from hpcbench.texts import stored_path
 from hpcbench.units import plural
@@ -29,7 +36,7 @@ def run(
     Examples:
         mpirun -np 4 python -m hpcbench run
         mpirun -np 4 python -m hpcbench run sweep.json --only all_reduce -o results
-        mpirun -np 4 python -m hpcbench run --resume results/latest
+        mpirun -np 4 python -m hpcbench run --resume results/latest --retry failed,timeout
     """
     if how.world_size is not None and not how.dry:
         raise typer.BadParameter("--world-size is for --dry-run; mpirun -np sets a run's ranks")
@@ -37,6 +44,7 @@ def run(
         raise typer.BadParameter("--resume names the results folder; leave --dry-run and -o away")
     if how.force and how.resume is None:
         raise typer.BadParameter("--force is for --resume")
+    retry = statuses_to_retry(how.retry, resumes=how.resume is not None)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the run can take it as a request
     path = source.path()
     overrides = sweep.overrides(
@@ -57,7 +65,7 @@ def run(
             from hpcbench.run import run_command
 
         raise typer.Exit(run_command(
-            RunRequest(path, overrides, how.resume, how.force, verbosity=verbosity,
+            RunRequest(path, overrides, how.resume, how.force, retry, verbosity=verbosity,
                        explain=how.explain), early))
 
 

@@ -15,8 +15,10 @@ from hpcbench.commands.flags import (
     InlineOption,
     OutputOption,
     RequireOption,
+    RetryOption,
     SweepFlags,
     grouped,
+    statuses_to_retry,
 )
 from hpcbench.commands.run import announce_start
 from hpcbench.texts import stored_path
@@ -40,6 +42,7 @@ class SuiteFlags:
     resume: Annotated[Optional[Path], typer.Option(
         metavar="[DIR]", help="Go on with the suite in this folder: members that are done are "
         "kept. Without DIR: results/latest.")] = None
+    retry: RetryOption = None
     force: Annotated[bool, typer.Option(
         "--force", help="Write over the file of --output. With --resume: in spite of changed "
         "software, which the results then tell.")] = False
@@ -58,7 +61,7 @@ def suite(
     Flags hold for all files. A member that fails does not stop the others; suite.json has them all.
 
     Examples:
-        mpirun -np 4 python -m hpcbench suite config.json jobs/transformer_large_v100.yaml
+        mpirun -np 4 python -m hpcbench suite sweep.yaml more.json
         mpirun -np 4 python -m hpcbench suite -c config.json --output results.json
         mpirun -np 4 python -m hpcbench suite --resume results/latest
     """
@@ -73,6 +76,7 @@ def suite(
                                  "files and their flags away")
     if how.force and how.resume is None and how.summary is None:
         raise typer.BadParameter("--force is for --output or --resume")
+    retry = statuses_to_retry(how.retry, resumes=how.resume is not None)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the suite can take it as a request
     sys.stderr = sys.__stderr__
     if not how.as_json:
@@ -80,4 +84,4 @@ def suite(
     from hpcbench.suite import SuiteRequest, suite_command
 
     raise typer.Exit(suite_command(SuiteRequest(
-        files, overrides, how.summary, how.resume, how.force, how.as_json, verbosity)))
+        files, overrides, how.summary, how.resume, how.force, retry, how.as_json, verbosity)))

@@ -16,6 +16,9 @@ from hpcbench.units import shortened
 BACKENDS = ("gloo", "nccl", "ucc", "ucc/tl/ucp", "ucc/tl/cuda", "ucc/tl/nccl", "mpi",
             "mpi/direct")
 DEVICES = ("auto", "cpu", "cuda", "mps")
+GPU_DEVICES = ("cuda", "mps")
+REQUIRABLE = (*BACKENDS, *GPU_DEVICES)
+"""What `require` may name."""
 DEVICE_TYPES = ("cpu", "cuda", "mps")
 
 DTYPES = tuple(DTYPE_BYTES)
@@ -32,6 +35,8 @@ BUFFERS = ("warm", "cold")
 """Whether a call finds its buffers as they were just restored, or in memory (docs/method.md)."""
 OPS = ("sum", "prod", "min", "max", "avg")
 MODES = ("isolated", "pipelined", "barrier_start")
+RETRIED = ("failed", "wrong", "timeout", "skipped")
+"""Statuses of cases that are run again on request (`run --resume --retry`)."""
 ORDERS = ("shuffled", "planned")
 FAULTS = ("kill", "segv", "stop", "raise", "abort", "oom", "exit", "slow", "slow_samples", "wrong",
           "desync", "teardown", "device_error", "device_oom", "device_hang")

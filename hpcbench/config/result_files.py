@@ -8,6 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from hpcbench.errors import command_line
+
 _SEALED = re.compile(rb"format (hpcbench-[a-z]+)\n")
 """How files of hpcbench begin that `trace.container` seals."""
 _JOURNAL = b"\x89HBJ\r\n\x1a\n"
@@ -32,7 +34,8 @@ def results_in_bytes(data: bytes, file: Path) -> str | None:
         folder = file if kind == "hpcbench-results" else _run_of(file)
         return _line(_OWN.get(kind, "a file of a run"), _how(folder))
     if data.startswith(_JOURNAL):
-        return _line("the journal of a run", f"hpcbench reduce {_run_of(file)} makes results of it")
+        return _line("the journal of a run",
+                     f"{command_line('reduce', _run_of(file))} makes results of it")
     if data.startswith(_CSV):
         return _line("the table of cases of a run", _how(file.parent))
     if data.startswith(_HDF5):
@@ -74,7 +77,7 @@ def _line(what: str, how: str) -> str:
 def _how(place: Path) -> str:
     """Return the command that shows a run, and where its configuration is."""
     folder = place.parent if place.suffix == ".h5" else place
-    return f"hpcbench show {place} prints it, and {folder / 'config.json'} is its config"
+    return f"{command_line('show', place)} prints it, and {folder / 'config.json'} is its config"
 
 
 def _run_of(trace: Path) -> Path:

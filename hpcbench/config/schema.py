@@ -18,7 +18,6 @@ from hpcbench.config.limit import Below, Limit
 from hpcbench.config.origin import Origin
 from hpcbench.config.section import (
     NAME_PATTERN,
-    Backend,
     Benchmark,
     Count,
     DeviceType,
@@ -27,6 +26,7 @@ from hpcbench.config.section import (
     PeakType,
     Positive,
     Profiler,
+    Requirable,
     Section,
     Target,
     Text,
@@ -199,8 +199,8 @@ class Config(Section):
     model: Texts = key((), "Run only trainings, of these models instead of those in blocks.")
     strategy: Texts = key(
         (), "Run only trainings, with these strategies instead of those in blocks.")
-    require: Annotated[tuple[Backend, ...], OneOrMany()] = key(
-        (), "Backends whose skips make the run fail.")
+    require: Annotated[tuple[Requirable, ...], OneOrMany()] = key(
+        (), "Backends whose skips make the run fail; cuda and mps: so does a rank without one.")
     hardware: Hardware = Hardware()
     launch: Launch = Launch()
     measure: Measure = Measure()

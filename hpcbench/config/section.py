@@ -18,6 +18,7 @@ Benchmark = Annotated[str, named((*kinds(), names.SCALING), kind_aliases(), name
 """What of a sweep is run: the blocks of a kind, or those that scale."""
 CollectiveName = Annotated[str, named(collective_names(), collective_aliases())]
 Backend = Annotated[str, named(names.BACKENDS)]
+Requirable = Annotated[str, named(names.REQUIRABLE)]
 Device = Annotated[str, named(names.DEVICES)]
 DeviceType = Annotated[str, named(names.DEVICE_TYPES, {"metal": "mps"})]
 Dtype = Annotated[str, named(names.DTYPES, names.DTYPE_ALIASES)]

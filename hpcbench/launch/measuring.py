@@ -124,13 +124,14 @@ def header(attempt: Attempt, run_id: str) -> Header:
             "libraries": {**described["libraries"], "worker": facts["libraries"]}})
 
 
-def shared_cores_lines(topology: Topology, cores: int | None) -> Iterator[str]:
-    """Say what suffers where rank 0's node has fewer ``cores`` than ranks; None is unknown."""
-    ranks = topology.local_size
-    if cores is not None and cores < ranks:
-        yield (f"{ranks} ranks share {plural(cores, 'core')} of {topology.hostname}: ranks wait "
-               "for a core within what is timed. Times are longer, spread by whole scheduler "
-               "ticks, and do not tell how fast a backend is")
+def shared_cores_lines(topology: Topology) -> Iterator[str]:
+    """Say what suffers where ranks of rank 0's node share cores, by bindings or a cgroup's limit.
+    """
+    if topology.ranks_a_core > 1:
+        yield (f"{topology.local_size} ranks on {topology.hostname} share cores, up to "
+               f"{topology.ranks_a_core:.3g} of them each core: ranks wait for a core within what "
+               "is timed. Times are longer, spread by whole scheduler ticks, and do not tell how "
+               "fast a backend is")
 
 
 def _work_line(attempt: Attempt, todo: Sequence[Case]) -> str:
@@ -147,8 +148,10 @@ def _work_line(attempt: Attempt, todo: Sequence[Case]) -> str:
 def opening_lines(attempt: Attempt, todo: Sequence[Case], folders: RankFolders) -> Iterator[str]:
     """Yield how much is run on what, where the results go, and what the user should know."""
     history, config = attempt.history, attempt.config
+    if attempt.resolution.no_gpu:
+        yield attempt.resolution.no_gpu
     yield _work_line(attempt, todo)
-    yield from shared_cores_lines(attempt.topology, os.cpu_count())
+    yield from shared_cores_lines(attempt.topology)
     yield f"results in {folders.folder.path}"
     yield from separate_folder_lines(folders)
     for note in (*folders.folder.notes, *config.notes):
@@ -156,6 +159,8 @@ def opening_lines(attempt: Attempt, todo: Sequence[Case], folders: RankFolders) 
     if history.attempt:
         yield (f"attempt number {history.attempt + 1} at this run: {len(history.finished)} runs of "
                "cases were done before and are not repeated")
+    if history.retried:
+        yield f"run again in all their passes (--retry): {plural(len(history.retried), 'case')}"
     for case in attempt.plan.cases:
         if reason := history.quarantine(case):
             yield f"{case.label}: {reason}"

@@ -10,7 +10,7 @@ import platform
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hpcbench import __version__
@@ -25,7 +25,7 @@ from hpcbench.backends.availability import (
 )
 from hpcbench.backends.mpi_facts import gather_mpi_facts, no_mpi
 from hpcbench.backends.tools import untooled, wanted_tools
-from hpcbench.config.names import BACKENDS
+from hpcbench.config.names import BACKENDS, GPU_DEVICES
 from hpcbench.errors import ExitCode, LaunchError, how_to_install
 from hpcbench.import_path import module_command
 from hpcbench.kinds.registry import planner_of
@@ -41,6 +41,7 @@ from hpcbench.operations.call import Call
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.trace.schema import same_version
+from hpcbench.units import plural
 
 _READY_TIMEOUT_S = 120.0
 _GPU_RESERVE_BYTES = 2 * 10**9
@@ -71,21 +72,31 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """Per case id: the device it runs on, or why it cannot run on this machine."""
+    """Per case id: the device it runs on, or why it cannot run on this machine.
+
+    ``unmet``: of what cannot, the backend or device that ``require`` names. ``no_gpu`` says that
+    the plan is for GPUs and none of its cases has one, "" otherwise.
+    """
 
     devices: Mapping[str, str]
     skips: Mapping[str, str]
+    unmet: Mapping[str, str] = field(default_factory=dict)
+    no_gpu: str = ""
 
 
 def resolve(plan: Plan, ranks: Sequence[RankFacts]) -> Resolution:
     """Decide for every case that is not skipped already; the same facts give the same answer."""
     devices: dict[str, str] = {}
     skips: dict[str, str] = {}
+    unmet: dict[str, str] = {}
+    required = frozenset(plan.config.get("require", ()))
     for case in plan.cases:
         members = ranks[:case.world_size]
-        device = resolve_device(case.backend, case.device, members)
-        reason = (case.skip or unavailable(case.backend, device, members)
-                  or lacking(case, device, members)
+        wanted = next((name for name in required.intersection(GPU_DEVICES)
+                       if case.device in (name, "auto")), None)
+        device = wanted or resolve_device(case.backend, case.device, members)
+        absent = case.skip or unavailable(case.backend, device, members)
+        reason = (absent or lacking(case, device, members)
                   or _lacks_op(case, members) or untooled(case, device, members)
                   or unreachable(case, device, members)
                   or _too_large(case, device, members))
@@ -93,7 +104,21 @@ def resolve(plan: Plan, ranks: Sequence[RankFacts]) -> Resolution:
             skips[case.case_id] = reason
         else:
             devices[case.case_id] = device
-    return Resolution(devices, skips)
+        named = required & {case.backend, case.backend.partition("/")[0]}
+        if reason and not case.skip and (name := wanted if absent and wanted else min(
+                named, default=None)):
+            unmet[case.case_id] = name
+    return Resolution(devices, skips, unmet, _no_gpu(plan.cases, ranks))
+
+
+def _no_gpu(cases: Sequence[Case], ranks: Sequence[RankFacts]) -> str:
+    """Return that cases are for GPUs and none of them has what it takes, and why; else ""."""
+    of_gpus = [case for case in cases if case.device in GPU_DEVICES and not case.skip]
+    reasons = [unavailable(case.backend, case.device, ranks[:case.world_size]) for case in of_gpus]
+    if not of_gpus or not all(reasons):
+        return ""
+    return (f"GPU job, no GPU: {len(of_gpus)} of {plural(len(cases), 'case')} cannot run: "
+            f"{reasons[0]}")
 
 
 def resolve_here(plan: Plan) -> Plan:
@@ -106,7 +131,9 @@ def resolve_here(plan: Plan) -> Plan:
         dataclasses.replace(case, skip=resolution.skips.get(case.case_id), needs=(),
                             device=resolution.devices.get(case.case_id, case.device))
         for case in plan.cases)
-    return dataclasses.replace(plan, cases=cases)
+    notes = [resolution.no_gpu] if resolution.no_gpu else []
+    config = {**plan.config, "notes": [*notes, *plan.config.get("notes", ())]}
+    return dataclasses.replace(plan, cases=cases, config=config)
 
 
 def probe_here() -> dict[str, Any]:

@@ -72,7 +72,8 @@ def supervise(job: SupervisorContext, pool: WorkerPool) -> str:
 
 
 def _record_skips(job: SupervisorContext) -> None:
-    """Record every case that cannot run here, once; a required backend's skip is a failure.
+    """Record every case that cannot run here, once; a skip for want of what is required is a
+    failure.
 
     So is a case in quarantine, in all that is left of it. What an earlier attempt has recorded is
     not recorded again.
@@ -97,9 +98,8 @@ def _not_run_here(attempt: Attempt, case: Case) -> tuple[str, str] | None:
     if reason is None:
         quarantined = attempt.history.quarantine(case)
         return ("failed", quarantined) if quarantined else None
-    required = {case.backend, case.backend.partition("/")[0]} & {*attempt.config.require}
-    if required and case.skip is None:
-        return "failed", f"{case.backend} is required (require): {reason}"
+    if unmet := attempt.resolution.unmet.get(case.case_id):
+        return "failed", f"{unmet} is required (require): {reason}"
     return "skipped", reason
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from hpcbench.config.block import Block
-from hpcbench.config.names import SCALING, TARGETS, quote, unknown_name
+from hpcbench.config.names import GPU_DEVICES, SCALING, TARGETS, quote, unknown_name
 from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError
 from hpcbench.grouping import grouped
@@ -130,8 +130,10 @@ def _labels(case: Case) -> tuple[str, ...]:
 def _refuse_idle(config: Config, cases: Sequence[Case]) -> None:
     """Refuse a requirement or a fault that no case can meet: it would look as if it had been."""
     backends = {name for case in cases for name in (case.backend, case.backend.partition("/")[0])}
-    lines = [f"require: no case uses {name}; there are {', '.join(sorted(backends))}"
-             for name in config.require if name not in backends]
+    used = backends | {device for case in cases for device in (
+        GPU_DEVICES if case.device == "auto" else (case.device,))}
+    lines = [f"require: no case uses {name}; there are {', '.join(sorted(used - {'cpu'}))}"
+             for name in config.require if name not in used]
     for number, fault in enumerate(config.fault):
         meant = [case for case in cases if fault.rank < case.world_size
                  and (fault.iteration or 0) < case.warmup + (case.min_iterations or case.iterations)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from hpcbench.plan.case import Case
@@ -36,6 +36,7 @@ class History:
         ended: whether the attempt before came to its end on all ranks, as far as it got.
         were_ok: ids of cases whose newest run was ok on all their ranks.
         profiled: ids of cases of which an attempt noted what became of their profile.
+        retried: ids of finished cases that are run again on request, in all their passes.
     """
 
     attempt: int = 0
@@ -48,6 +49,15 @@ class History:
     ended: bool = False
     were_ok: frozenset[str] = frozenset()
     profiled: frozenset[str] = frozenset()
+    retried: frozenset[str] = frozenset()
+
+    def retrying(self, case_ids: Collection[str]) -> History:
+        """Return this history as if these cases had not been run: what asks for it is a person."""
+        again = frozenset(case_ids)
+        return replace(
+            self, retried=again, profiled=self.profiled - again,
+            finished=frozenset(key for key in self.finished if key.case_id not in again),
+            deaths={case_id: n for case_id, n in self.deaths.items() if case_id not in again})
 
     def is_left(self, case: Case, turn: Turn) -> bool:
         """Return whether the case is still to be run in this pass of this launch."""
@@ -67,4 +77,5 @@ class History:
         if deaths < MOST_DEATHS:
             return None
         return (f"quarantined: {deaths} attempts at this run were ended from outside while it ran; "
-                "run it alone to see why: --only with its label")
+                "run it alone to see why: run FILE --only with its label; to run it again here: "
+                "--resume FOLDER --retry failed")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.errors import job_command_line
 from hpcbench.grouping import by_value, on_ranks
 from hpcbench.plan.case import Case
 from hpcbench.reduce.clocks import GlobalStamps, RankClocks
@@ -22,6 +23,8 @@ from hpcbench.trace.schema import ARRIVAL, NO_DEVICE_TIME, STOP_REASONS, UNTIMED
 from hpcbench.units import rank_list
 
 AGAIN = "run the case again"
+RESUME = job_command_line("N", "run", "--resume", "FOLDER")
+"""What goes on with a run: on N ranks as before, in its FOLDER."""
 _NO_PHASES = "phases"
 """The key of a record's detail for the reason why durations do not match the samples."""
 MOST_OF_PEAK = 1.02

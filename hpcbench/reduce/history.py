@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from hpcbench.errors import FileError, HpcbenchError, UsageError
+from hpcbench.errors import FileError, HpcbenchError, UsageError, job_command_line
 from hpcbench.plan.case import Plan
 from hpcbench.plan.history import History, RunKey
 from hpcbench.plan.order import turns
@@ -147,8 +147,9 @@ def is_fresh(folder: Path) -> bool:
     if (folder / PLAN_FILE).is_file():
         return False
     if is_suite(folder):
-        raise FileError(f"{folder}: is the folder of a suite: hpcbench suite --resume {folder}, or "
-                        "give the folder of one of its members")
+        raise FileError(f"{folder}: is the folder of a suite: "
+                        f"{job_command_line('N', 'suite', '--resume', folder)}; or give the "
+                        "folder of one of its members")
     if any(folder.iterdir()):
         raise FileError(f"{folder}: holds files but no {PLAN_FILE}, so it is no results folder of "
                         "`hpcbench run`; --resume takes one, or a new or empty folder")

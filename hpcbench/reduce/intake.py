@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from hpcbench.grouping import grouped
 from hpcbench.plan.case import Plan
+from hpcbench.reduce.checks import RESUME
 from hpcbench.reduce.results import Finding
 from hpcbench.trace.attempts import attempt_folder, attempt_of, is_later_attempt
 from hpcbench.trace.chunks import ChunkMemory
@@ -198,7 +199,7 @@ def _incomplete(sources: Iterable[TraceSource]) -> Iterator[Finding]:
             state = "is unsealed" if not source.sealed else "was sealed after a crash"
             yield Finding("HB110", "note", f"{name_of(source)}: {state}, {len(source.case_ids)} "
                           f"cases recovered{tail}; resume the run for the others: "
-                          "hpcbench run --resume FOLDER")
+                          f"{RESUME}")
 
 
 def _unknown_cases(sources: Iterable[TraceSource], plan: Plan) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from hpcbench.kinds.registry import kinds
 from hpcbench.kinds.spec import in_this_package
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS
-from hpcbench.reduce.checks import Problem, timer_problem
+from hpcbench.reduce.checks import RESUME, Problem, timer_problem
 from hpcbench.reduce.fold import extreme_waits, joined, uses_of_failed
 from hpcbench.reduce.link_rates import link_bytes_per_s
 from hpcbench.reduce.passes import WORST_FIRST, Context, PassOutcome, judge_pass
@@ -65,7 +65,7 @@ def judge(
         left = [key for key in outcomes if key not in ran]
         problems.append(Problem(
             "HB141", f"{_pass_names(left, context)} of {context.passes} was not run: its numbers "
-            "are of the other passes; resume the run: hpcbench run --resume FOLDER",
+            f"are of the other passes; resume the run: {RESUME}",
             rejects=False))
     problems += _distinct_problems(outcomes, context)
     trace_missing = False
@@ -203,11 +203,32 @@ def _by_pass(
             same = attempts[PassKey(record.launch, record.pass_index)][record.attempt]
             problems += _misplaced(case, rank, record, context, twice=rank in same)
             same[rank] = record
+    used = {key: _newest_whole(case, numbers, context) for key, numbers in attempts.items()}
     problems += [
-        Problem("HB139", f"{_pass_names([key], context)}: {len(numbers)} attempts, the newest "
-                f"({max(numbers)}) is used, the traces keep the older ones", rejects=False)
+        Problem("HB139", f"{_pass_names([key], context)}: {len(numbers)} attempts, "
+                f"{'the newest ' * (used[key] == max(numbers))}({used[key]}) is used, the traces "
+                "keep the others", rejects=False)
         for key, numbers in sorted(attempts.items()) if len(numbers) > 1]
-    return {key: numbers[max(numbers)] for key, numbers in attempts.items()}, problems
+    return {key: numbers[used[key]] for key, numbers in attempts.items()}, problems
+
+
+def _newest_whole(
+    case: Case, by_attempt: Mapping[int, Mapping[int, Record]], context: Context,
+) -> int:
+    """Return the number of the attempt that holds: the newest, unless it ended before the record.
+
+    Then that is the newest one before it in which every rank recorded what came of the run.
+    """
+    newest = max(by_attempt)
+    for number in sorted(by_attempt, reverse=True):
+        records = by_attempt[number]
+        statuses = {record.status for record in records.values()}
+        absent = set(range(case.world_size)) - set(records)
+        stopped = context.attempts[min(number, len(context.attempts) - 1)].stopped
+        was_cut = "not_run" in statuses or (absent and absent <= stopped)
+        if not was_cut and (number == newest or "skipped" not in statuses):
+            return number
+    return newest
 
 
 def _misplaced(

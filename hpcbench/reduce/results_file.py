@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.config.fault import fault_texts
-from hpcbench.errors import FileError
+from hpcbench.errors import FileError, command_line
 from hpcbench.plan.case import Case
 from hpcbench.reduce.canary_runs import Canary
 from hpcbench.reduce.case_columns import (
@@ -218,7 +218,8 @@ def _no_results(path: Path, file_path: Path) -> str:
     """Return that there are no results, and where they may come from."""
     folder = file_path.parent
     if file_path.name == FILE_NAME and (folder / "traces").is_dir():
-        return f"{file_path}: no such file; hpcbench reduce {folder} makes it from the traces there"
+        return (f"{file_path}: no such file; {command_line('reduce', folder)} makes it from the "
+                "traces there")
     if path.is_dir():
         return f"{file_path}: no such file; give the folder of a run, such as results/latest"
     return f"{path}: no such file or folder; give results.h5 of a run, or its folder"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -132,13 +132,20 @@ def noise_by_rank(sources: Mapping[int, TraceSource]) -> dict[int, Noise]:
 
 
 def noise_findings(by_rank: Mapping[int, Noise], headers: Sequence[Header]) -> Iterator[Finding]:
-    """Yield a note for each noisy rank (HB143), and one if the whole system is noisy (HB144)."""
+    """Yield a note for each noisy rank (HB143), and one if the whole system is noisy (HB144).
+
+    What ranks of one job take from one another, because they share cores, is no other process's.
+    """
     of = {header.rank: header for header in headers}
-    for rank, noise in sorted(by_rank.items()):
-        others = [other.stolen_share for number, other in by_rank.items() if number != rank]
+    crowded = [group for group in sharing_ranks([of[rank] for rank in by_rank if rank in of])
+               if len(group.ranks) > group.cores]
+    lost = {**by_rank, **{rank: noise for group in crowded
+                          for rank, noise in _taken_by_others(group, by_rank).items()}}
+    for rank, noise in sorted(lost.items()):
+        others = [other.stolen_share for number, other in lost.items() if number != rank]
         usual = float(np.median(others)) if others else None
         if (usual is not None and noise.stolen_share > max(NOISY_RATIO * usual, NOISY_RANK)
-                and _stands_out(rank, by_rank)):
+                and _stands_out(rank, lost)):
             where = f" on {of[rank].hostname}" if rank in of else ""
             yield Finding("HB143", "note", f"rank {rank}{where}: other processes "
                           f"used {_percent(noise.stolen_share)} of its core before the sweep "
@@ -147,10 +154,34 @@ def noise_findings(by_rank: Mapping[int, Noise], headers: Sequence[Header]) -> I
                           "what else runs there, or pin the ranks to other cores")
     shares = [noise.stolen_share for noise in by_rank.values()]
     if shares and min(shares) > NOISY_SYSTEM:
-        ends = dict.fromkeys((_percent(min(shares)), _percent(max(shares))))
-        yield Finding("HB144", "note", f"other processes used about {' to '.join(ends)} of each "
-                      "rank's core before the sweep: times have long tails"
-                      f"{_crowding([of[rank] for rank in by_rank if rank in of])}")
+        waited = [by_rank[rank].stolen_share for group in crowded for rank in group.ranks]
+        taken = [noise.stolen_share for noise in lost.values()]
+        who = [f"ranks of this job waited {_from_to(waited)} of the time before the sweep for "
+               "cores that they share" if waited else "",
+               f"other processes used about {_from_to(taken)} of each rank's core before the sweep"
+               if max(taken) > NOISY_SYSTEM else ""]
+        yield Finding("HB144", "note", f"{', and '.join(filter(None, who))}: times have long tails"
+                      f"{_crowding(headers)}")
+
+
+def _taken_by_others(
+    group: SharingRanks, by_rank: Mapping[int, Noise],
+) -> dict[int, Noise]:
+    """Return what others than the job had of the cores that its ranks share, for each of them.
+
+    Ranks that are more than their cores keep all of these busy; what they did not get of them,
+    others got. Which of the ranks lost it cannot be told: their scheduler need not be fair.
+    """
+    noises = [by_rank[rank] for rank in group.ranks]
+
+    def taken(shares: Iterable[float]) -> float:
+        return max(0.0, 1 - sum(1 - share for share in shares) / group.cores)
+
+    parts = {len(noise.part_shares) for noise in noises}
+    each = zip(*(noise.part_shares for noise in noises), strict=True) if len(parts) == 1 else ()
+    share, of_parts = taken(noise.stolen_share for noise in noises), tuple(map(taken, each))
+    return {rank: replace(by_rank[rank], stolen_share=share, part_shares=of_parts)
+            for rank in group.ranks}
 
 
 def _stands_out(rank: int, by_rank: Mapping[int, Noise]) -> bool:
@@ -162,20 +193,60 @@ def _stands_out(rank: int, by_rank: Mapping[int, Noise]) -> bool:
     return [*by_rank][found.row] == rank and found.chance <= NOISE_ALARMS
 
 
+@dataclass(frozen=True, slots=True)
+class SharingRanks:
+    """Ranks of a node that may run on the same cores, and how many of these they have together.
+
+    ``cores`` is a fraction where a cgroup grants less than all of them.
+    """
+
+    hostname: str
+    ranks: tuple[int, ...]
+    cores: float
+
+
+def sharing_ranks(headers: Iterable[Header]) -> list[SharingRanks]:
+    """Return the ranks that share cores, by their masks and their cgroup's quota of each node.
+
+    Ranks of which no mask is known are left out.
+    """
+    found = []
+    for same in grouped((header.node, header) for header in headers).values():
+        process = {header.rank: header.environment.get("process", {}) for header in same}
+        joined: list[tuple[set[int], list[int]]] = []
+        for rank, told in process.items():
+            mask = set(told.get("affinity", ()))
+            near = [group for group in joined if group[0] & mask]
+            joined = [*(group for group in joined if not group[0] & mask),
+                      (mask.union(*(cores for cores, _ in near)),
+                       [*(other for _, ranks in near for other in ranks), rank])]
+        joined = [group for group in joined if group[0]]
+        quotas = [quota for told in process.values()
+                  if isinstance(quota := told.get("cgroup", {}).get("cpus"), (int, float))]
+        groups = [SharingRanks(same[0].hostname, tuple(sorted(ranks)), len(cores))
+                  for cores, ranks in joined]
+        wanted = sum(min(group.cores, len(group.ranks)) for group in groups)
+        if quotas and min(quotas) < wanted:  # then it is the quota that all of them share
+            groups = [SharingRanks(same[0].hostname, tuple(process), min(quotas))]
+        found += groups
+    return found
+
+
 def _crowding(headers: Sequence[Header]) -> str:
     """Say how many ranks share how many cores on the fullest node, and what to do."""
-    by_node = grouped((header.node, header) for header in headers)
-    cores = {node: {core for header in same for core in header.environment.get(
-        "process", {}).get("affinity", [])} for node, same in by_node.items()}
-    if not any(cores.values()):
+    groups = sharing_ranks(headers)
+    if not groups:
         return "; see what else runs there"
-    node = max(by_node, key=lambda name: len(by_node[name]) / max(len(cores[name]), 1))
-    n_ranks, n_cores = len(by_node[node]), len(cores[node])
-    host = by_node[node][0].hostname
-    if n_ranks > n_cores:
-        return (f"; on {host} {n_ranks} ranks share {plural(n_cores, 'core')}: start "
-                "fewer ranks a node")
+    fullest = max(groups, key=lambda group: len(group.ranks) / group.cores)
+    n_ranks, host = len(fullest.ranks), fullest.hostname
+    if n_ranks > fullest.cores:
+        cores = f"{fullest.cores:.3g} {'core' if fullest.cores == 1 else 'cores'}"
+        return f"; on {host} {plural(n_ranks, 'rank')} share {cores}: start fewer ranks a node"
     return f"; each rank on {host} has a core of its own: see what else runs there"
+
+
+def _from_to(shares: Sequence[float]) -> str:
+    return " to ".join(dict.fromkeys((_percent(min(shares)), _percent(max(shares)))))
 
 
 def _percent(share: float) -> str:

@@ -24,6 +24,7 @@ SCHEMA = "hpcbench.suite"
 SCHEMA_VERSION = 1
 OK = "ok"
 FINDINGS = "bad findings"
+MISSED = "limit missed"
 INCOMPLETE = "incomplete"
 NOT_HERE = "cannot run here"
 NOT_STARTED = "not started"
@@ -32,6 +33,7 @@ ERROR = "error"
 MEMBER_STATUSES: Mapping[str, str] = {
     OK: "every case that can run here is ok",
     FINDINGS: "a case is wrong, failed or timed out, or a trace or case was rejected",
+    MISSED: "every case that can run here is ok, but a limit of the sweep does not hold",
     INCOMPLETE: "a case or a pass was not run",
     NOT_HERE: "no case can run here; the reasons say why",
     NOT_STARTED: "the suite was stopped before",
@@ -40,6 +42,7 @@ MEMBER_STATUSES: Mapping[str, str] = {
 }
 """Status of a member -> what it means."""
 _ONLY_SKIPPED, _NOT_RUN = frozenset({"skipped"}), frozenset({"skipped", "not_run"})
+_FINE = frozenset({"ok", "skipped"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class Member:
     @property
     def is_done(self) -> bool:
         """Return whether there is nothing to go on with."""
-        return (self.status in (OK, FINDINGS, NOT_HERE)
+        return (self.status in (OK, FINDINGS, MISSED, NOT_HERE)
                 and not (self.counts or {}).get("not_run"))
 
 
@@ -157,7 +160,8 @@ def ended(member: Member, folder: Path, exit_code: int, error: str, duration_s: 
                        duration_s=spent_s, counts=counts)
     summary = _summary(folder / "summary.json")
     status = status_of(exit_code, summary)
-    reasons = skip_reasons(summary) if status == NOT_HERE else ()
+    reasons = (skip_reasons(summary) if status == NOT_HERE else
+               _missed_limits(summary) if status == MISSED else ())
     return replace(member, status=status, reasons=reasons, exit_code=exit_code,
                    duration_s=spent_s, counts=summary["totals"], summary=summary)
 
@@ -180,7 +184,14 @@ def status_of(exit_code: int, summary: Mapping[str, Any]) -> str:
     there = {status for status in STATUSES if summary["totals"][status]}
     if any(finding["scope"] != "note" for finding in summary["findings"]):
         return FINDINGS
-    return NOT_HERE if there == _ONLY_SKIPPED else INCOMPLETE if there <= _NOT_RUN else FINDINGS
+    if there <= _NOT_RUN:
+        return NOT_HERE if there == _ONLY_SKIPPED else INCOMPLETE
+    return MISSED if there <= _FINE else FINDINGS
+
+
+def _missed_limits(summary: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what `hpcbench check` says of each limit that does not hold."""
+    return tuple(f"{one['what']}: {one['text']}" for one in summary["check"]["reasons"])
 
 
 def skip_reasons(summary: Mapping[str, Any]) -> tuple[str, ...]:
@@ -192,13 +203,14 @@ def skip_reasons(summary: Mapping[str, Any]) -> tuple[str, ...]:
 def suite_exit_code(members: Sequence[Member]) -> ExitCode:
     """Return what a suite ends with; the first that applies.
 
-    The code of an ERROR, the greatest of several. FINDINGS: a member has bad findings, or no
-    member could run a case. INCOMPLETE: a member is incomplete or was not started. OK: all else.
+    The code of an ERROR, the greatest of several. FINDINGS: a member has bad findings or misses a
+    limit, or no member could run a case. INCOMPLETE: a member is incomplete or was not started.
+    OK: all else.
     """
     statuses = {member.status for member in members}
     if ERROR in statuses:
         return ExitCode(max(member.exit_code or ExitCode.USAGE for member in members
                             if member.status == ERROR))
-    if FINDINGS in statuses or statuses == {NOT_HERE}:
+    if statuses & {FINDINGS, MISSED} or statuses == {NOT_HERE}:
         return ExitCode.FINDINGS
     return ExitCode.INCOMPLETE if statuses - {OK, NOT_HERE} else ExitCode.OK

@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.text import Text
 
 from hpcbench.analysis.thresholds import held
+from hpcbench.errors import command_line
 from hpcbench.kinds.registry import presenter_of
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.results import Results
@@ -100,8 +101,8 @@ def _limit_lines(results: Results) -> Iterator[Text]:
 
 
 def _way_to_definitions(folder: Path) -> Text:
-    return Text(f"what the columns mean: hpcbench show {folder} --explain (docs/method.md)",
-                style="dim")
+    way = command_line("show", folder, "--explain")
+    return Text(f"what the columns mean: {way} (docs/method.md)", style="dim")
 
 
 def _print_failures(results: Results) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.text import Text
 
+from hpcbench.errors import command_line
 from hpcbench.kinds.registry import presenter_of
 from hpcbench.reduce.results import Results
 from hpcbench.report.results_lines import (
@@ -36,7 +37,7 @@ def print_profile(results: Results, folder: Path) -> None:
     print_lines(chain(
         _head(results), map(tone_line, lines), chain.from_iterable(map(table_lines, tables)),
         outcome_lines(results), _captured_lines(folder), closing_lines(results, folder),
-        [Text(f"all tables: hpcbench show {folder}")]))
+        [Text(f"all tables: {command_line('show', folder)}")]))
 
 
 def _head(results: Results) -> Iterator[Text]:

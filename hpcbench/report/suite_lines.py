@@ -9,7 +9,8 @@ from pathlib import Path
 
 from rich.text import Text
 
-from hpcbench.reduce.suite_file import FINDINGS, MEMBER_STATUSES, OK, Member, Suite
+from hpcbench.errors import job_command_line
+from hpcbench.reduce.suite_file import FINDINGS, MEMBER_STATUSES, MISSED, OK, Member, Suite
 from hpcbench.report.table_lines import table_lines
 from hpcbench.report.terminal import print_lines
 from hpcbench.verbosity import Verbosity
@@ -20,7 +21,7 @@ _COLUMNS = (
     Column("file", "sweep file"), Column("status", "status"),
     *(Column(name, name.replace("_", " "), Show.COUNT) for name in _COUNTED),
     Column("duration", "time", Show.DURATION), Column("folder", "folder"))
-_LOOKS = {OK: "ok", FINDINGS: "failed"}
+_LOOKS = {OK: "ok", FINDINGS: "failed", MISSED: "failed"}
 """Status of a member -> status of a case whose colour it has; others look like a skip."""
 
 
@@ -64,7 +65,8 @@ def suite_table(suite: Suite, folder: Path) -> Table:
     rows = tuple(_row(member) for member in suite.members)
     notes = [f"{member.folder}: {reason}" for member in suite.members for reason in member.reasons]
     if suite.stopped_by:
-        notes.append(f"stopped by {suite.stopped_by}: hpcbench suite --resume {folder} goes on")
+        again = job_command_line(suite.world_size, "suite", "--resume", folder)
+        notes.append(f"stopped by {suite.stopped_by}: {again} goes on")
     notes += [f"{member.folder}: faults were injected: {'; '.join(faults)}"
               for member in suite.members if (faults := (member.summary or {}).get("faults"))]
     unusual = dict.fromkeys(member.status for member in suite.members if member.status != OK)

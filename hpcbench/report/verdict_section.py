@@ -10,6 +10,8 @@ from rich.text import Text
 
 from hpcbench.analysis.answer import CLEAR, Run
 from hpcbench.analysis.thresholds import held
+from hpcbench.config.names import RETRIED
+from hpcbench.errors import command_line, job_command_line
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.results import SCHEMA_VERSION, Results
 from hpcbench.report.check_lines import reason_lines
@@ -91,15 +93,25 @@ def _next(run: Run, told: Sequence[Told]) -> Iterator[Line]:
     results, path = run.results, run.path
     commands = {answer.command: one.topic.name for one in told for answer in one.record.answers
                 if answer.certainty == CLEAR and answer.command}
-    yield from (Line(f"The numbers behind {topic}: {command}")
-                for command, topic in list(commands.items())[:_MOST_COMMANDS])
-    failed = [item for item in results.cases if item.status in FAILED]
-    if failed:
-        yield Line(f"{plural(len(failed), 'case')} can be run again: "
-                   f"mpirun -np {results.run.world_size} python -m hpcbench run --resume {path}")
+    yield from (Line(f"The numbers behind {topic}: {how}")
+                for how, topic in list(commands.items())[:_MOST_COMMANDS])
+    yield from (Line(f"{what}: {how}") for what, how in _going_on(results, path))
     if any(item.timing is not None for item in results.cases):
-        yield Line(f"All samples, ranks and the start-up: hpcbench show {path} -v")
-        yield Line(f"Beside an earlier run, launch by launch: hpcbench compare EARLIER {path}")
+        yield Line(f"All samples, ranks and the start-up: {command_line('show', path, '-v')}")
+        yield Line(f"Beside an earlier run, launch by launch: "
+                   f"{command_line('compare', 'EARLIER', path)}")
+
+
+def _going_on(results: Results, path: str) -> Iterator[tuple[str, str]]:
+    """Yield how many cases can be run, or run again, and the command that does it."""
+    again = job_command_line(results.run.world_size, "run", "--resume", path)
+    counts = Counter(item.status for item in results.cases)
+    if left := counts["not_run"]:
+        yield f"{plural(left, 'case')} did not run, and can", again
+    bad = [status for status in RETRIED if status in FAILED and counts[status]]
+    if bad:
+        n_bad = sum(counts[status] for status in bad)
+        yield f"{plural(n_bad, 'case')} can be run again", f"{again} --retry {','.join(bad)}"
 
 
 def _plain(lines: Iterable[Text]) -> Iterator[str]:

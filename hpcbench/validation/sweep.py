@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from hpcbench.config.schema import stored_config
-from hpcbench.launch.probe import resolve
+from hpcbench.launch.probe import Resolution, resolve
 from hpcbench.plan.case import Plan
 from hpcbench.units import plural
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, warn
@@ -28,21 +27,20 @@ def sweep_lines(job: JobReport, plan: Plan) -> Iterator[Line]:
         devices = ", ".join(f"{count} on {device}" for device, count in sorted(on.items()))
         yield ok("sweep", f"{len(resolution.devices)} of {total} cases of {plan.name} can run "
                           f"here: {devices}")
-    yield from _skipped(plan, resolution.skips)
+    yield from _skipped(plan, resolution)
 
 
-def _skipped(plan: Plan, skips: Mapping[str, str]) -> Iterator[Line]:
-    """Yield a line for each reason; of a backend in ``require`` it is a failure."""
-    required = set(stored_config(plan.config).require)
-    counts = Counter((skips[case.case_id], case.backend in required)
-                     for case in plan.cases if case.case_id in skips and (
-                         case.skip is None or case.backend in required))
-    if planned := sum(case.skip is not None and case.backend not in required
-                      for case in plan.cases):
+def _skipped(plan: Plan, resolution: Resolution) -> Iterator[Line]:
+    """Yield a line for each reason; of what lacks something in ``require`` it is a failure."""
+    skips, unmet = resolution.skips, resolution.unmet
+    counts = Counter((skips[case.case_id], unmet.get(case.case_id, ""))
+                     for case in plan.cases if case.case_id in skips and case.skip is None)
+    if planned := sum(case.skip is not None for case in plan.cases):
         yield not_applicable("sweep", f"{plural(planned, 'case')} skipped by the plan itself; see "
-                             f"`hpcbench plan --world-size {plan.world_size}`")
-    for (reason, is_required), count in counts.most_common():
-        judged = fail if is_required else warn
+                             f"`hpcbench plan FILE --world-size {plan.world_size}` of the same "
+                             "sweep file")
+    for (reason, required), count in counts.most_common():
+        judged = fail if required else warn
         yield judged("sweep", f"{plural(count, 'case')} skipped: {reason}",
-                     "the sweep requires this backend (require)" if is_required else
+                     f"the sweep requires {required} (require)" if required else
                      "leave these cases out, or see the line on what they lack")

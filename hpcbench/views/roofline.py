@@ -23,8 +23,8 @@ DEFINITION = (
     "  explain less than 10 %; score = that time / time (docs/hardware.md, Rooflines and scores)",
 )
 NO_CEILING = (
-    "  none: this sweep measures and declares no peak; add the blocks of jobs/hardware.yaml to it, "
-    "or declare peaks (docs/config.md)")
+    "  none: this sweep measures and declares no peak; add blocks {kind: hardware, test: gemm}, "
+    "with test: stream and pairs too, or declare peaks (docs/config.md)")
 _COLUMNS = (
     Column("case", "case"), Column("part", "part", optional=True),
     Column("time", "time", Show.DURATION, better="less"),

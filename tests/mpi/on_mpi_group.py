@@ -14,8 +14,10 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 from hpcbench.backends.groups import equal_lines, open_groups
-from hpcbench.backends.mpi_buffers import Staging
+from hpcbench.backends.mpi_buffers import Counting, Staging, staging_of
+from hpcbench.backends.mpi_direct import DirectGroup
 from hpcbench.backends.mpi_group import MpiGroup, register_mpi
+from hpcbench.operations.lane import Buffers
 
 WORLD = MPI.COMM_WORLD
 RANK, SIZE = WORLD.Get_rank(), WORLD.Get_size()
@@ -145,6 +147,133 @@ def everything(group: Any, other: Any) -> None:
     only_here(group)
 
 
+def counted() -> None:
+    """Give what gloo gives where MPI counts to 5 only: all larger messages are counted otherwise.
+    """
+    port = WORLD.bcast(_free_port() if RANK == 0 else None)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=RANK, world_size=SIZE)
+    for most, sizes in (5, (1, 5, 6, 64)), (4096, ((1 << 20) + 7,)):
+        counting, name = Counting(most), f"counted{most}"
+        dist.Backend.register_backend(
+            name, lambda options, comm, counting=counting: MpiGroup(
+                comm, staging_of(MPI), counting), extended_api=True, devices=["cpu"])
+        group = dist.new_group(backend=name, pg_options=WORLD.Dup())
+        everything(group, None)
+        for n_elements in sizes:
+            for dtype in (torch.float32, torch.uint8):
+                every_call(DirectGroup(WORLD.Dup(), counting), n_elements, dtype)
+                every_call_of_torch(group, n_elements, dtype)
+    dist.destroy_process_group()
+
+
+def large() -> None:
+    """Move and reduce a little more than 2**31 bytes and numbers; at most 6 GiB a rank."""
+    register_mpi()
+    dist.init_process_group("mpi4py", store=dist.HashStore(), rank=RANK, world_size=SIZE)
+    group, direct = dist.group.WORLD, DirectGroup(WORLD.Dup())
+    for n_elements, dtype in ((1 << 31) + 6, torch.uint8), (1 << 29, torch.float32):
+        alike(direct, torch.full((n_elements,), RANK + 1, dtype=dtype))
+        every_call(direct, n_elements // SIZE, dtype)
+        every_call_of_torch(group, n_elements // SIZE, dtype)
+    own = torch.full(((1 << 31) + 1,), RANK + 1, dtype=torch.uint8)
+    whole, total = torch.zeros(SIZE * len(own), dtype=torch.uint8), SIZE * (SIZE + 1) // 2
+    for gather, scatter in (
+            (lambda: group._allgather_base(whole, own),
+             lambda: group._reduce_scatter_base(own, whole)),
+            (direct.prepared("all_gather", Buffers(own, whole)),
+             direct.prepared("reduce_scatter", Buffers(whole, own, "sum")))):
+        own.fill_(RANK + 1)
+        gather()
+        parts_are(whole, range(1, SIZE + 1))
+        whole.fill_(RANK + 1)
+        scatter()
+        parts_are(own, [total])
+    dist.destroy_process_group()
+
+
+def alike(direct: DirectGroup, whole: torch.Tensor) -> None:
+    """Make the calls of which each rank has all of the data."""
+    dist.broadcast(whole, 0)
+    parts_are(whole, [1])
+    dist.all_reduce(whole)
+    parts_are(whole, [SIZE])
+    direct.prepared("broadcast", Buffers(None, whole.fill_(RANK + 1)))()
+    parts_are(whole, [1])
+    direct.prepared("all_reduce", Buffers(None, whole, "sum"))()
+    parts_are(whole, [SIZE])
+    received = torch.zeros_like(whole)
+    direct.prepared("send_recv", Buffers(whole.fill_(RANK + 1), received))()
+    parts_are(received, [BEFORE + 1])
+    requests = dist.batch_isend_irecv([dist.P2POp(dist.isend, received, NEXT),
+                                       dist.P2POp(dist.irecv, whole, BEFORE)])
+    for request in requests:
+        request.wait()
+    parts_are(whole, [(BEFORE - 1) % SIZE + 1])
+
+
+def every_call(group: DirectGroup, n_elements: int, dtype: torch.dtype) -> None:
+    """Make each call of mpi/direct with parts of so many elements, and check what comes."""
+    own, filled = (torch.full((n_elements,), value, dtype=dtype) for value in (RANK + 1, 0))
+    whole = torch.zeros(SIZE * n_elements, dtype=dtype)
+    total = SIZE * (SIZE + 1) // 2
+
+    def call(name: str, source: torch.Tensor | None, output: torch.Tensor | None) -> None:
+        group.prepared(name, Buffers(source, output, "sum", SIZE - 1))()
+
+    call("all_gather", own, whole)
+    parts_are(whole, range(1, SIZE + 1))
+    call("all_gather", None, whole)
+    whole.zero_()
+    call("gather", own, whole)
+    parts_are(whole, range(1, SIZE + 1) if RANK == SIZE - 1 else [0] * SIZE)
+    call("scatter", whole if RANK == SIZE - 1 else None, filled)
+    parts_are(filled, [RANK + 1])
+    exchanged = torch.zeros_like(whole)
+    call("all_to_all", whole.fill_(RANK + 1), exchanged)
+    parts_are(exchanged, range(1, SIZE + 1))
+    del exchanged
+    call("reduce_scatter", whole, filled)
+    parts_are(filled, [total])
+    call("send_recv", own, filled)
+    parts_are(filled, [BEFORE + 1])
+    call("all_reduce", own, filled)
+    parts_are(filled, [total])
+    call("reduce", None, own)
+    parts_are(own, [total if RANK == SIZE - 1 else RANK + 1])
+    call("broadcast", None, own)
+    parts_are(own, [total])
+
+
+def every_call_of_torch(group: Any, n_elements: int, dtype: torch.dtype) -> None:
+    """Do the same with the group of torch, in the forms of one tensor and of lists of parts."""
+    own = torch.full((n_elements,), RANK + 1, dtype=dtype)
+    whole, total = torch.zeros(SIZE * n_elements, dtype=dtype), SIZE * (SIZE + 1) // 2
+    group._allgather_base(whole, own)
+    parts_are(whole, range(1, SIZE + 1))
+    group._reduce_scatter_base(own, whole.fill_(RANK + 1))
+    parts_are(own, [total])
+    dist.all_to_all_single(whole, torch.full_like(whole, RANK + 1), group=group)
+    parts_are(whole, range(1, SIZE + 1))
+    parts = list(whole.fill_(0).split(n_elements))
+    dist.all_gather(parts, own.fill_(RANK + 1), group=group)
+    parts_are(whole, range(1, SIZE + 1))
+    whole.fill_(0)
+    dist.gather(own, parts if RANK == 0 else None, 0, group=group)
+    parts_are(whole, range(1, SIZE + 1) if RANK == 0 else [0] * SIZE)
+    dist.scatter(own, parts if RANK == 0 else None, 0, group=group)
+    parts_are(own, [RANK + 1])
+    dist.reduce_scatter(own, list(whole.fill_(RANK + 1).split(n_elements)), group=group)
+    parts_are(own, [total])
+
+
+def parts_are(tensor: torch.Tensor, values: Any) -> None:
+    """Fail unless the equal parts of a tensor are filled with these values."""
+    expected = list(values)
+    for part, value in zip(tensor.split(len(tensor) // len(expected)), expected, strict=True):
+        assert part.min() == value == part.max(), (value, part.min(), part.max())
+
+
 def staged_group() -> Any:
     """Return a group that does to CPU tensors what it else does to CUDA tensors only."""
     staging = Staging(cuda=True, reason="a test", cpu=True)
@@ -238,5 +367,6 @@ def pipeline(
 
 
 if __name__ == "__main__":
-    {"collectives": collectives, "training": training}[sys.argv[1]]()
+    {"collectives": collectives, "training": training, "counted": counted,
+     "large": large}[sys.argv[1]]()
     print("right")

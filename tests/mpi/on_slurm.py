@@ -25,6 +25,10 @@ PARTITIONS = (
 )
 
 
+_FEW = ("--iters", "2", "--warmup", "1", "--passes", "1", "--set", "measure.noise_check_s=0",
+        "--set", "output.plots=false")
+
+
 @dataclass(frozen=True)
 class Batch:
     """A job file, where it runs, how many ranks each node gets, and the GPUs these see."""
@@ -33,18 +37,23 @@ class Batch:
     partition: str
     ranks_by_node: dict[str, int]
     gpus: str = ""
-    arguments: tuple[str, ...] = ("--iters", "2", "--warmup", "1", "--passes", "1", "--set",
-                                  "measure.noise_check_s=0", "--set", "output.plots=false")
+    arguments: tuple[str, ...] = _FEW
 
 
+WITHOUT_GPUS = (*_FEW, "--set", "require=[]")
+"""The nodes' GPUs are names alone, and torch is built for CPUs."""
 BATCHES = (
     Batch("smoke.sbatch", "cpu", {"cpu-1": 2, "cpu-2": 2}, arguments=()),
     Batch("cpu.sbatch", "cpu", {"cpu-1": 2, "cpu-2": 2},
-          arguments=("--only", "all_* 4096B *", *Batch("", "", {}).arguments)),
-    Batch("v100_nvlink.sbatch", "v100", {"v100-1": 4, "v100-2": 4}, gpus="0,1,2,3"),
-    Batch("h100_nvlink.sbatch", "h100", {"h100-1": 8}, gpus="0,1,2,3,4,5,6,7"),
-    Batch("b200_nvlink.sbatch", "b200", {"b200-1": 8}, gpus="0,1,2,3,4,5,6,7"),
-    Batch("a10_cluster.sbatch", "a10", {f"a10-{node}": 1 for node in (1, 2, 3, 4)}, gpus="0"),
+          arguments=("--only", "all_* 4096B *", *_FEW)),
+    Batch("v100_nvlink.sbatch", "v100", {"v100-1": 4, "v100-2": 4}, gpus="0,1,2,3",
+          arguments=WITHOUT_GPUS),
+    Batch("h100_nvlink.sbatch", "h100", {"h100-1": 8}, gpus="0,1,2,3,4,5,6,7",
+          arguments=WITHOUT_GPUS),
+    Batch("b200_nvlink.sbatch", "b200", {"b200-1": 8}, gpus="0,1,2,3,4,5,6,7",
+          arguments=WITHOUT_GPUS),
+    Batch("a10_cluster.sbatch", "a10", {f"a10-{node}": 1 for node in (1, 2, 3, 4)}, gpus="0",
+          arguments=WITHOUT_GPUS),
 )
 
 

@@ -12,7 +12,7 @@ from hpcbench.measure.allocation import granted_cores, threads_of_rank
 from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.measure.portable import own_cores
 from hpcbench.trace.sealed import open_trace, trace_path
-from launcher import EVERY_MPI, MpiLauncher
+from launcher import EVERY_MPI, ROOT, MpiLauncher
 from mpi.reading import read, sweep
 
 pytestmark = pytest.mark.mpi
@@ -60,6 +60,26 @@ def test_a_port_in_use_is_one_failed_start(mpirun: MpiLauncher) -> None:
         found = read(mpirun.run(2, config=config).check(1).folder).of_size(8)
     assert found.status == "failed"
     assert "launch.port" in found.reason
+
+
+@pytest.mark.parametrize(("file", "ranks"), [("h100_nvlink", 2), ("a10_cluster", 1)])
+def test_a_cluster_job_without_its_gpus_is_not_green(
+    mpirun: MpiLauncher, file: str, ranks: int,
+) -> None:
+    """The shipped job file, as sbatch starts it, where torch is built for CPUs."""
+    job = mpirun.run(0, command=[
+        "bash", str(ROOT / "slurm" / f"{file}.sbatch"), str(ROOT / "slurm" / f"{file}.json"),
+        "--warmup", "0", "--iters", "1", "--passes", "1", "--set", "measure.noise_check_s=0",
+        "--set", "measure.canary=false", "--set", "output.plots=false"],
+        env={"SLURM_SUBMIT_DIR": str(ROOT), "SLURM_NTASKS": str(ranks), "SLURM_JOB_ID": "7",
+             "SLURM_JOB_NAME": "gpus"}).check(1)
+    assert "GPU job, no GPU" in job.stdout
+    cases = read(job.folder).results.cases
+    of_gpus = [item for item in cases if item.case.device == "cuda"]
+    assert of_gpus and {item.status for item in of_gpus} <= {"failed", "skipped"}
+    assert all("cuda is required (require)" in item.reason for item in of_gpus
+               if item.case.skip is None)
+    assert {item.status for item in cases if item.case.device == "cpu"} <= {"ok", "skipped"}
 
 
 def test_a_required_backend_that_is_missing_fails(mpirun: MpiLauncher) -> None:

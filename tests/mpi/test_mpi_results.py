@@ -30,6 +30,34 @@ def test_the_group_gives_what_gloo_gives(mpirun: MpiLauncher, ranks: int) -> Non
     assert done.stdout.count("right") == ranks
 
 
+@pytest.mark.parametrize(("mpirun", "ranks"), [
+    ("mpich", 3), ("openmpi", 2), pytest.param("openmpi", 3, marks=pytest.mark.soak)],
+    indirect=["mpirun"])
+def test_more_than_mpi_counts_is_counted_otherwise(mpirun: MpiLauncher, ranks: int) -> None:
+    """The arithmetic of messages beyond 2**31 - 1, with an MPI that is said to count to 5."""
+    assert _on_group(mpirun, ranks, "counted").stdout.count("right") == ranks
+
+
+@EVERY_MPI
+@pytest.mark.soak
+@pytest.mark.timeout(400)
+def test_messages_beyond_2_gib(mpirun: MpiLauncher) -> None:
+    """Takes 14 GB of memory."""
+    done = mpirun.run(2, command=[mpirun.program("python"), str(ON_GROUP), "large"], timeout=380)
+    assert done.check().stdout.count("right") == 2
+
+
+@EVERY_MPI
+@pytest.mark.soak
+def test_a_case_of_2_gib_is_measured(mpirun: MpiLauncher) -> None:
+    """What Open MPI once refused: MPI_ERR_ARG at a broadcast of 2**31 bytes."""
+    config = sweep("2GiB", block={"collective": "broadcast", "backend": ["mpi", "mpi/direct"]},
+                   measure={"warmup": 0, "iterations": 1, "validate": False},
+                   launch={"timeout_s": 90})
+    outcome = read(mpirun.run(2, config=config, timeout=300).check().folder)
+    assert [item.status for item in outcome.results.cases] == ["ok", "ok"]
+
+
 @EVERY_MPI_IF_ALL
 @pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.soak), 4])
 def test_training_steps_have_one_process_gradients(mpirun: MpiLauncher, ranks: int) -> None:

@@ -27,7 +27,7 @@ from hpcbench.reduce.reduce import exit_code, reduce_folder
 from hpcbench.trace.attempts import attempt_folder, attempt_folders
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.journal import Journal, is_being_written, journal_path
-from hpcbench.trace.schema import Record
+from hpcbench.trace.schema import Record, no_samples
 from hpcbench.trace.sealed import trace_path
 from synthetic import (
     BASE_NS,
@@ -190,6 +190,59 @@ def test_hb150_an_attempt_without_traces_costs_nothing(killed: Path) -> None:
     results = reduce_folder(killed)
     assert exit_code(results) is ExitCode.OK, results.findings
     assert "attempt 1 left no usable trace" in str(results.findings)
+
+
+def failed(number: int) -> Any:
+    """Every run of all cases; those of this case failed."""
+    def change(rank: int, record: Record) -> Iterable[Record]:
+        if record.case_id == IDS[number]:
+            record = replace(record, status="failed", reason="broken", samples=no_samples())
+        yield record
+    return change
+
+
+def statuses(folder: Path) -> list[str]:
+    return [item.status for item in reduce_folder(folder).cases]
+
+
+def test_what_is_retried_is_left_in_all_passes_and_the_newest_attempt_holds(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "run"
+    write_synthetic_run(folder, PLAN, change=failed(1))
+    assert statuses(folder) == ["ok", "failed", "ok", "ok"]
+    history = read_history(folder, PLAN)
+    assert not history.left(PLAN.cases, Turn(0, 0, 0))
+    again = history.retrying([IDS[1]])
+    assert [again.left(PLAN.cases, Turn(0, 0, index)) for index in range(2)] == [
+        [PLAN.cases[1]]] * 2
+    write_attempt(folder, 1, change=only_these(key(1), key(1, 1), attempt=1),
+                  notes=resumed_note())
+    assert statuses(folder) == ["ok"] * 4
+
+
+@pytest.mark.parametrize("cut", ["a rank has no record", "a rank did not run it"])
+def test_a_retry_that_was_cut_short_replaces_nothing(tmp_path: Path, cut: str) -> None:
+    folder = tmp_path / "run"
+    write_synthetic_run(folder, PLAN, change=failed(1))
+
+    def change(rank: int, record: Record) -> Iterable[Record]:
+        if RunKey(record.case_id, 0, record.pass_index) == key(1):
+            if cut == "a rank did not run it":
+                yield replace(record, attempt=1, status="not_run", samples=no_samples())
+            elif rank == 0:
+                yield replace(record, attempt=1)
+
+    write_attempt(folder, 1, change=change, end=False, notes=resumed_note())
+    assert statuses(folder) == ["ok", "failed", "ok", "ok"]
+    assert not read_history(folder, PLAN).left(PLAN.cases, Turn(0, 0, 0))
+
+
+def test_a_case_in_quarantine_can_be_retried(killed: Path) -> None:
+    write_attempt(killed, 1, change=only_these(), end=False, notes=begins(key(3)))
+    history = read_history(killed, PLAN)
+    assert history.quarantine(PLAN.cases[3])
+    assert history.retrying([IDS[3]]).quarantine(PLAN.cases[3]) is None
 
 
 def test_an_attempt_that_never_ended_is_ended_by_another(killed: Path, tmp_path: Path) -> None:

@@ -217,19 +217,59 @@ def test_hb143_a_noisy_rank() -> None:
     assert list(noise_findings({}, [])) == []
 
 
-def test_hb144_a_noisy_system() -> None:
-    headers = [make_header(PLAN, rank, environment={"process": {"affinity": [0, 1]}})
-               for rank in range(3)]
-    (finding,) = noise_findings({rank: noise(0.4 + rank / 10) for rank in range(3)}, headers)
+def bound(*masks: list[int], quota: float | None = None) -> list[Header]:
+    """Ranks of one node, each on the cores of its mask, under a cgroup's quota."""
+    return [make_header(PLAN, rank, environment={
+        "process": {"affinity": mask, "cgroup": {"cpus": quota or "unlimited"}}})
+        for rank, mask in enumerate(masks)]
+
+
+def hb144(shares: list[float], headers: list[Header]) -> str:
+    """Return the one message about ranks that lost these shares of their cores."""
+    (finding,) = noise_findings(dict(enumerate(map(noise, shares))), headers)
     assert (finding.code, finding.scope) == ("HB144", "note")
-    assert "40 % to 60 % of each rank's core" in finding.message
-    assert "on host0 3 ranks share 2 cores: start fewer ranks a node" in finding.message
-    (alone,) = noise_findings({rank: noise(0.5) for rank in range(2)}, headers[:2])
-    assert "used about 50 % of each" in alone.message and "fewer ranks" not in alone.message
-    (bare,) = noise_findings({0: noise(0.5)}, [])
-    assert "see what else runs there" in bare.message
+    return finding.message
+
+
+def test_hb144_a_noisy_system() -> None:
+    alone = hb144([0.5, 0.5], bound([0, 1], [0, 1]))
+    assert "other processes used about 50 % of each" in alone and "fewer ranks" not in alone
+    assert "see what else runs there" in hb144([0.5], [])
+    headers = bound([0], [1], [2])
     both = noise_findings({0: noise(0.02), 1: noise(0.02), 2: noise(0.2)}, headers)
     assert [item.code for item in both] == ["HB143", "HB144"]
+
+
+ALL = [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("shares", "headers", "cores"), [
+    ([1 / 3] * 3, bound([0, 1], [0, 1], [0, 1]), "3 ranks share 2 cores"),
+    ([0.25, 0.35, 0.4], bound([0, 1], [0, 1], [0, 1]), "3 ranks share 2 cores"),
+    ([0.5, 0.5, 0.5, 0.5], bound([0], [0], [1], [1]), "2 ranks share 1 core"),
+    ([0.625] * 4, bound(ALL, ALL, ALL, ALL, quota=1.5), "4 ranks share 1.5 cores"),
+    ([0.25] * 4, bound([0], [1], [2], [3], quota=3), "4 ranks share 3 cores")])
+def test_hb144_ranks_of_one_job_are_no_other_processes(
+    shares: list[float], headers: list[Header], cores: str,
+) -> None:
+    message = hb144(shares, headers)
+    assert "other processes" not in message and "ranks of this job" in message
+    assert cores in message and "start fewer ranks a node" in message
+
+
+def test_hb144_other_processes_beside_ranks_that_share_cores() -> None:
+    """Two cores give 2 s a second; the ranks had 1.5 of them."""
+    message = hb144([0.4, 0.5, 0.6], bound([0, 1], [0, 1], [0, 1]))
+    assert "other processes used about 25 % of each rank's core" in message
+    assert "ranks of this job waited 40 % to 60 %" in message
+
+
+def test_hb143_a_rank_that_shares_its_core_is_not_noisy_for_that() -> None:
+    shares = dict(enumerate([*[noise(0.667, 0.001)] * 3, *[noise(0.001)] * 4]))
+    headers = bound([0], [0], [0], [1], [2], [3], [4])
+    assert list(noise_findings(shares, headers)) == []
+    found = noise_findings(shares | {3: noise(0.05)}, headers)
+    assert [(item.code, "rank 3" in item.message) for item in found] == [("HB143", True)]
 
 
 def test_the_reducer_reports_them_and_keeps_everything(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import typer
 
 from hpcbench.cli import COMMANDS, app
 from hpcbench.commands import completion
-from hpcbench.config.names import BACKENDS, MODES
+from hpcbench.config.names import MODES, REQUIRABLE
 from hpcbench.kinds.registry import catalogue
 from launcher import ROOT
 
@@ -57,7 +57,7 @@ def completed(path: str, *words: str) -> list[str]:
 def test_bash_completes_commands_and_flags(path: str) -> None:
     assert set(completed(path, "")) == set(COMMANDS)
     assert completed(path, "pl") == ["plan", "plot"]
-    assert set(completed(path, "run", "--re")) == {"--require", "--resume"}
+    assert set(completed(path, "run", "--re")) == {"--require", "--resume", "--retry"}
 
 
 def test_bash_completes_values(path: str) -> None:
@@ -76,8 +76,8 @@ def test_completion_is_installed_for_the_program_however_it_is_asked_for(tmp_pat
 
 
 def test_every_list_of_values_is_that_of_the_program() -> None:
-    assert completion.backends("") == list(BACKENDS)
-    assert completion.backends("ucc/tl/u") == ["ucc/tl/ucp"]
+    assert completion.requirable("") == list(REQUIRABLE)
+    assert completion.requirable("ucc/tl/u") == ["ucc/tl/ucp"]
     assert completion.plot_styles("p") == ["paper"]
     assert completion.models("") == list(catalogue()["models"])
     assert completion.strategies("f") == ["fsdp"]
@@ -100,7 +100,7 @@ def test_values_are_found_without_heavy_libraries() -> None:
     code = """
 import json, sys
 from hpcbench.commands import completion
-values = completion.models(""), completion.strategies(""), completion.backends("")
+values = completion.models(""), completion.strategies(""), completion.requirable("")
 print(json.dumps([all(values), [name for name in sys.modules if "." not in name]]))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True,

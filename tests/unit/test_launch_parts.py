@@ -21,7 +21,7 @@ from hpcbench.backends.availability import RankFacts, resolve_device, unavailabl
 from hpcbench.backends.mpi_facts import cuda_awareness
 from hpcbench.config.fault import Fault
 from hpcbench.config.load import check_config
-from hpcbench.errors import LaunchError
+from hpcbench.errors import ConfigError, LaunchError
 from hpcbench.launch.folders.run_folder import separate_folders
 from hpcbench.launch.measuring import most_rows, shared_cores_lines
 from hpcbench.launch.probe import resolve, version_mix
@@ -32,6 +32,7 @@ from hpcbench.launch.ranks.launcher_variables import (
     announced_local_size,
     announced_rank,
     announced_size,
+    in_shell_of_srun,
     lonely_fix,
 )
 from hpcbench.launch.ranks.session import Topology, check_launch, find_topology
@@ -54,7 +55,7 @@ from hpcbench.launch.workers.template_process import TemplateProcess
 from hpcbench.launch.workers.worker_process import Template, TemplateSpec, WorkerHandle
 from hpcbench.measure.environment import described_hardware, recorded_variables
 from hpcbench.measure.progress import Phase, SharedProgress
-from hpcbench.plan.case import Case, planned_canary
+from hpcbench.plan.case import Case, Plan, planned_canary
 from hpcbench.plan.expand import make_plan
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Samples
@@ -90,6 +91,41 @@ GPU_FACTS = {
 def test_what_the_launcher_says(environ: dict[str, str], expected: int | None) -> None:
     found = announced_size(environ)
     assert (found[0] if found else None) == expected
+
+
+SHELL = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PTY_PORT": "34889",
+         "SLURM_TASK_PID": "70"}
+
+
+@pytest.mark.parametrize(("environ", "pid", "terminal", "expected"), [
+    (SHELL, 71, True, True),
+    (SHELL, 70, True, False),  # srun --pty python: the rank itself
+    (SHELL, 71, False, False),  # a srun in that shell, whose tasks are scripts
+    ({**SHELL, "SLURM_TASK_PID": ""}, 71, True, True),
+    ({key: value for key, value in SHELL.items() if key != "SLURM_PTY_PORT"}, 71, True, False),
+    ({key: value for key, value in SHELL.items() if key != "SLURM_TASK_PID"}, 71, True, False)])
+def test_what_is_started_in_a_shell_of_srun(
+    environ: dict[str, str], pid: int, terminal: bool, expected: bool,
+) -> None:
+    assert in_shell_of_srun(environ, pid, terminal) == expected
+
+
+@pytest.mark.parametrize(("shell", "expected"), [(True, "None"), (False, "(4, 'srun')")])
+def test_a_process_under_a_terminal_of_srun_is_one_rank(shell: bool, expected: str) -> None:
+    """Real processes: on a terminal, and with none, as tasks of a srun that has no --pty."""
+    code = ("import os\nfrom hpcbench.launch.ranks.launcher_variables import announced_size\n"
+            "print(announced_size(os.environ), flush=True)")
+    pid, terminal = os.forkpty() if shell else (0, -1)
+    if shell and not pid:
+        os.execve(sys.executable, [sys.executable, "-c", code], {**os.environ, **SHELL})
+    if shell:
+        told = os.read(terminal, 100).decode()
+        assert os.waitpid(pid, 0)[1] == 0
+        os.close(terminal)
+    else:
+        told = subprocess.run([sys.executable, "-c", code], env={**os.environ, **SHELL}, text=True,
+                              capture_output=True, check=True, start_new_session=True).stdout
+    assert told.strip() == expected
 
 
 STEP = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"}
@@ -212,6 +248,44 @@ def test_availability_names_the_reason_and_the_rank() -> None:
     assert unavailable("mpi", "cuda", [cpu(0)]) == "no cuda device: no GPU is visible"
     assert resolve_device("gloo", "auto", [gpu(0)]) == "cuda"
     assert resolve_device("gloo", "auto", [cpu(0)]) == "cpu"
+
+
+def job_of(*devices: str, require: list[str]) -> Plan:
+    """One all_reduce of gloo for each device."""
+    blocks = [{"kind": "collective", "collective": "all_reduce", "size": "8", "device": device}
+              for device in devices]
+    return make_plan(check_config({"require": require, "benchmarks": blocks}, "test"), 2)
+
+
+@pytest.mark.parametrize(("gpus", "devices", "require", "unmet", "says"), [
+    (0, ("cuda", "cpu"), [], [], True), (0, ("cuda", "cpu"), ["cuda"], ["cuda"], True),
+    (0, ("cpu",), [], [], False), (1, ("cuda", "cpu"), ["cuda"], ["cuda"], True),
+    (2, ("cuda", "cpu"), ["cuda"], [], False), (0, ("cpu", "cuda"), ["gloo"], ["gloo"], True)])
+def test_a_rank_without_the_gpu_that_is_required_fails_its_cases(
+    gpus: int, devices: tuple[str, ...], require: list[str], unmet: list[str], says: bool,
+) -> None:
+    common = {"versions": {"torch": "2.13.0"}, "host_memory_bytes": 1 << 40}
+    cuda = {**GPU_FACTS["cuda"], "memory_bytes": [1 << 40] * 2}
+    facts = [{**GPU_FACTS, **common, "cuda": cuda} if rank < gpus else {**CPU_FACTS, **common}
+             for rank in range(2)]
+    found = resolve(job_of(*devices, require=require),
+                    [RankFacts(rank, "a", rank, facts[rank]) for rank in range(2)])
+    assert [*found.unmet.values()] == unmet and set(found.unmet) <= set(found.skips)
+    assert found.no_gpu.startswith("GPU job, no GPU: 1 of ") == says
+    assert len(found.skips) == (gpus < 2 and "cuda" in devices)
+
+
+def test_where_a_gpu_is_required_none_runs_on_a_cpu_instead() -> None:
+    block = {"kind": "collective", "collective": "all_reduce", "size": "8", "backend": "ucc",
+             "device": "auto"}
+    plan = make_plan(check_config({"require": "cuda", "benchmarks": [block]}, "test"), 2)
+    assert [case.device for case in plan.cases] == ["auto"]
+    facts = {**CPU_FACTS, "host_memory_bytes": 1 << 40,
+             "ucc": {**CPU_FACTS["ucc"], "reason": None}}
+    found = resolve(plan, [RankFacts(rank, "a", rank, facts) for rank in range(2)])
+    assert not found.devices and [*found.unmet.values()] == ["cuda"]
+    with pytest.raises(ConfigError, match="require: no case uses cuda; there are gloo"):
+        job_of("cpu", require=["cuda"])
 
 
 def test_an_mpi_that_cannot_be_asked_is_not_said_to_be_cuda_aware() -> None:
@@ -533,9 +607,9 @@ def test_hardware_is_what_was_configured_else_what_the_machine_tells_else_null()
 
 def test_ranks_that_share_cores_are_told_what_suffers() -> None:
     topology = Topology(0, 4, 0, 4, "n1", "node", ("node",), "an MPI")
-    (line,) = shared_cores_lines(topology, 2)
-    assert line.startswith("4 ranks share 2 cores of n1: ")
-    assert [*shared_cores_lines(topology, 4)] == [*shared_cores_lines(topology, None)] == []
+    (line,) = shared_cores_lines(replace(topology, ranks_a_core=8 / 3))
+    assert line.startswith("4 ranks on n1 share cores, up to 2.67 of them each core: ")
+    assert [*shared_cores_lines(topology)] == []
 
 
 def test_ranks_bound_to_few_cores_are_given_longer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,7 +133,7 @@ def test_models_of_equal_extents_are_one_case_that_names_them_all() -> None:
      "no dtensor of ep_all_to_all: DTensor has no placement"),
     (GIVEN | {"implementations": {"fuser": {"algorithm": "p2p_pipeline", "s": 2}}},
      "no fuser of tp_columnwise: the plug-in hpcbench-nvfuser gives it: "
-     "pip install ./plugins/hpcbench-nvfuser (docs/plugins.md)"),
+     "pip install ./plugins/hpcbench-nvfuser"),
     (GIVEN | {"primitive": "tp_mlp", "implementations": "jax"},
      "no jax of tp_mlp: nobody has written it"),
     ({"model": "gpt2-xl", "layer": "attention_qkv", "tokens": 64},

@@ -89,6 +89,14 @@ def test_the_head_says_what_is_planned(name: str, ranks: int) -> None:
             ) in preset.text
 
 
+@pytest.mark.parametrize("name", [*JOBS, *HARDWARE])
+def test_what_is_for_gpus_requires_them(name: str) -> None:
+    """A cluster's job that finds no GPU must not end as if all were well."""
+    content = read_config(ROOT / name) if name in JOBS else load_preset(name).content
+    device = content.get("hardware", {}).get("device_type", "cpu")
+    assert content.get("require") == (device if device != "cpu" else None)
+
+
 def test_each_has_every_kind(preset: Preset) -> None:
     given = {block["kind"] for block in preset.content["benchmarks"]}
     missing = {kind for kind, spec in kinds().items() if not spec.is_plugin} - given

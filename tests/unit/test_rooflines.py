@@ -344,7 +344,7 @@ def test_where_nothing_is_known_a_line_says_what_to_add() -> None:
     records = TrainingDeriver().derive(items, {})
     (*_, table) = TrainingPresenter().overviews(items, records)
     assert table.title == "roofline of trainings" and not table.rows
-    assert "jobs/hardware.yaml" in table.lead[0].text
+    assert "kind: hardware, test: gemm" in table.lead[0].text
 
 
 def test_where_only_some_ceilings_are_known_a_line_says_what_lacks() -> None:

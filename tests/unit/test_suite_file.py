@@ -24,6 +24,7 @@ from hpcbench.reduce.suite_file import (
     FINDINGS,
     INCOMPLETE,
     MEMBER_STATUSES,
+    MISSED,
     NOT_HERE,
     NOT_STARTED,
     OK,
@@ -238,7 +239,9 @@ def test_a_suite_is_read_as_it_was_written(statuses: list[str]) -> None:
     (0, summary("ok", "skipped"), OK), (3, summary("ok", "not_run"), INCOMPLETE),
     (1, summary("ok", "wrong"), FINDINGS), (1, summary("skipped", "skipped"), NOT_HERE),
     (1, summary("skipped", "not_run"), INCOMPLETE), (1, summary("ok", scope="case"), FINDINGS),
-    (1, summary("skipped", scope="rank"), FINDINGS), (1, summary("skipped", "failed"), FINDINGS)])
+    (1, summary("ok"), MISSED),
+    (1, summary("ok", "skipped"), MISSED), (1, summary("skipped", scope="rank"), FINDINGS),
+    (1, summary("skipped", "failed"), FINDINGS)])
 def test_the_status_of_a_member(code: int, found: dict[str, Any], status: str) -> None:
     assert status_of(code, found) == status
 
@@ -258,6 +261,6 @@ def test_what_became_of_a_member(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("statuses", "code"), [
     ((OK, NOT_HERE), 0), ((NOT_HERE, NOT_HERE), 1), ((OK, FINDINGS, INCOMPLETE), 1),
     ((OK, INCOMPLETE), 3), ((OK, NOT_STARTED), 3), ((NOT_HERE, NOT_STARTED), 3),
-    ((FINDINGS, ERROR), 2), ((OK, RUNNING), 3)])
+    ((FINDINGS, ERROR), 2), ((OK, MISSED), 1), ((OK, RUNNING), 3)])
 def test_the_exit_code_of_a_suite(statuses: tuple[str, ...], code: int) -> None:
     assert suite_exit_code([member(one, exit_code=None) for one in statuses]) == code

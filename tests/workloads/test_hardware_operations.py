@@ -17,7 +17,7 @@ from hpcbench.errors import CaseError
 from hpcbench.kinds.hardware.plan.gemm import ELEMENT_BYTES, Gemm
 from hpcbench.kinds.hardware.plan.products import PRODUCTS
 from hpcbench.kinds.hardware.plan.storage import Storage
-from hpcbench.kinds.hardware.plan.stream import ARRAYS, TRANSFERS, Stream
+from hpcbench.kinds.hardware.plan.stream import ALL_THREADS, ARRAYS, TRANSFERS, Stream
 from hpcbench.kinds.hardware.run import storage as storage_run
 from hpcbench.kinds.hardware.run import stream as stream_run
 from hpcbench.kinds.hardware.run.gemm import GemmOperation
@@ -116,6 +116,23 @@ def test_kernels_are_right(kernel: str, dtype: str) -> None:
 def test_more_threads_than_cores_are_refused() -> None:
     with pytest.raises(CaseError, match="more than the"):
         StreamOperation(Stream("fp32", "copy", 64, 4000), PLACE, validate=True, local_size=1)
+
+
+@pytest.mark.parametrize(("ranks", "threads"), [(1, 2), (2, 1), (8, 1)])
+def test_all_threads_are_those_that_a_quota_grants(
+    monkeypatch: pytest.MonkeyPatch, ranks: int, threads: int,
+) -> None:
+    monkeypatch.setattr(stream_run, "granted_cores", lambda files: 2.0)
+    monkeypatch.setattr(stream_run, "own_cores", lambda: [*range(16)])
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    before = torch.get_num_threads()
+    operation = StreamOperation(Stream("fp32", "copy", 4096, ALL_THREADS), PLACE, validate=True,
+                                local_size=ranks)
+    try:
+        assert torch.get_num_threads() == threads
+    finally:
+        operation.close()
+        torch.set_num_threads(before)
 
 
 def test_a_numa_node_that_is_not_there_is_refused() -> None:

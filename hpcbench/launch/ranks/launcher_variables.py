@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,16 +25,38 @@ def announced_size(environ: Mapping[str, str]) -> tuple[int, str] | None:
     """Return (number of ranks, launcher) as the innermost launcher says it, or None.
 
     Slurm's number counts only in a job step that no mpirun started. The daemons of mpirun are a
-    job step of their own, and their SLURM_* variables reach the ranks.
+    job step of their own, and their SLURM_* variables reach the ranks. Nor does it count for what
+    somebody starts in a shell of ``srun --pty``: that is one process, however many tasks.
     """
     if by_torchrun(environ):
         return int(environ["WORLD_SIZE"]), "torchrun"
     for name, launcher in _ANNOUNCED:
         if environ.get(name, "").isdigit():
             return int(environ[name]), launcher or _of_pmi(environ)
-    if "SLURM_STEP_ID" in environ and environ.get("SLURM_STEP_NUM_TASKS", "").isdigit():
+    if ("SLURM_STEP_ID" in environ and environ.get("SLURM_STEP_NUM_TASKS", "").isdigit()
+            and not in_shell_of_srun(environ, os.getpid(), has_terminal())):
         return int(environ["SLURM_STEP_NUM_TASKS"]), "srun"
     return None
+
+
+def in_shell_of_srun(environ: Mapping[str, str], pid: int, terminal: bool) -> bool:
+    """Return whether process ``pid`` was started in an interactive shell, which is the task.
+
+    ``srun --pty`` gives its first task a ``terminal`` and leaves SLURM_PTY_PORT, which a srun that
+    is started in that shell passes on, but its tasks have no terminal. SLURM_TASK_PID is what
+    Slurm itself started: a rank of ``srun --pty python ...`` is no shell.
+    """
+    return (terminal and "SLURM_PTY_PORT" in environ
+            and environ.get("SLURM_TASK_PID", str(pid)) != str(pid))
+
+
+def has_terminal() -> bool:
+    """Return whether this process has a controlling terminal, wherever its input comes from."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def _of_pmi(environ: Mapping[str, str]) -> str:

@@ -14,6 +14,7 @@ from hpcbench.backends.gpus import asked, opened_nvml
 from hpcbench.config.axes import MAX_WORLD_SIZE
 from hpcbench.errors import LaunchError
 from hpcbench.launch.ranks.launcher_variables import announced_size
+from hpcbench.texts import say
 
 RANKS_WITHOUT_GPUS = 2
 _COUNT_LIMIT_S = 10.0
@@ -50,8 +51,8 @@ def default_ranks() -> int:
     """
     answers = Child(_counted).wait(_COUNT_LIMIT_S)
     if answers.lost:
-        print(f"hpcbench: the process that asked NVML {answers.lost}: {RANKS_WITHOUT_GPUS} ranks "
-              "are started; say how many with --gpus", file=sys.stderr)
+        say(f"hpcbench: the process that asked NVML {answers.lost}: {RANKS_WITHOUT_GPUS} ranks "
+            "are started; say how many with --gpus", sys.stderr)
     return answers.values.get("gpus") or RANKS_WITHOUT_GPUS
 
 

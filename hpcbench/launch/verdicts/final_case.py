@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from hpcbench.errors import ExitCode, RankLostError
+from hpcbench.errors import ExitCode, RankLostError, command_line
 from hpcbench.launch.attempt import SupervisorContext
 from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.launch.recording import unmeasured_record
@@ -73,7 +73,7 @@ def end_with_case(
         if reporter == comm.rank:
             say(f"hpcbench: rank {comm.rank}: {case.label}: {verdict.status}: {verdict.reason}\n"
                 f"  {last.why}. The recorded cases are on disk; to see them, run: "
-                f"hpcbench reduce {job.folder}", sys.stderr)
+                f"{command_line('reduce', job.folder)}", sys.stderr)
         with suppress(RankLostError):  # the other ranks' watchdogs record, too
             comm.barrier(timeout_s=EXCHANGE_S)
     finally:

@@ -14,7 +14,7 @@ from matplotlib.ticker import FixedFormatter
 
 from hpcbench.analysis.answer import Run
 from hpcbench.config.names import unknown_name
-from hpcbench.errors import FileError, UsageError
+from hpcbench.errors import FileError, UsageError, command_line
 from hpcbench.reduce.results import Results, SampleSource
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.charts import charts_of, origin_text
@@ -104,7 +104,7 @@ def plot_file(
         figures = plot_results(file.results, file, folder, image_format, chosen, style)
     if not figures:
         raise FileError(f"{path}: no case is ok, so there is nothing to plot; "
-                        f"hpcbench show {path} tells why")
+                        f"{command_line('show', path)} tells why")
     return figures
 
 

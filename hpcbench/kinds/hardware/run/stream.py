@@ -20,7 +20,9 @@ import torch
 from hpcbench.backends.devices import cache_bytes
 from hpcbench.errors import CaseError
 from hpcbench.kinds.hardware.plan.stream import ALL_THREADS, TRANSFERS, Stream
-from hpcbench.measure.kernel_files import cpu_list
+from hpcbench.measure.allocation import expected_threads, granted_cores
+from hpcbench.measure.kernel_files import KernelFiles, cpu_list
+from hpcbench.measure.portable import own_cores
 from hpcbench.operations.check import Mismatch, mismatch
 from hpcbench.operations.dtypes import DTYPES
 from hpcbench.operations.place import Place
@@ -188,10 +190,9 @@ def _threads(work: Stream, place: Place, local_size: int) -> int:
     """Return the threads to use, 0 on a device. Raises CaseError if there are fewer cores."""
     if place.device.type != "cpu" or work.memory:
         return 0
-    own, every = len(os.sched_getaffinity(0)), os.cpu_count() or 1
-    share = own if own * local_size <= every else max(1, own // local_size)
+    own = len(own_cores())
     if work.threads == ALL_THREADS:
-        return share
+        return expected_threads(own, local_size, os.cpu_count() or 1, granted_cores(KernelFiles()))
     if work.threads > own:
         raise CaseError(f"{work.threads} threads are more than the {own} cores of this rank")
     return work.threads

@@ -98,7 +98,8 @@ class Registry:
         if reasons or specs or (name, primitive) not in PACKAGES:
             return reasons[0] if reasons else NOBODY
         package = PACKAGES[name, primitive]
-        return f"the plug-in {package} gives it: pip install ./plugins/{package} (docs/plugins.md)"
+        return (f"the plug-in {package} gives it: pip install ./plugins/{package} in a checkout of "
+                "hpcbench (docs/plugins.md)")
 
 
 def load_registry() -> Registry:

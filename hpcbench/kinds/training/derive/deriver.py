@@ -181,7 +181,7 @@ class TrainingDeriver(Deriver):
         for text in rates.violations(rates.Record(
                 time_s, computed.samples_per_s, computed.tokens_per_s, work.global_batch,
                 work.seq_length, shares)):
-            yield Problem("HB149", f"{text}: mend it and reduce again")
+            yield Problem("HB149", text)
 
     def told_problems(self, case: Case, detail: Mapping[str, Any]) -> Iterator[Problem]:
         """Yield HB157 for calls of a step that are not those that were predicted."""

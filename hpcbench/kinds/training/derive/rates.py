@@ -148,8 +148,9 @@ def _violations(record: Record) -> Iterator[str]:
                f"{record.global_batch}")
     for name, share in record.utilisations.items():
         if share is not None and not 0 <= share <= 1:
-            yield (f"{name} is {share:.1%}: more than 0 to 100 %; either the peak in "
-                   "hardware.peak_flops or the time is wrong")
+            yield (f"{name} is {share:.1%}: more than 0 to 100 %; either the declared peak or the "
+                   "time is wrong. Mend hardware.peak_flops in plan.json of the run's folder, "
+                   "then: hpcbench reduce FOLDER")
 
 
 @dataclass(frozen=True, slots=True)

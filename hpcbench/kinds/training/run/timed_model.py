@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 from dataclasses import replace
 
@@ -17,6 +16,7 @@ from hpcbench.kinds.training.plan.shares import is_dynamic
 from hpcbench.kinds.training.plan.untimed import MOST_S, SHORT_TOKENS, comparison_s
 from hpcbench.kinds.training.plan.validity import why_not
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
+from hpcbench.measure.allocation import granted_cores
 from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.operations.place import Place
 
@@ -66,7 +66,7 @@ def short_words(short: Training) -> str:
 def _seconds(short: Training, place: Place) -> float:
     """Return the assumed seconds of a comparison, as if all ranks were on this node."""
     assert short.tokens is not None  # noqa: S101  (it has no images)
-    ranks_per_core = max(1.0, place.world_size / (os.cpu_count() or 1))
+    ranks_per_core = max(1.0, place.world_size / granted_cores(KernelFiles()))
     return ranks_per_core * comparison_s(short.parameters, short.tokens, place.device.type)
 
 

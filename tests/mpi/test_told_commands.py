@@ -1,0 +1,129 @@
+"""Each command that a failed or stopped job prints does what it says, as it is printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpcbench.analysis.answer import Run
+from hpcbench.reduce.results_file import open_results
+from hpcbench.report.contents import sections_of
+from hpcbench.views.document import Section
+from hpcbench.views.table import Line
+from hpcbench.views.topics import told_of
+from launcher import Finished, MpiLauncher
+from mpi.reading import read, sweep
+
+pytestmark = pytest.mark.mpi
+
+COMMAND = re.compile(r"(?:mpirun -np \w+ python -m )?hpcbench (?:run|suite|show|compare|advise|"
+                     r"reduce|plan)\b.*?(?=$| goes on| \(docs| shows | makes | prints |`|;)",
+                     re.MULTILINE)
+SLOW = {"rank": 1, "kind": "slow", "iteration": 0, "seconds": 30, "case": "* 16B *"}
+
+
+def commands_in(text: str) -> list[str]:
+    return list(dict.fromkeys(found.rstrip(".,") for found in COMMAND.findall(text)))
+
+
+def told(folder: Path) -> list[str]:
+    """Return the commands in the report of a run: those of its verdict and of all answers."""
+    with open_results(folder) as file:
+        run = Run(str(folder), file.results, file)
+        sections = list(sections_of(run))
+        lines = "\n".join(line.text for section in sections for line in lines_of(section))
+        answers = (answer.command for one in told_of(run) for answer in one.record.answers)
+        return [*commands_in(lines), *filter(None, answers)]
+
+
+def lines_of(section: Section) -> Iterator[Line]:
+    yield from (item for item in section.items if isinstance(item, Line))
+    for part in section.parts:
+        yield from lines_of(part)
+
+
+def obey(mpirun: MpiLauncher, command: str, folder: Path, ranks: int = 2) -> Finished:
+    """Run a command in the state that told it; FOLDER, EARLIER and N are the reader's own."""
+    words = shlex.split(command)
+    named = {"EARLIER": str(folder), "FOLDER": str(folder), "N": str(ranks)}
+    words = [named.get(word, word) for word in words]
+    program = [mpirun.program("python"), "-m", "hpcbench"]
+    if words[0] == "mpirun":
+        return mpirun.run(int(words[2]), command=[*program, *words[6:]])
+    return mpirun.run(0, command=[*program, *words[1:]])
+
+
+def resumed(mpirun: MpiLauncher, folder: Path, config: str) -> list[str]:
+    return [mpirun.program("python"), "-m", "hpcbench", "run", config, "--resume", str(folder)]
+
+
+def test_what_a_failed_run_tells_mends_it(mpirun: MpiLauncher, tmp_path: Path) -> None:
+    """Its folder has a name that a shell would take apart. Nothing that was recorded is lost."""
+    folder = tmp_path / "my $run"
+    faults = [{"rank": 1, "kind": "raise", "case": "* 16B *"},
+              {"rank": 0, "kind": "wrong", "iteration": 1, "case": "* 32B *"}]
+    (tmp_path / "c.json").write_text(json.dumps(sweep("8", "16", "32", fault=faults)))
+    first = mpirun.run(2, command=resumed(mpirun, folder, str(tmp_path / "c.json"))).check(1)
+    (again,) = (one for one in told(folder) if "--resume" in one)
+    assert "--retry failed,wrong" in again
+    for command in {*told(folder), *commands_in(first.stdout)} - {again}:
+        done = obey(mpirun, command, folder)
+        assert done.returncode in (0, 1) and "Traceback" not in done.stderr, done
+    still = obey(mpirun, again, folder).check(1)  # its cause is not mended
+    assert "run again in all their passes (--retry): 2 cases" in still.stdout
+    plan = json.loads((folder / "plan.json").read_text())
+    plan["config"]["fault"] = []
+    (folder / "plan.json").write_text(json.dumps(plan))
+    obey(mpirun, again, folder).check()
+    outcome = read(folder)
+    assert set(outcome.status().values()) == {"ok"}
+    assert {path.name for path in (folder / "traces").iterdir()} == {
+        "rank00000.h5", "rank00001.h5", "attempt1", "attempt2"}
+    assert not any("--resume" in command for command in told(folder))
+    assert "nothing is left to run" in obey(mpirun, again, folder).check().stdout
+
+
+def test_what_a_stopped_run_tells_completes_it(mpirun: MpiLauncher, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    (tmp_path / "c.json").write_text(json.dumps(sweep(
+        "8", "16", "32", fault=[SLOW], measure={"passes": 2})))
+    words = [*resumed(mpirun, folder, str(tmp_path / "c.json")), "-v"]
+    with mpirun.start(2, command=words) as job:
+        job.wait_for("[1/6]")
+        os.kill(job.pid, signal.SIGINT)
+        job.wait(60).check(3)
+    plan = json.loads((folder / "plan.json").read_text())
+    plan["config"]["fault"] = []
+    (folder / "plan.json").write_text(json.dumps(plan))
+    findings = [command for finding in read(folder).results.findings
+                for command in commands_in(finding.message)]
+    (again,) = (command for command in told(folder)
+                if "--resume" in command and str(folder) in command)
+    assert {*findings} == {"mpirun -np N python -m hpcbench run --resume FOLDER"}
+    assert "--retry" not in again
+    obey(mpirun, findings[0], folder).check()
+    assert set(read(folder).status().values()) == {"ok"}
+
+
+def test_what_a_stopped_suite_tells_completes_it(mpirun: MpiLauncher, tmp_path: Path) -> None:
+    paths = [tmp_path / "a.json", tmp_path / "b.json"]
+    for path in paths:
+        path.write_text(json.dumps(sweep("8", "16", fault=[{**SLOW, "seconds": 1.5}])))
+    words = [mpirun.program("python"), "-m", "hpcbench", "suite", *map(str, paths), "-o", "out"]
+    with mpirun.start(2, command=words) as job:
+        job.wait_for("[1/2] ok")
+        os.kill(job.pid, signal.SIGUSR1)
+        done = job.wait(60).check(3)
+    assert done.folder is not None
+    (again,) = (command for command in commands_in(done.stdout) if "suite --resume" in command)
+    obey(mpirun, again, done.folder).check()
+    refused = mpirun.run(2, command=[*words[:3], "run", "--resume", str(done.folder)]).check(2)
+    (other,) = commands_in(refused.stderr)
+    obey(mpirun, other, done.folder).check()

@@ -1,0 +1,157 @@
+"""Commands that messages tell: which there are, and those that need no job, run as they are told.
+
+Those of jobs are run in tests/mpi/test_told_commands.py.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shlex
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from hpcbench.cli import app
+from hpcbench.config.load import read_config
+from hpcbench.errors import FileError, UsageError
+from hpcbench.gen_config import generate
+from hpcbench.reduce.reduce import reduce_folder
+from hpcbench.reduce.results_file import open_results
+from hpcbench.report.plots import plot_file
+from launcher import ROOT
+from synthetic import make_plan, plan_of, write_synthetic_run
+from unit.test_checks_training import CASE
+
+WORDS = "run suite show compare advise reduce plan check report list validate gen-config plot"
+NAMED = re.compile(rf"hpcbench ({'|'.join(WORDS.split())})\b")
+COMMAND = re.compile(r"hpcbench (?:show|reduce|plan) .*?(?= makes | tells | shows | prints |$)")
+JOBS = "run as they are told by tests/mpi/test_told_commands.py"
+HERE = "run as it is told below"
+NAME = "names a command or an option, whose operands are the reader's"
+TOLD = {
+    **dict.fromkeys((
+        "analysis/bandwidth.py", "analysis/conditions.py", "analysis/cost.py",
+        "analysis/diagnose_answers.py", "analysis/machine.py", "analysis/recommend_answers.py",
+        "analysis/scaling.py", "analysis/waits.py", "reduce/checks.py", "reduce/history.py",
+        "report/console.py", "report/suite_lines.py", "report/verdict_section.py"), JOBS),
+    **dict.fromkeys((
+        "config/result_files.py", "gen_config.py", "kinds/training/derive/rates.py",
+        "reduce/results_file.py", "report/plots/__init__.py"), HERE),
+    **dict.fromkeys((
+        "commands/suite.py", "kinds/hardware/plan/block.py", "kinds/primitive/plan/block.py",
+        "kinds/training/plan/block.py", "reduce/suite_file.py", "report/charts.py",
+        "report/report_file.py", "validation/launching.py", "validation/software.py",
+        "validation/sweep.py", "views/comparison.py", "views/ending.py", "views/winners.py",
+        "analysis/learn.py"), NAME),
+    "cli.py": "examples of --help, which tests/unit/test_command_flags.py parses",
+    "launch/verdicts/final_case.py": "tests/mpi/test_mpi_backend.py reduces such a folder",
+    "run.py": "tests/mpi/test_storage.py reduces such a folder",
+    "report/profile_lines.py": "the same as in report/console.py",
+    "suite.py": "the same as in report/verdict_section.py",
+}
+"""Module -> why the commands in its texts are right."""
+
+
+def told_in(path: Path) -> Iterator[str]:
+    """Yield the commands that literals and calls of a module name; docstrings are not shown."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    unseen = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from NAMED.findall(node.value) if id(node) not in unseen else ()
+        elif (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+              and node.func.id in ("command_line", "job_command_line")):
+            yield ast.unparse(node.args[node.func.id == "job_command_line"])
+
+
+def test_every_module_that_tells_a_command_is_known_here() -> None:
+    """A new one needs a test that runs what it tells, or the reason why there is none."""
+    found = defaultdict(set)
+    for path in (ROOT / "hpcbench").rglob("*.py"):
+        for name in told_in(path):
+            found[path.relative_to(ROOT / "hpcbench").as_posix()].add(name)
+    assert set(found) == set(TOLD)
+
+
+def test_no_message_names_a_file_that_an_installed_package_lacks() -> None:
+    """Folders of the repository; docs/ is there to be read, and the help says where it is."""
+    folders = re.compile(r"(?<![\w/.])(?:jobs|slurm|benchmarks|scripts|tests)/\w+")
+    found: list[tuple[str, str]] = []
+    for path in (ROOT / "hpcbench").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)
+                 and isinstance(node.value, str) and id(node) not in bare]
+        if path.parent.name == "commands":  # docstrings of commands are their help
+            texts.append(path.read_text(encoding="utf-8"))
+        found += [(path.name, name) for text in texts for name in folders.findall(text)]
+    for path in (ROOT / "hpcbench/config").rglob("*.yaml"):
+        found += [(path.name, name) for name in folders.findall(path.read_text(encoding="utf-8"))]
+    assert found == []
+
+
+def obeyed(message: str) -> Result:
+    """Run the one command that a message tells; it must end as a command does that works."""
+    (told,) = COMMAND.findall(message)
+    done = CliRunner().invoke(app, shlex.split(told)[1:])
+    assert done.exit_code in (0, 1) and not isinstance(done.exception, Exception), (told, done)
+    return done
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of a run, with a name that a shell would take apart; nothing is reduced."""
+    write_synthetic_run(tmp_path / "a $run", make_plan())
+    return tmp_path / "a $run"
+
+
+def test_results_that_are_not_made_yet(folder: Path) -> None:
+    with pytest.raises(FileError) as error, open_results(folder):
+        pass
+    obeyed(str(error.value))
+    with open_results(folder) as file:
+        assert len(file.results.cases) == 3
+
+
+def test_nothing_to_plot(tmp_path: Path) -> None:
+    folder = tmp_path / "a $run"
+    write_synthetic_run(folder, make_plan(skip="not here"))
+    reduce_folder(folder)
+    with pytest.raises(FileError) as error:
+        plot_file(folder, None, None)
+    assert "not here" in obeyed(str(error.value)).stdout
+
+
+@pytest.mark.parametrize("name", ["results.h5", "summary.csv", "plan.json"])
+def test_results_that_are_given_as_a_config(folder: Path, name: str) -> None:
+    reduce_folder(folder)
+    (folder / "summary.csv").write_text("case_id,status\n")
+    with pytest.raises(UsageError) as error:
+        read_config(folder / name)
+    obeyed(str(error.value))
+
+
+def test_a_sweep_file_that_was_written(tmp_path: Path) -> None:
+    told = generate("cpu", None, tmp_path / "my sweep.json", force=False)
+    assert "cases" in obeyed(told).stdout
+
+
+def test_a_peak_that_cannot_be_is_mended_where_it_is_read(tmp_path: Path) -> None:
+    """In plan.json: config.json is what was asked, and is not read again."""
+    folder, plan = tmp_path / "run", plan_of([CASE], 2)
+    write_synthetic_run(folder, replace(plan, config={
+        **plan.config, "hardware": {"peak_flops": {"fp32": 5e12}}}))
+    (case,) = reduce_folder(folder).cases
+    assert case.status == "failed" and "plan.json" in case.reason
+    stored = json.loads((folder / "plan.json").read_text())
+    stored["config"]["hardware"]["peak_flops"]["fp32"] = 2e13
+    (folder / "plan.json").write_text(json.dumps(stored))
+    assert obeyed(case.reason.replace("FOLDER", str(folder))).exit_code == 0
+    with open_results(folder) as file:
+        assert [item.status for item in file.results.cases] == ["ok"]
