@@ -50,8 +50,7 @@ def settings(work: Training, budget: int) -> list[Setting]:
     The mildest value of each setting alone. If only smaller batches are among them, also several
     settings together that leave the batch as it is; if nothing is, a smaller batch with those.
     """
-    alone = [setting for settings in (_of_batch(work, budget), _of_step(work, budget))
-             for setting in settings]
+    alone = [*_of_batch(work, budget), *_of_step(work, budget)]
     if any("batch_size" not in setting and "accumulation" not in setting for setting in alone):
         return alone
     together = next(_together(work, budget), None)
@@ -106,10 +105,12 @@ def _choices(work: Training) -> list[list[Setting]]:
     now = dict(work.options)
     flags = {name: values.default for name, values in spec.options.items()
              if type(values.default) is bool} if spec and is_ours(spec) else {}
+    switched: list[list[Setting]] = [
+        [{name: not now.get(name, usual)}] for name, usual in flags.items()]
     return [
         [{"checkpointing": value} for value in _CHECKPOINTINGS[stronger:]],
         [{"loss": CHUNKED}] if work.loss != CHUNKED else [],
-        *([{name: not now.get(name, usual)}] for name, usual in flags.items()),
+        *switched,
         [{"strategies": name} for name in _sharding(work)]]
 
 
