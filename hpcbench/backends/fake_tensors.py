@@ -14,7 +14,7 @@ FakeTensorMode has no public name. It was tried with torch 2.13
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
@@ -46,8 +46,6 @@ _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 """What models compute with: of these dtypes only single numbers are real."""
 _OF_VALUES = (float, torch.Generator)
 """Types of arguments that decide about values only."""
-_NO_TENSORS = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device})
-"""Types of most arguments that are no tensors and hold none."""
 _PLAIN = frozenset({torch.Tensor, nn.Parameter, getattr(nn, "Buffer", nn.Parameter), FakeTensor})
 _META = torch.device("meta")
 _ENLARGING = frozenset({"repeat", "new_empty", "new_zeros", "new_ones", "new_full", "cat", "stack",
@@ -113,7 +111,7 @@ class _Numbers(TorchDispatchMode):  # type: ignore[misc]
         given = _tensors((args, kwargs))
         if func.namespace == _FUNCTIONAL:
             return _collective(func, args, kwargs, given)
-        fakes = any(type(one) is FakeTensor for one in given)
+        fakes = any(isinstance(one, FakeTensor) for one in given)
         if _is_meta(given, kwargs.get("device"), fakes):
             made = func(*args, **kwargs) if fakes else _really(func, args, kwargs)
             return tree_map_only(FakeTensor, _as_meta, made)
@@ -200,13 +198,11 @@ def _aliasing(func: Any) -> str:
 
 def _described(value: Any) -> Any:
     """Return what of an argument decides about shapes, as a key."""
-    if (kind := type(value)) in _NO_TENSORS:
-        return kind, None if kind is float else value
     if isinstance(value, torch.Tensor):
         return value.shape, value.stride(), value.dtype, isinstance(value, FakeTensor)
     if isinstance(value, (tuple, list)):
         return tuple(map(_described, value))
-    return kind, None if isinstance(value, _OF_VALUES) else value
+    return type(value), None if isinstance(value, _OF_VALUES) else value
 
 
 def _results(made: Any, kind: str) -> tuple[Any, ...] | None:
@@ -244,22 +240,19 @@ def _really(func: Any, args: Any, kwargs: Any) -> Any:
 
 def _tensors(values: Any) -> list[torch.Tensor]:
     """Return the tensors that an operator is given or makes; torch's trees take far longer."""
+    if isinstance(values, torch.Tensor):
+        return [values]
+    if isinstance(values, dict):
+        values = values.values()
+    elif not isinstance(values, (tuple, list)):
+        return []
     found: list[torch.Tensor] = []
-    _add_tensors((values,), found)
-    return found
-
-
-def _add_tensors(values: Iterable[Any], found: list[torch.Tensor]) -> None:
     for one in values:
-        kind = type(one)
-        if kind in _NO_TENSORS:
-            continue  # most are; isinstance of a tensor is a call of Python
-        if kind is FakeTensor or isinstance(one, torch.Tensor):
+        if isinstance(one, torch.Tensor):
             found.append(one)
-        elif isinstance(one, (tuple, list)):
-            _add_tensors(one, found)
-        elif isinstance(one, dict):
-            _add_tensors(one.values(), found)
+        elif isinstance(one, (tuple, list, dict)):
+            found += _tensors(one)
+    return found
 
 
 def _is_number(tensor: torch.Tensor) -> bool:
