@@ -4,9 +4,10 @@
 
 Each case is tried in a process of its own, as rank 0, with 1 sample a replica and the options that
 a strategy has by default. Pipelines have 8 samples in 8 micro-batches, hybrid has tp 2 and pp 2 (of
-images pp 2 alone). Printed are seconds of the processor, from the start of Python on, and the
-largest resident set of a row, of which Python with torch takes about 350 MiB. Goals of a case: 20 s
-of the processor and 1 GiB.
+images pp 2 alone). ``--block`` gives other keys of the block as JSON, ``--tp`` and
+``--microbatches`` other numbers: each micro-batch calls all blocks of the rank again. Printed are
+seconds of the processor, from the start of Python on, and the largest resident set of a row, of
+which Python with torch takes about 350 MiB. Goals of a case: 20 s of the processor and 1 GiB.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--strategies", nargs="+", default=STRATEGIES)
     parser.add_argument("--ranks", nargs="+", type=int, default=RANKS)
-    parser.add_argument("--layers", type=int, help="instead of the model's own")
+    parser.add_argument("--block", type=json.loads, default={}, help="more keys, as JSON")
+    parser.add_argument("--tp", type=int, default=2)
+    parser.add_argument("--microbatches", type=int, default=MICROBATCHES)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
@@ -45,20 +48,21 @@ def main() -> None:
     print("| model | strategy |", *(f"{ranks} |" for ranks in given.ranks), "MiB | goals |")
     print("|---" * (len(given.ranks) + 4) + "|", flush=True)
     reasons: list[str] = []
-    met = [row(model, strategy, given.ranks, given.layers, reasons)
+    how = {"block": given.block, "tp": given.tp, "microbatches": given.microbatches}
+    met = [row(model, strategy, given.ranks, how, reasons)
            for model in given.models for strategy in given.strategies]
     print(*(f"\n{number}. {reason}" for number, reason in enumerate(reasons, start=1)), sep="")
     sys.exit(int(not all(met)))
 
 
 def row(
-    model: str, strategy: str, ranks: list[int], layers: int | None, reasons: list[str],
+    model: str, strategy: str, ranks: list[int], how: dict[str, Any], reasons: list[str],
 ) -> bool:
     """Print the row of a model and a strategy; return whether goals are met.
 
     A case without figures has the number of its reason in brackets.
     """
-    found = [case(model, strategy, each, layers) for each in ranks]
+    found = [case(model=model, strategy=strategy, ranks=each, **how) for each in ranks]
     cells, timed = [], [one for one in found if "cpu_s" in one]
     for one in found:
         if reason := one.get("reason"):
@@ -76,11 +80,10 @@ def row(
     return met
 
 
-def case(model: str, strategy: str, ranks: int, layers: int | None) -> dict[str, Any]:
+def case(**given: Any) -> dict[str, Any]:
     """Try a case in a process of its own; return what it took, or the reason of none."""
-    given = json.dumps({"model": model, "strategy": strategy, "ranks": ranks, "layers": layers})
     try:
-        done = subprocess.run([sys.executable, __file__, "--one", given], text=True,
+        done = subprocess.run([sys.executable, __file__, "--one", json.dumps(given)], text=True,
                               capture_output=True, timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
         return {"failed": True, "reason": f"no end in {TIMEOUT_S} s"}
@@ -90,18 +93,20 @@ def case(model: str, strategy: str, ranks: int, layers: int | None) -> dict[str,
     return found
 
 
-def one(model: str, strategy: str, ranks: int, layers: int | None) -> dict[str, Any]:
+def one(
+    model: str, strategy: str, ranks: int, block: dict[str, Any], tp: int, microbatches: int,
+) -> dict[str, Any]:
     """Try a case in this process; return what it took, or why it is skipped."""
     from hpcbench.config.load import check_config
     from hpcbench.plan.expand import make_plan
 
-    degrees = {"pp": 2} if model.startswith("resnet") else {"tp": 2, "pp": 2}
-    options = {"hybrid": {**degrees, "microbatches": MICROBATCHES},
-               "pipeline": {"microbatches": MICROBATCHES}}.get(strategy, {})
-    block = {"kind": "training", "model": model, "backend": "nccl",
-             "batch_size": MICROBATCHES if options else 1, "strategies": {strategy: options},
-             **({"layers": layers} if layers else {})}
-    planned, = make_plan(check_config({"benchmarks": [block]}, "benchmark"), ranks).cases
+    degrees = {"pp": 2} if model.startswith("resnet") else {"tp": tp, "pp": 2}
+    options = {"hybrid": {**degrees, "microbatches": microbatches},
+               "pipeline": {"microbatches": microbatches}}.get(strategy, {})
+    whole = {"kind": "training", "model": model, "backend": "nccl",
+             "batch_size": microbatches if options else 1, "strategies": {strategy: options},
+             **block}
+    planned, = make_plan(check_config({"benchmarks": [whole]}, "benchmark"), ranks).cases
     if planned.skip:
         return {"reason": f"skipped: {planned.skip}"}
     # Both load torch, which a case that is skipped does without.

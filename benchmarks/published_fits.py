@@ -10,7 +10,8 @@ llm-foundry's loss is a fused cross entropy, its default, and Composer exchanges
 in each part of an accumulation. Nearest here are `chunked_cross_entropy` and `sync_each_batch`;
 the flags show what the table would be without them, and then more runs are rightly too large. fp8,
 which hpcbench lacks, is planned as bf16. Goals: at most 5 of the runs are skipped, and all of the
-others.
+others. A skip without both options says which settings make the run fit with the batch that it
+had: so do all of them.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hpcbench.config.load import check_config
 from hpcbench.config.schema import Hardware
-from hpcbench.kinds.training.plan.workload import CHUNKED, LOSSES
+from hpcbench.kinds.training.plan.fits import settings
+from hpcbench.kinds.training.plan.workload import CHUNKED, LOSSES, training_of
 from hpcbench.plan.assemble import too_large
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
@@ -105,16 +107,30 @@ def block_of(run: Mapping[str, str], loss: str, synced: bool) -> dict[str, Any]:
                                     "sync_each_batch": synced and parts > 1}}}
 
 
-def skipped(unit: float, loss: str = CHUNKED, synced: bool = True) -> Iterator[str]:
-    """Yield which published runs would be skipped, and why."""
+class Skipped(NamedTuple):
+    """A published run that would be skipped, and why; the settings with which it fits.
+
+    ``fitting`` are those that leave its batch and its parts as they were.
+    """
+
+    words: str
+    fitting: tuple[Mapping[str, Any], ...]
+
+
+def skipped(unit: float, loss: str = CHUNKED, synced: bool = True) -> Iterator[Skipped]:
+    """Yield the published runs that would be skipped."""
     for run in runs():
         case = _in_any_memory(int(run["devices"]), json.dumps(block_of(run, loss, synced)))
         hardware = Hardware(memory_per_device_gb=int(run["memory_gb"]) * unit)
         reason = case.skip or too_large(
             case.memory_bytes, case.host_bytes, "cuda", hardware, case.memory_error)
         if reason:
-            yield (f"{run['model']} {run['seq_length']} tokens x {run['microbatch']} on "
-                   f"{run['devices']} {run['device']} of {run['memory_gb']}: {reason}")
+            found = settings(training_of(case), int(int(run["memory_gb"]) * unit * 1e9))
+            yield Skipped(
+                f"{run['model']} {run['seq_length']} tokens x {run['microbatch']} on "
+                f"{run['devices']} {run['device']} of {run['memory_gb']}: {reason}; fitting: "
+                f"{found}",
+                tuple(one for one in found if not {"batch_size", "accumulation"} & {*one}))
 
 
 def fitting() -> Iterator[str]:
@@ -136,7 +152,11 @@ def main() -> int:
     for name, unit in UNITS.items():
         found = list(skipped(unit, chosen.loss, not chosen.unsynced))
         print(f"devices in {name}: {len(found)} of {len(runs())} published runs are skipped")
-        print("".join(f"  {line}\n" for line in found * chosen.verbose), end="")
+        print("".join(f"  {one.words}\n" for one in found * chosen.verbose), end="")
+        mute = [one for one in found if not one.fitting]
+        print(f"  {len(found) - len(mute)} of them say with which settings they fit in their batch")
+        for one in mute:
+            print(f"  without: {one.words}")
         most = max(most, len(found))
     wrong = list(fitting())
     print(f"{len(TOO_LARGE) - len(wrong)} of {len(TOO_LARGE)} that cannot fit are skipped")

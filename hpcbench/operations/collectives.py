@@ -223,9 +223,10 @@ def collective_spec(name: str) -> CollectiveSpec:
 
     So results and plans of a plug-in's collective can be read where the plug-in is not installed.
     """
+    if (spec := collectives().get(name)) is not None:
+        return spec
     problem = broken_collectives().get(name, "no plug-in that is installed offers it")
-    return collectives().get(name) or CollectiveSpec(
-        name, "", problem=f"collective {name} cannot be used: {problem}")
+    return CollectiveSpec(name, "", problem=f"collective {name} cannot be used: {problem}")
 
 
 def collective_names() -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from launcher import Finished, launcher_for
 from mpi.reading import ONCE, Outcome, read
 
 pytestmark = pytest.mark.mpi
-STOPPED, WRONG = "24", "40"
+STOPPED, WRONG, COLD = "24", "40", "3000"
 TIMEOUT_S = 5.0
 CONFIG = {
     "name": "pairs", "measure": {**ONCE, "warmup": 1, "iterations": 3},
@@ -20,11 +20,13 @@ CONFIG = {
     "benchmarks": [
         {"kind": "hardware", "test": "pairs", "backend": ["gloo", "mpi"], "messages": 3,
          "direction": ["one way", "both at once"], "at_once": [True, False],
-         "size": ["1", "100000"]},
+         "cache": ["cold", "warm"], "size": ["1", "100000"]},
         {"kind": "hardware", "test": "pairs", "what": "latency", "size": [STOPPED, WRONG],
-         "at_once": [True, False]}],
+         "at_once": [True, False]},
+        {"kind": "hardware", "test": "pairs", "what": "bandwidth", "size": [COLD]}],
     "fault": [{"case": f"pairs gloo * {STOPPED}B *", "rank": 1, "kind": "stop", "iteration": 2},
-              {"case": f"pairs gloo * {WRONG}B *", "rank": 2, "kind": "wrong", "iteration": 0}],
+              {"case": f"pairs gloo * {WRONG}B *", "rank": 2, "kind": "wrong", "iteration": 0},
+              {"case": f"pairs gloo * {COLD}B *", "rank": 2, "kind": "wrong", "iteration": 0}],
 }
 
 
@@ -47,7 +49,7 @@ def of_size(outcome: Outcome, *sizes: int) -> list[CaseResult]:
 
 def test_every_link_is_measured_and_every_byte_checked(outcome: Outcome) -> None:
     sound = of_size(outcome, 1, 100_000)
-    assert len(sound) == 2 * 2 * 2 * 2 * 2 and {item.status for item in sound} == {"ok"}
+    assert len(sound) == 2**6 and {item.status for item in sound} == {"ok"}
     for item in sound:
         record = outcome.results.record_of(item)
         assert item.n_wrong == 0 and record is not None and record.pairs is not None
@@ -79,3 +81,6 @@ def test_a_wrong_byte_names_its_sender(outcome: Outcome) -> None:
     for item in of_size(outcome, int(WRONG)):
         assert (item.status, item.blamed_rank) == ("wrong", 2)
         assert "message of rank 1: 1 of 40 elements" in item.reason, item.reason
+    (cold,) = of_size(outcome, int(COLD))
+    assert (cold.status, cold.blamed_rank, cold.case.workload.cache) == ("wrong", 2, "cold")
+    assert "message of rank 1: 1 of 3000 elements" in cold.reason, cold.reason

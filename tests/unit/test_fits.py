@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from hpcbench.config.load import check_config
-from hpcbench.kinds.training.plan.fits import advice, predicted
+from hpcbench.kinds.training.plan.fits import advice, changed, predicted
 from hpcbench.kinds.training.plan.memory import ERROR
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
 from hpcbench.kinds.training.present.plan_table import plan_table
@@ -25,10 +27,17 @@ def work_of(**block: Any) -> Training:
     return training_of(case)
 
 
+def needed(work: Training, setting: Mapping[str, Any]) -> int:
+    """Return what a training needs with other settings, which go together."""
+    other = changed(work, setting)
+    assert other is not None, setting
+    return predicted(other)
+
+
 def settings(words: str) -> list[dict[str, Any]]:
     """Return the settings of ``to fit, as predicted: batch_size 4, or accumulation 2 with ...``."""
     _, told = words.split("; to fit, as predicted: ")
-    return [{name: int(value) if value.isdecimal() else value
+    return [{name: json.loads(value) if value in ("true", "false") or value.isdecimal() else value
              for name, value in (pair.split(" ") for pair in one.split(" with "))}
             for one in told.split(", or ")]
 
@@ -41,7 +50,7 @@ def test_what_is_told_fits_and_nothing_milder_does(block: dict[str, Any], share:
     work = work_of(**block)
     available = int(share * predicted(work))
     for setting in settings(advice(work, available)):
-        assert predicted(replace(work, **setting)) <= available, setting
+        assert needed(work, setting) <= available, setting
         if setting.keys() == {"batch_size"}:
             milder = [{"batch_size": count} for count in range(
                 setting["batch_size"] + 1, work.batch_size + 1)
@@ -55,15 +64,61 @@ def test_what_is_told_fits_and_nothing_milder_does(block: dict[str, Any], share:
                     and one["accumulation" if "accumulation" in one else "batch_size"] % 2 == 0]
 
 
-def test_two_settings_together_where_none_is_enough() -> None:
-    work = work_of(batch_size=2, vocab=1000, optimizer="sgd")
-    alone = min(predicted(replace(work, **one)) for one in (
-        {"batch_size": 1}, {"accumulation": 2}, {"checkpointing": "full"}, {"loss": CHUNKED}))
-    assert advice(work, alone - 1).endswith(": batch_size 1 with checkpointing full")
+KEEPING_THE_BATCH: dict[str, list[dict[str, Any]]] = {
+    "data": [{"checkpointing": "full"}, {"loss": CHUNKED}, {"bucket_view": True},
+             {"strategies": "zero1"}, {"strategies": "fsdp"}, {"strategies": "hsdp"}],
+    "fsdp": [{"checkpointing": "full"}, {"loss": CHUNKED}, {"sync_each_batch": True},
+             {"reshard": True}]}
+
+
+def keys_of(setting: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(setting)
+
+
+@pytest.mark.parametrize(("strategies", "accumulation"), [
+    ("data", 1), ("fsdp", 2), ({"fsdp": {"reshard": False}}, 2)])
+def test_each_setting_that_is_enough_by_itself_is_told(
+    strategies: Any, accumulation: int,
+) -> None:
+    work = work_of(strategies=strategies, accumulation=accumulation)
+    for setting in KEEPING_THE_BATCH[work.strategy]:
+        other = changed(work, setting)
+        if other is None or predicted(other) >= predicted(work):
+            continue
+        told = settings(advice(work, predicted(other)))
+        assert keys_of(setting) in map(keys_of, told), (setting, told)
+        assert all(needed(work, one) <= predicted(other) for one in told)
+
+
+def test_several_settings_together_leave_the_batch_as_it_is() -> None:
+    work = work_of(strategies="fsdp", accumulation=2, batch_size=4)
+    alone = min(needed(work, one) for one in KEEPING_THE_BATCH["fsdp"][:3])
+    told = settings(advice(work, alone - 1))
+    (several,) = [one for one in told if not {"batch_size", "accumulation"} & {*one}]
+    assert len(several) == 2 and needed(work, several) < alone
+    all_three = {name: value for one in KEEPING_THE_BATCH["fsdp"][:3]
+                 for name, value in one.items()}
+    (all_told,) = [one for one in settings(advice(work, needed(work, all_three)))
+                   if not {"batch_size", "accumulation"} & {*one}]
+    assert all_told == all_three
+
+
+def test_a_smaller_batch_with_all_else_where_nothing_else_is_enough() -> None:
+    work = work_of(batch_size=2, vocab=1000, optimizer="sgd", strategies="single")
+    both = {"checkpointing": "full", "loss": CHUNKED}
+    least = min(needed(work, one) for one in (both, {"checkpointing": "full"}, {"batch_size": 1}))
+    told = settings(advice(work, least - 1))
+    assert [one["batch_size"] for one in told] == [1] and "checkpointing" in told[0]
+    assert needed(work, told[0]) < least
+
+
+def test_adapters_are_no_way_to_train_the_same() -> None:
+    for share in (0.05, 0.1, 0.3, 0.6):
+        assert "lora" not in advice(work_of(), int(share * predicted(work_of())))
 
 
 def test_too_large_whatever_the_samples_are() -> None:
-    words = advice(work_of(), 10**9)
+    words = advice(work_of(), 10**8)
     assert re.fullmatch(r"predicted [\d.]+ GB; no batch_size fits: 2\.99 GB of it are no "
                         "activations", words)
 
@@ -79,11 +134,11 @@ def test_a_chunked_loss_is_proposed_where_logits_are_what_does_not_fit() -> None
 
 
 def test_what_is_over_by_less_than_the_error_is_tried_and_says_so() -> None:
-    needed = predicted(work_of())
+    whole = predicted(work_of())
 
     def planned(share: float) -> Case:
         config = {"benchmarks": [GPT2], "hardware": {
-            "memory_per_device_gb": share * needed / 1e9, "device_type": "cpu"}}
+            "memory_per_device_gb": share * whole / 1e9, "device_type": "cpu"}}
         return make_plan(check_config(config, "c.json"), 4).cases[0]
 
     fits, hardly, too_large = (planned(share) for share in (1.01, 0.95, 0.89))
@@ -93,8 +148,8 @@ def test_what_is_over_by_less_than_the_error_is_tried_and_says_so() -> None:
     assert too_large.skip is not None and too_large.note == ""
     assert plan_table("t", [fits, hardly], listed=True).notes[0].text.startswith("#0 needs ")
     assert plan_table("t", [fits, hardly], listed=False).notes[0].text.startswith("1 case: needs ")
-    for setting in settings(advice(work_of(), int(0.89 * needed))):
-        assert predicted(replace(work_of(), **setting)) <= 0.89 * needed
+    for setting in settings(advice(work_of(), int(0.89 * whole))):
+        assert needed(work_of(), setting) <= 0.89 * whole
 
 
 def test_a_skip_for_memory_says_what_fits() -> None:

@@ -14,11 +14,13 @@ from figure_texts import figure_of, texts_of
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.hardware.derive.deriver import HardwareRecord
-from hpcbench.kinds.hardware.derive.pairs import Distance, PairsRecord, observed
+from hpcbench.kinds.hardware.derive.pairs import Distance, PairsRecord, observed, peaks
 from hpcbench.kinds.hardware.plan.pairs import Pairs, pairs_of
+from hpcbench.kinds.hardware.plan.planner import HardwarePlanner
 from hpcbench.kinds.hardware.plan.tournament import peer_in, rounds, slots
 from hpcbench.kinds.hardware.present import pairs as presented
 from hpcbench.launch.verdicts.verdict import Evidence, Outcome, judge
+from hpcbench.operations.sizes import COLD_BYTES, MOST_COLD_BYTES
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan
 from hpcbench.reduce.results import CaseResult, CaseSamples
@@ -226,3 +228,45 @@ def test_a_hang_names_the_pair_that_others_wait_for() -> None:
     assert verdict.status == "timeout"
     assert verdict.reason.endswith(
         "rank 0 in round 2 of 3 with rank 2, rank 2 in round 2 of 3 with rank 0")
+
+
+def test_a_bandwidth_is_none_of_a_cache_unless_it_is_asked_for() -> None:
+    assert [pairs_of(case).cache for case in planned().cases] == ["warm", "cold"]
+    both = planned(what="bandwidth", cache=["cold", "warm"], size=["1", "1MiB"]).cases
+    assert [pairs_of(case).cache for case in both] == ["cold", "warm"] * 2
+    assert len({case.case_id for case in both}) == len({case.label for case in both}) == 4
+    for cold, warm in zip(both[::2], both[1::2], strict=True):
+        assert cold.memory_bytes >= 2 * COLD_BYTES > warm.memory_bytes
+    on_gpus = planned(what="bandwidth", backend="nccl", device="cuda").cases
+    assert on_gpus[0].memory_bytes >= 2 * MOST_COLD_BYTES
+
+
+def test_what_cannot_fit_is_a_skip() -> None:
+    blocks = [{"kind": "hardware", "test": "pairs", "what": "bandwidth", "size": "256MiB"}]
+    config = check_config({"name": "pairs", "benchmarks": blocks,
+                           "hardware": {"memory_per_device_gb": 1}}, "test")
+    (case,) = make_plan(config, 2).cases
+    assert case.skip is not None and "memory" in case.skip
+
+
+def test_pairs_of_versions_without_cold_messages_were_warm_and_keep_their_ids() -> None:
+    warm = replace(WORK, what="bandwidth")
+    stored = warm.to_json()
+    assert "cache" not in stored and "cache" not in warm.identity()
+    assert HardwarePlanner().workload_from_json(stored) == warm
+    cold = replace(warm, cache="cold")
+    assert HardwarePlanner().workload_from_json(cold.to_json()) == cold
+    assert cold.identity() != warm.identity()
+
+
+def test_the_measured_link_is_that_of_cold_messages_where_there_are_any() -> None:
+    found = {}
+    for cache, size in (("warm", 4000), ("cold", 1000)):
+        item, samples = measured(replace(WORK, what="bandwidth", message_bytes=size, cache=cache))
+        item = replace(item, case=replace(item.case, case_id=cache))
+        found[cache] = item, observed(item, samples)["pairs"]
+    items = [item for item, _ in found.values()]
+    known = {item.case.case_id: record for item, record in found.values()}
+    cold = peaks(items[1:], known, "bandwidth")
+    assert peaks(items, known, "bandwidth") == cold != peaks(items[:1], known, "bandwidth")
+    assert peaks(items[:1], known, "bandwidth")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hpcbench.kinds.training.plan.workload import CROSS_ENTROPY
 from launcher import ROOT
 
 
@@ -26,6 +27,15 @@ def test_published_runs_are_predicted_to_fit(benchmark: Any, unit: str) -> None:
     assert len(benchmark.runs()) == 216
     found = list(benchmark.skipped(benchmark.UNITS[unit]))
     assert len(found) <= benchmark.MOST_SKIPPED, found
+
+
+@pytest.mark.parametrize(("unit", "without"), [("GB", 113), ("GiB", 78)])
+def test_with_the_defaults_each_skip_says_what_makes_the_run_fit(
+    benchmark: Any, unit: str, without: int,
+) -> None:
+    found = list(benchmark.skipped(benchmark.UNITS[unit], CROSS_ENTROPY, synced=False))
+    assert len(found) == without, "docs/performance.md and docs/predicted-memory.md say so"
+    assert all(one.fitting for one in found), [one.words for one in found if not one.fitting]
 
 
 def test_what_cannot_fit_is_a_skip(benchmark: Any) -> None:

@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "dry_run.py"
 def test_it_prints_what_a_case_took_and_why_one_is_skipped() -> None:
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--models", "gpt2", "--strategies", "fsdp", "tensor",
-         "--ranks", "8", "--layers", "1"], text=True, capture_output=True, timeout=120)
+         "--ranks", "8", "--block", '{"layers": 1}'], text=True, capture_output=True, timeout=120)
     head, _, sharded, divided, _, why = done.stdout.splitlines()
     assert head.startswith("| model | strategy | 8 |"), done.stderr
     assert sharded.startswith("| gpt2 | fsdp |"), sharded

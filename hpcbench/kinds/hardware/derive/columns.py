@@ -17,6 +17,7 @@ _OF_WORK = (
     *texts(test="test of the machine", kernel="stream: what is done with the arrays",
            memory="stream: host memory of copies to and from a GPU: pinned or pageable",
            what="pairs: latency or bandwidth", direction="pairs: one way, or both at once",
+           cache="pairs: whether messages lie in a cache: warm or cold",
            right="gemm: type of the second operand where it is another",
            access="storage: what is done with files"),
     *whole_numbers(fast_accumulation="gemm of fp8: 1 if sums stay in the matrix units alone",

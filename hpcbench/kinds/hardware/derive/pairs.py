@@ -69,18 +69,20 @@ def peaks(
 
     ``what`` is ``bandwidth``, in bytes/s, or ``latency``, in messages/s. Of each distance the
     median link counts, of several cases the best one. The key has the fewest of the first ranks
-    that are so far apart.
+    that are so far apart. A bandwidth of warm messages counts only where there is none of cold
+    ones: it may be that of a cache.
     """
-    found: dict[str, float] = {}
+    found: dict[str, dict[str, float]] = {"cold": {}, "warm": {}}
     for item in items:
-        record = known.get(item.case.case_id)
-        if record is None or pairs_of(item.case).what != what:
+        work, record = pairs_of(item.case), known.get(item.case.case_id)
+        if record is None or work.what != what:
             continue
+        rates = found[work.cache if what == "bandwidth" else "warm"]
         for one in record.distances:
             key = link_key(item, one.first_ranks)
             rate = 1 / one.median if what == "latency" else one.median
-            found[key] = max(found.get(key, rate), rate)
-    return found
+            rates[key] = max(rates.get(key, rate), rate)
+    return found["warm"] | found["cold"]
 
 
 def rates_of(item: CaseResult, record: PairsRecord) -> PairRates | None:

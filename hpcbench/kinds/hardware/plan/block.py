@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from hpcbench.config.axes import Axis, Sizes, named, number_or
 from hpcbench.config.block import Block, Extent
-from hpcbench.config.names import DTYPE_ALIASES, DTYPES
+from hpcbench.config.names import BUFFERS, DTYPE_ALIASES, DTYPES
 from hpcbench.config.section import Text, key
 
 TESTS = ("gemm", "stream", "pairs", "storage")
@@ -20,7 +20,7 @@ GEMM_TYPES = (*DTYPES, "tf32", "fp8_e4m3", "fp8_e5m2", "int8")
 KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "gemm": ("shape", "model", "layer", "tokens", "fast_accumulation"),
     "stream": ("kernel", "threads", "memory", "numa_node", "size"),
-    "pairs": ("what", "direction", "at_once", "messages", "size"),
+    "pairs": ("what", "direction", "at_once", "messages", "size", "cache"),
     "storage": ("access", "folder", "size"),
 })
 """Test -> the keys that it reads, beside those of all tests."""
@@ -68,6 +68,9 @@ class HardwareBlock(Block):
         None, "pairs: all pairs of a round at the same time (default), or one pair alone.")
     messages: Axis[Messages] | None = key(
         None, "pairs: round trips, or messages that are under way together; default: 10.")
+    cache: Axis[Annotated[str, named(BUFFERS)]] | None = key(
+        None, "pairs: cold: each message lies where no cache holds it; warm: all lie in the same "
+        "place; default: cold for bandwidth, warm for latency.")
     access: Axis[Annotated[str, named(ACCESSES)]] | None = key(
         None, "storage: what is done with files; default: everything.")
     size: Sizes | None = key(

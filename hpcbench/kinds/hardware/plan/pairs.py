@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpcbench.kinds.hardware.plan.block import DIRECTIONS, WHAT, HardwareBlock
 from hpcbench.kinds.hardware.plan.test import HardwareTest, HardwareWork
 from hpcbench.kinds.hardware.plan.tournament import Slot, peer_in, slots
 from hpcbench.operations.call import Call, calls_of
+from hpcbench.operations.sizes import MOST_COLD_BYTES, cold_sets, planned_cold_bytes
 from hpcbench.plan.assemble import Draft, least_calls, too_large
 from hpcbench.plan.estimate import ALPHA_S, CASE_S, bytes_per_s, device_kind
 from hpcbench.plan.points import CommonPoint, PlanRequest
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
+from hpcbench.plan.workload import Workload
 from hpcbench.units import format_bytes, plural
 
 if TYPE_CHECKING:
@@ -24,7 +26,13 @@ if TYPE_CHECKING:
 
 SIZES: Mapping[str, int] = MappingProxyType({"latency": 8, "bandwidth": 2**20})
 """Bytes of a message where no size is given."""
+CACHE: Mapping[str, str] = MappingProxyType({"latency": "warm", "bandwidth": "cold"})
+"""Where messages lie if the block does not say: as osu_latency has them, but a link's rate is none
+of a cache."""
 MESSAGES = 10
+_LINE_BYTES = 128
+"""No two cold messages share so many bytes: two lines of most CPUs, which fetch pairs, one of GPUs.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +40,9 @@ class Pairs(HardwareWork):
     """Messages between all pairs of ranks; a call is the whole tournament.
 
     ``messages`` are the round trips of a latency, and the messages under way at the same time of a
-    bandwidth. ``at_once``: all pairs of a round at the same time, else one pair alone.
+    bandwidth. ``at_once``: all pairs of a round at the same time, else one pair alone. ``cache``:
+    ``warm`` messages all have one place to lie in, ``cold`` ones the place that was used longest
+    ago, of so many that no cache holds them. Versions that stored no ``cache`` had warm ones.
     """
 
     what: str
@@ -43,13 +53,41 @@ class Pairs(HardwareWork):
     dtype: str = "uint8"
     groups: int = 1
     test: str = "pairs"
+    cache: str = "warm"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its fields as plain JSON values, as before there were cold messages if it can."""
+        plain = Workload.to_json(self)
+        if self.cache == "warm":
+            del plain["cache"]
+        return plain
 
     def words(self, world_size: int) -> list[str]:
         """Return what tells it from others."""
         size = f"{format_bytes(self.message_bytes).removesuffix('B')}B"
+        cache = [] if self.cache == CACHE[self.what] else [f"cache={self.cache}"]
         return [self.test, self.what, self.direction.replace(" ", "_"),
                 "at_once" if self.at_once else "one_by_one", size, f"x{self.messages}",
-                f"ranks={world_size}"]
+                f"ranks={world_size}", *cache]
+
+    @property
+    def place_bytes(self) -> int:
+        """Return the bytes from one message to the next in memory."""
+        lines = max(1, -(-self.message_bytes // _LINE_BYTES))
+        return self.message_bytes if self.cache == "warm" else lines * _LINE_BYTES
+
+    def places(self, ranks: int, together_bytes: int) -> tuple[int, int]:
+        """Return in how many places what a rank sends, and what it receives, may lie.
+
+        Those of each hold ``together_bytes`` where messages are cold, and have room for all
+        messages under way, up to what no cache holds. What was received last of each other rank
+        stays until it is compared.
+        """
+        if self.cache == "warm":
+            return 1, ranks
+        distinct = min(self.messages, -(-MOST_COLD_BYTES // self.place_bytes))
+        cold = max(cold_sets(self.place_bytes, together_bytes), distinct)
+        return cold, cold + ranks - 1
 
     def collective_calls(self) -> tuple[Call, ...]:
         """Return messages, and the barrier before each round."""
@@ -102,7 +140,7 @@ def pairs_of(case: Case) -> Pairs:
 
 def _lengths(block: HardwareBlock) -> dict[str, int]:
     return {name: len(getattr(block, name) or (None,))
-            for name in ("direction", "at_once", "size", "messages")} | {
+            for name in ("direction", "at_once", "size", "messages", "cache")} | {
                 "what": len(block.what or WHAT)}
 
 
@@ -110,14 +148,14 @@ def _drafts(block: HardwareBlock, point: CommonPoint, job: PlanRequest) -> Itera
     for what, direction, at_once, messages in product(
             block.what or WHAT, block.direction or DIRECTIONS[:1], block.at_once or (True,),
             block.messages or (MESSAGES,)):
-        for size in block.size or (SIZES[what],):
-            yield _draft(Pairs(what, direction, at_once, size, messages), point, job)
+        for size, state in product(block.size or (SIZES[what],), block.cache or (CACHE[what],)):
+            yield _draft(Pairs(what, direction, at_once, size, messages, cache=state), point, job)
 
 
 def _draft(work: Pairs, point: CommonPoint, job: PlanRequest) -> Draft:
     device, ranks, config = (resolve_device(point.backend, point.device), point.world_size,
                              job.config)
-    memory = (ranks + 1) * work.message_bytes
+    memory = work.place_bytes * (1 + sum(work.places(ranks, planned_cold_bytes(device))))
     skip = (unfit_world(point.backend, ranks, job.world_size) or _unfit(work, ranks)
             or unsupported(point.backend, device, work.collective_calls())
             or too_large(memory, 0, device, config.hardware))

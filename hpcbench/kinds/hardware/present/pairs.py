@@ -30,8 +30,9 @@ DEFINITIONS = (
     "bandwidth;",
     "  times are the host's: a latency holds what torch takes to start each message "
     "(batch_isend_irecv)")
-FIELDS = ("pairs_what", "pairs_direction", "pairs_at_once", "message_bytes", "messages",
-          "distances", "links", "link_least", "link_median", "link_greatest", "worst_link")
+FIELDS = ("pairs_what", "pairs_direction", "pairs_at_once", "pairs_cache", "message_bytes",
+          "messages", "distances", "links", "link_least", "link_median", "link_greatest",
+          "worst_link")
 NOTHING = PairsRecord()
 _BESIDE = {"latency": ", with what torch takes on the host to start a message"}
 """What is measured -> what has to be known beside its number."""
@@ -64,7 +65,7 @@ def row(item: CaseResult, record: HardwareRecord | None) -> dict[str, Any]:
     work, known = pairs_of(item.case), (record and record.pairs) or NOTHING
     return {
         "pairs_what": work.what, "pairs_direction": work.direction, "pairs_at_once": work.at_once,
-        "message_bytes": work.message_bytes, "messages": work.messages,
+        "pairs_cache": work.cache, "message_bytes": work.message_bytes, "messages": work.messages,
         "distances": [one.name for one in known.distances],
         "links": [one.links for one in known.distances],
         "link_least": [one.least for one in known.distances],
@@ -79,6 +80,8 @@ def _columns(what: str) -> tuple[Column, ...]:
     return (
         Column("direction", "direction"), Column("at_once", "pairs"),
         Column("size", "size", Show.SIZE), Column("messages", "messages", Show.COUNT),
+        Column("cache", "cache", meaning="cold: each message lies where no cache holds it; warm: "
+               "all lie in the same place"),
         Column("distance", "distance"), Column("links", "links", Show.COUNT),
         Column("median", what, show, unit, f"median over links{_BESIDE.get(what, '')}", better),
         Column("range", "least to greatest", show, unit, "over links", better),
@@ -97,7 +100,8 @@ def _rows(item: CaseResult, record: HardwareRecord | None) -> Iterator[Row]:
 
 def _work_cells(item: CaseResult) -> tuple[str | int, ...]:
     work = pairs_of(item.case)
-    return (work.direction, _together(at_once=work.at_once), work.message_bytes, work.messages)
+    return (work.direction, _together(at_once=work.at_once), work.message_bytes, work.messages,
+            work.cache)
 
 
 def _link_cells(one: Distance | None) -> tuple[str | int | float | Range | None, ...]:
@@ -124,6 +128,7 @@ def _heat_map(item: CaseResult, known: PairsRecord) -> HeatMap:
     wide = is_wide([limits], _WIDE)
     words = (case.backend, device_type(item), plural(case.world_size, "rank"), work.direction,
              f"pairs {_together(at_once=work.at_once)}", size_text(work.message_bytes),
+             f"cache {work.cache}",
              env_text(case))
     stem = "-".join(("hardware-pairs", work.what, case.case_id))
     return HeatMap(

@@ -3,26 +3,29 @@
 Before each round, or before each pair where one is measured alone, all ranks meet in a barrier of
 the group. Then one of the two asks whether the other is there; its clock starts with the answer.
 
-Every message of a rank holds the same bytes, which tell its sender. A rank has a place for what
-each other one sends; messages that are under way at the same time arrive in the same place, as in
-osu_bw of the OSU benchmarks.
+Every message of a rank holds the same bytes, which tell its sender. Warm messages that are under
+way at the same time leave from one place and arrive in one, as in osu_bw of the OSU benchmarks: on
+CPUs that is the rate of a cache. Cold ones take the place that was used longest ago.
 """
 
 from __future__ import annotations
 
+import itertools
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 
+from hpcbench.backends.devices import cache_bytes
 from hpcbench.kinds.hardware.plan.pairs import Pairs
 from hpcbench.kinds.hardware.plan.tournament import peer_in, phase_name, slots
 from hpcbench.operations.check import Mismatch, compare
 from hpcbench.operations.messages import finish, receiving, sending, start
 from hpcbench.operations.place import Place
+from hpcbench.operations.sizes import cold_bytes
 
 _VALUES = 251
 """A prime, so that no two senders' patterns agree where lengths are powers of two."""
@@ -42,33 +45,86 @@ class WrongMessages(NamedTuple):
         return f"message of rank {self.sender}: {self.first.words}"
 
 
-class _Peer:
-    """The messages to and from one rank, made once."""
+class Places:
+    """Where messages leave from, and where they arrive.
 
-    def __init__(self, place: Place, rank: int, sent: torch.Tensor, got: torch.Tensor) -> None:
-        token = torch.zeros(1, dtype=torch.uint8, device=place.device)
-        self.rank = rank
-        self.out, self.into = sending(place, rank, sent), receiving(place, rank, got)
-        self.ask, self.hear = sending(place, rank, token), receiving(place, rank, token.clone())
+    A place is a row of bytes. What was received last of each other rank is not overwritten until
+    `wipe`, so that it can be compared.
+    """
+
+    def __init__(self, work: Pairs, ranks: int, own: torch.Tensor) -> None:
+        """Allocate and touch all of it; ``own`` are the bytes that this rank sends."""
+        self._size, self._is_warm = work.message_bytes, work.cache == "warm"
+        n_out, n_into = work.places(ranks, cold_bytes(cache_bytes(own.device)))
+        self._out, self._into = (torch.full(
+            (count, work.place_bytes), _POISON, dtype=torch.uint8, device=own.device)
+            for count in (n_out, n_into))
+        self._out[:, :self._size] = own
+        self._next_out, self._next_into = itertools.count(), itertools.count()
+        self._last: dict[int, int] = {}
+        self._used: list[int] = []
+
+    def outgoing(self, count: int) -> list[torch.Tensor]:
+        """Return places of so many messages to send: those used longest ago."""
+        return [self._out[next(self._next_out) % len(self._out), :self._size]
+                for _ in range(count)]
+
+    def incoming(self, sender: int, count: int) -> list[torch.Tensor]:
+        """Return places for so many messages of a rank: those used longest ago."""
+        free = itertools.repeat(sender) if self._is_warm else self._free()
+        taken = list(itertools.islice(free, count))
+        self._last[sender] = taken[-1]
+        self._used += taken
+        return [self._into[number, :self._size] for number in taken]
+
+    def last_of(self, sender: int) -> torch.Tensor:
+        """Return what a rank sent last; poison if that was before `wipe`."""
+        return self._into[self._last[sender], :self._size]
+
+    def wipe(self) -> None:
+        """Poison every place that was used since, so that a message that is lost is noticed."""
+        if len(self._used) >= len(self._into):
+            self._into.fill_(_POISON)
+        elif self._used:
+            self._into[sorted({*self._used})] = _POISON
+        self._used.clear()
+
+    def _free(self) -> Iterator[int]:
+        kept = {*self._last.values()}
+        turns = (turn % len(self._into) for turn in self._next_into)
+        return (number for number in turns if number not in kept)
+
+
+class _Peer(NamedTuple):
+    """Another rank, and the messages that ask whether it is there."""
+
+    rank: int
+    ask: dist.P2POp
+    hear: dist.P2POp
+
+
+def _peer(place: Place, rank: int) -> _Peer:
+    token = torch.zeros(1, dtype=torch.uint8, device=place.device)
+    return _Peer(rank, sending(place, rank, token), receiving(place, rank, token.clone()))
 
 
 class PairsOperation:
     """All pairs once. ``tell_step`` is told where this rank is (`Pairs.step_words`)."""
 
     def __init__(self, work: Pairs, place: Place, *, validate: bool, local_size: int) -> None:
-        """Allocate a message, and a place for that of each other rank.
+        """Allocate the places of messages.
 
         What is expected needs no memory, so ``validate`` changes nothing.
         """
         self.name, self.place, self._work = work.name, place, work
         self.tell_step: Callable[[int], None] = _untold
         size, ranks = work.message_bytes, place.world_size
-        self._pattern = (torch.arange(size + _VALUES) % _VALUES).to(torch.uint8).to(place.device)
-        self._got = torch.empty(ranks, size, dtype=torch.uint8, device=place.device)
-        mine = self._of(place.number).clone()
-        self._slots = [(slot.round, None if peer is None else _Peer(
-            place, peer, mine, self._got[peer])) for slot in slots(ranks, at_once=work.at_once)
-            for peer in (peer_in(slot.pairs, place.rank),)]
+        table = torch.arange(_VALUES, dtype=torch.uint8, device=place.device)
+        self._pattern = table.repeat(size // _VALUES + 2)
+        self._places = Places(work, ranks, self._of(place.number))
+        self._slots = [(slot.round, None if peer is None else _peer(place, peer))
+                       for slot in slots(ranks, at_once=work.at_once)
+                       for peer in (peer_in(slot.pairs, place.rank),)]
         self._rounds = self._slots[-1][0] + 1
         self._rows: list[list[int]] = []
         both = work.direction == "both at once"
@@ -76,7 +132,7 @@ class PairsOperation:
 
     def prepare(self) -> None:
         """Wipe what arrived, and begin a row of times."""
-        self._got.fill_(_POISON)
+        self._places.wipe()
         self._rows.append([0] * self._rounds)
 
     def run(self) -> None:
@@ -93,12 +149,14 @@ class PairsOperation:
     def spoil(self) -> None:
         """Make the last byte of the last other rank's message wrong."""
         others = [rank for rank in range(self.place.world_size) if rank != self.place.rank]
-        self._got[others[-1], -1] = _POISON
+        self._places.last_of(others[-1])[-1] = _POISON
 
     def check(self) -> WrongMessages | None:
         """Compare every byte of what each other rank sent last."""
-        found = [(rank, wrong) for rank in range(self.place.world_size) if rank != self.place.rank
-                 for wrong in (compare(self._got[rank], self._of(self.place.global_rank(rank))),)
+        place = self.place
+        found = [(rank, wrong) for rank in range(place.world_size) if rank != place.rank
+                 for wrong in (compare(self._places.last_of(rank),
+                                       self._of(place.global_rank(rank))),)
                  if wrong is not None]
         if not found:
             return None
@@ -119,62 +177,66 @@ class PairsOperation:
         first = 37 * sender % _VALUES
         return self._pattern[first:first + self._work.message_bytes]
 
+    def _out(self, peer: _Peer) -> list[dist.P2POp]:
+        """Return the messages to a rank. They are made before the clock starts."""
+        return [sending(self.place, peer.rank, tensor)
+                for tensor in self._places.outgoing(self._work.messages)]
+
+    def _into(self, peer: _Peer) -> list[dist.P2POp]:
+        return [receiving(self.place, peer.rank, tensor)
+                for tensor in self._places.incoming(peer.rank, self._work.messages)]
+
     def _in_turn(self, peer: _Peer) -> int:
         """Measure towards the other rank, and answer while it does; the lower rank is first."""
+        of_one = self._rally if self._work.what == "latency" else self._stream
         if self.place.rank < peer.rank:
-            taken_ns = self._lead(peer)
-            self._follow(peer)
+            taken_ns = of_one(peer, leads=True)
+            of_one(peer, leads=False)
             return taken_ns
-        self._follow(peer)
-        return self._lead(peer)
+        of_one(peer, leads=False)
+        return of_one(peer, leads=True)
 
-    def _lead(self, peer: _Peer) -> int:
-        _one(peer.ask)
-        _one(peer.hear)
-        if self._work.what == "latency":
-            return self._timed(lambda: self._rally(peer.out, peer.into))
-        return self._timed(lambda: self._acknowledged(peer))
+    def _rally(self, peer: _Peer, *, leads: bool) -> int:
+        """Send each message when the one before has been answered; return the time of it."""
+        ways = (self._out(peer), self._into(peer)) if leads else (self._into(peer), self._out(peer))
+        self._ready(peer, leads=leads)
+        return self._timed(lambda: _in_order(ways), leads=leads)
 
-    def _follow(self, peer: _Peer) -> None:
-        _one(peer.hear)
-        _one(peer.ask)
-        if self._work.what == "latency":
-            self._rally(peer.into, peer.out)
-        else:
-            self._window(peer.into)
-            _one(peer.ask)
+    def _stream(self, peer: _Peer, *, leads: bool) -> int:
+        """Have the messages of the rank that leads under way together; the other acknowledges."""
+        messages = self._out(peer) if leads else self._into(peer)
+        self._ready(peer, leads=leads)
+
+        def acknowledged() -> None:
+            finish(start(messages))
+            _one(peer.hear if leads else peer.ask)
+        return self._timed(acknowledged, leads=leads)
+
+    def _ready(self, peer: _Peer, *, leads: bool) -> None:
+        """Wait until both ranks have made their messages; the rank that leads asks."""
+        for message in (peer.ask, peer.hear) if leads else (peer.hear, peer.ask):
+            _one(message)
 
     def _both(self, peer: _Peer) -> int:
         """Send and receive at the same time."""
+        into, out = self._into(peer), self._out(peer)
         exchange(peer.hear, peer.ask)
         if self._work.what == "latency":
-            return self._timed(lambda: self._exchanges(peer))
-        return self._timed(lambda: self._windows(peer))
+            return self._timed(lambda: _exchanges(into, out))
 
-    def _exchanges(self, peer: _Peer) -> None:
-        for _ in range(self._work.messages):
-            exchange(peer.into, peer.out)
+        def acknowledged() -> None:
+            finish(start([*into, *out]))
+            exchange(peer.hear, peer.ask)
+        return self._timed(acknowledged)
 
-    def _windows(self, peer: _Peer) -> None:
-        """Have the messages of both ranks under way together, and acknowledge them."""
-        count = self._work.messages
-        finish(start([*[peer.into] * count, *[peer.out] * count]))
-        exchange(peer.hear, peer.ask)
+    def _timed(self, call: Callable[[], object], *, leads: bool = True) -> int:
+        """Return how long a call takes, in ns, its work on the device included.
 
-    def _acknowledged(self, peer: _Peer) -> None:
-        self._window(peer.out)
-        _one(peer.hear)
-
-    def _rally(self, *messages: dist.P2POp) -> None:
-        for _ in range(self._work.messages):
-            for message in messages:
-                _one(message)
-
-    def _window(self, message: dist.P2POp) -> None:
-        finish(start([message] * self._work.messages))
-
-    def _timed(self, call: Callable[[], object]) -> int:
-        """Return how long a call takes, in ns, its work on the device included."""
+        0 of the rank that answers: it must not keep the other one waiting for its device.
+        """
+        if not leads:
+            call()
+            return 0
         self._synchronize()
         began_ns = time.perf_counter_ns()
         call()
@@ -189,6 +251,17 @@ class PairsOperation:
 def exchange(into: dist.P2POp, out: dist.P2POp) -> None:
     """Send and receive at once. The receive is first: gloo sends its permission to send with it."""
     finish(start([into, out]))
+
+
+def _exchanges(into: Sequence[dist.P2POp], out: Sequence[dist.P2POp]) -> None:
+    for one_in, one_out in zip(into, out, strict=True):
+        exchange(one_in, one_out)
+
+
+def _in_order(ways: tuple[Sequence[dist.P2POp], Sequence[dist.P2POp]]) -> None:
+    for first, second in zip(*ways, strict=True):
+        _one(first)
+        _one(second)
 
 
 def _one(message: dist.P2POp) -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import combinations, islice
 from typing import Any
 
 from hpcbench.kinds.training.plan.memory import memories, moments
-from hpcbench.kinds.training.plan.registry import strategy
+from hpcbench.kinds.training.plan.registry import adapters_of, is_ours, strategies, strategy
+from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.validity import why_not
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training
+from hpcbench.plan.options import Option, in_order
 
 Setting = Mapping[str, Any]
+_KEYS = {"batch_size", "accumulation", "checkpointing", "loss"}
 _TRIED = 4096
 """Values of a setting that are looked at for one that the strategy can take."""
 _CHECKPOINTINGS = ("none", "operators", "selective", "full")
@@ -24,23 +27,34 @@ _CHECKPOINTINGS = ("none", "operators", "selective", "full")
 def advice(work: Training, available: int) -> str:
     """Return what a rank was to need, and what of it fits into ``available`` bytes.
 
-    ``predicted 5.2 GB; to fit, as predicted: batch_size 4, or accumulation 2``: the mildest value
-    of each setting alone, or of two together if none is enough. Where the prediction would have
-    fitted, it was too low, and half of it is aimed at.
+    ``predicted 5.2 GB; to fit, as predicted: batch_size 4, or accumulation 2``: see `settings`.
+    Where the prediction would have fitted, it was too low, and half of it is aimed at.
     """
     needed = predicted(work)
-    budget = available if needed > available else needed // 2
-    fitting = list(_alone(work, budget)) or list(_together(work, budget))
+    fitting = settings(work, available if needed > available else needed // 2)
     if not fitting:
         fixed = max(memory.total - memory.activations
                     for stage in stages_of(work) for memory in moments(work, stage))
         return (f"predicted {_gb(needed)}; no batch_size fits: {_gb(fixed)} of it are no "
                 "activations")
-    settings = ", or ".join(" with ".join(f"{name} {value}" for name, value in setting.items())
-                            for setting in fitting)
+    words = ", or ".join(" with ".join(f"{name} {_word(value)}" for name, value in setting.items())
+                         for setting in fitting)
     if needed > available:
-        return f"predicted {_gb(needed)}; to fit, as predicted: {settings}"
-    return f"predicted {_gb(needed)}, more was needed; to need half as much: {settings}"
+        return f"predicted {_gb(needed)}; to fit, as predicted: {words}"
+    return f"predicted {_gb(needed)}, more was needed; to need half as much: {words}"
+
+
+def settings(work: Training, budget: int) -> list[Setting]:
+    """Return settings of a sweep file with which a training is predicted to fit.
+
+    The mildest value of each setting alone. If only smaller batches are among them, also several
+    settings together that leave the batch as it is; if nothing is, a smaller batch with those.
+    """
+    alone = [*_of_batch(work, budget), *_of_step(work, budget)]
+    if any("batch_size" not in setting and "accumulation" not in setting for setting in alone):
+        return alone
+    together = next(_together(work, budget), None)
+    return [*alone, together] if together else alone or [*_smaller(work, budget)]
 
 
 def predicted(work: Training) -> int:
@@ -48,41 +62,140 @@ def predicted(work: Training) -> int:
     return max(memory.total for memory in memories(work))
 
 
-def _alone(work: Training, budget: int) -> Iterator[Setting]:
-    """Yield the mildest value of each setting that fits with the others as they are."""
-    samples, stronger = work.batch_size, _CHECKPOINTINGS.index(work.checkpointing) + 1
+def changed(work: Training, setting: Setting) -> Training | None:
+    """Return a training with other settings; None where it cannot be trained so.
+
+    A setting is a key of the sweep file, or an option of the strategy.
+    """
+    given = dict(setting)
+    to = given.pop("strategies", work.strategy)
+    spec = strategy(to)
+    if spec is None:
+        return None
+    own = {name: given.pop(name) for name in setting if name in spec.options}
+    if given.keys() - _KEYS:
+        return None  # an option that another strategy has
+    options: dict[str, Option] = {name: values.default for name, values in spec.options.items()}
+    options |= own if to != work.strategy else {**dict(work.options), **own}
+    other = replace(work, **given, strategy=to, options=in_order(spec.without_idle(options)))
+    usable = spec.ineffective(options) is None and why_not(other, spec) is None
+    return other if usable else None
+
+
+def _of_batch(work: Training, budget: int) -> Iterator[Setting]:
+    """Yield the largest batch that fits, and the fewest parts of the one there is."""
+    samples = work.batch_size
     yield from _mildest(work, budget, "batch_size", range(samples - 1, 0, -1))
     yield from _mildest(work, budget, "accumulation", range(work.accumulation + 1, samples + 1))
-    fitting = (setting for value in _CHECKPOINTINGS[stronger:]
-               for setting in _mildest(work, budget, "checkpointing", (value,)))
-    yield from islice(fitting, 1)
-    yield from _mildest(work, budget, "loss", (CHUNKED,))
+
+
+def _of_step(work: Training, budget: int) -> Iterator[Setting]:
+    """Yield what fits of the settings that leave the batch as it is."""
+    for group in _choices(work):
+        yield from islice(_fitting(work, budget, group), 1)
+
+
+def _choices(work: Training) -> list[list[Setting]]:
+    """Return settings that leave the batch as it is; of each list, one: the mildest is first.
+
+    Options of this package's strategies that are on or off change what lies where, never what is
+    learned.
+    """
+    spec, stronger = strategy(work.strategy), _CHECKPOINTINGS.index(work.checkpointing) + 1
+    now = dict(work.options)
+    flags = {name: values.default for name, values in spec.options.items()
+             if type(values.default) is bool} if spec and is_ours(spec) else {}
+    switched: list[list[Setting]] = [
+        [{name: not now.get(name, usual)}] for name, usual in flags.items()]
+    return [
+        [{"checkpointing": value} for value in _CHECKPOINTINGS[stronger:]],
+        [{"loss": CHUNKED}] if work.loss != CHUNKED else [],
+        *switched,
+        [{"strategies": name} for name in _sharding(work)]]
+
+
+def _sharding(work: Training) -> Iterator[str]:
+    """Yield strategies of this package that train the same on the same ranks, and divide more."""
+    now, ranks = strategy(work.strategy), work.dp * work.tp * work.pp
+    if (ranks == 1 or now is None or now.divides_model or not is_ours(now)
+            or adapters_of(work)):
+        return
+    for spec in strategies():
+        options = {name: values.default for name, values in spec.options.items()}
+        other = replace(work, strategy=spec.name, options=in_order(options))
+        if (spec.order > now.order and is_ours(spec) and not spec.divides_model
+                and not adapters_of(other) and isinstance(spec.degrees(ranks, options), Degrees)):
+            yield spec.name
 
 
 def _together(work: Training, budget: int) -> Iterator[Setting]:
-    """Yield what fits with all activations computed again."""
-    again = replace(work, checkpointing="full")
-    for setting in _mildest(again, budget, "batch_size", range(work.batch_size - 1, 0, -1)):
-        yield {**setting, "checkpointing": "full"}
+    """Yield the fewest settings together that fit with the batch as it is.
+
+    Of several that are as few those come first that compute nothing again.
+    """
+    again, *others = _choices(work)
+    helping = [setting for group in (*others, again) for setting in _saving_most(work, group)]
+    for count in range(2, len(helping) + 1):
+        yield from _fitting(work, budget, map(_all_of, combinations(helping, count)))
+
+
+def _saving_most(work: Training, group: Iterable[Setting]) -> Sequence[Setting]:
+    """Return the setting with which least is needed, if that is less than without it."""
+    needed = [(predicted(other), at, setting) for at, setting in enumerate(group)
+              if (other := changed(work, setting)) is not None]
+    least = min(needed, default=None)
+    return [least[2]] if least and least[0] < predicted(work) else []
+
+
+def _all_of(settings_: Iterable[Setting]) -> Setting:
+    return {name: value for one in settings_ for name, value in one.items()}
+
+
+def _smaller(work: Training, budget: int) -> Iterator[Setting]:
+    """Yield the largest batch that fits with all activations computed again, or with all else."""
+    again: Setting = {"checkpointing": "full"}
+    groups = [_saving_most(work, group) for group in _choices(work)]
+    whole = _all_of(setting for group in groups[:-1] for setting in group)
+    sharded = _all_of(setting for group in (*groups[:2], groups[-1]) for setting in group)
+    for setting in (again, whole, sharded):
+        if other := changed(work, setting):
+            batches = range(work.batch_size - 1, 0, -1)
+            fitting = [{**found, **setting}
+                       for found in _mildest(other, budget, "batch_size", batches)]
+            if fitting:
+                yield from fitting
+                return
+
+
+def _fitting(work: Training, budget: int, each: Iterable[Setting]) -> Iterator[Setting]:
+    """Yield those of these settings that the strategy can take and that are predicted to fit."""
+    for setting in each:
+        other = changed(work, setting)
+        if other is not None and predicted(other) <= budget:
+            yield setting
 
 
 def _mildest(
-    work: Training, budget: int, name: str, values: Sequence[int | str],
+    work: Training, budget: int, name: str, values: Sequence[int],
 ) -> Iterator[Setting]:
     """Yield the first value that fits and goes with the strategy.
 
     Each value needs less memory than those before it. A bisection finds the first that fits,
     because batches may be of millions.
     """
-    def with_(value: int | str) -> Training:
+    def with_(value: int) -> Training:
         setting: Setting = {name: value}
         return replace(work, **setting)
 
-    spec = strategy(work.strategy)
     first = bisect_left(values, True, key=lambda value: predicted(with_(value)) <= budget)
     usable = ({name: value} for value in values[first:first + _TRIED]
-              if spec and why_not(with_(value), spec) is None)
+              if changed(work, {name: value}))
     yield from islice(usable, 1)
+
+
+def _word(value: Option) -> str:
+    """Return a value as a sweep file has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _gb(size: int) -> str:

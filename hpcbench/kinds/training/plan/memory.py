@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -241,10 +241,7 @@ def _gathered(rank: _Rank, groups: Groups) -> tuple[int, int, int, int]:
     """
     element = rank.step.kept.element
 
-    def whole_bytes(parameters: Parameters) -> int:
-        return sum(item.elements * traffic.travelling_bytes(item, element)
-                   for item in parameters.tensors)
-
+    whole_bytes = partial(_whole_bytes, element)
     sizes = sorted(of_each(whole_bytes, rank.blocks), reverse=True)
     trained = _trained_elements(rank.blocks)
     root, every, two = whole_bytes(rank.local) - sum(sizes), sum(sizes), sum(sizes[:2])
@@ -259,6 +256,13 @@ def _gathered(rank: _Rank, groups: Groups) -> tuple[int, int, int, int]:
             in_backward + (two if groups.reshard else max(every, kept)),
             in_backward + one + exchanged,
             root + of_root * (element + WEIGHT_BYTES) + min(head, of_root * element))
+
+
+@lru_cache(maxsize=_KEPT)
+def _whole_bytes(element: int, parameters: Parameters) -> int:
+    """Return the bytes of parameters when they are gathered for arithmetic in so many bytes."""
+    return sum(item.elements * traffic.travelling_bytes(item, element)
+               for item in parameters.tensors)
 
 
 def _copied(rank: _Rank) -> tuple[int, int, int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.config.block import Block
@@ -114,7 +114,8 @@ def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:
     """
     usual = {"communication": "on", "data": SYNTHETIC, "library": OWN_LIBRARY, "compile": False,
              "loss": CROSS_ENTROPY}
-    stated = {name: value for name, value in asdict(work).items() if name not in _FOLLOWS
+    every = ((item.name, getattr(work, item.name)) for item in fields(work))
+    stated = {name: value for name, value in every if name not in _FOLLOWS
             and value != 0  # an extent that its kind of model lacks
             and usual.get(name) != value}
     return {"kind": "training", **stated, "options": spec.identifying(work.options)}

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -190,6 +191,7 @@ class Bottleneck(NamedTuple):
         return sum(one.outputs * one.extent**2 for one in (*convolutions, *convolutions[:3]))
 
 
+@lru_cache(maxsize=64)
 def bottlenecks(shape: ResNetShape) -> tuple[Bottleneck, ...]:
     """Return the blocks of all stages in order."""
     blocks: list[Bottleneck] = []
