@@ -193,8 +193,8 @@ class Config(Section):
     notes: Texts = key((), "Lines for people, printed with the plan and kept with it.")
     title: Text | None = key(None, "A line above the tables of results.")
     only: Texts | None = key(
-        None, "Run only cases whose label contains one of these texts, or matches one as a shell "
-        "pattern of the whole label.")
+        None, "Run only cases whose label has one of these texts as whole words, or matches one as "
+        "a shell pattern of the whole label.")
     exclude: Texts | None = key(None, "Run no cases whose label does so with one of these.")
     model: Texts = key((), "Run only trainings, of these models instead of those in blocks.")
     strategy: Texts = key(

@@ -233,12 +233,31 @@ BROADCASTS = {"collective": ["all_reduce", "broadcast"], "size": ["8", "1KiB"]}
     ({"exclude": "all_reduce"}, ["broadcast 1024B", "broadcast 8B"]),
     ({"exclude": ["all_*", "* 8B*"]}, ["broadcast 1024B"]),
     ({"only": "8B", "exclude": "broadcast"}, ["all_reduce 8B"]),
+    ({"exclude": ["reduce", "4B", "B", "n", "n=", "cast", "all_reduce gloo cpu fp32 sum 8"]},
+     ["all_reduce 1024B", "all_reduce 8B", "broadcast 1024B", "broadcast 8B"]),
 ])
-def test_filters_take_a_part_of_a_label_or_a_pattern(
+def test_filters_take_whole_words_of_a_label_or_a_pattern(
     filters: dict[str, Any], kept: list[str],
 ) -> None:
     labels = [case.label.split() for case in plan_of(BROADCASTS, **filters).cases]
     assert sorted(f"{words[0]} {words[-2]}" for words in labels) == kept
+
+
+def test_a_filter_takes_no_value_of_a_key_and_both_lanes_of_a_backend() -> None:
+    training = {"kind": "training", "model": "transformer-tiny", "batch_size": 4,
+                "strategies": {"fsdp": {}, "hybrid": {"tp": 2, "data": "fsdp"}}}
+    config = {"benchmarks": [
+        training, {"kind": "collective", "collective": "all_reduce", "size": 8,
+                   "backend": ["mpi", "mpi/direct"]}]}
+
+    def kept(text: str) -> list[str]:
+        plan = make_plan(check_config({**config, "only": text}, "c.json"), 4)
+        return sorted({" ".join(case.label.split()[:2]) for case in plan.cases})
+
+    assert kept("fsdp") == ["transformer-tiny fsdp"]
+    assert kept("data=fsdp") == ["transformer-tiny hybrid"]
+    assert kept("mpi") == ["all_reduce mpi", "all_reduce mpi/direct"]
+    assert kept("mpi/direct") == ["all_reduce mpi/direct"]
 
 
 def test_filters_that_leave_nothing_say_what_a_label_is() -> None:
