@@ -200,7 +200,7 @@ def _shown_by(case: Case) -> frozenset[str]:
 
 
 def _matches(case: Case, patterns: Sequence[str]) -> bool:
-    """Return whether a label has one of some texts as whole words, or is what one says as a pattern.
+    """Return whether a label has one of some texts as whole words, or fits one as a pattern.
 
     What stands before a slash is a word, too: ``mpi`` of ``mpi/direct``.
     """
