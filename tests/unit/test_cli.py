@@ -32,7 +32,7 @@ def planned(folder: Path, *flags: str) -> str:
 def test_a_plan_tells_how_it_measures(tmp_path: Path) -> None:
     text = planned(tmp_path)
     assert "2 cases x 3 passes for 4 ranks" in text
-    assert "modes: 2 barrier_start\n" in text
+    assert "modes: 2 barrier_start\n" in text and "warm-up" not in text
     assert "samples of a pass: 2 cases exactly 7\n" in text
     assert "shuffled among them in every pass (seed 0)" in text
 
@@ -45,6 +45,7 @@ def test_shorthands_hold_for_every_case(tmp_path: Path) -> None:
     assert "samples of a pass: 2 cases auto, 7 to 10000\n" in text
     assert "99% interval is within +-1%, or a case has used its share of 30 s\n" in text
     assert "auto pipelined x20" in text
+    assert "a sample is 20 calls: 5 warm-ups of a pass are 100 calls" in text
     assert ", by # among them\n" in text
     assert "exactly 9\n" in planned(tmp_path, "--iters", "9")
 
