@@ -98,7 +98,7 @@ class Measure(Section):
     """How each case is measured, unless its block says otherwise."""
 
     warmup: Warmup = key(
-        5, "Samples before the timed ones, of batch calls each in mode pipelined; kept and flagged.")
+        5, "Samples before the timed ones, of batch calls each in mode pipelined; kept, flagged.")
     iterations: Iterations = key(
         "auto", "Timed iterations of each pass; auto: until precise enough.")
     min_iterations: Count = key(7, "auto: at least so many in each pass.")

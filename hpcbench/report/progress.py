@@ -8,8 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
@@ -35,8 +34,7 @@ QUIET_SHARE = 0.02
 """... or for this share of the time that is left, if that is longer."""
 
 
-@dataclass(frozen=True, slots=True)
-class _FirstPass:
+class _FirstPass(NamedTuple):
     """The first pass (launch, pass) so far: what it took and was planned for, and what is left."""
 
     turn: tuple[int, int]
@@ -129,17 +127,18 @@ class Progress:
         if first is None:
             self._first_pass = _FirstPass(turn, 0.0, 0.0, self._left_s)
             return
-        if first.turn == turn or not first.planned_s:
+        its_turn, took_s, planned_s, left_s = first
+        if its_turn == turn or not planned_s or not took_s:
             return
-        self._first_pass = replace(first, planned_s=0.0)  # said once
-        ratio = first.took_s / first.planned_s
-        planned_s, all_s = first.planned_s + first.left_s, first.took_s + ratio * first.left_s
-        if max(ratio, 1 / ratio) < FAR_OFF or abs(all_s - planned_s) < QUIET_S:
+        self._first_pass = first._replace(planned_s=0.0)  # said once
+        ratio = took_s / planned_s
+        planned_all_s, all_s = planned_s + left_s, took_s + ratio * left_s
+        if max(ratio, 1 / ratio) < FAR_OFF or abs(all_s - planned_all_s) < QUIET_S:
             return
         why = f" ({self.slow_reason})" if ratio > 1 and self.slow_reason else ""
-        self.message(f"{self._which(*first.turn)}took {rough_time(first.took_s)}, "
-                     f"{ratio:.2g} times its estimate{why}: about {rough_time(all_s)} in all, "
-                     f"not {rough_time(planned_s)}")
+        self.message(f"{self._which(*its_turn)}took {rough_time(took_s)}, {ratio:.2g} times its "
+                     f"estimate{why}: about {rough_time(all_s)} in all, not "
+                     f"{rough_time(planned_all_s)}")
 
     def _elapsed_s(self) -> float:
         """Return the seconds since the first case, those between cases included."""

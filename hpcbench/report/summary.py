@@ -7,6 +7,7 @@ error of a run: those stay in results.h5.
 from __future__ import annotations
 
 import csv
+import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -118,7 +119,8 @@ def _optional(
             raise
         known = isinstance(error, (HpcbenchError, OSError))
         why = str(error) if known else f"{type(error).__name__}: {error}"
-        complain(f"note: no {what}: {why}; once this is mended: hpcbench reduce {folder}")
+        complain(f"note: no {what}: {why}; once this is mended: "
+                 f"{shlex.join(('hpcbench', 'reduce', str(folder)))}")
 
 
 def _drawn(

@@ -270,8 +270,8 @@ def test_the_users_settings_of_matplotlib_change_no_figure(tmp_path: Path) -> No
     theirs = {"text.usetex": True, "savefig.bbox": "tight", "figure.autolayout": True,
                 "savefig.dpi": 31, "axes.titlesize": 40, "xtick.major.size": 30}
     pictures = []
-    for folder, given in (("theirs", theirs), ("ours", {})):
-        with matplotlib.rc_context(given):
+    for folder, chosen in (("theirs", theirs), ("ours", {})):
+        with matplotlib.rc_context(chosen):
             paths = plot_results(results, MemorySamples(results), tmp_path / folder, style=PAPER)
             report = [drawn(chart, 1) for chart in charts_of(results, MemorySamples(results))]
         pictures.append(([path.read_bytes() for path in paths], report))

@@ -47,7 +47,7 @@ _OF_AXIS = 0.5
 """The z order of an axis that is below the data."""
 _MOST_DECIMALS = 12
 _LABEL_HEIGHT, _AROUND_NUMBERS = 1.25, 13.0
-"""Of the label of an axis in heights of its font; points of a tick and of gaps beside its number."""
+"""Of the label of an axis in heights of its font; points of a tick and the gaps at its number."""
 _TRUETYPE = 42
 """What a PDF embeds, and publishers accept; an SVG has outlines, which need no font."""
 
@@ -86,7 +86,7 @@ STYLES: Mapping[str, Style] = MappingProxyType({"report": REPORT, "paper": PAPER
 
 
 _KEPT = ("backend", "font.", "savefig.directory")
-"""Beginnings of matplotlib's settings that are the user's: fonts, and none that others depend on."""
+"""How settings of matplotlib begin that stay the user's: a font may be needed for their letters."""
 
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({
     name: value for name, value in rcParamsDefault.items() if not name.startswith(_KEPT)})
@@ -99,7 +99,8 @@ def our_look(more: Mapping[str, Any] = _NOTHING) -> AbstractContextManager[None]
     A matplotlibrc with ``text.usetex`` needs LaTeX, and one with ``savefig.bbox`` changes the size
     of a figure. A $ begins no formula. ``more`` are other settings.
     """
-    return rc_context({**_DEFAULTS, "text.parse_math": False, **more})
+    settings: dict[Any, Any] = {**_DEFAULTS, "text.parse_math": False, **more}
+    return rc_context(settings)
 
 
 def in_unit(value: Number, show: Show) -> Number:
