@@ -79,7 +79,7 @@ def recomputed(case, samples, plan):
         **{rate: amount / median for rate, amount in work.items() if amount}}
 
 
-with h5py.File(sys.argv[1]) as file:
+with h5py.File(sys.argv[1], locking=False) as file:
     plan = json.loads(file["plan"][0])
     samples = {name: item[:] for name, item in file["samples"].items()}
     timings = [json.loads(line) for line in file["cases/timing"][0].splitlines()]

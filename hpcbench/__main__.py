@@ -7,6 +7,7 @@ import gc
 import io
 import os
 import sys
+from typing import Any, TextIO
 
 from hpcbench.import_path import leave_out_current_folder
 
@@ -25,9 +26,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 def main() -> None:
     """Run one command; print one line for a known error, a traceback only for our own."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # None where whoever started us closed it
-            stream.reconfigure(errors="backslashreplace")  # a terminal of ASCII is no error
+    sys.stdout, sys.stderr = _outlasting(sys.stdout), _outlasting(sys.stderr)
     if announced_rank(os.environ) > 0:
         sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115  (rank 0 says it for all)
     code = _exit_code()
@@ -37,6 +36,36 @@ def main() -> None:
         code = int(ExitCode.USAGE)
     gc.freeze()  # memory ends with the process: to look through all of it takes up to 0.2 s
     sys.exit(code)
+
+
+class _Outlet(io.FileIO):
+    """A standard stream that outlasts its reader: what ``| head`` does not read is dropped."""
+
+    def write(self, data: Any, /) -> int:
+        """Write bytes; return how many were taken, all of them where nobody reads any more."""
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            return memoryview(data).nbytes
+
+
+def _outlasting(stream: TextIO) -> TextIO:
+    """Return a standard stream that neither a reader who leaves nor a text can make fail.
+
+    A terminal of ASCII gets other characters as escapes. It is None where whoever started us
+    closed it, and has no number where a test holds it.
+    """
+    if not isinstance(stream, io.TextIOWrapper):
+        return stream
+    stream.reconfigure(errors="backslashreplace")
+    try:
+        outlet = _Outlet(stream.fileno(), "w", closefd=False)
+    except io.UnsupportedOperation:
+        return stream
+    return io.TextIOWrapper(
+        io.BufferedWriter(outlet), stream.encoding, "backslashreplace",
+        line_buffering=stream.line_buffering, write_through=stream.write_through)
 
 
 def _exit_code() -> int:

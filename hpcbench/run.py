@@ -16,7 +16,14 @@ from hpcbench.launch.folders.trace_delivery import (
     fetch_stranded_traces,
     seal_traces,
 )
-from hpcbench.launch.measuring import measure, open_journal, open_pool, opening_lines
+from hpcbench.launch.measuring import (
+    measure,
+    note_noise,
+    open_journal,
+    open_pool,
+    opening_lines,
+    slow_reason,
+)
 from hpcbench.launch.probe import Machine, probe_ranks, resolve, versions
 from hpcbench.launch.profiled import collect_profiles
 from hpcbench.launch.ranks.address import Network, choose_network
@@ -60,9 +67,10 @@ def run(
         verbosity.details(_machine_lines(attempt))
         folders, is_done = open_folders(attempt), attempt.is_done()
         if not is_done:
-            with verbosity.stage("measurement"), open_journal(attempt, folders) as journal, \
-                    _progress(attempt, folders, verbosity) as report:
-                measure(attempt, journal, report, folders, pool, stop)
+            with verbosity.stage("measurement"), open_journal(attempt, folders) as journal:
+                taken = note_noise(attempt, journal)
+                with _progress(attempt, folders, verbosity, taken) as report:
+                    measure(attempt, journal, report, folders, pool, stop)
     with _can_be_repeated(folders.folder):
         with verbosity.stage("traces sealed and collected"):
             _collect(comm, folders, measured=not is_done)
@@ -137,9 +145,12 @@ def _machine_lines(attempt: Attempt) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _progress(
-    attempt: Attempt, folders: RankFolders, verbosity: Verbosity,
+    attempt: Attempt, folders: RankFolders, verbosity: Verbosity, taken: float,
 ) -> Iterator[CaseReport]:
-    """Give what to call after each case; only rank 0 prints."""
+    """Give what to call after each case; only rank 0 prints.
+
+    ``taken`` is the share of its core that others took before.
+    """
     if attempt.comm.rank != 0 or verbosity.is_quiet:
         yield lambda case, status, reason, seconds, launch, pass_index: None
         return
@@ -148,6 +159,7 @@ def _progress(
     todo, plan = attempt.runs_left(), attempt.plan
     with Progress(todo, passes=plan.passes, launches=plan.launches,
                   every_run=verbosity.is_verbose) as progress:
+        progress.slow_reason = slow_reason(attempt.topology, os.cpu_count(), taken)
         for line in opening_lines(attempt, todo, folders):
             progress.message(line)
         yield progress.case_done

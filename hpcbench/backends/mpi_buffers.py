@@ -194,7 +194,7 @@ def as_elements(tensor: torch.Tensor) -> Message:
 def mpi_op(op: Any, dtype: torch.dtype) -> Any:
     """Return MPI's operation; avg is a sum, to be divided by the caller. Raises ValueError."""
     if op == dist.ReduceOp.AVG and not dtype.is_floating_point:
-        raise ValueError(f"avg is defined for floating dtypes only, not for {dtype}")
+        raise ValueError(f"mpi averages floating dtypes only, not {dtype}")
     theirs = next((theirs for ours, theirs in _OPS if op == ours), None)
     if theirs is None:
         raise ValueError(f"MPI has no reduction {op}")

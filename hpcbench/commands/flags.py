@@ -100,8 +100,8 @@ class SweepFlags:
     launches: Annotated[Optional[int], Option(
         help="Independent repetitions of it with fresh workers: measure.launches.")] = None
     only: Annotated[Optional[list[str]], Option(
-        help="Keep the cases whose label contains this text, or matches it as a shell pattern of "
-        "the whole label: only. Repeatable.")] = None
+        help="Keep the cases whose label has this text as whole words, or matches it as a shell "
+        "pattern of the whole label: only. Repeatable.")] = None
     exclude: Annotated[Optional[list[str]], Option(
         help="Drop the cases whose label does: exclude. Repeatable.")] = None
     model: Annotated[Optional[list[str]], Option(

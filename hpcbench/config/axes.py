@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from hpcbench.config.names import quote, unknown_name
+from hpcbench.config.names import YAML_SWITCHES, quote, unknown_name
 from hpcbench.masking import holds_secret, masked
 from hpcbench.units import parse_bytes
 
@@ -93,15 +93,17 @@ def named(
 ) -> Checked:
     """Return the annotation of a name from a fixed set; aliases become the name they stand for.
 
-    ``unknown`` gives the message for a value that is none of them.
+    ``unknown`` gives the message for a value that is none of them. YAML reads on as true: a set
+    with on and off takes true and false for them.
     """
     names, other = tuple(known), dict(aliases or {})
     table = {**{name: name for name in names}, **other}
 
     def check(value: Any) -> str:
-        if not isinstance(value, str) or value not in table:
+        name = ("on" if value else "off") if isinstance(value, bool) else value
+        if not isinstance(name, str) or name not in table:
             raise ValueError(unknown(value, names, other))
-        return table[value]
+        return table[name]
 
     return Checked(check, lambda: {"enum": list(table)})
 
@@ -210,7 +212,9 @@ def _variable(name: str) -> str:
 
 def _text(name: str, value: Any) -> str:
     if type(value) not in (str, int):
-        raise ValueError(f'{name}: {quote(value)} is not text or a whole number; write it in "..."')
+        why = f" ({YAML_SWITCHES})" if isinstance(value, bool) else ""
+        raise ValueError(f'{name}: {quote(value)} is not text or a whole number; write it in '
+                         f'"..."{why}')
     if "\0" in str(value):
         raise ValueError(f"{name}: a value cannot hold a NUL character")
     if holds_secret(name, str(value)) or masked(str(value), {}) != str(value):

@@ -14,7 +14,7 @@ from hpcbench.config.dialects.dialect import Dialect
 from hpcbench.config.dialects.registry import dialect_of
 from hpcbench.config.origin import Origin
 from hpcbench.config.own_block import add_own_block
-from hpcbench.config.problems import half_characters, problems
+from hpcbench.config.problems import half_characters, names_in_blocks, problems
 from hpcbench.config.replace import REPLACING, replace_names
 from hpcbench.config.result_files import results_in, results_in_bytes, results_in_head
 from hpcbench.config.schema import Config
@@ -111,8 +111,11 @@ def _checked(root: type[AnyFile], raw: Any, origin: Origin) -> AnyFile:
     try:
         return root.model_validate_json(text)
     except ValidationError as error:
+        found = problems(error, raw, root)
+        if root is Config:
+            found += dict.fromkeys(names_in_blocks(error, raw))
         raise ConfigError("\n".join(
-            origin.line(key, message) for key, message in problems(error, raw, root))) from None
+            origin.line(key, message) for key, message in found)) from None
 
 
 def _refuse_bomb(raw: Any) -> None:

@@ -67,6 +67,9 @@ PASSED_ENV = (
 HF_TOKEN is not among them: models are made here, not loaded, so a secret would serve nothing.
 """
 
+YAML_SWITCHES = "YAML reads on and yes as true, off and no as false: put such a text in quotes"
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name closest to a misspelt one, or None if none is close."""
@@ -74,12 +77,21 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return matches[0] if matches else None
 
 
-def unknown_name(name: object, allowed: Iterable[str], aliases: Iterable[str] = ()) -> str:
-    """Return the message for a name that is not allowed, with the nearest one that is."""
+def unknown_name(
+    name: object, allowed: Iterable[str], aliases: Iterable[str] = (),
+    of_others: Mapping[str, str] = _NOTHING,
+) -> str:
+    """Return the message for a name that is not allowed, with the nearest one that is.
+
+    ``aliases`` are allowed, too, but not listed. ``of_others`` are names that other tools give to
+    what is allowed.
+    """
     names = list(allowed)
-    guess = nearest(name, [*names, *aliases]) if isinstance(name, str) else None
+    guess = (of_others.get(name.lower()) or nearest(name, [*names, *aliases])
+             if isinstance(name, str) else None)
     hint = f' did you mean "{guess}"?' if guess else ""
-    return f"{quote(name)} is not known;{hint} allowed: {', '.join(names)}"
+    read = f"; {YAML_SWITCHES}" if isinstance(name, bool) else ""
+    return f"{quote(name)} is not known;{hint} allowed: {', '.join(names)}{read}"
 
 
 SCALING = "scaling"

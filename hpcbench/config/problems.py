@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 from hpcbench.config.dialects.dialect import Dialect
 from hpcbench.config.fault import Fault
 from hpcbench.config.limit import Limit
-from hpcbench.config.names import nearest, quote
+from hpcbench.config.names import YAML_SWITCHES, nearest, quote
 from hpcbench.config.schema import (
     Config,
     Hardware,
@@ -22,7 +22,8 @@ from hpcbench.config.schema import (
     Telemetry,
     block_classes,
 )
-from hpcbench.texts import is_valid, valid
+from hpcbench.kinds.registry import kind_aliases, kinds
+from hpcbench.texts import is_valid, to_json, valid
 
 Location = tuple[int | str, ...]
 
@@ -55,6 +56,30 @@ def problems(
     told = [item for item in details if not (item["type"] == "too_short" and item["input"]) and (
         _is_unknown_kind(item) or _block(item["loc"]) not in unknown)]
     return [(key_path(_in_file(item["loc"]), raw), _message(item, root)) for item in told]
+
+
+def names_in_blocks(error: ValidationError, raw: Any) -> Iterator[tuple[str, str]]:
+    """Yield (key, message) of each name that nothing has, as a plan of the sweep would refuse it.
+
+    Asked are blocks that are right, or would be without the keys that pydantic refused.
+    """
+    refused = [item["loc"] for item in error.errors(include_url=False)]
+    blocks = raw.get("benchmarks") if isinstance(raw, Mapping) else None
+    for number, given in enumerate(blocks if isinstance(blocks, list) else ()):
+        if not isinstance(given, Mapping):
+            continue
+        bad = {location[3] for location in refused
+               if location[:2] == ("benchmarks", number) and len(location) > 3}
+        kind = kind_aliases().get(str(given.get("kind")), str(given.get("kind")))
+        if kind not in kinds():
+            continue
+        kept = {name: value for name, value in given.items() if name not in bad}
+        try:
+            block = block_classes()[kind].model_validate_json(to_json(kept, default=str))
+        except ValidationError:
+            continue
+        for problem in kinds()[kind].planner().problems(block):
+            yield "benchmarks", f"{block.name or f'{kind}-{number + 1}'}: {problem}"
 
 
 def half_characters(raw: Any) -> Iterator[tuple[str, str]]:
@@ -123,7 +148,8 @@ def _message(item: ErrorDetails, root: type[BaseModel]) -> str:
         return str(item["ctx"]["error"])
     if kind in _WANTED:
         wanted = _WANTED[kind].format(**item.get("ctx", {}))
-        return f"{wanted}, not {quote(item['input'])}"
+        read = kind == "string_type" and isinstance(item["input"], bool)
+        return f"{wanted}, not {quote(item['input'])}" + f"; {YAML_SWITCHES}" * read
     return item["msg"]
 
 

@@ -97,7 +97,8 @@ class Launch(Section):
 class Measure(Section):
     """How each case is measured, unless its block says otherwise."""
 
-    warmup: Warmup = key(5, "Iterations before the timed ones; kept and flagged.")
+    warmup: Warmup = key(
+        5, "Samples before the timed ones, of batch calls each in mode pipelined; kept, flagged.")
     iterations: Iterations = key(
         "auto", "Timed iterations of each pass; auto: until precise enough.")
     min_iterations: Count = key(7, "auto: at least so many in each pass.")
@@ -193,8 +194,8 @@ class Config(Section):
     notes: Texts = key((), "Lines for people, printed with the plan and kept with it.")
     title: Text | None = key(None, "A line above the tables of results.")
     only: Texts | None = key(
-        None, "Run only cases whose label contains one of these texts, or matches one as a shell "
-        "pattern of the whole label.")
+        None, "Run only cases whose label has one of these texts as whole words, or matches one as "
+        "a shell pattern of the whole label.")
     exclude: Texts | None = key(None, "Run no cases whose label does so with one of these.")
     model: Texts = key((), "Run only trainings, of these models instead of those in blocks.")
     strategy: Texts = key(

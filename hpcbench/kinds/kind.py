@@ -52,6 +52,13 @@ class Planner(ABC):
     def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
         """Yield the case of every point. Raises ConfigError that lists every unknown name."""
 
+    def problems(self, block: Block) -> Iterator[str]:
+        """Yield ``key: message`` of each name in a block that nothing has; `cases` refuses them.
+
+        They are reported together with those of other blocks that are no blocks at all.
+        """
+        yield from ()
+
     @abstractmethod
     def workload_from_json(self, data: Mapping[str, Any]) -> Workload:
         """Rebuild a workload from `Workload.to_json`, also from that of earlier versions."""

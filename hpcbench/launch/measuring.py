@@ -42,6 +42,8 @@ from hpcbench.trace.source import APART_NOTE, END_NOTE, RESUMED_NOTE, STOPPED_NO
 from hpcbench.units import plural, rough_time
 
 _GROUP_TIMEOUT_MARGIN_S = 300.0
+_NOTABLE_SHARE = 0.05
+"""Of a core before the sweep: what others take of it is told as a reason for times."""
 
 
 def open_pool(
@@ -204,17 +206,40 @@ def _note_beginning(attempt: Attempt, folders: RankFolders, journal: Journal) ->
             "planned": left + len(history.finished), "earlier_plans": list(history.plans)})
 
 
+def note_noise(attempt: Attempt, journal: Journal) -> float:
+    """Look how quiet this rank's core is, and note it; return the share that others took of it.
+
+    Collective: all ranks look at the same time, as they measure. 0 where it is switched off.
+    """
+    most_s = attempt.config.measure.noise_check_s
+    if not most_s:
+        return 0.0
+    attempt.comm.barrier()
+    noise = measure_noise(check_s(
+        most_s, sum(case.estimate_s for case in attempt.runs_left())))
+    journal.note(NOISE_NOTE, noise)
+    return float(noise["detours"]["stolen_share"])
+
+
+def slow_reason(topology: Topology, cores: int | None, taken: float) -> str:
+    """Return why cases may take longer than planned, as far as it is known on rank 0.
+
+    ``cores`` are those of its node, None where that is unknown; ``taken`` is what others took of
+    its own before the sweep.
+    """
+    if cores is not None and cores < topology.local_size:
+        return f"{topology.local_size} ranks share {plural(cores, 'core')} of {topology.hostname}"
+    if taken >= _NOTABLE_SHARE:
+        return f"other processes used {taken:.0%} of rank 0's core before the sweep"
+    return "the plan assumes a faster or a quieter machine"
+
+
 def measure(
     attempt: Attempt, journal: Journal, report: CaseReport, folders: RankFolders,
     pool: WorkerPool, stop: StopRequests,
 ) -> None:
     """Supervise the whole sweep; this rank's journal is complete when this returns."""
-    config = attempt.config.measure
-    if config.noise_check_s:  # all ranks look at the same time, as they measure
-        attempt.comm.barrier()
-        journal.note(NOISE_NOTE, measure_noise(check_s(
-            config.noise_check_s, sum(case.estimate_s for case in attempt.runs_left()))))
-    clocks = Clocks(time.perf_counter_ns, config.clock_sync_s, journal.note)
+    clocks = Clocks(time.perf_counter_ns, attempt.config.measure.clock_sync_s, journal.note)
     clocks.sync(attempt.comm)
     with _sampler(attempt) as telemetry:
         job = SupervisorContext(

@@ -11,7 +11,8 @@ No element is 0, of what is sent or of a result, so that a factor on a result ch
 Of ``avg`` every contribution is a multiple of the number of ranks, so that what comes of dividing
 is exact, before or after the sum. Where the dtype has no such numbers, or where multiplying them by
 its own 1 / n would round (`average_is_exact`), results are compared within 2 units in the last
-place, as nccl-tests does for its avg.
+place, as nccl-tests does for its avg. NCCL divides the sum of integers and cuts the rest off, which
+leaves 0 of uint8 over more than 254 ranks.
 """
 
 from __future__ import annotations
@@ -88,11 +89,12 @@ def _contribution(rank: int, world_size: int, op: str, dtype: torch.dtype) -> to
 def average_is_exact(world_size: int, dtype: torch.dtype) -> bool:
     """Return whether averages are exact, also where the parts or their sum are multiplied by 1 / n.
 
-    NCCL does the former (ncclAvg), in the dtype. Powers of two round nothing.
+    NCCL does the former (ncclAvg), in the dtype, but of integers it divides the sum: there is one
+    result. Powers of two round nothing.
     """
     limit = _EXACT_LIMIT[dtype]
     if not dtype.is_floating_point or world_size & (world_size - 1) == 0:
-        return bool(dtype.is_floating_point)
+        return True
     most = min(limit // world_size, world_size * PERIOD)
     averages = torch.arange(1, most + 1).to(dtype)
     inverse = torch.ones((), dtype=dtype) / world_size

@@ -168,8 +168,9 @@ def _matching(cases: Sequence[Case], config: Config) -> Sequence[Case]:
     if not chosen and cases:
         raise ConfigError(f"only: {' and '.join(map(quote, config.only or ()))} "
                           f"{'match' if len(config.only or ()) > 1 else 'matches'} none of "
-                          f"{plural(len(cases), 'case')}; write a part of a label, such as "
-                          f'"{cases[0].workload.name}" of "{cases[0].label}"')
+                          f"{plural(len(cases), 'case')}; write whole words of a label, such as "
+                          f'"{cases[0].workload.name}" of "{cases[0].label}", or a pattern of all '
+                          'of it, such as "all_* n=4"')
     kept = [case for case in chosen if not _matches(case, config.exclude or ())]
     if not kept and chosen:
         raise ConfigError(f"exclude: {' and '.join(map(quote, config.exclude or ()))} "
@@ -201,8 +202,13 @@ def _shown_by(case: Case) -> frozenset[str]:
 
 
 def _matches(case: Case, patterns: Sequence[str]) -> bool:
-    """Return whether a label contains one of some texts, or is what one says as a pattern."""
-    return any(text in case.label or fnmatchcase(case.label, text) for text in patterns)
+    """Return whether a label has one of some texts as whole words, or fits one as a pattern.
+
+    What stands before a slash is a word, too: ``mpi`` of ``mpi/direct``.
+    """
+    label = f" {case.label} "
+    return any(f" {text} " in label or f" {text}/" in label or fnmatchcase(case.label, text)
+               for text in patterns)
 
 
 def _plan_hash(config: Config, cases: Sequence[Case], world_size: int) -> str:

@@ -25,6 +25,7 @@ class BackendTraits:
     why their parts cannot differ in size; ``env`` is what selects the backend.
 
     ``lane`` says why it runs nothing but single collectives; ``ops`` are its reductions.
+    ``averages`` are the dtypes of which it can make an avg.
     ``out_of_place`` are collectives of which torch has only the in-place form, and the lane both.
     """
 
@@ -38,6 +39,7 @@ class BackendTraits:
     not_in_place: frozenset[str] = frozenset()
     lane: str = ""
     ops: tuple[str, ...] = OPS
+    averages: tuple[str, ...] = FLOATING_DTYPES
     out_of_place: frozenset[str] = frozenset()
 
 
@@ -65,7 +67,8 @@ BACKEND_TRAITS: Mapping[str, BackendTraits] = MappingProxyType({
                           excluded=frozenset({("send_recv", "cuda"), ("barrier", "cuda")}),
                           even_only=(("all_gather", "ProcessGroupGloo::allgather refuses parts "
                                       "of different sizes (invalid tensor size)"),)),
-    "nccl": BackendTraits("cuda", ("cuda",), ("nccl",)),
+    # ncclAvg of integers is ncclDevSumPostDiv (hostToDevRedOp, src/enqueue.cc of NCCL)
+    "nccl": BackendTraits("cuda", ("cuda",), ("nccl",), averages=tuple(DTYPES)),
     "ucc": BackendTraits("auto", ("auto", "cpu", "cuda"), ("ucc",), even_only=_UCC_EVEN_ONLY),
     "ucc/tl/ucp": _ucc("ucp", "auto", "cpu", "cuda"),
     # ucc_tl_cuda_coll_init of UCC 1.10's tl_cuda_coll.c; its all_reduce is for NVLink SHARP only
@@ -162,8 +165,8 @@ def _unsupported(backend: str, device: str, call: Call) -> Iterator[str]:
         yield f"{backend} has no {call.op or name} of {call.dtype}"
     if call.op in OPS and call.op not in traits.ops:
         yield f"{backend} has no {call.op}: MPI has no reduction that divides; take mpi"
-    if call.op == "avg" and call.dtype not in FLOATING_DTYPES:
-        yield f"avg is defined for floating dtypes only, not for {call.dtype}"
+    if call.op == "avg" and call.dtype not in traits.averages:
+        yield f"{backend} averages floating dtypes only, not {call.dtype}; nccl can"
     more = (False,) if name in traits.out_of_place else ()
     if spec.in_place is not None and call.in_place not in (None, *spec.in_place, *more):
         yield f"{name} has no {'in-place' if call.in_place else 'out-of-place'} form"

@@ -94,6 +94,10 @@ def _measure_lines(plan: Plan, runs: Sequence[Case]) -> Iterator[str]:
             yield (f"  until the median's {STOPPING_LEVEL:.0%} interval is within "
                    f"+-{measure['precision'] * 100:g}%, or a case has used its share of "
                    f"{measure['budget_s']:g} s")
+    for batch, warmup in dict.fromkeys((case.batch, case.warmup) for case in runs):
+        if batch > 1:
+            yield (f"  in mode pipelined a sample is {batch} calls: {plural(warmup, 'warm-up')} of "
+                   f"a pass are {plural(batch * warmup, 'call')}")
     among = (f"shuffled among them in every pass (seed {measure['seed']})"
              if measure.get("order") == "shuffled" else "by # among them")
     yield f"order: cases that can share workers (environment, ranks) stand together, {among}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
@@ -27,8 +27,20 @@ LEAST_LEFT_S = 1.0
 """Less than that is not told as time that is left."""
 QUIET_S = 10.0
 """A log is told how far the sweep is when nothing was printed for so long ..."""
+FAR_OFF = 1.5
+"""A first pass that took so many times its estimate, or its estimate so many times it, corrects
+that of the whole, if this changes by `QUIET_S` or more."""
 QUIET_SHARE = 0.02
 """... or for this share of the time that is left, if that is longer."""
+
+
+class _FirstPass(NamedTuple):
+    """The first pass (launch, pass) so far: what it took and was planned for, and what is left."""
+
+    turn: tuple[int, int]
+    took_s: float
+    planned_s: float
+    left_s: float
 
 
 class Progress:
@@ -36,7 +48,7 @@ class Progress:
 
     A context manager; what it prints goes to ``stream`` (default: standard output as it is now).
     With ``every_run`` a log has a line for each run of a case, not only for the last one.
-    ``clock`` returns seconds.
+    ``clock`` returns seconds. Who sets ``slow_reason`` says why cases may take longer than planned.
     """
 
     def __init__(
@@ -56,7 +68,9 @@ class Progress:
         self._measured_s = 0.0
         self._spent_s = 0.0
         self._clock = clock
-        self._printed_s = clock()
+        self._begun_s = self._printed_s = clock()
+        self._first_pass: _FirstPass | None = None
+        self.slow_reason = ""
         self._console = open_console(stream)
         self._bar = Bar(
             MofNCompleteColumn(), BarColumn(BAR_COLUMNS), TextColumn("{task.fields[left]}"),
@@ -85,7 +99,11 @@ class Progress:
         ``seconds`` is how long all of it took, set-up and checks included; ``launch`` and
         ``pass_index`` count from 0.
         """
+        self._correct((launch, pass_index))
         self._count(case, status, seconds)
+        if self._first_pass and self._first_pass.turn == (launch, pass_index):
+            self._first_pass = _FirstPass(
+                (launch, pass_index), self._elapsed_s(), self._measured_s, self._left_s)
         is_last = self._runs_left[case.case_id] <= 0
         if status in BAD or (self._every_run and self._bar is None):
             self.message(f"{self._place(of_case=is_last)}{status:<7} {case.label}  "
@@ -102,6 +120,29 @@ class Progress:
             self._bar.update(
                 self._task, advance=1, description=label.plain, left=self.time_left())
             self._bar.refresh()
+
+    def _correct(self, turn: tuple[int, int]) -> None:
+        """Say how long all takes as soon as the first pass is over, if that is far from planned."""
+        first = self._first_pass
+        if first is None:
+            self._first_pass = _FirstPass(turn, 0.0, 0.0, self._left_s)
+            return
+        its_turn, took_s, planned_s, left_s = first
+        if its_turn == turn or not planned_s or not took_s:
+            return
+        self._first_pass = first._replace(planned_s=0.0)  # said once
+        ratio = took_s / planned_s
+        planned_all_s, all_s = planned_s + left_s, took_s + ratio * left_s
+        if max(ratio, 1 / ratio) < FAR_OFF or abs(all_s - planned_all_s) < QUIET_S:
+            return
+        why = f" ({self.slow_reason})" if ratio > 1 and self.slow_reason else ""
+        self.message(f"{self._which(*its_turn)}took {rough_time(took_s)}, {ratio:.2g} times its "
+                     f"estimate{why}: about {rough_time(all_s)} in all, not "
+                     f"{rough_time(planned_all_s)}")
+
+    def _elapsed_s(self) -> float:
+        """Return the seconds since the first case, those between cases included."""
+        return max(self._spent_s, self._clock() - self._begun_s)
 
     def _count(self, case: Case, status: str, seconds: float) -> None:
         self._done += 1
@@ -164,4 +205,4 @@ class Progress:
     def _seconds_left(self) -> float | None:
         if not self._measured_s or not self._left_s:
             return None
-        return self._left_s * self._spent_s / self._measured_s
+        return self._left_s * self._elapsed_s() / self._measured_s

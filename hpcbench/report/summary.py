@@ -7,6 +7,7 @@ error of a run: those stay in results.h5.
 from __future__ import annotations
 
 import csv
+import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,7 +40,7 @@ from hpcbench.views.words import device_memory_how, env_text
 
 SCHEMA_VERSION = 2
 CASE_FIELDS = ("case_id", "index", "block", "kind", "backend", "world_size", "mode", "warmup",
-               "iterations", "validate", "batch")
+               "iterations", "validate", "batch", "label")
 OUTCOME_FIELDS = ("status", "reason", "blamed_rank", "n_wrong")
 STATISTIC_FIELDS = ("n", "min_s", "p5_s", "p25_s", "median_s", "p75_s", "p95_s", "p99_s", "max_s")
 INTERVAL_FIELDS = ("ci_low_s", "ci_high_s", "ci_reliable")
@@ -70,7 +71,7 @@ COMMON_FIELDS = (
     "fold", "ci_level", *INTERVAL_FIELDS, "min_iterations", "batch", "device_memory",
     *TIMING_FIELDS, *LIBRARY_FIELDS, "pass_medians_s", *PRECISION_FIELDS, *(
         name for name in UNFLAGGED_FIELDS if name not in TIMING_FIELDS),
-    *LATE_START, "faults", *MODE_FIELDS,
+    *LATE_START, "faults", *MODE_FIELDS, "label",
 )
 """The first columns of summary.csv, and keys of each of summary.json's ``cases``; those of schema
 version 1 come first, and with them those of collectives. A list is a list in JSON, and text
@@ -118,7 +119,8 @@ def _optional(
             raise
         known = isinstance(error, (HpcbenchError, OSError))
         why = str(error) if known else f"{type(error).__name__}: {error}"
-        complain(f"note: no {what}: {why}; once this is mended: hpcbench reduce {folder}")
+        complain(f"note: no {what}: {why}; once this is mended: "
+                 f"{shlex.join(('hpcbench', 'reduce', str(folder)))}")
 
 
 def _drawn(

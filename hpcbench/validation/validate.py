@@ -137,8 +137,6 @@ def _judged(error: Exception) -> tuple[ExitCode, str]:
     """Return the exit code and the message for an error that one rank alone has."""
     if isinstance(error, RankLostError):
         return ExitCode.FINDINGS, str(error)
-    if isinstance(error, BrokenPipeError):
-        return ExitCode.USAGE, "standard output cannot be written: whoever read it has ended"
     return ExitCode.INTERNAL, "internal error, please report the lines above"
 
 

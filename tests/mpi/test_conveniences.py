@@ -132,11 +132,10 @@ def test_a_sticky_folder_with_the_latest_of_another_user(
 
 
 def test_plots_and_report_that_cannot_be_drawn(mpirun: MpiLauncher, tmp_path: Path) -> None:
-    """The user's matplotlib is to set all texts by LaTeX, which is not there."""
-    (tmp_path / "matplotlibrc").write_text("text.usetex: True\n")
-    latex = {"MATPLOTLIBRC": str(tmp_path / "matplotlibrc")} | (
-        {"PATH": str(mpirun.venv / "bin")} if shutil.which("latex") else {})
-    job = mpirun.run(2, config=CASE, env=latex).check()
+    """The user's settings of matplotlib are no UTF-8, so that it cannot be imported."""
+    (tmp_path / "matplotlibrc").write_bytes(b"font.family: \xfc\n")
+    settings = {"MATPLOTLIBRC": str(tmp_path / "matplotlibrc")}
+    job = mpirun.run(2, config=CASE, env=settings).check()
     notes = [line for line in job.stderr.splitlines() if "note: no " in line]
     assert len(notes) == 2 and all("hpcbench reduce" in line for line in notes)
     assert job.folder is not None and "Traceback" not in job.stderr

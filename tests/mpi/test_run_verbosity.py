@@ -34,8 +34,14 @@ def test_a_verbose_run_names_each_stage_and_each_skip_once(mpirun: MpiLauncher) 
     assert "[1/1] ok" in job.stdout and "hpcbench: " not in job.stdout
 
 
-def test_a_validation_whose_reader_has_ended_is_no_internal_error(mpirun: MpiLauncher) -> None:
-    words = f"{mpirun.program('python')} -m hpcbench validate --json | true"
-    job = mpirun.run(1, command=("bash", "-c", f"{words}; exit ${{PIPESTATUS[0]}}")).check(2)
-    assert job.stderr == ("hpcbench: rank 0: standard output cannot be written: whoever read it "
-                          "has ended\n")
+@EVERY_MPI_IF_ALL
+def test_a_job_whose_reader_has_read_enough_goes_on_to_its_end(mpirun: MpiLauncher) -> None:
+    """As in ``run | head`` of one rank, or of srun and torchrun."""
+    words = f"exec {mpirun.program('python')} -m hpcbench {{}} > >(true)"
+    for arguments in ("validate --json", "run config.json"):
+        command = ("bash", "-c", words.format(arguments))
+        job = mpirun.run(2, config=sweep("8"), command=command).check()
+        assert job.stdout == job.stderr == ""
+    assert job.folder is not None
+    written = {path.name for path in job.folder.iterdir()}
+    assert {"results.h5", "summary.json", "summary.csv"} <= written

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,8 @@ from hpcbench.errors import ConfigError
 
 SWEEP = {"benchmarks": [{"kind": "collective", "collective": "all_reduce", "size": [8, 64],
                          "mode": "barrier_start", "iterations": 7}]}
+
+GOLDEN = Path(__file__).resolve().parents[1] / "data" / "golden" / "runs" / "collective"
 
 
 def planned(folder: Path, *flags: str) -> str:
@@ -29,7 +32,7 @@ def planned(folder: Path, *flags: str) -> str:
 def test_a_plan_tells_how_it_measures(tmp_path: Path) -> None:
     text = planned(tmp_path)
     assert "2 cases x 3 passes for 4 ranks" in text
-    assert "modes: 2 barrier_start\n" in text
+    assert "modes: 2 barrier_start\n" in text and "warm-up" not in text
     assert "samples of a pass: 2 cases exactly 7\n" in text
     assert "shuffled among them in every pass (seed 0)" in text
 
@@ -42,6 +45,7 @@ def test_shorthands_hold_for_every_case(tmp_path: Path) -> None:
     assert "samples of a pass: 2 cases auto, 7 to 10000\n" in text
     assert "99% interval is within +-1%, or a case has used its share of 30 s\n" in text
     assert "auto pipelined x20" in text
+    assert "a sample is 20 calls: 5 warm-ups of a pass are 100 calls" in text
     assert ", by # among them\n" in text
     assert "exactly 9\n" in planned(tmp_path, "--iters", "9")
 
@@ -68,6 +72,20 @@ def test_a_wrong_value_is_refused_by_the_key_it_stands_for(
         planned(tmp_path, flag, value)
     assert what in str(caught.value)
     assert str(caught.value).startswith("command line: ")
+
+
+@pytest.mark.parametrize("arguments", [
+    ["list", "--no-probe"], ["schema"], ["--help"], ["plan"], ["show", str(GOLDEN)],
+    ["advise", str(GOLDEN)], ["show", str(GOLDEN), "--json"]], ids=" ".join)
+def test_a_reader_that_has_read_enough_is_no_error(arguments: list[str]) -> None:
+    """As in ``hpcbench show RUN | head -n 0``; errors may go the same way."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as pipe:
+        dones = [subprocess.run([sys.executable, "-m", "hpcbench", *arguments], stdout=pipe,
+                                stderr=stderr, timeout=60, check=False)
+                 for stderr in (subprocess.PIPE, pipe)]
+    assert [(done.returncode, done.stderr) for done in dones] == [(0, b""), (0, None)]
 
 
 @pytest.mark.parametrize("arguments", [["list", "--no-probe"], ["schema"], ["--help"]])

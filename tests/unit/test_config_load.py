@@ -132,6 +132,49 @@ def test_all_errors_are_listed_together() -> None:
         "nam"]
 
 
+def test_names_that_only_a_plan_knows_are_refused_with_the_rest() -> None:
+    """A user had to start three times to read of all that was wrong with one file."""
+    training = {"kind": "training", "model": "gpt3", "strategies": {"ddp": {}}}
+    lines = complaint({"measure": {"mod": "isolated"}, "benchmarks": [
+        training | {"dtype": "fp99"}, training | {"kind": "memory"},
+        PRIMITIVE | {"primitive": "tp_mpl", "implementations": {"torhc": {}}},
+        {"kind": "hardware", "test": "gemm", "model": "gpt2"}, BLOCK | {"size": "3Q"}]})
+    wrong = ("measure.mod", "fp99", "training-1: model: \"gpt3\"", "training-1: strategies.ddp",
+             "memory-2: model: \"gpt3\"", "memory-2: strategies.ddp", "tp_mpl", "torhc",
+             "needs tokens", "3Q")
+    assert len(lines) == len(wrong)
+    assert all(sum(word in line for line in lines) == 1 for word in wrong), lines
+
+
+@pytest.mark.parametrize(("name", "meant"), [
+    ("ddp", "data"), ("DDP", "data"), ("dp", "data"), ("dat", "data"), ("zero", "zero1"),
+    ("zero3", "fsdp"), ("fsdp2", "fsdp"), ("fspd", "fsdp"), ("hybrid_shard", "hsdp"),
+    ("tp", "tensor"), ("pp", "pipeline"), ("mp", "model"), ("3d", "hybrid")])
+def test_a_strategy_by_the_name_that_others_give_it_leads_to_ours(name: str, meant: str) -> None:
+    (line,) = complaint({"launch": 1, "benchmarks": [
+        {"kind": "training", "model": "gpt2", "strategies": name}]})[1:]
+    assert f'did you mean "{meant}"?' in line
+
+
+def test_on_and_off_are_taken_as_yaml_reads_them(tmp_path: Path) -> None:
+    block = "{kind: training, model: transformer-tiny, strategies: data, communication: %s}"
+    for written, read in (("on", ("on",)), ("[on, off, only]", ("on", "off", "only")),
+                          ("false", ("off",)), ('"on"', ("on",))):
+        text = f"benchmarks: [{block % written}]"
+        (found,) = load_config(write(tmp_path, text, "c.yaml")).benchmarks
+        assert found.model_dump()["communication"] == read
+
+
+@pytest.mark.parametrize("text", [
+    "benchmarks: [{kind: collective, collective: all_reduce, env: {NAME: on}}]",
+    "benchmarks: [{kind: training, model: gpt2, strategies: data, checkpointing: off}]",
+    "name: yes\nbenchmarks: [{kind: collective, collective: all_reduce}]"])
+def test_what_yaml_made_of_a_text_is_explained(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match="YAML reads on and yes as true") as caught:
+        load_config(write(tmp_path, text, "c.yaml"))
+    assert "quotes" in str(caught.value)
+
+
 def test_two_blocks_cannot_share_a_name() -> None:
     lines = complaint({"benchmarks": [BLOCK | {"name": "a"}, BLOCK | {"name": "a"}]})
     assert lines == ['c.json: benchmarks: two blocks have the name "a"; names must differ']

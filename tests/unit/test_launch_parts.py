@@ -23,7 +23,7 @@ from hpcbench.config.fault import Fault
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError, LaunchError
 from hpcbench.launch.folders.run_folder import separate_folders
-from hpcbench.launch.measuring import most_rows, shared_cores_lines
+from hpcbench.launch.measuring import most_rows, shared_cores_lines, slow_reason
 from hpcbench.launch.probe import resolve, version_mix
 from hpcbench.launch.ranks import session
 from hpcbench.launch.ranks.address import own_interface, rendezvous_address, socket_variables
@@ -610,6 +610,14 @@ def test_ranks_that_share_cores_are_told_what_suffers() -> None:
     (line,) = shared_cores_lines(replace(topology, ranks_a_core=8 / 3))
     assert line.startswith("4 ranks on n1 share cores, up to 2.67 of them each core: ")
     assert [*shared_cores_lines(topology)] == []
+
+
+def test_why_cases_take_longer_than_planned_is_said_as_far_as_it_is_known() -> None:
+    topology = Topology(0, 4, 0, 4, "n1", "node", ("node",), "an MPI")
+    assert slow_reason(topology, 2, 0.4) == "4 ranks share 2 cores of n1"
+    assert slow_reason(topology, 4, 0.4) == (
+        "other processes used 40% of rank 0's core before the sweep")
+    assert slow_reason(topology, None, 0.01) == slow_reason(topology, 4, 0.0)
 
 
 def test_ranks_bound_to_few_cores_are_given_longer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ def test_auto_is_the_same_case_as_the_device_it_stands_for() -> None:
     ({"collective": "send_recv", "world_size": 1}, "send_recv needs at least 2 ranks"),
     ({"collective": "reduce", "in_place": False}, "reduce has no out-of-place form"),
     ({"collective": "gather", "in_place": True}, "gather has no in-place form"),
-    ({"collective": "reduce", "op": "avg", "dtype": "int64"}, "avg is defined for floating"),
+    ({"collective": "reduce", "op": "avg", "dtype": "int64"}, "gloo averages floating"),
     ({"collective": "gather", "root": 3, "world_size": 3}, "root 3 is not one of 3 ranks"),
     ({"collective": "all_gather", "split": "linear"}, "gloo has no uneven all_gather: Process"),
     ({"backend": "ucc", "collective": "all_gather", "split": "zero"}, "as long as the rank's own"),
@@ -81,8 +81,9 @@ def test_auto_is_the_same_case_as_the_device_it_stands_for() -> None:
     ({"groups": 8}, "4 ranks cannot be divided into 8 equal groups"),
     ({"collective": "send_recv", "groups": 4}, "needs at least 2 ranks in a group"),
     ({"collective": "broadcast", "groups": 2, "root": 2}, "root 2 is not one of 2 ranks in a"),
-    ({"op": "avg", "dtype": "int32"}, "avg is defined for floating dtypes only, not for int32"),
-    ({"op": "avg", "dtype": "uint8", "backend": "nccl"}, "avg is defined for floating dtypes"),
+    ({"op": "avg", "dtype": "int32"}, "gloo averages floating dtypes only, not int32"),
+    ({"op": "avg", "dtype": "uint8", "backend": "mpi"}, "mpi averages floating dtypes only"),
+    ({"op": "avg", "dtype": "int64", "backend": "ucc"}, "ucc averages floating dtypes only"),
     ({"backend": "nccl", "device": "cpu"}, "nccl does not run on cpu, only on cuda"),
     ({"backend": "gloo", "device": "mps"}, "mps has no collective backend"),
     ({"backend": "gloo", "device": "cuda", "collective": "send_recv"}, "gloo has no send_recv on"),
@@ -132,6 +133,11 @@ def test_every_collective_dtype_and_op_runs_on_gloo() -> None:
     plan = plan_of({"collective": list(collectives()), "dtype": list(DTYPES), "op": list(OPS)})
     skips = {(c.workload.op, c.workload.dtype) for c in plan.cases if c.skip}
     assert skips == {("avg", dtype) for dtype in ("int32", "int64", "uint8")}
+
+
+def test_nccl_averages_integers_too() -> None:
+    plan = plan_of({"backend": "nccl", "dtype": list(DTYPES), "op": "avg"})
+    assert len(plan.cases) == len(DTYPES) and not any(case.skip for case in plan.cases)
 
 
 def test_splits_are_dropped_where_parts_cannot_differ_and_even_is_the_plain_case() -> None:
@@ -227,12 +233,31 @@ BROADCASTS = {"collective": ["all_reduce", "broadcast"], "size": ["8", "1KiB"]}
     ({"exclude": "all_reduce"}, ["broadcast 1024B", "broadcast 8B"]),
     ({"exclude": ["all_*", "* 8B*"]}, ["broadcast 1024B"]),
     ({"only": "8B", "exclude": "broadcast"}, ["all_reduce 8B"]),
+    ({"exclude": ["reduce", "4B", "B", "n", "n=", "cast", "all_reduce gloo cpu fp32 sum 8"]},
+     ["all_reduce 1024B", "all_reduce 8B", "broadcast 1024B", "broadcast 8B"]),
 ])
-def test_filters_take_a_part_of_a_label_or_a_pattern(
+def test_filters_take_whole_words_of_a_label_or_a_pattern(
     filters: dict[str, Any], kept: list[str],
 ) -> None:
     labels = [case.label.split() for case in plan_of(BROADCASTS, **filters).cases]
     assert sorted(f"{words[0]} {words[-2]}" for words in labels) == kept
+
+
+def test_a_filter_takes_no_value_of_a_key_and_both_lanes_of_a_backend() -> None:
+    training = {"kind": "training", "model": "transformer-tiny", "batch_size": 4,
+                "strategies": {"fsdp": {}, "hybrid": {"tp": 2, "data": "fsdp"}}}
+    config = {"benchmarks": [
+        training, {"kind": "collective", "collective": "all_reduce", "size": 8,
+                   "backend": ["mpi", "mpi/direct"]}]}
+
+    def kept(text: str) -> list[str]:
+        plan = make_plan(check_config({**config, "only": text}, "c.json"), 4)
+        return sorted({" ".join(case.label.split()[:2]) for case in plan.cases})
+
+    assert kept("fsdp") == ["transformer-tiny fsdp"]
+    assert kept("data=fsdp") == ["transformer-tiny hybrid"]
+    assert kept("mpi") == ["all_reduce mpi", "all_reduce mpi/direct"]
+    assert kept("mpi/direct") == ["all_reduce mpi/direct"]
 
 
 def test_filters_that_leave_nothing_say_what_a_label_is() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pypdf
@@ -13,8 +14,8 @@ from matplotlib.text import Text
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.charts import charts_of
 from hpcbench.report.plots import bare, plot_results
-from hpcbench.report.plots.style import PAPER
-from hpcbench.views.chart import Chart, LineChart
+from hpcbench.report.plots.style import PAPER, REPORT, Style
+from hpcbench.views.chart import Chart, LineChart, Point, RooflineChart
 from results_factory import MemorySamples, all_ok, sweep
 
 GALLERY = Path(__file__).parents[2] / "plots" / "results.h5"
@@ -44,9 +45,38 @@ def test_texts_can_be_read_and_stay_inside() -> None:
             check_texts(chart)
 
 
-def check_texts(chart: Chart) -> None:
-    figure = bare(chart, PAPER)
-    assert figure.get_figwidth() == 3.5
+@pytest.mark.parametrize("style", [PAPER, REPORT])
+@pytest.mark.parametrize("backends", [("gloo",), ("gloo", "mpi")])
+def test_long_numbers_leave_room_for_the_label_of_their_axis(
+    style: Style, backends: tuple[str, ...],
+) -> None:
+    """From 8 B on the bus bandwidth is 0.0001 GB/s, and its label was cut at the edge."""
+    results = all_ok(sweep(("all_reduce",), backends, tuple(2**power for power in range(3, 20))))
+    chart = charts_of(results, MemorySamples(results))[0]
+    assert isinstance(chart, LineChart)
+    slow = replace(chart, panels=tuple(replace(panel, lines=tuple(replace(line, points=tuple(
+        (place, Point(point.value / 1e4)) for place, point in line.points))
+        for line in panel.lines)) for panel in chart.panels))
+    for one in (chart, slow):
+        check_texts(one, style)
+
+
+@pytest.mark.parametrize("style", [PAPER, REPORT])
+def test_so_do_those_of_a_roofline(style: Style) -> None:
+    with open_results(GALLERY) as file:
+        charts = [one for one in charts_of(file.results, file) if isinstance(one, RooflineChart)]
+    assert charts
+    for chart in charts:
+        panels = tuple(replace(
+            panel, roofs=tuple(replace(roof, rate=roof.rate / 1e7) for roof in panel.roofs),
+            spots=tuple(replace(spot, rate=spot.rate / 1e7) for spot in panel.spots))
+            for panel in chart.panels)
+        check_texts(replace(chart, panels=panels), style)
+
+
+def check_texts(chart: Chart, style: Style = PAPER) -> None:
+    figure = bare(chart, style)
+    assert figure.get_figwidth() == style.width
     figure.draw_without_rendering()
     for text in figure.findobj(Text):
         if not text.get_text().strip() or not text.get_visible():

@@ -20,7 +20,8 @@ from hpcbench.kinds.collective.present.series import MAX_LINES, MAX_ROWS, groups
 from hpcbench.report.charts import canary_chart, charts_of
 from hpcbench.report.chosen_charts import Chosen, chosen_charts
 from hpcbench.report.plots import draw, plot_file, plot_results
-from hpcbench.report.plots.style import thin
+from hpcbench.report.plots.inline import drawn
+from hpcbench.report.plots.style import PAPER, thin
 from hpcbench.views.chart import (
     Axis,
     Bar,
@@ -261,6 +262,20 @@ def test_ticks_are_measured_sizes_few_and_keep_both_ends(sizes: set[int]) -> Non
     assert (ticks[0], ticks[-1]) == (ordered[0], ordered[-1])
     assert len(ticks) <= 11
     assert ticks == sorted(set(ticks))
+
+
+def test_the_users_settings_of_matplotlib_change_no_figure(tmp_path: Path) -> None:
+    """LaTeX is not there, and a page of a paper keeps its width."""
+    results = all_ok(sweep(("all_reduce",)))
+    theirs = {"text.usetex": True, "savefig.bbox": "tight", "figure.autolayout": True,
+                "savefig.dpi": 31, "axes.titlesize": 40, "xtick.major.size": 30}
+    pictures = []
+    for folder, chosen in (("theirs", theirs), ("ours", {})):
+        with matplotlib.rc_context(chosen):
+            paths = plot_results(results, MemorySamples(results), tmp_path / folder, style=PAPER)
+            report = [drawn(chart, 1) for chart in charts_of(results, MemorySamples(results))]
+        pictures.append(([path.read_bytes() for path in paths], report))
+    assert pictures[0] == pictures[1]
 
 
 def test_drawing_leaves_matplotlib_as_it_was(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 
 from golden import RESULTS
 from hpcbench.commands.profile import seconds_of
-from hpcbench.config.load import check_config
+from hpcbench.config.load import PACKAGED, check_config
+from hpcbench.config.names import TARGETS
 from hpcbench.errors import ConfigError, LaunchError, UsageError
 from hpcbench.launch.ranks.own_launch import (
     become_job,
@@ -25,7 +27,7 @@ from hpcbench.plan.expand import make_plan
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.profile_lines import print_profile
-from launcher import OUTER_LAUNCH
+from launcher import OUTER_LAUNCH, ROOT
 
 TRAINING = {"kind": "training", "model": "transformer-tiny", "layers": 1, "hidden": 32,
             "seq_length": 8, "vocab": 64, "batch_size": 2, "strategies": {"data": {}}}
@@ -51,6 +53,18 @@ def test_no_duration_is_refused_in_a_line(text: str) -> None:
     with pytest.raises(UsageError, match="write 30s, 2m or 500ms") as caught:
         seconds_of(text)
     assert len(str(caught.value)) < 200
+
+
+def test_the_packaged_sweep_and_that_of_the_page_have_cases_for_every_target() -> None:
+    page = (ROOT / "docs" / "profile.md").read_text("utf-8")
+    (example,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    kinds = {}
+    for sweep in (json.loads(PACKAGED.read_text("utf-8")), json.loads(example)):
+        for target in TARGETS:
+            plan = make_plan(check_config({**sweep, "profiling": {"target": target}}, "test"), 2)
+            kinds[target] = kinds.get(target, set()) | {case.kind for case in plan.cases}
+    assert all("training" in found for found in kinds.values())
+    assert "has no training" not in page
 
 
 @pytest.mark.parametrize(("target", "labels"), [

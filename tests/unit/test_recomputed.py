@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import json
 import shutil
@@ -159,3 +160,12 @@ def test_what_is_not_known_of_older_files_stays_unknown(tmp_path: Path) -> None:
     assert items and all(one is not None and one.use is None for one in samples)
     assert all(item.timing and not item.timing.all_count and item.timing.unflagged is None
                for item in items)
+
+
+def test_a_file_that_someone_has_locked_is_read_all_the_same(tmp_path: Path) -> None:
+    """Shares that have no locks answer as one that is locked does: HDF5 refuses the file."""
+    folder = reduced(tmp_path / "run", plans()["given"])
+    with (folder / "results.h5").open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        code, printed = script(folder)
+    assert code == 0 and " 0 differ" in printed

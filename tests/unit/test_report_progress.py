@@ -66,10 +66,38 @@ def test_a_log_has_one_line_a_case_after_its_last_pass_and_now_and_then_the_time
                 progress.case_done(case, "ok", "", 6.0, pass_index=pass_index)
     assert log.getvalue().splitlines() == [
         "pass 1/3  2 of 6 runs of cases done  about 24 s left",
+        "pass 1/3  took 12 s, 6 times its estimate: about 36 s in all, not 6 s",
         "pass 2/3  4 of 6 runs of cases done  about 12 s left",
         "[1/2] ok      all_reduce gloo cpu fp32 sum 8B out_of_place n=4  18 s",
         "[2/2] ok      all_reduce gloo cpu fp32 sum 64B out_of_place n=4  18 s",
     ]
+
+
+def corrections(took_s: float, estimate_s: float, between_s: float = 0.0) -> list[str]:
+    """Return what is said of the whole by a sweep of 3 passes x 2 cases that take so long each."""
+    log, now_s = Log(), [0.0]
+    cases = [replace(case, estimate_s=estimate_s)
+             for case in sweep(("all_reduce",), ("gloo",), (8, 64))]
+    with Progress(cases * 3, log, passes=3, clock=lambda: now_s[0]) as progress:
+        progress.slow_reason = "2 ranks share 1 core"
+        for pass_index in range(3):
+            for case in cases:
+                now_s[0] += took_s + between_s
+                progress.case_done(case, "ok", "", took_s, pass_index=pass_index)
+    return [line for line in log.getvalue().splitlines() if "in all" in line]
+
+
+def test_after_the_first_pass_an_estimate_that_is_far_off_is_corrected_once_with_the_reason(
+) -> None:
+    (line,) = corrections(took_s=37.0, estimate_s=10.0)
+    assert line == ("pass 1/3  took 74 s, 3.7 times its estimate (2 ranks share 1 core): about "
+                    "3.7 min in all, not 60 s")
+    (quick,) = corrections(took_s=1.0, estimate_s=10.0)
+    assert quick == "pass 1/3  took 2 s, 0.1 times its estimate: about 6 s in all, not 60 s"
+    (between,) = corrections(took_s=10.0, estimate_s=10.0, between_s=10.0)
+    assert "took 40 s, 2 times" in between  # new workers, clocks and the canary take time, too
+    assert not corrections(took_s=12.0, estimate_s=10.0)
+    assert not corrections(took_s=1.0, estimate_s=0.1)
 
 
 def test_with_every_run_a_log_has_a_line_for_each() -> None:

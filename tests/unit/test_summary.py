@@ -24,6 +24,7 @@ from hpcbench.report.summary import (
     field_names,
     write_summary,
 )
+from hpcbench.views.columns import interval_cell
 from results_factory import (
     as_version_1,
     flagged,
@@ -58,6 +59,9 @@ def test_both_files_have_a_row_for_every_case(tmp_path: Path) -> None:
     assert write_summary(results, tmp_path) == [tmp_path / "summary.json", tmp_path / "summary.csv"]
     rows, document = read_csv(tmp_path), read_json(tmp_path)
     assert [row["case_id"] for row in rows] == [item.case.case_id for item in results.cases]
+    labels = [item.case.label for item in results.cases]
+    assert labels == [row["label"] for row in rows]
+    assert labels == [case["label"] for case in document["cases"]]
     assert [row["case_id"] for row in document["cases"]] == [row["case_id"] for row in rows]
     assert tuple(rows[0]) == field_names({"collective"}) == tuple(document["cases"][0])
     totals = document["totals"]
@@ -101,6 +105,18 @@ def test_timing_and_interval_are_fields(tmp_path: Path) -> None:
     assert same["stop_reasons"] == "converged budget"
     assert same["launch_medians_s"] == "0.001 0.0011"
     assert float(same["communicator_s"]) == row["communicator_s"] == 0.0213
+
+
+def test_an_interval_that_tables_do_not_show_is_marked(tmp_path: Path) -> None:
+    good = ok(make_case())
+    assert good.statistics is not None
+    items = (good, replace(good, statistics=replace(good.statistics, ci_reliable=False)))
+    write_summary(make_results(items), tmp_path)
+    marks = [interval_cell(item.statistics) == "?" for item in items]
+    assert marks == [False, True]
+    assert [row["ci_reliable"] for row in read_csv(tmp_path)] == ["True", "False"]
+    for row in read_json(tmp_path)["cases"]:
+        assert row["ci_low_s"] is not None and row["ci_high_s"] is not None
 
 
 def test_the_run_says_how_often_in_which_order_and_how_it_drifted(tmp_path: Path) -> None:

@@ -78,6 +78,20 @@ def test_a_factor_on_an_average_shows_in_every_element(name: str, ranks: int) ->
         assert found and found.n_wrong == 500
 
 
+@pytest.mark.parametrize("name", ["int32", "int64", "uint8"])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 7, 16, 20, 100, 254])
+def test_an_average_of_integers_is_their_sum_divided_and_cut(name: str, ranks: int) -> None:
+    """As NCCL makes it (FuncSumPostDiv), in the dtype, whatever the order of the sum."""
+    dtype = DTYPES[name]
+    parts = [contributed(rank, ranks, "avg", 500, dtype) for rank in range(ranks)]
+    total = _combine(parts, "sum", list(range(ranks)))
+    expected = reduced(ranks, "avg", 0, 500, dtype)
+    assert average_is_exact(ranks, dtype) and (expected > 0).all()
+    assert compare(total // ranks, expected) is None
+    wrong = compare(total // ranks + 1, expected)
+    assert wrong and wrong.n_wrong == 500
+
+
 @pytest.mark.parametrize("name", sorted(DTYPES))
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8, 300])
 def test_a_lost_or_doubled_contribution_shows(name: str, ranks: int) -> None:

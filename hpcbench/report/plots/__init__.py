@@ -7,7 +7,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter
@@ -25,7 +24,7 @@ from hpcbench.report.plots.footnote import footer, save_caption
 from hpcbench.report.plots.heat_map import draw_heat_map
 from hpcbench.report.plots.lines import draw_lines
 from hpcbench.report.plots.roofline import draw_roofline
-from hpcbench.report.plots.style import REPORT, STYLES, Style, save
+from hpcbench.report.plots.style import REPORT, STYLES, Style, our_look, save
 from hpcbench.texts import valid
 from hpcbench.views.chart import BarChart, Chart, DotChart, HeatMap, LineChart, RooflineChart
 from hpcbench.views.topics import told_of
@@ -43,7 +42,8 @@ def draw(chart: Chart, origin: str, style: Style = REPORT) -> Figure:
     """Return the figure of a chart; ``origin``, below it, says which run it is of."""
     figure = bare(chart, style)
     if not style.is_narrow:
-        footer(figure, chart, origin, style)
+        with our_look():
+            footer(figure, chart, origin, style)
     return figure
 
 
@@ -53,7 +53,7 @@ def bare(chart: Chart, style: Style = REPORT) -> Figure:
     Names of hosts, blocks and variables are shown as they are: a $ begins no formula, and what is
     too long is cut.
     """
-    with rc_context({"text.parse_math": False}):
+    with our_look():
         figure = DRAWERS[type(chart)](chart, style)
     for text in _texts(figure):
         if len(text.get_text()) > MOST_CHARACTERS:

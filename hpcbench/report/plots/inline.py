@@ -12,11 +12,11 @@ import re
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
 from hpcbench.report.plots import bare
+from hpcbench.report.plots.style import our_look
 from hpcbench.views.chart import Chart, HeatMap
 
 _SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
@@ -50,13 +50,14 @@ def drawn(chart: Chart, number: int) -> Drawn:
 
 def _png(figure: Figure) -> str:
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=PNG_DPI, bbox_inches=_cropped(figure))
+    with our_look():
+        figure.savefig(stream, format="png", dpi=PNG_DPI, bbox_inches=_cropped(figure))
     return base64.b64encode(stream.getvalue()).decode()
 
 
 def _svg(figure: Figure) -> str:
     stream = io.StringIO()
-    with rc_context({"svg.hashsalt": "hpcbench", "svg.fonttype": "path"}):
+    with our_look({"svg.hashsalt": "hpcbench", "svg.fonttype": "path"}):
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None},
                        bbox_inches=_cropped(figure))
     return stream.getvalue()

@@ -19,6 +19,7 @@ from hpcbench.report.plots.style import (
     ends_in_unit,
     in_unit,
     log2_axis,
+    make_room_for_numbers,
     new_figure,
     plain_formatter,
     plain_log_axis,
@@ -46,6 +47,9 @@ def draw_lines(chart: LineChart, style: Style) -> Figure:
     places = sorted({place for panel in panels for line in panel.lines for place, _ in line.points})
     for axes, panel in zip(figure.axes, panels, strict=True):
         _draw_panel(axes, panel, chart.x, places, style)
+    lefts = [NARROW_LEFT] * len(panels) if style.is_narrow else [LEFT, *[GAP] * (len(panels) - 1)]
+    make_room_for_numbers(figure.axes, lefts, style)
+    for axes, panel in zip(figure.axes, panels, strict=True):
         if room:
             label_ends(axes, panel, style)
     if style.is_narrow:

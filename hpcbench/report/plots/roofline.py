@@ -14,6 +14,7 @@ from hpcbench.report.plots.style import (
     Style,
     dress,
     in_unit,
+    make_room_for_numbers,
     new_figure,
     plain_log_axis,
 )
@@ -34,6 +35,10 @@ def draw_roofline(chart: RooflineChart, style: Style) -> Figure:
     for at, (axes, panel) in enumerate(zip(figure.axes, chart.panels, strict=True)):
         is_first = at == 0 or style.is_narrow
         _draw_panel(axes, panel, chart.y.show, chart.y.label if is_first else "", style)
+    if style.is_narrow:
+        make_room_for_numbers(figure.axes, [NARROW_LEFT] * len(figure.axes), style)
+    else:
+        make_room_for_numbers(figure.axes[:1], [LEFT * style.width][:len(figure.axes)], style)
     named = {label: handle for axes in figure.axes
              for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     figure.legend(named.values(), named.keys(), loc="upper left", fontsize=style.small,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -14,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib import rc_context, rcParams
+from matplotlib import rc_context, rcParams, rcParamsDefault
 from matplotlib.axes import Axes
 from matplotlib.axis import XAxis, YAxis
 from matplotlib.figure import Figure
@@ -28,7 +29,7 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
-from hpcbench.report.plots.fit import cut
+from hpcbench.report.plots.fit import POINTS, cut, width
 from hpcbench.trace.files import whole_file
 from hpcbench.views.cell_text import NUMBERS, cell_text, format_number
 from hpcbench.views.chart import Chart
@@ -45,6 +46,8 @@ MOST_TICKS, LAST_TICK = 8, 0.6
 _OF_AXIS = 0.5
 """The z order of an axis that is below the data."""
 _MOST_DECIMALS = 12
+_LABEL_HEIGHT, _AROUND_NUMBERS = 1.25, 13.0
+"""Of the label of an axis in heights of its font; points of a tick and the gaps at its number."""
 _TRUETYPE = 42
 """What a PDF embeds, and publishers accept; an SVG has outlines, which need no font."""
 
@@ -80,6 +83,24 @@ PAPER = Style(3.5, 8, 8, 7.5, 7, 7, 3, 1.2, 0.17, 0.04, 300, 5, 1.0, is_narrow=T
               image_format="pdf")
 STYLES: Mapping[str, Style] = MappingProxyType({"report": REPORT, "paper": PAPER})
 """Name of a style -> the style; each has the format that is usual for it."""
+
+
+_KEPT = ("backend", "font.", "savefig.directory")
+"""How settings of matplotlib begin that stay the user's: a font may be needed for their letters."""
+
+_DEFAULTS: Mapping[str, Any] = MappingProxyType({
+    name: value for name, value in rcParamsDefault.items() if not name.startswith(_KEPT)})
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+def our_look(more: Mapping[str, Any] = _NOTHING) -> AbstractContextManager[None]:
+    """Return a context in which matplotlib's settings are its defaults, but for the user's fonts.
+
+    A matplotlibrc with ``text.usetex`` needs LaTeX, and one with ``savefig.bbox`` changes the size
+    of a figure. A $ begins no formula. ``more`` are other settings.
+    """
+    settings: dict[Any, Any] = {**_DEFAULTS, "text.parse_math": False, **more}
+    return rc_context(settings)
 
 
 def in_unit(value: Number, show: Show) -> Number:
@@ -183,6 +204,33 @@ def _mark_between(axes: Axes, axis: YAxis | XAxis) -> None:
         zorder=_OF_AXIS, clip_on=False, transform=across))
 
 
+def make_room_for_numbers(
+    every: Sequence[Axes], lefts: Sequence[float], style: Style,
+) -> None:
+    """Move the left sides of axes where long numbers would push the label of y out of its room.
+
+    ``lefts`` are the inches that there are left of each. Those of a narrow figure stand one above
+    the other, and keep one left side.
+    """
+    lacking = [max(0.0, _left_of(axes, style) - left)
+               for axes, left in zip(every, lefts, strict=True)]
+    if style.is_narrow:
+        lacking = [max(lacking, default=0.0)] * len(lacking)
+    for axes, inches in zip(every, lacking, strict=True):
+        box, share = axes.get_position(), inches / style.width
+        axes.set_position((box.x0 + share, box.y0, box.width - share, box.height))
+
+
+def _left_of(axes: Axes, style: Style) -> float:
+    """Return how many inches the numbers at y and the label of the axis take."""
+    axis = axes.yaxis
+    low, high = sorted(axis.get_view_interval())
+    places = [place for place in axis.get_majorticklocs() if low <= place <= high]
+    numbers = axis.get_major_formatter().format_ticks(places) if places else []
+    return (max((width(text, style.row) for text in numbers), default=0.0)
+            + (_LABEL_HEIGHT * style.text + _AROUND_NUMBERS) / POINTS)
+
+
 def plain(value: float) -> str:
     """Return a tick's number without trailing zeros."""
     text = format_number(value)
@@ -220,7 +268,7 @@ def plain_formatter() -> PlainFormatter:
 def save(figure: Figure, path: Path, image_format: str) -> Path:
     """Write the figure; the file is absent or whole. Raises FileError."""
     fixed: dict[str, Any] = {"metadata": {"Date": None}} if image_format == "svg" else {}
-    with whole_file(path, make_folder=True) as part, rc_context(
+    with whole_file(path, make_folder=True) as part, our_look(
             {"pdf.fonttype": _TRUETYPE, "svg.fonttype": "path"}):
         figure.savefig(part, format=image_format, **fixed)
     return path

@@ -36,6 +36,11 @@ class HardwarePlanner(Planner):
                 for draft in TESTS[name].drafts(block, point, job):
                     yield assemble(title, block, job, point, draft)
 
+    def problems(self, block: Block) -> Iterator[str]:
+        """Yield what is wrong with the keys that only one of the block's tests reads."""
+        assert isinstance(block, HardwareBlock)
+        return filter(None, (TESTS[name].problem(block) for name in block.test))
+
     def workload_from_json(self, data: Mapping[str, Any]) -> HardwareWork:
         """Rebuild a workload. Raises KeyError for a test that this version does not have."""
         return TESTS[data["test"]].work(**data)

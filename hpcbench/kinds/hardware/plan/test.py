@@ -34,7 +34,8 @@ class HardwareTest:
     """A test as the planner sees it.
 
     ``lengths`` gives the number of values of each axis that only this test reads; ``drafts`` the
-    drafts of one common point: one for each combination of those axes.
+    drafts of one common point: one for each combination of those axes. ``problem`` says what is
+    wrong with those keys, if anything is.
     """
 
     name: str
@@ -42,6 +43,7 @@ class HardwareTest:
     work: type[HardwareWork]
     lengths: Callable[[HardwareBlock], dict[str, int]]
     drafts: Callable[[HardwareBlock, CommonPoint, PlanRequest], Iterator[Draft]]
+    problem: Callable[[HardwareBlock], str | None] = lambda _block: None
 
 
 def work_of(case: Case) -> HardwareWork:

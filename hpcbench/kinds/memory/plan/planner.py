@@ -50,6 +50,10 @@ class MemoryPlanner(Planner):
             yield replace(case, workload=MemoryWork(training),
                           case_id=case_id({"kind": block.kind, "of": case.case_id}))
 
+    def problems(self, block: Block) -> Iterator[str]:
+        """Yield unknown models, strategies, options and values."""
+        return self._trainings.problems(block)
+
     def workload_from_json(self, data: Mapping[str, Any]) -> MemoryWork:
         """Rebuild the workload."""
         search = Search(**data["search"]) if data.get("search") else None

@@ -12,7 +12,7 @@ from hpcbench.config.names import FLOATING_DTYPES
 from hpcbench.kinds.kind import Planner
 from hpcbench.kinds.primitive.plan.block import PrimitiveBlock
 from hpcbench.kinds.primitive.plan.demands import device_bytes, host_bytes, reference_flops
-from hpcbench.kinds.primitive.plan.points import PrimitivePoint, primitive_points
+from hpcbench.kinds.primitive.plan.points import PrimitivePoint, block_problems, primitive_points
 from hpcbench.kinds.primitive.plan.registry import Registry, is_ours, load_registry
 from hpcbench.kinds.primitive.plan.shapes import Shape, joined_origins
 from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, PrimitiveSpec, Problem, Work
@@ -51,6 +51,11 @@ class PrimitivePlanner(Planner):
         assert isinstance(block, PrimitiveBlock)
         for point in primitive_points(title, block, job, self._registry):
             yield _case(title, block, job, point)
+
+    def problems(self, block: Block) -> Iterator[str]:
+        """Yield unknown primitives, implementations, orders, options and values."""
+        assert isinstance(block, PrimitiveBlock)
+        return block_problems(block, self._registry)
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Primitive:
         """Rebuild a primitive; earlier versions stored the paths of its modules, too."""

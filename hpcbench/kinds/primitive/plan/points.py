@@ -42,7 +42,7 @@ def primitive_points(
     title: str, block: PrimitiveBlock, job: PlanRequest, registry: Registry,
 ) -> Iterator[PrimitivePoint]:
     """Yield the points of a block. Raises ConfigError that lists every unknown name or value."""
-    problems = dict.fromkeys(_problems(block, registry))
+    problems = dict.fromkeys(block_problems(block, registry))
     if problems:
         raise ConfigError("\n".join(f"benchmarks: {title}: {problem}" for problem in problems))
     sizes = [job.world_size if size == "all" else int(size) for size in block.world_size]
@@ -80,13 +80,17 @@ def _choices(
                                 tuple(options.items()))
 
 
-def _problems(block: PrimitiveBlock, registry: Registry) -> Iterator[str]:
+def block_problems(block: PrimitiveBlock, registry: Registry) -> Iterator[str]:
     """Yield what names nothing: primitives, implementations, orders, options, values."""
     for name in block.primitive:
         if name not in registry.primitives:
             yield f"primitive: {unknown_name(name, registry.primitives)}"
     primitives = [registry.primitives[name] for name in block.primitive
                   if name in registry.primitives]
+    for name in block.implementations:
+        if not registry.is_known(name):
+            yield (f"implementations.{name}: {unknown_name(name, registry.names())}"
+                   f"{registry.broken_text()}")
     if not primitives:
         return
     yield from _bad_shapes(block, primitives)
@@ -94,7 +98,6 @@ def _problems(block: PrimitiveBlock, registry: Registry) -> Iterator[str]:
     for name, sets in block.implementations.items():
         where = f"implementations.{name}"
         if not registry.is_known(name):
-            yield f"{where}: {unknown_name(name, registry.names())}{registry.broken_text()}"
             continue
         allowed = registry.options(name, primitives)
         for option, values in allowed.items():

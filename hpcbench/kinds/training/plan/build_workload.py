@@ -16,7 +16,14 @@ from hpcbench.kinds.training.plan.any_model import EXTENTS, NAMES
 from hpcbench.kinds.training.plan.block import TrainingBlock
 from hpcbench.kinds.training.plan.layout import Layout
 from hpcbench.kinds.training.plan.predict import predict
-from hpcbench.kinds.training.plan.registry import adapters_of, is_ours, ranks_of, registry, usable
+from hpcbench.kinds.training.plan.registry import (
+    adapters_of,
+    is_ours,
+    ranks_of,
+    registry,
+    strategies,
+    usable,
+)
 from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.traffic import Calls
@@ -66,7 +73,7 @@ class TrainingPoint(NamedTuple):
 
 def training_points(title: str, block: TrainingBlock, job: PlanRequest) -> Iterator[TrainingPoint]:
     """Yield the points of a block. Raises ConfigError that lists every unknown name or value."""
-    problems = dict.fromkeys(_problems(block))
+    problems = dict.fromkeys(block_problems(block))
     if problems:
         raise ConfigError("\n".join(f"benchmarks: {title}: {problem}" for problem in problems))
     choices = tuple(_choices(block))
@@ -114,7 +121,7 @@ def _with_rank(axes: OptionAxes, spec: StrategySpec, block: TrainingBlock) -> Op
     return {_RANK: block.lora_rank, **axes}
 
 
-def _problems(block: TrainingBlock) -> Iterator[str]:
+def block_problems(block: TrainingBlock) -> Iterator[str]:
     """Yield what names nothing: models, strategies, options, values."""
     yield from (f"model: {unknown_name(name, NAMES)}" for name in block.model
                 if name not in EXTENTS)
@@ -128,7 +135,9 @@ def _problems(block: TrainingBlock) -> Iterator[str]:
         for axes in sets:
             spec = usable(name, axes)
             if spec is None:
-                yield f"strategies.{name}: {unknown_name(name, registry().strategies)}"
+                also = {word: known.name for known in strategies() for word in known.also}
+                yield (f"strategies.{name}: "
+                       f"{unknown_name(name, registry().strategies, of_others=also)}")
             else:
                 yield from _bad_options(f"strategies.{name}", axes, spec)
 

@@ -51,6 +51,11 @@ class TrainingPlanner(Planner):
         for point in build_workload.training_points(title, block, job):
             yield case_of(title, block, job, point)
 
+    def problems(self, block: Block) -> Iterator[str]:
+        """Yield unknown models, strategies, options and values."""
+        assert isinstance(block, TrainingBlock)
+        return build_workload.block_problems(block)
+
     def workload_from_json(self, data: Mapping[str, Any]) -> Training:
         """Rebuild a training; earlier versions stored the place of its strategy's class, too.
 

@@ -52,6 +52,7 @@ class StrategySpec:
             numbers of ranks are compared with such a training.
         cuts: options that only say how calls are cut into pieces: of two trainings that differ in
             nothing else, and for which the same calls are predicted, both are the same program.
+        also: what others call it; messages name it to who writes one of these.
         order: strategies are listed by it, then by name.
     """
 
@@ -74,6 +75,7 @@ class StrategySpec:
     trained_part: Callable[[Training], tuple[object, ...]] = lambda _work: ()
     alone_by: Callable[[Training], str] = lambda _work: ""
     cuts: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
     order: int = 1000
 
     def axes(self, given: OptionAxes) -> dict[str, tuple[Option, ...]]:

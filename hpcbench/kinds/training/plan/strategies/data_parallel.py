@@ -102,13 +102,13 @@ def _zero1_traffic(work: Training, held: Sequence[Tensor]) -> Iterator[Calls]:
 SPECS = (
     StrategySpec(
         name="single", meaning="one rank trains alone: what all others are compared with",
-        runner=f"{_RUN}.replica:Replica", order=10,
+        runner=f"{_RUN}.replica:Replica", order=10, also=("none", "one_gpu", "baseline"),
         degrees=_alone, calls=lambda _work: (), ranks=lambda _options: 1,
         alone_by=lambda _work: "single"),
     StrategySpec(
         name="data",
         meaning="every rank has the whole model, gradients are averaged in buckets (DDP)",
-        runner=f"{_RUN}.data:Data", order=20,
+        runner=f"{_RUN}.data:Data", order=20, also=("ddp", "dp", "data_parallel"),
         degrees=_replicas, unfit=_unfit_for_ddp, layout=_ddp_layout,
         calls=lambda work: _with_speeds(work, "all_reduce"), traffic=_speed_calls,
         later_options=("balance",), cuts=tuple(BUCKETS), options=MappingProxyType({
@@ -117,7 +117,7 @@ SPECS = (
     StrategySpec(
         name="zero1",
         meaning="DDP whose optimizer states are divided among the ranks (ZeRO stage 1)",
-        runner=f"{_RUN}.zero1:Zero1", order=30,
+        runner=f"{_RUN}.zero1:Zero1", order=30, also=("zero", "zero_redundancy_optimizer"),
         degrees=_replicas, unfit=unfit_to_balance,
         layout=lambda work: _ddp_layout(work, state_ranks=work.dp),
         calls=lambda work: _with_speeds(work, "all_reduce", "broadcast"), traffic=_zero1_traffic,
@@ -127,6 +127,7 @@ SPECS = (
         name="fsdp",
         meaning="every parameter is divided among the ranks, gathered block by block (FSDP2)",
         runner=f"{_RUN}.fsdp:Fsdp", order=40,
+        also=("fsdp2", "zero2", "zero3", "full_shard", "shard_grad_op", "deepspeed"),
         degrees=_replicas, unfit=_unfit_to_sync,
         layout=lambda work: Layout(groups=sharded_groups(work)),
         calls=lambda work: ("all_gather", "reduce_scatter", *agreed(work)),
@@ -134,7 +135,7 @@ SPECS = (
     StrategySpec(
         name="hsdp",
         meaning="the same within groups of consecutive ranks, which average gradients (HSDP)",
-        runner=f"{_RUN}.fsdp:Hsdp", order=50,
+        runner=f"{_RUN}.fsdp:Hsdp", order=50, also=("hybrid_shard",),
         degrees=_groups_of_shards, unfit=_unfit_to_sync, layout=lambda work: Layout(
             groups=sharded_groups(work, copies=int(work.option("replicas")))),
         calls=lambda _work: ("all_gather", "reduce_scatter", "all_reduce"),

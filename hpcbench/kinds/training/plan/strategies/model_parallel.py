@@ -139,21 +139,23 @@ def _hybrid_calls(work: Training) -> tuple[str, ...]:
 _MODEL = StrategySpec(
     name="model", meaning="layers are divided among the ranks, of which one works at a time",
     runner=f"{_RUN}.pipeline:Pipeline", order=70, degrees=_of_stages, unfit=_unfit_stages,
+    also=("mp", "model_parallel"),
     layout=_layout, calls=lambda _work: ("send_recv",), divides_model=True)
 SPECS = (
     StrategySpec(
         name="tensor",
         meaning="every layer is divided among the ranks: heads, columns, words (Megatron)",
-        runner=f"{_RUN}.tensor:Tensor", order=60,
+        runner=f"{_RUN}.tensor:Tensor", order=60, also=("tp", "tensor_parallel", "megatron"),
         degrees=_of_tensors, unfit=_unfit_tensors, layout=_layout, calls=_tensor_calls,
         options=_TENSOR_OPTIONS, divides_model=True),
     _MODEL,
-    replace(_MODEL, name="pipeline", order=80, options=_PIPELINE_OPTIONS,
+    replace(_MODEL, name="pipeline", order=80, also=("pp", "pipeline_parallel"),
+            options=_PIPELINE_OPTIONS,
             meaning="layers are divided among the ranks, micro-batches pass through them"),
     StrategySpec(
         name="hybrid",
         meaning="replicas or shards x pipeline x tensor, by degrees; replicas are what is left",
-        runner=f"{_RUN}.pipeline:hybrid", order=90, degrees=_of_hybrid,
+        runner=f"{_RUN}.pipeline:hybrid", order=90, also=("3d", "nd"), degrees=_of_hybrid,
         unfit=lambda work: _without_effect(work) or _unfit_tensors(work) or _unfit_stages(work),
         layout=lambda work: replace(_layout(work), groups=_groups(work)), calls=_hybrid_calls,
         divides_model=True, together=MappingProxyType({"tp": 1, "pp": 2}),
