@@ -116,7 +116,7 @@ STRIDED = [
     _block(name="ops", collective=["all_reduce", "reduce_scatter"], groups={"stride": 2},
            op=["sum", "prod", "min", "max"], dtype=DTYPES, size="20KB", world_size=4),
     _block(name="of_mpi", backend=["mpi", "mpi/direct"], groups={"size": 2, "stride": 2},
-           collective=["all_reduce", "broadcast", "all_gather"], root=1, size="8KiB"),
+           collective=["all_reduce", "broadcast", "all_gather"], root=1, size="4KiB"),
     _block(name="spoilt_group", collective="all_reduce", groups={"stride": 2}, size="8KiB"),
 ]
 
