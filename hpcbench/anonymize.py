@@ -22,25 +22,27 @@ from typing import Any
 
 import h5py
 
-from hpcbench.errors import FileError, UsageError
+from hpcbench.errors import FileError, TraceError, UsageError
 from hpcbench.pseudonyms import PATH, Pseudonyms, kind_of
 from hpcbench.reduce.masked_copy import copy_journal, copy_sealed, copy_text
+from hpcbench.reduce.results import SCHEMA_VERSION as RESULTS_VERSION
 from hpcbench.reduce.results_file import FILE_NAME, FORMAT, open_results
 from hpcbench.report.answer_lines import told_in
 from hpcbench.report.summary import write_reports
 from hpcbench.texts import say, to_json
 from hpcbench.trace.columns import texts_of
-from hpcbench.trace.container import open_container
+from hpcbench.trace.container import open_container, verify
 from hpcbench.trace.files import is_suite
 from hpcbench.trace.frames import Frame, scan
 from hpcbench.trace.positions import behind_image
+from hpcbench.trace.schema import SCHEMA_VERSION as TRACE_VERSION
 from hpcbench.trace.sealed import FORMAT as TRACE_FORMAT
-from hpcbench.trace.sealed import open_trace
 
 _TEXTS = (".json", ".json.gz", ".txt", ".log", ".csv", ".md", ".yaml", ".yml", ".toml", ".jsonl")
 _MADE_AGAIN = ("summary.json", "summary.csv", "report.html")
 _HOST_KEYS = ("hostname", "nodes", "hosts", "node", "NodeName", "SLURMD_NODENAME")
-_HOME = re.compile(r"/(?:home|Users|users|u)/([A-Za-z0-9_][\w.-]*)")
+_HOME = re.compile(r"(?:/(?:home|homes|Users|users|u|people|scratch)/|(?<![\w/])~)"
+                   r"([A-Za-z0-9_][\w.-]*)")
 _LEAST_DIGITS = 5
 """Shorter numbers of jobs are replaced only where a variable tells what they are."""
 
@@ -81,7 +83,7 @@ class _Found:
                 self.words.setdefault(number[0], kind)
         for user in _HOME.findall(text):
             self.user(user)
-        if " " in text and "\n" not in text and PATH.match(text) and text.startswith("/"):
+        if " " in text and PATH.match(text) and re.fullmatch(r"/[^:;,\n]+", text):
             self.words.setdefault(text, "path")
 
     def user(self, name: str) -> None:
@@ -105,7 +107,8 @@ def anonymize(run: Path, target: Path, hide: Sequence[str] = ()) -> Anonymized:
     ``hide`` are further names. Raises UsageError or FileError: no run, or something is at
     ``target``; UnreadableTrace for a file that is not whole.
     """
-    files = _files_of(run, target)
+    unread = {path: _unread(path) for path in _files_of(run, target)}
+    files = [path for path, reason in unread.items() if not reason]
     found = _Found()
     for path in files:
         _collect(path, found)
@@ -118,7 +121,9 @@ def anonymize(run: Path, target: Path, hide: Sequence[str] = ()) -> Anonymized:
     beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         beside.mkdir(parents=True)
-        left_out = list(_copied(run, files, beside, names))
+        left_out = [f"{path.relative_to(run)}: {why}" for path, why in unread.items()
+                    if why and not _is_made_again(path.relative_to(run))]
+        left_out += _copied(run, files, beside, names)
         if (beside / FILE_NAME).exists():
             _prove_same(run, beside)
             _make_again(beside, target.name)
@@ -145,12 +150,28 @@ def _files_of(run: Path, target: Path) -> list[Path]:
     return sorted(path for path in run.rglob("*") if path.is_file() or path.is_symlink())
 
 
-def _collect(path: Path, found: _Found) -> None:
-    """Take the names in one file; of a file that cannot be read nothing is copied either."""
+def _unread(path: Path) -> str:
+    """Return why a file is not read and so not copied, or nothing. Raises TraceError for results.
+    """
     if path.is_symlink():
-        return
+        return "a link"
+    try:
+        if path.name == FILE_NAME:
+            verify(path, FORMAT, RESULTS_VERSION)
+        elif path.suffix == ".h5":
+            verify(path, TRACE_FORMAT, TRACE_VERSION)
+    except TraceError as error:
+        if path.name == FILE_NAME:
+            raise
+        return str(error).partition(": ")[2]
+    return "" if path.suffix in (".h5", ".journal") or path.name.endswith(_TEXTS) else (
+        "nothing is known of such files")
+
+
+def _collect(path: Path, found: _Found) -> None:
+    """Take the names in one file."""
     if path.suffix == ".h5":
-        with suppress(OSError, FileError), open_container(path) as file:
+        with open_container(path) as file:
             for key, value in file.attrs.items():
                 found.value(value, key)
             file.visititems(lambda name, item: _collect_part(name, item, found))
@@ -165,11 +186,12 @@ def _collect(path: Path, found: _Found) -> None:
 
 def _collect_part(name: str, item: h5py.Group | h5py.Dataset, found: _Found) -> None:
     last = name.rpartition("/")[2]
+    is_json = "JSON" in str(item.attrs.get("units", ""))
     found.kept.add(last)
     if not isinstance(item, h5py.Dataset) or item.dtype.kind != "S":
         return
     texts = texts_of(item[:])
-    if name.startswith("cases/") and last not in ("label", "env", "block") and len(texts) > 1:
+    if name.startswith("cases/") and last not in ("label", "env", "block") and not is_json:
         found.kept.update(texts)
     for text in texts:
         for line in text.split("\n"):
@@ -186,33 +208,30 @@ def _collect_here(found: _Found) -> None:
     found.value({name: value for name, value in os.environ.items() if kind_of(name)})
 
 
+def _is_made_again(place: Path) -> bool:
+    return place.parts[0] == "plots" or str(place) in _MADE_AGAIN
+
+
 def _copied(run: Path, files: Sequence[Path], target: Path, names: Pseudonyms) -> Iterator[str]:
     """Copy the files; yield those that are left out, with why."""
     for path in files:
         place = path.relative_to(run)
         copy = target.joinpath(*map(names.text, place.parts))
-        if place.parts[0] == "plots" or str(place) in _MADE_AGAIN:
-            continue
-        if path.is_symlink():
-            yield f"{place}: a link"
+        if _is_made_again(place):
             continue
         copy.parent.mkdir(parents=True, exist_ok=True)
         if path.name == FILE_NAME:
-            with open_results(path):
-                copy_sealed(path, copy, FORMAT, names)
+            copy_sealed(path, copy, FORMAT, names)
         elif path.suffix == ".h5":
-            open_trace(path)
             copy_sealed(path, copy, TRACE_FORMAT, names, behind_image)
         elif path.suffix == ".journal":
             if damaged := copy_journal(path, copy, names):
                 yield f"{place}: {damaged} damaged places"
-        elif path.name.endswith(_TEXTS):
+        else:
             try:
                 copy_text(path, copy, names)
-            except ValueError as error:
+            except (ValueError, EOFError) as error:
                 yield f"{place}: {error}"
-        else:
-            yield f"{place}: nothing is known of such files"
 
 
 def _prove_same(run: Path, copy: Path) -> None:

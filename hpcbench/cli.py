@@ -40,8 +40,8 @@ app = typer.Typer(
 COMMANDS: Mapping[str, Callable[..., None]] = {
     "run": run, "suite": suite, "profile": profile, "plan": plan, "reduce": reduce, "show": show,
     "plot": plot, "report": report, "compare": compare, "check": check, "advise": advise,
-    "anonymize": anonymize, "validate": validate, "list": list_, "gen-config": gen_config, "gen-data": gen_data,
-    "schema": schema,
+    "anonymize": anonymize, "validate": validate, "list": list_, "gen-config": gen_config,
+    "gen-data": gen_data, "schema": schema,
 }
 for _name, _command in COMMANDS.items():
     register(app, _name, _command)

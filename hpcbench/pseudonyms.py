@@ -23,7 +23,7 @@ ORDINARY = frozenset({"root", "localhost", "localhost.localdomain", "host", "use
 """Names that name nobody."""
 _COMMON = frozenset({"users", "home", "node", "data", "test", "tmp", "shared", "public"})
 """Names of folders that stand where users' stand, and are words of any text."""
-_WHOLE_PATH = re.compile(r"/(?!(?:dev|proc|sys|usr(?!/local)|lib|lib64|bin|sbin)(?:/|$))[^\n]+")
+_WHOLE_PATH = re.compile(r"/(?!(?:dev|proc|sys|usr(?!/local)|lib|lib64|bin|sbin)(?:/|$))\S+")
 _LIBRARY = re.compile(r"[\w+.-]+\.so(?:\.[\w.]+)?")
 _HEX = "[0-9a-fA-F]"
 _FORMS = {
@@ -142,11 +142,15 @@ class Pseudonyms:
 
     @cached_property
     def _any(self) -> re.Pattern[str]:
-        words = sorted(map(re.escape, self._words), key=len, reverse=True)
+        longest = sorted(self._words, key=len, reverse=True)
+        paths = [re.escape(word) for word in longest if self._words[word] == "path"]
+        words = [re.escape(word) for word in longest if self._words[word] != "path"]
         words += [rf"{re.escape(stem)}(?:\d+|\[[\d,-]+\])" for stem in self._stems()]
         words += [rf"(?:[\w-]+\.)+{re.escape(domain)}" for domain in self._domains()]
-        forms = {**_FORMS, "word": rf"(?<![A-Za-z0-9])(?:{'|'.join(words)})(?![A-Za-z0-9])"} \
-            if words else _FORMS
+        whole = r"(?<![A-Za-z0-9])(?:{})(?![A-Za-z0-9])"
+        forms = {"known": whole.format("|".join(paths))} if paths else {}  # they have spaces
+        forms |= _FORMS
+        forms |= {"word": whole.format("|".join(words))} if words else {}
         return re.compile("|".join(f"(?P<{kind}>{form})" for kind, form in forms.items()))
 
     def _stems(self) -> set[str]:
@@ -162,7 +166,7 @@ class Pseudonyms:
 
     def _other(self, found: re.Match[str]) -> str:
         kind, text = str(found.lastgroup), found[0]
-        if kind == "path":
+        if kind in ("path", "known"):
             return self._path(text)
         if kind == "address":
             return self._address(text)

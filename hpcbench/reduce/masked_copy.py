@@ -53,10 +53,7 @@ def copy_sealed(
     """
     with open_container(path) as file, new_container(
             target, file_format, int(file.attrs["schema_version"]), behind) as new:
-        _copy_attributes(file, new)
-        for key, value in file.attrs.items():
-            if isinstance(value, str) and key not in _STATIC:
-                new.attrs[key] = texts.json(value, key)
+        _copy_attributes(file, new, texts)
         file.visititems(lambda name, item: _copy(name, item, new, texts))
 
 
@@ -74,8 +71,14 @@ def _copy(name: str, item: h5py.Group | h5py.Dataset, new: h5py.File, texts: Tex
         _copy_attributes(item, new[name])
 
 
-def _copy_attributes(source: h5py.Group | h5py.Dataset, target: h5py.Group | h5py.Dataset) -> None:
+def _copy_attributes(
+    source: h5py.Group | h5py.Dataset, target: h5py.Group | h5py.Dataset,
+    texts: Texts | None = None,
+) -> None:
+    """Copy attributes, with other ``texts`` those of the file; what is overwritten stays in it."""
     for key, value in source.attrs.items():
+        if texts is not None and isinstance(value, str) and key not in _STATIC:
+            value = texts.json(value, key)
         is_texts = getattr(getattr(value, "dtype", None), "kind", "") == "O"
         target.attrs.create(key, value, dtype=h5py.string_dtype() if is_texts else None)
 
