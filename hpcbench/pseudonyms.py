@@ -46,6 +46,8 @@ _OF_THE_JOB = (
     (re.compile(r"\w*QOS"), "qos"), (re.compile(r"\w*ACCOUNT"), "account"),
     (re.compile(r"USER|LOGNAME|USERNAME|\w+_LOGNAME|\w+_USER"), "user"))
 """Variables of a job -> what their whole value is."""
+_SHORT, _MOST_TEXTS = 200, 200_000
+"""Texts that are kept with their replacement: a profile has few, each many times."""
 _NUMBERED = re.compile(r"(.*?[A-Za-z-])(\d+)")
 
 
@@ -67,6 +69,7 @@ class Pseudonyms:
         self._environ = environ
         self._given: dict[tuple[str, str], str] = {}
         self._next: dict[str, int] = {}
+        self._texts: dict[str, str] = {}
         self._hosts = {word for word, kind in words.items() if kind == "node"}
         reserved = ORDINARY | _COMMON | {word.lower() for word in kept}
         self._words = {word: kind for word, kind in words.items()
@@ -95,6 +98,14 @@ class Pseudonyms:
 
     def text(self, text: str) -> str:
         """Return a text without names and secrets."""
+        known = self._texts.get(text)
+        if known is None:
+            known = self._replaced(text)
+            if len(text) <= _SHORT and len(self._texts) < _MOST_TEXTS:
+                self._texts[text] = known
+        return known
+
+    def _replaced(self, text: str) -> str:
         text = masked(text, self._environ)
         if _WHOLE_PATH.fullmatch(text) and (PATH.match(text) or "/" not in text[1:]):
             return self._path(text)
