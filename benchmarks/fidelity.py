@@ -77,13 +77,13 @@ def one_rank(given: argparse.Namespace) -> None:
     import torch.distributed as dist
     from mpi4py import MPI
 
-    from hpcbench.backends.groups import equal_lines, open_groups
+    from hpcbench.backends.groups import open_groups
     from hpcbench.backends.mpi_direct import DirectGroup
     from hpcbench.operations.sizes import MOST_COLD_SETS, cold_sets
 
     world, size = MPI.COMM_WORLD, MPI.COMM_WORLD.size
     dist.init_process_group("gloo", store=store(world), rank=world.rank, world_size=size)
-    group = open_groups("mpi", timedelta(seconds=300), equal_lines(size, 1), world.rank,
+    group = open_groups("mpi", timedelta(seconds=300), [range(size)], world.rank,
                         mpi_comm=world.Dup())
     lane, control, found = DirectGroup(world.Dup()), world.Dup(), {}
     gc.collect()

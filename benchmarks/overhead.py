@@ -38,7 +38,7 @@ import torch.distributed as dist
 
 from hpcbench.backends.control import GlooControl
 from hpcbench.backends.devices import CpuDevice
-from hpcbench.backends.groups import equal_lines, open_groups
+from hpcbench.backends.groups import open_groups
 from hpcbench.kinds.collective.plan.workload import Collective
 from hpcbench.kinds.collective.run.runner import CollectiveRunner
 from hpcbench.measure.control import Control
@@ -100,7 +100,7 @@ def one_rank(given: argparse.Namespace) -> None:
     timeout = timedelta(seconds=TIMEOUT_S)
     dist.init_process_group("gloo", init_method=f"file://{given.folder}/store", rank=given.rank,
                             world_size=RANKS, timeout=timeout)
-    lines = equal_lines(RANKS, 1)
+    lines = [range(RANKS)]
     places = [Place(given.rank, RANKS, open_groups("gloo", timeout, lines, given.rank),
                     torch.device("cpu")) for _ in NAMES]
     control: Control = GlooControl()

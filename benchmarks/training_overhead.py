@@ -34,7 +34,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hpcbench.backends.control import GlooControl
 from hpcbench.backends.devices import CpuDevice
-from hpcbench.backends.groups import equal_lines, open_groups
+from hpcbench.backends.groups import open_groups
 from hpcbench.config.load import check_config
 from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.workload import Training, training_of
@@ -94,7 +94,7 @@ def one_rank(given: argparse.Namespace) -> None:
                             world_size=size, timeout=timeout)
     torch.set_num_threads(1)
     work = training(strategy)
-    lines = equal_lines(size, 1)
+    lines = [range(size)]
     places = [Place(given.rank, size, open_groups("gloo", timeout, lines, given.rank),
                     torch.device("cpu")) for _ in NAMES]
     loops = (through_hpcbench(work, places[0], 1 + given.steps), *(

@@ -41,12 +41,14 @@ def recomputed(case, samples, plan):
     ranks, first = case["sample_ranks"], case["sample_offset"]
     rows = {name: column[first:first + ranks * case["sample_iterations"]].reshape(ranks, -1)
             for name, column in samples.items()}
-    shape = case["groups"], ranks // case["groups"], -1
+    stride = max(case.get("group_stride", 1), 1)  # older files and other kinds have none
+    shape = case["groups"] // stride, ranks // case["groups"], stride, -1
     start, end = rows["start_ns"].reshape(shape), rows["end_ns"].reshape(shape)
     wait = rows["end_ns"] - rows["start_ns"]
     use, launch, turn = (rows[name][0] for name in ("use", "launch", "pass_index"))
     longest = wait.max(0) / case["calls"] / 1e9
-    times = (end.max((0, 1)) - start.min((0, 1))) / 1e9 if case["fold"] == b"global" else longest
+    globally = (end.max((0, 1, 2)) - start.min((0, 1, 2))) / 1e9
+    times = globally if case["fold"] == b"global" else longest
     counted = use <= 2
     t, late = times[counted], np.any(rows["flags"] & 4, 0)[counted]
     median = np.median(t)
@@ -72,8 +74,9 @@ def recomputed(case, samples, plan):
         "launch_level": 1 - 2 / 2 ** len(medians),
         "quickest_rank": rows["rank"][votes.argmax(), 0], "quickest_share": votes.max() / t.size,
         "local_max_s": np.median(longest[counted]),
-        "imbalance_s": np.median(np.ptp(start, axis=1).max(0)[counted]) / 1e9,
-        "last_in_s": np.median((end.max(1) - start.max(1)).max(0)[counted]) / case["calls"] / 1e9,
+        "imbalance_s": np.median(np.ptp(start, axis=1).max((0, 1))[counted]) / 1e9,
+        "last_in_s": np.median((end.max(1) - start.max(1)).max((0, 1))[counted])
+        / case["calls"] / 1e9,
         "launch_medians_s": medians,
         "pass_medians_s": [np.median(part) if part.size else None for part in parts],
         **{rate: amount / median for rate, amount in work.items() if amount}}

@@ -13,6 +13,7 @@ import typer
 
 from hpcbench import __version__
 from hpcbench.commands.advise import advise
+from hpcbench.commands.anonymize import anonymize
 from hpcbench.commands.check import check
 from hpcbench.commands.compare import compare
 from hpcbench.commands.generate import gen_config, gen_data, schema
@@ -40,8 +41,8 @@ app = typer.Typer(
 COMMANDS: Mapping[str, Callable[..., None]] = {
     "run": run, "suite": suite, "profile": profile, "plan": plan, "reduce": reduce, "show": show,
     "plot": plot, "report": report, "compare": compare, "check": check, "advise": advise,
-    "validate": validate, "list": list_, "gen-config": gen_config, "gen-data": gen_data,
-    "schema": schema,
+    "anonymize": anonymize, "validate": validate, "list": list_, "gen-config": gen_config,
+    "gen-data": gen_data, "schema": schema,
 }
 for _name, _command in COMMANDS.items():
     register(app, _name, _command)

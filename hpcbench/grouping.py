@@ -33,6 +33,18 @@ def in_parts(values: Sequence[Value], most: int) -> Iterator[tuple[str, Sequence
         yield f"-{number}" * (len(values) > most), values[first:first + most]
 
 
+def equal_groups(world_size: int, groups: int, stride: int = 1) -> tuple[range, ...]:
+    """Return the ranks of each of ``groups`` equal groups, whose ranks are ``stride`` apart.
+
+    Groups that lie between each other's ranks fill a span of ranks; spans follow one another. Of 8
+    ranks 4 groups of stride 2 are (0, 2), (1, 3), (4, 6) and (5, 7); of stride 1, pairs; of stride
+    4, (0, 4), (1, 5) and so on. ``stride`` divides ``groups``, which divide ``world_size``.
+    """
+    span = max(world_size // groups, 1) * stride
+    return tuple(range(first, first + span, stride) for start in range(0, world_size, span)
+                 for first in range(start, start + stride))
+
+
 def on_ranks(groups: Mapping[Value, Iterable[int]]) -> str:
     """Return ``200 on rank 0, 2-3, 199 on rank 1``."""
     return ", ".join(f"{value} on rank {rank_list(ranks)}" for value, ranks in groups.items())

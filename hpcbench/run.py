@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from hpcbench.config.axes import NCCL_TESTS_SPLIT, SPLIT_HINT
 from hpcbench.errors import ExitCode, HpcbenchError, UsageError, command_line
 from hpcbench.launch.attempt import HISTORY, PLANNED_RUN, Attempt, CaseReport, PlannedRun
 from hpcbench.launch.folders.run_folder import RankFolders, RunFolder, open_folders
@@ -112,10 +113,13 @@ def _plan(session: Session, request: RunRequest) -> PlannedRun:
 def _watched(planned: PlannedRun) -> PlannedRun:
     """Return the run. Raises UsageError if its workers were to be watched where none can be.
 
-    Raises ConfigError for limits that no case can have.
+    Raises ConfigError for limits that no case can have, UsageError for groups that only nccl-tests
+    makes: its variables would be taken for what was measured.
     """
     from hpcbench.analysis.thresholds import refuse_limits
 
+    if name := next(filter(NCCL_TESTS_SPLIT.fullmatch, os.environ), None):
+        raise UsageError(f"{name} is set, and {SPLIT_HINT}; unset it")
     refuse_limits(planned.plan)
     if not planned.config.launch.inline and (reason := unsupervised()):
         raise UsageError(f"{reason}; use --inline (of profile: --set launch.inline=true), which "

@@ -22,7 +22,7 @@ from hpcbench.backends.cuda_graphs import captured
 from hpcbench.backends.devices import AnyDevice, open_device
 from hpcbench.backends.facts import gather_facts
 from hpcbench.backends.failures import classify, one_line, out_of_memory
-from hpcbench.backends.groups import equal_lines, open_groups
+from hpcbench.backends.groups import open_groups
 from hpcbench.backends.store import open_store
 from hpcbench.errors import CaseError
 from hpcbench.kinds.registry import kinds, spec_of
@@ -91,7 +91,7 @@ class Worker:
         self._workers_control: Control = GlooControl()
         self._store: dist.TCPStore | None = None
         self._membership: JoinRequest | None = None
-        self._groups: dict[tuple[str, int, str], Any] = {}
+        self._groups: dict[tuple[object, ...], Any] = {}
         self._slack_ns = 0
         self._devices: dict[str, AnyDevice] = {}
         self._runner = cache(lambda kind: spec_of(kind).runner())
@@ -213,9 +213,10 @@ class Worker:
             yield captured(operation, self._control(case.backend)) if case.cuda_graph else operation
 
     def _place(self, case: Case, device: AnyDevice) -> Place:
-        size, rank = case.group_size, self._member.rank
-        return Place(rank % size, size, self._groups[_group_key(case)], device.torch_device,
-                     first=rank // size * size)
+        rank = self._member.rank
+        ranks = next(ranks for ranks in case.group_ranks if rank in ranks)
+        return Place(ranks.index(rank), len(ranks), self._groups[_group_key(case)],
+                     device.torch_device, ranks.start, ranks.step)
 
     def _open_group(self, case: Case, device: AnyDevice) -> int:
         """Open this rank's group under test, never the control group even when both are gloo.
@@ -229,8 +230,7 @@ class Worker:
         began_ns = time.perf_counter_ns()
         self._groups[key] = open_groups(
             case.backend, timedelta(seconds=member.timeout_s),
-            equal_lines(member.world_size, case.workload.groups), member.rank,
-            device.torch_device, self._mpi and self._mpi.tested)
+            case.group_ranks, member.rank, device.torch_device, self._mpi and self._mpi.tested)
         return time.perf_counter_ns() - began_ns
 
     def _control(self, backend: str) -> Control:
@@ -308,9 +308,9 @@ def _undraggable(seconds: float) -> None:
     raise CaseError("this kind of case has no samples that can take longer")
 
 
-def _group_key(case: Case) -> tuple[str, int, str]:
+def _group_key(case: Case) -> tuple[object, ...]:
     """Return what group a case needs; the canary's is its own, so that it warms up no other."""
-    return case.backend, case.workload.groups, case.case_id if case.index < 0 else ""
+    return case.backend, case.group_ranks, case.case_id if case.index < 0 else ""
 
 
 def serve(channel: WorkerChannel, progress: SharedProgress) -> None:

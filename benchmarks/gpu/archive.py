@@ -18,21 +18,19 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import h5py
 import psutil
 
 from gpu.running import ROOT
 from hpcbench.masking import holds_secret, masked
 from hpcbench.measure.environment import recorded_variables
+from hpcbench.pseudonyms import ORDINARY, PATH
+from hpcbench.reduce.masked_copy import copy_sealed
 from hpcbench.reduce.results_file import FORMAT, open_results
-from hpcbench.trace.columns import json_line, text_column, texts_of, write_column, write_lines
-from hpcbench.trace.container import new_container, open_container
 
 _TOP = "gpu-session"
 _LOG_HEAD, _LOG_TAIL = 2**16, 3 * 2**16
@@ -55,7 +53,6 @@ Left out and named below: results.h5 over {_RESULTS_BYTES // 2**20} MiB, and wha
 
 Left out:
 """
-_ORDINARY = frozenset({"root", "localhost", "localhost.localdomain", "host", "user", "none"})
 _OF_THE_JOB = re.compile(
     r"USER|LOGNAME|USERNAME|SUDO_USER|HOST|HOSTNAME|SLURM\w*_(NODELIST|NODENAME|ACCOUNT|USER"
     r"|SUBMIT_HOST)|SLURMD_NODENAME|PBS_(O_HOST|JOBID|O_LOGNAME)|LSB_(HOSTS|SUB_HOST)"
@@ -63,9 +60,6 @@ _OF_THE_JOB = re.compile(
 _LOGIN = re.compile(r"://([^\s/@:]+):([^\s/@]+)@")
 _INSIDE = re.compile(r"(?i)(?:token|secret|passw(?:or)?d|passphrase|credential|key)[\w.-]*[\"']?"
                      r"\s*[=:]\s*[\"']?([^\s&;,'\"]+)")
-_PATH = re.compile(
-    r"(?:(?<=file://)|(?<![\w/.>]))/(?!(?:dev|proc|sys|usr|lib|lib64|bin|sbin)/)"
-    r"[^\s/'\"<>|:;,()\[\]{}\\]+(?:/[^\s/'\"<>|:;,()\[\]{}\\]+)+/?")
 
 
 @dataclass(frozen=True)
@@ -81,7 +75,7 @@ class Masks:
         text = masked(text, self.environ)
         for place, name in ((str(ROOT), "HPCBENCH"), (str(Path.home()), "HOME")):
             text = text.replace(f"{place}/", f"<{name}>/") if len(place) > 1 else text
-        text = _PATH.sub(_without_folders, text)
+        text = PATH.sub(_without_folders, text)
         return self._any_word.sub(lambda found: self.words[found[0]], text) if self.words else text
 
     @cached_property
@@ -89,23 +83,13 @@ class Masks:
         longest_first = sorted(map(re.escape, self.words), key=len, reverse=True)
         return re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(longest_first)})(?![A-Za-z0-9])")
 
-    def json(self, value: Any) -> Any:
+    def json(self, value: Any, key: str = "") -> Any:
         """Return a JSON value with every text in it masked, keys excepted."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
             return {key: self.json(part) for key, part in value.items()}
         return [self.json(part) for part in value] if isinstance(value, list) else value
-
-    def lines(self, text: str) -> str:
-        """Return a text of lines masked, those as JSON that are objects or lists of it."""
-        return "\n".join(map(self._line, text.split("\n")))
-
-    def _line(self, line: str) -> str:
-        with suppress(ValueError):
-            if line.startswith(("{", "[")):
-                return json_line(self.json(json.loads(line)))
-        return self.text(line)
 
 
 def _without_folders(found: re.Match[str]) -> str:
@@ -136,7 +120,7 @@ def masks_here(environ: Mapping[str, str], uuids: Sequence[str]) -> Masks:
     known = {name: value for name, value in environ.items() if holds_secret(name, value)}
     return Masks({**known, **secrets}, {
         word: stands for word, stands in words.items()
-        if len(word) > 1 and word.lower() not in _ORDINARY and not word.isdigit()})
+        if len(word) > 1 and word.lower() not in ORDINARY and not word.isdigit()})
 
 
 def _user() -> str:
@@ -233,33 +217,11 @@ def _json(value: Any) -> bytes:
 
 def _results(path: Path, masks: Masks) -> bytes:
     """Return a results file whose texts are masked; hpcbench reads it as it reads any other."""
-    with tempfile.TemporaryDirectory() as place, open_container(path) as file:
+    with tempfile.TemporaryDirectory() as place:
         copy = Path(place) / path.name
-        with new_container(copy, FORMAT, int(file.attrs["schema_version"])) as new:
-            _copy_attributes(file, new)
-            file.visititems(lambda name, item: _copy(name, item, new, masks))
+        copy_sealed(path, copy, FORMAT, masks)
         with open_results(copy):  # a host with the name of a dtype would have made it unreadable
             return copy.read_bytes()
-
-
-def _copy(name: str, item: h5py.Group | h5py.Dataset, new: h5py.File, masks: Masks) -> None:
-    if isinstance(item, h5py.Group):
-        _copy_attributes(item, new.require_group(name))
-    elif item.dtype.kind != "S":
-        item.file.copy(item, new, name=name)
-    else:
-        texts = [masks.lines(text) for text in texts_of(item[:])]
-        if len(texts) == 1:  # most often JSON, which is packed
-            write_lines(new, name, texts)
-        else:
-            write_column(new, name, text_column(texts))
-        _copy_attributes(item, new[name])
-
-
-def _copy_attributes(source: h5py.Group | h5py.Dataset, target: h5py.Group | h5py.Dataset) -> None:
-    for key, value in source.attrs.items():
-        is_texts = getattr(getattr(value, "dtype", None), "kind", "") == "O"
-        target.attrs.create(key, value, dtype=h5py.string_dtype() if is_texts else None)
 
 
 def _uuids(folder: Path) -> list[str]:

@@ -198,10 +198,10 @@ def unreachable(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | No
     """
     if device != "cuda" or not case.workload.reads_peers():
         return None
-    places = [_Placed(rank, index) for rank, index in zip(ranks, gpu_indices(ranks), strict=True)
-              if index is not None]
-    reasons = (_apart(*pair) for first in range(0, len(places), case.group_size)
-               for pair in combinations(places[first:first + case.group_size], 2))
+    places = {rank: _Placed(ranks[rank], index)
+              for rank, index in enumerate(gpu_indices(ranks)) if index is not None}
+    reasons = (_apart(*pair) for group in case.group_ranks for pair in combinations(
+        [places[rank] for rank in group if rank in places], 2))
     found = next((reason for reason in reasons if reason), None)
     return found and f"{case.workload.implementer} reads the memory of other ranks' GPUs: {found}"
 

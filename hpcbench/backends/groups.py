@@ -17,12 +17,6 @@ from hpcbench.backends.rehearsal import open_silent
 from hpcbench.errors import CaseError
 
 
-def equal_lines(world_size: int, groups: int) -> list[list[int]]:
-    """Return the ranks of each of ``groups`` equal groups of consecutive ranks of a world."""
-    size = world_size // groups
-    return [list(range(first, first + size)) for first in range(0, world_size, size)]
-
-
 def open_groups(
     backend: str, timeout: timedelta, lines: Sequence[Sequence[int]], rank: int,
     device: torch.device | None = None, mpi_comm: Any = None,

@@ -27,6 +27,10 @@ _RESERVED = re.compile(
     r"(OMPI|PMIX|PMI|MPI|MPICH|SLURM|PRTE)_.*|MASTER_(ADDR|PORT)|RANK|WORLD_SIZE"
     r"|LOCAL_(RANK|WORLD_SIZE)"
 )
+_OF_GROUPS = ("size", "count", "stride")
+NCCL_TESTS_SPLIT = re.compile(r"NCCL_TESTS_SPLIT(_MASK)?")
+SPLIT_HINT = ('only nccl-tests reads it; here a block of collectives has the key "groups": '
+              'MOD 8 is {"stride": 8}, DIV 8 is {"size": 8}')
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 T = TypeVar("T")
@@ -195,6 +199,44 @@ Sizes = Annotated[tuple[int, ...], Checked(_check_sizes, _sizes_schema)]
 """A size, a list of sizes, or a range; bytes, ranges written out."""
 
 
+def _check_groups(value: Any) -> int | dict[str, int]:
+    """Return a number of groups, or what their size and stride are; keys that say nothing go."""
+    if not isinstance(value, Mapping):
+        if type(value) is int and value >= 1:
+            return value
+        raise ValueError(f'{quote(value)} is not a number of groups from 1; or write '
+                         '{"size": 8}, {"stride": 8}, {"size": 4, "stride": 8} or '
+                         '{"count": 16, "stride": 8}')
+    if unknown := [key for key in value if key not in _OF_GROUPS]:
+        raise ValueError(f"groups: {unknown_name(unknown[0], _OF_GROUPS)}")
+    for key, number in value.items():
+        if type(number) is not int or not 1 <= number <= MAX_WORLD_SIZE:
+            raise ValueError(f'"{key}" of groups is {quote(number)}; write a whole number from 1 '
+                             f"to {MAX_WORLD_SIZE}")
+    if ("size" in value) == ("count" in value) and (value or {}).keys() != {"stride"}:
+        raise ValueError('groups have "size" or "count", not both, and may have a "stride"')
+    count, stride = value.get("count"), value.get("stride", 1)
+    if count is not None and count % stride:
+        raise ValueError(f'"count" ({count}) of groups is no multiple of "stride" ({stride}): '
+                         "between the ranks of a group of that stride lie those of "
+                         f"{stride - 1} others")
+    if stride == 1 and "size" not in value:
+        return count or 1
+    return {key: value[key] for key in _OF_GROUPS if key in value and value[key] != (
+        1 if key == "stride" else None)}
+
+
+def _groups_schema() -> JsonSchema:
+    number: JsonSchema = {"type": "integer", "minimum": 1}
+    return {"anyOf": [number, {
+        "type": "object", "additionalProperties": False, "minProperties": 1,
+        "not": {"required": ["size", "count"]}, "properties": dict.fromkeys(_OF_GROUPS, number)}]}
+
+
+Groups = Annotated[int | dict[str, int], Checked(_check_groups, _groups_schema)]
+"""How many equal groups of consecutive ranks; or their size or number, and the ranks' stride."""
+
+
 def _check_environment(value: Any) -> dict[str, tuple[str, ...]]:
     if not isinstance(value, Mapping):
         raise ValueError(f'{quote(value)} is not a mapping; write {{"NCCL_ALGO": ["Ring"]}}')
@@ -207,6 +249,8 @@ def _variable(name: str) -> str:
         raise ValueError(f"{quote(name)} is not the name of an environment variable")
     if _RESERVED.fullmatch(name):
         raise ValueError(f"{name} belongs to the launcher and cannot be set for a worker")
+    if NCCL_TESTS_SPLIT.fullmatch(name):
+        raise ValueError(f"{name}: {SPLIT_HINT}")
     return name
 
 

@@ -38,22 +38,28 @@ def moved(rank: int, start: int, count: int, dtype: torch.dtype) -> torch.Tensor
 
 
 def contributed(
-    rank: int, world_size: int, op: str, count: int, dtype: torch.dtype, first: int = 0,
+    rank: int, world_size: int, op: str, count: int, dtype: torch.dtype, first: int | range = 0,
 ) -> torch.Tensor:
     """Return the first ``count`` elements of what ``rank`` contributes to a reduction.
 
-    ``rank`` is one of a group of ``world_size`` whose rank 0 is the global rank ``first``.
+    ``rank`` is one of a group of ``world_size`` whose rank 0 is the global rank ``first``, or whose
+    global ranks those are.
     """
-    return _tile(_contribution(first + rank, world_size, op, dtype), 0, count, dtype)
+    numbers = _numbers(world_size, first)
+    return _tile(_contribution(rank, numbers, op, dtype), 0, count, dtype)
 
 
 def reduced(
-    world_size: int, op: str, start: int, count: int, dtype: torch.dtype, first: int = 0,
+    world_size: int, op: str, start: int, count: int, dtype: torch.dtype, first: int | range = 0,
 ) -> torch.Tensor:
-    """Return elements ``start .. start + count`` of the reduction over all ranks of a group."""
+    """Return elements ``start .. start + count`` of the reduction over all ranks of a group.
+
+    ``first`` as in `contributed`.
+    """
+    numbers = _numbers(world_size, first)
     combine = {"prod": torch.mul, "min": torch.minimum, "max": torch.maximum}.get(op, torch.add)
-    table = reduce(combine, (_contribution(rank, world_size, op, dtype)
-                             for rank in range(first, first + world_size)))
+    table = reduce(combine, (_contribution(rank, numbers, op, dtype)
+                             for rank in range(world_size)))
     if op == "avg":
         table = table.to(torch.float64) / world_size
     return _tile(table, start, count, dtype)
@@ -73,8 +79,18 @@ def _hash(rank: int, modulus: int = PERIOD) -> torch.Tensor:
     return (step * torch.arange(PERIOD, dtype=torch.int64) + offset) % PERIOD
 
 
-def _contribution(rank: int, world_size: int, op: str, dtype: torch.dtype) -> torch.Tensor:
-    hashed = _hash(rank)
+def _numbers(world_size: int, first: int | range) -> range:
+    """Return the global ranks of a group."""
+    return first if isinstance(first, range) else range(first, first + world_size)
+
+
+def _contribution(rank: int, numbers: range, op: str, dtype: torch.dtype) -> torch.Tensor:
+    """Return one period of what a rank of a group of these global ranks contributes.
+
+    Values depend on the global rank. Which elements a rank has a part in depends on the rank within
+    its group: in steps of a stride, global ranks would meet in the same elements.
+    """
+    hashed, world_size = _hash(numbers[rank]), len(numbers)
     limit = _EXACT_LIMIT[dtype]
     if op == "avg" and world_size**2 <= limit:
         return world_size * _summand(hashed, rank, world_size, limit // world_size)

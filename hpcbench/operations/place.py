@@ -12,8 +12,8 @@ import torch
 class Place:
     """Where an operation runs: rank and size in the group under test, the group, the device.
 
-    ``first`` is the global rank of the group's rank 0: groups are consecutive ranks. Data depend
-    on global ranks, so that what another group sent is wrong here.
+    ``first`` is the global rank of the group's rank 0, and its ranks are ``stride`` apart. Data
+    depend on global ranks, so that what another group sent is wrong here.
     """
 
     rank: int
@@ -21,16 +21,17 @@ class Place:
     group: Any
     device: torch.device
     first: int = 0
+    stride: int = 1
 
     @property
     def number(self) -> int:
         """Return this rank's global rank."""
-        return self.first + self.rank
+        return self.global_rank(self.rank)
 
     @property
     def numbers(self) -> range:
         """Return the global ranks of the group."""
-        return range(self.first, self.first + self.world_size)
+        return range(self.first, self.global_rank(self.world_size), self.stride)
 
     @property
     def device_ids(self) -> list[int] | None:
@@ -43,4 +44,4 @@ class Place:
 
     def global_rank(self, rank: int) -> int:
         """Return the global rank of a rank of the group, as torch wants roots and peers."""
-        return self.first + rank
+        return self.first + rank * self.stride

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from hpcbench.grouping import equal_groups
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.workload import UnknownWorkload, Workload
 
@@ -70,6 +71,17 @@ class Case:
     def group_size(self) -> int:
         """Return how many ranks take part in one collective."""
         return max(self.world_size // self.workload.groups, 1)
+
+    @property
+    def group_span(self) -> int:
+        """Return how many ranks lie from the first to the last one of a group, these included."""
+        return (self.group_size - 1) * self.workload.group_stride + 1
+
+    @property
+    def group_ranks(self) -> tuple[range, ...]:
+        """Return the ranks of each group, in order."""
+        work = self.workload
+        return equal_groups(self.world_size, work.groups, work.group_stride)
 
     def host_needs(self, device: str) -> int:
         """Return the bytes that a rank needs of the host if the case runs on ``device``."""

@@ -28,14 +28,19 @@ class Workload(ABC):
     """Base of the workloads of all kinds: a frozen dataclass of what a case runs.
 
     Its fields are plain JSON values or tuples of them. ``dtype`` is the element type, ``groups``
-    how many equal groups of consecutive ranks run it at the same time. A trait that a kind does
-    not have keeps the answer given here.
+    how many equal groups of ranks run it at the same time (`grouping.equal_groups`). A trait that a
+    kind does not have keeps the answer given here.
     """
 
     __slots__ = ()
 
     dtype: str
     groups: int
+
+    @property
+    def group_stride(self) -> int:
+        """Return how far apart the ranks of a group are: 1, they are consecutive."""
+        return 1
 
     @property
     @abstractmethod
@@ -190,6 +195,12 @@ class UnknownWorkload(Workload):
         """Return the stored number of groups, or 1."""
         groups = self.data.get("groups", 1)
         return groups if isinstance(groups, int) else 1
+
+    @property
+    def group_stride(self) -> int:
+        """Return the stored stride, or 1."""
+        stride = self.data.get("group_stride", 1)
+        return stride if isinstance(stride, int) else 1
 
     def words(self, world_size: int) -> list[str]:
         """Return its fields that are text or numbers."""

@@ -46,7 +46,8 @@ def overhead(
     if not is_timed(samples).any():
         return None
     stamps = clocks.stamps(samples)
-    common = edges(stamps, item.case.workload.groups) if stamps else None
+    work = item.case.workload
+    common = edges(stamps, work.groups, work.group_stride) if stamps else None
     folded = fold_samples(item.case, samples, extreme_waits(samples), common)
     if folded.fold != item.timing.fold:
         return None

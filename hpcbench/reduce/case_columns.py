@@ -69,7 +69,7 @@ OF_RESULT = texts(
     env="variables of its environment: NAME=VALUE, separated by spaces",
     dtype="element type")
 COUNTS = whole_numbers(
-    groups="equal groups of consecutive ranks that run it at the same time",
+    groups="equal groups of ranks that run it at the same time",
     n="samples in the statistics; 0 of a case that is not ok",
     ci_reliable="1 if the interval can be relied on, else 0",
     n_wrong="wrong elements of all ranks; -1 if nothing was checked",

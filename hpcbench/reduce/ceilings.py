@@ -69,7 +69,7 @@ def measured_link(
     start = link_key(item, 0).removesuffix("0")
     found = {int(key.removeprefix(start)): rate for key, rate in rates.items()
              if key.startswith(start) and key.removeprefix(start).isdigit()}
-    reached = [ranks for ranks in found if ranks <= item.case.group_size]
+    reached = [ranks for ranks in found if ranks <= item.case.group_span]
     return found[max(reached)] if reached else None
 
 

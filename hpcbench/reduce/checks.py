@@ -261,11 +261,9 @@ def check_causality(
     if at is None:
         return
     group, row = at
-    size = case.group_size
-    members = slice(group * size, (group + 1) * size)
-    ranks = samples.ranks[members]
-    left = ranks[int(np.argmin(stamps.end_ns[members, row]))]
-    came = ranks[int(np.argmax(stamps.start_ns[members, row]))]
+    members = case.group_ranks[group]
+    left = samples.ranks[members[int(np.argmin(stamps.end_ns[members, row]))]]
+    came = samples.ranks[members[int(np.argmax(stamps.start_ns[members, row]))]]
     same = clocks.ids[left] == clocks.ids[came]
     cause = (f"the end was stamped before the work was complete; {AGAIN}" if same else
              "their clocks are not as close as their models say: global times are not used; "

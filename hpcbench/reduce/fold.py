@@ -2,7 +2,7 @@
 
 Definitions (docs/method.md), after ReproMPI (Hunold and Carpen-Amarie, TPDS 2016): s_rk and e_rk
 are start and end of sample k on rank r. Times are int64 ns of shape (sample,) unless said
-otherwise. ``groups`` equal groups of consecutive ranks may run the collective at once. Then a time
+otherwise. ``groups`` equal groups of ranks may run the collective at once. Then a time
 within a group is that of the group for which it is longest.
 
 Where a pass stops by itself, its samples before the steady state do not count. Of the others,
@@ -103,18 +103,22 @@ class Edges:
 
 
 def edges(
-    stamps: GlobalStamps, groups: int = 1, *, each: bool = False,
+    stamps: GlobalStamps, groups: int = 1, stride: int = 1, *, each: bool = False,
     timed: npt.NDArray[np.bool_] | None = None,
 ) -> Edges:
     """Return what all times on the global clock are made of, and of ``each`` rank how late it was.
 
-    ``timed`` (sample,) are the samples of one pass that tell how late ranks are in it.
+    Groups are those of `grouping.equal_groups`, in its order: rows of a span are (rank of its
+    group, group of the span). ``timed`` (sample,) are the samples of one pass that tell how late
+    ranks are in it.
     """
-    starts, ends = (stamps_ns.reshape(groups, -1, stamps_ns.shape[-1])
-                    for stamps_ns in (stamps.start_ns, stamps.end_ns))
-    first_start_ns, last_start_ns = starts.min(axis=1), starts.max(axis=1)
+    ranks, samples = stamps.start_ns.shape
+    spans = groups // stride, ranks // groups, stride, samples
+    (first_start_ns, last_start_ns), (first_end_ns, last_end_ns) = (
+        [extreme(axis=1).reshape(groups, samples) for extreme in (rows.min, rows.max)]
+        for rows in (stamps.start_ns.reshape(spans), stamps.end_ns.reshape(spans)))
     earliest_ns, latest_ns = first_start_ns.min(axis=0), last_start_ns.max(axis=0)
-    return Edges(first_start_ns, last_start_ns, ends.min(axis=1), ends.max(axis=1),
+    return Edges(first_start_ns, last_start_ns, first_end_ns, last_end_ns,
                  stamps.bound_ns, stamps.start_ns - earliest_ns if each else None,
                  None if timed is None else _medians_after(
                      stamps.start_ns, earliest_ns, latest_ns, _chosen(timed))[:, None])

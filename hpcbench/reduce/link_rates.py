@@ -68,8 +68,7 @@ def _limiting(
     case: Case, nodes: Mapping[int, str], hardware: Mapping[str, Any]
 ) -> _Declared | None:
     """Return the peak that limits the slowest group of a case."""
-    groups = [[nodes[rank] for rank in range(first, first + case.group_size)]
-              for first in range(0, case.world_size, case.group_size)]
+    groups = [[nodes[rank] for rank in ranks] for ranks in case.group_ranks]
     peaks = []
     network, apart = _between_nodes(hardware), [one for one in groups if len(set(one)) > 1]
     if network and apart:

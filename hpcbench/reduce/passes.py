@@ -118,7 +118,8 @@ def _on_global_clock(case: Case, outcome: PassOutcome, clocks: RankClocks) -> Pa
     if samples is None or stamps is None:
         return outcome
     timed = is_timed(samples)
-    common = edges(stamps, case.workload.groups, each=bool(samples.phases),
+    common = edges(stamps, case.workload.groups, case.workload.group_stride,
+                   each=bool(samples.phases),
                    timed=timed if timed.any() else None)
     found = check_causality(case, samples, stamps, common, clocks)
     return replace(outcome, common=common, problems=(*outcome.problems, *found))

@@ -84,12 +84,14 @@ _MISSING = "not_measured"
 def write_reports(
     results: Results, folder: Path, told: Sequence[Told],
     announce: Callable[[str], None] | None = None, complain: Callable[[str], None] | None = None,
+    shown: str = "",
 ) -> list[Path]:
     """Write the summaries and, unless `output` refuses, plots and report; return their paths.
 
     Both read their samples from ``folder/results.h5``; where no case is ok there are no plots.
-    ``told`` are the answers. ``announce`` gets a line before each. Raises FileError if a file
-    cannot be written; ``complain``, if given, gets a line instead of what plots or report raise.
+    ``told`` are the answers. The report calls the run ``shown``, or its folder. ``announce`` gets
+    a line before each. Raises FileError if a file cannot be written; ``complain``, if given, gets a
+    line instead of what plots or report raise.
     """
     written = write_summary(results, folder, told)
     output = results.plan.config.get("output", {})
@@ -102,8 +104,8 @@ def write_reports(
             with _optional("report", folder, complain):
                 if announce:
                     announce(f"writing {target}")
-                written.append(
-                    write_report([Run(valid(str(folder)), results, file)], "html", target))
+                run = Run(shown or valid(str(folder)), results, file)
+                written.append(write_report([run], "html", target))
     return written
 
 

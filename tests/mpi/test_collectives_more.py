@@ -76,7 +76,7 @@ def test_every_split_of_uneven_parts_in_every_type(mpirun: MpiLauncher) -> None:
     assert found == [("ok", 0)] * (len(UNEVEN) * 3 * len(splits) * len(DTYPES))
 
 
-def _groups(groups_of: dict[int, int]) -> list[dict[str, Any]]:
+def _groups(groups_of: dict[int, Any]) -> list[dict[str, Any]]:
     return [block for ranks, groups in groups_of.items() for block in (
         _block(name=f"all{ranks}", collective=COLLECTIVES, groups=groups, size=["64", "40000"],
                world_size=ranks),
@@ -109,6 +109,46 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 def _spoilt(item: CaseResult) -> bool:
     return item.case.block.startswith("spoilt")
+
+
+STRIDED = [
+    *_groups({4: {"stride": 2}}),
+    _block(name="ops", collective=["all_reduce", "reduce_scatter"], groups={"stride": 2},
+           op=["sum", "prod", "min", "max"], dtype=DTYPES, size="20KB", world_size=4),
+    _block(name="of_mpi", backend=["mpi", "mpi/direct"], groups={"size": 2, "stride": 2},
+           collective=["all_reduce", "broadcast", "all_gather"], root=1, size="4KiB"),
+    _block(name="spoilt_group", collective="all_reduce", groups={"stride": 2}, size="8KiB"),
+]
+
+
+@pytest.fixture(scope="module")
+def strided(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """Return what one job of four ranks found of groups whose ranks are two apart."""
+    launcher = launcher_for("mpich", tmp_path_factory.mktemp("strided"))
+    job = launcher.run(4, config=sweep(benchmarks=STRIDED, fault=WRONG[1:]), timeout=100).check(1)
+    launcher.assert_no_orphans()
+    return read(job.folder)
+
+
+def test_groups_with_a_stride_have_their_own_results(strided: Outcome) -> None:
+    for item in strided.results.cases:
+        assert item.case.group_ranks == (range(0, 4, 2), range(1, 5, 2))
+        assert item.case.label.split(" n=")[1].startswith("4 groups=2 stride=2")
+        if not _spoilt(item):
+            assert item.status == "ok" and not item.n_wrong, (item.case.label, item.reason)
+
+
+def test_a_wrong_element_shows_in_a_group_with_a_stride(strided: Outcome) -> None:
+    (found,) = filter(_spoilt, strided.results.cases)
+    assert (found.status, found.n_wrong, found.blamed_rank) == ("wrong", 1, 3)
+
+
+@pytest.mark.parametrize("name", ["NCCL_TESTS_SPLIT", "NCCL_TESTS_SPLIT_MASK"])
+def test_nccl_tests_variable_is_refused_with_the_key_that_does_it(
+    mpirun: MpiLauncher, name: str,
+) -> None:
+    job = mpirun.run(1, config=sweep("8"), env={name: "MOD 2"}).check(2)
+    assert name in job.stderr and '{"stride": 8}' in job.stderr
 
 
 def test_several_groups_at_once_each_have_their_own_result(outcome: Outcome) -> None:

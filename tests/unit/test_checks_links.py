@@ -141,6 +141,14 @@ def test_groups_share_the_network_of_their_nodes() -> None:
     assert declared_peak(case, nodes, {"network_bandwidth_gbps": 80}) == pytest.approx(alone / 2)
 
 
+def test_rails_load_the_network_and_neighbours_do_not() -> None:
+    """Of two nodes of four: groups of stride 4 have a rank on each, consecutive ones do not."""
+    nodes, hardware = {rank: "ab"[rank // 4] for rank in range(8)}, {"network_bandwidth_gbps": 80}
+    rails = case_of("all_reduce", 8, groups=4, group_stride=4)
+    assert declared_peak(case_of("all_reduce", 8, groups=4), nodes, hardware) is None
+    assert declared_peak(rails, nodes, hardware) == pytest.approx(10 / 4)
+
+
 def measured(algorithm: str, busbw: float) -> CaseResult:
     """Return an all_reduce of 8 ranks with that busbw beside a declared 450 GB/s."""
     case = make_case(world_size=8)

@@ -249,6 +249,20 @@ def test_hb124_within_each_of_several_groups(tmp_path: Path) -> None:
     assert_rejected(reduced(tmp_path, enters_late, plan), "HB124", "rank 3", "before rank 2")
 
 
+def test_hb124_within_groups_whose_ranks_are_apart(tmp_path: Path) -> None:
+    """Ranks 1 and 3 are a group, which is later than the other one: nobody needed them there."""
+    case = make_case(1, world_size=4, iterations=20, mode="isolated")
+    work = replace(case.workload, groups=2, group_stride=2)
+    plan = plan_of([make_case(0, world_size=4, iterations=20),
+                    replace(case, workload=work, case_id=BAD)], 4)
+
+    def apart(rank: int, record: Record, samples: Samples) -> None:
+        samples[:, :2] += 100_000 * (rank % 2)
+
+    assert reduced(tmp_path / "apart", apart, plan).findings == ()
+    assert_rejected(reduced(tmp_path, enters_late, plan), "HB124", "rank 0", "before rank 2")
+
+
 def test_hb125_late_starts(tmp_path: Path) -> None:
     def late(rank: int, record: Record, samples: Samples) -> None:
         rows = np.array([2, 3, 5, 8, 9, 12, 14, 15, 17, 18, 21])[:10 + (rank == 1)]

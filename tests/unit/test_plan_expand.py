@@ -157,6 +157,70 @@ def test_groups_divide_the_world_and_sizes_are_of_one_group() -> None:
     assert one.case_id == only_case({"collective": "all_gather", "size": "1KiB"}).case_id
 
 
+def groups_at(ranks: int, groups: object) -> tuple[str, ...]:
+    """Return the ranks of each group of a case, as text."""
+    (case,) = plan_of({"groups": groups}, ranks=ranks).cases
+    assert case.skip is None
+    return tuple(" ".join(map(str, group)) for group in case.group_ranks)
+
+
+@pytest.mark.parametrize(("groups", "ranks", "expected"), [
+    (2, 4, ("0 1", "2 3")),
+    ({"count": 2}, 4, ("0 1", "2 3")),
+    ({"size": 2}, 6, ("0 1", "2 3", "4 5")),  # nccl-tests' DIV 2
+    ({"stride": 2}, 6, ("0 2 4", "1 3 5")),  # MOD 2
+    ({"count": 2, "stride": 2}, 6, ("0 2 4", "1 3 5")),
+    ({"size": 2, "stride": 2}, 8, ("0 2", "1 3", "4 6", "5 7")),
+    ({"count": 4, "stride": 2}, 8, ("0 2", "1 3", "4 6", "5 7")),
+    ({"stride": 4}, 4, ("0", "1", "2", "3")),
+    ({"stride": 1}, 3, ("0 1 2",)),
+])
+def test_groups_by_size_and_stride(groups: object, ranks: int, expected: tuple[str, ...]) -> None:
+    assert groups_at(ranks, groups) == expected
+
+
+def test_the_same_groups_are_one_case_however_they_are_asked_for() -> None:
+    plan = plan_of({"groups": [2, {"count": 2}, {"size": 2}, {"stride": 2},
+                               {"size": 2, "stride": 2}, {"count": 2, "stride": 2}]})
+    assert [case.label.partition(" n=")[2] for case in plan.cases] == [
+        "4 groups=2", "4 groups=2 stride=2"]
+    assert plan.duplicates == 4
+    one, two = plan.cases
+    assert one.case_id == only_case({"groups": 2}).case_id != two.case_id
+    assert "group_stride" not in one.workload.to_json()
+    assert plan_from_json(json.loads(json.dumps(plan_to_json(plan)))) == plan
+
+
+def test_a_rail_is_estimated_with_the_network_and_a_node_without() -> None:
+    hardware = {"network_bandwidth_gbps": 1, "num_devices": 4, "device_type": "cuda"}
+    block = {"groups": [{"size": 4}, {"stride": 4}], "backend": "nccl", "size": "1GiB"}
+    node, rail = plan_of(block, ranks=16, hardware=hardware).cases
+    assert rail.group_size == node.group_size == 4 and rail.estimate_s > 10 * node.estimate_s
+
+
+def test_groups_that_no_world_can_be_divided_into_are_skips_of_their_own() -> None:
+    plan = plan_of({"groups": [{"size": 4}, {"size": 3}, {"size": 8}, {"size": 4, "stride": 4}, 1]})
+    assert [case.skip for case in plan.cases] == [
+        None, "4 ranks cannot be divided into groups of 3 ranks",
+        "4 ranks cannot be divided into groups of 8 ranks",
+        "4 ranks cannot be divided into groups of 4 ranks that are 4 apart"]
+    assert len({case.case_id for case in plan.cases}) == 4
+
+
+@pytest.mark.parametrize("groups", [
+    {}, {"size": 2, "count": 2}, {"size": 0}, {"stride": True}, {"count": 3, "stride": 2},
+    {"strides": 2}, "2", 0, [], {"size": "2"}, 2.0])
+def test_groups_that_say_nothing_clear_are_refused(groups: object) -> None:
+    with pytest.raises(ConfigError, match="groups"):
+        plan_of({"groups": groups})
+
+
+@pytest.mark.parametrize("name", ["NCCL_TESTS_SPLIT", "NCCL_TESTS_SPLIT_MASK"])
+def test_what_only_nccl_tests_reads_is_refused_with_the_key_that_does_it(name: str) -> None:
+    with pytest.raises(ConfigError, match='MOD 8 is {"stride": 8}'):
+        plan_of({"env": {name: "MOD 8"}})
+
+
 def test_cold_buffers_are_a_case_of_their_own_with_the_memory_of_all_sets() -> None:
     block = {"collective": ["all_reduce", "barrier"], "buffers": ["warm", "cold"], "size": "16MiB"}
     warm, cold, barrier = plan_of(block).cases
@@ -312,7 +376,8 @@ def test_a_plan_survives_json() -> None:
 AXES = {
     "collective": tuple(collectives()), "backend": BACKENDS, "device": DEVICES, "dtype": DTYPES,
     "op": OPS, "in_place": (False, True), "root": (0, 1, 7), "world_size": (1, 2, "all", 9),
-    "split": SPLITS, "groups": (1, 2), "buffers": BUFFERS, "size": ("8", "1KiB", "100"),
+    "split": SPLITS, "groups": (1, 2, {"stride": 2}, {"size": 2, "stride": 2}), "buffers": BUFFERS,
+    "size": ("8", "1KiB", "100"),
     "warmup": (0, 5), "validate": (True, False),
 }
 

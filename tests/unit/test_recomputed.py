@@ -9,6 +9,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,9 @@ ROOT = Path(__file__).resolve().parents[2]
 RUNS = ROOT / "tests" / "data" / "golden" / "runs"
 SCRIPT = ROOT / "docs" / "recompute.py"
 PLANNED = {
-    "world_size", "groups", "warmup", "iterations", "batch", "calls", "validate", "cuda_graph",
-    "root", "in_place", "requested_bytes", "size_bytes", "count", "busbw_factor", "n_wrong",
-    "blamed_rank"}
+    "world_size", "groups", "group_stride", "warmup", "iterations", "batch", "calls", "validate",
+    "cuda_graph", "root", "in_place", "requested_bytes", "size_bytes", "count",
+    "busbw_factor", "n_wrong", "blamed_rank"}
 """Columns that are of the plan, or of what is not timed."""
 TAKEN = {"ci_rank", "ci_reliable", "all_count", "clock_bound_s", "sample_offset", "sample_ranks",
          "sample_iterations"}
@@ -70,6 +71,13 @@ def reduced(folder: Path, plan: Plan) -> Path:
     return folder
 
 
+def _strided() -> Plan:
+    """Return a case of two groups whose ranks are two apart."""
+    case = make_case(world_size=4, iterations=60, mode="isolated")
+    work = replace(case.workload, groups=2, group_stride=2)  # type: ignore[type-var]
+    return plan_of([replace(case, workload=work)], 4, passes=2)
+
+
 def plans() -> dict[str, Plan]:
     auto = {"min_iterations": 30, "iterations": 70}
     return {
@@ -78,6 +86,7 @@ def plans() -> dict[str, Plan]:
         "pipelined": make_plan(1, passes=2, mode="pipelined", batch=4, validate=False,
                                **auto),
         "three launches": make_plan(2, passes=2, launches=3, mode="isolated", **auto),
+        "groups with a stride": _strided(),
         "seven launches": make_plan(1, passes=2, launches=7, **auto),
         "mpi": plan_of([make_case(0, backend="mpi", **auto)], 2, 2, 3),
     }

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcbench.grouping import equal_groups
 from hpcbench.reduce.clocks import ClockHistory, GlobalStamps, RankClocks
 from hpcbench.reduce.fold import (
     edges,
@@ -57,6 +58,26 @@ def test_within_groups_the_slowest_group_counts() -> None:
     assert last_in_ns(found).tolist() == [85]
     assert imbalance_ns(found).tolist() == [30]
     assert overtaken_ns(found).tolist() == [[-80], [-30]]
+
+
+def test_ranks_of_a_group_may_be_apart() -> None:
+    """The same ranks as above in two groups of stride 2: rank 1 and rank 3 are the late group."""
+    both = samples_of([[0], [500], [10], [530]], [[90], [560], [95], [600]])
+    found = edges(stamps_of(both), groups=2, stride=2)
+    assert global_ns(found).tolist() == [600]
+    assert last_in_ns(found).tolist() == [85]
+    assert imbalance_ns(found).tolist() == [30]
+    assert overtaken_ns(found).tolist() == [[-80], [-30]]
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4))
+def test_edges_are_those_of_the_groups_ranks(spans: int, size: int, stride: int) -> None:
+    groups, ranks = spans * stride, spans * stride * size
+    starts = np.random.default_rng(ranks).integers(0, 1000, (ranks, 3))
+    found = edges(GlobalStamps(starts, starts[::-1] + 5000, 0.0), groups, stride)
+    for row, members in enumerate(equal_groups(ranks, groups, stride)):
+        assert np.array_equal(found.first_start_ns[row], starts[members].min(axis=0))
+        assert np.array_equal(found.last_end_ns[row], starts[::-1][members].max(axis=0) + 5000)
 
 
 STAMPS = st.integers(1, 6).flatmap(lambda ranks: st.lists(

@@ -154,6 +154,10 @@ def test_a_link_is_that_of_the_greatest_distance_among_the_ranks() -> None:
     links = {"measured": {"links": {"cpu gloo 2": 4e9, "cpu gloo 5": 1e9}}}
     rates = [measured_link(ok(make_case(world_size=ranks)), links) for ranks in (1, 2, 4, 8)]
     assert rates == [None, 4e9, 4e9, 1e9]
+    for stride, rate in ((1, 4e9), (4, 1e9)):  # neighbours, or ranks of two nodes
+        case = make_case(world_size=8)
+        work = replace(case.workload, groups=4, group_stride=stride)  # type: ignore[type-var]
+        assert measured_link(ok(replace(case, workload=work)), links) == rate
 
 
 def of_machine(work: Any, median_s: float, ranks: int = 2, **changes: Any) -> CaseResult:

@@ -115,6 +115,20 @@ def test_groups_have_their_own_exact_results(name: str, op: str, first: int) -> 
     assert compare(reduced(2, op, 0, count, dtype), expected) is not None
 
 
+@pytest.mark.parametrize("name", sorted(DTYPES))
+@pytest.mark.parametrize("op", OPS)
+def test_ranks_of_a_group_that_are_apart_have_exact_results(name: str, op: str) -> None:
+    """Eight ranks of stride 8: as many factors as of consecutive ones, so that no type overflows.
+    """
+    dtype, count, ranks = DTYPES[name], 9000, range(3, 67, 8)
+    parts = [contributed(rank, 8, op, count, dtype, ranks) for rank in range(8)]
+    expected = reduced(8, op, 0, count, dtype, ranks)
+    assert compare(_combine(parts, op, list(range(8))), expected) is None
+    assert compare(_combine(parts, op, list(range(8))[::-1]), expected) is None
+    if op != "avg":
+        assert compare(reduced(8, op, 0, count, dtype, range(4, 68, 8)), expected) is not None
+
+
 @settings(max_examples=60, deadline=None)
 @example("bf16", 20, 376, 16)  # were equal
 @given(dtypes, st.integers(0, 3000), st.integers(0, 3000), st.integers(16, 300))

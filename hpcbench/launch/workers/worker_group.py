@@ -120,7 +120,7 @@ class WorkerGroup:
         self._worker: WorkerHandle | None = None
         self.rows: Samples = no_rows()
         """The samples of the last case, int64 (row, 4), also of a worker that is gone."""
-        self._choices: dict[tuple[str, int], LibraryChoices] = {}
+        self._choices: dict[tuple[object, ...], LibraryChoices] = {}
 
     def run(self, request: CaseRequest | ProfileRequest) -> CaseOutcome:
         """Run or profile one case on all members and agree on its verdict.
@@ -164,7 +164,7 @@ class WorkerGroup:
         self, case: Case, worker: WorkerHandle, observation: Observation,
     ) -> Observation:
         """Add what libraries printed of how they carried the case out, if they did."""
-        group, text = (case.backend, case.workload.groups), worker.newly_printed()
+        group, text = (case.backend, case.group_ranks), worker.newly_printed()
         if not text and group not in self._choices:
             return observation
         choices = read_choices(text, self._choices.get(group))

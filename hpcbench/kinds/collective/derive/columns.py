@@ -24,6 +24,7 @@ COLUMNS = (
     CaseColumn("count", "elements", "nccl-tests' count", int),
     CaseColumn("split", TEXT, "how data are divided among ranks: even, or another way", str),
     CaseColumn("buffers", TEXT, "warm: restored before each call; cold: sets take turns", str),
+    CaseColumn("group_stride", PURE, "how far apart the ranks of a group are", int),
     CaseColumn("busbw_factor", PURE, "bus bandwidth over algorithm bandwidth"),
     CaseColumn("algbw_bytes_per_s", "bytes/s", "size_bytes / median_s"),
     CaseColumn("busbw_bytes_per_s", "bytes/s", "algbw_bytes_per_s x busbw_factor"),

@@ -20,9 +20,10 @@ def work(item: CaseResult, record: Any | None) -> Work | None:
         return None
     words = (of.collective, of.dtype, of.op, "in_place" if of.in_place else "",
              f"split={of.split}" if of.split != "even" else "",
-             f"groups={of.groups}" if of.groups > 1 else "")
+             f"groups={of.groups}" if of.groups > 1 else "",
+             f"stride={of.group_stride}" if of.group_stride > 1 else "")
     return Work(
         task=(of.collective, of.dtype, of.op, of.root, of.in_place, of.split, of.groups,
-              of.requested_bytes),
+              of.group_stride, of.requested_bytes),
         title=" ".join(filter(None, words)), way="", amount=of.size_bytes * factor, unit="bytes",
         only_communicates=True, size=size_text(of.requested_bytes))

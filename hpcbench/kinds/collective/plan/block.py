@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from hpcbench.config.axes import Axis, Sizes
+from hpcbench.config.axes import Axis, Groups, Sizes
 from hpcbench.config.block import Block
 from hpcbench.config.section import Buffers, CollectiveName, Op, Split
 
@@ -26,8 +26,9 @@ class CollectiveBlock(Block):
     split: Axis[Split] = Field(
         default=("even",),
         description="How all_gather, reduce_scatter and all_to_all divide the data among ranks.")
-    groups: Axis[Annotated[int, Field(ge=1)]] = Field(
-        default=(1,), description="Equal groups of consecutive ranks that run it at once.")
+    groups: Axis[Groups] = Field(
+        default=(1,), description="Equal groups of ranks that run it at once: how many of "
+        "consecutive ranks, or {size, stride}, {stride}, {count, stride}.")
     buffers: Axis[Buffers] | None = Field(
         default=None,
         description="warm (default): restored before each call; cold: sets of buffers take turns.")

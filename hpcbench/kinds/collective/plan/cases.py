@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,12 +21,21 @@ from hpcbench.plan.assemble import Draft, least_calls, too_large
 from hpcbench.plan.estimate import ALPHA_S, CASE_S, bytes_per_s, device_kind
 from hpcbench.plan.points import CommonPoint, PlanRequest, environments, measurement_axes
 from hpcbench.plan.support import BACKEND_TRAITS, resolve_device, unsupported
+from hpcbench.units import plural
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Config, Hardware
 
 _CHECKS, _CHECK_BYTES_PER_S = 2, 5e8
 """Assumed: checked iterations of a case, and how fast each is read once."""
+
+
+class Division(NamedTuple):
+    """Equal groups, how far apart the ranks of each are, and why a world cannot be divided so."""
+
+    groups: int
+    stride: int = 1
+    unfit: str | None = None
 
 
 class Point(NamedTuple):
@@ -38,14 +47,19 @@ class Point(NamedTuple):
     root: int
     in_place: bool | None
     split: str
-    groups: int
+    groups: int | Mapping[str, int]
     buffers: str
     size: int
 
     @property
+    def division(self) -> Division:
+        """Return the groups that this world is divided into."""
+        return _division(self.groups, self.common.world_size)
+
+    @property
     def group_size(self) -> int:
         """Return the ranks of one group; of a world that cannot be divided, a skip, at least 1."""
-        return max(self.common.world_size // self.groups, 1)
+        return max(self.common.world_size // self.division.groups, 1)
 
 
 def points(block: CollectiveBlock, job: PlanRequest) -> Iterator[Point]:
@@ -57,6 +71,25 @@ def points(block: CollectiveBlock, job: PlanRequest) -> Iterator[Point]:
         value = dict(zip(axes, values, strict=True))
         common = CommonPoint(*(value[name] for name in CommonPoint._fields))
         yield Point(common, *(value[name] for name in Point._fields[1:]))
+
+
+def _division(asked: int | Mapping[str, int], world_size: int) -> Division:
+    """Return the groups of a world, by their number, or by the size and the stride of each.
+
+    Ranks that are alone have no stride. Of a world that cannot be divided there is no stride.
+    """
+    given = {"count": asked} if isinstance(asked, int) else asked
+    stride = given.get("stride", 1)
+    if size := given.get("size"):
+        groups, parts = max(world_size // size, 1), size * stride
+        into = f"groups of {plural(size, 'rank')}"
+    else:
+        groups = parts = given.get("count", stride)
+        into = f"{groups} equal groups"
+    if world_size % parts:
+        apart = f" that are {stride} apart" if stride > 1 else ""
+        return Division(groups, unfit=f"{world_size} ranks cannot be divided into {into}{apart}")
+    return Division(groups, stride if groups < world_size else 1)
 
 
 def axes_of(block: CollectiveBlock, config: Config) -> dict[str, tuple[Any, ...]]:
@@ -89,10 +122,10 @@ def draft(point: Point, job: PlanRequest) -> Draft:
               or _unfit_for_cold(work, device, cuda_graph=common.cuda_graph)
               or too_large(memory, 0, device, config.hardware)),
         estimate_s=_estimate_s(work, device, ranks, calls, validate, config.hardware),
-        identity=_identity(work))
+        identity=_identity(work, point))
 
 
-def _identity(work: Collective) -> dict[str, Any]:
+def _identity(work: Collective, point: Point) -> dict[str, Any]:
     """Return what makes it this collective."""
     identity: dict[str, Any] = {
         "kind": "collective", "collective": work.collective, "dtype": work.dtype, "op": work.op,
@@ -103,6 +136,10 @@ def _identity(work: Collective) -> dict[str, Any]:
         identity["split"] = work.split
     if work.groups != 1:
         identity["groups"] = work.groups
+    if work.group_stride != 1:
+        identity["group_stride"] = work.group_stride
+    if point.division.unfit and not isinstance(point.groups, int):
+        identity["asked_groups"] = point.groups
     if work.buffers != "warm":
         identity["buffers"] = work.buffers
     return identity
@@ -112,13 +149,15 @@ def _workload(point: Point) -> Collective:
     traits = collective_spec(point.collective)
     dtype = point.common.dtype if traits.moves_data else "uint8"
     split = point.split if traits.uneven else "even"
+    division = point.division
     size, count = rounded(point.collective, dtype, point.group_size, point.size, split)
     return Collective(
         collective=point.collective, dtype=dtype, op=point.op if traits.has_op else None,
         root=point.root if traits.has_root else None,
         in_place=_form(traits.in_place, point.in_place),
         requested_bytes=point.size if traits.moves_data else 0, size_bytes=size, count=count,
-        split=split, groups=point.groups, buffers=point.buffers if traits.moves_data else "warm")
+        split=split, groups=division.groups, group_stride=division.stride,
+        buffers=point.buffers if traits.moves_data else "warm")
 
 
 def _form(forms: tuple[bool, ...] | None, requested: bool | None) -> bool | None:
@@ -131,9 +170,10 @@ def _estimate_s(
 ) -> float:
     """Return the assumed seconds of one case: steps of latency, what a ring sends, and checks."""
     kind = device_kind(device)
+    span = (ranks - 1) * work.group_stride + 1  # as many ranks as a node has may be on one
     steps = math.ceil(math.log2(ranks)) if ranks > 1 else 0
     moved_bytes = work.traits.ring_rounds * work.size_bytes * (ranks - 1) / ranks
-    call_s = 2 * ALPHA_S[kind] * steps + moved_bytes / bytes_per_s(kind, hardware, ranks)
+    call_s = 2 * ALPHA_S[kind] * steps + moved_bytes / bytes_per_s(kind, hardware, span)
     checks_s = _CHECKS * work.size_bytes / _CHECK_BYTES_PER_S if validate else 0.0
     return CASE_S + calls * call_s + checks_s
 
@@ -145,8 +185,8 @@ def _unfit_world(point: Point, work: Collective, job_size: int) -> str | None:
     world_size, backend = point.common.world_size, point.common.backend
     if world_size > job_size:
         return f"world_size {world_size} is more than the job's {job_size} ranks"
-    if world_size % work.groups:
-        return f"{world_size} ranks cannot be divided into {work.groups} equal groups"
+    if point.division.unfit:
+        return point.division.unfit
     if ranks < least:
         return f"{work.collective} needs at least {least} ranks{where}"
     if ranks < BACKEND_TRAITS[backend].min_world_size:

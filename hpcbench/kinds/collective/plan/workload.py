@@ -10,6 +10,7 @@ from hpcbench.operations.collectives import CollectiveSpec, collective_spec
 from hpcbench.operations.sizes import cold_sets
 from hpcbench.plan.case import Case
 from hpcbench.plan.workload import Workload
+from hpcbench.units import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +22,9 @@ class Collective(Workload):
     scatter (the largest part if ``split`` is not even), 0 for barrier. ``size_bytes`` is the size
     after rounding, ``requested_bytes`` that of the sweep file. ``op``, ``root`` and ``in_place``
     are None where the collective has no such option; a barrier moves no data, its dtype is uint8
-    by convention. ``groups`` equal groups of consecutive ranks run it at the same time; sizes,
-    counts and ``root`` are those of one group. With ``buffers`` ``cold``, calls take turns over
-    `sets` of buffers.
+    by convention. ``groups`` equal groups of ranks that are ``group_stride`` apart run it at the
+    same time; sizes, counts and ``root`` are those of one group. With ``buffers`` ``cold``, calls
+    take turns over `sets` of buffers.
     """
 
     collective: str
@@ -37,6 +38,7 @@ class Collective(Workload):
     split: str = "even"
     groups: int = 1
     buffers: str = "warm"
+    group_stride: int = 1
 
     def axes(self) -> dict[str, Any]:
         """Return what tells it from others; sizes as the sweep file has them."""
@@ -44,10 +46,11 @@ class Collective(Workload):
                 if name not in ("size_bytes", "count")}
 
     def to_json(self) -> dict[str, Any]:
-        """Return its fields as plain JSON values, as before there were cold buffers if it can."""
+        """Return its fields as plain JSON values, without later ones that say what is usual."""
         plain = Workload.to_json(self)
-        if self.buffers == "warm":
-            del plain["buffers"]
+        for name, usual in (("buffers", "warm"), ("group_stride", 1)):
+            if plain[name] == usual:
+                del plain[name]
         return plain
 
     @property
@@ -108,8 +111,15 @@ class Collective(Workload):
         parts += [f"split={self.split}"] if self.split != "even" else []
         parts += [f"n={world_size}"]
         parts += [f"groups={self.groups}"] if self.groups != 1 else []
+        parts += [f"stride={self.group_stride}"] if self.group_stride != 1 else []
         parts += [f"buffers={self.buffers}"] if self.buffers != "warm" else []
         return parts
+
+
+def groups_text(work: Collective) -> str:
+    """Return ``2 groups``, or ``8 groups of stride 8``."""
+    stride = f" of stride {work.group_stride}" if work.group_stride != 1 else ""
+    return f"{plural(work.groups, 'group')}{stride}"
 
 
 def collective_of(case: Case) -> Collective:

@@ -21,8 +21,8 @@ Items = Sequence[CaseResult]
 Records = Mapping[str, CollectiveRecord]
 COMMUNICATION_FIELDS = (
     "case_id", "backend", "device", "world_size", "dtype", "op", "in_place", "size_bytes", "split",
-    "groups", "buffers", "n", "median_s", "p95_s", "algbw_gb_per_s", "busbw_gb_per_s", "mode",
-    "fold", "ci_low_s", "ci_high_s", "ci_reliable", "device_memory",
+    "groups", "group_stride", "buffers", "n", "median_s", "p95_s", "algbw_gb_per_s",
+    "busbw_gb_per_s", "mode", "fold", "ci_low_s", "ci_high_s", "ci_reliable", "device_memory",
 )
 
 
@@ -30,7 +30,7 @@ class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
     """Presents collectives."""
 
     fields = ("buffers", "link_gb_per_s", "of_link", "measured_link_gb_per_s", "of_measured_link",
-              *ROOFLINE_FIELDS)
+              *ROOFLINE_FIELDS, "group_stride")
     in_every_summary = False
     ranks_word = "n"
     plan_table = staticmethod(_tables.plan_table)
@@ -43,10 +43,13 @@ class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
         """Yield splits, numbers of groups and buffers, where they are not the usual ones."""
         splits = distinct(sorted({work.split for work in works}))
         groups = distinct(sorted({work.groups for work in works}))
+        strides = distinct(sorted({work.group_stride for work in works}))
         if splits != "even":
             yield f"split={splits}"
         if groups != "1":
             yield f"groups={groups}"
+        if strides != "1":
+            yield f"stride={strides}"
         if (buffers := distinct(sorted({work.buffers for work in works}))) != "warm":
             yield f"buffers={buffers}"
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hpcbench.grouping import grouped
-from hpcbench.kinds.collective.plan.workload import collective_of
+from hpcbench.kinds.collective.plan.workload import collective_of, groups_text
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import plural
 from hpcbench.views.chart import file_name
@@ -86,7 +86,7 @@ def _key(item: CaseResult) -> Key:
         plural(case.warmup, "warm-up"), f"{iterations_text([case])} iterations", in_place,
         "" if work.root is None else f"root {work.root}",
         work.op or "", work.dtype if work.traits.moves_data else "", env_text(case),
-        plural(work.groups, "group"), f"split {work.split}", f"buffers {work.buffers}",
+        groups_text(work), f"split {work.split}", f"buffers {work.buffers}",
         mode_text(item),
         plural(case.world_size, "rank"), device_type(item), case.backend,
     )

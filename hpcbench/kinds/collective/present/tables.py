@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from hpcbench.grouping import grouped
 from hpcbench.kinds.collective.derive.deriver import CollectiveRecord
-from hpcbench.kinds.collective.plan.workload import Collective, collective_of
+from hpcbench.kinds.collective.plan.workload import Collective, collective_of, groups_text
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.trace.library_choices import UNKNOWN
@@ -59,7 +59,7 @@ def type_word(work: Collective) -> str | None:
 def form_text(work: Collective) -> str:
     """Return ``split linear, 2 groups, buffers cold``, or nothing for what is usual."""
     parts = [f"split {work.split}"] if work.split != "even" else []
-    parts += [plural(work.groups, "group")] if work.groups != 1 else []
+    parts += [groups_text(work)] if work.groups != 1 else []
     parts += [f"buffers {work.buffers}"] if work.buffers != "warm" else []
     return ", ".join(parts)
 

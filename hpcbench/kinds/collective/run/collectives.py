@@ -34,13 +34,13 @@ class Reduction(Operation):
     def contribution(self) -> torch.Tensor:
         """Return what this rank gives to the reduction."""
         return contributed(self.place.rank, self.place.world_size, str(self.spec.op),
-                           self.spec.count, self.dtype, self.place.first)
+                           self.spec.count, self.dtype, self.place.numbers)
 
     def expect(self) -> None:
         """Make the result, which a rank that has none need not hold."""
         self.expected = self.on_device(reduced(
             self.place.world_size, str(self.spec.op), 0, self.spec.count, self.dtype,
-            self.place.first))
+            self.place.numbers))
 
     def prepare(self) -> None:
         """Restore the input that the last call may have overwritten."""
@@ -127,9 +127,9 @@ class ReduceScatter(Operation):
         op, start, own = str(spec.op), sum(counts[:place.rank]), counts[place.rank]
         self.op = reduce_op(op)
         self.source = self.on_device(
-            contributed(place.rank, place.world_size, op, sum(counts), self.dtype, place.first))
+            contributed(place.rank, place.world_size, op, sum(counts), self.dtype, place.numbers))
         self.expected = self.on_device(
-            reduced(place.world_size, op, start, own, self.dtype, place.first))
+            reduced(place.world_size, op, start, own, self.dtype, place.numbers))
         self.input = self.empty(sum(counts)) if spec.in_place else self.source
         self.given = self.input
         self.parts = list(self.input.split(counts))
