@@ -71,6 +71,15 @@ def _not_built(backend: str, facts: Mapping[str, Any]) -> str | None:
     return None
 
 
+def is_gpu_lost(case: Case, ranks: Sequence[RankFacts]) -> bool:
+    """Return whether a case needs GPUs, and CUDA crashed or hung on a rank when it was asked.
+
+    Then it is not known whether there are any: the case has failed, it is no skip.
+    """
+    needs_gpu = case.device == "cuda" or case.backend.partition("/")[0] == "nccl"
+    return needs_gpu and any("cuda" in rank.facts.get("lost", ()) for rank in ranks)
+
+
 def lacking(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
     """Return why some rank's ucc or mps lacks what is called, its op or its dtype, or None."""
     if device == "mps" and case.workload.dtype == "bf16":

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from hpcbench.backends.apple_gpu import mps_facts
 from hpcbench.backends.availability import known_uuid, visible_devices
-from hpcbench.backends.child import LIMIT_S, Answers, Question, asked_apart
+from hpcbench.backends.child import LIMIT_S, Answers, Question, asked_apart, staying
 from hpcbench.backends.gpu_readings import refusals
 from hpcbench.backends.gpu_topology import gpu_topology
 from hpcbench.backends.gpus import asked, gpu_details, opened_nvml, visible_uuids
@@ -37,6 +37,8 @@ _ASKED = {
                     "try a build of UCC and UCX for this CUDA"),
 }
 """Who is asked in a child: what its end costs, and what to do."""
+_SHARE_OF_OTHERS = 0.3
+"""Of the time of CUDA's child, which starts the driver."""
 _VERSIONS = {"cuda": ("nccl",), "nvml": ("nvidia_driver",), "ucc": ("torch_ucc", "ucc", "ucx")}
 """What of the versions is known from whom."""
 
@@ -44,9 +46,10 @@ _VERSIONS = {"cuda": ("nccl",), "nvml": ("nvidia_driver",), "ucc": ("torch_ucc",
 def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[str, Any]:
     """Return plain JSON values: what torch was built with, devices, versions, memory in bytes.
 
-    What a driver or a library may crash or hang in is asked in children, which have ``limit_s`` of
-    time, twice one after the other. This process touches no CUDA, and forks them before gloo below
-    starts threads.
+    What a driver or a library may crash or hang in is asked in children. CUDA's has ``limit_s`` of
+    time, the others 0.3 of it, at the same time or after it; it holds the driver's GPUs meanwhile,
+    which would else be stopped and started again. This process touches no CUDA, and forks them
+    before gloo below starts threads.
 
     Keys: ``built`` {nccl, gloo, mpi, ucc: bool}; ``gloo_without_avg`` (gloo's error for avg, or
     None); ``gloo_without_reduce_scatter`` (its error for lists of tensors, or None); ``ucc``
@@ -61,12 +64,15 @@ def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[st
     ``tools`` (`backends.tools.tool_facts` of ``tools``); ``lost``, by what was asked: how its child
     ended before its answer, what is missing, and the remedy.
     """
-    first = asked_apart({"ucc": ucc_question(), "cuda": _cuda_question()}, limit_s)
-    cuda = _cuda(first["cuda"])
-    ucc = ucc_facts(first["ucc"])
-    then = asked_apart({
-        "nvml": functools.partial(_nvml_answers, cuda["uuids"]) if _may_have_nvml() else None,
-        "ucc on cuda": cuda_question if cuda["available"] and not ucc["reason"] else None}, limit_s)
+    brief_s = _SHARE_OF_OTHERS * limit_s
+    with staying(_cuda_question(), limit_s) as cuda_answers:
+        first = {**asked_apart({"ucc": ucc_question()}, brief_s), "cuda": cuda_answers()}
+        cuda = _cuda(first["cuda"])
+        ucc = ucc_facts(first["ucc"])
+        then = asked_apart({
+            "nvml": functools.partial(_nvml_answers, cuda["uuids"]) if _may_have_nvml() else None,
+            "ucc on cuda": cuda_question if cuda["available"] and not ucc["reason"] else None},
+            brief_s)
     nvml = then["nvml"].values if then["nvml"] else {}
     cuda |= {name: nvml.get(name, [None] * len(cuda["uuids"])) for name in ("details", "refused")}
     if on_cuda := then["ucc on cuda"]:

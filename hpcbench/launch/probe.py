@@ -18,6 +18,7 @@ from hpcbench.backends.availability import (
     RankFacts,
     gpu_indices,
     gpu_names,
+    is_gpu_lost,
     lacking,
     resolve_device,
     unavailable,
@@ -71,16 +72,21 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """Per case id: the device it runs on, or why it cannot run on this machine."""
+    """Per case id: the device it runs on, or why it cannot run on this machine.
+
+    ``failures``: those of the latter that have failed, as their GPUs may be there.
+    """
 
     devices: Mapping[str, str]
     skips: Mapping[str, str]
+    failures: frozenset[str] = frozenset()
 
 
 def resolve(plan: Plan, ranks: Sequence[RankFacts]) -> Resolution:
     """Decide for every case that is not skipped already; the same facts give the same answer."""
     devices: dict[str, str] = {}
     skips: dict[str, str] = {}
+    failures: set[str] = set()
     for case in plan.cases:
         members = ranks[:case.world_size]
         device = resolve_device(case.backend, case.device, members)
@@ -91,9 +97,11 @@ def resolve(plan: Plan, ranks: Sequence[RankFacts]) -> Resolution:
                   or _too_large(case, device, members))
         if reason:
             skips[case.case_id] = reason
+            if not case.skip and is_gpu_lost(case, members):
+                failures.add(case.case_id)
         else:
             devices[case.case_id] = device
-    return Resolution(devices, skips)
+    return Resolution(devices, skips, frozenset(failures))
 
 
 def resolve_here(plan: Plan) -> Plan:

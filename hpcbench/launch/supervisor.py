@@ -74,8 +74,8 @@ def supervise(job: SupervisorContext, pool: WorkerPool) -> str:
 def _record_skips(job: SupervisorContext) -> None:
     """Record every case that cannot run here, once; a required backend's skip is a failure.
 
-    So is a case in quarantine, in all that is left of it. What an earlier attempt has recorded is
-    not recorded again.
+    So is a case whose GPUs are not known as the driver did not answer, and one in quarantine, in
+    all that is left of it. What an earlier attempt has recorded is not recorded again.
     """
     attempt, records = job.attempt, []
     plan, history = attempt.plan, attempt.history
@@ -100,7 +100,7 @@ def _not_run_here(attempt: Attempt, case: Case) -> tuple[str, str] | None:
     required = {case.backend, case.backend.partition("/")[0]} & {*attempt.config.require}
     if required and case.skip is None:
         return "failed", f"{case.backend} is required (require): {reason}"
-    return "skipped", reason
+    return "failed" if case.case_id in attempt.resolution.failures else "skipped", reason
 
 
 @dataclass(frozen=True, slots=True)

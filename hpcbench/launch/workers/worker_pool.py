@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from hpcbench.backends.child import LIMIT_S
@@ -28,8 +29,12 @@ from hpcbench.measure.garbage import spare_what_is_loaded
 from hpcbench.measure.portable import unsupervised
 from hpcbench.measure.progress import SharedProgress
 
-_SHARE_OF_CHILDREN = 0.35
-"""Of the time for the probe: it asks in two rounds of children."""
+_SHARE_OF_CUDA = 0.65
+"""Of the time for the probe: other children have less (`backends.facts`), at the same time or then.
+"""
+_START_OF_A_GPU_S = 3.0
+"""What a driver takes for each where nothing holds it open (`backends.child.LIMIT_S`); all ranks of
+a node wait for that."""
 Variables = tuple[tuple[str, str], ...]
 
 
@@ -98,12 +103,13 @@ class WorkerPool:
 
     def facts(self, tools: Sequence[str]) -> Mapping[str, Any]:
         """Return `backends.facts.gather_facts` of a process. Raises LaunchError with the reason."""
+        timeout_s = probe_timeout_s(self._spec.ready_timeout_s)
         if self._template is None:
-            return facts_of_child(tools, self._spec.env, self._spec.ready_timeout_s)
+            return facts_of_child(tools, self._spec.env, timeout_s)
         worker = self.start_worker((), limited=False)
         try:
-            worker.send(FactsRequest(tuple(tools), _limit_s(self._spec.ready_timeout_s)))
-            in_time = worker.wait(self._spec.ready_timeout_s)
+            worker.send(FactsRequest(tuple(tools), cuda_limit_s(timeout_s)))
+            in_time = worker.wait(timeout_s)
             answer = worker.receive() if in_time else None
             if isinstance(answer, FactsAnswer):
                 return answer.facts
@@ -114,16 +120,21 @@ class WorkerPool:
             worker.kill()
 
 
-def _limit_s(timeout_s: float) -> float:
+def probe_timeout_s(ready_timeout_s: float, root: Path = Path("/")) -> float:
+    """Return how long a probe may take: as a worker to be ready, and as the GPUs of the node."""
+    return ready_timeout_s + _START_OF_A_GPU_S * len([*root.glob("dev/nvidia[0-9]*")])
+
+
+def cuda_limit_s(timeout_s: float) -> float:
     """Return how long what may hang in the probe has, so that the rest is still told in time."""
-    return min(LIMIT_S, _SHARE_OF_CHILDREN * timeout_s)
+    return min(LIMIT_S, _SHARE_OF_CUDA * timeout_s)
 
 
 def facts_of_child(
     tools: Sequence[str], env: Mapping[str, str], timeout_s: float,
 ) -> Mapping[str, Any]:
     """Return the same of a process that nobody supervises: it has ``timeout_s`` for the answer."""
-    command = module_command("hpcbench.backends.facts", str(_limit_s(timeout_s)), *tools)
+    command = module_command("hpcbench.backends.facts", str(cuda_limit_s(timeout_s)), *tools)
     try:
         done = subprocess.run(command, env=dict(env), capture_output=True, text=True,
                               errors="backslashreplace", timeout=timeout_s, check=True)
