@@ -162,7 +162,7 @@ class _GenerationRunner:
         variables = (*self._job.attempt.machine.socket_env().items(), *generation.env)
         worker: WorkerHandle = (
             InlineWorker(variables, self._pool.progress, self._run.comms) if self._is_inline
-            else self._pool.start_worker(variables))
+            else self._pool.start_worker(variables, stop=self._job.stop))
         self._job.telemetry.watch(worker.pid)
         return worker
 

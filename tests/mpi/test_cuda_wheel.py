@@ -72,6 +72,27 @@ def test_a_job_runs_on_gloo_and_skips_what_needs_a_gpu(cuda_python: Path, tmp_pa
     mpirun.assert_no_orphans()
 
 
+@pytest.mark.mpi
+def test_a_driver_that_crashes_fails_what_needs_a_gpu(cuda_python: Path, tmp_path: Path) -> None:
+    """A stand-in for the driver's library ends the process that loads it."""
+    source = tmp_path / "driver.c"
+    source.write_text("#include <stdlib.h>\n"
+                      "__attribute__((constructor)) static void start(void) { abort(); }\n")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o",
+                    tmp_path / "libcuda.so.1", source], check=True)
+    mpirun = MpiLauncher("mpich", cuda_python.parents[1], tmp_path)
+    job = mpirun.run(2, timeout=300, env={"LD_LIBRARY_PATH": str(tmp_path)}, config={
+        "measure": {**ONCE, "iterations": 3}, "benchmarks": [
+            {"kind": "collective", "collective": "all_reduce", "backend": "gloo", "size": "4KiB",
+             "device": ["cpu", "cuda"]}]}).check(1)
+    told = {item.case.device: (item.status, item.reason)
+            for item in read(job.folder).results.cases}
+    assert told["cpu"] == ("ok", "")
+    status, reason = told["cuda"]
+    assert status == "failed" and "ended by signal 6 (SIGABRT)" in reason
+    mpirun.assert_no_orphans()
+
+
 @pytest.mark.parametrize("words", TESTS_OF_BUILDS, ids=" ".join)
 def test_what_is_tested_with_the_cpu_build_holds_in_this_one(
     cuda_python: Path, words: tuple[str, ...],

@@ -14,6 +14,7 @@ from hpcbench.backends.child import LIMIT_S
 from hpcbench.errors import LaunchError
 from hpcbench.import_path import module_command
 from hpcbench.launch.ranks.communicator import InlineComms
+from hpcbench.launch.ranks.stop_requests import StopRequests
 from hpcbench.launch.workers.environment import split_by_load_time
 from hpcbench.launch.workers.messages import (
     Answer,
@@ -23,7 +24,12 @@ from hpcbench.launch.workers.messages import (
     Request,
 )
 from hpcbench.launch.workers.template_process import TemplateProcess
-from hpcbench.launch.workers.worker_process import Template, TemplateSpec, WorkerHandle
+from hpcbench.launch.workers.worker_process import (
+    Template,
+    TemplateSpec,
+    WorkerHandle,
+    WorkerProcess,
+)
 from hpcbench.masking import masked
 from hpcbench.measure.garbage import spare_what_is_loaded
 from hpcbench.measure.portable import unsupervised
@@ -57,6 +63,7 @@ class WorkerPool:
         self._spec = spec
         self._memory_limit_bytes = memory_limit_bytes
         self._wrapper: tuple[str, ...] = ()
+        self._last: WorkerProcess | None = None
         self._template = (
             None if unsupervised() else Template(spec, early=early))
 
@@ -68,11 +75,19 @@ class WorkerPool:
             self._template.close()
         self.progress.close()
 
-    def start_worker(self, variables: Variables, *, limited: bool = True) -> WorkerHandle:
-        """Return a new worker with these variables on top. Raises LaunchError."""
+    def start_worker(
+        self, variables: Variables, *, limited: bool = True, stop: StopRequests | None = None,
+    ) -> WorkerProcess:
+        """Return a new worker with these variables on top. Raises LaunchError.
+
+        It waits until the one before, if that was killed, is gone; not after a request to ``stop``.
+        """
+        if self._last is not None:
+            self._last.await_end(stop)
         early, late = split_by_load_time(variables)
         template = self._template_for({**self._spec.env, **early})
-        return template.fork(late, self._memory_limit_bytes if limited else 0, self.progress)
+        self._last = template.fork(late, self._memory_limit_bytes if limited else 0, self.progress)
+        return self._last
 
     def _template_for(self, env: Mapping[str, str]) -> Template:
         if self._template is None:
