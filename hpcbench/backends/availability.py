@@ -207,7 +207,7 @@ def unreachable(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | No
     """
     if device != "cuda" or not case.workload.reads_peers():
         return None
-    places = [_Placed(rank, index) for rank, index in zip(ranks, gpu_indices(ranks), strict=True)
+    places = [_placed(rank, index) for rank, index in zip(ranks, gpu_indices(ranks), strict=True)
               if index is not None]
     reasons = (_apart(*pair) for first in range(0, len(places), case.group_size)
                for pair in combinations(places[first:first + case.group_size], 2))
@@ -216,22 +216,23 @@ def unreachable(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | No
 
 
 class _Placed(NamedTuple):
-    """A rank, and the number of its GPU among those it sees."""
+    """A rank, and the number of its GPU among those it sees.
+
+    ``seen``: the names of those, which are the same in all processes. ``domain`` is the NVLink
+    domain of its GPU, which may have GPUs of several nodes, or None.
+    """
 
     rank: RankFacts
     gpu: int
+    seen: tuple[str, ...]
+    domain: str | None
 
-    @property
-    def seen(self) -> tuple[str, ...]:
-        """Return the names of the GPUs that it sees, which are the same in all processes."""
-        return visible_gpus(self.rank.facts["cuda"]["uuids"], self.rank.facts["cuda"]["visible"])
 
-    @property
-    def domain(self) -> str | None:
-        """Return the NVLink domain of its GPU, which may have GPUs of several nodes, or None."""
-        topology = self.rank.facts.get("gpu_topology") or {}
-        domains = zip(topology.get("uuids", []), topology.get("fabrics", []), strict=True)
-        return dict(domains).get(f"GPU-{self.seen[self.gpu].removeprefix('GPU-')}")
+def _placed(rank: RankFacts, gpu: int) -> _Placed:
+    seen = visible_gpus(rank.facts["cuda"]["uuids"], rank.facts["cuda"]["visible"])
+    topology = rank.facts.get("gpu_topology") or {}
+    domains = zip(topology.get("uuids", []), topology.get("fabrics", []), strict=True)
+    return _Placed(rank, gpu, seen, dict(domains).get(f"GPU-{seen[gpu].removeprefix('GPU-')}"))
 
 
 def _apart(here: _Placed, there: _Placed) -> str | None:
