@@ -23,7 +23,7 @@ from gpu.steps import Step, Steps
 
 ROOT = Path(__file__).resolve().parents[2]
 _GRACE_S = 60.0
-"""A run that is asked to stop kills its workers, seals its traces, collects and reduces them in this
+"""A run that is asked to stop kills its workers, and seals, collects and reduces its traces in this
 time."""
 
 

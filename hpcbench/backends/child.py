@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from hpcbench.measure.portable import die_with_parent
@@ -22,8 +23,8 @@ from hpcbench.measure.portable import die_with_parent
 Question = Callable[[], Iterable[tuple[str, Any]]]
 """Yields names and plain JSON values, each when it is known."""
 LIMIT_S = 60.0
-"""At most so long a driver is waited for. It takes 1 to 3 s to start each GPU of a node where nothing
-holds them open (NVIDIA's "Driver Persistence"): 48 s for 16."""
+"""At most so long a driver is waited for. It takes 1 to 3 s to start each GPU of a node where
+nothing holds them open (NVIDIA's "Driver Persistence"): 48 s for 16."""
 _STEP_S = 0.1
 """How often it is seen whether a child ended that left its end of the pipe to somebody else."""
 _LAST_WORDS_S = 1.0
@@ -211,7 +212,7 @@ def _open_files() -> set[int]:
     """Return what is open. To close every number up to the limit takes minutes where that is 2**30.
     """
     try:
-        return {int(name) for name in os.listdir("/dev/fd")}
+        return {int(file.name) for file in Path("/dev/fd").iterdir()}
     except OSError:  # no /proc
         return {*range(min(os.sysconf("SC_OPEN_MAX"), _MOST_FILES))}
 

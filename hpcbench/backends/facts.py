@@ -15,6 +15,7 @@ import psutil
 import torch
 import torch.distributed as dist
 
+from hpcbench.backends import amd_readings
 from hpcbench.backends.apple_gpu import mps_facts
 from hpcbench.backends.availability import known_uuid, visible_devices
 from hpcbench.backends.child import LIMIT_S, Answers, Question, asked_apart, staying
@@ -32,6 +33,7 @@ _DRIVER = "see whether nvidia-smi or rocm-smi answers; then update the driver, o
 _ASKED = {
     "cuda": ("CUDA", "no case runs on a GPU", _DRIVER),
     "nvml": ("NVML", "no telemetry of GPUs, and what it had not told of them is missing", _DRIVER),
+    "amdsmi": ("amdsmi", "no telemetry of GPUs", _DRIVER),
     "ucc": ("UCC", "its cases are skipped", "try another build of UCC and UCX"),
     "ucc on cuda": ("UCC with memory of a GPU", "it is used on the CPU only",
                     "try a build of UCC and UCX for this CUDA"),
@@ -57,7 +59,8 @@ def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[st
     details, no_code, visible, peers, reason, refused} (``capabilities``: [major, minor] of each
     GPU; ``details``: `backends.gpus.gpu_details`; ``no_code``: why torch cannot use a GPU, or None;
     ``visible``: `backends.availability.visible_devices`; ``peers``: by GPU the numbers of those
-    whose memory it can read; ``refused``: `backends.gpu_readings.refusals`); ``mps``
+    whose memory it can read; ``refused``: `backends.gpu_readings.refusals`, or
+    `backends.amd_readings.refusals`); ``mps``
     (`backends.apple_gpu.mps_facts`);
     ``gpu_topology`` (`backends.gpu_topology.gpu_topology`); ``host_memory_bytes``; ``versions``;
     ``libraries`` (`measure.libraries.loaded_libraries`, with what ucc loads in its child);
@@ -70,11 +73,13 @@ def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[st
         cuda = _cuda(first["cuda"])
         ucc = ucc_facts(first["ucc"])
         then = asked_apart({
-            "nvml": functools.partial(_nvml_answers, cuda["uuids"]) if _may_have_nvml() else None,
+            "nvml": _of_gpus(_nvml_answers, cuda) if _may_have_nvml() else None,
+            "amdsmi": _of_gpus(_amd_answers, cuda) if _may_have_amdsmi() else None,
             "ucc on cuda": cuda_question if cuda["available"] and not ucc["reason"] else None},
             brief_s)
     nvml = then["nvml"].values if then["nvml"] else {}
-    cuda |= {name: nvml.get(name, [None] * len(cuda["uuids"])) for name in ("details", "refused")}
+    known = {**nvml, **(then["amdsmi"].values if then["amdsmi"] else {})}
+    cuda |= {name: known.get(name, [None] * len(cuda["uuids"])) for name in ("details", "refused")}
     if on_cuda := then["ucc on cuda"]:
         ucc["without_cuda"] = (untried(on_cuda.lost) if on_cuda.lost
                                else on_cuda.values["without_cuda"])
@@ -148,6 +153,12 @@ def _cuda_answers() -> dict[str, Any]:
     }
 
 
+def _of_gpus(
+    answers: Callable[[Sequence[str]], Iterator[tuple[str, Any]]], cuda: Mapping[str, Any],
+) -> Question:
+    return functools.partial(answers, cuda["uuids"])
+
+
 def _may_have_nvml() -> bool:
     return importlib.util.find_spec("pynvml") is not None
 
@@ -162,6 +173,14 @@ def _nvml_answers(uuids: Sequence[str]) -> Iterator[tuple[str, Any]]:
         yield "details", gpu_details(nvml, uuids)
         yield "gpu_topology", gpu_topology(nvml)
         yield "refused", [refusals(nvml, uuid) if uuid else {} for uuid in uuids]
+
+
+def _may_have_amdsmi() -> bool:
+    return torch.version.hip is not None and amd_readings.is_installed()
+
+
+def _amd_answers(uuids: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    yield "refused", [amd_readings.refusals(uuid) if uuid else {} for uuid in uuids]
 
 
 def _gloo_lacks() -> dict[str, str | None]:

@@ -13,7 +13,10 @@ import pytest
 import torch
 
 from hpcbench.backends import facts as facts_module
+from hpcbench.backends.availability import RankFacts, gpu_tried
 from hpcbench.backends.facts import gather_facts
+from hpcbench.config.schema import Telemetry
+from hpcbench.telemetry.opening import open_sampler
 from nvml_standins import Standins
 
 GPU = "00000000-1111-2222-3333-444444440000"
@@ -96,6 +99,23 @@ def test_a_broken_cuda_or_ucc_is_a_reason(
     assert found["ucc"]["reason"].endswith(f"the process {lost}")
     assert {*found["lost"]} == {"cuda", "ucc"} and lost in found["lost"]["ucc"]
     assert [found["versions"][name] for name in ("nccl", "ucc")] == ["unknown"] * 2
+
+
+def test_an_amdsmi_that_crashes_costs_the_telemetry_of_gpus(
+    monkeypatch: pytest.MonkeyPatch, one_gpu: None, tmp_path: Path,
+) -> None:
+    """No supervisor loads it then; there is none here, so that a package of its name crashes."""
+    (tmp_path / "amdsmi.py").write_text("import os\nos.abort()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(torch.version, "hip", "7.2.1")
+    found = gather_facts()
+    assert [*found["lost"]] == ["amdsmi"] and found["cuda"]["available"]
+    rank = RankFacts(0, "a", 0, found)
+    sampler = open_sampler(Telemetry(without=("process", "cpu")), local_rank=1, gpu_uuid=GPU,
+                           rocm=True, tried=gpu_tried(rank, 0))
+    told = sampler.news()
+    assert told is not None
+    assert "asked amdsmi ended by signal 6 (SIGABRT)" in told.missing["gpu"]
 
 
 def test_the_driver_is_open_until_nvml_has_answered(
