@@ -22,8 +22,9 @@ from gpu.record import Record
 from gpu.steps import Step, Steps
 
 ROOT = Path(__file__).resolve().parents[2]
-_GRACE_S = 20.0
-"""A run that is asked to stop seals its traces and reduces them in this time."""
+_GRACE_S = 60.0
+"""A run that is asked to stop kills its workers, and seals, collects and reduces its traces in this
+time."""
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,15 @@ def _not_built(backend: str, facts: Mapping[str, Any]) -> str | None:
     return None
 
 
+def is_gpu_lost(case: Case, ranks: Sequence[RankFacts]) -> bool:
+    """Return whether a case needs GPUs, and CUDA crashed or hung on a rank when it was asked.
+
+    Then it is not known whether there are any: the case has failed, it is no skip.
+    """
+    needs_gpu = case.device == "cuda" or case.backend.partition("/")[0] == "nccl"
+    return needs_gpu and any("cuda" in rank.facts.get("lost", ()) for rank in ranks)
+
+
 def lacking(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
     """Return why some rank's ucc or mps lacks what is called, its op or its dtype, or None."""
     if device == "mps" and case.workload.dtype == "bf16":
@@ -198,7 +207,7 @@ def unreachable(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | No
     """
     if device != "cuda" or not case.workload.reads_peers():
         return None
-    places = {rank: _Placed(ranks[rank], index)
+    places = {rank: _placed(ranks[rank], index)
               for rank, index in enumerate(gpu_indices(ranks)) if index is not None}
     reasons = (_apart(*pair) for group in case.group_ranks for pair in combinations(
         [places[rank] for rank in group if rank in places], 2))
@@ -207,22 +216,23 @@ def unreachable(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | No
 
 
 class _Placed(NamedTuple):
-    """A rank, and the number of its GPU among those it sees."""
+    """A rank, and the number of its GPU among those it sees.
+
+    ``seen``: the names of those, which are the same in all processes. ``domain`` is the NVLink
+    domain of its GPU, which may have GPUs of several nodes, or None.
+    """
 
     rank: RankFacts
     gpu: int
+    seen: tuple[str, ...]
+    domain: str | None
 
-    @property
-    def seen(self) -> tuple[str, ...]:
-        """Return the names of the GPUs that it sees, which are the same in all processes."""
-        return visible_gpus(self.rank.facts["cuda"]["uuids"], self.rank.facts["cuda"]["visible"])
 
-    @property
-    def domain(self) -> str | None:
-        """Return the NVLink domain of its GPU, which may have GPUs of several nodes, or None."""
-        topology = self.rank.facts.get("gpu_topology") or {}
-        domains = zip(topology.get("uuids", []), topology.get("fabrics", []), strict=True)
-        return dict(domains).get(f"GPU-{self.seen[self.gpu].removeprefix('GPU-')}")
+def _placed(rank: RankFacts, gpu: int) -> _Placed:
+    seen = visible_gpus(rank.facts["cuda"]["uuids"], rank.facts["cuda"]["visible"])
+    topology = rank.facts.get("gpu_topology") or {}
+    domains = zip(topology.get("uuids", []), topology.get("fabrics", []), strict=True)
+    return _Placed(rank, gpu, seen, dict(domains).get(f"GPU-{seen[gpu].removeprefix('GPU-')}"))
 
 
 def _apart(here: _Placed, there: _Placed) -> str | None:
@@ -263,8 +273,9 @@ def own_gpu(rank: RankFacts, index: int | None) -> dict[str, Any] | None:
 
 
 def gpu_tried(rank: RankFacts, index: int | None) -> Tried:
-    """Return what came of asking NVML for the GPU that a rank takes, in a child of the probe."""
-    lost = rank.facts["lost"].get("nvml", "").partition(":")[0]
+    """Return what came of asking NVML or amdsmi for a rank's GPU in a child of the probe."""
+    who = "amdsmi" if "hip" in rank.facts["versions"] else "nvml"
+    lost = rank.facts["lost"].get(who, "").partition(":")[0]
     refused = None if index is None else rank.facts["cuda"]["refused"][index]
     return Tried(lost or None, refused or {})
 

@@ -13,22 +13,27 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from hpcbench.measure.portable import die_with_parent
 
 Question = Callable[[], Iterable[tuple[str, Any]]]
 """Yields names and plain JSON values, each when it is known."""
-LIMIT_S = 30.0
-"""For what a driver answers within seconds, however many GPUs it has to start."""
+LIMIT_S = 60.0
+"""At most so long a driver is waited for. It takes 1 to 3 s to start each GPU of a node where
+nothing holds them open (NVIDIA's "Driver Persistence"): 48 s for 16."""
 _STEP_S = 0.1
 """How often it is seen whether a child ended that left its end of the pipe to somebody else."""
 _LAST_WORDS_S = 1.0
 """For a child that hangs to say where, and to die: one that hangs in the kernel can do neither."""
 _WHERE = re.compile(rb'^  File ".*", line \d+ in (.+)\n', re.MULTILINE)
 """The first line of a stack of faulthandler: the innermost function."""
+_MOST_FILES = 1 << 16
+"""So many numbers are tried where the system does not list what is open."""
+_LAST_LINE = re.compile(rb'(^|\n){"end": .*\n$')
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +53,53 @@ def asked_apart(
     return {name: found.get(name) for name in questions}
 
 
+@contextlib.contextmanager
+def staying(question: Question | None, limit_s: float) -> Iterator[Callable[[], Answers | None]]:
+    """Give what waits for the answers of a child that stays until the end; None is not asked."""
+    if question is None:
+        yield lambda: None
+        return
+    child = Child(question)
+    try:
+        yield lambda: child.answers(limit_s)
+    finally:
+        child.close()
+
+
 class Child:
     """A fork of this process that answers a question. Fork before threads, and before CUDA."""
 
     def __init__(self, question: Question) -> None:
-        """Start it. It ends with its last answer, without what libraries do at exit."""
+        """Start it. It stays after its last answer, with what it has open, until `close`."""
         self._answers, answers = os.pipe()
         self._stack, stack = os.pipe()
+        stay, self._stay = os.pipe()
         parent = os.getpid()
         self._began_s = time.monotonic()
         self._pid = os.fork()
         if self._pid == 0:
-            _answer(question, parent, answers, stack)
-        os.close(answers)
-        os.close(stack)
+            _answer(question, parent, _Files(answers, stack, stay))
+        for file in (answers, stack, stay):
+            os.close(file)
         self._status: int | None = None
 
     def wait(self, limit_s: float) -> Answers:
         """Return what it answers within ``limit_s`` of its start; then it is killed."""
+        try:
+            return self.answers(limit_s)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Have it end, without what libraries do at exit, and close what belongs to it."""
+        os.close(self._stay)
+        self._reap(_LAST_WORDS_S)
+        self._signal(signal.SIGKILL)
+        os.close(self._answers)
+        os.close(self._stack)
+
+    def answers(self, limit_s: float) -> Answers:
+        """Return the same; one that has answered all stays until `close`."""
         left_s = max(limit_s - (time.monotonic() - self._began_s), _LAST_WORDS_S)
         printed, in_time = self._printed(time.monotonic() + left_s)
         if not in_time:
@@ -73,18 +107,17 @@ class Child:
         where = self._where(0 if in_time else _LAST_WORDS_S)
         if not in_time:
             self._signal(signal.SIGKILL)
-        self._reap(_LAST_WORDS_S)
-        os.close(self._answers)
-        os.close(self._stack)
         lines = [json.loads(line) for line in printed.split(b"\n")[:-1]]  # the last one is torn
         values = {line["name"]: line["value"] for line in lines if "name" in line}
         if lines and "end" in lines[-1]:
             return Answers(values, lines[-1]["end"])
-        ended = self._ending() if in_time else f"gave no answer in {limit_s:g} s"
+        if in_time:
+            self._reap(_LAST_WORDS_S)
+        ended = self._ending() if in_time else f"gave no answer in {limit_s:.3g} s"
         return Answers(values, f"{ended} in {where}" if where else ended)
 
     def _printed(self, deadline: float) -> tuple[bytes, bool]:
-        """Return all that it wrote, and whether it ended by itself."""
+        """Return all that it wrote, and whether it answered or ended by itself."""
         data = b""
         while (left_s := deadline - time.monotonic()) > 0:
             ended = self._has_ended()
@@ -92,6 +125,8 @@ class Child:
                 if not (part := os.read(self._answers, 65536)):
                     return data, True
                 data += part
+                if _LAST_LINE.search(data):
+                    return data, True
             elif ended:
                 return data, True
         return data, False
@@ -132,36 +167,54 @@ class Child:
         return found[1].decode(errors="replace")
 
 
-def _answer(question: Question, parent: int, answers: int, stack: int) -> None:
+class _Files(NamedTuple):
+    """What a child keeps open: where it writes its answers and its stack, and until when it stays.
+    """
+
+    answers: int
+    stack: int
+    stay: int
+
+
+def _answer(question: Question, parent: int, files: _Files) -> None:
     """Answer in this fork, and end it; never returns."""
     try:
         die_with_parent(parent)
-        _keep_only(answers, stack)
-        faulthandler.enable(stack, all_threads=False)
-        faulthandler.register(signal.SIGUSR1, stack, all_threads=False)
+        faulthandler.enable(files.stack, all_threads=False)
+        faulthandler.register(signal.SIGUSR1, files.stack, all_threads=False)
+        _keep_only(files)
         end = None
         try:
             for name, value in question():
-                _write(answers, {"name": name, "value": value})
+                _write(files.answers, {"name": name, "value": value})
         except Exception as error:
             traceback.print_exc()
             first = (str(error).strip().splitlines() or [""])[0]
             end = f"ended by {type(error).__name__}: {first}"
-        _write(answers, {"end": end})
+        _write(files.answers, {"end": end})
+        os.read(files.stay, 1)
     finally:
         os._exit(0)  # at once: neither libraries nor their threads are waited for
 
 
-def _keep_only(*files: int) -> None:
+def _keep_only(files: Iterable[int]) -> None:
     """Close what this fork has of its parent's files, print to its stderr, and dump no core."""
     os.dup2(2, 1)
     sys.stdout = sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
-    begin = 3
-    for file in (*sorted(files), os.sysconf("SC_OPEN_MAX")):
-        os.closerange(begin, file)
-        begin = file + 1
+    for file in _open_files() - {0, 1, 2, *files}:
+        with contextlib.suppress(OSError):  # the folder of open files was one of them
+            os.close(file)
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, most))
+
+
+def _open_files() -> set[int]:
+    """Return what is open. To close every number up to the limit takes minutes where that is 2**30.
+    """
+    try:
+        return {int(file.name) for file in Path("/dev/fd").iterdir()}
+    except OSError:  # no /proc
+        return {*range(min(os.sysconf("SC_OPEN_MAX"), _MOST_FILES))}
 
 
 def _write(file: int, line: dict[str, Any]) -> None:

@@ -15,9 +15,10 @@ import psutil
 import torch
 import torch.distributed as dist
 
+from hpcbench.backends import amd_readings
 from hpcbench.backends.apple_gpu import mps_facts
 from hpcbench.backends.availability import known_uuid, visible_devices
-from hpcbench.backends.child import LIMIT_S, Answers, Question, asked_apart
+from hpcbench.backends.child import LIMIT_S, Answers, Question, asked_apart, staying
 from hpcbench.backends.gpu_readings import refusals
 from hpcbench.backends.gpu_topology import gpu_topology
 from hpcbench.backends.gpus import asked, gpu_details, opened_nvml, visible_uuids
@@ -32,11 +33,14 @@ _DRIVER = "see whether nvidia-smi or rocm-smi answers; then update the driver, o
 _ASKED = {
     "cuda": ("CUDA", "no case runs on a GPU", _DRIVER),
     "nvml": ("NVML", "no telemetry of GPUs, and what it had not told of them is missing", _DRIVER),
+    "amdsmi": ("amdsmi", "no telemetry of GPUs", _DRIVER),
     "ucc": ("UCC", "its cases are skipped", "try another build of UCC and UCX"),
     "ucc on cuda": ("UCC with memory of a GPU", "it is used on the CPU only",
                     "try a build of UCC and UCX for this CUDA"),
 }
 """Who is asked in a child: what its end costs, and what to do."""
+_SHARE_OF_OTHERS = 0.3
+"""Of the time of CUDA's child, which starts the driver."""
 _VERSIONS = {"cuda": ("nccl",), "nvml": ("nvidia_driver",), "ucc": ("torch_ucc", "ucc", "ucx")}
 """What of the versions is known from whom."""
 
@@ -44,9 +48,10 @@ _VERSIONS = {"cuda": ("nccl",), "nvml": ("nvidia_driver",), "ucc": ("torch_ucc",
 def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[str, Any]:
     """Return plain JSON values: what torch was built with, devices, versions, memory in bytes.
 
-    What a driver or a library may crash or hang in is asked in children, which have ``limit_s`` of
-    time, twice one after the other. This process touches no CUDA, and forks them before gloo below
-    starts threads.
+    What a driver or a library may crash or hang in is asked in children. CUDA's has ``limit_s`` of
+    time, the others 0.3 of it, at the same time or after it; it holds the driver's GPUs meanwhile,
+    which would else be stopped and started again. This process touches no CUDA, and forks them
+    before gloo below starts threads.
 
     Keys: ``built`` {nccl, gloo, mpi, ucc: bool}; ``gloo_without_avg`` (gloo's error for avg, or
     None); ``gloo_without_reduce_scatter`` (its error for lists of tensors, or None); ``ucc``
@@ -54,21 +59,27 @@ def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[st
     details, no_code, visible, peers, reason, refused} (``capabilities``: [major, minor] of each
     GPU; ``details``: `backends.gpus.gpu_details`; ``no_code``: why torch cannot use a GPU, or None;
     ``visible``: `backends.availability.visible_devices`; ``peers``: by GPU the numbers of those
-    whose memory it can read; ``refused``: `backends.gpu_readings.refusals`); ``mps``
+    whose memory it can read; ``refused``: `backends.gpu_readings.refusals`, or
+    `backends.amd_readings.refusals`); ``mps``
     (`backends.apple_gpu.mps_facts`);
     ``gpu_topology`` (`backends.gpu_topology.gpu_topology`); ``host_memory_bytes``; ``versions``;
     ``libraries`` (`measure.libraries.loaded_libraries`, with what ucc loads in its child);
     ``tools`` (`backends.tools.tool_facts` of ``tools``); ``lost``, by what was asked: how its child
     ended before its answer, what is missing, and the remedy.
     """
-    first = asked_apart({"ucc": ucc_question(), "cuda": _cuda_question()}, limit_s)
-    cuda = _cuda(first["cuda"])
-    ucc = ucc_facts(first["ucc"])
-    then = asked_apart({
-        "nvml": functools.partial(_nvml_answers, cuda["uuids"]) if _may_have_nvml() else None,
-        "ucc on cuda": cuda_question if cuda["available"] and not ucc["reason"] else None}, limit_s)
+    brief_s = _SHARE_OF_OTHERS * limit_s
+    with staying(_cuda_question(), limit_s) as cuda_answers:
+        first = {**asked_apart({"ucc": ucc_question()}, brief_s), "cuda": cuda_answers()}
+        cuda = _cuda(first["cuda"])
+        ucc = ucc_facts(first["ucc"])
+        then = asked_apart({
+            "nvml": _of_gpus(_nvml_answers, cuda) if _may_have_nvml() else None,
+            "amdsmi": _of_gpus(_amd_answers, cuda) if _may_have_amdsmi() else None,
+            "ucc on cuda": cuda_question if cuda["available"] and not ucc["reason"] else None},
+            brief_s)
     nvml = then["nvml"].values if then["nvml"] else {}
-    cuda |= {name: nvml.get(name, [None] * len(cuda["uuids"])) for name in ("details", "refused")}
+    known = {**nvml, **(then["amdsmi"].values if then["amdsmi"] else {})}
+    cuda |= {name: known.get(name, [None] * len(cuda["uuids"])) for name in ("details", "refused")}
     if on_cuda := then["ucc on cuda"]:
         ucc["without_cuda"] = (untried(on_cuda.lost) if on_cuda.lost
                                else on_cuda.values["without_cuda"])
@@ -142,6 +153,12 @@ def _cuda_answers() -> dict[str, Any]:
     }
 
 
+def _of_gpus(
+    answers: Callable[[Sequence[str]], Iterator[tuple[str, Any]]], cuda: Mapping[str, Any],
+) -> Question:
+    return functools.partial(answers, cuda["uuids"])
+
+
 def _may_have_nvml() -> bool:
     return importlib.util.find_spec("pynvml") is not None
 
@@ -156,6 +173,14 @@ def _nvml_answers(uuids: Sequence[str]) -> Iterator[tuple[str, Any]]:
         yield "details", gpu_details(nvml, uuids)
         yield "gpu_topology", gpu_topology(nvml)
         yield "refused", [refusals(nvml, uuid) if uuid else {} for uuid in uuids]
+
+
+def _may_have_amdsmi() -> bool:
+    return torch.version.hip is not None and amd_readings.is_installed()
+
+
+def _amd_answers(uuids: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    yield "refused", [amd_readings.refusals(uuid) if uuid else {} for uuid in uuids]
 
 
 def _gloo_lacks() -> dict[str, str | None]:

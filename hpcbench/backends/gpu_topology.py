@@ -93,7 +93,7 @@ class _FabricInfo(ctypes.Structure):
     """nvmlGpuFabricInfo_v2_t of nvml.h; that of pynvml 12.560 has another size."""
 
     _fields_ = (("version", ctypes.c_uint), ("cluster", ctypes.c_ubyte * 16),
-                ("status", ctypes.c_uint), ("clique", ctypes.c_uint32), ("state", ctypes.c_uint),
+                ("status", ctypes.c_uint), ("clique", ctypes.c_uint32), ("state", ctypes.c_ubyte),
                 ("health", ctypes.c_uint32))
 
 

@@ -18,6 +18,7 @@ from hpcbench.backends.availability import (
     RankFacts,
     gpu_indices,
     gpu_names,
+    is_gpu_lost,
     lacking,
     resolve_device,
     unavailable,
@@ -76,12 +77,14 @@ class Resolution:
 
     ``unmet``: of what cannot, the backend or device that ``require`` names. ``no_gpu`` says that
     the plan is for GPUs and none of its cases has one, "" otherwise.
+    ``failures``: those of the latter that have failed, as their GPUs may be there.
     """
 
     devices: Mapping[str, str]
     skips: Mapping[str, str]
     unmet: Mapping[str, str] = field(default_factory=dict)
     no_gpu: str = ""
+    failures: frozenset[str] = frozenset()
 
 
 def resolve(plan: Plan, ranks: Sequence[RankFacts]) -> Resolution:
@@ -90,6 +93,7 @@ def resolve(plan: Plan, ranks: Sequence[RankFacts]) -> Resolution:
     skips: dict[str, str] = {}
     unmet: dict[str, str] = {}
     required = frozenset(plan.config.get("require", ()))
+    failures: set[str] = set()
     for case in plan.cases:
         members = ranks[:case.world_size]
         wanted = next((name for name in required.intersection(GPU_DEVICES)
@@ -102,13 +106,15 @@ def resolve(plan: Plan, ranks: Sequence[RankFacts]) -> Resolution:
                   or _too_large(case, device, members))
         if reason:
             skips[case.case_id] = reason
+            if not case.skip and is_gpu_lost(case, members):
+                failures.add(case.case_id)
         else:
             devices[case.case_id] = device
         named = required & {case.backend, case.backend.partition("/")[0]}
         if reason and not case.skip and (name := wanted if absent and wanted else min(
                 named, default=None)):
             unmet[case.case_id] = name
-    return Resolution(devices, skips, unmet, _no_gpu(plan.cases, ranks))
+    return Resolution(devices, skips, unmet, _no_gpu(plan.cases, ranks), frozenset(failures))
 
 
 def _no_gpu(cases: Sequence[Case], ranks: Sequence[RankFacts]) -> str:

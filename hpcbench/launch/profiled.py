@@ -136,7 +136,7 @@ class _ProfileTurn:
         variables = (*self.job.attempt.machine.socket_env().items(), *self.generation.env)
         if self.job.inline:
             return InlineWorker(variables, self.pool.progress, None)
-        return self.pool.start_worker(variables)
+        return self.pool.start_worker(variables, stop=self.job.stop)
 
     def _chosen(self) -> Iterator[tuple[Case, ProfileNote]]:
         """Yield the cases whose last run was ok, each with whether it is profiled, and why."""

@@ -75,8 +75,8 @@ def _record_skips(job: SupervisorContext) -> None:
     """Record every case that cannot run here, once; a skip for want of what is required is a
     failure.
 
-    So is a case in quarantine, in all that is left of it. What an earlier attempt has recorded is
-    not recorded again.
+    So is a case whose GPUs are not known as the driver did not answer, and one in quarantine, in
+    all that is left of it. What an earlier attempt has recorded is not recorded again.
     """
     attempt, records = job.attempt, []
     plan, history = attempt.plan, attempt.history
@@ -100,7 +100,7 @@ def _not_run_here(attempt: Attempt, case: Case) -> tuple[str, str] | None:
         return ("failed", quarantined) if quarantined else None
     if unmet := attempt.resolution.unmet.get(case.case_id):
         return "failed", f"{unmet} is required (require): {reason}"
-    return "skipped", reason
+    return "failed" if case.case_id in attempt.resolution.failures else "skipped", reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class _GenerationRunner:
         variables = (*self._job.attempt.machine.socket_env().items(), *generation.env)
         worker: WorkerHandle = (
             InlineWorker(variables, self._pool.progress, self._run.comms) if self._is_inline
-            else self._pool.start_worker(variables))
+            else self._pool.start_worker(variables, stop=self._job.stop))
         self._job.telemetry.watch(worker.pid)
         return worker
 

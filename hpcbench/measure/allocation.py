@@ -117,11 +117,11 @@ def threads_of_rank(
 def expected_threads(own: int, local_size: int, every: int, granted: float) -> int:
     """Return `threads_of_rank` as far as it is known while other ranks' masks are not.
 
-    ``own`` cores of the ``every`` that the node has. Ranks whose masks fit side by side are taken
-    to be bound so, others to share the same cores.
+    ``own`` cores of the ``every`` that the launcher may give to the ranks of this node. They are
+    taken to have equal parts, be they bound side by side or all on the same cores.
     """
-    part = own if own * local_size <= every else own // local_size
-    used = min(every, part * local_size)
+    part = min(Fraction(own), Fraction(every, local_size))
+    used = min(every, own * local_size)
     return max(1, math.floor(part * min(Fraction(1), Fraction(granted) / max(1, used))))
 
 

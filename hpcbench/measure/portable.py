@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -14,10 +15,11 @@ _UNSUPERVISED = (
     "this is {platform}")
 
 
-def own_cores() -> list[int]:
-    """Return the cores that this process may run on; all where the system tells no affinity."""
+def own_cores(pid: int = 0) -> list[int]:
+    """Return the cores that this or another process may run on; all where that is not told."""
     if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
+        with contextlib.suppress(ProcessLookupError):
+            return sorted(os.sched_getaffinity(pid))
     return list(range(os.cpu_count() or 1))
 
 

@@ -35,7 +35,7 @@ def open_sampler(
     """Return the sampler of a rank; ``gpu_uuid`` is that of its GPU, None if it has none.
 
     ``rocm``: the GPU is one of AMD, which NVML does not know. ``tried`` is what came of asking NVML
-    for this GPU in a process that may crash.
+    or amdsmi for this GPU in a process that may crash.
     """
     seams = seams or Seams()
     openers: Mapping[str, Callable[[], Source]] = {
@@ -44,7 +44,7 @@ def open_sampler(
         "frequency": lambda: FrequencySource(seams.root, own_cores()),
         "energy": lambda: EnergySource(seams.root),
         "network": lambda: NetworkSource(seams.root),
-        "gpu": lambda: (_amd_gpu(gpu_uuid) if rocm else
+        "gpu": lambda: (_amd_gpu(gpu_uuid, tried or Tried()) if rocm else
                         _gpu(gpu_uuid, tried or Tried(), seams.nvml))}
     found: dict[str, Source] = {}
     missing: dict[str, str] = {}
@@ -62,10 +62,12 @@ def open_sampler(
     return Sampler([[*found.values()], gpus], wanted.rate_hz, missing)
 
 
-def _amd_gpu(uuid: str | None) -> Source:
+def _amd_gpu(uuid: str | None, tried: Tried) -> Source:
     if uuid is None:
         raise UnreadableError("torch gives the GPU no UUID")
-    return AmdGpuSource(uuid)
+    if tried.lost:
+        raise UnreadableError(tried.lost)
+    return AmdGpuSource(uuid, tried.refused)
 
 
 def _gpu(uuid: str | None, tried: Tried, load: Callable[[], Any]) -> Source:

@@ -28,6 +28,9 @@ def sweep_lines(job: JobReport, plan: Plan) -> Iterator[Line]:
         yield ok("sweep", f"{len(resolution.devices)} of {total} cases of {plan.name} can run "
                           f"here: {devices}")
     yield from _skipped(plan, resolution)
+    if n_failed := len(resolution.failures):
+        yield fail("sweep", f"{plural(n_failed, 'case')} of GPUs will fail: CUDA did not answer",
+                   "see the line of the probe")
 
 
 def _skipped(plan: Plan, resolution: Resolution) -> Iterator[Line]:

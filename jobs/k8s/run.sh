@@ -19,6 +19,8 @@
 # HPCBENCH_ARGUMENTS     further arguments of run, one line, split at blanks
 # HPCBENCH_MPI           mpich (default) or openmpi: the MPI that the image was built with
 # HPCBENCH_SLOTS         ranks on each node; default 1
+# HPCBENCH_CPUS          cores that a node's pod asks for, for each rank: write the cores of a node / its
+#                        GPUs, less what Kubernetes keeps; default 2
 # HPCBENCH_GPU           the resource of which a node's pod takes as many; default nvidia.com/gpu; none
 # HPCBENCH_NAMESPACE     default: that of kubectl's context
 # HPCBENCH_NAME          of job and results folder; default: hpcbench- and the time
@@ -59,11 +61,12 @@ settle() {
     if [ "${1:-}" = --render ]; then render=yes && shift; fi
     [ $# = 1 ] || [ $# = 4 ] || fail "give NODES, or NODES BATCH SEQ STEPS (--help explains)"
     nodes=$1 batch=${2:-} seq=${3:-} steps=${4:-}
-    slots=${HPCBENCH_SLOTS:-1} gpu=${HPCBENCH_GPU:-nvidia.com/gpu}
+    slots=${HPCBENCH_SLOTS:-1} cpus=${HPCBENCH_CPUS:-2} gpu=${HPCBENCH_GPU:-nvidia.com/gpu}
     start_limit=${HPCBENCH_START_LIMIT:-1800} time_limit=${HPCBENCH_TIME_LIMIT:-7200}
     number NODES "$nodes"
     if [ $# = 4 ]; then number BATCH "$batch" && number SEQ "$seq" && number STEPS "$steps"; fi
     number HPCBENCH_SLOTS "$slots"
+    number HPCBENCH_CPUS "$cpus"
     number HPCBENCH_START_LIMIT "$start_limit"
     number HPCBENCH_TIME_LIMIT "$time_limit"
     ranks=$((nodes * slots))
@@ -133,6 +136,7 @@ render() {
     text=$(<"$manifest")
     # the sweep last: what it says of its own is not ours to fill in
     for word in "NAME=$name" "RUN=$run" "IMAGE=$image" "NODES=$nodes" "SLOTS=$slots" \
+        "CPUS=$((slots * cpus))" \
         "RANKS=$ranks" "MPI_IMPLEMENTATION=$mpi" "SWEEP_FILE=sweep.$suffix" \
         "ARGUMENTS=${list%, }]" "WORKER_LIMITS=$limits" "RESULTS_VOLUME=$volume" \
         "START_LIMIT=$start_limit" "TIME_LIMIT=$time_limit" \

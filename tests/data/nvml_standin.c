@@ -5,6 +5,7 @@
    does, it answers UNINITIALIZED before nvmlInit, INVALID_ARGUMENT to what is no handle, no link or
    no place for an answer, and ARGUMENT_VERSION_MISMATCH to a struct of a version that it does not
    know. Signatures, structs and error codes are those of nvml.h. */
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,8 +23,8 @@ typedef struct { unsigned gpu, memory; } utilization;
 typedef union { double d; unsigned u; unsigned long ul; unsigned long long ull; } value;
 typedef struct { unsigned id, scope; long long time, latency; unsigned type; int result; value is; } field;
 typedef struct { device gpu; unsigned long long type, data; unsigned instance, compute; } event;
-typedef struct { unsigned version; unsigned char cluster[16]; int status; unsigned clique, state,
-                 health; } fabric;
+typedef struct { unsigned version; unsigned char cluster[16]; int status; unsigned clique;
+                 unsigned char state; unsigned health; } fabric;     /* state is one byte */
 
 #if defined MACHINE_V100
 enum { GPUS = 8, SLICES = 0, LINKS = 6 };                 /* DGX-1V, a hybrid cube mesh */
@@ -331,6 +332,7 @@ int nvmlDeviceGetGpuFabricInfoV(device gpu, fabric *info) {
     if (info->version != 0x02000024 && info->version != 0x03000028) return VERSION_MISMATCH;
     ASK(gpu, info, 0);
     if (LINKS != 18) return NOT_SUPPORTED;
+    memset(&info->status, 0xFF, sizeof *info - offsetof(fabric, status));
     memset(info->cluster, 0, sizeof info->cluster);
 #ifdef MACHINE_GB200
     memset(info->cluster, 0xAB, sizeof info->cluster);

@@ -72,6 +72,29 @@ def test_a_job_runs_on_gloo_and_skips_what_needs_a_gpu(cuda_python: Path, tmp_pa
     mpirun.assert_no_orphans()
 
 
+@pytest.mark.mpi
+def test_a_driver_that_crashes_fails_what_needs_a_gpu(cuda_python: Path, tmp_path: Path) -> None:
+    """A stand-in for the driver's library ends the process that asks it for its calls.
+
+    So does it with the worker of a case on the CPU: torch's barrier asks which devices there are.
+    """
+    source = tmp_path / "driver.c"
+    source.write_text("#include <stdlib.h>\n"
+                      "int cuDriverGetVersion(int *version) { *version = 13000; return 0; }\n"
+                      "int cuInit(unsigned flags) { abort(); }\n"
+                      "int cuGetProcAddress_v2(const char *name) { abort(); }\n")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o",
+                    tmp_path / "libcuda.so.1", source], check=True)
+    mpirun = MpiLauncher("mpich", cuda_python.parents[1], tmp_path)
+    job = mpirun.run(2, timeout=300, env={"LD_LIBRARY_PATH": str(tmp_path)}, config={
+        "measure": {**ONCE, "iterations": 3}, "benchmarks": [
+            {"kind": "collective", "collective": "all_reduce", "backend": "gloo", "size": "4KiB",
+             "device": "cuda"}]}).check(1)
+    (case,) = read(job.folder).results.cases
+    assert case.status == "failed" and "CUDA ended by signal 6 (SIGABRT)" in case.reason
+    mpirun.assert_no_orphans()
+
+
 @pytest.mark.parametrize("words", TESTS_OF_BUILDS, ids=" ".join)
 def test_what_is_tested_with_the_cpu_build_holds_in_this_one(
     cuda_python: Path, words: tuple[str, ...],

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.backends.child import Answers, Child, asked_apart
+from hpcbench.backends.child import Answers, Child, asked_apart, staying
 
 
 def asked(question: Any, limit_s: float = 20.0) -> Answers:
@@ -114,6 +114,44 @@ def test_a_process_that_a_library_leaves_behind_does_not_hold_up_the_answer() ->
     began_s = time.monotonic()
     assert asked(first_and(leave_one)).lost is None
     assert time.monotonic() - began_s < 10
+
+
+def test_one_that_stays_has_its_files_until_it_is_let_go(tmp_path: Path) -> None:
+    """As a driver that stops its GPUs when nothing has them open any more."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+
+    def question() -> Iterator[tuple[str, Any]]:
+        os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+        yield "opened", True
+
+    with staying(question, 20.0) as answers:
+        found = answers()
+        writer = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)  # refused where no one reads
+        assert os.write(writer, b"x") == 1
+        assert asked(first_and(lambda: None)).lost is None  # the next one keeps no other's end
+    assert found == Answers({"opened": True}, None)
+    with pytest.raises(BrokenPipeError):
+        os.write(writer, b"x")
+    os.close(writer)
+
+
+def test_a_huge_limit_of_open_files_costs_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system has no close_range, Python closes every number: 2**30 of them in minutes."""
+    def one_by_one(low: int, high: int) -> None:
+        time.sleep(1e-7 * max(0, high - low))
+
+    monkeypatch.setattr(os, "closerange", one_by_one)
+    monkeypatch.setattr(os, "sysconf", lambda name: 1073741816)
+    reader, writer = os.pipe()
+
+    def question() -> Iterator[tuple[str, Any]]:
+        yield "open", [int(file.name) for file in Path("/proc/self/fd").iterdir()]
+
+    found = asked(question, 5.0)
+    os.close(reader)
+    os.close(writer)
+    assert found.lost is None and not {reader, writer} & {*found.values["open"]}
 
 
 def test_what_a_library_prints_is_no_answer() -> None:

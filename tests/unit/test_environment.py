@@ -204,13 +204,19 @@ def test_threads_of_a_rank(
     assert [threads_of_rank(own, masks, granted) for own in masks] == threads
 
 
-@pytest.mark.parametrize(("own", "ranks", "every", "granted", "threads"), [
-    (8, 8, 64, 64, 8), (14, 8, 112, 112, 14), (64, 8, 64, 64, 8), (4, 4, 4, 4, 1), (2, 2, 2, 2, 1),
-    (1, 4, 1, 1, 1), (16, 1, 16, 2, 2), (16, 2, 16, 2, 1), (2, 32, 64, 64, 2), (1, 3, 2, 2, 1)])
+@pytest.mark.parametrize(("own", "ranks", "launcher", "granted", "threads"), [
+    (64, 8, 64, 64, 8), (4, 4, 4, 4, 1), (2, 2, 2, 2, 1), (1, 4, 1, 1, 1), (1, 3, 2, 2, 1),
+    (8, 8, 64, 64, 8), (14, 8, 112, 112, 14), (2, 32, 64, 64, 2),  # bound side by side
+    (32, 4, 64, 64, 16),  # bound to a socket of two
+    (8, 4, 8, 64, 2),  # a cpuset of 8 of 64 cores, unbound; and bound to 2 each in it
+    (2, 4, 8, 64, 2),
+    (8, 3, 8, 64, 2),
+    (16, 1, 16, 2, 2), (16, 2, 16, 2, 1), (8, 8, 64, 32, 4), (64, 1, 64, 0.5, 1)])
 def test_threads_before_other_ranks_are_known(
-    own: int, ranks: int, every: int, granted: float, threads: int,
+    own: int, ranks: int, launcher: int, granted: float, threads: int,
 ) -> None:
-    assert expected_threads(own, ranks, every, granted) == threads
+    """``launcher`` is of how many cores what started the ranks has."""
+    assert expected_threads(own, ranks, launcher, granted) == threads
 
 
 def test_network(tmp_path: Path) -> None:

@@ -98,11 +98,12 @@ def test_what_is_refused_once_is_known_before_it_is_read(standins: Standins) -> 
 
 def test_what_crashed_in_the_probe_is_not_asked_by_a_supervisor() -> None:
     cuda = {"refused": [None, {"power_mw": "Not Supported"}]}
-    rank = RankFacts(0, "n1", 0, {"cuda": cuda, "lost": {}})
+    rank = RankFacts(0, "n1", 0, {"cuda": cuda, "versions": {}, "lost": {}})
     assert gpu_tried(rank, 1) == Tried(None, {"power_mw": "Not Supported"})
     assert gpu_tried(rank, 0) == gpu_tried(rank, None) == Tried()
     lost = {"nvml": "the process that asked NVML ended: what it costs; a remedy"}
-    assert gpu_tried(RankFacts(0, "n1", 0, {"cuda": cuda, "lost": lost}), 0).lost == (
+    crashed = RankFacts(0, "n1", 0, {"cuda": cuda, "versions": {}, "lost": lost})
+    assert gpu_tried(crashed, 0).lost == (
         "the process that asked NVML ended")
 
 

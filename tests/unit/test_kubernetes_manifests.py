@@ -69,6 +69,16 @@ def test_manifests_are_valid(arguments: tuple[str, ...], variables: dict[str, st
     assert worker["resources"]["limits"] == ({} if gpu == "none" else {gpu: str(slots)})
 
 
+@pytest.mark.parametrize(("variables", "cores"), [
+    ({}, "2"), ({"HPCBENCH_SLOTS": "8"}, "16"),
+    ({"HPCBENCH_SLOTS": "8", "HPCBENCH_CPUS": "11"}, "88")])
+def test_each_rank_has_its_cores(tmp_path: Path, variables: dict[str, str], cores: str) -> None:
+    (tmp_path / "sweep.json").write_text("{}")
+    _, job = rendered("2", HPCBENCH_CONFIG=str(tmp_path / "sweep.json"), **variables)
+    worker, = pod(job, "Worker")["containers"]
+    assert worker["resources"]["requests"]["cpu"] == cores
+
+
 def test_pods_outlive_every_limit_and_leave_time_to_copy() -> None:
     """Launcher, then workers start; the sweep; a quarter more to end it; half an hour to copy."""
     _, job = rendered("2", HPCBENCH_START_LIMIT="100", HPCBENCH_TIME_LIMIT="400")

@@ -52,6 +52,7 @@ from hpcbench.launch.workers.messages import (
 )
 from hpcbench.launch.workers.processes import state
 from hpcbench.launch.workers.template_process import TemplateProcess
+from hpcbench.launch.workers.worker_pool import cuda_limit_s, probe_timeout_s
 from hpcbench.launch.workers.worker_process import Template, TemplateSpec, WorkerHandle
 from hpcbench.measure.environment import described_hardware, recorded_variables
 from hpcbench.measure.progress import Phase, SharedProgress
@@ -286,6 +287,35 @@ def test_where_a_gpu_is_required_none_runs_on_a_cpu_instead() -> None:
     assert not found.devices and [*found.unmet.values()] == ["cuda"]
     with pytest.raises(ConfigError, match="require: no case uses cuda; there are gloo"):
         job_of("cpu", require=["cuda"])
+
+
+@pytest.mark.parametrize(("device", "backend", "status"), [
+    ("cuda", "gloo", "failed"), ("cpu", "gloo", None), ("auto", "gloo", None),
+    ("auto", "nccl", "failed")])
+def test_a_case_of_gpus_has_failed_where_cuda_did_not_answer(
+    device: str, backend: str, status: str | None,
+) -> None:
+    plan = make_plan(check_config({"benchmarks": [{
+        "kind": "collective", "collective": "all_reduce", "size": "1KB", "device": device,
+        "backend": backend}]}, "test"), 2)
+    lost = {**CPU_FACTS, "host_memory_bytes": 2**40, "cuda": {
+        **CPU_FACTS["cuda"], "reason": "the process that asked CUDA gave no answer in 39 s"},
+        "lost": {"cuda": "it gave no answer"}}
+    plain = {**CPU_FACTS, "host_memory_bytes": 2**40, "lost": {}}
+    found = resolve(plan, [RankFacts(0, "a", 0, lost), RankFacts(1, "a", 1, plain)])
+    assert [*found.failures] == ([plan.cases[0].case_id] if status else [])
+    assert not resolve(plan, [RankFacts(rank, "a", rank, plain) for rank in range(2)]).failures
+
+
+@pytest.mark.parametrize(("gpus", "seconds"), [(0, 60.0), (8, 84.0), (16, 108.0)])
+def test_a_probe_has_time_for_a_driver_that_starts_all_gpus(
+    tmp_path: Path, gpus: int, seconds: float,
+) -> None:
+    (tmp_path / "dev").mkdir()
+    for name in ("nvidiactl", "nvidia-uvm", *(f"nvidia{number}" for number in range(gpus))):
+        (tmp_path / "dev" / name).touch()
+    assert probe_timeout_s(60.0, tmp_path) == seconds
+    assert cuda_limit_s(seconds) > 3.0 * gpus  # NVIDIA: 1 to 3 s a GPU
 
 
 def test_an_mpi_that_cannot_be_asked_is_not_said_to_be_cuda_aware() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hpcbench.backends.amd_readings import CALLS, serial_of
 from hpcbench.backends.availability import (
     RankFacts,
     gpu_indices,
@@ -19,7 +20,6 @@ from hpcbench.config.load import check_config
 from hpcbench.config.schema import Telemetry
 from hpcbench.launch.probe import resolve
 from hpcbench.plan.expand import make_plan
-from hpcbench.telemetry.amd import CALLS, serial_of
 from hpcbench.telemetry.opening import Seams, open_sampler
 from hpcbench.trace.telemetry import TABLES
 from test_launch_parts import CPU_FACTS

@@ -6,13 +6,17 @@ import ctypes
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from hpcbench.backends import facts as facts_module
+from hpcbench.backends.availability import RankFacts, gpu_tried
 from hpcbench.backends.facts import gather_facts
+from hpcbench.config.schema import Telemetry
+from hpcbench.telemetry.opening import open_sampler
 from nvml_standins import Standins
 
 GPU = "00000000-1111-2222-3333-444444440000"
@@ -56,14 +60,14 @@ def test_what_is_refused_costs_itself(
 
 @pytest.mark.parametrize(("machine", "lost", "details", "topology"), [
     ("crashes", "ended by signal 11 (SIGSEGV) in nvmlDeviceGetGpuFabricInfoV", True, False),
-    ("sleeps", "gave no answer in 1 s in nvmlDeviceGetGpuFabricInfoV", True, False),
+    ("sleeps", "gave no answer in 1.2 s in nvmlDeviceGetGpuFabricInfoV", True, False),
     ("start_crashes", "ended by signal 11 (SIGSEGV) in nvmlInitWithFlags", False, False),
     ("telemetry_crashes", "ended by signal 11 (SIGSEGV) in nvmlDeviceGetTemperature", False, False),
 ])
 def test_what_crashes_or_hangs_costs_what_had_not_been_told(
     standins: Standins, one_gpu: None, machine: str, lost: str, *, details: bool, topology: bool,
 ) -> None:
-    found = facts(standins, machine, 1.0 if machine == "sleeps" else 30.0)
+    found = facts(standins, machine, 4.0 if machine == "sleeps" else 30.0)
     assert [*found["lost"]] == ["nvml"] and lost in found["lost"]["nvml"]
     assert (found["cuda"]["details"] != [None]) is details
     assert (found["gpu_topology"] is not None) is topology
@@ -82,18 +86,59 @@ def hang() -> Iterator[tuple[str, Any]]:
 
 @pytest.mark.parametrize(("question", "lost"), [
     (crash, "ended by signal 11 (SIGSEGV) in string_at"),
-    (hang, "gave no answer in 0.3 s in hang")])
+    (hang, "gave no answer in {} s in hang")])
 def test_a_broken_cuda_or_ucc_is_a_reason(
     monkeypatch: pytest.MonkeyPatch, question: Any, lost: str,
 ) -> None:
     monkeypatch.setattr(facts_module, "_cuda_question", lambda: question)
     monkeypatch.setattr(facts_module, "ucc_question", lambda: question)
-    found = gather_facts((), 0.3)
-    assert found["cuda"]["reason"] == f"the process that asked CUDA {lost}"
+    found = gather_facts((), 1.0)
+    assert found["cuda"]["reason"] == f"the process that asked CUDA {lost.format(1)}"
+    lost = lost.format(0.3)  # it has no driver to start
     assert not found["cuda"]["available"] and found["cuda"]["names"] == []
     assert found["ucc"]["reason"].endswith(f"the process {lost}")
     assert {*found["lost"]} == {"cuda", "ucc"} and lost in found["lost"]["ucc"]
     assert [found["versions"][name] for name in ("nccl", "ucc")] == ["unknown"] * 2
+
+
+def test_an_amdsmi_that_crashes_costs_the_telemetry_of_gpus(
+    monkeypatch: pytest.MonkeyPatch, one_gpu: None, tmp_path: Path,
+) -> None:
+    """No supervisor loads it then; there is none here, so that a package of its name crashes."""
+    (tmp_path / "amdsmi.py").write_text("import os\nos.abort()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(torch.version, "hip", "7.2.1")
+    found = gather_facts()
+    assert [*found["lost"]] == ["amdsmi"] and found["cuda"]["available"]
+    rank = RankFacts(0, "a", 0, found)
+    sampler = open_sampler(Telemetry(without=("process", "cpu")), local_rank=1, gpu_uuid=GPU,
+                           rocm=True, tried=gpu_tried(rank, 0))
+    told = sampler.news()
+    assert told is not None
+    assert "asked amdsmi ended by signal 6 (SIGABRT)" in told.missing["gpu"]
+
+
+def test_the_driver_is_open_until_nvml_has_answered(
+    standins: Standins, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:
+    """Where nothing else has it open, it would start all GPUs again."""
+    fifo = tmp_path / "nvidia0"
+    os.mkfifo(fifo)
+
+    def cuda() -> Iterator[tuple[str, Any]]:
+        os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+        yield from {"available": True, "names": ["A"], "uuids": [GPU], "memory_bytes": [1],
+                    "no_code": [None]}.items()
+
+    def nvml(uuids: Any) -> Iterator[tuple[str, Any]]:
+        os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)  # refused where no one reads
+        yield "versions", {}
+
+    monkeypatch.setattr(facts_module, "_cuda_question", lambda: cuda)
+    monkeypatch.setattr(facts_module, "_nvml_answers", nvml)
+    assert facts(standins, "h100")["lost"] == {}
+    with pytest.raises(OSError, match="No such device"):
+        os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
 
 
 def test_no_process_that_forks_has_touched_cuda(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.config.load import check_config
+from hpcbench.launch.ranks.stop_requests import StopRequests
 from hpcbench.launch.workers import worker_process
 from hpcbench.launch.workers.environment import worker_environment
 from hpcbench.launch.workers.messages import CaseRequest
@@ -43,10 +44,30 @@ def test_a_worker_that_used_a_gpu_is_given_longer_to_go(
         goes_on.start()
         began = time.monotonic()
         worker.kill()
+        assert time.monotonic() - began < 0.3, "the case is recorded before"
+        worker.await_end()
         took = time.monotonic() - began
         goes_on.join()
     assert (took > 2.0) is waits
     assert words in capfd.readouterr().err
+
+
+def test_a_request_to_stop_does_not_wait_for_it() -> None:
+    """Slurm kills what has not ended 30 s after its request (KillWait)."""
+    env = worker_environment(os.environ, (), {})
+    stop = StopRequests()
+    with WorkerPool(TemplateSpec(env, 120.0), SharedProgress.create(9)) as pool:
+        worker = pool.start_worker(())
+        template = parent_of(worker.pid)
+        os.kill(template, signal.SIGSTOP)
+        worker.kill()
+        asks = threading.Timer(0.5, stop.take, (signal.SIGTERM, None))
+        asks.start()
+        began = time.monotonic()
+        worker.await_end(stop)
+        took = time.monotonic() - began
+        os.kill(template, signal.SIGCONT)
+    assert 0.4 < took < 3.0
 
 
 def parent_of(pid: int) -> int:

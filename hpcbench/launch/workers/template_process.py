@@ -68,7 +68,8 @@ def early_template(environ: Mapping[str, str]) -> Iterator[TemplateProcess | Non
     if local_size is None or unsupervised():
         yield None
         return
-    threads = expected_threads(len(own_cores()), local_size, os.cpu_count() or 1,
+    own, launchers = own_cores(), own_cores(os.getppid())  # a launcher that binds has more cores
+    threads = expected_threads(len(own), local_size, len({*own, *launchers}),
                                granted_cores(KernelFiles()))
     template = TemplateProcess(worker_environment(environ, (), thread_variables(threads)))
     try:

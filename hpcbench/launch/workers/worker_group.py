@@ -179,6 +179,7 @@ class WorkerGroup:
         where, limit_s = self._rendezvous, self._rendezvous.init_timeout_s
         how = AnswerWait(self._comm, number, limit_s, case.wakeup_s, self._stop)
         observation = self._start(number)
+        self._meet(observation, limit_s + _ASSEMBLY_GRACE_S)
         if self._comm.rank == 0 and observation.evidence.outcome is Outcome.OK:
             observation = self._ask(how, StoreRequest(where.address, where.ports, limit_s))
         store = observation.answer
@@ -189,6 +190,13 @@ class WorkerGroup:
                 where.local_size, where.gpu, where.group_timeout_s))
         outcome = self._agree(observation, limit_s, time.monotonic() + limit_s + _ASSEMBLY_GRACE_S)
         return None if outcome.verdict.status == "ok" else replace(outcome, ended=Ended.ERROR)
+
+    def _meet(self, observation: Observation, timeout_s: float) -> None:
+        """Wait for all members' workers: a killed one that does not go costs no time to join."""
+        try:
+            self._comm.barrier(timeout_s=None if self._unbounded else timeout_s)
+        except RankLostError as error:
+            raise NoAgreement(str(error), observation.evidence) from error
 
     def _start(self, number: int) -> Observation:
         """Start a worker; a template that cannot fork is evidence, not the end of the job."""

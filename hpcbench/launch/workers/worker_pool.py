@@ -7,12 +7,14 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from hpcbench.backends.child import LIMIT_S
 from hpcbench.errors import LaunchError
 from hpcbench.import_path import module_command
 from hpcbench.launch.ranks.communicator import InlineComms
+from hpcbench.launch.ranks.stop_requests import StopRequests
 from hpcbench.launch.workers.environment import split_by_load_time
 from hpcbench.launch.workers.messages import (
     Answer,
@@ -22,14 +24,23 @@ from hpcbench.launch.workers.messages import (
     Request,
 )
 from hpcbench.launch.workers.template_process import TemplateProcess
-from hpcbench.launch.workers.worker_process import Template, TemplateSpec, WorkerHandle
+from hpcbench.launch.workers.worker_process import (
+    Template,
+    TemplateSpec,
+    WorkerHandle,
+    WorkerProcess,
+)
 from hpcbench.masking import masked
 from hpcbench.measure.garbage import spare_what_is_loaded
 from hpcbench.measure.portable import unsupervised
 from hpcbench.measure.progress import SharedProgress
 
-_SHARE_OF_CHILDREN = 0.35
-"""Of the time for the probe: it asks in two rounds of children."""
+_SHARE_OF_CUDA = 0.65
+"""Of the time for the probe: other children have less (`backends.facts`), at the same time or then.
+"""
+_START_OF_A_GPU_S = 3.0
+"""What a driver takes for each where nothing holds it open (`backends.child.LIMIT_S`); all ranks of
+a node wait for that."""
 Variables = tuple[tuple[str, str], ...]
 
 
@@ -52,6 +63,7 @@ class WorkerPool:
         self._spec = spec
         self._memory_limit_bytes = memory_limit_bytes
         self._wrapper: tuple[str, ...] = ()
+        self._last: WorkerProcess | None = None
         self._template = (
             None if unsupervised() else Template(spec, early=early))
 
@@ -63,11 +75,19 @@ class WorkerPool:
             self._template.close()
         self.progress.close()
 
-    def start_worker(self, variables: Variables, *, limited: bool = True) -> WorkerHandle:
-        """Return a new worker with these variables on top. Raises LaunchError."""
+    def start_worker(
+        self, variables: Variables, *, limited: bool = True, stop: StopRequests | None = None,
+    ) -> WorkerProcess:
+        """Return a new worker with these variables on top. Raises LaunchError.
+
+        It waits until the one before, if that was killed, is gone; not after a request to ``stop``.
+        """
+        if self._last is not None:
+            self._last.await_end(stop)
         early, late = split_by_load_time(variables)
         template = self._template_for({**self._spec.env, **early})
-        return template.fork(late, self._memory_limit_bytes if limited else 0, self.progress)
+        self._last = template.fork(late, self._memory_limit_bytes if limited else 0, self.progress)
+        return self._last
 
     def _template_for(self, env: Mapping[str, str]) -> Template:
         if self._template is None:
@@ -98,12 +118,13 @@ class WorkerPool:
 
     def facts(self, tools: Sequence[str]) -> Mapping[str, Any]:
         """Return `backends.facts.gather_facts` of a process. Raises LaunchError with the reason."""
+        timeout_s = probe_timeout_s(self._spec.ready_timeout_s)
         if self._template is None:
-            return facts_of_child(tools, self._spec.env, self._spec.ready_timeout_s)
+            return facts_of_child(tools, self._spec.env, timeout_s)
         worker = self.start_worker((), limited=False)
         try:
-            worker.send(FactsRequest(tuple(tools), _limit_s(self._spec.ready_timeout_s)))
-            in_time = worker.wait(self._spec.ready_timeout_s)
+            worker.send(FactsRequest(tuple(tools), cuda_limit_s(timeout_s)))
+            in_time = worker.wait(timeout_s)
             answer = worker.receive() if in_time else None
             if isinstance(answer, FactsAnswer):
                 return answer.facts
@@ -114,16 +135,21 @@ class WorkerPool:
             worker.kill()
 
 
-def _limit_s(timeout_s: float) -> float:
+def probe_timeout_s(ready_timeout_s: float, root: Path = Path("/")) -> float:
+    """Return how long a probe may take: as a worker to be ready, and as the GPUs of the node."""
+    return ready_timeout_s + _START_OF_A_GPU_S * len([*root.glob("dev/nvidia[0-9]*")])
+
+
+def cuda_limit_s(timeout_s: float) -> float:
     """Return how long what may hang in the probe has, so that the rest is still told in time."""
-    return min(LIMIT_S, _SHARE_OF_CHILDREN * timeout_s)
+    return min(LIMIT_S, _SHARE_OF_CUDA * timeout_s)
 
 
 def facts_of_child(
     tools: Sequence[str], env: Mapping[str, str], timeout_s: float,
 ) -> Mapping[str, Any]:
     """Return the same of a process that nobody supervises: it has ``timeout_s`` for the answer."""
-    command = module_command("hpcbench.backends.facts", str(_limit_s(timeout_s)), *tools)
+    command = module_command("hpcbench.backends.facts", str(cuda_limit_s(timeout_s)), *tools)
     try:
         done = subprocess.run(command, env=dict(env), capture_output=True, text=True,
                               errors="backslashreplace", timeout=timeout_s, check=True)

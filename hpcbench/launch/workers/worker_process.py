@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hpcbench.errors import LaunchError, how_to_install
+from hpcbench.launch.ranks.stop_requests import StopRequests
 from hpcbench.launch.verdicts.verdict import Outcome
 from hpcbench.launch.workers import messages, processes
 from hpcbench.launch.workers.messages import (
@@ -37,8 +38,9 @@ _FLIGHT_WAIT_S = 0.3
 _FLIGHT_BYTES = 1 << 20
 _GONE_S = 5.0
 _GONE_ON_GPU_S = 50.0
-"""A driver frees a GPU's memory, and waits for a kernel, when the process ends. Other ranks wait
-for the next worker meanwhile, by default for 60 s (launch.init_timeout_s)."""
+"""A driver frees a GPU's memory, and waits for a kernel, when the process ends."""
+_GONE_STEP_S = 0.2
+"""How often it is seen meanwhile whether the rank is to stop."""
 
 
 class WorkerHandle(Protocol):
@@ -91,7 +93,7 @@ class WorkerHandle(Protocol):
         """Have it leave the group and end; return how it ended if that was no answer, else ""."""
 
     def kill(self) -> None:
-        """End it now and wait until it is gone."""
+        """End it now; its successor waits until it is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +224,7 @@ class WorkerProcess(WorkerHandle):
         self._flight_fd = flight_fd
         self._oom_kills = processes.oom_kills()
         self._used_gpu = False
+        self._killed_s: float | None = None
 
     @property
     def pid(self) -> int:
@@ -307,25 +310,44 @@ class WorkerProcess(WorkerHandle):
         return ended
 
     def kill(self) -> None:
-        """End it now, wait until it is gone, and close what belongs to it."""
+        """End it now, and close what belongs to it; `await_end` waits until it is gone."""
         if self._template.exit_code(self._pid, 0.0) is None:  # else the pid may be another's
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
-            self._await_end(_GONE_ON_GPU_S if self._used_gpu else _GONE_S)
+            self._killed_s = time.monotonic()
         self._channel.close()
         self._output.close()
         os.close(self._flight_fd)
 
+    def await_end(self, stop: StopRequests | None = None) -> None:
+        """Wait until it is gone if it was killed; say so where its successor may feel it.
 
-    def _await_end(self, timeout_s: float) -> None:
-        """Wait until the killed process is gone; say so where its successor may feel it."""
-        began = time.monotonic()
-        gone = self._template.exit_code(self._pid, timeout_s) is not None
-        took = time.monotonic() - began
-        if took > _GONE_S or not (gone or not self._template.is_alive()):
-            print(f"hpcbench: worker {self._pid} took {took:.0f} s to end after it was killed"
-                  if gone else f"hpcbench: worker {self._pid} was killed, and is still there after "
-                  f"{took:.0f} s: the next one may lack its memory", file=sys.stderr, flush=True)
+        A request to ``stop`` at once ends the wait: it may last longer than a launcher waits.
+        """
+        if self._killed_s is None:
+            return
+        limit_s = _GONE_ON_GPU_S if self._used_gpu else _GONE_S
+        gone, took = self._is_gone(0.0), time.monotonic() - self._killed_s
+        while not gone and took < limit_s:
+            if stop is not None and stop.now:
+                return
+            gone = self._is_gone(min(_GONE_STEP_S, limit_s - took))
+            took = time.monotonic() - self._killed_s
+        if not gone:
+            print(f"hpcbench: worker {self._pid} was killed, and is still there after {took:.0f} "
+                  "s: the next one may lack its memory", file=sys.stderr, flush=True)
+        elif took > _GONE_S:
+            print(f"hpcbench: worker {self._pid} took {took:.0f} s to end after it was killed",
+                  file=sys.stderr, flush=True)
+
+    def _is_gone(self, timeout_s: float) -> bool:
+        """Return whether it ends in time: as its template says, or the kernel if that has ended."""
+        if self._template.is_alive():
+            return self._template.exit_code(self._pid, timeout_s) is not None
+        if processes.state(self._pid) in ("", "Z", "X"):
+            return True
+        time.sleep(timeout_s)
+        return False
 
 
 def ending(code: int) -> str:
