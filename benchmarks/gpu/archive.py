@@ -1,7 +1,8 @@
 """The one file of a session to send back: verdicts, versions, logs, results; no secrets, no names.
 
 Masked are what `hpcbench.masking` knows as a secret, passwords inside the values of variables, and
-what names this machine, its user or its job: hosts, users, accounts, addresses, paths, GPUs' UUIDs.
+what names this machine or its user: hosts, users, accounts, addresses, paths, GPUs' UUIDs. Of a job
+its hosts, account and user, and ids that hold a host; its name stays: it may be any word, as `gpu`.
 """
 
 from __future__ import annotations
