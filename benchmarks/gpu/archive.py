@@ -34,6 +34,7 @@ from hpcbench.measure.environment import recorded_variables
 from hpcbench.reduce.results_file import FORMAT, open_results
 from hpcbench.trace.columns import json_line, text_column, texts_of, write_column, write_lines
 from hpcbench.trace.container import new_container, open_container
+from hpcbench.trace.schema import bare_uuid
 
 _TOP = "gpu-session"
 _LOG_HEAD, _LOG_TAIL = 2**16, 3 * 2**16
@@ -133,7 +134,7 @@ def masks_here(environ: Mapping[str, str], uuids: Sequence[str]) -> Masks:
                  for entry in entries if not _is_everywhere(entry.address)}
     words = {**dict.fromkeys(job, "<job>"), **dict.fromkeys(addresses, "<address>"),
              **dict.fromkeys(users, "<user>"), **dict.fromkeys(hosts, "<host>"),
-             **{uuid.removeprefix("GPU-"): f"<uuid{place}>" for place, uuid in enumerate(uuids)}}
+             **{bare_uuid(uuid): f"<uuid{place}>" for place, uuid in enumerate(uuids)}}
     known = {name: value for name, value in environ.items() if holds_secret(name, value)}
     return Masks({**known, **secrets}, {
         word: stands for word, stands in words.items()

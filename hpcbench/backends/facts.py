@@ -89,11 +89,11 @@ def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[st
                      **nvml.get("versions", {}), **ucc["versions"]},
         "libraries": {**ucc["libraries"], **loaded_libraries()},
         "tools": tool_facts(tools),
-        "lost": lost_lines(first | then),
+        "lost": _costs(first | then),
     }
 
 
-def lost_lines(answers: Mapping[str, Answers | None]) -> dict[str, str]:
+def _costs(answers: Mapping[str, Answers | None]) -> dict[str, str]:
     """Return a line for each child that crashed or hung: what happened, what it costs; a remedy."""
     return {name: f"the process that asked {who} {found.lost}: {cost}; {remedy}"
             for name, (who, cost, remedy) in _ASKED.items()

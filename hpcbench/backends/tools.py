@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hpcbench.backends.availability import RankFacts, first_reason, gpu_indices
+from hpcbench.backends.availability import RankFacts, first_reason, gpu_indices, of_rocm
 from hpcbench.errors import how_to_install
 from hpcbench.kinds.registry import spec_of
 from hpcbench.kinds.unusable import UnusableRunner
@@ -94,14 +94,13 @@ def _told(rank: RankFacts, what: str, index: int) -> int | None:
 
 def _for_rocm(facts: Mapping[str, Any]) -> str | None:
     """Return why what runs on cuda alone does not here: it is written for NVIDIA's GPUs."""
-    versions = facts.get("versions", {})
-    return (f"written for NVIDIA GPUs, and torch {versions['torch']} is a build for ROCm"
-            if versions.get("hip") else None)
+    return (f"written for NVIDIA GPUs, and torch {facts['versions']['torch']} is a build for ROCm"
+            if of_rocm(facts) else None)
 
 
 def _older(rank: RankFacts, index: int | None, least: tuple[int, ...]) -> str | None:
     """Return what the rank's GPU lacks for a compute capability, or None; of ROCm all."""
-    if rank.facts["versions"].get("hip"):
+    if of_rocm(rank.facts):
         return "CUDA: on ROCm it was never tried"
     if index is None or tuple(own := rank.facts["cuda"]["capabilities"][index]) >= least:
         return None
