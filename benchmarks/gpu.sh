@@ -65,8 +65,8 @@ fill() {
     fi
     echo "benchmarks/gpu.sh: filling $folder for Python $version on $machine"
     sed -e "$pinned" "$hpcbench_root/constraints.txt" >"$folder/constraints.txt" &&
-        "$python" -m pip --disable-pip-version-check download --quiet --only-binary :all: \
-            --python-version "$version" --implementation cp "${platforms[@]}" \
+        env -u PIP_CONSTRAINT "$python" -m pip --disable-pip-version-check download --quiet \
+            --only-binary :all: --python-version "$version" --implementation cp "${platforms[@]}" \
             --constraint "$folder/constraints.txt" --dest "$folder" "${wanted[@]}" \
             >"$folder/pip.log" 2>&1 ||
         stop 2 "--fill: pip cannot get the wheels:" \

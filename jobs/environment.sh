@@ -109,17 +109,25 @@ web.urlopen(sys.argv[1], timeout=5).read(1)' "$index/torch/" 2>/dev/null; then
     fi
 }
 
-# Install into the folder $1; everything pip said is in its pip.log.
+# Install into the folder $1; everything pip said is in its pip.log. NGC's images set PIP_CONSTRAINT to
+# the versions that they have themselves; the set-up's are other ones.
 pip_once() {
     local folder=$1
     shift
-    "$folder/bin/python" -m pip install --disable-pip-version-check --no-input \
+    env -u PIP_CONSTRAINT "$folder/bin/python" -m pip install --disable-pip-version-check --no-input \
         --constraint "$hpcbench_root/constraints.txt" "$@" >"$folder/pip.log" 2>&1
+}
+
+# Print the first constraint in what pip said of a conflict ($1) that is none of constraints.txt. An
+# index that lacks our versions, or cannot be reached, makes a conflict of ours alone.
+foreign_constraint() {
+    sed -n 's/^ *The user requested (constraint) //p' "$1" |
+        grep -vxFf <(sed 's/[ ;].*//' "$hpcbench_root/constraints.txt") | head -n 1
 }
 
 # Do so without the index that choose_torch added if that fails; one line if both fail.
 pip_install() {
-    local log=$1/pip.log reason
+    local log=$1/pip.log reason foreign
     pip_once "$@" && return
     if [ -n "$index_was_added" ]; then
         echo "hpcbench set-up: pip fails with $PIP_EXTRA_INDEX_URL: trying its own index alone"
@@ -128,6 +136,11 @@ pip_install() {
         pip_once "$@" && return
     fi
     reason="$(grep -i '^ *error' "$log" | head -n 1); all that pip said is in $log"
+    foreign=$(foreign_constraint "$log")
+    if [ -n "$foreign" ]; then
+        fail "pip's settings have the constraint $foreign, by which packages cannot be installed: remove it" \
+            "('pip config list' names its file), or set PIP_CONFIG_FILE=/dev/null ($reason)"
+    fi
     if grep -qE 'establish a new connection|name resolution|Max retries|timed out|ProxyError' "$log" ||
         grep -qE 'SSLError|No matching distribution|conflicting dependencies' "$log"; then
         fail "pip cannot get the packages: connect to a network, set PIP_INDEX_URL to an index or" \

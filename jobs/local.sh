@@ -17,7 +17,8 @@
 # HPCBENCH_VENV     the folder instead of .venv in the checkout
 # PIP_*             as pip reads them. Unless they, or pip's files, name an index, a machine without a
 #                   GPU takes torch's CPU build from https://download.pytorch.org/whl/cpu: 0.3 GB to
-#                   download instead of 3. Nothing fails where that cannot be reached.
+#                   download instead of 3. Nothing fails where that cannot be reached. PIP_CONSTRAINT is
+#                   left out: constraints.txt is taken instead.
 set -u
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 

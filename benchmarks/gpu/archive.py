@@ -1,7 +1,8 @@
 """The one file of a session to send back: verdicts, versions, logs, results; no secrets, no names.
 
 Masked are what `hpcbench.masking` knows as a secret, passwords inside the values of variables, and
-what names this machine, its user or its job: hosts, users, accounts, addresses, paths, GPUs' UUIDs.
+what names this machine or its user: hosts, users, accounts, addresses, paths, GPUs' UUIDs. Of a job
+its hosts, account and user, and ids that hold a host; its name stays: it may be any word, as `gpu`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from hpcbench.measure.environment import recorded_variables
 from hpcbench.pseudonyms import ORDINARY, PATH
 from hpcbench.reduce.masked_copy import copy_sealed
 from hpcbench.reduce.results_file import FORMAT, open_results
+from hpcbench.trace.schema import bare_uuid
 
 _TOP = "gpu-session"
 _LOG_HEAD, _LOG_TAIL = 2**16, 3 * 2**16
@@ -116,7 +118,7 @@ def masks_here(environ: Mapping[str, str], uuids: Sequence[str]) -> Masks:
                  for entry in entries if not _is_everywhere(entry.address)}
     words = {**dict.fromkeys(job, "<job>"), **dict.fromkeys(addresses, "<address>"),
              **dict.fromkeys(users, "<user>"), **dict.fromkeys(hosts, "<host>"),
-             **{uuid.removeprefix("GPU-"): f"<uuid{place}>" for place, uuid in enumerate(uuids)}}
+             **{bare_uuid(uuid): f"<uuid{place}>" for place, uuid in enumerate(uuids)}}
     known = {name: value for name, value in environ.items() if holds_secret(name, value)}
     return Masks({**known, **secrets}, {
         word: stands for word, stands in words.items()

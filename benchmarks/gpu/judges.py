@@ -15,6 +15,7 @@ from typing import Any
 
 from gpu.machine import Machine
 from hpcbench.reduce.results import CaseResult, Results
+from hpcbench.trace.schema import bare_uuid
 
 NO_PEAK = "no peak is declared for this GPU"
 
@@ -308,12 +309,8 @@ def own_device(evidence: Evidence, which: str) -> Judgement:
         return right
     named = evidence.machine.mig[0] if which == "mig" else evidence.machine.uuids[-1]
     used = str((evidence.results.run.environment.get("gpu") or {}).get("uuid"))
-    same = _bare(used) == _bare(named)
+    same = bare_uuid(used) == bare_uuid(named)
     return Judgement("met" if same else "missed", f"rank 0 used {used}, asked for {named}")
-
-
-def _bare(uuid: str) -> str:
-    return uuid.removeprefix("GPU-").removeprefix("MIG-")
 
 
 JUDGES: Mapping[str, Callable[..., Judgement]] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import sys
@@ -12,13 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpu.needs import ask, last_line
+from hpcbench.measure.allocation import usable_cores
+from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.operations.peaks import DEVICES, LINKS
+from hpcbench.trace.schema import UNKNOWN_VERSION
 
 _FACTS = """
 import json
 from hpcbench.backends.facts import gather_facts
 facts = gather_facts(())
-print(json.dumps({"cuda": facts["cuda"], "versions": facts["versions"]}))
+print(json.dumps({name: facts[name] for name in ("cuda", "versions", "lost")}))
 """
 _DECLARED = (
     (r"NVIDIA B200", "B200 HGX", "nvlink", "nvlink5"),
@@ -51,7 +53,7 @@ class Machine:
     versions: Mapping[str, str] = field(default_factory=dict)
     why_none: str = ""
     broken: str = ""
-    cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    cores: int = field(default_factory=lambda: usable_cores(KernelFiles()))
 
     @property
     def gpus(self) -> int:
@@ -91,21 +93,29 @@ def look(
             f"the probe of this machine failed, {answer.ending}: {last_line(answer.stderr)}; see "
             f"whether nvidia-smi and {sys.executable} -c 'import torch; torch.cuda.init()' work"))
     facts = json.loads(answer.stdout.splitlines()[-1])
-    cuda, versions = facts["cuda"], facts["versions"]
+    cuda, versions, lost = facts["cuda"], facts["versions"], facts["lost"]
+    if "cuda" in lost:
+        return Machine(broken=lost["cuda"])
     mig = _mig_devices() if cuda["available"] else ()
     return Machine(tuple(cuda["names"]), tuple(cuda["uuids"]), tuple(cuda["memory_bytes"]),
-                   tuple(cuda["details"]), mig, versions, without_gpus(cuda["reason"], versions))
+                   tuple(cuda["details"]), mig, versions,
+                   without_gpus(cuda["reason"], versions, lost.get("nvml", "")))
 
 
-def without_gpus(reason: str | None, versions: Mapping[str, str]) -> str:
-    """Return why torch sees no GPU, and where a driver is there what to do; nothing if it does."""
+def without_gpus(reason: str | None, versions: Mapping[str, str], lost: str = "") -> str:
+    """Return why torch sees no GPU, and where a driver is there what to do; nothing if it does.
+
+    ``lost`` is what became of the process that asked the driver, if it did not answer.
+    """
     driver = versions.get("nvidia_driver")
     if not reason or not driver:
         return reason or ""
+    told = f"; {lost.partition(':')[0]}" if driver == UNKNOWN_VERSION else f" {driver}"
+    there = f"{reason}, but there is a driver (NVIDIA{told})"
     if any(name in versions for name in ("cuda", "hip")):
-        return (f"{reason}, but there is a driver (NVIDIA {driver}): see CUDA_VISIBLE_DEVICES, "
+        return (f"{there}: see CUDA_VISIBLE_DEVICES, "
                 "what nvidia-smi lists, and whether the driver is new enough for this torch")
-    return (f"{reason}, but there is a driver (NVIDIA {driver}): name a Python whose torch is "
+    return (f"{there}: name a Python whose torch is "
             f"built for CUDA by HPCBENCH_PYTHON, or run {sys.executable} -m pip install "
             "--force-reinstall torch --index-url https://download.pytorch.org/whl/cu126 (cu130 "
             "from driver 580 on)")

@@ -20,6 +20,7 @@ from gpu.machine import Machine
 from gpu.needs import Launcher, first_words, last_line, remedy
 from gpu.record import Record
 from gpu.steps import Step, Steps
+from hpcbench.trace.schema import bare_uuid
 
 ROOT = Path(__file__).resolve().parents[2]
 _GRACE_S = 60.0
@@ -95,7 +96,7 @@ def _words(setting: Setting, step: Step) -> dict[str, str]:
     return {"python": sys.executable, "here": str(setting.steps.here), "root": str(ROOT),
             "folder": str(setting.folder(step)), "session": str(setting.session),
             "gpus": str(machine.gpus), "mig": ",".join(machine.mig),
-            "uuids": ",".join(f"GPU-{uuid.removeprefix('GPU-')}"
+            "uuids": ",".join(f"GPU-{bare_uuid(uuid)}"
                               for uuid in reversed(machine.uuids))}
 
 

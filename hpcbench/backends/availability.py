@@ -11,6 +11,7 @@ from hpcbench.backends.gpu_readings import Tried
 from hpcbench.grouping import grouped
 from hpcbench.operations.call import Call
 from hpcbench.plan.case import Case
+from hpcbench.trace.schema import bare_uuid
 from hpcbench.units import plural, rank_list
 
 _DIVIDES_FIRST = "UCC_TL_UCP_REDUCE_AVG_PRE_OP"
@@ -170,15 +171,15 @@ def visible_devices(environ: Mapping[str, str], *, rocm: bool) -> str | None:
                     else entry for entry in chosen.split(","))
 
 
-def visible_gpus(uuids: Sequence[str], visible_devices: str | None) -> tuple[str, ...]:
+def visible_gpus(uuids: Sequence[str], chosen: str | None) -> tuple[str, ...]:
     """Return a name for each GPU a rank sees that is the same in all processes of its node.
 
-    That is the UUID; where a driver gives none, or the same one twice, the entry of
-    `visible_devices`, else the number.
+    That is the UUID; where a driver gives none, or the same one twice, its entry of ``chosen``
+    (`visible_devices`), else the number.
     """
     if len({*filter(None, uuids)}) < len([*filter(None, uuids)]):  # parts of one GPU
         uuids = [""] * len(uuids)
-    listed = [entry.strip() for entry in (visible_devices or "").split(",") if entry.strip()]
+    listed = [entry.strip() for entry in (chosen or "").split(",") if entry.strip()]
     listed = listed if len(listed) == len(uuids) else [str(i) for i in range(len(uuids))]
     return tuple(uuid or f"GPU {entry}" for uuid, entry in zip(uuids, listed, strict=True))
 
@@ -232,7 +233,7 @@ def _placed(rank: RankFacts, gpu: int) -> _Placed:
     seen = visible_gpus(rank.facts["cuda"]["uuids"], rank.facts["cuda"]["visible"])
     topology = rank.facts.get("gpu_topology") or {}
     domains = zip(topology.get("uuids", []), topology.get("fabrics", []), strict=True)
-    return _Placed(rank, gpu, seen, dict(domains).get(f"GPU-{seen[gpu].removeprefix('GPU-')}"))
+    return _Placed(rank, gpu, seen, dict(domains).get(f"GPU-{bare_uuid(seen[gpu])}"))
 
 
 def _apart(here: _Placed, there: _Placed) -> str | None:
@@ -255,6 +256,11 @@ def _apart(here: _Placed, there: _Placed) -> str | None:
         return None
     return (f"GPU {here.gpu} of rank {rank.rank} on {rank.hostname} has no peer-to-peer access "
             f"to that of rank {other.rank}")
+
+
+def of_rocm(facts: Mapping[str, Any]) -> bool:
+    """Return whether torch is a build for ROCm, whose GPUs are device ``cuda``, too."""
+    return bool(facts.get("versions", {}).get("hip"))
 
 
 def gpu_names(facts: Mapping[str, Any]) -> list[str]:

@@ -19,6 +19,7 @@ from hpcbench.backends import amd_readings
 from hpcbench.backends.apple_gpu import mps_facts
 from hpcbench.backends.availability import known_uuid, visible_devices
 from hpcbench.backends.child import LIMIT_S, Answers, Question, asked_apart, staying
+from hpcbench.backends.devices import cache_bytes
 from hpcbench.backends.gpu_readings import refusals
 from hpcbench.backends.gpu_topology import gpu_topology
 from hpcbench.backends.gpus import asked, gpu_details, opened_nvml, visible_uuids
@@ -56,8 +57,9 @@ def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[st
     Keys: ``built`` {nccl, gloo, mpi, ucc: bool}; ``gloo_without_avg`` (gloo's error for avg, or
     None); ``gloo_without_reduce_scatter`` (its error for lists of tensors, or None); ``ucc``
     (`backends.ucc.ucc_facts`); ``cuda`` {available, names, uuids, memory_bytes, capabilities,
-    details, no_code, visible, peers, reason, refused} (``capabilities``: [major, minor] of each
-    GPU; ``details``: `backends.gpus.gpu_details`; ``no_code``: why torch cannot use a GPU, or None;
+    multiprocessors, cache_bytes, details, no_code, visible, peers, reason, refused}
+    (``capabilities``: [major, minor] of each GPU; ``cache_bytes``: `backends.devices.cache_bytes`;
+    ``details``: `backends.gpus.gpu_details`; ``no_code``: why torch cannot use a GPU, or None;
     ``visible``: `backends.availability.visible_devices`; ``peers``: by GPU the numbers of those
     whose memory it can read; ``refused``: `backends.gpu_readings.refusals`, or
     `backends.amd_readings.refusals`); ``mps``
@@ -98,11 +100,11 @@ def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[st
                      **nvml.get("versions", {}), **ucc["versions"]},
         "libraries": {**ucc["libraries"], **loaded_libraries()},
         "tools": tool_facts(tools),
-        "lost": lost_lines(first | then),
+        "lost": _costs(first | then),
     }
 
 
-def lost_lines(answers: Mapping[str, Answers | None]) -> dict[str, str]:
+def _costs(answers: Mapping[str, Answers | None]) -> dict[str, str]:
     """Return a line for each child that crashed or hung: what happened, what it costs; a remedy."""
     return {name: f"the process that asked {who} {found.lost}: {cost}; {remedy}"
             for name, (who, cost, remedy) in _ASKED.items()
@@ -125,6 +127,7 @@ def _cuda(answers: Answers | None) -> dict[str, Any]:
     """Return what the child answered, or why there is no GPU."""
     none: dict[str, Any] = {
         "available": False, "names": [], "uuids": [], "memory_bytes": [], "capabilities": [],
+        "multiprocessors": [], "cache_bytes": [],
         "no_code": [], "peers": [],
         "visible": visible_devices(os.environ, rocm=torch.version.hip is not None)}
     if answers is None:
@@ -145,6 +148,8 @@ def _cuda_answers() -> dict[str, Any]:
                                os.environ.get("CUDA_VISIBLE_DEVICES")),
         "memory_bytes": [device.total_memory for device in devices],
         "capabilities": [[device.major, device.minor] for device in devices],
+        "multiprocessors": [device.multi_processor_count for device in devices],
+        "cache_bytes": [cache_bytes(torch.device("cuda", gpu)) for gpu in range(len(devices))],
         "no_code": [no_code_reason((device.major, device.minor), torch.cuda.get_arch_list(),
                                    torch.__version__) for device in devices],
         "peers": [[peer for peer in range(len(devices)) if peer != gpu

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hpcbench.trace.schema import bare_uuid
+
 _THROTTLE_REASONS = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "software thermal",
                      0x40: "hardware thermal", 0x80: "power brake"}
 """Bits of nvmlClocksEventReason* in nvml.h that slow a GPU down."""
-_PREFIXES = ("GPU-", "MIG-")
-"""What NVML puts before the UUID of a GPU, and of a part of one (MIG device)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +96,7 @@ def bus_id(info: Any) -> str:
 
 def find_gpu(nvml: Any, uuid: str) -> Gpu:
     """Return the GPU or MIG device of this UUID, with or without prefix. Raises NVMLError."""
-    bare = uuid
-    for prefix in _PREFIXES:
-        bare = bare.removeprefix(prefix)
+    bare = bare_uuid(uuid)
     try:
         return Gpu(nvml.nvmlDeviceGetHandleByUUID(f"GPU-{bare}"))
     except nvml.NVMLError:
@@ -106,12 +104,13 @@ def find_gpu(nvml: Any, uuid: str) -> Gpu:
     return Gpu(part, nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(part))
 
 
-def visible_uuids(uuids: Sequence[str], visible_devices: str | None) -> list[str]:
+def visible_uuids(uuids: Sequence[str], chosen: str | None) -> list[str]:
     """Return torch's UUIDs; of a MIG device the one by which CUDA_VISIBLE_DEVICES names it.
 
-    CUDA shows a process one MIG device at most, and before version 12 told the UUID of its GPU.
+    ``chosen`` is the value of that. CUDA shows a process one MIG device at most, and before
+    version 12 told the UUID of its GPU.
     """
-    first = (visible_devices or "").partition(",")[0].strip()
+    first = (chosen or "").partition(",")[0].strip()
     named = first.removeprefix("MIG-")
     if first == named or len(uuids) != 1 or uuids[0].startswith(named):
         return list(uuids)

@@ -14,11 +14,12 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hpcbench.backends.availability import RankFacts, first_reason, gpu_indices
+from hpcbench.backends.availability import RankFacts, first_reason, gpu_indices, of_rocm
 from hpcbench.errors import how_to_install
 from hpcbench.kinds.registry import spec_of
 from hpcbench.kinds.unusable import UnusableRunner
 from hpcbench.plan.case import Case
+from hpcbench.plan.workload import Gpu
 
 COMPILER = "compiler"
 """The need of implementations that compile; every other need is a module (`Workload.needs`)."""
@@ -68,24 +69,38 @@ def untooled(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
         reasons = [each[device] for each in found] if need == COMPILER else found
         if reason := first_reason(ranks, reasons):
             return f"{work.implementer}: {reason}"
-    if device == "cuda" and (least := work.least_capability()):
-        reasons = [_older(rank, index, least)
-                   for rank, index in zip(ranks, gpu_indices(ranks), strict=True)]
+    return _unfit_gpu(case, ranks) if device == "cuda" else None
+
+
+def _unfit_gpu(case: Case, ranks: Sequence[RankFacts]) -> str | None:
+    """Return what the GPU of some rank is too old, too small or too large for, or None."""
+    work, indices = case.workload, gpu_indices(ranks)
+    if least := work.least_capability():
+        reasons = [_older(rank, index, least) for rank, index in zip(ranks, indices, strict=True)]
         if reason := first_reason(ranks, reasons):
             return f"{work.implementer} of {work.dtype} needs {reason}"
-    return None
+    reasons = [None if index is None else work.unfit_for(
+        Gpu(_told(rank, "multiprocessors", index), _told(rank, "cache_bytes", index)))
+        for rank, index in zip(ranks, indices, strict=True)]
+    reason = first_reason(ranks, reasons)
+    return reason and f"{work.implementer}: {reason}"
+
+
+def _told(rank: RankFacts, what: str, index: int) -> int | None:
+    """Return a number of one of the GPUs that a rank sees, None where it is not told."""
+    numbers: Sequence[int | None] = rank.facts["cuda"].get(what, ())
+    return numbers[index] if numbers else None
 
 
 def _for_rocm(facts: Mapping[str, Any]) -> str | None:
     """Return why what runs on cuda alone does not here: it is written for NVIDIA's GPUs."""
-    versions = facts.get("versions", {})
-    return (f"written for NVIDIA GPUs, and torch {versions['torch']} is a build for ROCm"
-            if versions.get("hip") else None)
+    return (f"written for NVIDIA GPUs, and torch {facts['versions']['torch']} is a build for ROCm"
+            if of_rocm(facts) else None)
 
 
 def _older(rank: RankFacts, index: int | None, least: tuple[int, ...]) -> str | None:
     """Return what the rank's GPU lacks for a compute capability, or None; of ROCm all."""
-    if rank.facts["versions"].get("hip"):
+    if of_rocm(rank.facts):
         return "CUDA: on ROCm it was never tried"
     if index is None or tuple(own := rank.facts["cuda"]["capabilities"][index]) >= least:
         return None

@@ -8,7 +8,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from hpcbench.backends.availability import gpu_names, gpu_tried, lost_lines, own_gpu
+from hpcbench.backends.availability import (
+    gpu_names,
+    gpu_tried,
+    lost_lines,
+    of_rocm,
+    own_gpu,
+)
 from hpcbench.config.fault import fault_texts
 from hpcbench.config.schema import Launch, stored_config
 from hpcbench.launch.attempt import Attempt, CaseReport, PlannedRun, SupervisorContext
@@ -261,4 +267,4 @@ def _sampler(attempt: Attempt) -> Sampler:
     gpu = own_gpu(rank, index)
     return open_sampler(attempt.config.telemetry, local_rank=topology.local_rank,
                         gpu_uuid=gpu["uuid"] if gpu else None, tried=gpu_tried(rank, index),
-                        rocm=gpu is not None and "hip" in rank.facts["versions"])
+                        rocm=gpu is not None and of_rocm(rank.facts))

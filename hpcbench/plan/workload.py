@@ -24,6 +24,14 @@ class Choice:
     any_ranks: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """What torch tells of a rank's GPU: multiprocessors, bytes of its last cache; None: nothing."""
+
+    multiprocessors: int | None
+    cache_bytes: int | None
+
+
 class Workload(ABC):
     """Base of the workloads of all kinds: a frozen dataclass of what a case runs.
 
@@ -71,6 +79,10 @@ class Workload(ABC):
     def least_capability(self) -> tuple[int, ...]:
         """Return the least compute capability of a GPU of CUDA that has what it runs; (): any."""
         return ()
+
+    def unfit_for(self, gpu: Gpu) -> str | None:
+        """Return why a rank that has this GPU cannot run it, or None."""
+        return None
 
     def selectors(self) -> Mapping[str, str]:
         """Return the values by which keys of the sweep file, such as ``model``, select it."""

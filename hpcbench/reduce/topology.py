@@ -13,7 +13,7 @@ import h5py
 
 from hpcbench.trace.columns import read_text, write_json
 from hpcbench.trace.described import LINES, Contents, Described
-from hpcbench.trace.schema import Header
+from hpcbench.trace.schema import Header, bare_uuid
 from hpcbench.trace.typed import from_text
 from hpcbench.units import rank_list
 
@@ -141,8 +141,8 @@ def _own_gpu(matrix: GpuMatrix | None, own: Mapping[str, Any] | None) -> int | N
     A MIG device is where the GPU is that it is a part of.
     """
     named = (own or {}).get("part_of") or (own or {}).get("uuid")
-    wanted = str(named or "").removeprefix("GPU-")
-    known = [(uuid or "").removeprefix("GPU-") for uuid in matrix.uuids] if matrix else []
+    wanted = bare_uuid(str(named or ""))
+    known = [bare_uuid(uuid or "") for uuid in matrix.uuids] if matrix else []
     return known.index(wanted) if wanted and wanted in known else None
 
 

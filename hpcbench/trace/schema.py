@@ -76,6 +76,11 @@ def same_version(one: str | None, other: str | None) -> bool:
     return one == other or UNKNOWN_VERSION in (one, other)
 
 
+def bare_uuid(uuid: str) -> str:
+    """Return the UUID of a GPU, or of a part of one, without what NVML puts before it."""
+    return uuid.removeprefix("GPU-").removeprefix("MIG-")
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
     """Who wrote a trace. ``node`` identifies the machine, ``environment`` what it ran with.

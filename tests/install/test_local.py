@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,40 @@ def test_no_index(tmp_path: Path, how: dict[str, str]) -> None:
     assert "pip cannot get the packages: connect to a network" in line
     assert (venv / "hpcbench-incomplete").exists()
     assert not (venv / "hpcbench-stamp").exists()
+
+
+def with_a_wheel(tmp_path: Path) -> tuple[Path, dict[str, str]]:
+    """Return a virtual environment, and settings of pip that know one wheel: version 2 of tiny."""
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    with zipfile.ZipFile(tmp_path / "tiny-2-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("tiny.py", "")
+        wheel.writestr("tiny-2.dist-info/METADATA",
+                       "Metadata-Version: 2.1\nName: tiny\nVersion: 2\n")
+        wheel.writestr("tiny-2.dist-info/WHEEL",
+                       "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr("tiny-2.dist-info/RECORD", "")
+    (tmp_path / "pins.txt").write_text("tiny==1\n")
+    return tmp_path / "venv", {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path),
+                               "PIP_CONFIG_FILE": "/dev/null"}
+
+
+INSTALLS = '. jobs/environment.sh; index_was_added=; pip_install "$0" tiny'
+
+
+def test_constraints_of_an_image_are_not_those_of_the_set_up(tmp_path: Path) -> None:
+    """NGC's images of PyTorch set PIP_CONSTRAINT, which pins numpy and others to what they have."""
+    venv, settings = with_a_wheel(tmp_path)
+    done = bash("-c", INSTALLS, str(venv), PIP_CONSTRAINT=str(tmp_path / "pins.txt"), **settings)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list(venv.glob("lib/python3*/site-packages/tiny.py"))
+
+
+def test_versions_that_cannot_be_joined_are_no_matter_of_the_network(tmp_path: Path) -> None:
+    venv, settings = with_a_wheel(tmp_path)
+    (tmp_path / "pip.conf").write_text(f"[install]\nconstraint = {tmp_path}/pins.txt\n")
+    line = the_one_line(bash("-c", INSTALLS, str(venv), **{
+        **settings, "PIP_CONFIG_FILE": str(tmp_path / "pip.conf")}))
+    assert "network" not in line and "the constraint tiny==1" in line and "pip config list" in line
 
 
 def test_half_made_is_made_again(tmp_path: Path) -> None:

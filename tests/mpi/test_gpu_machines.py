@@ -6,12 +6,16 @@ This torch is a CPU build, so no rank takes a GPU, and telemetry follows none.
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launcher import Finished, MpiLauncher
+from launcher import ROOT, Finished, MpiLauncher
 from mpi.reading import read, sweep
 from nvml_standins import Standins
 
@@ -58,6 +62,26 @@ def test_a_run_on_gloo_is_whole(mpirun: MpiLauncher, standins: Standins, machine
         assert lost in told["nvml"] and lost in job.stdout
     assert [one.missing["gpu"] for one in found.told] == ["this rank has no NVIDIA GPU"] * 2
     mpirun.assert_no_orphans()
+
+
+@pytest.mark.parametrize(("machine", "words"), [
+    ("h100", "but there is a driver (NVIDIA 580.65.06): name a Python"),
+    ("start_crashes", "a driver (NVIDIA; the process that asked NVML ended by"),
+    ("old", "but there is a driver (NVIDIA "), ("none", "")])
+def test_a_session_on_a_torch_without_cuda_is_one_line(
+    standins: Standins, tmp_path: Path, machine: str, words: str,
+) -> None:
+    (tmp_path / "nvidia-smi").touch(0o755)  # by which the script sees that there is a GPU
+    done = subprocess.run(
+        ["bash", str(ROOT / "benchmarks/gpu.sh"), "--no-setup", "-o", str(tmp_path / "session")],
+        env={**os.environ, "LD_LIBRARY_PATH": str(standins.folder(machine)),
+             "PATH": f"{tmp_path}:{os.environ['PATH']}", "HPCBENCH_PYTHON": sys.executable},
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=200, check=False)
+    assert done.returncode == 5, done.stdout
+    (line,) = done.stdout.splitlines()
+    assert "no GPU: torch " in line and "is a CPU build" in line and words in line
+    assert "unknown" not in line and ("SIGSEGV" in line) == (machine == "start_crashes")
+    assert not (tmp_path / "session").exists()
 
 
 def answer(mpirun: MpiLauncher, standins: Standins, machine: str, np: int, *command: str) -> Any:

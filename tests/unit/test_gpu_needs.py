@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.measure.kernel_files import KernelFiles
 from launcher import ROOT
 
 sys.path.append(str(ROOT / "benchmarks"))
@@ -135,6 +137,29 @@ def test_a_probe_that_crashes_or_hangs_says_what_to_look_at() -> None:
     hangs = machine.look([sys.executable, "-c", "import time; time.sleep(60)"], patience_s=0.5)
     assert "did not answer within 0.5 s" in hangs.broken and "nvidia-smi" in hangs.broken
     assert time.monotonic() - began < 20
+
+
+def test_a_cuda_that_crashes_in_the_child_that_asks_it_is_a_broken_machine() -> None:
+    """The probe itself goes on, and answers: there is no GPU, as far as it knows."""
+    lost = "the process that asked CUDA ended by signal 11 (SIGSEGV): no case runs on a GPU; see"
+    none: dict[str, object] = dict.fromkeys(("names", "uuids", "memory_bytes", "details"), ())
+    facts: dict[str, object] = {
+        "cuda": {**none, "available": False, "reason": lost.partition(":")[0]},
+        "versions": {"torch": "2.13.0", "cuda": "13.0"}, "lost": {"cuda": lost}}
+    found = machine.look([sys.executable, "-c", f"print({json.dumps(facts)!r})"])
+    assert found.broken == lost and not found.gpus
+
+
+def test_cores_are_those_that_a_cgroup_grants(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/\n")
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/cpu.max").write_text("100000 100000\n")
+    monkeypatch.setattr(machine, "KernelFiles", lambda: KernelFiles(tmp_path))
+    monkeypatch.setattr("hpcbench.measure.allocation.own_cores", lambda: [0, 1, 2, 3])
+    assert machine.Machine().cores == 1
 
 
 def test_nothing_of_a_program_that_was_asked_is_left(tmp_path: Path) -> None:

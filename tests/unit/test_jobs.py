@@ -99,6 +99,16 @@ def test_the_time_limit_of_a_shipped_file_holds_the_set_up_of_its_largest_model(
     assert_time_for_set_up(make_plan(load_config(path), FILES[path]))
 
 
+@pytest.mark.parametrize("path", [path for path in FILES if path.parent.name == "slurm"],
+                         ids=lambda path: path.name)
+def test_a_collective_that_hangs_costs_a_job_of_slurm_one_minute(path: Path) -> None:
+    """Ten would be a twelfth of its time; a block that draws weights or compiles has its own."""
+    cases = [case for case in make_plan(load_config(path), FILES[path]).cases
+             if not case.workload.drawn_numbers() and not case.workload.compiled_graphs()]
+    blocks = {case.block for case in cases if case.timeout_s <= 60}
+    assert blocks and {case.block for case in cases if case.kind == "collective"} <= blocks
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_so_does_that_of_a_preset(name: str) -> None:
     assert_time_for_set_up(make_plan(check_config(load_preset(name).content, name), 8))

@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpcbench.backends.availability import RankFacts
+from hpcbench.backends.tools import untooled
 from hpcbench.config.load import check_config
 from hpcbench.config.names import DTYPE_BYTES, DTYPES, SPLITS
 from hpcbench.operations.collectives import collectives
@@ -172,6 +174,27 @@ def test_cold_cases_on_gpus_are_planned_with_the_most_that_one_can_take() -> Non
 
     assert cases("gloo", "cold").memory_bytes == 8 * cases("gloo", "warm").memory_bytes
     assert cases("nccl", "cold").memory_bytes == 64 * cases("nccl", "warm").memory_bytes
-    assert cases("nccl", "cold", "1MiB").skip is None
-    assert "begins at 1048576 B" in str(cases("nccl", "cold", "512KiB").skip)
-    assert cases("gloo", "cold", "128KiB").skip is None
+    for backend in ("gloo", "nccl"):
+        assert cases(backend, "cold", "128KiB").skip is None
+        assert "begins at 131072 B" in str(cases(backend, "cold", "64KiB").skip)
+    small = cases("nccl", "cold", "128KiB")
+    assert small.memory_bytes == 1024 * cases("nccl", "warm", "128KiB").memory_bytes
+
+
+@pytest.mark.parametrize(("cache", "begins"), [
+    (6 * 2**20, 2**17), (50 * 2**20, 204800), (126 * 10**6, 492188), (256 * 10**6, 10**6),
+    (None, 2**20)], ids=["V100", "H100", "B200", "MI300X", "unknown"])
+def test_a_cold_case_on_a_gpu_is_skipped_only_where_its_cache_asks_for_too_many_sets(
+    cache: int | None, begins: int,
+) -> None:
+    sizes = sorted({2**17, begins // 4 * 4 - 4, -(-begins // 4) * 4, 2**20})
+    cases = make_plan(check_config({"benchmarks": [
+        {"kind": "collective", "collective": "all_reduce", "backend": "nccl", "size": sizes,
+         "buffers": "cold"}]}, "test"), 1).cases
+    facts = {"cuda": {"names": ["GPU"], "uuids": ["u0"], "visible": None, "cache_bytes": [cache]},
+             "versions": {"torch": "2.13.0"}}
+    for case in cases:
+        size = case.workload.to_json()["size_bytes"]
+        reason = case.skip or untooled(case, "cuda", [RankFacts(0, "host", 0, facts)])
+        assert (reason is None) == (size >= begins), (size, reason)
+        assert reason is None or f"begins at {begins} B" in reason or size < 2**17

@@ -96,6 +96,22 @@ def test_the_kernel_is_skipped_on_gpus_whose_tensor_cores_triton_does_not_use(
         tools, tools, cuda=gpus_of(name, major, minor))) is None
 
 
+@pytest.mark.parametrize(("multiprocessors", "most_blocks", "reason"), [
+    (16, {}, "triton: the GPU has 16 multiprocessors, and 33 are needed"),  # MIG 1g of an H100
+    (16, {"NCCL_MAX_CTAS": "8"}, None), (33, {}, None), (132, {}, None),
+    (58, {"NCCL_MIN_CTAS": "1"}, "triton: the GPU has 58 multiprocessors, and 65 are needed")])
+def test_the_kernel_is_skipped_on_gpus_that_have_no_room_for_it_beside_the_communication(
+    multiprocessors: int, most_blocks: dict[str, str], reason: str | None,
+) -> None:
+    block = {"kind": "primitive", "primitive": "tp_columnwise", "m": 16, "n": 8, "k": 8,
+             "implementations": "triton", "backend": "nccl", "env": most_blocks}
+    (case,) = make_plan(check_config({"benchmarks": [block]}, "test"), 2).cases
+    tools = {"triton": None, "compiler": {"cuda": None}}
+    gpu = {**gpus_of("NVIDIA H100 80GB HBM3", 9, 0), "multiprocessors": [multiprocessors]}
+    assert untooled(case, "cuda", ranks(tools, tools, cuda=gpu)) == reason
+    assert case_from_json(case_to_json(case)) == case
+
+
 def test_a_mixed_job_names_the_rank_with_the_older_gpu() -> None:
     tools = {"triton": None, "compiler": {"cuda": None}}
     newer, older = ranks(tools, tools)

@@ -7,6 +7,7 @@ what CUDA leaves undefined. Groups refuse what NCCL would have to guess.
 
     python on_fake_cuda.py cases SWEEP WORLD_SIZE  # a JSON list of [kind, label, error or nothing]
     python on_fake_cuda.py groups  # what groups under test are bound to, by backend
+    python on_fake_cuda.py memory  # what is counted as free, and the sets of a cold collective
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -33,6 +35,7 @@ from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import NAME, RehearsalGroup, open_rehearsal
 from hpcbench.config.load import check_config, load_config
 from hpcbench.kinds.registry import spec_of
+from hpcbench.kinds.training.run import timed_model
 from hpcbench.kinds.training.run.strategies.mesh import Grid
 from hpcbench.launch.workers.messages import JoinRequest
 from hpcbench.measure.progress import SharedProgress
@@ -44,7 +47,8 @@ from hpcbench.worker import Worker
 
 H100 = SimpleNamespace(name="NVIDIA H100 80GB HBM3", total_memory=85 * 10**9, major=9, minor=0,
                        multi_processor_count=132, uuid="0", L2_cache_size=50 * 2**20)
-FREE_BYTES, HELD_BYTES = 80 * 10**9, 10**9
+FREE_BYTES, HELD_BYTES, KEPT_BYTES = 10**8, 10**9, 3 * 10**8
+"""Free for all processes, in tensors of this one, and kept by its cache: less than any host has."""
 SCALAR = torch.ops.aten._local_scalar_dense.default
 
 
@@ -112,7 +116,7 @@ def stand_in_for_cuda() -> None:
         "manual_seed_all": None, "get_device_properties": H100, "get_device_name": H100.name,
         "get_device_capability": (H100.major, H100.minor),
         "mem_get_info": (FREE_BYTES, H100.total_memory), "memory_allocated": HELD_BYTES,
-        "max_memory_allocated": HELD_BYTES, "memory_reserved": HELD_BYTES,
+        "max_memory_allocated": HELD_BYTES, "memory_reserved": HELD_BYTES + KEPT_BYTES,
         "memory_stats": defaultdict(int), "reset_peak_memory_stats": None,
         "set_per_process_memory_fraction": None, "set_rng_state": None,
         "get_rng_state": torch.empty(16, dtype=torch.uint8),
@@ -255,6 +259,21 @@ def groups() -> dict[str, Any]:
     return found
 
 
+def memory() -> dict[str, int]:
+    """Return the free bytes that a training may compare its model in, and a collective's sets."""
+    with patch.object(timed_model, "_agreed", lambda place, value, how: value):  # the only rank
+        free = timed_model._least_free(Place(0, 1, None, torch.device("cuda", 0)))
+    job = {"benchmarks": [{"kind": "collective", "collective": "all_reduce", "size": "25MiB",
+                           "backend": "nccl", "device": "cuda", "buffers": "cold"}]}
+    (case,) = make_plan(check_config(job, "test"), 4).cases
+    with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+        fake.may_turn_const = lambda _: False
+        group = open_rehearsal(4, Ledger())
+        opened = spec_of(case.kind).runner().open(
+            case.workload, Place(0, 4, group, torch.device("cuda", 0)), validate=False)
+    return {"free": free, "sets": len(opened.sets)}
+
+
 def opened_by_worker(backend: str) -> Any:
     """Return the group that a worker of 4 ranks opens for a case on its GPU, number 3."""
     job = {"benchmarks": [{"kind": "collective", "collective": "all_reduce", "size": 64,
@@ -274,4 +293,5 @@ if __name__ == "__main__":
     demand_devices()
     demand_layouts()
     what, *words = sys.argv[1:]
-    print(json.dumps(groups() if what == "groups" else cases(Path(words[0]), int(words[1]))))
+    print(json.dumps(groups() if what == "groups" else memory() if what == "memory" else
+                     cases(Path(words[0]), int(words[1]))))

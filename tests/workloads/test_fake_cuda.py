@@ -110,3 +110,11 @@ def test_groups_of_nccl_are_bound_to_the_gpu_of_their_rank_and_others_are_not(gp
     found = on_gpus(gpus, "groups")
     assert found["nccl"] == [["nccl", line, "cuda:3"] for line in lines]
     assert found["gloo"] == [["gloo", line, None] for line in lines]
+
+
+def test_what_is_kept_by_torch_is_free_and_cold_buffers_are_by_the_cache_of_the_gpu(
+    gpus: Path,
+) -> None:
+    found = on_gpus(gpus, "memory")
+    assert found["free"] == (10**8 + 3 * 10**8) // 2  # half of what is free, and of what is kept
+    assert found["sets"] == 4 * 50 // 25  # four times an H100's 50 MiB

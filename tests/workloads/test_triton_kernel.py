@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.kinds.primitive.plan.implementations import IMPLEMENTATIONS
-from hpcbench.kinds.primitive.run.implementations.triton_kernel import reserved
+from hpcbench.kinds.primitive.plan.implementations import IMPLEMENTATIONS, reserved
 
 HERE = Path(__file__).parent
 SHARED_KIB = {70: 96, 75: 64, 80: 163, 86: 99, 90: 227, 100: 227, 103: 227, 120: 99}

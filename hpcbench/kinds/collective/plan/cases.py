@@ -11,6 +11,7 @@ from hpcbench.kinds.collective.plan.block import CollectiveBlock
 from hpcbench.kinds.collective.plan.workload import Collective
 from hpcbench.operations.collectives import collective_spec
 from hpcbench.operations.sizes import (
+    COLD_BYTES,
     MOST_COLD_SETS,
     planned_cold_bytes,
     rank_bytes,
@@ -112,14 +113,14 @@ def draft(point: Point, job: PlanRequest) -> Draft:
     common = point.common
     device = resolve_device(common.backend, common.device)
     validate = common.validate and work.traits.moves_data
-    memory = work.sets(planned_cold_bytes(device)) * rank_bytes(
+    memory = min(work.sets(planned_cold_bytes(device)), MOST_COLD_SETS) * rank_bytes(
         work.collective, work.in_place, ranks, work.size_bytes, work.split)
     calls = least_calls(common, config)
     return Draft(
         workload=work, device=device, validate=validate, memory_bytes=memory,
         skip=(unsupported(common.backend, device, [work.own_call()])
               or _unfit_world(point, work, job.world_size) or _rounded_to_nothing(point, work)
-              or _unfit_for_cold(work, device, cuda_graph=common.cuda_graph)
+              or _unfit_for_cold(work, cuda_graph=common.cuda_graph)
               or too_large(memory, 0, device, config.hardware)),
         estimate_s=_estimate_s(work, device, ranks, calls, validate, config.hardware),
         identity=_identity(work, point))
@@ -198,17 +199,16 @@ def _unfit_world(point: Point, work: Collective, job_size: int) -> str | None:
     return None
 
 
-def _unfit_for_cold(work: Collective, device: str, *, cuda_graph: bool) -> str | None:
-    """Return why buffers cannot be cold, or None: that takes sets of them, and a call of each."""
+def _unfit_for_cold(work: Collective, *, cuda_graph: bool) -> str | None:
+    """Return why buffers cannot be cold, or None: that takes sets of them, and a call of each.
+
+    Here of the device with the smallest cache; what a GPU has is not known before the probe.
+    """
     if work.buffers == "warm":
         return None
     if cuda_graph:
         return "buffers cold: a CUDA graph repeats the call of one set of buffers"
-    together = planned_cold_bytes(device)
-    if (sets := work.sets(together)) > MOST_COLD_SETS:
-        return (f"buffers cold: {work.size_bytes} B would need {sets} sets of buffers; it "
-                f"begins at {together // MOST_COLD_SETS} B")
-    return None
+    return work.too_many_sets(COLD_BYTES)
 
 
 def _rounded_to_nothing(point: Point, work: Collective) -> str | None:

@@ -7,10 +7,10 @@ from typing import Any
 
 from hpcbench.operations.call import Call, calls_of
 from hpcbench.operations.collectives import CollectiveSpec, collective_spec
-from hpcbench.operations.sizes import cold_sets
+from hpcbench.operations.sizes import MOST_COLD_SETS, cold_bytes, cold_sets
 from hpcbench.plan.case import Case
-from hpcbench.plan.workload import Workload
-from hpcbench.units import plural
+from hpcbench.plan.workload import Gpu, Workload
+from hpcbench.units import plural, size_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,19 @@ class Collective(Workload):
     def sets(self, together_bytes: int) -> int:
         """Return over how many sets of buffers the calls take turns, which hold that together."""
         return cold_sets(self.size_bytes, together_bytes) if self.buffers == "cold" else 1
+
+    def too_many_sets(self, together_bytes: int, where: str = "") -> str | None:
+        """Return why buffers cannot be cold where all sets hold that together, or None."""
+        if (sets := self.sets(together_bytes)) <= MOST_COLD_SETS:
+            return None
+        return (f"buffers cold: {self.size_bytes} B would need {sets} sets of buffers{where}; it "
+                f"begins at {-(-together_bytes // MOST_COLD_SETS)} B")
+
+    def unfit_for(self, gpu: Gpu) -> str | None:
+        """Return why buffers cannot be cold on a GPU, whose cache may be too large, or None."""
+        where = (" on a GPU of unknown cache" if gpu.cache_bytes is None else
+                 f" on a GPU with a cache of {size_text(gpu.cache_bytes)}")
+        return self.too_many_sets(cold_bytes(gpu.cache_bytes), where)
 
     @property
     def has_result(self) -> bool:

@@ -32,7 +32,7 @@ TYPES = tuple(name for name in DTYPE_BYTES if name != "uint8")
 ALL_THREADS = 0
 """As many threads as the rank has cores."""
 _ASSUMED_BYTES = 2**27
-_ASSUMED_ON_GPU_BYTES = 2**28
+ON_GPU_BYTES = 2**28
 """Of an array whose size the machine decides; on a GPU at least, for copies to and from it."""
 _BYTES_PER_S = MappingProxyType({"cpu": 5e9, "cuda": 5e11})
 
@@ -114,7 +114,7 @@ def _assumed_bytes(work: Stream, device: str) -> int:
     """Return the most that an array can have whose size the machine decides."""
     if device == "cpu":
         return _ASSUMED_BYTES
-    least = _ASSUMED_ON_GPU_BYTES
+    least = ON_GPU_BYTES
     return least if work.kernel in TRANSFERS else max(least, planned_cold_bytes(device))
 
 

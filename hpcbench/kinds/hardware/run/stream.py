@@ -19,7 +19,7 @@ import torch
 
 from hpcbench.backends.devices import cache_bytes
 from hpcbench.errors import CaseError
-from hpcbench.kinds.hardware.plan.stream import ALL_THREADS, TRANSFERS, Stream
+from hpcbench.kinds.hardware.plan.stream import ALL_THREADS, ON_GPU_BYTES, TRANSFERS, Stream
 from hpcbench.measure.allocation import expected_threads, granted_cores
 from hpcbench.measure.kernel_files import KernelFiles, cpu_list
 from hpcbench.measure.portable import own_cores
@@ -32,7 +32,6 @@ SCALAR = 3
 _TIMES_CACHE, _MOST_OF_MEMORY = 4, 0.25
 _NO_CACHE_BYTES = 2**25
 """Taken where the kernel tells no cache: 32 MiB is more than most cores share."""
-_ON_GPU_BYTES = 2**28
 _MODULUS = 61
 _SYSTEM = Path("/sys/devices/system")
 
@@ -174,7 +173,7 @@ def last_cache_bytes(cpus: Path) -> int:
 def _fitting_gpu(device: torch.device, *, over_bus: bool) -> int:
     """Return the bytes of an array on a GPU: four times its cache, but where a bus limits the rate.
     """
-    return _ON_GPU_BYTES if over_bus else max(_ON_GPU_BYTES, cold_bytes(cache_bytes(device)))
+    return ON_GPU_BYTES if over_bus else max(ON_GPU_BYTES, cold_bytes(cache_bytes(device)))
 
 
 def _fitting(cache_bytes: int, local_size: int) -> int:

@@ -57,6 +57,11 @@ def _whole_chunks(primitive: str, problem: Problem) -> str | None:
     return f"{extent} {what} cannot be cut into {chunks} equal chunks" if extent % chunks else None
 
 
+MOST_BLOCKS = 64
+"""The most blocks of NCCL, whatever its variables ask for (MAXCHANNELS in src/include/device.h: 64
+since NCCL 2.25, 32 before)."""
+_ASK_FOR_MORE = ("NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_MIN_NRINGS")
+"""Variables by which NCCL may have more blocks than NCCL_MAX_CTAS says."""
 _FUSED = frozenset({("tp_columnwise", "AG_before"), ("tp_rowwise", "RS_after"),
                     ("tp_mlp", "sequence_parallel")})
 _NOT_FUSED = MappingProxyType({name: "torch fuses all-gathers and reduce-scatters with a product "
@@ -68,6 +73,14 @@ def _unfit_for_triton(primitive: str, problem: Problem) -> str | None:
     if problem.dtype == "fp64":
         return "the kernel accumulates in fp32, which is too little for fp64"
     return _whole_chunks(primitive, problem)
+
+
+def reserved(variables: Mapping[str, str]) -> int:
+    """Return how many multiprocessors NCCL can need under these environment variables."""
+    most = variables.get("NCCL_MAX_CTAS", "")
+    if not most.isdigit() or any(name in variables for name in _ASK_FOR_MORE):
+        return MOST_BLOCKS
+    return min(int(most) or MOST_BLOCKS, MOST_BLOCKS)
 
 
 IMPLEMENTATIONS = (
@@ -125,6 +138,7 @@ IMPLEMENTATIONS = (
         _runners("triton_kernel", "tp_columnwise"), options={"chunks": Values(4)},
         orders=frozenset({("tp_columnwise", "AG_before")}), devices=("cuda",),
         least_capability=(8, 0),  # for less, Triton 3.7 uses no tensor cores and spills registers
+        least_multiprocessors=lambda variables: reserved(variables) + 1,
         modules=("triton",), compiles=True, unfit=_unfit_for_triton, overlaps=True,
         absent={name: "only the all-gather before a product is written" for name in EVERY
                 if name != "tp_columnwise"},

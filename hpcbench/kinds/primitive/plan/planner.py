@@ -100,13 +100,15 @@ def make_workload(
 def _case(title: str, block: PrimitiveBlock, job: PlanRequest, point: PrimitivePoint) -> Case:
     """Return the case of a point, with the variables that its implementation needs."""
     work, reason = _workload(point)
+    given, least = dict(point.common.env), 0
     try:
         env = _variables(point) if reason is None else {}
+        least = _least_multiprocessors(point, {**env, **given}) if reason is None else 0
     except Exception as error:  # as in `_workload`
         env, reason = {}, _plugin_error(error)
-    common = point.common._replace(env=tuple(sorted({**env, **dict(point.common.env)}.items())))
-    own = env.keys() - dict(point.common.env).keys()
-    work = replace(work, variables=tuple(sorted(own)))
+    common = point.common._replace(env=tuple(sorted({**env, **given}.items())))
+    own = env.keys() - given.keys()
+    work = replace(work, variables=tuple(sorted(own)), multiprocessors=least)
     return assemble(title, block, job, common, _draft(point, job, work, reason))
 
 
@@ -158,6 +160,16 @@ def _variables(point: PrimitivePoint) -> Mapping[str, str]:
     env = point.implementation.env(point.primitive.name, _problem(point))
     check_variables(env)
     return env
+
+
+def _least_multiprocessors(point: PrimitivePoint, variables: Mapping[str, str]) -> int:
+    """Return how many an implementation needs. Raises TypeError where it returns no number."""
+    if isinstance(point.implementation, str):
+        return 0
+    least = point.implementation.least_multiprocessors(variables)
+    if type(least) is not int:
+        raise TypeError(f"least_multiprocessors returned {least!r}, no whole number")
+    return least
 
 
 def _plugin_error(error: Exception) -> str:

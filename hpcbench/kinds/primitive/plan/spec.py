@@ -123,6 +123,7 @@ class ImplementationSpec:
         compiles: whether setting a case up generates code, which needs a compiler on every rank.
         least_capability: the least compute capability of a GPU of CUDA that it is made for, such as
             (8, 0); (): any. Where it is given, builds of torch for ROCm are a skip.
+        least_multiprocessors: how many a GPU of CUDA needs, by the variables of the case; 0: any.
         connects: whether a library of its own connects the ranks; no dry run can stand for them.
         unfit: why a problem does not suit it, or None.
         overlaps: whether communication and product are meant to run at the same time.
@@ -145,6 +146,7 @@ class ImplementationSpec:
     env: Callable[[str, Problem], Mapping[str, str]] = lambda _primitive, _problem: NO_VARIABLES
     compiles: bool = False
     least_capability: tuple[int, ...] = ()
+    least_multiprocessors: Callable[[Mapping[str, str]], int] = lambda _variables: 0
     connects: bool = False
     unfit: Callable[[str, Problem], str | None] = lambda _primitive, _problem: None
     overlaps: bool = False

@@ -146,6 +146,7 @@ _OF_IMPLEMENTATIONS: Mapping[str, _Wanted] = MappingProxyType({
     "devices": _Wanted(f"a tuple of {', '.join(_DEVICES)}", _tuple(_one_of(_DEVICES), least=1)),
     "backends": _Wanted(f"None or a tuple of {', '.join(_LIBRARIES)}", _are_libraries),
     "modules": _Wanted("a tuple of text", _tuple(_is_text)), "env": _FUNCTION,
+    "least_multiprocessors": _FUNCTION,
     "least_capability": _Wanted(
         "(major, minor), or () for any", lambda value: value == () or isinstance(
             value, tuple) and len(value) == 2 and all(type(part) is int for part in value)),

@@ -8,10 +8,10 @@ from typing import Any
 from hpcbench.operations.call import Call, calls_of
 from hpcbench.plan.case import Case
 from hpcbench.plan.options import Option
-from hpcbench.plan.workload import Choice, Workload
+from hpcbench.plan.workload import Choice, Gpu, Workload
 
 _AXES = ("primitive", "implementation", "order", "dtype", "m", "n", "k", "groups")
-_LATER = ("variables", "connects", "peers", "capability")
+_LATER = ("variables", "connects", "peers", "capability", "multiprocessors")
 """Fields that are not in results of version 0.1."""
 
 
@@ -28,9 +28,10 @@ class Primitive(Workload):
     communicates as nccl-tests' sizes, summed, and times their busbw factors. ``calls`` names the
     collectives. The implementation runs on ``devices`` only, needs Python ``modules`` beside torch,
     and a compiler if it ``compiles`` when it is set up; a GPU of CUDA has at least this
-    compute ``capability``, if any is given. ``variables`` names those of the case's environment
-    that the implementation asked for. ``connects``: a library of its own connects the ranks.
-    ``peers``: they read each other's GPU memory.
+    compute ``capability``, if any is given, and at least this many ``multiprocessors``.
+    ``variables`` names those of the case's environment that the implementation asked for.
+    ``connects``: a library of its own connects the ranks. ``peers``: they read each other's GPU
+    memory.
     """
 
     primitive: str
@@ -55,6 +56,7 @@ class Primitive(Workload):
     variables: tuple[str, ...] = ()
     connects: bool = False
     peers: bool = False
+    multiprocessors: int = 0
 
     @property
     def name(self) -> str:
@@ -104,6 +106,13 @@ class Primitive(Workload):
     def least_capability(self) -> tuple[int, ...]:
         """Return the least compute capability that the implementation is made for."""
         return self.capability
+
+    def unfit_for(self, gpu: Gpu) -> str | None:
+        """Return why the GPU is too small for the implementation, or None."""
+        if gpu.multiprocessors is None or gpu.multiprocessors >= self.multiprocessors:
+            return None
+        return (f"the GPU has {gpu.multiprocessors} multiprocessors, and {self.multiprocessors} "
+                "are needed")
 
     def profiled_for(self) -> frozenset[str]:
         """Return compute or communication of what does nothing else; nothing of what does both."""

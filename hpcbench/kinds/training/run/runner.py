@@ -53,9 +53,11 @@ class OutOfMemory(MemoryError):
 
 
 def _available(device: torch.device, local_size: int) -> tuple[int, str]:
-    """Return bytes that a rank can still take, and what they are of.
+    """Return the bytes that a rank can have, as `Peak` counts them, and what they are of.
 
-    ``local_size`` ranks share a node's memory, where nothing else limits them.
+    On CUDA that is with what it holds already (`backends.devices.free_bytes` is without): the peak
+    there is of all that torch allocates. ``local_size`` ranks share a node's memory, where nothing
+    else limits them.
     """
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)

@@ -17,7 +17,6 @@ flags raised, and what Triton compiles it to is looked at; it has never run on a
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -25,16 +24,12 @@ import triton
 import triton.language as tl
 
 from hpcbench.errors import CaseError
+from hpcbench.kinds.primitive.plan.implementations import reserved
 from hpcbench.kinds.primitive.run import inputs as given
 from hpcbench.kinds.primitive.run.implementations.base import Implementation
 from hpcbench.operations.torch_calls import all_gather_tensor
 
 _BLOCK = 128
-MOST_BLOCKS = 64
-"""The most blocks of NCCL, whatever its variables ask for (MAXCHANNELS in src/include/device.h: 64
-since NCCL 2.25, 32 before)."""
-_ASK_FOR_MORE = ("NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_MIN_NRINGS")
-"""Variables by which NCCL may have more blocks than NCCL_MAX_CTAS says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +106,6 @@ def multiply(
         BLOCK_M=_BLOCK, BLOCK_N=_BLOCK, BLOCK_K=depth, num_warps=8, num_stages=3)
 
 
-def reserved(variables: Mapping[str, str]) -> int:
-    """Return how many multiprocessors NCCL can need under these environment variables."""
-    most = variables.get("NCCL_MAX_CTAS", "")
-    if not most.isdigit() or any(name in variables for name in _ASK_FOR_MORE):
-        return MOST_BLOCKS
-    return min(int(most) or MOST_BLOCKS, MOST_BLOCKS)
-
-
 class Columnwise(Implementation[given.Columnwise]):
     """All-gather in chunks, under the product of those that are there.
 
@@ -128,7 +115,10 @@ class Columnwise(Implementation[given.Columnwise]):
     """
 
     def __init__(self, inputs: given.Columnwise) -> None:
-        """Compile both kernels, by one untimed call. Raises CaseError if the GPU is too small."""
+        """Compile both kernels, by one untimed call. Raises CaseError if the GPU is too small.
+
+        The plan's variables make that a skip; this process may have others.
+        """
         super().__init__(inputs)
         chunks, device = int(inputs.spec.option("chunks")), inputs.place.device
         count = torch.cuda.get_device_properties(device).multi_processor_count
