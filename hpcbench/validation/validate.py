@@ -30,6 +30,7 @@ from hpcbench.launch.ranks.launcher_variables import (
 )
 from hpcbench.launch.ranks.session import Topology, open_communicator, topology_among
 from hpcbench.launch.workers.environment import worker_environment
+from hpcbench.launch.workers.worker_pool import gpus_start_s
 from hpcbench.masking import masked, print_traceback
 from hpcbench.measure.environment import node_identity
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
@@ -174,7 +175,7 @@ def _validate(
             complete=not lost)
         with request.verbosity.stage("reports of all ranks"):
             answers = comm.gather(RANK_REPORT.dump_python(report, mode="json"),
-                                  2 * request.timeout_s)
+                                  2 * request.timeout_s + gpus_start_s())
         if comm.rank != 0:
             return _end(comm, None)
         job = JobReport(

@@ -137,7 +137,12 @@ class WorkerPool:
 
 def probe_timeout_s(ready_timeout_s: float, root: Path = Path("/")) -> float:
     """Return how long a probe may take: as a worker to be ready, and as the GPUs of the node."""
-    return ready_timeout_s + _START_OF_A_GPU_S * len([*root.glob("dev/nvidia[0-9]*")])
+    return ready_timeout_s + gpus_start_s(root)
+
+
+def gpus_start_s(root: Path = Path("/")) -> float:
+    """Return how long NVIDIA's driver may take to start all GPUs of this node."""
+    return _START_OF_A_GPU_S * len([*root.glob("dev/nvidia[0-9]*")])
 
 
 def cuda_limit_s(timeout_s: float) -> float:
