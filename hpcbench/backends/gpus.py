@@ -107,7 +107,8 @@ def find_gpu(nvml: Any, uuid: str) -> Gpu:
 def visible_uuids(uuids: Sequence[str], chosen: str | None) -> list[str]:
     """Return torch's UUIDs; of a MIG device the one by which CUDA_VISIBLE_DEVICES names it.
 
-    ``chosen`` is the value of that. CUDA shows a process one MIG device at most, and before version 12 told the UUID of its GPU.
+    ``chosen`` is the value of that. CUDA shows a process one MIG device at most, and before version
+    12 told the UUID of its GPU.
     """
     first = (chosen or "").partition(",")[0].strip()
     named = first.removeprefix("MIG-")
