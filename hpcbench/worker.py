@@ -17,7 +17,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from hpcbench.backends.control import GlooControl, MpiControl, control_of_node
+from hpcbench.backends.control import GlooControl, MpiControl, control_of_node, host_barrier
 from hpcbench.backends.cuda_graphs import captured
 from hpcbench.backends.devices import AnyDevice, open_device
 from hpcbench.backends.facts import gather_facts
@@ -141,7 +141,7 @@ class Worker:
         dist.init_process_group(
             "gloo", store=store, rank=request.rank, world_size=request.world_size,
             timeout=timeout)
-        dist.barrier()
+        host_barrier()
         if self._supervised and 1 < request.world_size <= request.local_size:
             self._workers_control = control_of_node(
                 request.rank, request.world_size, request.timeout_s)
@@ -282,7 +282,7 @@ class Worker:
     def leave(self) -> None:
         """Destroy the process group together with the other workers."""
         if self._membership is not None:
-            dist.barrier()
+            host_barrier()
         self.abandon()
 
     def abandon(self) -> None:

@@ -76,7 +76,7 @@ def test_a_job_runs_on_gloo_and_skips_what_needs_a_gpu(cuda_python: Path, tmp_pa
 def test_a_driver_that_crashes_fails_what_needs_a_gpu(cuda_python: Path, tmp_path: Path) -> None:
     """A stand-in for the driver's library ends the process that asks it for its calls.
 
-    So does it with the worker of a case on the CPU: torch's barrier asks which devices there are.
+    No worker of a case on the CPU does: torch's barrier would ask which devices there are.
     """
     source = tmp_path / "driver.c"
     source.write_text("#include <stdlib.h>\n"
@@ -88,10 +88,11 @@ def test_a_driver_that_crashes_fails_what_needs_a_gpu(cuda_python: Path, tmp_pat
     mpirun = MpiLauncher("mpich", cuda_python.parents[1], tmp_path)
     job = mpirun.run(2, timeout=300, env={"LD_LIBRARY_PATH": str(tmp_path)}, config={
         "measure": {**ONCE, "iterations": 3}, "benchmarks": [
-            {"kind": "collective", "collective": "all_reduce", "backend": "gloo", "size": "4KiB",
-             "device": "cuda"}]}).check(1)
-    (case,) = read(job.folder).results.cases
-    assert case.status == "failed" and "CUDA ended by signal 6 (SIGABRT)" in case.reason
+            {"kind": "collective", "collective": ["all_reduce", "all_gather"], "backend": "gloo",
+             "size": "4KiB", "device": device} for device in ("cuda", "cpu")]}).check(1)
+    found = read(job.folder).results.cases
+    assert [case.status for case in found] == ["failed"] * 2 + ["ok"] * 2
+    assert all("CUDA ended by signal 6 (SIGABRT)" in case.reason for case in found[:2])
     mpirun.assert_no_orphans()
 
 

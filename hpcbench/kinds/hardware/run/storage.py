@@ -23,6 +23,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
+from hpcbench.backends.control import host_barrier
 from hpcbench.errors import CaseError
 from hpcbench.kinds.hardware.plan.storage import BLOCK_BYTES, BLOCKS, Storage
 from hpcbench.operations.check import Mismatch
@@ -118,7 +119,7 @@ class StorageOperation:
     def close(self) -> None:
         """Remove the files when no rank looks at them any more."""
         if self.place.world_size > 1:
-            dist.barrier(self._group)
+            host_barrier(self._group)
         if self._guard.stdin:
             self._guard.stdin.close()
         self._guard.wait()
