@@ -20,7 +20,8 @@ from hpcbench.__main__ import _with_resumed_folder
 from hpcbench.cli import COMMANDS, app
 from hpcbench.commands.registration import help_and_examples
 from hpcbench.kinds.registry import kinds
-from hpcbench.plan.case import case_from_json
+from hpcbench.plan.case import Case, case_from_json
+from hpcbench.plan.estimate import workers_s
 from hpcbench.report.console import print_results, report_run
 from hpcbench.validation.lines import fail, ok, show_problems, warn
 from hpcbench.verbosity import Verbosity
@@ -185,6 +186,11 @@ def test_json_is_the_same_however_much_is_said(sweep: str) -> None:
             assert document(usual) == document(hpcbench(*words, "--json", flag)), flag
 
 
+def stored(case: dict[str, Any]) -> Case:
+    return case_from_json({**{name: value for name, value in case.items() if name != "label"},
+                           "env": list(case["env"].items())})
+
+
 def test_a_plan_as_json_has_every_case(sweep: str) -> None:
     plan = document(hpcbench("plan", sweep, "--json", "--world-size", "2"))
     assert (plan["schema"], plan["schema_version"], plan["world_size"]) == ("hpcbench.plan", 1, 2)
@@ -192,11 +198,9 @@ def test_a_plan_as_json_has_every_case(sweep: str) -> None:
     assert len(cases) == totals["cases"] == totals["to_run"] + totals["skipped"] == 8
     assert sum(case["skip"] is None for case in cases) == totals["to_run"]
     once = sum(case["estimate_s"] for case in cases if case["skip"] is None)
+    once += workers_s([case for case in map(stored, cases) if case.skip is None])
     assert totals["estimate_s"] == pytest.approx(once * plan["passes"] * plan["launches"])
-    for case in cases:
-        again = case_from_json({**{name: value for name, value in case.items() if name != "label"},
-                                "env": list(case["env"].items())})
-        assert again.label == case["label"]
+    assert [stored(case).label for case in cases] == [case["label"] for case in cases]
 
 
 def test_a_plan_as_json_is_no_dry_run(sweep: str) -> None:

@@ -233,8 +233,9 @@ def test_a_report_of_a_folder_with_any_name(tmp_path: Path) -> None:
 SPEAKING = {"hpcbench.texts", "hpcbench.backends.facts", "hpcbench.backends.mpi_facts",
             "hpcbench.backends.kernels", "hpcbench.validation.storage_probe"}
 """`say` itself, and programs of their own: they print JSON in ASCII, or what is in the source."""
-REVERSIBLE = {"hpcbench.launch.ranks.communicator", "hpcbench.launch.ranks.store_communicator",
-              "hpcbench.launch.workers.messages", "hpcbench.launch.folders.trace_delivery"}
+REVERSIBLE = {"hpcbench.backends.child", "hpcbench.launch.ranks.communicator",
+              "hpcbench.launch.ranks.store_communicator", "hpcbench.launch.workers.messages",
+              "hpcbench.launch.folders.trace_delivery"}
 """Messages between our processes: Python's JSON keeps every text, paths too, as Python has it."""
 NOT_WRITTEN = {"hpcbench.kinds.registry", "hpcbench.config.names", "hpcbench.config.schema",
                "hpcbench.config.load", "hpcbench.views.guarded", "hpcbench.plan.expand",

@@ -30,6 +30,7 @@ from hpcbench.launch.workers.messages import (
 from hpcbench.launch.workers.template_process import TemplateProcess
 from hpcbench.launch.workers.worker_output import WorkerOutput, of_the_case, read_tail, text_of
 from hpcbench.measure.progress import SharedProgress
+from hpcbench.texts import say
 
 _MESSAGE_BYTES = 256 * 1024
 _STDERR_BYTES = 16 * 1024
@@ -334,11 +335,11 @@ class WorkerProcess(WorkerHandle):
             gone = self._is_gone(min(_GONE_STEP_S, limit_s - took))
             took = time.monotonic() - self._killed_s
         if not gone:
-            print(f"hpcbench: worker {self._pid} was killed, and is still there after {took:.0f} "
-                  "s: the next one may lack its memory", file=sys.stderr, flush=True)
+            say(f"hpcbench: worker {self._pid} was killed, and is still there after {took:.0f} "
+                "s: the next one may lack its memory", sys.stderr)
         elif took > _GONE_S:
-            print(f"hpcbench: worker {self._pid} took {took:.0f} s to end after it was killed",
-                  file=sys.stderr, flush=True)
+            say(f"hpcbench: worker {self._pid} took {took:.0f} s to end after it was killed",
+                sys.stderr)
 
     def _is_gone(self, timeout_s: float) -> bool:
         """Return whether it ends in time: as its template says, or the kernel if that has ended."""
