@@ -2,7 +2,7 @@
 
 ``python tests/cuda_wheel.py`` of an environment that has this build (scripts/cuda_wheel makes one)
 prints what differs from tests/data/cuda_wheel.json and ends with 1 if anything does; ``--write``
-writes the file. tests/unit/test_cuda_wheel.py holds the package against it where the build is not.
+writes the file. tests/unit/test_cuda_facts.py holds the package against it where the build is not.
 """
 
 from __future__ import annotations

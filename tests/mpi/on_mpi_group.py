@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
-from hpcbench.backends.groups import equal_lines, open_groups
+from hpcbench.backends.groups import open_groups
 from hpcbench.backends.mpi_buffers import Counting, Staging, staging_of
 from hpcbench.backends.mpi_direct import DirectGroup
 from hpcbench.backends.mpi_group import MpiGroup, register_mpi
@@ -130,7 +130,7 @@ def collectives() -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=RANK, world_size=SIZE)
     group = open_groups(
-        "mpi", timedelta(seconds=30), equal_lines(SIZE, 1), RANK, mpi_comm=WORLD.Dup())
+        "mpi", timedelta(seconds=30), [range(SIZE)], RANK, mpi_comm=WORLD.Dup())
     everything(group, None)
     if SIZE == 2:
         everything(staged_group(), group)

@@ -127,7 +127,8 @@ def test_modules_that_are_missing_are_told_before_anything_starts() -> None:
     said = {"peft": None, "bitsandbytes": "the Python module bitsandbytes is not installed"}
 
     def reason(case: Case, tools: dict[str, str | None]) -> str | None:
-        return untooled(case, "cuda", [RankFacts(0, "here", 0, {"tools": tools})])
+        return untooled(case, "cuda", [RankFacts(0, "here", 0, {
+            "tools": tools, "cuda": {"uuids": [], "visible": None}})])
 
     assert reason(lora, said) is None
     assert reason(qlora, said) == "qlora: the Python module bitsandbytes is not installed"

@@ -38,7 +38,8 @@ LISTED = "*::test_listed | no such thing here: * | the machine decides\n"
 
 @pytest.fixture
 def suite(tmp_path: Path) -> Path:
-    for name in ("conftest.py", "launcher.py", "scheduling.py", "tiers.py", "untested.py"):
+    for name in ("conftest.py", "launcher.py", "nvml_standins.py", "scheduling.py", "tiers.py",
+                 "untested.py"):
         shutil.copy2(ROOT / "tests" / name, tmp_path / name)
     (tmp_path / "full.txt").write_text("*::test_of_full | nothing\n")
     (tmp_path / "allowed_skips.txt").write_text(LISTED)

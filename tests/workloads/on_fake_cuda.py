@@ -30,7 +30,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh
 
 from hpcbench.backends.devices import CudaDevice
-from hpcbench.backends.groups import equal_lines, open_lines
+from hpcbench.backends.groups import open_lines
 from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import NAME, RehearsalGroup, open_rehearsal
 from hpcbench.config.load import check_config, load_config
@@ -254,7 +254,7 @@ def groups() -> dict[str, Any]:
     for backend in ("nccl", "gloo"):
         asked.clear()
         group = opened_by_worker(backend)
-        open_lines(group, equal_lines(4, 4), 2)
+        open_lines(group, [[0], [1], [2], [3]], 2)
         found[backend] = [*asked]
     return found
 

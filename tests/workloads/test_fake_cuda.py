@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.cpp_extension import include_paths, library_paths
 
-from hpcbench.backends.groups import equal_lines, open_groups
+from hpcbench.backends.groups import open_groups
 from hpcbench.kinds.primitive.plan.primitives import PRIMITIVES
 from hpcbench.operations.collectives import collectives
 
@@ -101,7 +101,7 @@ def test_an_older_torch_is_asked_for_groups_as_it_takes_them(
 ) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(dist, "new_group", lambda ranks, backend, timeout: asked.append(ranks))
-    open_groups("nccl", timedelta(seconds=1), equal_lines(4, 2), 3, torch.device("cuda", 1))
+    open_groups("nccl", timedelta(seconds=1), [[0, 1], [2, 3]], 3, torch.device("cuda", 1))
     assert asked == [[0, 1], [2, 3]]
 
 

@@ -44,7 +44,8 @@ TOLD = {
         "config/result_files.py", "gen_config.py", "kinds/training/derive/rates.py",
         "reduce/results_file.py", "report/plots/__init__.py"), HERE),
     **dict.fromkeys((
-        "commands/suite.py", "kinds/hardware/plan/block.py", "kinds/primitive/plan/block.py",
+        "anonymize.py", "commands/suite.py", "kinds/hardware/plan/block.py",
+        "kinds/primitive/plan/block.py",
         "kinds/training/plan/block.py", "reduce/suite_file.py", "report/charts.py",
         "report/report_file.py", "validation/launching.py", "validation/software.py",
         "validation/sweep.py", "views/comparison.py", "views/ending.py", "views/winners.py",
