@@ -280,7 +280,7 @@ def own_gpu(rank: RankFacts, index: int | None) -> dict[str, Any] | None:
 
 def gpu_tried(rank: RankFacts, index: int | None) -> Tried:
     """Return what came of asking NVML or amdsmi for a rank's GPU in a child of the probe."""
-    who = "amdsmi" if "hip" in rank.facts["versions"] else "nvml"
+    who = "amdsmi" if of_rocm(rank.facts) else "nvml"
     lost = rank.facts["lost"].get(who, "").partition(":")[0]
     refused = None if index is None else rank.facts["cuda"]["refused"][index]
     return Tried(lost or None, refused or {})

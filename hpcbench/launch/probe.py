@@ -76,8 +76,8 @@ class Resolution:
     """Per case id: the device it runs on, or why it cannot run on this machine.
 
     ``unmet``: of what cannot, the backend or device that ``require`` names. ``no_gpu`` says that
-    the plan is for GPUs and none of its cases has one, "" otherwise.
-    ``failures``: those of the latter that have failed, as their GPUs may be there.
+    the plan is for GPUs and none of its cases has one, "" otherwise. ``failures``: cases that
+    cannot run and have failed, as CUDA did not answer and their GPUs may be there.
     """
 
     devices: Mapping[str, str]

@@ -7,7 +7,6 @@ error of a run: those stay in results.h5.
 from __future__ import annotations
 
 import csv
-import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from typing import Any
 
 from hpcbench.analysis.answer import Run
 from hpcbench.analysis.thresholds import code_of, held
-from hpcbench.errors import HpcbenchError
+from hpcbench.errors import HpcbenchError, command_line
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import STATUSES, Plan
 from hpcbench.reduce.comparison import FALSE_ALARMS, family
@@ -122,7 +121,7 @@ def _optional(
         known = isinstance(error, (HpcbenchError, OSError))
         why = str(error) if known else f"{type(error).__name__}: {error}"
         complain(f"note: no {what}: {why}; once this is mended: "
-                 f"{shlex.join(('hpcbench', 'reduce', str(folder)))}")
+                 f"{command_line('reduce', folder)}")
 
 
 def _drawn(

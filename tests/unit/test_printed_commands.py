@@ -52,6 +52,7 @@ TOLD = {
         "analysis/learn.py"), NAME),
     "cli.py": "examples of --help, which tests/unit/test_command_flags.py parses",
     "launch/verdicts/final_case.py": "tests/mpi/test_mpi_backend.py reduces such a folder",
+    "report/summary.py": "tests/mpi/test_conveniences.py reduces such a folder",
     "run.py": "tests/mpi/test_storage.py reduces such a folder",
     "report/profile_lines.py": "the same as in report/console.py",
     "suite.py": "the same as in report/verdict_section.py",
