@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from hpcbench.launch.clocks.synchronization import synchronise
-from hpcbench.launch.ranks.communicator import Communicator
-from hpcbench.launch.ranks.session import open_session
+from hpcbench.launch.clocks import synchronise
+from hpcbench.launch.communicator import Communicator
+from hpcbench.launch.session import open_session
 from hpcbench.trace.clock import ClockModel, bound_at, to_global
 from launching import mpirun
 

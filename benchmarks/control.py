@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 import hpcbench.launch.supervisor
-import hpcbench.launch.workers.worker_group
-from hpcbench.launch.ranks.communicator import MpiCommunicator
+import hpcbench.launch.worker_group
+from hpcbench.launch.communicator import MpiCommunicator
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.resume import RunRequest
 from hpcbench.run import run_command
@@ -70,7 +70,7 @@ def timed_rank(folder: Path) -> int:
     spent: dict[str, list[float]] = defaultdict(list)
     for owner, name in ((MpiCommunicator, "allgather"), (MpiCommunicator, "barrier"),
                         (Journal, "append"), (SharedProgress, "rows"),
-                        (hpcbench.launch.workers.worker_group, "await_answer"),
+                        (hpcbench.launch.worker_group, "await_answer"),
                         (Runner, "_run_case")):
         setattr(owner, name, timed(getattr(owner, name), spent[name]))
     inner = Runner._run_case

@@ -78,7 +78,7 @@ def one_rank(given: argparse.Namespace) -> None:
     from mpi4py import MPI
 
     from hpcbench.backends.groups import open_groups
-    from hpcbench.backends.mpi_direct import DirectGroup
+    from hpcbench.backends.mpi_buffers import DirectGroup
     from hpcbench.operations.sizes import MOST_COLD_SETS, cold_sets
 
     world, size = MPI.COMM_WORLD, MPI.COMM_WORLD.size
@@ -131,12 +131,16 @@ def loops(
     collective: str, size_bytes: int, group: Any, control: Any, way: str,
 ) -> tuple[Loop, Loop]:
     """Return the measuring loop of a worker and the plain one, on the same buffers."""
-    from hpcbench.backends.control import MpiControl
     from hpcbench.backends.devices import CpuDevice
-    from hpcbench.measure.loop import Schedule, Surroundings, measure
+    from hpcbench.backends.groups import MpiControl
+    from hpcbench.measure.loop import (
+        FixedCount,
+        SampleSchedule,
+        Surroundings,
+        after_barrier,
+        measure,
+    )
     from hpcbench.measure.progress import SharedProgress
-    from hpcbench.measure.start import after_barrier
-    from hpcbench.measure.stop import FixedCount
 
     operation = make(collective, size_bytes, group, "cold" if "cold" in way else "warm")
     sets = getattr(operation, "sets", [operation])
@@ -150,7 +154,7 @@ def loops(
             operation.restore()  # C has used them meanwhile
         progress.begin(1)
         measured = measure(
-            operation, device, progress, Schedule(0, 1, validate=True),
+            operation, device, progress, SampleSchedule(0, 1, validate=True),
             Surroundings(after_barrier(meeting), FixedCount(iterations), meeting.barrier, NOW))
         assert not measured.wrong
         rows = progress.rows()

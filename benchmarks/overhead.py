@@ -36,18 +36,14 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from hpcbench.backends.control import GlooControl
 from hpcbench.backends.devices import CpuDevice
-from hpcbench.backends.groups import open_groups
+from hpcbench.backends.groups import GlooControl, open_groups
 from hpcbench.kinds.collective.plan.workload import Collective
 from hpcbench.kinds.collective.run.runner import CollectiveRunner
-from hpcbench.measure.control import Control
-from hpcbench.measure.loop import Schedule, Surroundings, measure
-from hpcbench.measure.portable import shared_memory
+from hpcbench.measure.control import Control, SharedControl, bytes_of
+from hpcbench.measure.loop import FixedCount, SampleSchedule, Surroundings, after_barrier, measure
+from hpcbench.measure.process import shared_memory
 from hpcbench.measure.progress import SharedProgress
-from hpcbench.measure.shared_control import SharedControl, bytes_of
-from hpcbench.measure.start import after_barrier
-from hpcbench.measure.stop import FixedCount
 from hpcbench.operations.place import Place
 from hpcbench.statistics.modes import best_split
 from launching import fail
@@ -180,7 +176,7 @@ def through_hpcbench(
             after_barrier(control), FixedCount(iterations - given.warmup), control.barrier,
             NOW)
         progress.begin(1)
-        schedule = Schedule(given.warmup, 1, validate=validate, settles=True)
+        schedule = SampleSchedule(given.warmup, 1, validate=validate, settles=True)
         assert not measure(operation, device, progress, schedule, around).wrong
         return progress.rows()[:, :2]
     return loop

@@ -17,12 +17,10 @@ import numpy as np
 from hpcbench.backends.devices import CpuDevice
 from hpcbench.config.load import check_config
 from hpcbench.kinds.hardware.run.runner import HardwareRunner
-from hpcbench.measure.loop import Schedule, Surroundings, measure
-from hpcbench.measure.portable import shared_memory
+from hpcbench.measure.control import SharedControl, bytes_of
+from hpcbench.measure.loop import FixedCount, SampleSchedule, Surroundings, after_barrier, measure
+from hpcbench.measure.process import shared_memory
 from hpcbench.measure.progress import SharedProgress
-from hpcbench.measure.shared_control import SharedControl, bytes_of
-from hpcbench.measure.start import after_barrier
-from hpcbench.measure.stop import FixedCount
 from hpcbench.operations.operation import AnyOperation
 from hpcbench.operations.place import Place
 from hpcbench.plan.expand import make_plan
@@ -65,7 +63,7 @@ class ThroughHpcbench:
         around = Surroundings(after_barrier(self._control), FixedCount(calls),
                               self._control.barrier, time.perf_counter_ns)
         self._progress.begin(1)
-        schedule = Schedule(1, 1, validate=is_checked)
+        schedule = SampleSchedule(1, 1, validate=is_checked)
         if found := measure(self._operation, CpuDevice(), self._progress, schedule, around).wrong:
             fail(f"the result is wrong: {found[0]}")
         rows = self._progress.rows()[1:]

@@ -34,8 +34,7 @@ from hpcbench.config.schema import Telemetry
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.results_file import ResultsFile, open_results
 from hpcbench.statistics.overlap import MeanInterval, mean_interval
-from hpcbench.telemetry.process import ProcessSource
-from hpcbench.telemetry.source import Source
+from hpcbench.telemetry.sources import ProcessSource, Source
 from hpcbench.trace.schema import UNTIMED
 from launching import fail, mpirun
 

@@ -32,9 +32,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hpcbench.backends.control import GlooControl
 from hpcbench.backends.devices import CpuDevice
-from hpcbench.backends.groups import open_groups
+from hpcbench.backends.groups import GlooControl, open_groups
 from hpcbench.config.load import check_config
 from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.workload import Training, training_of
@@ -43,10 +42,8 @@ from hpcbench.kinds.training.run.models.model import init_weights, mean_loss
 from hpcbench.kinds.training.run.models.transformer import Transformer
 from hpcbench.kinds.training.run.operation import TrainingOperation
 from hpcbench.kinds.training.run.optimizers import make_optimizer
-from hpcbench.measure.loop import Schedule, Surroundings, measure
+from hpcbench.measure.loop import FixedCount, SampleSchedule, Surroundings, after_barrier, measure
 from hpcbench.measure.progress import SharedProgress
-from hpcbench.measure.start import after_barrier
-from hpcbench.measure.stop import FixedCount
 from hpcbench.operations.place import Place
 from hpcbench.plan.expand import make_plan
 from launching import fail
@@ -131,7 +128,7 @@ def through_hpcbench(work: Training, place: Place, most: int) -> Loop:
         around = Surroundings(after_barrier(control), FixedCount(steps - 1), control.barrier,
                               time.perf_counter_ns)
         progress.begin(1)
-        assert not measure(operation, device, progress, Schedule(1, 1, validate=True),
+        assert not measure(operation, device, progress, SampleSchedule(1, 1, validate=True),
                            around).wrong
         rows, used = progress.rows(), operation.used_ns[-steps:]
         return np.array([rows[:, 1] - rows[:, 0], used])

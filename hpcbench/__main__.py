@@ -16,7 +16,7 @@ leave_out_current_folder()  # first: what is imported below must be the installe
 # ruff: noqa: E402
 from hpcbench.cli import app
 from hpcbench.errors import ExitCode, HpcbenchError
-from hpcbench.launch.ranks.launcher_variables import announced_rank
+from hpcbench.launch.launcher import announced_rank
 from hpcbench.masking import masked, print_traceback
 from hpcbench.texts import say
 

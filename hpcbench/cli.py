@@ -12,21 +12,11 @@ from typing import Annotated
 import typer
 
 from hpcbench import __version__
-from hpcbench.commands.advise import advise
-from hpcbench.commands.anonymize import anonymize
-from hpcbench.commands.check import check
-from hpcbench.commands.compare import compare
-from hpcbench.commands.generate import gen_config, gen_data, schema
-from hpcbench.commands.list import list_
-from hpcbench.commands.plan import plan
-from hpcbench.commands.plot import plot
-from hpcbench.commands.profile import profile
-from hpcbench.commands.read import reduce, show
-from hpcbench.commands.registration import examples_text, register
-from hpcbench.commands.report import report
-from hpcbench.commands.run import run
-from hpcbench.commands.suite import suite
-from hpcbench.commands.validate import validate
+from hpcbench.commands.flags import examples_text, register
+from hpcbench.commands.generate import gen_config, gen_data, list_, schema
+from hpcbench.commands.jobs import plan, profile, run, suite, validate
+from hpcbench.commands.outputs import anonymize, plot, report
+from hpcbench.commands.results import advise, check, compare, reduce, show
 
 app = typer.Typer(
     name="hpcbench",

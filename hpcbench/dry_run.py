@@ -15,15 +15,15 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from hpcbench.backends.tools import COMPILER, tool_facts
+from hpcbench.backends.availability import COMPILER, tool_facts
 from hpcbench.config.load import load_config
 from hpcbench.config.schema import Launch
 from hpcbench.config.sources import source_lines
 from hpcbench.errors import ExitCode
-from hpcbench.launch.workers.environment import worker_environment
-from hpcbench.launch.workers.messages import FailureAnswer, RehearsalAnswer, RehearsalRequest
-from hpcbench.launch.workers.worker_pool import WorkerPool
-from hpcbench.launch.workers.worker_process import TemplateSpec, WorkerHandle
+from hpcbench.launch.messages import FailureAnswer, RehearsalAnswer, RehearsalRequest
+from hpcbench.launch.template_process import worker_environment
+from hpcbench.launch.worker_pool import WorkerPool
+from hpcbench.launch.worker_process import TemplateSpec, WorkerHandle
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan

@@ -10,14 +10,12 @@ from dataclasses import replace
 
 from hpcbench.config.axes import NCCL_TESTS_SPLIT, SPLIT_HINT
 from hpcbench.errors import ExitCode, HpcbenchError, UsageError, command_line
-from hpcbench.launch.attempt import HISTORY, PLANNED_RUN, Attempt, CaseReport, PlannedRun
-from hpcbench.launch.folders.run_folder import RankFolders, RunFolder, open_folders
-from hpcbench.launch.folders.trace_delivery import (
-    collect_traces,
-    fetch_stranded_traces,
-    seal_traces,
-)
+from hpcbench.launch.address import Network, choose_network
+from hpcbench.launch.attempt import HISTORY, PLANNED_RUN, CaseReport, PlannedRun, RunAttempt
+from hpcbench.launch.communicator import LAST_PAUSE_S, Communicator
+from hpcbench.launch.launcher import StopRequests, announced_rank, by_torchrun, stop_requests
 from hpcbench.launch.measuring import (
+    collect_profiles,
     measure,
     note_noise,
     open_journal,
@@ -25,21 +23,22 @@ from hpcbench.launch.measuring import (
     opening_lines,
     slow_reason,
 )
-from hpcbench.launch.probe import Machine, probe_ranks, resolve, versions
-from hpcbench.launch.profiled import collect_profiles
-from hpcbench.launch.ranks.address import Network, choose_network
-from hpcbench.launch.ranks.agreement import AgreedError, from_root, on_all, on_root
-from hpcbench.launch.ranks.communicator import LAST_PAUSE_S, Communicator
-from hpcbench.launch.ranks.launcher_variables import announced_rank, by_torchrun
-from hpcbench.launch.ranks.session import Session, open_session
-from hpcbench.launch.ranks.stop_requests import StopRequests, stop_requests
-from hpcbench.launch.workers.template_process import TemplateProcess
-from hpcbench.launch.workers.worker_pool import WorkerPool
+from hpcbench.launch.probe import JobMachine, probe_ranks, resolve, versions
+from hpcbench.launch.run_folder import (
+    RankFolders,
+    RunFolder,
+    collect_traces,
+    fetch_stranded_traces,
+    open_folders,
+    seal_traces,
+)
+from hpcbench.launch.session import AgreedError, Session, from_root, on_all, on_root, open_session
+from hpcbench.launch.template_process import TemplateProcess
+from hpcbench.launch.worker_pool import WorkerPool
 from hpcbench.masking import masked, print_traceback
 from hpcbench.measure.allocation import usable_cores
-from hpcbench.measure.garbage import no_collection_of_modules, rare_collection
 from hpcbench.measure.kernel_files import KernelFiles
-from hpcbench.measure.portable import unsupervised
+from hpcbench.measure.process import no_collection_of_modules, rare_collection, unsupervised
 from hpcbench.plan.case import Plan
 from hpcbench.resume import RunRequest, earlier_run, plan_run, with_software
 from hpcbench.texts import say
@@ -129,16 +128,16 @@ def _watched(planned: PlannedRun) -> PlannedRun:
 
 def _probe(
     session: Session, planned: PlannedRun, network: Network, pool: WorkerPool, *, force: bool,
-) -> Attempt:
+) -> RunAttempt:
     """Find out what every rank's machine can run of the plan."""
     ranks = probe_ranks(session, planned.plan, pool, allow_mixed=planned.config.launch.allow_mixed)
     history = from_root(session.comm, HISTORY, lambda: with_software(
         planned, versions(session.topology, ranks[0].facts), force=force))
-    return Attempt(planned.plan, history, planned.folder, *session, Machine(network, ranks),
+    return RunAttempt(planned.plan, history, planned.folder, *session, JobMachine(network, ranks),
                    resolve(planned.plan, ranks))
 
 
-def _machine_lines(attempt: Attempt) -> Iterator[str]:
+def _machine_lines(attempt: RunAttempt) -> Iterator[str]:
     """Yield what this rank runs with, and each case that cannot run here, by its label."""
     found = versions(attempt.topology, attempt.machine.ranks[attempt.comm.rank].facts)
     yield f"versions: {', '.join(f'{name} {version}' for name, version in found.items())}"
@@ -149,7 +148,7 @@ def _machine_lines(attempt: Attempt) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _progress(
-    attempt: Attempt, folders: RankFolders, verbosity: Verbosity, taken: float,
+    attempt: RunAttempt, folders: RankFolders, verbosity: Verbosity, taken: float,
 ) -> Iterator[CaseReport]:
     """Give what to call after each case; only rank 0 prints.
 
@@ -169,7 +168,7 @@ def _progress(
         yield progress.case_done
 
 
-def _reduce_and_report(attempt: Attempt, folder: RunFolder, request: RunRequest) -> int:
+def _reduce_and_report(attempt: RunAttempt, folder: RunFolder, request: RunRequest) -> int:
     """Reduce, write results and reports, print them; return the exit code (rank 0).
 
     A profile is printed as one; its tables are in the results, too.

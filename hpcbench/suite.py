@@ -20,11 +20,10 @@ from hpcbench import __version__
 from hpcbench.config.load import load_config
 from hpcbench.config.sources import source_lines
 from hpcbench.errors import ExitCode, FileError, UsageError, job_command_line
-from hpcbench.launch.folders.run_folder import create_suite_folder, sweeps_folder
-from hpcbench.launch.ranks.agreement import AgreedError, on_root
-from hpcbench.launch.ranks.communicator import IDLE_PAUSE_S
-from hpcbench.launch.ranks.session import Session
-from hpcbench.launch.ranks.stop_requests import StopRequests
+from hpcbench.launch.communicator import IDLE_PAUSE_S
+from hpcbench.launch.launcher import StopRequests
+from hpcbench.launch.run_folder import create_suite_folder, sweeps_folder
+from hpcbench.launch.session import AgreedError, Session, on_root
 from hpcbench.masking import masked
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan

@@ -16,8 +16,8 @@ import socket
 import sys
 import traceback
 
-from hpcbench.launch.ranks.stop_requests import leave_requests_to_supervisor
-from hpcbench.launch.workers.messages import (
+from hpcbench.launch.launcher import leave_requests_to_supervisor
+from hpcbench.launch.messages import (
     FORK_REQUESTS,
     LOAD_REQUESTS,
     TEMPLATE_EVENTS,
@@ -27,9 +27,8 @@ from hpcbench.launch.workers.messages import (
     encoded,
     worker_channel,
 )
-from hpcbench.launch.workers.processes import print_whole_lines
-from hpcbench.measure.garbage import no_collection_of_modules
-from hpcbench.measure.portable import die_with_parent
+from hpcbench.launch.template_process import print_whole_lines
+from hpcbench.measure.process import die_with_parent, no_collection_of_modules
 
 _MESSAGE_BYTES = 256 * 1024
 

@@ -1,12 +1,15 @@
 """Units: the only place where bytes, times, rates, counts and ranks become text, or the reverse.
 
 GB = 1e9 B (rates, as nccl-tests prints them); KiB = 2**10 B, MiB = 2**20 B, GiB = 2**30 B (sizes).
+
+Values put together by what they have in common.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 _BINARY = {"": 1, "b": 1, "k": 2**10, "kib": 2**10, "m": 2**20, "mib": 2**20, "g": 2**30,
            "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
@@ -110,3 +113,46 @@ def rank_list(ranks: Iterable[int]) -> str:
         else:
             runs.append([rank, rank])
     return ", ".join(f"{low}" if low == high else f"{low}-{high}" for low, high in runs)
+
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """Return the values of each key, in the order in which they come."""
+    groups: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
+
+
+def by_value(values: Mapping[int, Value]) -> dict[Value, list[int]]:
+    """Return the ranks that have each value, of values by rank."""
+    return grouped((value, rank) for rank, value in values.items())
+
+
+def in_parts(values: Sequence[Value], most: int) -> Iterator[tuple[str, Sequence[Value]]]:
+    """Yield parts of at most so many values, each with how its name ends: ``-1``, ``-2``.
+
+    The name of what is not split ends as it is.
+    """
+    for number, first in enumerate(range(0, len(values), most), 1):
+        yield f"-{number}" * (len(values) > most), values[first:first + most]
+
+
+def equal_groups(world_size: int, groups: int, stride: int = 1) -> tuple[range, ...]:
+    """Return the ranks of each of ``groups`` equal groups, whose ranks are ``stride`` apart.
+
+    Groups that lie between each other's ranks fill a span of ranks; spans follow one another. Of 8
+    ranks 4 groups of stride 2 are (0, 2), (1, 3), (4, 6) and (5, 7); of stride 1, pairs; of stride
+    4, (0, 4), (1, 5) and so on. ``stride`` divides ``groups``, which divide ``world_size``.
+    """
+    span = max(world_size // groups, 1) * stride
+    return tuple(range(first, first + span, stride) for start in range(0, world_size, span)
+                 for first in range(start, start + stride))
+
+
+def on_ranks(groups: Mapping[Value, Iterable[int]]) -> str:
+    """Return ``200 on rank 0, 2-3, 199 on rank 1``."""
+    return ", ".join(f"{value} on rank {rank_list(ranks)}" for value, ranks in groups.items())

@@ -17,18 +17,27 @@ from typing import Any
 
 import torch.distributed as dist
 
-from hpcbench.backends.control import GlooControl, MpiControl, control_of_node, host_barrier
-from hpcbench.backends.cuda_graphs import captured
-from hpcbench.backends.devices import AnyDevice, open_device
+from hpcbench.backends.devices import (
+    AnyDevice,
+    captured,
+    classify,
+    one_line,
+    open_device,
+    out_of_memory,
+)
 from hpcbench.backends.facts import gather_facts
-from hpcbench.backends.failures import classify, one_line, out_of_memory
-from hpcbench.backends.groups import open_groups
-from hpcbench.backends.store import open_store
+from hpcbench.backends.groups import (
+    GlooControl,
+    MpiControl,
+    control_of_node,
+    host_barrier,
+    open_groups,
+    open_store,
+)
 from hpcbench.errors import CaseError
 from hpcbench.kinds.registry import kinds, spec_of
-from hpcbench.launch.ranks.communicator import InlineComms
-from hpcbench.launch.verdicts.verdict import Outcome
-from hpcbench.launch.workers.messages import (
+from hpcbench.launch.communicator import InlineComms
+from hpcbench.launch.messages import (
     Answer,
     CaseAnswer,
     CaseRequest,
@@ -46,19 +55,26 @@ from hpcbench.launch.workers.messages import (
     StoreRequest,
     WorkerChannel,
 )
+from hpcbench.launch.verdict import RankOutcome
 from hpcbench.masking import print_traceback
 from hpcbench.measure.control import Control
 from hpcbench.measure.faults import after_call, before_call, before_timed_calls, strays
-from hpcbench.measure.loop import Schedule, Surroundings, measure
-from hpcbench.measure.progress import Phase, SharedProgress
-from hpcbench.measure.start import (
+from hpcbench.measure.loop import (
     AgreedStart,
+    EnoughSamples,
+    FixedCount,
+    Fold,
+    SampleSchedule,
     Start,
+    Surroundings,
     after_barrier,
     first_slack_ns,
+    first_to_last,
+    measure,
     of_one_rank,
+    slowest_rank,
 )
-from hpcbench.measure.stop import EnoughSamples, FixedCount, Fold, first_to_last, slowest_rank
+from hpcbench.measure.progress import SharedProgress, WorkerPhase
 from hpcbench.operations.operation import (
     AnyOperation,
     Draggable,
@@ -69,7 +85,7 @@ from hpcbench.operations.operation import (
 from hpcbench.operations.place import Place
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS
-from hpcbench.profiling.rank_file import RankProfile, write_rank_file
+from hpcbench.profiling.profiled_cases import RankProfile, write_rank_file
 from hpcbench.statistics.stopping import LEAST_PASS_S, StopRule
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import NO_COMMUNICATOR
@@ -102,7 +118,8 @@ class Worker:
             return self._carry_out(request)
         except Exception as error:  # the top level of the worker process
             print_traceback(os.environ)
-            return FailureAnswer(Outcome(classify(error)), one_line(error), out_of_memory(error))
+            return FailureAnswer(RankOutcome(classify(error)), one_line(error),
+                                 out_of_memory(error))
 
     def _carry_out(self, request: Request) -> Answer:
         if isinstance(request, CaseRequest):
@@ -130,7 +147,7 @@ class Worker:
 
     def _join(self, request: JoinRequest) -> DoneAnswer:
         """Join the group of gloo over all workers of this generation; choose what lines them up."""
-        self._progress.mark(Phase.JOIN)
+        self._progress.mark(WorkerPhase.JOIN)
         self._membership = request
         timeout = timedelta(seconds=request.timeout_s)
         os.environ.update(
@@ -145,7 +162,7 @@ class Worker:
         if self._supervised and 1 < request.world_size <= request.local_size:
             self._workers_control = control_of_node(
                 request.rank, request.world_size, request.timeout_s)
-        self._progress.mark(Phase.IDLE)
+        self._progress.mark(WorkerPhase.IDLE)
         return DoneAnswer()
 
     @property
@@ -158,11 +175,11 @@ class Worker:
         """Set the case up, measure it, and return what the supervisor records."""
         begin_ns, case = time.perf_counter_ns(), request.case
         self._progress.begin(request.number)
-        self._progress.mark(Phase.SETUP)
+        self._progress.mark(WorkerPhase.SETUP)
         device = self._device(request.device)
         communicator_ns = self._open_group(case, device)
         with self._opened(case, device, validate=case.validate) as operation:
-            schedule = Schedule(case.warmup, case.batch, case.validate,
+            schedule = SampleSchedule(case.warmup, case.batch, case.validate,
                                 f"{case.case_id}/{request.number}", case.workload.settles)
             measured = measure(operation, device, self._progress, schedule,
                                self._surroundings(request, operation))
@@ -170,7 +187,7 @@ class Worker:
             memory = (operation.place.group.staging.how(device.torch_device.type)
                       if case.backend in INLINE_BACKENDS else None)  # other libraries do not tell
             reported = close(operation)  # may take one more step: what around says holds of it
-        self._progress.mark(Phase.IDLE)
+        self._progress.mark(WorkerPhase.IDLE)
         n_wrong, wrong = total_wrong(measured.wrong, checked=case.validate)
         phases = reported.pop("phases", None) or {"names": [], "ns": []}
         return CaseAnswer(
@@ -184,7 +201,7 @@ class Worker:
 
         case, progress = request.case, self._progress
         progress.begin(request.number)
-        progress.mark(Phase.SETUP)
+        progress.mark(WorkerPhase.SETUP)
         device = self._device(request.device)
         self._open_group(case, device)
         with self._opened(case, device, validate=False) as operation:
@@ -197,7 +214,7 @@ class Worker:
         write_rank_file(Path(request.path), captured.trace, RankProfile(
             case.case_id, request.attempt, self._member.rank, str(device.torch_device),
             progress.rows().tolist(), captured.anchors))
-        progress.mark(Phase.IDLE)
+        progress.mark(WorkerPhase.IDLE)
         return DoneAnswer()
 
     @contextlib.contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from hpcbench.backends.tools import COMPILER, tool_facts
+from hpcbench.backends.availability import COMPILER, tool_facts
 from launcher import MpiLauncher, launcher_for
 from nvml_standins import Standins
 from tiers import waiting

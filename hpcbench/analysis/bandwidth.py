@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 
 from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Answer, Asked, Run
 from hpcbench.errors import command_line
-from hpcbench.grouping import grouped
 from hpcbench.reduce.case_columns import kind_columns
 from hpcbench.reduce.checks import MOST_OF_PEAK
 from hpcbench.reduce.results import CaseResult
-from hpcbench.units import plural
+from hpcbench.units import grouped, plural
 
 LEAST_COUNTED, MOST_COUNTED = 0.1, 1.25
 """Counted over computed bytes: below, no interface carried them; above, more was sent."""

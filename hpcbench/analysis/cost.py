@@ -12,9 +12,8 @@ from hpcbench.analysis.scaling import band_text
 from hpcbench.analysis.scaling_series import Band
 from hpcbench.analysis.worked import confounders, untimed, worked
 from hpcbench.errors import command_line
-from hpcbench.grouping import grouped
 from hpcbench.reduce.work import SAMPLES
-from hpcbench.units import format_seconds, plural
+from hpcbench.units import format_seconds, grouped, plural
 
 PRICE = "give --price, or hardware.price_per_device_hour in the sweep file"
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Answer
 from hpcbench.errors import command_line
-from hpcbench.grouping import grouped
 from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.reduce.lateness import BEFORE_THE_CALL
-from hpcbench.units import format_seconds, plural
+from hpcbench.units import format_seconds, grouped, plural
 
 if TYPE_CHECKING:
     from hpcbench.analysis.diagnose import Estimate, Look, Untold

@@ -12,8 +12,7 @@ from hpcbench.analysis.paired import FEWEST, PASSES, Paired
 from hpcbench.analysis.sides import ENV, UNSET
 from hpcbench.analysis.ways import short
 from hpcbench.errors import command_line
-from hpcbench.grouping import grouped
-from hpcbench.units import plural, size_text
+from hpcbench.units import grouped, plural, size_text
 
 if TYPE_CHECKING:
     from hpcbench.analysis.recommend import Preference

@@ -21,9 +21,8 @@ from hpcbench.analysis.scaling_series import (
 )
 from hpcbench.analysis.worked import confounders, untimed, worked
 from hpcbench.errors import command_line
-from hpcbench.grouping import grouped
 from hpcbench.statistics.scaling_laws import Law
-from hpcbench.units import format_seconds, plural
+from hpcbench.units import format_seconds, grouped, plural
 
 POOR_FIT = 0.1
 """A law whose worst residual is more than this does not describe what was measured."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from hpcbench.analysis.compare import FALSE_SHARE, CaseComparison
 from hpcbench.analysis.worked import Worked, compared, scaled, short_ways
-from hpcbench.grouping import grouped
 from hpcbench.statistics.overlap import OverPasses, told
 from hpcbench.statistics.scaling_laws import (
     AMDAHL,
@@ -23,6 +22,7 @@ from hpcbench.statistics.scaling_laws import (
     universal,
     why_not,
 )
+from hpcbench.units import grouped
 
 STRONG, WEAK, NEITHER, MOVED = "strong", "weak", "neither", "moved data"
 """What is constant in a series; moving data is no work that ranks share."""

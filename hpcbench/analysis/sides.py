@@ -11,11 +11,11 @@ from typing import Any
 
 from hpcbench.config.names import unknown_name
 from hpcbench.errors import UsageError
-from hpcbench.grouping import grouped
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.results_file import FILE_NAME, open_results
 from hpcbench.texts import valid
+from hpcbench.units import grouped
 
 OPTION, ENV = "options.", "env."
 UNSET = "unset"

@@ -8,9 +8,9 @@ from typing import Any
 
 from hpcbench.analysis.answer import Run
 from hpcbench.analysis.sides import ENV, OPTION, UNSET
-from hpcbench.grouping import grouped
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
+from hpcbench.units import grouped
 
 RANKS = "world_size"
 

@@ -10,10 +10,10 @@ from hpcbench.analysis.compare import CaseComparison, Comparison, compare
 from hpcbench.analysis.confounders import differences
 from hpcbench.analysis.placement import nodes_of, ranks_a_core, shares_cores
 from hpcbench.analysis.sides import CaseOfSide, Side, cases_of
-from hpcbench.grouping import grouped
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.work import Work, work_of
+from hpcbench.units import grouped
 
 _DIFFER_BY_DESIGN = ("ranks", "nodes", "scheduler.", "process.ranks_a_core")
 _SHOWN = 3

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hpcbench.measure.portable import die_with_parent
+from hpcbench.measure.process import die_with_parent
 
 Question = Callable[[], Iterable[tuple[str, Any]]]
 """Yields names and plain JSON values, each when it is known."""
@@ -78,7 +78,7 @@ class Child:
         self._began_s = time.monotonic()
         self._pid = os.fork()
         if self._pid == 0:
-            _answer(question, parent, _Files(answers, stack, stay))
+            _answer(question, parent, _ChildFiles(answers, stack, stay))
         for file in (answers, stack, stay):
             os.close(file)
         self._status: int | None = None
@@ -167,7 +167,7 @@ class Child:
         return found[1].decode(errors="replace")
 
 
-class _Files(NamedTuple):
+class _ChildFiles(NamedTuple):
     """What a child keeps open: where it writes its answers and its stack, and until when it stays.
     """
 
@@ -176,7 +176,7 @@ class _Files(NamedTuple):
     stay: int
 
 
-def _answer(question: Question, parent: int, files: _Files) -> None:
+def _answer(question: Question, parent: int, files: _ChildFiles) -> None:
     """Answer in this fork, and end it; never returns."""
     try:
         die_with_parent(parent)

@@ -1,18 +1,84 @@
-"""Devices: where tensors live, and how one call is run to completion."""
+"""What an error of torch says: who may have caused it, and its first line.
+
+Devices: where tensors live, and how one call is run to completion.
+
+An operation whose call is captured in a CUDA graph once, and replayed as each sample.
+
+After torch's notes on CUDA graphs (docs.pytorch.org/docs/stable/notes/cuda.html): a few calls on a
+side stream first, so that NCCL has connected and libraries have their workspaces; then one captured
+call. Replays read and write the memory of that call, which inputs and outputs keep. It has never
+run on a GPU.
+"""
 
 from __future__ import annotations
 
 import gc
+import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import repeat
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+import torch.distributed as dist
 
 from hpcbench.errors import CaseError
+from hpcbench.masking import masked
+from hpcbench.operations.operation import AnyOperation
+from hpcbench.operations.place import Place
 from hpcbench.trace.schema import NO_DEVICE_TIME
+
+_COMMUNICATION = ("connection closed by peer", "connection reset", "broken pipe", "timed out",
+                  "timeout", "nccl error", "gloo/transport", "socket", "remote process",
+                  "remote server", "connection refused", "unhandled system error",
+                  "communicator was aborted")
+_OF_OWN_DEVICE = ("cuda error: ", "hip error: ")
+"""The beginnings of what the runtime of a GPU says of this rank's own kernels: one that ran for too
+long "timed out", too."""
+_OUT_OF_MEMORY = (
+    "out of memory", "can't allocate memory", "cannot allocate memory", "bad_alloc",
+    "not enough memory", "_alloc_failed", "allocation_failed", "statusallocfailed",
+    "status_memory_error", "failed to cuda malloc", "failed to cuda calloc",
+    "failed to cuda host alloc", "failed to malloc")
+"""What is said where memory is refused, in lower case, by: torch's allocators of CUDA, HIP and MPS,
+both runtimes (also through NCCL's "Cuda failure" and "Triton Error"); torch's allocator on the
+host; the system; C++; torch on Windows; cuBLAS, cuFFT, cuSOLVER, hipBLAS and older cuDNN; cuDNN 9;
+MIOpen; rocBLAS; NCCL and RCCL."""
+
+
+def classify(error: Exception) -> str:
+    """Return ``communication`` for an error that a peer can have caused, else ``exception``."""
+    text = str(error).lower()
+    if (out_of_memory(error) or isinstance(error, CaseError)
+            or text.startswith(_OF_OWN_DEVICE)):
+        return "exception"
+    is_torch_error = isinstance(error, (RuntimeError, dist.DistError))
+    peers = is_torch_error and any(words in text for words in _COMMUNICATION)
+    return "communication" if peers else "exception"
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Return whether the host or the device had no memory left.
+
+    What a kernel lacks of a multiprocessor (Triton's "out of resource: shared memory") is none of
+    it: fewer data would not help.
+    """
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    text = str(error).lower()
+    return not isinstance(error, CaseError) and any(words in text for words in _OUT_OF_MEMORY)
+
+
+def one_line(error: Exception) -> str:
+    """Return the error's type and first line, memory errors by their plain name.
+
+    Secrets are masked before the line is cut: of a part of one it is not known what it is.
+    """
+    lines = masked(str(error), os.environ).splitlines()
+    text = next((line.strip() for line in lines if line.strip()), "")
+    name = "out of memory" if out_of_memory(error) else type(error).__name__
+    return f"{name}: {text}"[:300]
 
 
 class CpuDevice:
@@ -189,3 +255,62 @@ def open_device(name: str, gpu: int | None) -> AnyDevice:
         raise CaseError("this rank has no GPU of its own")
     return CudaDevice(gpu)
 
+
+WARM_UP_CALLS = 3
+"""As torch's examples have it."""
+
+
+class Lining(Protocol):
+    """What lines the ranks up; not under test."""
+
+    def barrier(self) -> None:
+        """Return when every rank has called."""
+
+
+class Replayed:
+    """The operation as it is, but for ``run``, which replays the graph."""
+
+    def __init__(self, operation: AnyOperation, graph: Any) -> None:
+        self._operation = operation
+        self._graph = graph
+        self.name = operation.name
+        self.place: Place = operation.place
+
+    def prepare(self) -> None:
+        """Restore inputs and wipe outputs, where the graph reads and writes them."""
+        self._operation.prepare()
+
+    def run(self) -> None:
+        """Replay the captured call on the current stream."""
+        self._graph.replay()
+
+    def spoil(self) -> None:
+        """Make the result wrong, for tests of the check."""
+        self._operation.spoil()
+
+    def check(self) -> object | None:
+        """Return what is wrong with the last result, or None."""
+        return self._operation.check()
+
+
+def captured(operation: AnyOperation, control: Lining) -> Replayed:
+    """Capture one call; all ranks do at the same time. What CUDA refuses is raised as it is.
+
+    Errors of other threads do not end the capture: NCCL's watchdog asks for events meanwhile.
+    """
+    current, side = torch.cuda.current_stream(), torch.cuda.Stream()
+    side.wait_stream(current)
+    with torch.cuda.stream(side):
+        for _ in range(WARM_UP_CALLS):
+            operation.prepare()
+            operation.run()
+    current.wait_stream(side)
+    operation.prepare()
+    torch.cuda.synchronize()
+    control.barrier()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        operation.run()
+    torch.cuda.synchronize()
+    control.barrier()
+    return Replayed(operation, graph)

@@ -1,22 +1,343 @@
-"""A step of a case as rank 0 of a world that does not exist: what it calls."""
+"""Parameters of a dry run that torch's ``fully_shard`` divides: this rank's part of each only.
+
+Tensors without memory for dry runs: shapes, dtypes and views are real, values are not there.
+
+torch's FakeTensorMode gives every tensor a shape and no storage. Two things are missing in it:
+
+- Some values decide what is called: whether neighbours agree on shapes, which bucket a parameter is
+  in, how many steps an optimizer has taken. They are integers, fp64 numbers, or single numbers.
+  Such tensors stay real while they are small, as `_is_number` says.
+- Functional collectives (DTensor's) end in torch's rule for their shape, not in a group. Their
+  group is called here, so that it counts them as it counts all others.
+
+FakeTensorMode has no public name. It was tried with torch 2.13
+(tests/workloads/test_fake_tensors.py).
+
+A step of a case as rank 0 of a world that does not exist: what it calls.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import psutil
 import torch
+from torch import nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+    in_kernel_invocation_manager,
+    unset_fake_temporarily,
+)
+from torch.distributed.distributed_c10d import _resolve_process_group
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
-from hpcbench.backends.failures import one_line
-from hpcbench.backends.fake_tensors import NeedsValues, fake_tensors
-from hpcbench.backends.ledger import Ledger
-from hpcbench.backends.rehearsal import open_rehearsal
+from hpcbench.backends.counting_backend import CallLog, open_rehearsal
+from hpcbench.backends.devices import one_line
 from hpcbench.errors import CaseError
-from hpcbench.measure.garbage import no_garbage_collection
+from hpcbench.measure.process import no_garbage_collection
 from hpcbench.operations.operation import AnyOperation, close
 from hpcbench.operations.place import Place
 from hpcbench.plan.case import Case
+
+_CHUNK = "_chunk_with_empty"
+
+
+@contextmanager
+def one_part() -> Iterator[None]:
+    """Let ``fully_shard`` make of each parameter the part of this rank only.
+
+    torch makes those of all ranks, 370,000 of Llama-3-70B for 512 ranks, and takes one.
+    """
+    try:
+        from torch.distributed.fsdp._fully_shard import _fsdp_param
+    except ImportError:  # an older torch has it elsewhere, and takes longer
+        yield
+        return
+    plain = getattr(_fsdp_param, _CHUNK)
+    setattr(_fsdp_param, _CHUNK, _ParameterParts)
+    try:
+        yield
+    finally:
+        setattr(_fsdp_param, _CHUNK, plain)
+
+
+class _ParameterParts:
+    """What ``torch.chunk`` divides a tensor into, and empty tensors behind: made on demand."""
+
+    def __init__(self, whole: torch.Tensor, count: int, dim: int) -> None:
+        self._whole, self._count, self._dim = whole, count, dim
+
+    def __getitem__(self, number: int) -> torch.Tensor:
+        extent = self._whole.size(self._dim)
+        each = -(-extent // self._count)
+        first = number * each
+        if first >= extent:
+            return self._whole.new_empty(0)
+        return self._whole.narrow(self._dim, first, min(each, extent - first))
+
+
+NeedsValues = (DataDependentOutputException, DynamicOutputShapeException,
+               UnsupportedFakeTensorException, UnsupportedOperatorException)
+"""What is raised where something cannot go on without the values of a fake tensor."""
+_MOST = 2**16
+"""Elements of a tensor that stays real: all that decides about calls is far smaller."""
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+"""What models compute with: of these dtypes only single numbers are real."""
+_OF_VALUES = (float, torch.Generator)
+"""Types of arguments that decide about values only."""
+_PLAIN = frozenset({torch.Tensor, nn.Parameter, getattr(nn, "Buffer", nn.Parameter), FakeTensor})
+_META = torch.device("meta")
+_ENLARGING = frozenset({"repeat", "new_empty", "new_zeros", "new_ones", "new_full", "cat", "stack",
+                        "new_empty_strided", "constant_pad_nd", "repeat_interleave", "index"})
+"""Operators whose result may be larger than all that they are given."""
+_MADE_OF_OTHERS = torch._C.DispatchKey.CompositeImplicitAutograd
+"""Operators such as ``to``, which make a view or a copy: torch takes them apart."""
+_DEVICE = torch.ops.prim.device.default
+_FUNCTIONAL = "_c10d_functional"
+
+Made = Sequence[torch.Tensor]
+_CALLS: Mapping[str, Callable[[Any, Made, Made], Any]] = MappingProxyType({
+    "all_reduce": lambda group, made, _: group.allreduce(made),
+    "all_reduce_": lambda group, made, _: group.allreduce(made),
+    "all_reduce_coalesced": lambda group, made, _: group.allreduce(made),
+    "broadcast": lambda group, made, _: group.broadcast(made),
+    "broadcast_": lambda group, made, _: group.broadcast(made),
+    "all_gather_into_tensor": lambda group, made, given: group._allgather_base(made[0], given[0]),
+    "all_gather_into_tensor_coalesced":
+        lambda group, made, given: group.allgather_into_tensor_coalesced(made, given),
+    "reduce_scatter_tensor":
+        lambda group, made, given: group._reduce_scatter_base(made[0], given[0]),
+    "reduce_scatter_tensor_coalesced":
+        lambda group, made, given: group.reduce_scatter_tensor_coalesced(made, given),
+    "all_to_all_single": lambda group, made, given: group.alltoall_base(made[0], given[0], [], []),
+})
+"""Functional collective -> the call of a group that it is: group, what is made, what is given."""
+
+
+@contextmanager
+def fake_tensors() -> Iterator[None]:
+    """Let all tensors that are made have no memory, but for those that are small numbers.
+
+    Meta tensors stay what they are. A call that needs values that are not there raises one of
+    `NeedsValues`.
+    """
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    with one_part(), fake, _Numbers(_Known(fake)):
+        yield
+
+
+class _Numbers(TorchDispatchMode):  # type: ignore[misc]
+    """What stands before torch's fake mode: numbers are real, collectives reach their group."""
+
+    def __init__(self, known: _Known) -> None:
+        super().__init__()
+        self._known = known
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: nothing is compiled in a dry run, and torch's guard costs time."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None,
+    ) -> Any:
+        """Carry out an operator; DTensors and the like are taken apart first, by themselves."""
+        if func is _DEVICE:
+            return args[0].fake_device if isinstance(args[0], FakeTensor) else func(*args)
+        if not _PLAIN.issuperset(types):
+            return NotImplemented
+        kwargs = kwargs or {}
+        given = _tensors((args, kwargs))
+        if func.namespace == _FUNCTIONAL:
+            return _collective(func, args, kwargs, given)
+        fakes = any(isinstance(one, FakeTensor) for one in given)
+        if _is_meta(given, kwargs.get("device"), fakes):
+            made = func(*args, **kwargs) if fakes else _really(func, args, kwargs)
+            return tree_map_only(FakeTensor, _as_meta, made)
+        if fakes:
+            return self._known.carry_out(func, args, kwargs)
+        if not all(map(_is_number, given)):
+            return func(*args, **kwargs)
+        if given and _is_bounded(func, given):
+            return _really(func, args, kwargs)
+        return _small_or_fake(func, args, kwargs)
+
+
+class _Known:
+    """What operators make of tensors of known shapes: torch's fake mode finds it out once.
+
+    It has a memory of its own, which needs four times as long. A block of a model is like others.
+    """
+
+    def __init__(self, fake: FakeTensorMode) -> None:
+        self._fake = fake
+        self._results: dict[Any, tuple[Any, ...]] = {}
+        self._aliasing: dict[Any, str] = {}
+
+    def carry_out(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Carry out an operator of which an argument is fake."""
+        kind = self._aliasing.get(func) or self._aliasing.setdefault(func, _aliasing(func))
+        if kind == "other":
+            return func(*args, **kwargs)
+        if kind == "view":
+            return self._view(func, args, kwargs)
+        key = func, _described(args), _described(tuple(kwargs.items()))
+        if (known := self._results.get(key)) is None:
+            made = func(*args, **kwargs)
+            if known := _results(made, kind):
+                self._results[key] = known
+            return made
+        if kind == "in_place":
+            return args[0]
+        if kind == "out":
+            return kwargs["out"]
+        return known[0](tuple(map(self._made, known[1:])))
+
+    def _view(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Return a view, whose form depends on where in its memory the tensor begins.
+
+        There are too many such to remember, and the meta kernel is quick.
+        """
+        device = args[0].fake_device
+        with in_kernel_invocation_manager(self._fake):
+            made = func(*args, **kwargs)
+        if isinstance(made, torch.Tensor):
+            return FakeTensor(self._fake, made, device)
+        return type(made)(FakeTensor(self._fake, one, device) for one in made)
+
+    def _made(self, result: Any) -> Any:
+        if result is None:
+            return None
+        shape, stride, dtype, device = result
+        with in_kernel_invocation_manager(self._fake):
+            plain = torch.empty_strided(shape, stride, dtype=dtype, device=_META)
+        return FakeTensor(self._fake, plain, device)
+
+
+def _aliasing(func: Any) -> str:
+    """Return how what an operator makes depends on the memory of what it is given.
+
+    ``other``: in a way that is left to torch.
+    """
+    schema = func._schema
+    given = [one for one in schema.arguments if one.alias_info]
+    if (func.namespace not in ("aten", "bitsandbytes") or len(given) > 1 or not schema.returns
+            or func is torch.ops.aten.view.dtype
+            or func.has_kernel_for_dispatch_key(_MADE_OF_OTHERS)):
+        return "other"
+    if not given:
+        return "new"
+    first = given[0]
+    if not first.alias_info.is_write:
+        return "view" if first is schema.arguments[0] or first.name == "self" else "other"
+    if first.name == "out" and first.kwarg_only:
+        return "out"
+    return "in_place" if first.name == "self" and len(schema.returns) == 1 else "other"
+
+
+def _described(value: Any) -> Any:
+    """Return what of an argument decides about shapes, as a key."""
+    if isinstance(value, torch.Tensor):
+        return value.shape, value.stride(), value.dtype, isinstance(value, FakeTensor)
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_described, value))
+    return type(value), None if isinstance(value, _OF_VALUES) else value
+
+
+def _results(made: Any, kind: str) -> tuple[Any, ...] | None:
+    """Return what was made: what puts it together, and the form of each tensor; None: unknown."""
+    if kind in ("in_place", "out"):
+        return (None,)
+    several = isinstance(made, (tuple, list))
+    tensors = made if several else (made,)
+    if not all(one is None or isinstance(one, FakeTensor) and not one.storage_offset()
+               for one in tensors):
+        return None
+    return (type(made) if several else _only, *(
+        None if one is None else (one.shape, one.stride(), one.dtype, one.fake_device)
+        for one in tensors))
+
+
+def _only(values: tuple[Any, ...]) -> Any:
+    return values[0]
+
+
+def _small_or_fake(func: Any, args: Any, kwargs: Any) -> Any:
+    """Carry out an operator on numbers or on nothing, if what it makes are numbers, too."""
+    try:
+        made = func(*args, **kwargs)
+    except NeedsValues:
+        return _really(func, args, kwargs)
+    tensors = _tensors(made)
+    return _really(func, args, kwargs) if all(map(_is_number, tensors)) else made
+
+
+def _really(func: Any, args: Any, kwargs: Any) -> Any:
+    with unset_fake_temporarily():
+        return func(*args, **kwargs)
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    """Return the tensors that an operator is given or makes; torch's trees take far longer."""
+    if isinstance(values, torch.Tensor):
+        return [values]
+    if isinstance(values, dict):
+        values = values.values()
+    elif not isinstance(values, (tuple, list)):
+        return []
+    found: list[torch.Tensor] = []
+    for one in values:
+        if isinstance(one, torch.Tensor):
+            found.append(one)
+        elif isinstance(one, (tuple, list, dict)):
+            found += _tensors(one)
+    return found
+
+
+def _is_number(tensor: torch.Tensor) -> bool:
+    count = tensor.numel()
+    return count <= 1 or (count <= _MOST and tensor.dtype not in _FLOATS)
+
+
+def _is_bounded(func: Any, given: Made) -> bool:
+    """Return whether what an operator makes is no larger than what it is given."""
+    shapes = {tuple(one.shape) for one in given if one.numel() != 1}
+    name: str = func._schema.name.rpartition(":")[2]
+    return len(shapes) < 2 and name not in _ENLARGING
+
+
+def _is_meta(given: Made, device: torch.device | None, fakes: bool) -> bool:
+    """Return whether an operator makes meta tensors."""
+    if device is not None:
+        return bool(torch.device(device).type == "meta")
+    return bool(given) and not fakes and all(one.device == _META for one in given)
+
+
+def _as_meta(tensor: torch.Tensor) -> torch.Tensor:
+    with unset_fake_temporarily():
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=_META)
+
+
+def _collective(func: Any, args: Any, kwargs: Any, given: Made) -> Any:
+    """Make what a functional collective returns, and have its group count it."""
+    made = func(*args, **kwargs)
+    name = func._schema.name.rpartition(":")[2]
+    if name != "wait_tensor":
+        named = dict(zip((one.name for one in func._schema.arguments), args, strict=False))
+        group = (named | kwargs)["group_name"]
+        group = _resolve_process_group(group) if isinstance(group, str) else group
+        _CALLS[name](group, _tensors(made), given)
+    return made
+
 
 Opener = Callable[[Place], AnyOperation]
 """What sets the operation of a case up."""
@@ -61,7 +382,7 @@ def _calls_of(case: Case, opened: Opener) -> dict[str, tuple[int, int]]:
 
     What is counted is the last call: the first of some operations calls more.
     """
-    ledger = Ledger()
+    ledger = CallLog()
     world = open_rehearsal(case.world_size, ledger)
     operation = opened(Place(0, case.world_size, world, torch.device("cpu")))
     for _ in range(case.workload.rehearsal_calls()):

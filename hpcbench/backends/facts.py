@@ -1,4 +1,7 @@
-"""What one machine has, gathered in a process of its own that imports torch."""
+"""What torch tells of Apple's GPU, its device ``mps``; a machine has one at most.
+
+What one machine has, gathered in a process of its own that imports torch.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,53 @@ import psutil
 import torch
 import torch.distributed as dist
 
-from hpcbench.backends import amd_readings
-from hpcbench.backends.apple_gpu import mps_facts
-from hpcbench.backends.availability import known_uuid, visible_devices
+from hpcbench.backends import gpu_readings as amd_readings
+from hpcbench.backends.availability import known_uuid, tool_facts, visible_devices
 from hpcbench.backends.child import LIMIT_S, Answers, Question, asked_apart, staying
 from hpcbench.backends.devices import cache_bytes
-from hpcbench.backends.gpu_readings import refusals
-from hpcbench.backends.gpu_topology import gpu_topology
-from hpcbench.backends.gpus import asked, gpu_details, opened_nvml, visible_uuids
+from hpcbench.backends.gpu_readings import nvml_refusals
+from hpcbench.backends.gpus import asked, gpu_details, gpu_topology, opened_nvml, visible_uuids
+from hpcbench.backends.groups import cuda_question, ucc_facts, ucc_question, ucc_untried
 from hpcbench.backends.kernels import no_code_reason
-from hpcbench.backends.tools import tool_facts
-from hpcbench.backends.ucc import cuda_question, ucc_facts, ucc_question, untried
-from hpcbench.measure.libraries import loaded_libraries
+from hpcbench.measure.environment import loaded_libraries
 from hpcbench.trace.schema import UNKNOWN_VERSION
+
+
+def mps_facts() -> dict[str, Any]:
+    """Return plain JSON values.
+
+    Keys: ``reason`` (why torch cannot use it, None if it can), ``name`` (None if torch does not
+    tell), ``memory_bytes`` (the most that the system recommends, of the memory that it shares with
+    the host), ``without_bf16`` (what torch says to tensors of bf16, None if it has them).
+    """
+    if reason := _reason():
+        return {"reason": reason, "name": None, "memory_bytes": 0, "without_bf16": reason}
+    name = getattr(torch.backends.mps, "get_name", None)  # since torch 2.9
+    return {"reason": None, "name": name() if name else None,
+            "memory_bytes": int(torch.mps.recommended_max_memory()),
+            "without_bf16": _refusal_of_bf16()}
+
+
+def _reason() -> str | None:
+    if not torch.backends.mps.is_built():
+        return f"torch {torch.__version__} was built without it"
+    if not torch.backends.mps.is_available():
+        return "torch finds no GPU of Apple's here, or this macOS is too old for it"
+    return None
+
+
+def _refusal_of_bf16() -> str | None:
+    """Try it: whether there is bf16, and autocast to it, depends on the system and on torch."""
+    operand = torch.ones((2, 2), device="mps")
+    try:
+        (operand.bfloat16() @ operand.bfloat16()).sum().item()
+        with torch.autocast("mps", torch.bfloat16):
+            found = (operand @ operand).dtype
+    except (RuntimeError, TypeError) as error:
+        return str(error).splitlines()[0]
+    usable = found is torch.bfloat16
+    return None if usable else f"autocast of torch {torch.__version__} computes in {found}"
+
 
 _LOOPBACK = "127.0.0.1"
 _DRIVER = "see whether nvidia-smi or rocm-smi answers; then update the driver, or load it again"
@@ -83,7 +120,7 @@ def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[st
     known = {**nvml, **(then["amdsmi"].values if then["amdsmi"] else {})}
     cuda |= {name: known.get(name, [None] * len(cuda["uuids"])) for name in ("details", "refused")}
     if on_cuda := then["ucc on cuda"]:
-        ucc["without_cuda"] = (untried(on_cuda.lost) if on_cuda.lost
+        ucc["without_cuda"] = (ucc_untried(on_cuda.lost) if on_cuda.lost
                                else on_cuda.values["without_cuda"])
     return {
         "built": {
@@ -177,15 +214,15 @@ def _nvml_answers(uuids: Sequence[str]) -> Iterator[tuple[str, Any]]:
         yield "versions", {} if driver is None else {"nvidia_driver": driver}
         yield "details", gpu_details(nvml, uuids)
         yield "gpu_topology", gpu_topology(nvml)
-        yield "refused", [refusals(nvml, uuid) if uuid else {} for uuid in uuids]
+        yield "refused", [nvml_refusals(nvml, uuid) if uuid else {} for uuid in uuids]
 
 
 def _may_have_amdsmi() -> bool:
-    return torch.version.hip is not None and amd_readings.is_installed()
+    return torch.version.hip is not None and amd_readings.amdsmi_is_installed()
 
 
 def _amd_answers(uuids: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    yield "refused", [amd_readings.refusals(uuid) if uuid else {} for uuid in uuids]
+    yield "refused", [amd_readings.amd_refusals(uuid) if uuid else {} for uuid in uuids]
 
 
 def _gloo_lacks() -> dict[str, str | None]:

@@ -1,20 +1,347 @@
-"""The process group under test, by backend; the control group is another one."""
+"""The store at which the workers of a job meet.
+
+The control groups: gloo between workers, memory where they share a node whose cores suffice,
+MPI between processes that are MPI's own.
+
+UCC: built into torch or the plug-in torch_ucc, and what of it works on this machine.
+
+The plug-in registers backend ``ucc`` when it is imported. It is imported only in processes that
+may crash: in workers, and in a child of the probe that tries each collective on one rank.
+
+The process group under test, by backend; the control group is another one.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import importlib
+import importlib.metadata
+import importlib.util
 import os
-from collections.abc import Sequence
+import secrets
+import socket
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
-from hpcbench.backends import ucc
-from hpcbench.backends.rehearsal import NAME as REHEARSAL
-from hpcbench.backends.rehearsal import open_silent
+from hpcbench.backends.child import Answers, Question
+from hpcbench.backends.counting_backend import REHEARSAL as REHEARSAL
+from hpcbench.backends.counting_backend import open_silent
+from hpcbench.backends.listening import listener_on
 from hpcbench.errors import CaseError
+from hpcbench.measure.allocation import granted_cores, ranks_a_core
+from hpcbench.measure.control import Control, Integers, SharedControl, bytes_of
+from hpcbench.measure.environment import loaded_libraries, mapped_files
+from hpcbench.measure.kernel_files import KernelFiles
+from hpcbench.measure.process import own_cores, shared_memory
+from hpcbench.operations.torch_calls import all_gather_tensor, reduce_scatter_tensor
+
+
+def open_store(address: str, ports: Sequence[int], timeout_s: float) -> dist.TCPStore:
+    """Start the store on the first free one of the ports of an address (`listening.listener_on`).
+
+    Raises CaseError if no port is free, the address does not resolve, or torch does not take it.
+    """
+    return _started(listener_on(address, ports), timeout_s)
+
+
+def _started(listener: socket.socket, timeout_s: float) -> dist.TCPStore:
+    """Return the store on a socket that listens, which is the store's from now on."""
+    host, port, *_ = listener.getsockname()
+    inode, fd = os.fstat(listener.fileno()).st_ino, listener.detach()
+    try:
+        return _served(host, port, fd, timeout_s)
+    except RuntimeError as error:
+        # whether torch has closed the descriptor depends on how far it came
+        with contextlib.suppress(OSError):
+            if os.fstat(fd).st_ino == inode:
+                os.close(fd)
+        raise CaseError(f"the store on {host} does not start: {error}") from error
+
+
+def _served(host: str, port: int, fd: int, timeout_s: float) -> dist.TCPStore:
+    """Return the store on a descriptor. Torch before 2.8 takes one without libuv only."""
+    how: dict[str, Any] = {"is_master": True, "wait_for_workers": False, "master_listen_fd": fd,
+                           "timeout": timedelta(seconds=timeout_s)}
+    try:
+        return dist.TCPStore(host, port, **how)
+    except NotImplementedError:
+        return dist.TCPStore(host, port, use_libuv=False, **how)
+
+
+_NAME = "hpcbench-control"
+
+
+def host_barrier(group: Any = None) -> None:
+    """Return when every rank of a group of gloo has called; None is the default group.
+
+    torch's own function first asks the driver which devices there are. One that crashes would take
+    the worker of a case on the CPU along.
+    """
+    options = dist.BarrierOptions()
+    options.device = torch.device("cpu")
+    (group or dist.group.WORLD).barrier(opts=options).wait()
+
+
+class GlooControl:
+    """The default group of the workers, which is always gloo and never under test."""
+
+    def barrier(self) -> None:
+        """Return when every rank has called."""
+        host_barrier()
+
+    def maximum(self, values: Integers) -> Integers:
+        """Return the element-wise maximum over ranks."""
+        agreed: Integers = values.copy()
+        dist.all_reduce(torch.from_numpy(agreed), dist.ReduceOp.MAX)
+        return agreed
+
+
+def control_of_node(rank: int, ranks: int, timeout_s: float) -> Control:
+    """Return what lines up the ranks of a group that has one node; all call this.
+
+    That is memory which they share, or gloo where that is not possible: where ranks have fewer
+    cores than they are, since a rank that waits would take one from those it waits for, or where
+    ranks do not see each other's files, as in containers of their own.
+    """
+    gloo = GlooControl()
+    with _memory_of(rank, ranks) as (own, address):
+        told: list[Any] = [None] * ranks
+        dist.all_gather_object(told, (address, own_cores()))
+        suffice = (ranks_a_core([cores for _, cores in told]) <= 1
+                   and granted_cores(KernelFiles()) >= ranks)
+        shared = _mapped(told[0][0], own, rank, ranks, timeout_s) if suffice else None
+        missing = gloo.maximum(np.array([shared is None], dtype=np.int64))[0]
+    return gloo if shared is None or missing else shared
+
+
+def _mapped(
+    address: tuple[str, str], own: int | None, rank: int, ranks: int, timeout_s: float,
+) -> SharedControl | None:
+    """Return the control in rank 0's memory, or None where that cannot be had."""
+    fd = _opened(address, own)
+    if fd is None:
+        return None
+    try:
+        return SharedControl(fd, rank, ranks, timeout_s)
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _memory_of(rank: int, ranks: int) -> Iterator[tuple[int | None, tuple[str, str]]]:
+    """Give rank 0's descriptor of new memory, and where to find it under which name."""
+    if rank:
+        yield None, ("", "")
+        return
+    name = f"{_NAME}-{secrets.token_hex(8)}"
+    try:
+        fd = shared_memory(name)
+    except OSError:
+        yield None, ("", name)
+        return
+    try:
+        os.ftruncate(fd, bytes_of(ranks))
+        yield fd, (f"/proc/{os.getpid()}/fd/{fd}", name)
+    finally:
+        os.close(fd)
+
+
+def _opened(address: tuple[str, str], own: int | None) -> int | None:
+    """Return a descriptor of rank 0's memory; None if another file, or nothing, is at its place."""
+    path, name = address
+    try:
+        if own is not None:
+            return os.dup(own)
+        is_there = name in str(Path(path).readlink())
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC) if is_there else None
+    except OSError:
+        return None
+
+
+class MpiControl:
+    """A communicator of its own, apart from the one under test. Waiting in it spins."""
+
+    def __init__(self, comm: Any) -> None:
+        from mpi4py import MPI
+
+        self._comm = comm
+        self._max = MPI.MAX
+        self.barrier = comm.Barrier
+
+    def maximum(self, values: Integers) -> Integers:
+        """Return the element-wise maximum over ranks."""
+        agreed: Integers = np.empty_like(values)
+        self._comm.Allreduce(values, agreed, self._max)
+        return agreed
+
+
+_PLUGIN = "torch_ucc"
+_ONLY_THE_DEFAULT = ("UCC_CLS", "UCC_CL_BASIC_TLS", "UCC_TLS")
+# torch asserts that it knows a backend; ProcessGroupUCC::reduce looks ops up with map::at
+_REFUSALS = (RuntimeError, ValueError, AssertionError, IndexError)
+
+
+def load_ucc() -> str | None:
+    """Make backend ``ucc`` known to torch.distributed; return why that cannot be, or None."""
+    if dist.is_ucc_available() or not dist.is_available():
+        return None if dist.is_available() else "torch was built without torch.distributed"
+    if importlib.util.find_spec(_PLUGIN) is None:
+        return f"torch {torch.__version__} was built without it, and {_PLUGIN} is not installed"
+    try:
+        with warnings.catch_warnings():  # it registers itself without saying for which devices
+            warnings.filterwarnings("ignore", "Device capability of ucc unspecified")
+            importlib.import_module(_PLUGIN)
+    except (ImportError, OSError) as error:
+        return f"{_PLUGIN} cannot be imported: {_line(error)}"
+    return None
+
+
+def ucc_question() -> Question | None:
+    """Return what to ask a child for `ucc_facts`; None where there is no UCC to ask."""
+    found = dist.is_ucc_available() or importlib.util.find_spec(_PLUGIN) is not None
+    return _try_everything if found else None
+
+
+def cuda_question() -> Iterator[tuple[str, Any]]:
+    """Reduce a tensor of this one rank on the first GPU: why it takes no GPU memory, or None."""
+    _forget_layers()
+    load_ucc()
+    yield "without_cuda", _refusal_of_one_rank("cuda")
+
+
+def ucc_facts(answers: Answers | None) -> dict[str, Any]:
+    """Return plain JSON values of what a child answered to `ucc_question`.
+
+    Keys: ``reason`` (why ucc cannot be used at all, or None); ``source`` (``torch`` or
+    ``torch_ucc``); ``layers`` (transport layers of the loaded library, e.g. ``ucp``; None if they
+    are unknown); ``lacks`` (`refused` of `one_rank_calls`); ``without_cuda`` (why it takes no
+    GPU memory, None if it does or there is no GPU); ``versions``; ``libraries``
+    (`measure.libraries.loaded_libraries` with ucc loaded).
+    """
+    facts: dict[str, Any] = {
+        "source": "torch" if dist.is_ucc_available() else _PLUGIN, "layers": None, "lacks": {},
+        "versions": {}, "libraries": {}, "without_cuda": None}
+    if answers is None:
+        return {**facts, "reason": load_ucc()}
+    if answers.lost:
+        return {**facts, "reason": ucc_untried(answers.lost)}
+    return {**facts, **answers.values}
+
+
+def ucc_untried(lost: str) -> str:
+    """Return the reason against UCC of a child that ended before its answer."""
+    return f"a group of one rank could not be tried: the process {lost}"
+
+
+def _try_everything() -> Iterator[tuple[str, Any]]:
+    """Open a group of this one rank on the host and call each collective once."""
+    _forget_layers()
+    if reason := load_ucc():
+        yield "reason", reason
+        return
+    yield "layers", _layers()
+    yield "versions", _versions()
+    yield "libraries", loaded_libraries()
+    error = _refusal_of_one_rank("cpu")
+    if error is None:
+        yield "lacks", refused_by_ucc(one_rank_calls())
+    yield "reason", None if error is None else f"a group of one rank does not work: {error}"
+
+
+def _forget_layers() -> None:
+    """Have UCC take its default layers, whatever the user chose for the cases."""
+    for name in _ONLY_THE_DEFAULT:
+        os.environ.pop(name, None)
+
+
+def _refusal_of_one_rank(device: str) -> str | None:
+    """Open a group of this one rank and reduce a tensor; return why that fails, or None."""
+    try:
+        dist.init_process_group("ucc", store=dist.HashStore(), rank=0, world_size=1)
+        dist.all_reduce(torch.ones(1, device=device))
+        if device == "cuda":
+            torch.cuda.synchronize()
+    except _REFUSALS as error:
+        return _line(error)
+    return None
+
+
+def one_rank_calls() -> dict[str, Callable[[], object]]:
+    """Return what one rank can call of what a plan may ask for, by collective or op.
+
+    Each call is the one that the workload of that name makes. all_reduce is not among them: a ucc
+    without it is none. Nor is send_recv: torch refuses to send to oneself.
+    """
+    one, two = torch.ones(1), torch.empty(1)
+    return {
+        "all_gather": lambda: all_gather_tensor(two, one),
+        "reduce_scatter": lambda: reduce_scatter_tensor(two, one),
+        "all_to_all": lambda: dist.all_to_all_single(two, one),
+        "uneven all_to_all": lambda: dist.all_to_all_single(two, one, [1], [1]),
+        "broadcast": lambda: dist.broadcast(one, 0),
+        "reduce": lambda: dist.reduce(one, 0),
+        "gather": lambda: dist.gather(one, [two], 0),
+        "scatter": lambda: dist.scatter(two, [one], 0),
+        "barrier": dist.barrier,
+        "avg": lambda: dist.all_reduce(one, dist.ReduceOp.AVG),
+    }
+
+
+def refused_by_ucc(calls: Mapping[str, Callable[[], object]]) -> dict[str, str]:
+    """Return what ucc says to those of the calls that it refuses."""
+    refusals = {}
+    for name, call in calls.items():
+        try:
+            call()
+        except _REFUSALS as error:
+            refusals[name] = _line(error)
+    return refusals
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of the libraries that are loaded now."""
+    versions = {}
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        versions[_PLUGIN] = importlib.metadata.version(_PLUGIN)
+    for name, library, function in (("ucc", "libucc.so", "ucc_get_version"),
+                                    ("ucx", "libucp.so", "ucp_get_version")):
+        if path := _loaded(library):
+            numbers = [ctypes.c_uint() for _ in range(3)]
+            getattr(ctypes.CDLL(str(path)), function)(*map(ctypes.byref, numbers))
+            versions[name] = ".".join(str(number.value) for number in numbers)
+    return versions
+
+
+def _layers() -> list[str] | None:
+    """Return the transport layers that lie beside the loaded libucc, None if it is linked in."""
+    library = _loaded("libucc.so")
+    named = os.environ.get("UCC_COMPONENT_PATH")
+    folder = Path(named) if named else library.parent / "ucc" if library else None
+    if folder is None or not folder.is_dir():
+        return None
+    return sorted({path.name.removeprefix("libucc_tl_").partition(".")[0]
+                   for path in folder.glob("libucc_tl_*.so*")})
+
+
+def _loaded(name: str) -> Path | None:
+    """Return the path of a shared library of this process whose file name begins so."""
+    return next((path for path in mapped_files() if path.name.startswith(name)), None)
+
+
+def _line(error: Exception) -> str:
+    """Return the first line of a library's error that is not empty."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:200]
 
 
 def open_groups(
@@ -30,12 +357,12 @@ def open_groups(
     name = backend.partition("/")[0]
     own = next(number for number, ranks in enumerate(lines) if rank in ranks)
     if backend == "mpi/direct":
-        from hpcbench.backends.mpi_direct import DirectGroup
+        from hpcbench.backends.mpi_buffers import DirectGroup
 
         return DirectGroup(mpi_comm.Split(own))
     if name == "mpi":
         return _open_mpi(timeout, lines[own], mpi_comm.Split(own))
-    if name == "ucc" and (reason := ucc.load()):
+    if name == "ucc" and (reason := load_ucc()):
         raise CaseError(f"ucc: {reason}")
     bound = _bound(name, device)
     return [dist.new_group(list(ranks), backend=name, timeout=timeout, **bound)
@@ -76,8 +403,8 @@ def _bound(backend: str, device: torch.device | None) -> dict[str, Any]:
 
 def _open_mpi(timeout: timedelta | None, ranks: Sequence[int], comm: Any) -> Any:
     """Return the group of these ranks on their own communicator."""
-    from hpcbench.backends.mpi_group import NAME, register_mpi
+    from hpcbench.backends.mpi_group import MPI4PY, register_mpi
 
     register_mpi()
-    return dist.new_group(list(ranks), backend=NAME, timeout=timeout, pg_options=comm,
+    return dist.new_group(list(ranks), backend=MPI4PY, timeout=timeout, pg_options=comm,
                           use_local_synchronization=True)

@@ -38,13 +38,13 @@ from hpcbench.backends.mpi_buffers import (
 )
 from hpcbench.backends.python_group import FinishedWork, PythonGroup, Tensors, register
 
-NAME = "mpi4py"
+MPI4PY = "mpi4py"
 
 
 class MpiGroup(PythonGroup):
     """The collectives; arguments and results are those of torch's ProcessGroup of the same name."""
 
-    BACKEND = NAME
+    BACKEND = MPI4PY
 
     def __init__(
         self, comm: Any, staging: Staging, counting: Counting | None = None, *,
@@ -283,7 +283,7 @@ def register_mpi() -> None:
     keeps it and frees it. Without one the default group's is divided if it is an mpi4py group
     itself, and MPI.COMM_WORLD taken for the first group of all.
     """
-    register(NAME, _open)
+    register(MPI4PY, _open)
 
 
 def _open(options: Any, comm: Any) -> MpiGroup:

@@ -1,4 +1,7 @@
-"""``hpcbench gen-config``, ``gen-data`` and ``schema``: files to begin with."""
+"""``hpcbench list``: what can be measured.
+
+``hpcbench gen-config``, ``gen-data`` and ``schema``: files to begin with.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,28 @@ from typing import Annotated, Optional
 import typer
 
 from hpcbench.commands import completion
-from hpcbench.commands.flags import grouped
+from hpcbench.commands.flags import JsonOption, grouped
 from hpcbench.config.presets import HARDWARE
 from hpcbench.texts import say
 from hpcbench.verbosity import Verbosity
+
+
+def list_(
+    probe: Annotated[bool, typer.Option(
+        "--probe/--no-probe", help="Ask this machine which backends it has.")] = True,
+    as_json: JsonOption = False,
+    *, verbosity: Verbosity,
+) -> None:
+    """List what can be measured: collectives, primitives, models, strategies; and backends here.
+
+    Examples:
+        hpcbench list
+        hpcbench list --no-probe --quiet
+        hpcbench list --json | jq ".models | keys"
+    """
+    from hpcbench.report.listing import print_listing
+
+    print_listing(probe=probe, as_json=as_json, verbosity=verbosity)
 
 
 def gen_config(

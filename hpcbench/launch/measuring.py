@@ -1,51 +1,244 @@
-"""The measuring stage of a run: what a rank sets up and says before it, and its journal."""
+"""The turn of profiled samples behind all measured ones, and what becomes of its files.
+
+It comes last, with workers of its own, because a profiler can leave a process slower than it was.
+A case that cannot be profiled costs its profile only: what is measured is in the journals by then.
+
+The measuring stage of a run: what a rank sets up and says before it, and its journal.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from hpcbench.backends.availability import (
-    gpu_names,
-    gpu_tried,
-    lost_lines,
-    of_rocm,
-    own_gpu,
-)
+from hpcbench.backends.availability import gpu_names, gpu_tried, lost_lines, of_rocm, own_gpu
 from hpcbench.config.fault import fault_texts
-from hpcbench.config.schema import Launch, stored_config
-from hpcbench.launch.attempt import Attempt, CaseReport, PlannedRun, SupervisorContext
-from hpcbench.launch.clocks.synchronization import Clocks
-from hpcbench.launch.folders.run_folder import RankFolders, separate_folder_lines
+from hpcbench.config.schema import Launch, Profiling, stored_config
+from hpcbench.launch.attempt import (
+    CaseReport,
+    PlannedRun,
+    RunAttempt,
+    SupervisorContext,
+    record_telemetry,
+)
+from hpcbench.launch.clocks import SynchronisedClock
+from hpcbench.launch.communicator import IDLE_PAUSE_S, LONGEST_PAUSE_S, Communicator
+from hpcbench.launch.launcher import StopRequests, by_torchrun
+from hpcbench.launch.messages import ProfileRequest
 from hpcbench.launch.probe import resolve, versions
-from hpcbench.launch.profiled import opening_line, profile_cases
-from hpcbench.launch.ranks.agreement import on_all
-from hpcbench.launch.ranks.launcher_variables import by_torchrun
-from hpcbench.launch.ranks.session import Topology
-from hpcbench.launch.ranks.stop_requests import StopRequests
-from hpcbench.launch.recording import record_telemetry
+from hpcbench.launch.run_folder import RankFolders, deliver, separate_folder_lines
+from hpcbench.launch.session import RankIdentity, on_all
 from hpcbench.launch.supervisor import supervise
-from hpcbench.launch.workers.environment import thread_variables, worker_environment
-from hpcbench.launch.workers.observation import RankLocation
-from hpcbench.launch.workers.template_process import TemplateProcess
-from hpcbench.launch.workers.worker_group import Rendezvous
-from hpcbench.launch.workers.worker_pool import WorkerPool
-from hpcbench.launch.workers.worker_process import TemplateSpec
+from hpcbench.launch.template_process import TemplateProcess, thread_variables, worker_environment
+from hpcbench.launch.worker_group import CaseHooks, RankLocation, Rendezvous, WorkerGroup
+from hpcbench.launch.worker_pool import InlineWorker, WorkerPool
+from hpcbench.launch.worker_process import TemplateSpec, WorkerHandle
 from hpcbench.measure.environment import described_hardware, machine
 from hpcbench.measure.loop import SINGLE_CALLS
 from hpcbench.measure.noise import check_s, measure_noise
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.plan.case import Case, Plan, planned_canary
-from hpcbench.plan.order import INLINE_BACKENDS
-from hpcbench.telemetry.opening import open_sampler
-from hpcbench.telemetry.sampler import Sampler
+from hpcbench.plan.order import INLINE_BACKENDS, Generation, generations
+from hpcbench.profiling import profiled_cases as nsys
+from hpcbench.profiling.profiled_cases import (
+    PROFILE_FOLDER,
+    RANK_FILES,
+    STALL_SHARE,
+    ProfileNote,
+    profile_reason,
+    rank_file,
+    stall,
+)
+from hpcbench.telemetry.sampler import Sampler, open_sampler
 from hpcbench.trace.journal import Journal, journal_path
 from hpcbench.trace.schema import NOISE_NOTE, Header
-from hpcbench.trace.source import APART_NOTE, END_NOTE, RESUMED_NOTE, STOPPED_NOTE
+from hpcbench.trace.source import APART_NOTE, END_NOTE, PROFILE_NOTE, RESUMED_NOTE, STOPPED_NOTE
 from hpcbench.units import plural, rough_time
+
+_FIRST_NUMBER = 1 << 48
+"""Above the numbers of all cases of the sweep, so that no notice of one is taken for another's."""
+MOST_FAILURES = 3
+"""After so many profiles in a row that failed, the other cases of the workers are left out."""
+PROFILER_S = 60.0
+"""What profiling a case may take beside its own limit: the first start of torch's profiler takes
+seconds where ranks share cores, and files of long traces take time, too."""
+_NO_TOOL = "profiling.tool is none: the stamps of the measured samples are all there is"
+MOST_SENT_BYTES = 256 << 20
+"""A rank with a disk of its own sends rank 0 so many bytes of profiles at most."""
+
+
+def profile_cases(job: SupervisorContext, pool: WorkerPool, folder: Path) -> str:
+    """Profile each case whose last run was ok, once; return the signal that stopped it, or "".
+
+    Cases of earlier attempts are among them, if those were stopped before they were profiled.
+
+    ``folder`` is where this rank writes. Rank 0 notes of each case what became of it. Collective.
+    """
+    attempt, stop = job.attempt, ""
+    lacking = _lacking(job)
+    if not lacking and attempt.config.profiling.tool == nsys.NSYS:
+        devices = attempt.resolution.devices.values()
+        with contextlib.suppress(OSError):  # then nsys has no report, and the case's entry says so
+            (folder / PROFILE_FOLDER / RANK_FILES).mkdir(parents=True, exist_ok=True)
+        pool.renew_under(nsys.nsys_words(folder, job.comm.rank, cuda="cuda" in devices))
+    todo = generations(attempt.runnable())
+    members = {size: job.comm.first(size)
+               for size in sorted({generation.world_size for generation in todo})}
+    for place, generation in enumerate(todo):
+        mine = members[generation.world_size]
+        if mine is not None and not stop:
+            turn = _ProfileTurn(job, pool, folder, mine, generation,
+                                _FIRST_NUMBER + (place << 24), lacking)
+            stop = turn.run()
+        pause_s = IDLE_PAUSE_S if mine is None else LONGEST_PAUSE_S
+        stop = str(job.comm.bcast(stop, pause_s))
+    pool.end_template()  # a profiler around it writes its report now
+    if not stop:
+        job.clocks.sync(job.comm)  # so that profiles lie between two synchronisations
+    return stop
+
+
+def opening_line(profiling: Profiling) -> str:
+    """Return what rank 0 says of profiling before the first case."""
+    if profiling.tool == "none":
+        return f"no case will be profiled: {_NO_TOOL}"
+    if profiling.tool == nsys.NSYS and not nsys.nsys_is_installed():
+        return f"no case will be profiled: {nsys.nsys_missing([0])}"
+    which = ("each case" if profiling.trigger == "always"
+             else "each case whose ranks wait for each other")
+    return (f"after the last pass {which} is profiled (tool {profiling.tool}): "
+            f"{profiling.samples} samples that enter no statistic")
+
+
+def _lacking(job: SupervisorContext) -> str:
+    """Say what keeps all cases from being profiled, "" if nothing. Collective."""
+    tool = job.attempt.config.profiling.tool
+    if tool == "none":
+        return _NO_TOOL
+    if tool != nsys.NSYS:
+        return ""
+    if job.inline:
+        return "nsys cannot be put around workers in the ranks' own processes (--inline, torchrun)"
+    installed = job.comm.allgather(nsys.nsys_is_installed())
+    without = [rank for rank, is_there in enumerate(installed) if not is_there]
+    return nsys.nsys_missing(without) if without else ""
+
+
+@dataclass(slots=True)
+class _ProfileTurn:
+    """The profiles of the cases that share workers."""
+
+    job: SupervisorContext
+    pool: WorkerPool
+    folder: Path
+    members: Communicator
+    generation: Generation
+    number: int
+    lacking: str = ""
+    failures: int = 0
+
+    def run(self) -> str:
+        """Profile the generation's cases; return the signal to stop, or ""."""
+        job, stop = self.job, ""
+        workers = WorkerGroup(self.members, job.rendezvous, job.stop, CaseHooks(
+            self._start_worker, lambda worker, case: contextlib.nullcontext(), lambda: ()),
+            unbounded=job.inline)
+        try:
+            for case, note in self._chosen():
+                if stop:
+                    break
+                if note.is_wanted and self.failures >= MOST_FAILURES:
+                    note = note.left_out(f"{MOST_FAILURES} profiles before it failed")
+                if note.is_wanted:
+                    stop = self._profile(workers, case, note)
+                elif job.comm.rank == 0:
+                    job.journal.note(PROFILE_NOTE, note.to_json())
+            workers.close()
+        finally:
+            workers.dismiss()
+        return stop
+
+    def _start_worker(self) -> WorkerHandle:
+        variables = (*self.job.attempt.machine.socket_env().items(), *self.generation.env)
+        if self.job.inline:
+            return InlineWorker(variables, self.pool.progress, None)
+        return self.pool.start_worker(variables, stop=self.job.stop)
+
+    def _chosen(self) -> Iterator[tuple[Case, ProfileNote]]:
+        """Yield the cases whose last run was ok, each with whether it is profiled, and why."""
+        job, wanted = self.job, self.job.attempt.config.profiling
+        medians = self.members.allgather({case.case_id: job.medians_ns.get(case.case_id)
+                                           for case in self.generation.cases})
+        for case in self.generation.cases:
+            of_ranks: list[Mapping[str, float] | None] = [one[case.case_id] for one in medians]
+            known = [one for one in of_ranks if one is not None]
+            is_known = known == of_ranks
+            if not is_known and not job.attempt.history.is_profile_left(case):
+                continue
+            if self.lacking:
+                yield case, ProfileNote(case.case_id, is_wanted=False, why=self.lacking)
+            elif case.workload.next_try(()) is not None:
+                yield case, ProfileNote(case.case_id, is_wanted=False, why=(
+                    "it is many runs of different workloads"))
+            elif self.generation.inline and not job.inline:
+                yield case, ProfileNote(case.case_id, is_wanted=False, why=(
+                    "it runs in the MPI process (backend mpi), which a profiler could bring down"))
+            elif wanted.trigger == "always":
+                yield case, ProfileNote(case.case_id, is_wanted=True, why="trigger always")
+            elif not is_known:
+                yield case, ProfileNote(case.case_id, is_wanted=True, why=(
+                    "an earlier attempt measured it, so whether its ranks wait is not looked up"))
+            else:
+                share, name = stall(known)
+                yield case, ProfileNote(case.case_id, is_wanted=share >= STALL_SHARE,
+                                        why=profile_reason(share, name))
+
+    def _profile(self, workers: WorkerGroup, case: Case, note: ProfileNote) -> str:
+        """Profile one case and note what became of it; return the signal to stop, or ""."""
+        job, attempt = self.job, self.job.attempt
+        self.number += 1  # the same on all members
+        outcome = workers.run(ProfileRequest(
+            replace(case, timeout_s=case.timeout_s + PROFILER_S), self.number,
+            attempt.resolution.devices[case.case_id], job.clocks.model,
+            attempt.config.profiling.samples, attempt.history.attempt,
+            str(rank_file(self.folder, case.case_id, self.members.rank)),
+            attempt.config.profiling.tool))
+        problem = outcome.verdict.reason if outcome.verdict.status != "ok" else ""
+        self.failures = self.failures + 1 if problem else 0
+        if job.comm.rank == 0:
+            job.journal.note(PROFILE_NOTE, note.with_problem(problem).to_json())
+        return outcome.stop
+
+
+def collect_profiles(comm: Communicator, folders: RankFolders) -> list[str]:
+    """Send rank 0 the profiles that it does not see; return there what is missing. Collective."""
+    if not folders.apart:
+        return []
+    ranks = folders.own.path / PROFILE_FOLDER / RANK_FILES
+    files, left, sent_bytes = {}, 0, 0
+    for path in sorted(ranks.glob("*")) if comm.rank in folders.apart else ():
+        if sent_bytes + path.stat().st_size <= MOST_SENT_BYTES:
+            sent_bytes += path.stat().st_size
+            files[path.name] = path
+        else:
+            left += 1
+    counts = comm.allgather(left)
+    problems = deliver(comm, files, folders.apart,
+                       folders.folder.path / PROFILE_FOLDER / RANK_FILES)
+    problems += [f"rank {rank}: {counts[rank]} profiles are left on {place.host} in "
+                 f"{place.path}/{PROFILE_FOLDER}/{RANK_FILES}: no more than "
+                 f"{MOST_SENT_BYTES >> 20} MiB are sent"
+                 for rank, place in folders.apart.items() if counts[rank]]
+    if comm.rank in folders.apart:
+        for empty in (ranks, ranks.parent):
+            with contextlib.suppress(OSError):
+                empty.rmdir()
+    return problems if comm.rank == 0 else []
+
 
 _GROUP_TIMEOUT_MARGIN_S = 300.0
 _NOTABLE_SHARE = 0.05
@@ -53,7 +246,7 @@ _NOTABLE_SHARE = 0.05
 
 
 def open_pool(
-    planned: PlannedRun, topology: Topology, early: TemplateProcess | None = None,
+    planned: PlannedRun, topology: RankIdentity, early: TemplateProcess | None = None,
 ) -> WorkerPool:
     """Return what gives this rank's workers, with memory for the stamps of the longest case.
 
@@ -67,7 +260,7 @@ def open_pool(
         early=early)
 
 
-def _init_timeout_s(launch: Launch, topology: Topology) -> float:
+def _init_timeout_s(launch: Launch, topology: RankIdentity) -> float:
     """Return how long starting workers may take: ranks that share a core load torch in turns."""
     return launch.init_timeout_s * max(1.0, topology.ranks_a_core)
 
@@ -81,7 +274,7 @@ def most_rows(plan: Plan) -> int:
     return max(measured, *(max(case.warmup, 1) + profiling.samples for case in cases))
 
 
-def job_rendezvous(attempt: Attempt) -> Rendezvous:
+def job_rendezvous(attempt: RunAttempt) -> Rendezvous:
     """Return where the workers of this job meet, and what this rank's worker takes there."""
     launch, topology, network = attempt.config.launch, attempt.topology, attempt.machine.network
     first, last = launch.port
@@ -97,7 +290,7 @@ def job_rendezvous(attempt: Attempt) -> Rendezvous:
         location=RankLocation(attempt.machine.hosts[topology.rank], network.interface))
 
 
-def job_canary(attempt: Attempt) -> Case | None:
+def job_canary(attempt: RunAttempt) -> Case | None:
     """Return the canary, or None if it is not wanted or this machine cannot run it."""
     plan, launch = attempt.plan, attempt.config.launch
     canary = planned_canary(plan.world_size, launch.timeout_s, launch.wakeup_s)
@@ -106,7 +299,7 @@ def job_canary(attempt: Attempt) -> Case | None:
     return None if resolve(replace(plan, cases=(canary,)), attempt.machine.ranks).skips else canary
 
 
-def header(attempt: Attempt, run_id: str) -> Header:
+def header(attempt: RunAttempt, run_id: str) -> Header:
     """Return who writes this rank's trace, and with what; variables as its workers have them."""
     topology = attempt.topology
     faults = fault_texts(attempt.plan.config.get("fault", ()))
@@ -132,7 +325,7 @@ def header(attempt: Attempt, run_id: str) -> Header:
             "libraries": {**described["libraries"], "worker": facts["libraries"]}})
 
 
-def shared_cores_lines(topology: Topology) -> Iterator[str]:
+def shared_cores_lines(topology: RankIdentity) -> Iterator[str]:
     """Say what suffers where ranks of rank 0's node share cores, by bindings or a cgroup's limit.
     """
     if topology.ranks_a_core > 1:
@@ -142,7 +335,7 @@ def shared_cores_lines(topology: Topology) -> Iterator[str]:
                "fast a backend is")
 
 
-def _work_line(attempt: Attempt, todo: Sequence[Case]) -> str:
+def _work_line(attempt: RunAttempt, todo: Sequence[Case]) -> str:
     """Return how much there is to do, where, about how long it takes, and what cannot be done."""
     host, n_nodes = attempt.topology.hostname, len(attempt.topology.nodes)
     place = host if n_nodes == 1 else f"{n_nodes} nodes ({host}, ...)"
@@ -153,7 +346,7 @@ def _work_line(attempt: Attempt, todo: Sequence[Case]) -> str:
     return f"on {place}: {work}, about {rough_time(sum(case.estimate_s for case in todo))}{skips}"
 
 
-def opening_lines(attempt: Attempt, todo: Sequence[Case], folders: RankFolders) -> Iterator[str]:
+def opening_lines(attempt: RunAttempt, todo: Sequence[Case], folders: RankFolders) -> Iterator[str]:
     """Yield how much is run on what, where the results go, and what the user should know."""
     history, config = attempt.history, attempt.config
     if attempt.resolution.no_gpu:
@@ -187,7 +380,7 @@ def opening_lines(attempt: Attempt, todo: Sequence[Case], folders: RankFolders) 
 
 
 @contextlib.contextmanager
-def open_journal(attempt: Attempt, folders: RankFolders) -> Iterator[Journal]:
+def open_journal(attempt: RunAttempt, folders: RankFolders) -> Iterator[Journal]:
     """Give this rank's journal, opened on all ranks or on none. Collective."""
     opened: list[Journal] = []
     rank = attempt.comm.rank
@@ -200,7 +393,7 @@ def open_journal(attempt: Attempt, folders: RankFolders) -> Iterator[Journal]:
         yield journal
 
 
-def _note_beginning(attempt: Attempt, folders: RankFolders, journal: Journal) -> None:
+def _note_beginning(attempt: RunAttempt, folders: RankFolders, journal: Journal) -> None:
     """Note which ranks write elsewhere, and what the attempt goes on with."""
     if folders.apart:
         journal.note(APART_NOTE, {str(rank): place for rank, place in folders.apart.items()})
@@ -212,7 +405,7 @@ def _note_beginning(attempt: Attempt, folders: RankFolders, journal: Journal) ->
             "planned": left + len(history.finished), "earlier_plans": list(history.plans)})
 
 
-def note_noise(attempt: Attempt, journal: Journal) -> float:
+def note_noise(attempt: RunAttempt, journal: Journal) -> float:
     """Look how quiet this rank's core is, and note it; return the share that others took of it.
 
     Collective: all ranks look at the same time, as they measure. 0 where it is switched off.
@@ -227,7 +420,7 @@ def note_noise(attempt: Attempt, journal: Journal) -> float:
     return float(noise["detours"]["stolen_share"])
 
 
-def slow_reason(topology: Topology, cores: int | None, taken: float) -> str:
+def slow_reason(topology: RankIdentity, cores: int | None, taken: float) -> str:
     """Return why cases may take longer than planned, as far as it is known on rank 0.
 
     ``cores`` are those of its node, None where that is unknown; ``taken`` is what others took of
@@ -241,11 +434,12 @@ def slow_reason(topology: Topology, cores: int | None, taken: float) -> str:
 
 
 def measure(
-    attempt: Attempt, journal: Journal, report: CaseReport, folders: RankFolders,
+    attempt: RunAttempt, journal: Journal, report: CaseReport, folders: RankFolders,
     pool: WorkerPool, stop: StopRequests,
 ) -> None:
     """Supervise the whole sweep; this rank's journal is complete when this returns."""
-    clocks = Clocks(time.perf_counter_ns, attempt.config.measure.clock_sync_s, journal.note)
+    clocks = SynchronisedClock(time.perf_counter_ns, attempt.config.measure.clock_sync_s,
+                               journal.note)
     clocks.sync(attempt.comm)
     with _sampler(attempt) as telemetry:
         job = SupervisorContext(
@@ -260,7 +454,7 @@ def measure(
     journal.note(END_NOTE, {})
 
 
-def _sampler(attempt: Attempt) -> Sampler:
+def _sampler(attempt: RunAttempt) -> Sampler:
     """Return what reads the machine of this rank while cases run."""
     topology, machine = attempt.topology, attempt.machine
     rank, index = machine.ranks[topology.rank], machine.gpu_of(topology.rank)

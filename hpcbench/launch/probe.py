@@ -23,20 +23,20 @@ from hpcbench.backends.availability import (
     resolve_device,
     unavailable,
     unreachable,
+    untooled,
+    wanted_tools,
 )
 from hpcbench.backends.mpi_facts import gather_mpi_facts, no_mpi
-from hpcbench.backends.tools import untooled, wanted_tools
 from hpcbench.config.names import BACKENDS, GPU_DEVICES
 from hpcbench.errors import ExitCode, LaunchError, how_to_install
 from hpcbench.import_path import module_command
 from hpcbench.kinds.registry import planner_of
-from hpcbench.launch.ranks.address import Network, socket_variables
-from hpcbench.launch.ranks.agreement import AgreedError, on_all
-from hpcbench.launch.ranks.launcher_variables import by_torchrun
-from hpcbench.launch.ranks.session import Session, Topology
-from hpcbench.launch.workers.environment import worker_environment
-from hpcbench.launch.workers.worker_pool import WorkerPool
-from hpcbench.launch.workers.worker_process import TemplateSpec
+from hpcbench.launch.address import Network, socket_variables
+from hpcbench.launch.launcher import by_torchrun
+from hpcbench.launch.session import AgreedError, RankIdentity, Session, on_all
+from hpcbench.launch.template_process import worker_environment
+from hpcbench.launch.worker_pool import WorkerPool
+from hpcbench.launch.worker_process import TemplateSpec
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.operations.call import Call
 from hpcbench.plan.case import Case, Plan
@@ -49,7 +49,7 @@ _GPU_RESERVE_BYTES = 2 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class JobMachine:
     """The network of a job, and the facts of all its ranks."""
 
     network: Network
@@ -268,7 +268,7 @@ def mpi_facts() -> dict[str, Any]:
     return gather_mpi_facts()
 
 
-def versions(topology: Topology, facts: Mapping[str, Any]) -> dict[str, str]:
+def versions(topology: RankIdentity, facts: Mapping[str, Any]) -> dict[str, str]:
     """Return what must be alike on all ranks, and in all attempts at one run."""
     return {"hpcbench": __version__, "python": platform.python_version(), "mpi": topology.mpi,
             **facts["versions"]}

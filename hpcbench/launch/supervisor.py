@@ -1,41 +1,226 @@
-"""A supervisor has the workers run every case, agrees with the others, and records the case.
+"""A case that is several runs: its workload says what is tried next, each try has new workers.
+
+The case that a job ends with, as no ordinary verdict can be had of it; then MPI_Abort.
+
+Either a supervisor does not answer after it, or it runs in the MPI process and does not end.
+Nothing outside can end the latter alone. Python runs no signal handler while the main thread sits
+in MPI, but it does run other threads.
+
+A supervisor has the workers run every case, agrees with the others, and records the case.
 
 A case is acknowledged when its record is on disk on every member rank and all know that.
 """
 
 from __future__ import annotations
 
+import ctypes
+import os
+import sys
+import threading
 import time
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from time import perf_counter_ns
+from typing import NamedTuple
 
 from hpcbench.config.fault import Fault
-from hpcbench.launch.attempt import Attempt, SupervisorContext
-from hpcbench.launch.ranks.communicator import IDLE_PAUSE_S, Communicator, InlineComms
-from hpcbench.launch.ranks.waiting import LONGEST_PAUSE_S
-from hpcbench.launch.recording import (
+from hpcbench.errors import ExitCode, RankLostError, command_line
+from hpcbench.launch.attempt import (
     CaseRun,
+    RunAttempt,
+    SupervisorContext,
     canary_note,
     case_record,
     record_telemetry,
     unmeasured_record,
 )
-from hpcbench.launch.tries import run_tries
-from hpcbench.launch.verdicts.final_case import FinalCase, Watchdog, end_with_case, inline_evidence
-from hpcbench.launch.workers.messages import CaseRequest
-from hpcbench.launch.workers.observation import located
-from hpcbench.launch.workers.worker_group import CaseHooks, CaseOutcome, NoAgreement, WorkerGroup
-from hpcbench.launch.workers.worker_pool import InlineWorker, WorkerPool
-from hpcbench.launch.workers.worker_process import WorkerHandle
+from hpcbench.launch.communicator import IDLE_PAUSE_S, LONGEST_PAUSE_S, Communicator, InlineComms
+from hpcbench.launch.messages import CaseRequest, FailureAnswer
+from hpcbench.launch.verdict import EXCHANGE_S, Evidence, RankOutcome, Verdict, agreed_verdict
+from hpcbench.launch.worker_group import (
+    CaseHooks,
+    CaseOutcome,
+    NoAgreement,
+    WorkerGroup,
+    evidence_of,
+    last_seen,
+    located,
+)
+from hpcbench.launch.worker_pool import InlineWorker, WorkerPool
+from hpcbench.launch.worker_process import WorkerHandle
+from hpcbench.masking import masked
 from hpcbench.plan.case import Case
 from hpcbench.plan.estimate import within_timeout_s
 from hpcbench.plan.history import RunKey
 from hpcbench.plan.order import Generation, Turn, generations, shuffled, turns
-from hpcbench.profiling.trigger import medians_ns
-from hpcbench.trace.schema import Samples
+from hpcbench.plan.tries import MOST_TRIES, Ended, Tried
+from hpcbench.profiling.profiled_cases import medians_ns
+from hpcbench.texts import say
+from hpcbench.trace.schema import SampleColumns, Samples
 from hpcbench.trace.source import BEGIN_NOTE, TEARDOWN_NOTE
+
+
+class TriedCase(NamedTuple):
+    """How a case ended, and its samples: those of the last try that was ok, if one was."""
+
+    outcome: CaseOutcome
+    rows: Samples
+
+
+def run_tries(
+    case: Case, workers: WorkerGroup, run: Callable[[Case], CaseOutcome], *, tells: bool,
+) -> TriedCase:
+    """Have the workers run all tries of a case. All members call it.
+
+    ``run`` runs one on them. A lack of memory and a worker's death are ends of a try. What else
+    goes wrong, or a stop, ends the case. ``tells``: the record of this rank keeps the tries.
+    """
+    tries: list[Tried] = []
+    best: TriedCase | None = None
+    last: TriedCase | None = None
+    while len(tries) < MOST_TRIES and (work := case.workload.next_try(tries)) is not None:
+        workers.dismiss()  # nothing of an earlier try is left, neither memory nor its limit
+        one, began = replace(case, workload=work), time.monotonic()
+        outcome = run(one)
+        last = TriedCase(outcome, workers.rows)
+        tries.append(Tried(work, outcome.ended, outcome.verdict.reason, time.monotonic() - began))
+        if outcome.ended is Ended.OK:
+            best = last
+        if outcome.ended is Ended.ERROR or outcome.stop:
+            break
+    workers.dismiss()
+    assert last is not None  # noqa: S101  (a case without tries is not run here)
+    outcome, rows = _final(case, tries, best, last)
+    if tells:
+        detail = {**outcome.own.detail, **case.workload.told_of_tries(tries)}
+        outcome = replace(outcome, own=replace(outcome.own, detail=detail))
+    return TriedCase(outcome, rows)
+
+
+def _final(
+    case: Case, tries: list[Tried], best: TriedCase | None, last: TriedCase,
+) -> TriedCase:
+    """Return how the whole case ended: as its last try if that says no more than that it failed."""
+    outcome, reason = last.outcome, last.outcome.verdict.reason
+    if tries[-1].ended is Ended.ERROR:
+        words = " ".join(tries[-1].workload.words(case.world_size))
+        return _with_reason(last, f"try {len(tries)} ({words}): {reason}")
+    if outcome.stop:
+        return last._replace(outcome=replace(
+            outcome, verdict=Verdict("not_run", f"stopped by {outcome.stop}", -1)))
+    if best is None:
+        return _with_reason(last, f"none of {len(tries)} tries was ok; the last one: {reason}")
+    return best._replace(outcome=replace(best.outcome, due=outcome.due))
+
+
+def _with_reason(ended: TriedCase, reason: str) -> TriedCase:
+    outcome = ended.outcome
+    return ended._replace(outcome=replace(
+        outcome, verdict=replace(outcome.verdict, reason=reason)))
+
+
+_LAST_WORD_S = 45.0
+
+
+@dataclass(frozen=True, slots=True)
+class FinalCase:
+    """The case that the job ends with, what this rank knows of it, and why the job ends.
+
+    ``comm`` is one on which the ranks are not in the middle of anything that cannot end.
+    """
+
+    case: Case
+    turn: Turn
+    began_ns: int
+    comm: Communicator
+    evidence: Evidence
+    rows: Samples
+    why: str
+
+
+def end_with_case(
+    job: SupervisorContext, last: FinalCase, late_s: float, exchange_s: float = EXCHANGE_S,
+) -> None:
+    """Record the case of which no ordinary verdict can be had, and end every rank with 3."""
+    timer = threading.Timer(_LAST_WORD_S, os._exit, (int(ExitCode.INCOMPLETE),))
+    timer.daemon = True  # should MPI neither answer nor abort
+    timer.start()
+    case, comm, evidence = last.case, last.comm, last.evidence
+    verdict, reporter = agreed_verdict(
+        comm, evidence, case.timeout_s, late_s, exchange_s, job.attempt.machine.hosts)
+    record = replace(
+        unmeasured_record(
+            case, last.turn, job.attempt.history.attempt, verdict.status, verdict.reason),
+        blamed_rank=verdict.blamed_rank, begin_ns=last.began_ns, end_ns=time.perf_counter_ns(),
+        samples=SampleColumns.of_rows(last.rows),
+        detail={"evidence": evidence.outcome.value, "cause": evidence.cause})
+    _skip_exit_handlers()
+    try:
+        planned = case.case_id in job.attempt.resolution.devices  # the canary is not
+        job.journal.append(*([record] if planned else []))
+        if reporter == comm.rank:
+            say(f"hpcbench: rank {comm.rank}: {case.label}: {verdict.status}: {verdict.reason}\n"
+                f"  {last.why}. The recorded cases are on disk; to see them, run: "
+                f"{command_line('reduce', job.folder)}", sys.stderr)
+        with suppress(RankLostError):  # the other ranks' watchdogs record, too
+            comm.barrier(timeout_s=EXCHANGE_S)
+    finally:
+        comm.abort(int(ExitCode.INCOMPLETE))
+        os._exit(int(ExitCode.INCOMPLETE))
+
+
+def _skip_exit_handlers() -> None:
+    """Have exit(3) end the process at once, as the handler that runs first.
+
+    MPI_Abort calls exit(3), whose other handlers would take libraries down under the main thread:
+    a segmentation fault instead of the exit code.
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "on_exit"):  # glibc's: hands the exit code on
+        libc.on_exit(libc._exit, None)
+
+
+class Watchdog:
+    """Calls ``act`` on a thread of its own if the block takes longer than ``timeout_s``.
+
+    ``act`` is given the seconds by which it is late: many if the whole process was stopped. It
+    must end the process. From the moment it is called the block cannot be left, so that never two
+    threads write to one journal.
+    """
+
+    def __init__(self, timeout_s: float, act: Callable[[float], None]) -> None:
+        self._timeout_s = timeout_s
+        self._act = act
+        self._left = threading.Event()
+        self._one = threading.Lock()
+
+    def __enter__(self) -> None:
+        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
+
+    def __exit__(self, *_: object) -> None:
+        with self._one:
+            self._left.set()
+
+    def _watch(self) -> None:
+        deadline = time.monotonic() + self._timeout_s
+        if self._left.wait(self._timeout_s):
+            return
+        with self._one:
+            if not self._left.is_set():
+                self._act(time.monotonic() - deadline)
+
+
+def inline_evidence(rank: int, worker: WorkerHandle) -> Evidence:
+    """Return what an inline worker has answered, or how far its progress word shows it to be."""
+    answer, outcome, cause = worker.receive(), RankOutcome.OK, "its part was done"
+    if answer is None:
+        outcome, cause = RankOutcome.STUCK, last_seen(worker)
+    elif isinstance(answer, FailureAnswer):
+        outcome, cause = answer.outcome, masked(answer.cause, os.environ)
+    return replace(evidence_of(rank, worker, outcome, cause), expired=True)
+
 
 _RECORDING_TIMEOUT_S = 120.0
 _LOST_EXCHANGE_S = 5.0
@@ -92,7 +277,7 @@ def _record_skips(job: SupervisorContext) -> None:
     job.journal.append(*records)
 
 
-def _not_run_here(attempt: Attempt, case: Case) -> tuple[str, str] | None:
+def _not_run_here(attempt: RunAttempt, case: Case) -> tuple[str, str] | None:
     """Return status and reason of a case that is not run, or None."""
     reason = attempt.resolution.skips.get(case.case_id)
     if reason is None:

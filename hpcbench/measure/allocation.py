@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from hpcbench.measure.kernel_files import KernelFiles, cpu_list
-from hpcbench.measure.portable import own_cores
+from hpcbench.measure.process import own_cores
 
 _LIMITS = {"locked_memory_bytes": resource.RLIMIT_MEMLOCK, "open_files": resource.RLIMIT_NOFILE,
            "stack_bytes": resource.RLIMIT_STACK, "data_bytes": resource.RLIMIT_DATA,

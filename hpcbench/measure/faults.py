@@ -15,7 +15,7 @@ import torch.distributed as dist
 from hpcbench.config.fault import Fault
 from hpcbench.errors import CaseError, HpcbenchError
 from hpcbench.measure.kernel_files import KernelFiles
-from hpcbench.measure.loop import Operation
+from hpcbench.measure.loop import TimedOperation
 
 _OOM_HEADROOM_BYTES = 64 * 2**20
 _FOR_EVER_CYCLES = 2**62
@@ -66,8 +66,8 @@ def after_call(
 
 
 def strays(
-    faults: Sequence[Fault], other: Callable[[], Operation],
-) -> dict[int, Operation]:
+    faults: Sequence[Fault], other: Callable[[], TimedOperation],
+) -> dict[int, TimedOperation]:
     """Return what to call instead of the workload, by iteration; ``other`` is called if needed."""
     when = [fault.iteration or 0 for fault in faults if fault.kind == "desync"]
     return dict.fromkeys(when, other()) if when else {}

@@ -1,4 +1,15 @@
-"""The timed loop: warm-ups, then samples until the case has enough of them.
+"""Which timed samples between the first and the last are checked: few, drawn by a seed.
+
+How the samples of a case begin: after a barrier, or at an agreed time.
+
+The agreed time is that of ReproMPI's Round-Time scheme (Hunold and Carpen-Amarie, TPDS 2016): a
+barrier lets ranks leave one after another, which small operations are then charged for.
+
+When a case has enough samples: rank 0 decides from what all ranks measured, all obey.
+
+A rank that decided alone would leave the others in a collective.
+
+The timed loop: warm-ups, then samples until the case has enough of them.
 
 A sample is one call of the workload, or ``batch`` calls back to back (mode ``pipelined``). In the
 time: the calls and their completion. Outside: restoring inputs, lining up the ranks, checks.
@@ -6,25 +17,263 @@ time: the calls and their completion. Outside: restoring inputs, lining up the r
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hpcbench.measure.drawn import drawn_samples
-from hpcbench.measure.garbage import no_garbage_collection
-from hpcbench.measure.progress import PREPARED, ROW_BYTES, Phase, SharedProgress
-from hpcbench.measure.start import Start
-from hpcbench.measure.stop import Stopping
-from hpcbench.trace.schema import SETTLING_CALLS, Flag
+import numpy as np
+
+from hpcbench.measure.control import Control, Integers
+from hpcbench.measure.process import no_garbage_collection
+from hpcbench.measure.progress import PREPARED, ROW_BYTES, SharedProgress, WorkerPhase
+from hpcbench.statistics.stopping import StopRule, decide, next_checkpoint
+from hpcbench.trace.clock import ClockModel
+from hpcbench.trace.schema import SAMPLE_COLUMNS, SETTLING_CALLS, STOP_REASONS, Flag, Samples
+
+
+def drawn_samples(seed: str) -> Iterator[int]:
+    """Yield numbers of timed samples, from 0, in increasing order and without end.
+
+    One is drawn of samples 2 and 3, one of 4 to 7, one of 8 to 15 and so on. So the number of
+    samples need not be known, and an error that begins at any time is soon looked for. A check
+    slows the next sample of small calls (docs/method.md), so there are few: with the three that are
+    always made, 5 of 8 samples, 9 of 100, 12 of 1000.
+    """
+    draw, begin = random.Random(seed), 2
+    while True:
+        yield draw.randrange(begin, 2 * begin)
+        begin *= 2
+
+
+LATE_NS = 10_000
+"""A start so much behind the agreed time is flagged: nothing shorter can be distinguished from
+how long a rank takes to notice that the time has come."""
+MOST_SLACK_NS = 20_000_000
+_MOST_AT_FIRST_NS = 2_000_000
+"""On cores that are shared, agreeing takes milliseconds whatever the slack."""
+_LEAST_SPIN_NS = 30_000
+_MOST_SPIN_NS = 500_000
+_WINDOW = 8
+_PROBES = 10
+_PR_SET_TIMERSLACK = 29
+
+_LATE = int(Flag.LATE_START)
+
+Start = Callable[[], int | None]
+"""Called before each sample; returns when it may begin, with the flags of its beginning, if any.
+
+Flags are plain integers here: combining an enumeration takes longer than a small call's own work.
+"""
+
+
+def after_barrier(control: Control) -> Start:
+    """Return the start of modes ``barrier_start`` and ``pipelined``."""
+    return control.barrier
+
+
+def of_one_rank(start: Start) -> Start:
+    """Return the same start without flags: no other rank waits for the only one."""
+    def unflagged() -> None:
+        start()
+    return unflagged
+
+
+class AgreedStart:
+    """The start of mode ``isolated``: one exchange fixes a time, then each waits for it alone.
+
+    The time lies ``slack_ns`` behind the moment at which the last rank was ready. Of
+    every 8 times, some may have passed on a rank before it knew of them. If more than one had, the
+    slack becomes half as long again; if none had, shorter. All ranks keep the same slack. A rank
+    that oversleeps is late for another reason: it sleeps less and spins longer from then on.
+    """
+
+    def __init__(
+        self, control: Control, clock: ClockModel, now_ns: Callable[[], int], slack_ns: int,
+    ) -> None:
+        self.slack_ns = slack_ns
+        self._least_ns = slack_ns
+        self._control = control
+        self._clock = clock
+        self._now_ns = now_ns
+        self._spin_ns = _LEAST_SPIN_NS
+        self._missed = 0
+        self._starts = 0
+        self._any_missed = 0
+        _sleep_precisely()
+
+    def __call__(self) -> int:
+        """Agree, wait, and return LATE_START if this rank was not there in time."""
+        ready_ns = self._clock.to_global(self._now_ns()) + self.slack_ns
+        agreed = self._control.maximum(np.array([ready_ns, self._missed], dtype=np.int64))
+        start_ns = self._clock.to_local(int(agreed[0]))
+        self._missed = int(self._now_ns() > start_ns)
+        self._adapt(int(agreed[1]))
+        if wait_until(start_ns, self._now_ns, self._spin_ns):
+            self._spin_ns = min(2 * self._spin_ns, _MOST_SPIN_NS)
+        else:
+            self._spin_ns = max(self._spin_ns * 31 // 32, _LEAST_SPIN_NS)
+        return _LATE if self._now_ns() - start_ns > LATE_NS else 0
+
+    def _adapt(self, missed_before: int) -> None:
+        """Take in whether any rank learnt of the time before this one too late."""
+        self._starts += 1
+        self._any_missed += missed_before
+        if self._starts < _WINDOW:
+            return
+        if self._any_missed > 1:
+            self.slack_ns = min(self.slack_ns * 3 // 2, MOST_SLACK_NS)
+        elif not self._any_missed:
+            self.slack_ns = max(self.slack_ns * 9 // 10, self._least_ns)
+        self._starts = self._any_missed = 0
+
+
+def _sleep_precisely() -> None:
+    """Have the kernel end this thread's sleeps when they are due, not up to 50 us later.
+
+    Linux groups wake-ups within a thread's timer slack (prctl(2), PR_SET_TIMERSLACK); elsewhere
+    nothing is done, and starts that come late for it are flagged as any other.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)
+
+
+def wait_until(local_ns: int, now_ns: Callable[[], int], spin_ns: int) -> bool:
+    """Sleep, and spin only the last ``spin_ns``: a rank that spins takes a core from another.
+
+    Returns whether it slept beyond the time.
+    """
+    overslept = False
+    if (left_ns := local_ns - now_ns()) > spin_ns:
+        time.sleep((left_ns - spin_ns) / 1e9)
+        overslept = now_ns() > local_ns
+    while now_ns() < local_ns:
+        pass
+    return overslept
+
+
+def first_slack_ns(control: Control, now_ns: Callable[[], int]) -> int:
+    """Return three times what an agreement takes plus 5 us, at most 2 ms.
+
+    What it takes is the median of 10, on the slowest rank; the factor is ReproMPI's. All ranks call
+    this and get the same.
+    """
+    nothing = np.zeros(2, dtype=np.int64)
+    times = []
+    for _ in range(_PROBES):
+        began_ns = now_ns()
+        control.maximum(nothing)
+        times.append(now_ns() - began_ns)
+    own = 3 * int(np.median(times)) + 5_000
+    return int(min(control.maximum(np.array([own], dtype=np.int64))[0], _MOST_AT_FIRST_NS))
+
+
+_START, _END = (SAMPLE_COLUMNS.index(name) for name in ("start_ns", "end_ns"))
+
+_LOOK_EVERY = 64
+"""Samples after which the time is looked at between two checkpoints, which can be thousands apart:
+ranks that spin on cores they share become a hundred times slower from one moment to the next."""
+
+Fold = Callable[[Samples, Control], Integers]
+"""Turns this rank's rows (row, column) into the times over all ranks, in ns; collective."""
+
+
+class FixedCount:
+    """As many samples as the config says."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def ahead(self, count: int) -> int:
+        """Return how many samples follow the first ``count`` before `after` must be asked."""
+        return max(self._count - count, 1)
+
+    def after(self, count: int, rows: int) -> str:
+        """Return why the case ends after ``count`` timed samples of ``rows`` in all, or ""."""
+        return "fixed" if count >= self._count else ""
+
+
+class EnoughSamples:
+    """Samples until the median is known well enough, or the budget is used (`StopRule`)."""
+
+    def __init__(
+        self, rule: StopRule, fold: Fold, control: Control, progress: SharedProgress,
+        now_ns: Callable[[], int], *, decides: bool,
+    ) -> None:
+        """``decides`` on rank 0 only; the budget runs from now."""
+        self._rule = rule
+        self._fold = fold
+        self._control = control
+        self._progress = progress
+        self._now_ns = now_ns
+        self._decides = decides
+        self._began_ns = now_ns()
+        self._times: list[Integers] = []
+        self._seen = 0
+        self._next = rule.min_n
+
+    def ahead(self, count: int) -> int:
+        """Return how many samples follow the first ``count`` before `after` must be asked."""
+        look = _LOOK_EVERY - (count - self._seen) % _LOOK_EVERY
+        return max(min(look if self._seen else self._next, self._next - count), 1)
+
+    def after(self, count: int, rows: int) -> str:
+        """Exchange what is new at a checkpoint; the same answer on every rank."""
+        if count < self._next:
+            look = self._seen and (count - self._seen) % _LOOK_EVERY == 0
+            return self._out_of_time() if look else ""
+        self._progress.mark(WorkerPhase.CHECK, rows - 1)  # further than who still is in that sample
+        new = self._progress.span(rows - (count - self._seen), rows)
+        self._times.append(self._fold(new, self._control))
+        self._seen = count
+        decision = self._decision(count) if self._decides else [0, 0]
+        code, self._next = self._control.maximum(np.array(decision, dtype=np.int64)).tolist()
+        return STOP_REASONS[code - 1] if code else ""
+
+    def _out_of_time(self) -> str:
+        """Return ``budget`` if that is used: samples may have become slower than foreseen."""
+        used = self._decides and self._elapsed_s() >= self._rule.budget_s
+        return "budget" if self._control.maximum(np.array([used], dtype=np.int64))[0] else ""
+
+    def _elapsed_s(self) -> float:
+        return (self._now_ns() - self._began_ns) / 1e9
+
+    def _decision(self, count: int) -> list[int]:
+        """Return the number of the reason (0: go on) and the next checkpoint."""
+        elapsed_s = self._elapsed_s()
+        reason = decide(self._rule, np.concatenate(self._times), elapsed_s).reason
+        following = next_checkpoint(self._rule, count, elapsed_s)
+        return [STOP_REASONS.index(reason) + 1 if reason else 0, following]
+
+
+Stopping = FixedCount | EnoughSamples
+"""Asked after the samples that it lets follow at a time, and where a sample is checked."""
+
+
+def slowest_rank(rows: Samples, control: Control) -> Integers:
+    """Return the maximum over ranks of end - start."""
+    return control.maximum(rows[:, _END] - rows[:, _START])
+
+
+def first_to_last(clock: ClockModel) -> Fold:
+    """Return the fold of mode ``isolated``: last end - first start on the global clock."""
+    def fold(rows: Samples, control: Control) -> Integers:
+        ends, starts = clock.all_to_global(rows[:, _END]), -clock.all_to_global(rows[:, _START])
+        agreed: Integers = control.maximum(np.concatenate([ends, starts]))
+        return agreed[:len(rows)] + agreed[len(rows):]
+    return fold
+
 
 SINGLE_CALLS = 2
 """Rows that checking takes at most beside warm-ups and timed samples."""
 _WARMUP, _SINGLE, _SETTLED = int(Flag.WARMUP), int(Flag.SINGLE), int(Flag.SETTLED)
-_BARRIER, _RUN = int(Phase.BARRIER), int(Phase.RUN)
+_BARRIER, _RUN = int(WorkerPhase.BARRIER), int(WorkerPhase.RUN)
 
 
-class Operation(Protocol):
+class TimedOperation(Protocol):
     """What a sample calls: the workload, or another operation in its place (a fault)."""
 
     name: str
@@ -33,7 +282,7 @@ class Operation(Protocol):
         """Do it once."""
 
 
-class Workload(Operation, Protocol):
+class TimedWorkload(TimedOperation, Protocol):
     """What the loop needs of a workload; only ``run`` is timed."""
 
     def prepare(self) -> None:
@@ -62,7 +311,7 @@ class Device(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class SampleSchedule:
     """How a case is run: warm-ups, calls of one sample, whether results are checked.
 
     ``seed`` draws the samples that are checked beside the first and the last. With ``settles``
@@ -90,12 +339,12 @@ class Surroundings:
     now_ns: Callable[[], int]
     faults: Mapping[int, Callable[[], None]] = field(default_factory=dict)
     spoilers: Mapping[int, Callable[[], None]] = field(default_factory=dict)
-    strays: Mapping[int, Operation] = field(default_factory=dict)
+    strays: Mapping[int, TimedOperation] = field(default_factory=dict)
     late_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class LoopResult:
     """What the checks found wrong, and why there are no more samples."""
 
     wrong: list[object]
@@ -103,9 +352,9 @@ class Measured:
 
 
 def measure(
-    workload: Workload, device: Device, progress: SharedProgress, schedule: Schedule,
+    workload: TimedWorkload, device: Device, progress: SharedProgress, schedule: SampleSchedule,
     around: Surroundings,
-) -> Measured:
+) -> LoopResult:
     """Run a case, stamping each sample.
 
     Checked are the first call of all, the first timed one, some that are drawn, and the last; where
@@ -124,9 +373,9 @@ def measure(
         reason = _timed_samples(loop, run, drawn_samples(schedule.seed) if together else None)
         if apart:
             loop.samples(workload.run, _SINGLE, 1, check=True)
-    progress.mark(Phase.FINISH, loop.row)
+    progress.mark(WorkerPhase.FINISH, loop.row)
     around.finish()  # no rank reports, and wakes its supervisor, while another still measures
-    return Measured(loop.wrong, reason)
+    return LoopResult(loop.wrong, reason)
 
 
 def _timed_samples(loop: _Loop, run: Callable[[], None], drawn: Iterator[int] | None) -> str:
@@ -160,7 +409,7 @@ class _Loop:
     the slowest rank. So `_stretch` does the least, and faults, checks and questions are outside it.
     """
 
-    workload: Workload
+    workload: TimedWorkload
     device: Device
     progress: SharedProgress
     around: Surroundings
@@ -199,7 +448,7 @@ class _Loop:
         write, advance, at = self.progress.writers(self.row)
         now_ns, took = self.around.now_ns, self.device.took
         call = self.device.prepared(run, now_ns)
-        self.progress.mark(Phase.PREPARE, self.row)
+        self.progress.mark(WorkerPhase.PREPARE, self.row)
         for _ in range(SETTLING_CALLS if settling else 0):
             prepare()
             synchronize()
@@ -248,7 +497,7 @@ class _Loop:
 
         A rank that checks keeps a core from its library's threads, which others may still need.
         """
-        self.progress.mark(Phase.CHECK, self.row - 1)
+        self.progress.mark(WorkerPhase.CHECK, self.row - 1)
         self.around.finish()
         self.progress.flag(self.row - 1, Flag.CHECKED)
         self.is_settled = False

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.measure.portable import shared_memory
+from hpcbench.measure.process import shared_memory
 from hpcbench.trace.schema import SAMPLE_COLUMNS
 
 _HEADER_WORDS = 16
@@ -31,7 +31,7 @@ _NAME_BYTES = 64
 _HEAD_AT = 8 * _ITERATION
 
 
-class Phase(IntEnum):
+class WorkerPhase(IntEnum):
     """What a worker is doing, in the order of one iteration."""
 
     IDLE = 0
@@ -44,7 +44,7 @@ class Phase(IntEnum):
     FINISH = 7
 
 
-PREPARED = int(Phase.PREPARE)
+PREPARED = int(WorkerPhase.PREPARE)
 """The phase that a row begins with."""
 
 
@@ -81,10 +81,10 @@ class SharedProgress:
         self._words[_ROWS] = 0
         self._words[_ITERATION] = 0
         self._words[_STEP] = 0
-        self._words[_PHASE] = Phase.IDLE
+        self._words[_PHASE] = WorkerPhase.IDLE
         self._words[_CASE] = case_number
 
-    def mark(self, phase: Phase, iteration: int = 0) -> None:
+    def mark(self, phase: WorkerPhase, iteration: int = 0) -> None:
         """Say what happens now."""
         self._words[_ITERATION] = iteration
         self._words[_PHASE] = phase
@@ -139,9 +139,9 @@ class SharedProgress:
         return self._words[_ITERATION]
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> WorkerPhase:
         """Return the phase of the last `mark`."""
-        return Phase(self._words[_PHASE])
+        return WorkerPhase(self._words[_PHASE])
 
     @property
     def within(self) -> int:

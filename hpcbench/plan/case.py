@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from hpcbench.grouping import equal_groups
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.workload import UnknownWorkload, Workload
+from hpcbench.units import equal_groups
 
 STATUSES = ("ok", "wrong", "skipped", "failed", "timeout", "not_run")
 """Every planned case ends in exactly one of these."""

@@ -13,14 +13,13 @@ from hpcbench.config.block import Block
 from hpcbench.config.names import GPU_DEVICES, SCALING, TARGETS, quote, unknown_name
 from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError
-from hpcbench.grouping import grouped
 from hpcbench.kinds.kind import Planner
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.estimate import case_budget_s, device_kind, setup_s, within_timeout_s
 from hpcbench.plan.order import ordered
 from hpcbench.plan.points import PlanRequest, refuse_huge
-from hpcbench.units import plural
+from hpcbench.units import grouped, plural
 
 
 def make_plan(config: Config, world_size: int) -> Plan:

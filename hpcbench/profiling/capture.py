@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
-from hpcbench.measure.loop import Device, Schedule, Surroundings, Workload, measure
+from hpcbench.measure.loop import Device, SampleSchedule, Surroundings, TimedWorkload, measure
 from hpcbench.measure.progress import SharedProgress
-from hpcbench.profiling.rank_file import CLOCK_MARK, SAMPLE_MARK
+from hpcbench.profiling.profiled_cases import CLOCK_MARK, SAMPLE_MARK
 
 _ANCHORS = 8
 """Clock markers at either end: the narrowest counts, so one that is held up does no harm."""
@@ -46,7 +46,7 @@ class ProfiledSamples:
 
 
 def capture(
-    tool: str, workload: Workload, device: Device, progress: SharedProgress,
+    tool: str, workload: TimedWorkload, device: Device, progress: SharedProgress,
     wanted: ProfiledSamples, around: Surroundings,
 ) -> Captured:
     """Take profiled samples, recorded by ``tool``: here by torch, or by nsys from outside."""
@@ -56,19 +56,20 @@ def capture(
 
 
 def _capture_from_outside(
-    workload: Workload, device: Device, progress: SharedProgress, wanted: ProfiledSamples,
+    workload: TimedWorkload, device: Device, progress: SharedProgress, wanted: ProfiledSamples,
     around: Surroundings,
 ) -> Captured:
     """Take samples like `capture_by_torch`; a CUDA profiler is told where they begin and end."""
     ranged = _Ranged(workload, wanted)
-    measure(ranged, device, progress, Schedule(max(wanted.warmup, 1), 1, validate=False), around)
+    measure(ranged, device, progress, SampleSchedule(max(wanted.warmup, 1), 1, validate=False),
+            around)
     if wanted.cuda:
         torch.cuda.profiler.stop()
     return Captured({}, [])
 
 
 def capture_by_torch(
-    workload: Workload, device: Device, progress: SharedProgress, wanted: ProfiledSamples,
+    workload: TimedWorkload, device: Device, progress: SharedProgress, wanted: ProfiledSamples,
     around: Surroundings,
 ) -> Captured:
     """Take profiled samples; their rows are in ``progress`` as those of a case are.
@@ -80,7 +81,7 @@ def capture_by_torch(
     steps = schedule(wait=warmup - 1, warmup=1, active=wanted.samples)
     with profile(activities=activities, schedule=steps) as profiler:
         marked = _Marked(workload, profiler, around.now_ns, warmup, wanted.batch)
-        measure(marked, device, progress, Schedule(warmup, 1, validate=False), around)
+        measure(marked, device, progress, SampleSchedule(warmup, 1, validate=False), around)
         marked.anchor()
     return Captured(_exported(profiler), marked.anchors)
 
@@ -98,7 +99,7 @@ def _exported(profiler: torch.profiler.profile) -> dict[str, Any]:
 class _Ranged:
     """A workload that starts a CUDA profiler's range at its first timed sample, if on a GPU."""
 
-    workload: Workload
+    workload: TimedWorkload
     wanted: ProfiledSamples
     name: str = "profiled"
     _prepared: int = 0
@@ -131,7 +132,7 @@ class _Marked:
     A sample is one call of it, whatever the number of calls in it.
     """
 
-    workload: Workload
+    workload: TimedWorkload
     profiler: torch.profiler.profile
     now_ns: Callable[[], int]
     warmup: int

@@ -11,8 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hpcbench.grouping import by_value
-from hpcbench.units import rank_list, size_text
+from hpcbench.units import by_value, rank_list, size_text
 
 FLIGHT = "flight"
 """Key of a rank's record among the details of a case."""

@@ -1,4 +1,8 @@
-"""What came of the profiled samples: merged traces, their overhead, and ``profile.json``.
+"""What a user is told of the profiles of a run, in whole sentences.
+
+How much longer profiled samples take than measured ones of the same case.
+
+What came of the profiled samples: merged traces, their overhead, and ``profile.json``.
 
 Rank 0 does this at the end of a run, from the files of all ranks and from the results.
 """
@@ -15,29 +19,154 @@ import numpy as np
 
 from hpcbench.errors import TraceError
 from hpcbench.plan.case import Case
-from hpcbench.profiling.anchor import fit_anchor
 from hpcbench.profiling.flight import FLIGHT
-from hpcbench.profiling.lines import summary_lines
-from hpcbench.profiling.merge import Merged, RankTrace, merge
-from hpcbench.profiling.notes import ProfileNote
-from hpcbench.profiling.nsys import nsys_reports
-from hpcbench.profiling.rank_file import (
+from hpcbench.profiling.merge import Merged, RankTrace, fit_anchor, merge
+from hpcbench.profiling.profiled_cases import (
     CLOCK_MARK,
-    FOLDER,
+    PROFILE_FOLDER,
+    ProfileNote,
     RankProfile,
+    nsys_reports,
     rank_file,
     read_rank_file,
 )
-from hpcbench.profiling.times import Overhead, overhead
 from hpcbench.reduce.clocks import RankClocks, rank_clocks
+from hpcbench.reduce.fold import edges, extreme_waits, fold_samples
 from hpcbench.reduce.history import open_attempts
-from hpcbench.reduce.results import CaseResult, Results
+from hpcbench.reduce.results import CaseResult, CaseSamples, Results
+from hpcbench.reduce.stack import is_timed
+from hpcbench.statistics.order import median
 from hpcbench.texts import from_json, to_json
 from hpcbench.trace.clock import Nanoseconds, bound_at, to_global
 from hpcbench.trace.files import whole_file
+from hpcbench.trace.schema import SAMPLE_COLUMNS
 from hpcbench.trace.source import PROFILE_NOTE, TraceSource, noted
 from hpcbench.trace.typed import from_values
 from hpcbench.views.chart import file_name
+
+MOST_LINES = 12
+_MOST_PROBLEMS = 4
+
+
+def summary_lines(
+    entries: Mapping[str, Mapping[str, Any]], flights: int, folder: str, *, enabled: bool,
+) -> list[str]:
+    """Return at most MOST_LINES lines about the entries of ``profile.json``.
+
+    ``flights`` is the number of cases with flight records, ``enabled`` whether to profile at all.
+    """
+    found = list(_lines(entries, folder, enabled=enabled))
+    if flights:
+        found.insert(0, f"{flights} case{'s' * (flights > 1)} did not end: the last collectives of "
+                     f"the ranks that waited are in {folder}/flight-*.json")
+    return found[:MOST_LINES]
+
+
+def _lines(
+    entries: Mapping[str, Mapping[str, Any]], folder: str, *, enabled: bool,
+) -> Iterator[str]:
+    merged = [one for one in entries.values() if one["file"]]
+    if merged:
+        yield (f"{_count(len(merged), 'case')} profiled: {folder} has one trace a case, with a "
+               "process for each rank; open it at https://ui.perfetto.dev")
+    reported = [one for one in entries.values() if one["rank_files"] and not one["file"]]
+    if reported:
+        yield (f"{_count(len(reported), 'case')} profiled by nsys: its reports are in "
+               f"{folder}/ranks; open them with nsys-ui")
+    if enabled and not entries:
+        yield "no case is profiled: none ended ok when its turn came"
+    if known := [one for one in [*merged, *reported] if one["overhead"]]:
+        yield _overhead_line(known)
+    if dropped := [one for one in merged if one["n_dropped"]]:
+        yield (f"{_count(len(dropped), 'merged trace')} cut: the shortest events of each rank are "
+               f"left out, {max(one['n_dropped'] for one in dropped)} at most; the files of the "
+               "ranks have them")
+    failed = [one for one in entries.values() if one["problem"]]
+    for one in failed[:_MOST_PROBLEMS]:
+        yield f"no profile of {one['label']}: {one['problem']}"
+    if (more := len(failed) - _MOST_PROBLEMS) > 0:
+        yield f"nor of {more} more: profile.json says why"
+    left_out = [one for one in entries.values() if not one["profiled"]]
+    if left_out:
+        alike = len({one["why"] for one in left_out}) == 1
+        yield (f"{_count(len(left_out), 'case')} not profiled"
+               f"{'' if alike else ', first ' + left_out[0]['label']}: {left_out[0]['why']}")
+
+
+def _overhead_line(known: list[Mapping[str, Any]]) -> str:
+    """Say how much longer profiled samples took, of one case or over all."""
+    if len(known) == 1:
+        one = known[0]["overhead"]
+        return (f"profiled samples took {one['ratio']:.2f} times the measured time "
+                f"(medians of {one['n_profiled']} and of {one['n_measured']}): they are in no "
+                f"statistic{_below_noise(one['ratio'])}")
+    ordered = sorted(known, key=lambda one: one["overhead"]["ratio"])
+    least, most = ordered[0]["overhead"], ordered[-1]["overhead"]
+    counts = sorted({one["overhead"]["n_measured"] for one in known})
+    n_measured = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
+    return (f"profiled samples took {least['ratio']:.2f} to {most['ratio']:.2f} times the measured "
+            f"time (medians of {least['n_profiled']} and of {n_measured}), most in "
+            f"{ordered[-1]['label']}: they are in no statistic{_below_noise(least['ratio'])}")
+
+
+def _below_noise(least_ratio: float) -> str:
+    """Say what a ratio below 1 shows: no profiler makes samples faster."""
+    return ("" if least_ratio >= 1 else
+            "; below 1 they differ by more than the profiler costs, so its cost is not known")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'} {'is' if number == 1 else 'are'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """Medians in seconds of profiled and of measured samples, each of so many, by one ``fold``.
+
+    ``ratio`` is profiled over measured.
+    """
+
+    profiled_s: float
+    n_profiled: int
+    measured_s: float
+    n_measured: int
+    fold: str
+
+    ratio: float
+
+
+def overhead(
+    item: CaseResult, ranks: Sequence[RankProfile], clocks: RankClocks,
+) -> Overhead | None:
+    """Return the overhead of profiling a case; None where the two cannot be compared.
+
+    The profiled samples are folded over ranks as the measured ones are (docs/method.md).
+    """
+    if item.statistics is None or item.timing is None or len({len(one.rows) for one in ranks}) != 1:
+        return None
+    samples = _stacked(ranks)
+    if not is_timed(samples).any():
+        return None
+    stamps = clocks.stamps(samples)
+    work = item.case.workload
+    common = edges(stamps, work.groups, work.group_stride) if stamps else None
+    folded = fold_samples(item.case, samples, extreme_waits(samples), common)
+    if folded.fold != item.timing.fold:
+        return None
+    times_s = folded.times_s[is_timed(samples)]
+    profiled_s, measured_s = median(times_s), item.statistics.median_s
+    return Overhead(profiled_s, times_s.size, measured_s, item.statistics.n, folded.fold,
+                    profiled_s / measured_s)
+
+
+def _stacked(ranks: Sequence[RankProfile]) -> CaseSamples:
+    """Return the profiled samples as those of one pass of a case are."""
+    rows = np.array([one.rows for one in ranks], dtype=np.int64)  # (rank, sample, column)
+    columns: dict[str, Any] = {name: rows[:, :, at] for at, name in enumerate(SAMPLE_COLUMNS)}
+    first = np.zeros(rows.shape[1], dtype=np.int64)
+    return CaseSamples(ranks=tuple(one.rank for one in ranks), launch=first, pass_index=first,
+                       phases={}, **columns)
+
 
 PROFILE_FILE = "profile.json"
 SCHEMA_VERSION = 1
@@ -83,7 +212,7 @@ def write_profiles(folder: Path, results: Results) -> list[str]:
     What cannot be read or merged is a line and costs that case's profile only. Raises FileError
     where the disk does not take the files.
     """
-    path = folder / FOLDER / PROFILE_FILE
+    path = folder / PROFILE_FOLDER / PROFILE_FILE
     entries = dict(_earlier_entries(path))
     attempts = _attempts(folder)
     for sources in attempts:
@@ -91,7 +220,7 @@ def write_profiles(folder: Path, results: Results) -> list[str]:
         entries |= {one.case_id: asdict(one) for one in _profiles(folder, results, sources)
                     if one.case_id not in merged}
     flights = _write_flight_records(folder, results)
-    lines = summary_lines(entries, flights, str(folder / FOLDER), enabled=bool(
+    lines = summary_lines(entries, flights, str(folder / PROFILE_FOLDER), enabled=bool(
         results.plan.config.get("profiling", {}).get("enabled")))
     if not lines:
         return []
@@ -110,7 +239,7 @@ def _write_flight_records(folder: Path, results: Results) -> int:
     for case_id, item in cases.items():
         for rank, left in item.detail.items():
             if record := left.get(FLIGHT):
-                path = folder / FOLDER / f"flight-{names[case_id]}-rank{int(rank):05d}.json"
+                path = folder / PROFILE_FOLDER / f"flight-{names[case_id]}-rank{int(rank):05d}.json"
                 with whole_file(path, make_folder=True) as part:
                     part.write_text(to_json({
                         "case_id": case_id, "label": item.case.label, "rank": int(rank),
@@ -135,7 +264,7 @@ def _profiles(
     clocks = rank_clocks(sources.values())
     for note in notes:
         if note.case_id in names:
-            yield _profile(_Files(folder, sources, clocks, names[note.case_id]),
+            yield _profile(_ProfileFiles(folder, sources, clocks, names[note.case_id]),
                            by_id[note.case_id], note)
 
 
@@ -158,7 +287,7 @@ def _file_names(cases: Sequence[Case]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Files:
+class _ProfileFiles:
     """Where a case's files are, and what is known of the ranks' clocks."""
 
     folder: Path
@@ -167,7 +296,7 @@ class _Files:
     name: str
 
 
-def _profile(files: _Files, item: CaseResult, note: ProfileNote) -> CaseProfile:
+def _profile(files: _ProfileFiles, item: CaseResult, note: ProfileNote) -> CaseProfile:
     """Return the entry of one case; its merged trace is written if there is one."""
     case, kept = item.case, CaseProfile(
         item.case.case_id, item.case.label, note.is_wanted, note.why, note.problem)
@@ -183,7 +312,7 @@ def _profile(files: _Files, item: CaseResult, note: ProfileNote) -> CaseProfile:
     except TraceError as error:
         return CaseProfile(case.case_id, case.label, profiled=True, why=note.why,
                            problem=str(error))
-    target = files.folder / FOLDER / f"{files.name}.json.gz"
+    target = files.folder / PROFILE_FOLDER / f"{files.name}.json.gz"
     _write(target, merged, case, [rank.about for rank in ranks])
     bounds_ns = sorted(rank.clock_bound_ns for rank in ranks)
     return CaseProfile(
@@ -198,7 +327,7 @@ def _profile(files: _Files, item: CaseResult, note: ProfileNote) -> CaseProfile:
 
 
 def _without_merge(
-    kept: CaseProfile, files: _Files, item: CaseResult, ranks: Sequence[RankProfile],
+    kept: CaseProfile, files: _ProfileFiles, item: CaseResult, ranks: Sequence[RankProfile],
 ) -> CaseProfile:
     """Return the entry of a case of which another program has written reports."""
     reports = [path for about in ranks for path in nsys_reports(files.folder, about.rank)]
@@ -218,7 +347,7 @@ class _RankData:
     clock_bound_ns: float
 
     @classmethod
-    def read(cls, path: Path, files: _Files) -> _RankData:
+    def read(cls, path: Path, files: _ProfileFiles) -> _RankData:
         """Return the data of a file. Raises TraceError if it cannot be put on the global clock."""
         about, trace = read_rank_file(path)
         base_ns, events = int(trace.get("baseTimeNanoseconds", 0)), trace.get("traceEvents", [])
@@ -244,7 +373,7 @@ class _RankData:
 
 
 def _rank_trace(
-    about: RankProfile, files: _Files, events: Sequence[dict[str, Any]], base_ns: int,
+    about: RankProfile, files: _ProfileFiles, events: Sequence[dict[str, Any]], base_ns: int,
     to_global_ns: Callable[[Nanoseconds], Nanoseconds],
 ) -> RankTrace:
     host = files.sources[about.rank].header.hostname if about.rank in files.sources else "?"

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.trace.described import PURE, TEXT
+from hpcbench.units import grouped
 
 ABSENT: Mapping[type, Any] = {str: "", int: -1, float: math.nan}
 """Type of a column -> what stands in it where a case has no such value."""

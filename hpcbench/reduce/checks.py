@@ -13,14 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.errors import job_command_line
-from hpcbench.grouping import by_value, on_ranks
 from hpcbench.plan.case import Case
 from hpcbench.reduce.clocks import GlobalStamps, RankClocks
 from hpcbench.reduce.fold import Edges, Waits, durations, overtaking_ns, waits_ns
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass, different_rows, is_timed
 from hpcbench.trace.schema import ARRIVAL, NO_DEVICE_TIME, STOP_REASONS, UNTIMED, Flag
-from hpcbench.units import rank_list
+from hpcbench.units import by_value, on_ranks, rank_list
 
 AGAIN = "run the case again"
 RESUME = job_command_line("N", "run", "--resume", "FOLDER")

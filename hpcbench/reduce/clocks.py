@@ -13,13 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.grouping import grouped
 from hpcbench.reduce.clock_summary import Clocks
 from hpcbench.reduce.results import CaseSamples, Finding
 from hpcbench.trace.clock import MAX_DRIFT, ClockModel, SyncRecord, bound_at, to_global
 from hpcbench.trace.container import expected_content
 from hpcbench.trace.source import TraceSource, sync_records
-from hpcbench.units import rank_list
+from hpcbench.units import grouped, rank_list
 
 _FIRST_WITH_CLOCKS = 2
 """Schema version of traces."""

@@ -13,12 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbench.grouping import by_value, grouped, on_ranks
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.results import Finding
 from hpcbench.texts import to_json
 from hpcbench.trace.schema import Header
-from hpcbench.units import rank_list
+from hpcbench.units import by_value, grouped, on_ranks, rank_list
 
 NOT_RECORDED = "not told"
 _SHOWN = 3

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from hpcbench.grouping import grouped
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.checks import RESUME
 from hpcbench.reduce.results import Finding
@@ -19,7 +18,7 @@ from hpcbench.trace.schema import same_version
 from hpcbench.trace.sealed import open_trace, trace_path
 from hpcbench.trace.source import APART_NOTE, TraceSource, UnreadableTrace, never_ended, noted
 from hpcbench.trace.tables import Known
-from hpcbench.units import rank_list
+from hpcbench.units import grouped, rank_list
 
 Value = TypeVar("Value")
 Rejections = Iterator[tuple[TraceSource, str]]

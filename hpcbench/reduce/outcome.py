@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.registry import kinds
 from hpcbench.kinds.spec import in_this_package
 from hpcbench.plan.case import Case
@@ -28,7 +27,7 @@ from hpcbench.reduce.timing import Planned, measured
 from hpcbench.trace.arena import Empty
 from hpcbench.trace.library_choices import LIBRARY, LibraryChoices, merged
 from hpcbench.trace.schema import Record
-from hpcbench.units import plural, rank_list
+from hpcbench.units import grouped, plural, rank_list
 
 _MEMORY = "memory"
 """The key of a record's detail for the memory that the rank held."""

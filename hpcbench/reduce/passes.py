@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hpcbench.grouping import by_value, on_ranks
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import turns
 from hpcbench.reduce.checks import AGAIN, Problem, check_causality, check_records, check_samples
@@ -17,7 +16,7 @@ from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass, PassKey, is_timed, stack_samples
 from hpcbench.trace.arena import Empty
 from hpcbench.trace.schema import Record
-from hpcbench.units import plural, rank_list
+from hpcbench.units import by_value, on_ranks, plural, rank_list
 
 WORST_FIRST = ("timeout", "failed", "wrong", "not_run", "skipped", "ok")
 

@@ -18,7 +18,6 @@ from typing import Any
 import h5py
 from pydantic import TypeAdapter
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.registry import broken_kinds, kinds
 from hpcbench.kinds.spec import in_this_package
@@ -28,6 +27,7 @@ from hpcbench.reduce.settling import settle
 from hpcbench.reduce.topology import Topology
 from hpcbench.trace.columns import json_line, read_lines, write_lines
 from hpcbench.trace.typed import adapter_of
+from hpcbench.units import grouped
 
 GROUP = "derived"
 Fields = Mapping[str, Any]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hpcbench.grouping import by_value
 from hpcbench.reduce.checks import Problem
 from hpcbench.reduce.stack import Pass
-from hpcbench.units import rank_list
+from hpcbench.units import by_value, rank_list
 
 REPLICATED = "replicated"
 """The key of a record's detail for what all ranks must have alike: ``of`` what, ``checksum``."""

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from hpcbench.grouping import grouped
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.order import Turn, generations, shuffled, turns
 from hpcbench.reduce.conclusions import MOST_LATE
@@ -21,7 +20,7 @@ from hpcbench.statistics.standing_out import standing
 from hpcbench.trace.schema import NOISE_NOTE, Header, Noise, Record
 from hpcbench.trace.source import TEARDOWN_NOTE, TraceSource, noted
 from hpcbench.trace.typed import from_values
-from hpcbench.units import plural
+from hpcbench.units import grouped, plural
 
 NOISY_RANK = 0.005
 """A rank is noisy from 0.5 % stolen time on: half of the 1 % to which the median of a case is

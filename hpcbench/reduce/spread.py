@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from hpcbench.grouping import grouped
 from hpcbench.reduce.results import CaseResult, Statistics, Timing
 from hpcbench.statistics.order import MIN_N_P5_P95
+from hpcbench.units import grouped
 
 Range = tuple[float, float]
 FEWEST_FOR_PERCENTILES = MIN_N_P5_P95

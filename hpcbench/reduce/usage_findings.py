@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from hpcbench.grouping import grouped
 from hpcbench.reduce.results import CaseResult, Finding
-from hpcbench.units import plural
+from hpcbench.units import grouped, plural
 
 
 def usage_findings(items: Iterable[CaseResult]) -> Iterator[Finding]:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from hpcbench.analysis.recommend import Recommendations
-from hpcbench.grouping import grouped
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.canary_runs import FEWEST_FOR_DRIFT, LEAST_DRIFT, OLD_RULE, Canary, CanaryRun
@@ -15,7 +14,7 @@ from hpcbench.reduce.stack import SampleMap, sample_map
 from hpcbench.reduce.timeline import courses_of
 from hpcbench.report.chart_names import with_short_names
 from hpcbench.report.named_case import named_case
-from hpcbench.units import plural
+from hpcbench.units import grouped, plural
 from hpcbench.views.chart import (
     Axis,
     BarChart,

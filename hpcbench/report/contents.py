@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from hpcbench.analysis.answer import CLEAR, Answer, Asked, Run
-from hpcbench.grouping import grouped
 from hpcbench.reduce.environments import flattened
 from hpcbench.reduce.results import Finding, Results
 from hpcbench.report.charts import charts_of, origin_text
@@ -26,7 +25,7 @@ from hpcbench.report.results_lines import (
 from hpcbench.report.tables import tables_of, tables_of_kind
 from hpcbench.report.verdict_section import verdict_section
 from hpcbench.texts import from_json
-from hpcbench.units import plural
+from hpcbench.units import grouped, plural
 from hpcbench.views.chart import Chart
 from hpcbench.views.document import Document, Item, Section
 from hpcbench.views.rules import by_rule

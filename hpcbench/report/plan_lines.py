@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.text import Text
 
 from hpcbench.config.names import PASSED_ENV
-from hpcbench.grouping import grouped
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.estimate import workers_s
 from hpcbench.report.table_lines import table_lines
-from hpcbench.units import format_seconds, plural, round_bytes
+from hpcbench.units import format_seconds, grouped, plural, round_bytes
 from hpcbench.views.columns import any_plan
 from hpcbench.views.faults import planned_text
 from hpcbench.views.rules import by_rule

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from rich.text import Text
 
-from hpcbench.grouping import grouped
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.report.plan_lines import in_order, note_lines, rule_line
 from hpcbench.report.table_lines import STATUS_STYLES
-from hpcbench.units import plural
+from hpcbench.units import grouped, plural
 from hpcbench.views.faults import injected_text
 from hpcbench.views.links import declared_links
 from hpcbench.views.rules import by_rule

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.kind import Presenter
 from hpcbench.kinds.registry import presenter_of
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.report.results_lines import items_by_kind
+from hpcbench.units import grouped
 from hpcbench.views.columns import any_results
 from hpcbench.views.table import Table
 

@@ -11,7 +11,6 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.grouping import grouped
 from hpcbench.texts import from_json
 from hpcbench.trace.clock import ClockModel, SyncRecord
 from hpcbench.trace.columns import (
@@ -24,6 +23,7 @@ from hpcbench.trace.columns import (
 from hpcbench.trace.datasets import Datasets
 from hpcbench.trace.schema import Record
 from hpcbench.trace.source import SINCE_2, phase_names
+from hpcbench.units import grouped
 
 _TEXT_FIELDS = ("case_id", "status", "mode", "device", "stop_reason")
 _INTEGER_FIELDS = ("pass_index", "launch", "attempt", "blamed_rank", "begin_ns", "end_ns",

@@ -20,7 +20,7 @@ from typing import Any
 
 from hpcbench.errors import FileError
 from hpcbench.import_path import module_command
-from hpcbench.launch.folders.run_folder import RunFolder, leave, sees, separate_folder
+from hpcbench.launch.run_folder import RunFolder, leave, sees, separate_folder
 from hpcbench.trace.files import whole_file
 
 _NOTHING: Mapping[str, Any] = {

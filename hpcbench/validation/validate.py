@@ -1,56 +1,249 @@
-"""``hpcbench validate``: all ranks tell, rank 0 judges and prints, all end with one code."""
+"""The supervisors' communicator for ranks that may not answer: each wait ends, and names them.
+
+Every value goes through rank 0, as one message a rank, for the few calls of ``hpcbench
+validate``. MPI's collectives could not say who is missing.
+
+Ask this rank all that is judged. Nothing here judges, and nothing waits without an end.
+
+``hpcbench validate``: all ranks tell, rank 0 judges and prints, all end with one code.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import faulthandler
 import os
+import resource
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import perf_counter_ns
 from typing import Any
 
-from hpcbench.backends.tools import wanted_tools
+from hpcbench.backends.availability import wanted_tools
 from hpcbench.config.load import load_config
-from hpcbench.config.schema import Config, stored_config
+from hpcbench.config.schema import Config, Launch, stored_config
 from hpcbench.config.sources import source_lines
-from hpcbench.errors import ExitCode, LaunchError, RankLostError
-from hpcbench.launch.ranks.agreement import AgreedError, on_root
-from hpcbench.launch.ranks.bounded_communicator import BoundedCommunicator
-from hpcbench.launch.ranks.communicator import Communicator
-from hpcbench.launch.ranks.launcher_variables import (
-    announced_rank,
-    announced_size,
-    by_torchrun,
-    lonely_fix,
+from hpcbench.errors import ExitCode, HpcbenchError, LaunchError, RankLostError
+from hpcbench.launch.address import choose_network
+from hpcbench.launch.clocks import synchronise
+from hpcbench.launch.communicator import Communicator, Inbox, InlineComms, Pair
+from hpcbench.launch.launcher import announced_rank, announced_size, by_torchrun, lonely_fix
+from hpcbench.launch.probe import mpi_facts, torch_facts, versions
+from hpcbench.launch.session import (
+    AgreedError,
+    RankIdentity,
+    on_root,
+    open_communicator,
+    topology_among,
 )
-from hpcbench.launch.ranks.session import Topology, open_communicator, topology_among
-from hpcbench.launch.workers.environment import worker_environment
-from hpcbench.launch.workers.worker_pool import gpus_start_s
+from hpcbench.launch.template_process import worker_environment
+from hpcbench.launch.worker_pool import gpus_start_s
 from hpcbench.masking import masked, print_traceback
-from hpcbench.measure.environment import node_identity
+from hpcbench.measure.allocation import soft_limit
+from hpcbench.measure.environment import clock_identity, machine, node_identity
+from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.texts import path_of, say
+from hpcbench.units import rank_list
 from hpcbench.validation import storage_probe
-from hpcbench.validation.cores_and_gpus import affinity_lines, device_lines, probe_lines
-from hpcbench.validation.gather import report_rank
-from hpcbench.validation.launching import launching_lines
-from hpcbench.validation.limits import limit_lines
-from hpcbench.validation.lines import Line, State, fail, rendered, show, show_problems
-from hpcbench.validation.network import network_lines
-from hpcbench.validation.outside_texts import text_lines
-from hpcbench.validation.rank_report import RANK_REPORT, JobReport
-from hpcbench.validation.reports import report_lines
-from hpcbench.validation.software import software_lines
-from hpcbench.validation.storage import storage_lines
-from hpcbench.validation.sweep import sweep_lines
-from hpcbench.validation.timing import clock_lines
+from hpcbench.validation.job import (
+    clock_lines,
+    launching_lines,
+    network_lines,
+    report_lines,
+    storage_lines,
+    sweep_lines,
+)
+from hpcbench.validation.machine import (
+    affinity_lines,
+    device_lines,
+    limit_lines,
+    not_utf8,
+    probe_lines,
+    software_lines,
+    text_lines,
+)
+from hpcbench.validation.rank_report import (
+    RANK_REPORT,
+    CheckLine,
+    JobReport,
+    RankReport,
+    State,
+    fail,
+    rendered,
+    show,
+    show_problems,
+)
 from hpcbench.verbosity import Verbosity
+
+_ANSWER_MARGIN_S = 5.0
+
+
+class BoundedCommunicator(Communicator):
+    """The collective operations over another communicator, which nobody else may use meanwhile.
+
+    Whoever does not answer rank 0 within ``timeout_s`` is in ``lost``, on rank 0, and is not waited
+    for again.
+    """
+
+    def __init__(self, comm: Communicator, timeout_s: float) -> None:
+        self._comm = comm
+        self._calls = 0
+        self._inbox = Inbox(comm.posted)
+        self.timeout_s = timeout_s
+        self.lost: set[int] = set()
+        self.rank = comm.rank
+        self.size = comm.size
+
+    def gather(self, value: Any, timeout_s: float | None = None) -> dict[int, Any]:
+        """Return on rank 0 the value of each rank that answered; elsewhere nothing, at once."""
+        number = self._next()
+        if self.rank != 0:
+            self._comm.post([number, value], 0)
+            return {}
+        others = [rank for rank in range(1, self.size) if rank not in self.lost]
+        came = self._inbox.take(number, others, timeout_s or self.timeout_s)
+        self.lost.update(rank for rank in others if rank not in came)
+        return {0: value, **came}
+
+    def bcast(self, value: Any, pause_s: float = 0.0) -> Any:
+        """Return rank 0's value on every rank. Raises RankLostError where it does not come."""
+        return self._bcast(value, self.timeout_s)
+
+    def _bcast(self, value: Any, before_s: float) -> Any:
+        """``before_s`` is how long rank 0 may wait for a lost rank before it comes here."""
+        number = self._next()
+        if self.rank == 0:
+            for rank in range(1, self.size):
+                if rank not in self.lost:
+                    self._comm.post([number, value], rank)
+            return value
+        limit_s = before_s + self.timeout_s  # it also does what it does for all
+        came = self._inbox.take(number, [0], limit_s + _ANSWER_MARGIN_S)
+        if 0 not in came:
+            raise RankLostError(f"rank 0 has not answered for {limit_s:g} s")
+        return came[0]
+
+    def allgather(self, value: Any, timeout_s: float | None = None) -> list[Any]:
+        """Return every rank's value, by rank. Raises RankLostError, everywhere, naming the lost."""
+        limit_s = timeout_s or self.timeout_s
+        values = self.gather(value, limit_s)
+        by_rank = [values.get(rank) for rank in range(self.size)]
+        lost, everything = self._bcast([sorted(self.lost), by_rank], limit_s)
+        if lost:
+            raise RankLostError(f"rank {rank_list(lost)} has not answered for {limit_s:g} s")
+        return list(everything)
+
+    def _next(self) -> int:
+        self._calls += 1
+        return self._calls
+
+    def pair(self, rank: int, timeout_s: float) -> AbstractContextManager[Pair]:
+        """Give quick messages to and from another rank, which has to open the same pair."""
+        return self._comm.pair(rank, timeout_s)
+
+    def first(self, count: int) -> Communicator | None:
+        """Return the communicator of ranks 0..count-1, whose waits are not bounded."""
+        return self._comm.first(count)
+
+    def notify(self, number: int) -> None:
+        """Tell the other ranks, by way of rank 0, that case ``number`` has failed here."""
+        self._comm.notify(number)
+
+    def noticed(self, number: int) -> bool:
+        """Return whether another rank reported that case ``number`` has failed."""
+        return self._comm.noticed(number)
+
+    def inline_comms(self) -> InlineComms | None:
+        """Return new communicators of the same ranks, or None where there is no MPI."""
+        return self._comm.inline_comms()
+
+    def abort(self, code: int) -> None:
+        """End every rank of the job now."""
+        self._comm.abort(code)
+
+
+_SHARE = 0.8
+"""Of the time-out; importing torch and the answer take one share each, and rank 0 waits for two."""
+
+
+def report_rank(
+    comm: BoundedCommunicator, topology: RankIdentity, launch: Launch, storage: Mapping[str, Any],
+    tools: Sequence[str], *, complete: bool,
+) -> RankReport:
+    """Return the report of this rank; collective where all ranks have answered (``complete``).
+
+    ``storage`` is rank 0's probe of the results folder, ``tools`` is what the sweep wants of them.
+    """
+    env = worker_environment(os.environ, launch.pass_env, {})
+    missing = (None, "not all ranks answer")
+    interface, network_error = _network(comm, topology, launch) if complete else missing
+    described = machine(os.environ)
+    if topology.rank != 0:
+        storage = storage_probe.ask(
+            storage["folder"], storage["marker"], topology.rank, comm.timeout_s, env)
+    shm_bytes, core_files = _shm_bytes(), _core_files()
+    facts, facts_error = _facts(tools, env, _SHARE * comm.timeout_s)
+    clock, clock_error = _clock(comm) if complete else missing
+    if topology.rank != 0:  # no other rank of this node tries a folder any more
+        storage_probe.remove_empty(storage["made"])
+    return RankReport(
+        topology.rank, topology.local_rank, topology.hostname, topology.node, topology.mpi,
+        versions=versions(topology, facts or {"versions": {}}), machine=described, facts=facts,
+        facts_error=facts_error, interface=interface, network_error=network_error, clock=clock,
+        clock_error=clock_error, storage=storage, shm_bytes=shm_bytes, core_files=core_files,
+        not_utf8=not_utf8(os.environ, str(storage["folder"])))
+
+
+def _facts(
+    tools: Sequence[str], env: Mapping[str, str], timeout_s: float,
+) -> tuple[Mapping[str, Any] | None, str]:
+    """Import torch in another process, and ask it; rank 0 waits for both."""
+    try:
+        return {**torch_facts(tools, env, timeout_s), "mpi": mpi_facts()}, ""
+    except LaunchError as error:
+        # of the two limits on how long torch may take it was this one
+        return None, masked(str(error).replace("launch.init_timeout_s", "--timeout"), os.environ)
+
+
+def _network(
+    comm: BoundedCommunicator, topology: RankIdentity, launch: Launch,
+) -> tuple[str | None, str]:
+    try:
+        network = choose_network(comm, topology, launch, os.environ)
+    except HpcbenchError as error:
+        return None, masked(str(error), os.environ)
+    return network.interface, ""
+
+
+def _clock(comm: BoundedCommunicator) -> tuple[Mapping[str, Any] | None, str]:
+    """Compare the clocks when no rank is busy any more, so that nothing widens their bounds."""
+    try:
+        comm.barrier(timeout_s=2 * comm.timeout_s)
+        return synchronise(comm, perf_counter_ns, clock_identity()).to_json(), ""
+    except HpcbenchError as error:
+        return None, str(error)
+
+
+def _shm_bytes() -> int | None:
+    with contextlib.suppress(OSError):
+        return shutil.disk_usage("/dev/shm").free
+    return None
+
+
+def _core_files() -> int | str:
+    """Return the limit of core files; 0 where a program takes them from the kernel (core(5))."""
+    pattern = KernelFiles().line("proc/sys/kernel/core_pattern") or ""
+    return 0 if pattern.startswith("|") else soft_limit(resource.RLIMIT_CORE)
+
 
 _ROUNDS = 6
 """Waits that can follow one another, each of up to twice the time-out."""
@@ -149,7 +342,7 @@ def _opened(timeout_s: float) -> tuple[Communicator, str, str]:
         return Communicator(), "none", str(error)
 
 
-def _no_start(limit_s: float, torchrun: bool) -> Line:
+def _no_start(limit_s: float, torchrun: bool) -> CheckLine:
     late = f"did not start within {limit_s:g} s"
     if torchrun:
         return fail("ranks", f"torchrun's rank 0 {late}: torch is not imported, or its store does "
@@ -197,13 +390,13 @@ def _validate(
     return _end(comm, int(exit_code(lines)))
 
 
-def judge(job: JobReport, plan: Plan | None) -> list[Line]:
+def judge(job: JobReport, plan: Plan | None) -> list[CheckLine]:
     """Return every line about the reports; those of a sweep if there is a ``plan``."""
     lines = [line for subject in _SUBJECTS for line in subject(job)]
     return [*lines, *(sweep_lines(job, plan) if plan else ())]
 
 
-def exit_code(lines: Sequence[Line]) -> ExitCode:
+def exit_code(lines: Sequence[CheckLine]) -> ExitCode:
     """Return FINDINGS if anything fails, else OK: a warning does not stop a run."""
     failed = any(line.state is State.FAIL for line in lines)
     return ExitCode.FINDINGS if failed else ExitCode.OK
@@ -220,7 +413,7 @@ def _end(comm: BoundedCommunicator, code: int | None) -> int:
 
 def _find_ranks(
     comm: BoundedCommunicator, library: str,
-) -> tuple[Topology, Mapping[int, str], list[int]]:
+) -> tuple[RankIdentity, Mapping[int, str], list[int]]:
     """Return this rank's place among those that answer, their hosts, and who does not."""
     answers = comm.gather([node_identity(), socket.gethostname()])
     places, lost = comm.bcast([sorted(answers.items()), sorted(comm.lost)])

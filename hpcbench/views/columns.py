@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from hpcbench.grouping import grouped
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Statistics
 from hpcbench.reduce.spread import interval_share, launch_range, range_of
+from hpcbench.units import grouped
 from hpcbench.views.table import Cell, Column, Group, Range, Row, Show, Table, WithInterval
 from hpcbench.views.timing import batch_text, flag_cell, samples_text, timed_text
 from hpcbench.views.words import backend_text, device_type

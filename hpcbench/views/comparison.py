@@ -16,8 +16,7 @@ from hpcbench.analysis.compare import (
     scope_of,
 )
 from hpcbench.analysis.confounders import Difference
-from hpcbench.grouping import grouped
-from hpcbench.units import plural
+from hpcbench.units import grouped, plural
 from hpcbench.views.chart import Axis, Dot, DotChart, Point
 from hpcbench.views.said_once import said_once, shared_of
 from hpcbench.views.table import Column, Group, Line, Range, Row, Show, Table

@@ -9,12 +9,11 @@ from dataclasses import replace
 from hpcbench.analysis.answer import CERTAINTIES, CLEAR
 from hpcbench.analysis.disturbed_answers import NOISE
 from hpcbench.analysis.drift_answers import CANARY
-from hpcbench.grouping import grouped
 from hpcbench.reduce.canary_runs import CANARY_QUALITIES
 from hpcbench.reduce.qualities import QUALITIES
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.spread import launch_spreads
-from hpcbench.units import plural
+from hpcbench.units import grouped, plural
 from hpcbench.views.short_labels import short_labels, shortened
 from hpcbench.views.slow_ranks import late_rank_lines
 from hpcbench.views.table import Line

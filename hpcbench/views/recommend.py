@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from hpcbench.analysis.recommend import Ranking, Recommendations, Rival
 from hpcbench.analysis.sides import OPTION
 from hpcbench.analysis.ways import short
-from hpcbench.grouping import grouped
 from hpcbench.reduce.comparison import FALSE_ALARMS
+from hpcbench.units import grouped
 from hpcbench.views.chart import Axis, Dot, DotChart, Point, Scale, is_wide
 from hpcbench.views.short_labels import without_shared
 from hpcbench.views.table import Column, Group, Range, Row, Show, Table

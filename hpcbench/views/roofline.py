@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from hpcbench.grouping import grouped
 from hpcbench.reduce.ceilings import COMMUNICATION, COMPUTE, DECLARED, LIMITS, MEMORY, Ceiling
 from hpcbench.reduce.roofline import Roofline, rate_text
-from hpcbench.units import plural
+from hpcbench.units import grouped, plural
 from hpcbench.views.chart import Axis, Roof, RooflineChart, RooflinePanel, Scale, Spot
 from hpcbench.views.short_labels import without_shared
 from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table

@@ -6,9 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from hpcbench.grouping import grouped
 from hpcbench.plan.case import Case
-from hpcbench.units import plural
+from hpcbench.units import grouped, plural
 
 Item = TypeVar("Item")
 _WORD = re.compile(r"[\w.+-]+")

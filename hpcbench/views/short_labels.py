@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from hpcbench.grouping import grouped
+from hpcbench.units import grouped
 
 
 def short_labels(labels: Iterable[str]) -> Mapping[str, str]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpcbench.grouping import grouped
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.usage import RankTold, Usage
 from hpcbench.trace.telemetry import TABLES
-from hpcbench.units import rank_list
+from hpcbench.units import grouped, rank_list
 from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table
 
 _READ = (Column("source", "source"), Column("ranks", "ranks"), Column("devices", "devices"),

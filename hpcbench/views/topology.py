@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from hpcbench.grouping import grouped
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.topology import GpuMatrix, RankPlace, Topology
-from hpcbench.units import rank_list
+from hpcbench.units import grouped, rank_list
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 
 MOST_PLACES = 64

@@ -18,7 +18,7 @@ from nvml_standins import Standins
 ASK = """
 import json
 from hpcbench.backends.gpu_readings import refusals
-from hpcbench.backends.gpu_topology import gpu_topology
+from hpcbench.backends.gpus import gpu_topology
 from hpcbench.backends.gpus import gpu_details, opened_nvml
 with opened_nvml() as nvml:
     matrix = gpu_topology(nvml)

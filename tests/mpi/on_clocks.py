@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from hpcbench.errors import RankLostError
-from hpcbench.launch.clocks.synchronization import Pace, synchronise
-from hpcbench.launch.ranks.communicator import Communicator
-from hpcbench.launch.ranks.session import open_session
+from hpcbench.launch.clocks import Pace, synchronise
+from hpcbench.launch.communicator import Communicator
+from hpcbench.launch.session import open_session
 from hpcbench.measure.environment import clock_identity
 from hpcbench.measure.noise import look_for_detours
 from hpcbench.trace.clock import SyncRecord, bound_at, to_global

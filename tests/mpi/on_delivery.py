@@ -11,9 +11,8 @@ import os
 import sys
 from pathlib import Path
 
-from hpcbench.launch.folders.run_folder import SeparateFolder
-from hpcbench.launch.folders.trace_delivery import deliver
-from hpcbench.launch.ranks.session import open_session
+from hpcbench.launch.run_folder import SeparateFolder, deliver
+from hpcbench.launch.session import open_session
 from hpcbench.measure.kernel_files import KernelFiles
 
 

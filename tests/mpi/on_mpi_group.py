@@ -14,8 +14,7 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 from hpcbench.backends.groups import open_groups
-from hpcbench.backends.mpi_buffers import Counting, Staging, staging_of
-from hpcbench.backends.mpi_direct import DirectGroup
+from hpcbench.backends.mpi_buffers import Counting, DirectGroup, Staging, staging_of
 from hpcbench.backends.mpi_group import MpiGroup, register_mpi
 from hpcbench.operations.lane import Buffers
 

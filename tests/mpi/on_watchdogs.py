@@ -6,9 +6,8 @@ import time
 
 from mpi4py import MPI
 
-from hpcbench.launch.ranks.communicator import MpiCommunicator
-from hpcbench.launch.verdicts.consultation import agreed_verdict
-from hpcbench.launch.verdicts.verdict import Evidence, Outcome, Verdict
+from hpcbench.launch.communicator import MpiCommunicator
+from hpcbench.launch.verdict import Evidence, RankOutcome, Verdict, agreed_verdict
 
 EXCHANGE_S = 0.7
 STUCK = "process was stopped, gone or cut off, no answer in 2 s"
@@ -28,19 +27,19 @@ def main() -> None:
             continue
         time.sleep(0.1 * comm.rank)  # deadlines do not pass at once
         began = time.monotonic()
-        own = Evidence(comm.rank, Outcome.STUCK, "in run", 3, 5, expired=True)
+        own = Evidence(comm.rank, RankOutcome.STUCK, "in run", 3, 5, expired=True)
         verdict, told_by = agreed_verdict(comm, own, 2.0, 0.0, EXCHANGE_S)
         assert time.monotonic() - began < 5 * EXCHANGE_S + 1, silent
         assert (verdict.status, verdict.blamed_rank, verdict.reason) == ("timeout", blamed, reason)
         assert told_by == (comm.rank if speaker is None else speaker), (silent, told_by)
     comm = MpiCommunicator(world.Dup(), lambda: None)
     if comm.rank != 3:
-        outcome = Outcome.EXCEPTION if comm.rank == 2 else Outcome.STUCK
+        outcome = RankOutcome.EXCEPTION if comm.rank == 2 else RankOutcome.STUCK
         own = Evidence(comm.rank, outcome, "broken" if comm.rank == 2 else "", 3, 5, expired=True)
         verdict, _ = agreed_verdict(comm, own, 2.0, 0.0, EXCHANGE_S)
         assert verdict.blamed_rank == 2
         assert verdict.reason == "rank 2: broken; no answer from rank 3", verdict
-    own = Evidence(world.rank, Outcome.STUCK, "in run", 3, 5, expired=True)
+    own = Evidence(world.rank, RankOutcome.STUCK, "in run", 3, 5, expired=True)
     late = agreed_verdict(comm, own, 2.0, 1.1 * EXCHANGE_S, EXCHANGE_S)
     assert late.verdict == Verdict("timeout", f"rank {world.rank}: {STUCK}", world.rank), late
     assert late.reporter == -1

@@ -124,7 +124,7 @@ def test_a_sweep_is_generated_without_asking_nvml(mpirun: MpiLauncher, standins:
 def test_profile_starts_a_rank_for_each_gpu_that_is_counted(
     mpirun: MpiLauncher, standins: Standins, machine: str, ranks: int,
 ) -> None:
-    script = "from hpcbench.launch.ranks.own_launch import default_ranks; print(default_ranks())"
+    script = "from hpcbench.launch.session import default_ranks; print(default_ranks())"
     job = mpirun.run(0, command=(mpirun.program("python"), "-c", script),
                      env={"LD_LIBRARY_PATH": str(standins.folder(machine))}).check()
     assert int(job.stdout) == ranks

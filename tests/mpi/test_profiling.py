@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.profiling.rank_file import SAMPLE_MARK
-from hpcbench.profiling.trigger import STALL_SHARE
+from hpcbench.profiling.profiled_cases import SAMPLE_MARK, STALL_SHARE
 from launcher import Finished, MpiLauncher
 from mpi.reading import read, sweep
 

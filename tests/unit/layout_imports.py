@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 from package_source import KINDS, PACKAGE, Import, Module, libraries_of, modules, room_of
 
-BASE = ("hpcbench", "entry_points", "errors", "grouping", "import_path", "masking", "texts",
+BASE = ("hpcbench", "entry_points", "errors", "import_path", "masking", "texts",
         "units", "verbosity")
 INTERFACES = ("kinds", "kinds.kind", "kinds.spec", "kinds.unusable", "kinds.registry",
               "kinds.moved")
@@ -17,7 +17,7 @@ MACHINE = (*RECORDS, "measure", "backends")
 READING = (*RECORDS, "measure", "reduce")
 MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "hpcbench": (), "errors": (), "import_path": (), "texts": (), "masking": ("texts",),
-    "units": (), "kinds": (), "grouping": ("units",), "verbosity": ("masking", "texts", "units"),
+    "units": (), "kinds": (), "verbosity": ("masking", "texts", "units"),
     "kinds.kind": (), "kinds.spec": ("errors", "kinds.kind"),
     "kinds.unusable": ("errors", "kinds.kind"),
     "kinds.moved": (), "entry_points": ("kinds.moved",),
@@ -50,8 +50,7 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "resume": (*READING, "launch"),
     "gen_config": (*PLANNING, "trace"),
     "gen_data": READING,
-    "pseudonyms": ("masking",),
-    "anonymize": (*READING, "report", "pseudonyms"),
+    "anonymize": (*READING, "report"),
     "dry_run": (*MACHINE, "launch", "report"),
     "run": (*MACHINE, "launch", "reduce", "analysis", "report", "resume", "profiling"),
     "suite": (*MACHINE, "launch", "reduce", "report", "resume", "run"),
@@ -73,7 +72,7 @@ OF_ANOTHER_KIND: Mapping[str, str] = {
 """A kind -> the kind that it is about: each of its sides may import what the other's own may."""
 
 LAZILY: Mapping[str, str] = {
-    "launch.workers.worker_pool -> worker": "an inline worker is a worker in the MPI process",
+    "launch.worker_pool -> worker": "an inline worker is a worker in the MPI process",
     "report.listing -> launch": "`hpcbench list` probes this machine where it is asked to",
 }
 """Imports inside functions that the table does not allow, with the reason."""
@@ -122,10 +121,8 @@ TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measure.faults",
     ("check", "data", "dtypes", "lane", "meeting_point", "messages", "operation", "place",
      "torch_calls")), *(
     f"hpcbench.backends.{name}" for name in
-    ("apple_gpu", "collective_ops", "control", "cuda_graphs", "devices", "dry_step", "facts",
-     "failures", "fake_tensors", "groups", "ledger", "mpi_buffers", "mpi_direct", "mpi_group",
-     "one_part",
-     "python_group", "rehearsal", "store", "ucc")))
+    ("counting_backend", "devices", "dry_step", "facts", "groups", "mpi_buffers", "mpi_group",
+     "python_group")))
 MPI = ("hpcbench.backends.mpi_*",)
 PLAN_SIDE = ("hpcbench.config*", "hpcbench.kinds.kind", "hpcbench.kinds.spec",
              "hpcbench.kinds.registry",

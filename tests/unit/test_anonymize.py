@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from hpcbench.anonymize import anonymize
+from hpcbench.anonymize import Pseudonyms, anonymize
 from hpcbench.cli import app
 from hpcbench.errors import FileError, UsageError
-from hpcbench.pseudonyms import Pseudonyms
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.answer_lines import told_in

@@ -10,7 +10,6 @@ import pytest
 from figure_texts import charts_of_kind, texts_of
 from hpcbench.analysis.answer import Run
 from hpcbench.analysis.compare import SAME, CaseComparison, Comparison
-from hpcbench.grouping import in_parts
 from hpcbench.kinds.hardware.derive.deriver import HardwareDeriver
 from hpcbench.kinds.hardware.plan.stream import Stream
 from hpcbench.kinds.hardware.present.presenter import HardwarePresenter
@@ -26,6 +25,7 @@ from hpcbench.report.contents import document_of
 from hpcbench.report.html.cells import shown
 from hpcbench.report.plots import bare
 from hpcbench.report.plots.style import PlainFormatter
+from hpcbench.units import in_parts
 from hpcbench.views.chart import Axis, Bar, BarChart, BarSection, HeatMap, Look, RooflineChart
 from hpcbench.views.comparison import comparison_table
 from hpcbench.views.table import Column, Group, Line, Range, Row, Show, Table

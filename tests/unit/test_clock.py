@@ -14,9 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.launch.clocks.synchronization import Clocks, parent_and_children, synchronise
-from hpcbench.launch.ranks.communicator import Communicator
-from hpcbench.measure.clock_fit import OffsetInterval, check_model, fit, offset_interval
+from hpcbench.launch.clocks import (
+    OffsetInterval,
+    SynchronisedClock,
+    check_model,
+    fit_clock,
+    offset_interval,
+    parent_and_children,
+    synchronise,
+)
+from hpcbench.launch.communicator import Communicator
 from hpcbench.measure.environment import clock_identity
 from hpcbench.trace.clock import ClockCheck, ClockModel, SyncRecord, bound_at, to_global
 from hpcbench.trace.typed import from_values
@@ -69,7 +76,7 @@ def noisy_points(
 
 
 def synced(clock: Clock, begin_ns: int, seed: int) -> ClockModel:
-    return fit(noisy_points(clock, begin_ns, np.random.default_rng(seed)))
+    return fit_clock(noisy_points(clock, begin_ns, np.random.default_rng(seed)))
 
 
 def error_ns(model: ClockModel, clock: Clock, true_ns: int) -> int:
@@ -94,7 +101,7 @@ def test_the_bound_holds_at_the_sync_whatever_the_delays(
 ) -> None:
     points = [offset_interval(trips_at(clock, BEGIN + index * SECOND // 4, way))
               for index, way in enumerate(ways)]
-    model = fit(points)
+    model = fit_clock(points)
     truth = Fraction((model.t_ref_ns - clock.at(BEGIN)) * SECOND, SECOND + clock.ppb) + BEGIN
     assert abs(model.to_global(model.t_ref_ns) - truth) <= model.bound_ns + 2
 
@@ -204,8 +211,8 @@ def test_models_out_of_order_are_refused(times: list[int]) -> None:
 def test_a_fit_needs_two_points_that_are_possible() -> None:
     impossible = OffsetInterval(3, low_ns=5, high_ns=4)
     with pytest.raises(ValueError, match="1 of 2 points"):
-        fit([OffsetInterval(1, 0, 1), impossible])
-    model = fit([OffsetInterval(1, 0, 2), OffsetInterval(10**8, 0, 2), impossible])
+        fit_clock([OffsetInterval(1, 0, 1), impossible])
+    model = fit_clock([OffsetInterval(1, 0, 2), OffsetInterval(10**8, 0, 2), impossible])
     assert (model.n_used, model.n_rejected, model.offset_ns) == (2, 1, 1)
 
 
@@ -215,7 +222,7 @@ def test_a_step_during_the_fit_is_in_the_bound() -> None:
     points = noisy_points(Clock(0, 0), BEGIN, rng)
     stepped = [replace(point, low_ns=point.low_ns + 10**6, high_ns=point.high_ns + 10**6)
                for point in points[70:]]
-    model = fit(points[:70] + stepped)
+    model = fit_clock(points[:70] + stepped)
     end = model.t_ref_ns
     assert abs(model.to_global(end) - (end - 10**6)) <= model.bound_ns
     assert model.slope_bound > 1e-6
@@ -223,8 +230,8 @@ def test_a_step_during_the_fit_is_in_the_bound() -> None:
 
 def test_limits_of_the_parent_are_added() -> None:
     points = noisy_points(Clock(7, 0), BEGIN, np.random.default_rng(2))
-    alone = fit(points)
-    below = fit(points, parent=3, parent_bound_ns=500.0, parent_slope_bound=1e-6)
+    alone = fit_clock(points)
+    below = fit_clock(points, parent=3, parent_bound_ns=500.0, parent_slope_bound=1e-6)
     assert below == replace(alone, parent=3, bound_ns=alone.bound_ns + 500.0,
                             slope_bound=alone.slope_bound + 1e-6)
 
@@ -267,7 +274,7 @@ def test_one_rank_has_the_global_clock() -> None:
 
 def test_clocks_note_each_sync_and_one_clock_is_never_due_again() -> None:
     now, notes = SimpleNamespace(ns=BEGIN), []
-    found = Clocks(lambda: now.ns, 30.0, lambda kind, data: notes.append((kind, data)))
+    found = SynchronisedClock(lambda: now.ns, 30.0, lambda kind, data: notes.append((kind, data)))
     assert found.due(1)
     found.sync(Communicator())
     now.ns += 100 * SECOND
@@ -280,7 +287,7 @@ def test_clocks_note_each_sync_and_one_clock_is_never_due_again() -> None:
 
 def test_several_clocks_are_due_again_after_a_while() -> None:
     now = SimpleNamespace(ns=BEGIN)
-    found = Clocks(lambda: now.ns, 30.0, lambda kind, data: None)
+    found = SynchronisedClock(lambda: now.ns, 30.0, lambda kind, data: None)
     found.keep(SyncRecord("a", 2, ClockModel.identity(BEGIN), None, BEGIN, 0), ranks=2)
     now.ns += 30 * SECOND - 1
     assert not found.due(2)
@@ -291,7 +298,7 @@ def test_several_clocks_are_due_again_after_a_while() -> None:
 def test_a_sync_of_some_ranks_leaves_the_others_due() -> None:
     """Cases on few ranks kept only their clocks compared; the others came back with old models."""
     now = SimpleNamespace(ns=BEGIN)
-    found = Clocks(lambda: now.ns, 30.0, lambda kind, data: None)
+    found = SynchronisedClock(lambda: now.ns, 30.0, lambda kind, data: None)
     found.keep(SyncRecord("a", 2, ClockModel.identity(BEGIN), None, BEGIN, 0), ranks=2)
     now.ns += 31 * SECOND
     assert found.due(1) and found.due(2)

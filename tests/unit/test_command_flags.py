@@ -18,12 +18,12 @@ import typer
 from golden import RESULTS
 from hpcbench.__main__ import _with_resumed_folder
 from hpcbench.cli import COMMANDS, app
-from hpcbench.commands.registration import help_and_examples
+from hpcbench.commands.flags import help_and_examples
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Case, case_from_json
 from hpcbench.plan.estimate import workers_s
 from hpcbench.report.console import print_results, report_run
-from hpcbench.validation.lines import fail, ok, show_problems, warn
+from hpcbench.validation.rank_report import fail, ok, show_problems, warn
 from hpcbench.verbosity import Verbosity
 from launcher import ROOT
 from results_factory import mixed_results

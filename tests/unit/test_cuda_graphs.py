@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from hpcbench.backends.cuda_graphs import WARM_UP_CALLS, captured
+from hpcbench.backends.devices import WARM_UP_CALLS, captured
 from hpcbench.config.load import check_config
 from hpcbench.plan.case import Case, case_from_json, case_to_json
 from hpcbench.plan.expand import make_plan

@@ -23,10 +23,20 @@ from hpcbench.measure.allocation import (
     ranks_a_core,
     threads_of_rank,
 )
-from hpcbench.measure.environment import machine, recorded_variables, scheduler_variables
-from hpcbench.measure.host import cpu, host, kernel, load, memory, network
+from hpcbench.measure.environment import (
+    build_id,
+    cpu,
+    host,
+    kernel,
+    load,
+    loaded_libraries,
+    machine,
+    memory,
+    network,
+    recorded_variables,
+    scheduler_variables,
+)
 from hpcbench.measure.kernel_files import KernelFiles, cpu_list
-from hpcbench.measure.libraries import build_id, loaded_libraries
 
 CPUS = "sys/devices/system/cpu"
 NODES = "sys/devices/system/node"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hpcbench.launch.workers.worker_pool import InlineWorker
+from hpcbench.launch.worker_pool import InlineWorker
 from hpcbench.measure.progress import SharedProgress
 
 

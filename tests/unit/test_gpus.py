@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hpcbench.backends.availability import RankFacts, gpu_indices, gpu_tried, own_gpu
-from hpcbench.backends.gpu_readings import CALLS, XID, Tried, refusals
+from hpcbench.backends.gpu_readings import NVML_CALLS, XID, NvmlRefusals, nvml_refusals
 from hpcbench.backends.gpus import gpu_details, load_nvml, opened_nvml, visible_uuids
 from nvml_standins import Standins
 
@@ -84,14 +84,14 @@ def test_without_a_driver_there_are_no_details() -> None:
 
 def test_what_is_refused_once_is_known_before_it_is_read(standins: Standins) -> None:
     def refused(machine: str, uuid: str = FIRST) -> dict[str, str]:
-        found: dict[str, str] = standins.ask(machine, lambda: refusals(load_nvml(), uuid))
+        found: dict[str, str] = standins.ask(machine, lambda: nvml_refusals(load_nvml(), uuid))
         return found
 
     assert refused("h100") == {"pcie_received_bytes": "Not Supported"}
     assert {*refused("denied").values()} == {"Insufficient Permissions"}
-    assert {*refused("denied")} == {*CALLS, XID}
+    assert {*refused("denied")} == {*NVML_CALLS, XID}
     assert refused("old") == {"pcie_received_bytes": "Not Supported", XID: "Function Not Found"}
-    assert {*refused("h100", "other")} == {*CALLS, XID}
+    assert {*refused("h100", "other")} == {*NVML_CALLS, XID}
     garbled = refused("garbled", "other")
     assert "Not Found" in garbled[XID]
 
@@ -99,8 +99,8 @@ def test_what_is_refused_once_is_known_before_it_is_read(standins: Standins) -> 
 def test_what_crashed_in_the_probe_is_not_asked_by_a_supervisor() -> None:
     cuda = {"refused": [None, {"power_mw": "Not Supported"}]}
     rank = RankFacts(0, "n1", 0, {"cuda": cuda, "versions": {}, "lost": {}})
-    assert gpu_tried(rank, 1) == Tried(None, {"power_mw": "Not Supported"})
-    assert gpu_tried(rank, 0) == gpu_tried(rank, None) == Tried()
+    assert gpu_tried(rank, 1) == NvmlRefusals(None, {"power_mw": "Not Supported"})
+    assert gpu_tried(rank, 0) == gpu_tried(rank, None) == NvmlRefusals()
     lost = {"nvml": "the process that asked NVML ended: what it costs; a remedy"}
     crashed = RankFacts(0, "n1", 0, {"cuda": cuda, "versions": {}, "lost": lost})
     assert gpu_tried(crashed, 0).lost == (

@@ -48,7 +48,7 @@ def test_imports_without_torch_and_mpi4py(package: str) -> None:
 
 
 def test_clock_models_are_read_without_torch_and_mpi4py() -> None:
-    python(f"{BLOCK}\nimport hpcbench.trace.clock, hpcbench.measure.clock_fit")
+    python(f"{BLOCK}\nimport hpcbench.trace.clock, hpcbench.launch.clocks")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"]])

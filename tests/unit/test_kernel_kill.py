@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from hpcbench.launch.verdicts.verdict import Evidence, Outcome
-from hpcbench.launch.workers import processes
-from hpcbench.launch.workers.observation import Observation, with_advice
-from hpcbench.launch.workers.processes import KILLED_FOR_MEMORY
-from hpcbench.launch.workers.worker_process import Template, WorkerProcess
+from hpcbench.launch import template_process as processes
+from hpcbench.launch.template_process import KILLED_FOR_MEMORY
+from hpcbench.launch.verdict import Evidence, RankOutcome
+from hpcbench.launch.worker_group import Observation, with_advice
+from hpcbench.launch.worker_process import Template, WorkerProcess
 from results_factory import make_case
 from training_cases import make_training, make_training_case
 
 
 def sighting(cause: str) -> Observation:
-    return Observation(Evidence(1, Outcome.DIED, cause))
+    return Observation(Evidence(1, RankOutcome.DIED, cause))
 
 
 def test_a_training_that_the_kernel_killed_for_memory_says_what_would_fit() -> None:

@@ -14,8 +14,7 @@ import pytest
 
 import packages
 from golden import RUNS
-from hpcbench.backends.availability import RankFacts
-from hpcbench.backends.tools import tool_facts, untooled, wanted_tools
+from hpcbench.backends.availability import RankFacts, tool_facts, untooled, wanted_tools
 from hpcbench.kinds.registry import kinds, planner_of
 from hpcbench.kinds.spec import KindSpec
 from hpcbench.plan.case import planned_canary

@@ -25,11 +25,10 @@ from hpcbench.kinds.memory.plan.search import (
 )
 from hpcbench.kinds.memory.plan.workload import TRIES, MemoryWork, work_of
 from hpcbench.kinds.training.plan.fits import predicted
-from hpcbench.launch.tries import run_tries
-from hpcbench.launch.verdicts.verdict import Evidence, Outcome, Verdict, how_ended, judge
-from hpcbench.launch.workers.messages import PlainCase
-from hpcbench.launch.workers.observation import Observation
-from hpcbench.launch.workers.worker_group import CaseOutcome, WorkerGroup
+from hpcbench.launch.messages import PlainCase
+from hpcbench.launch.supervisor import run_tries
+from hpcbench.launch.verdict import Evidence, RankOutcome, Verdict, how_ended, judge
+from hpcbench.launch.worker_group import CaseOutcome, Observation, WorkerGroup
 from hpcbench.plan.case import Case, case_from_json, case_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.plan.tries import MOST_TRIES, Ended
@@ -163,15 +162,15 @@ def test_the_predicted_largest_is_a_multiple_and_may_be_none() -> None:
 
 
 @pytest.mark.parametrize(("outcomes", "ended"), [
-    ([Outcome.OK, Outcome.OK], Ended.OK),
-    ([Outcome.EXCEPTION, Outcome.STUCK], Ended.OUT_OF_MEMORY),
-    ([Outcome.EXCEPTION, Outcome.DIED], Ended.DIED),
-    ([Outcome.STUCK, Outcome.DIED], Ended.DIED),
-    ([Outcome.STUCK, Outcome.STUCK], Ended.ERROR),
-    ([Outcome.HALTED, Outcome.DIED], Ended.ERROR)])
-def test_how_all_ranks_end_a_try(outcomes: list[Outcome], ended: Ended) -> None:
+    ([RankOutcome.OK, RankOutcome.OK], Ended.OK),
+    ([RankOutcome.EXCEPTION, RankOutcome.STUCK], Ended.OUT_OF_MEMORY),
+    ([RankOutcome.EXCEPTION, RankOutcome.DIED], Ended.DIED),
+    ([RankOutcome.STUCK, RankOutcome.DIED], Ended.DIED),
+    ([RankOutcome.STUCK, RankOutcome.STUCK], Ended.ERROR),
+    ([RankOutcome.HALTED, RankOutcome.DIED], Ended.ERROR)])
+def test_how_all_ranks_end_a_try(outcomes: list[RankOutcome], ended: Ended) -> None:
     """Rank 0 says that memory was refused where it raised anything."""
-    evidence = [Evidence(rank, one, out_of_memory=one is Outcome.EXCEPTION)
+    evidence = [Evidence(rank, one, out_of_memory=one is RankOutcome.EXCEPTION)
                 for rank, one in enumerate(outcomes)]
     assert how_ended(evidence, judge(evidence, 1.0)) is ended
     refused = [replace(one, out_of_memory=False) for one in evidence]
@@ -199,7 +198,7 @@ class Workers:
         fits = Ended.OK if search.batch <= self.most else Ended.OUT_OF_MEMORY
         ended, stop, reason = self.others.get(f"b{search.batch}", (fits, "", ""))
         verdict = Verdict("ok" if ended is Ended.OK else "failed", reason, -1)
-        own = Observation(Evidence(0, Outcome.OK), detail={"of": search.batch})
+        own = Observation(Evidence(0, RankOutcome.OK), detail={"of": search.batch})
         return CaseOutcome(verdict, own, stop, (), ended)
 
     def all_tries(self, case: Case) -> CaseOutcome:

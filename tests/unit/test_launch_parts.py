@@ -22,26 +22,18 @@ from hpcbench.backends.mpi_facts import cuda_awareness
 from hpcbench.config.fault import Fault
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError, LaunchError
-from hpcbench.launch.folders.run_folder import separate_folders
-from hpcbench.launch.measuring import most_rows, shared_cores_lines, slow_reason
-from hpcbench.launch.probe import resolve, version_mix
-from hpcbench.launch.ranks import session
-from hpcbench.launch.ranks.address import own_interface, rendezvous_address, socket_variables
-from hpcbench.launch.ranks.communicator import Communicator
-from hpcbench.launch.ranks.launcher_variables import (
+from hpcbench.launch import session
+from hpcbench.launch.address import own_interface, rendezvous_address, socket_variables
+from hpcbench.launch.communicator import Communicator, WakeupSignal
+from hpcbench.launch.launcher import (
     announced_local_size,
     announced_rank,
     announced_size,
     in_shell_of_srun,
     lonely_fix,
 )
-from hpcbench.launch.ranks.session import Topology, check_launch, find_topology
-from hpcbench.launch.ranks.waiting import WakeupSignal
-from hpcbench.launch.supervisor import canary_pause_s
-from hpcbench.launch.verdicts.final_case import inline_evidence
-from hpcbench.launch.verdicts.verdict import Outcome
-from hpcbench.launch.workers.environment import split_by_load_time, worker_environment
-from hpcbench.launch.workers.messages import (
+from hpcbench.launch.measuring import most_rows, shared_cores_lines, slow_reason
+from hpcbench.launch.messages import (
     CaseAnswer,
     CaseRequest,
     DoneAnswer,
@@ -50,12 +42,21 @@ from hpcbench.launch.workers.messages import (
     supervisor_channel,
     worker_channel,
 )
-from hpcbench.launch.workers.processes import state
-from hpcbench.launch.workers.template_process import TemplateProcess
-from hpcbench.launch.workers.worker_pool import cuda_limit_s, probe_timeout_s
-from hpcbench.launch.workers.worker_process import Template, TemplateSpec, WorkerHandle
+from hpcbench.launch.probe import resolve, version_mix
+from hpcbench.launch.run_folder import separate_folders
+from hpcbench.launch.session import RankIdentity, check_launch, find_topology
+from hpcbench.launch.supervisor import canary_pause_s, inline_evidence
+from hpcbench.launch.template_process import (
+    TemplateProcess,
+    process_state,
+    split_by_load_time,
+    worker_environment,
+)
+from hpcbench.launch.verdict import RankOutcome
+from hpcbench.launch.worker_pool import cuda_limit_s, probe_timeout_s
+from hpcbench.launch.worker_process import Template, TemplateSpec, WorkerHandle
 from hpcbench.measure.environment import described_hardware, recorded_variables
-from hpcbench.measure.progress import Phase, SharedProgress
+from hpcbench.measure.progress import SharedProgress, WorkerPhase
 from hpcbench.plan.case import Case, Plan, planned_canary
 from hpcbench.plan.expand import make_plan
 from hpcbench.trace.clock import ClockModel
@@ -114,7 +115,7 @@ def test_what_is_started_in_a_shell_of_srun(
 @pytest.mark.parametrize(("shell", "expected"), [(True, "None"), (False, "(4, 'srun')")])
 def test_a_process_under_a_terminal_of_srun_is_one_rank(shell: bool, expected: str) -> None:
     """Real processes: on a terminal, and with none, as tasks of a srun that has no --pty."""
-    code = ("import os\nfrom hpcbench.launch.ranks.launcher_variables import announced_size\n"
+    code = ("import os\nfrom hpcbench.launch.launcher import announced_size\n"
             "print(announced_size(os.environ), flush=True)")
     pid, terminal = os.forkpty() if shell else (0, -1)
     if shell and not pid:
@@ -476,7 +477,7 @@ def test_messages_and_the_end_of_the_peer() -> None:
     assert other.wait(1.0)
     assert other.receive() == request
     for answer in (CaseAnswer(1, 2, "cpu", detail={"memory": {"peak": math.inf}}),
-                   FailureAnswer(Outcome.EXCEPTION, "no file \udcff: not UTF-8")):
+                   FailureAnswer(RankOutcome.EXCEPTION, "no file \udcff: not UTF-8")):
         other.send(answer)
         assert one.receive() == answer
     assert not other.wait(0.0)
@@ -542,12 +543,12 @@ def test_progress_is_shared_and_survives_the_writer() -> None:
     ours = SharedProgress.create(1000)
     theirs = SharedProgress(os.dup(ours.fd), 1000)
     theirs.begin(7)
-    theirs.mark(Phase.RUN, 2)
+    theirs.mark(WorkerPhase.RUN, 2)
     theirs.stamp(0, 10, 20, -1, -1, 1)
     theirs.stamp(1, 30, 45, 3, 9, 0)
     theirs.flag(1, 2)
     theirs.close()
-    assert (ours.case_number, ours.iteration, ours.phase) == (7, 2, Phase.PREPARE)
+    assert (ours.case_number, ours.iteration, ours.phase) == (7, 2, WorkerPhase.PREPARE)
     assert np.array_equal(ours.rows(), [[10, 20, -1, -1, 1], [30, 45, 3, 9, 2]])
     assert np.array_equal(ours.span(1, 2), [[30, 45, 3, 9, 2]])
     ours.begin(8)
@@ -599,19 +600,19 @@ def test_the_temporary_folder_is_looked_up_only_where_it_is_needed(
 
 
 def test_a_process_dies_with_its_parent() -> None:
-    child = ("import os,time; from hpcbench.measure.portable import die_with_parent;"
+    child = ("import os,time; from hpcbench.measure.process import die_with_parent;"
              "die_with_parent(os.getppid()); print(os.getpid(), flush=True); time.sleep(60)")
     parent = subprocess.Popen(
         [sys.executable, "-c", f"import subprocess,sys; subprocess.run([sys.executable, '-c', "
                                f"{child!r}])"], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
-    assert state(pid) not in ("", "Z")
+    assert process_state(pid) not in ("", "Z")
     parent.kill()
     parent.wait()
     parent.stdout.close()
     deadline = time.monotonic() + 30
-    while state(pid) not in ("", "Z"):
+    while process_state(pid) not in ("", "Z"):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -636,14 +637,14 @@ def test_hardware_is_what_was_configured_else_what_the_machine_tells_else_null()
 
 
 def test_ranks_that_share_cores_are_told_what_suffers() -> None:
-    topology = Topology(0, 4, 0, 4, "n1", "node", ("node",), "an MPI")
+    topology = RankIdentity(0, 4, 0, 4, "n1", "node", ("node",), "an MPI")
     (line,) = shared_cores_lines(replace(topology, ranks_a_core=8 / 3))
     assert line.startswith("4 ranks on n1 share cores, up to 2.67 of them each core: ")
     assert [*shared_cores_lines(topology)] == []
 
 
 def test_why_cases_take_longer_than_planned_is_said_as_far_as_it_is_known() -> None:
-    topology = Topology(0, 4, 0, 4, "n1", "node", ("node",), "an MPI")
+    topology = RankIdentity(0, 4, 0, 4, "n1", "node", ("node",), "an MPI")
     assert slow_reason(topology, 2, 0.4) == "4 ranks share 2 cores of n1"
     assert slow_reason(topology, 4, 0.4) == (
         "other processes used 40% of rank 0's core before the sweep")

@@ -8,14 +8,14 @@ from typing import cast
 import pytest
 
 from hpcbench.__main__ import main
-from hpcbench.backends.failures import one_line
+from hpcbench.backends.devices import one_line
 from hpcbench.errors import FileError
-from hpcbench.launch.ranks.agreement import AgreedError, on_all
-from hpcbench.launch.ranks.communicator import Communicator
-from hpcbench.launch.verdicts.final_case import inline_evidence
-from hpcbench.launch.verdicts.verdict import Outcome
-from hpcbench.launch.workers.messages import FailureAnswer, Request
-from hpcbench.launch.workers.worker_pool import InlineWorker
+from hpcbench.launch.communicator import Communicator
+from hpcbench.launch.messages import FailureAnswer, Request
+from hpcbench.launch.session import AgreedError, on_all
+from hpcbench.launch.supervisor import inline_evidence
+from hpcbench.launch.verdict import RankOutcome
+from hpcbench.launch.worker_pool import InlineWorker
 from hpcbench.measure.progress import SharedProgress
 
 SECRET = "planted-s3cr3t-value"
@@ -54,7 +54,7 @@ def test_a_secret_of_several_lines_is_masked_before_they_are_parted(
 def test_an_answer_and_the_traceback_beside_it(worker: InlineWorker, capsys: Capture) -> None:
     worker.send(cast("Request", SECRET))
     answer, printed = worker.receive(), capsys.readouterr().err
-    assert answer == FailureAnswer(Outcome.EXCEPTION, "CaseError: unknown request '***'")
+    assert answer == FailureAnswer(RankOutcome.EXCEPTION, "CaseError: unknown request '***'")
     assert printed.startswith("Traceback (most recent call last):\n")
     assert printed.endswith("CaseError: unknown request '***'\n") and SECRET not in printed
 
@@ -66,7 +66,7 @@ def test_the_evidence_of_a_watchdog(
     monkeypatch.setenv("HF_TOKEN", SECRET)
     evidence = inline_evidence(0, worker)
     assert (evidence.outcome, evidence.cause) == (
-        Outcome.EXCEPTION, "CaseError: unknown request '***'")
+        RankOutcome.EXCEPTION, "CaseError: unknown request '***'")
 
 
 @pytest.mark.usefixtures("secret")

@@ -15,18 +15,24 @@ import numpy as np
 import pytest
 
 from hpcbench.measure.control import Control, Integers
-from hpcbench.measure.drawn import drawn_samples
-from hpcbench.measure.loop import Measured, Schedule, Surroundings, measure
-from hpcbench.measure.progress import Phase, SharedProgress
-from hpcbench.measure.start import (
+from hpcbench.measure.loop import (
     LATE_NS,
     MOST_SLACK_NS,
     AgreedStart,
+    EnoughSamples,
+    FixedCount,
+    LoopResult,
+    SampleSchedule,
+    Surroundings,
     after_barrier,
+    drawn_samples,
+    first_to_last,
+    measure,
     of_one_rank,
+    slowest_rank,
     wait_until,
 )
-from hpcbench.measure.stop import EnoughSamples, FixedCount, first_to_last, slowest_rank
+from hpcbench.measure.progress import SharedProgress, WorkerPhase
 from hpcbench.operations.operation import total_wrong
 from hpcbench.statistics.stopping import StopRule
 from hpcbench.trace.clock import ClockModel
@@ -113,8 +119,8 @@ def on_ranks(size: int, work: Callable[[OneOf], Any]) -> list[Any]:
 
 
 def run_alone(
-    schedule: Schedule, count: int, work: Work | None = None,
-) -> tuple[Measured, SharedProgress, Work]:
+    schedule: SampleSchedule, count: int, work: Work | None = None,
+) -> tuple[LoopResult, SharedProgress, Work]:
     """Measure on one rank with a fixed count."""
     work = work or Work()
     control, progress = Threads(1).of(0), SharedProgress.create(100)
@@ -124,7 +130,7 @@ def run_alone(
 
 
 def test_a_fixed_count_is_taken_exactly_with_warmups_first() -> None:
-    measured, progress, work = run_alone(Schedule(3, 1, validate=True), 5)
+    measured, progress, work = run_alone(SampleSchedule(3, 1, validate=True), 5)
     rows = progress.rows()
     assert measured.stop_reason == "fixed" and not measured.wrong
     drawn = next(drawn_samples(""))
@@ -142,19 +148,19 @@ def test_flags_of_a_start_stand_in_the_row_of_their_sample() -> None:
     progress = SharedProgress.create(100)
     progress.begin(1)
     around = Surroundings(lambda: next(late), FixedCount(5), lambda: None, NOW)
-    measure(Work(), Host(), progress, Schedule(3, 1, validate=False), around)
+    measure(Work(), Host(), progress, SampleSchedule(3, 1, validate=False), around)
     assert progress.rows()[:, FLAGS].tolist() == [
         Flag.WARMUP, Flag.WARMUP, Flag.WARMUP | Flag.LATE_START, 0, 0, Flag.LATE_START, 0, 0]
 
 
 def test_a_sample_lasts_as_long_as_its_call() -> None:
-    _, progress, _ = run_alone(Schedule(1, 1, validate=False), 3, Work(duration_s=0.005))
+    _, progress, _ = run_alone(SampleSchedule(1, 1, validate=False), 3, Work(duration_s=0.005))
     rows = progress.rows()
     assert np.all(rows[:, END] - rows[:, START] >= 5_000_000)
 
 
 def test_calls_that_are_not_recorded_follow_a_check_before_the_next_timed_sample() -> None:
-    measured, progress, work = run_alone(Schedule(3, 1, validate=True, settles=True), 5)
+    measured, progress, work = run_alone(SampleSchedule(3, 1, validate=True, settles=True), 5)
     rows = progress.rows()
     checked = rows[:, FLAGS] & Flag.CHECKED > 0
     expected = np.append(False, checked[:-1]) & (rows[:, FLAGS] & Flag.WARMUP == 0)
@@ -171,7 +177,7 @@ def test_faults_of_a_sample_come_once_where_calls_settle_before_it() -> None:
     around = Surroundings(
         after_barrier(control), FixedCount(3), control.barrier, NOW,
         faults={row: partial(fired.append, row) for row in range(4)})
-    measure(Work(), Host(), progress, Schedule(1, 1, validate=True, settles=True), around)
+    measure(Work(), Host(), progress, SampleSchedule(1, 1, validate=True, settles=True), around)
     assert fired == [0, 1, 2, 3]
 
 
@@ -182,17 +188,17 @@ def test_a_stray_call_takes_the_place_of_its_sample_alone() -> None:
     stray.prepare()
     around = Surroundings(after_barrier(control), FixedCount(3), control.barrier, NOW,
                           strays={2: stray})
-    measure(work, Host(), progress, Schedule(1, 1, validate=True, settles=True), around)
+    measure(work, Host(), progress, SampleSchedule(1, 1, validate=True, settles=True), around)
     assert stray.calls == [1] and len(progress.rows()) == 4
 
 
 def test_one_sample_is_checked_once() -> None:
-    _, progress, work = run_alone(Schedule(0, 1, validate=True), 1)
+    _, progress, work = run_alone(SampleSchedule(0, 1, validate=True), 1)
     assert progress.rows()[:, FLAGS].tolist() == [Flag.CHECKED] and work.checked == 1
 
 
 def test_samples_of_several_calls_are_checked_by_single_calls_around_them() -> None:
-    measured, progress, work = run_alone(Schedule(2, 20, validate=True), 4)
+    measured, progress, work = run_alone(SampleSchedule(2, 20, validate=True), 4)
     flags = progress.rows()[:, FLAGS]
     assert work.calls == [1, 20, 20, 20, 20, 20, 20, 1] and work.checked == 2
     assert flags[0] == Flag.WARMUP | Flag.SINGLE | Flag.CHECKED
@@ -202,7 +208,7 @@ def test_samples_of_several_calls_are_checked_by_single_calls_around_them() -> N
 
 def test_unchecked_means_no_check_and_no_single_calls() -> None:
     for batch in (1, 7):
-        _, progress, work = run_alone(Schedule(1, batch, validate=False), 2)
+        _, progress, work = run_alone(SampleSchedule(1, batch, validate=False), 2)
         assert work.checked == 0 and work.calls == [batch] * 3
         assert progress.rows()[:, FLAGS].tolist() == [Flag.WARMUP, 0, 0]
 
@@ -211,7 +217,7 @@ def test_unchecked_means_no_check_and_no_single_calls() -> None:
 def test_samples_between_are_checked_alike_on_all_ranks_and_differently_elsewhere(
     seed: str,
 ) -> None:
-    _, progress, work = run_alone(Schedule(1, 1, validate=True, seed=seed), 90)
+    _, progress, work = run_alone(SampleSchedule(1, 1, validate=True, seed=seed), 90)
     checked = np.flatnonzero(progress.rows()[:, FLAGS] & Flag.CHECKED) - 1
     drawn = list(itertools.takewhile(lambda number: number < 90, drawn_samples(seed)))
     assert checked.tolist() == sorted({-1, 0, *drawn, 89}) and 5 <= len(drawn) <= 6
@@ -223,7 +229,7 @@ def test_samples_between_are_checked_alike_on_all_ranks_and_differently_elsewher
 def test_a_last_sample_that_was_drawn_is_checked_once() -> None:
     last = list(itertools.islice(drawn_samples(""), 4))[-1]
     measured, progress, work = run_alone(
-        Schedule(0, 1, validate=True), last + 1, Work(wrong_calls=frozenset({last})))
+        SampleSchedule(0, 1, validate=True), last + 1, Work(wrong_calls=frozenset({last})))
     assert measured.wrong == ["wrong"] and progress.rows()[-1, FLAGS] == Flag.CHECKED
     assert work.checked == 1 + 4
 
@@ -243,7 +249,7 @@ def test_an_error_in_one_of_a_hundred_calls_is_found_as_often_as_the_docs_say() 
 @pytest.mark.parametrize("wrong_call", [0, 2, 6])
 def test_what_a_check_finds_is_returned(wrong_call: int) -> None:
     work = Work(wrong_calls=frozenset({wrong_call}))
-    measured, _, _ = run_alone(Schedule(2, 1, validate=True), 5, work)
+    measured, _, _ = run_alone(SampleSchedule(2, 1, validate=True), 5, work)
     assert measured.wrong == ["wrong"]
 
 
@@ -256,7 +262,7 @@ def test_ranks_stop_together_when_the_budget_is_used() -> None:
                                  decides=control.rank == 0)
         around = Surroundings(after_barrier(control), stopping, control.barrier, NOW)
         measured = measure(Work(0.001 * (1 + control.rank)), Host(), progress,
-                           Schedule(2, 1, validate=False), around)
+                           SampleSchedule(2, 1, validate=False), around)
         return measured.stop_reason, len(progress.rows())
 
     answers = on_ranks(3, one)
@@ -275,7 +281,7 @@ def test_the_reason_and_the_bounds(rule: StopRule, expected: tuple[str, int | No
     progress.begin(1)
     stopping = EnoughSamples(rule, slowest_rank, control, progress, NOW, decides=True)
     around = Surroundings(after_barrier(control), stopping, control.barrier, NOW)
-    measured = measure(Work(0.0005), Host(), progress, Schedule(0, 1, validate=False), around)
+    measured = measure(Work(0.0005), Host(), progress, SampleSchedule(0, 1, validate=False), around)
     assert measured.stop_reason == expected[0]
     rows = len(progress.rows())
     assert rule.min_n <= rows <= rule.max_n and expected[1] in (None, rows)
@@ -295,7 +301,8 @@ def test_samples_that_become_slow_do_not_overrun_the_budget() -> None:
         stopping = EnoughSamples(rule, slowest_rank, control, progress, now_ns,
                                  decides=control.rank == 0)
         around = Surroundings(after_barrier(control), stopping, control.barrier, NOW)
-        measured = measure(Work(0.0), Host(), progress, Schedule(0, 1, validate=False), around)
+        measured = measure(Work(0.0), Host(), progress, SampleSchedule(0, 1, validate=False),
+                           around)
         return measured.stop_reason, len(progress.rows())
 
     answers = on_ranks(2, one)
@@ -318,7 +325,7 @@ def asked_after(rule: StopRule) -> list[int]:
 
     stopping = Noted(rule, slowest_rank, control, progress, NOW, decides=True)
     around = Surroundings(after_barrier(control), stopping, control.barrier, NOW)
-    measure(Work(0.0), Host(), progress, Schedule(0, 1, validate=False), around)
+    measure(Work(0.0), Host(), progress, SampleSchedule(0, 1, validate=False), around)
     assert len(progress.rows()) == asked[-1]
     return asked
 
@@ -331,7 +338,7 @@ def test_it_is_asked_at_checkpoints_and_every_64_samples_between() -> None:
 @pytest.mark.parametrize("count", [1, 2, 3, 65, 99])
 def test_a_fixed_count_is_taken_whether_samples_are_checked_or_not(count: int) -> None:
     for validate in (True, False):
-        measured, progress, _ = run_alone(Schedule(0, 1, validate=validate), count)
+        measured, progress, _ = run_alone(SampleSchedule(0, 1, validate=validate), count)
         assert measured.stop_reason == "fixed" and len(progress.rows()) == count
 
 
@@ -344,7 +351,7 @@ def test_a_fixed_count_is_asked_for_once() -> None:
 def test_who_waits_at_a_checkpoint_is_further_than_who_is_in_the_sample() -> None:
     """Else a rank that hangs there could not be told from those that wait for it."""
     control, progress = Threads(1).of(0), SharedProgress.create(100)
-    seen: list[tuple[int, Phase]] = []
+    seen: list[tuple[int, WorkerPhase]] = []
     progress.begin(1)
 
     def fold(rows: Integers, control: Control) -> Integers:
@@ -354,8 +361,8 @@ def test_who_waits_at_a_checkpoint_is_further_than_who_is_in_the_sample() -> Non
     rule = StopRule(min_n=4, max_n=5, target=1e-9, budget_s=60)
     stopping = EnoughSamples(rule, fold, control, progress, NOW, decides=True)
     around = Surroundings(after_barrier(control), stopping, control.barrier, NOW)
-    measure(Work(0.0), Host(), progress, Schedule(2, 1, validate=False), around)
-    assert seen == [(5, Phase.CHECK), (6, Phase.CHECK)]
+    measure(Work(0.0), Host(), progress, SampleSchedule(2, 1, validate=False), around)
+    assert seen == [(5, WorkerPhase.CHECK), (6, WorkerPhase.CHECK)]
 
 
 def test_nobody_starts_before_the_agreed_time() -> None:

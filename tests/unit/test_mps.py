@@ -13,7 +13,7 @@ from hpcbench.config.load import check_config
 from hpcbench.launch.probe import Resolution, resolve
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
-from hpcbench.validation.cores_and_gpus import device_lines
+from hpcbench.validation.machine import device_lines
 from validation_facts import FACTS, job, told
 
 TRAINING: dict[str, Any] = {

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.measure.garbage import no_collection_of_modules, rare_collection
 from hpcbench.measure.noise import (
     MIN_DETOUR_NS,
     check_s,
@@ -23,6 +22,7 @@ from hpcbench.measure.noise import (
     measure_noise,
     repeat_fixed_work,
 )
+from hpcbench.measure.process import no_collection_of_modules, rare_collection
 from hpcbench.trace.schema import Noise
 from hpcbench.trace.typed import from_values
 from launcher import ROOT

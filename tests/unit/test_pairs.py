@@ -19,7 +19,7 @@ from hpcbench.kinds.hardware.plan.pairs import Pairs, pairs_of
 from hpcbench.kinds.hardware.plan.planner import HardwarePlanner
 from hpcbench.kinds.hardware.plan.tournament import peer_in, rounds, slots
 from hpcbench.kinds.hardware.present import pairs as presented
-from hpcbench.launch.verdicts.verdict import Evidence, Outcome, judge
+from hpcbench.launch.verdict import Evidence, RankOutcome, judge
 from hpcbench.operations.sizes import COLD_BYTES, MOST_COLD_BYTES
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan
@@ -221,7 +221,7 @@ def test_where_a_rank_is(at_once: bool, step: int, words: str) -> None:
 def test_a_hang_names_the_pair_that_others_wait_for() -> None:
     doing = ["in round 2 of 3 with rank 2", "before round 3 of 3", "in round 2 of 3 with rank 0",
              "before round 3 of 3"]
-    evidence = [Evidence(rank, Outcome.STUCK, "last seen", 2, 5, expired=True,
+    evidence = [Evidence(rank, RankOutcome.STUCK, "last seen", 2, 5, expired=True,
                          step=5 - text.startswith("in"), doing=text)
                 for rank, text in enumerate(doing)]
     verdict = judge(evidence, 4.0, "pairs")

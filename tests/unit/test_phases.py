@@ -14,11 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpcbench.launch.recording import CaseRun, case_record
-from hpcbench.launch.verdicts.verdict import Evidence, Outcome, Verdict
-from hpcbench.launch.workers.messages import CaseAnswer
-from hpcbench.launch.workers.observation import Observation
-from hpcbench.launch.workers.worker_group import CaseOutcome
+from hpcbench.launch.attempt import CaseRun, case_record
+from hpcbench.launch.messages import CaseAnswer
+from hpcbench.launch.verdict import Evidence, RankOutcome, Verdict
+from hpcbench.launch.worker_group import CaseOutcome, Observation
 from hpcbench.plan.case import plan_from_json, plan_to_json
 from hpcbench.plan.order import Turn
 from hpcbench.reduce.reduce import reduce_folder
@@ -157,7 +156,7 @@ def test_the_worker_s_answer_becomes_the_record() -> None:
         detail={"memory": MEMORY, "parity": PARITY})
 
     def record(**changes: Any) -> Record:
-        sighting = Observation(Evidence(0, Outcome.OK), answer=replace(answer, **changes))
+        sighting = Observation(Evidence(0, RankOutcome.OK), answer=replace(answer, **changes))
         hearing = CaseOutcome(Verdict("ok", "", -1), sighting, "")
         return case_record(CaseRun(CASE, Turn(0, 0, 0), 0, 0, 1, 2), hearing, rows)
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.backends.availability import RankFacts
-from hpcbench.backends.tools import untooled
+from hpcbench.backends.availability import RankFacts, untooled
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.hardware.plan.gemm import ELEMENT_BYTES, RESULT_BYTES, gemm_of

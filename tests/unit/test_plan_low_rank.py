@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.backends.availability import RankFacts
-from hpcbench.backends.tools import tool_facts, untooled, wanted_tools
+from hpcbench.backends.availability import RankFacts, tool_facts, untooled, wanted_tools
 from hpcbench.config.load import check_config
 from hpcbench.kinds.training.plan.memory import moments
 from hpcbench.kinds.training.plan.planner import TrainingPlanner

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.backends.availability import RankFacts
-from hpcbench.backends.tools import untooled
+from hpcbench.backends.availability import RankFacts, untooled
 from hpcbench.config.load import check_config
 from hpcbench.config.names import DTYPE_BYTES, DTYPES, SPLITS
 from hpcbench.operations.collectives import collectives

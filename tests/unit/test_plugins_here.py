@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.backends.tools import tool_facts
+from hpcbench.backends.availability import tool_facts
 from hpcbench.config.load import check_config, load_config
 from hpcbench.kinds.primitive.plan.implementations import ELSEWHERE, PACKAGES
 from hpcbench.kinds.primitive.plan.registry import load_registry

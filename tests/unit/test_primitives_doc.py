@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from hpcbench.config.load import check_config
-from hpcbench.grouping import grouped
 from hpcbench.kinds.primitive.plan.registry import load_registry
 from hpcbench.kinds.primitive.plan.spec import LAYERS
 from hpcbench.kinds.primitive.present.listing import cells, reasons
 from hpcbench.operations.models import MODELS
+from hpcbench.units import grouped
 from launcher import ROOT
 
 DOC = (ROOT / "docs/primitives.md").read_text()

@@ -13,16 +13,11 @@ from typing import Any
 import pytest
 
 from golden import RESULTS
-from hpcbench.commands.profile import seconds_of
+from hpcbench.commands.jobs import seconds_of
 from hpcbench.config.load import PACKAGED, check_config
 from hpcbench.config.names import TARGETS
 from hpcbench.errors import ConfigError, LaunchError, UsageError
-from hpcbench.launch.ranks.own_launch import (
-    become_job,
-    default_ranks,
-    find_mpirun,
-    ranks_of_launch,
-)
+from hpcbench.launch.session import become_job, default_ranks, find_mpirun, ranks_of_launch
 from hpcbench.plan.expand import make_plan
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import open_results
@@ -125,7 +120,7 @@ def test_the_program_becomes_mpirun_with_its_exit_code(tmp_path: Path) -> None:
         '#!/bin/sh\necho "$$ $@ $OMPI_MCA_rmaps_base_oversubscribe"\nexit 7\n')
     (tmp_path / "mpirun").chmod(0o755)
     python = str(tmp_path / "python")
-    lines = ("import os", "from hpcbench.launch.ranks.own_launch import become_job",
+    lines = ("import os", "from hpcbench.launch.session import become_job",
              f"become_job(3, ['profile', '-g', '3'], os.environ, {python!r})")
     with subprocess.Popen([sys.executable, "-c", "\n".join(lines)], stdout=subprocess.PIPE,
                           text=True, env={**os.environ}) as started:

@@ -15,22 +15,25 @@ from hypothesis import strategies as st
 
 from hpcbench.config.schema import Profiling
 from hpcbench.errors import TraceError, UsageError
-from hpcbench.launch.profiled import opening_line
-from hpcbench.launch.verdicts.verdict import Evidence, Outcome, judge
-from hpcbench.profiling.anchor import fit_anchor
+from hpcbench.launch.measuring import opening_line
+from hpcbench.launch.verdict import Evidence, RankOutcome, judge
 from hpcbench.profiling.flight import FLIGHT, in_flight, joined, standing
-from hpcbench.profiling.lines import MOST_LINES, summary_lines
-from hpcbench.profiling.merge import RankTrace, merge
-from hpcbench.profiling.nsys import missing, nsys_words, require_nsys
-from hpcbench.profiling.rank_file import (
+from hpcbench.profiling.merge import RankTrace, fit_anchor, merge
+from hpcbench.profiling.profiled_cases import (
     CLOCK_MARK,
     SAMPLE_MARK,
+    STALL_SHARE,
+    WHOLE,
     RankProfile,
+    medians_ns,
+    nsys_missing,
+    nsys_words,
     read_rank_file,
+    require_nsys,
+    stall,
     write_rank_file,
 )
-from hpcbench.profiling.record import write_profiles
-from hpcbench.profiling.trigger import STALL_SHARE, WHOLE, medians_ns, stall
+from hpcbench.profiling.record import MOST_LINES, summary_lines, write_profiles
 from hpcbench.trace.schema import NO_DEVICE_TIME, Flag
 from results_factory import mixed_results
 
@@ -231,7 +234,7 @@ def test_what_both_recorders_have_is_there_once() -> None:
 def test_ranks_that_stand_alike_are_named_together_in_the_verdict() -> None:
     assert in_flight({0: "in a #2", 1: "past a #1", 2: "in a #2", 3: ""}) == (
         "rank 0, 2 in a #2; rank 1 past a #1")
-    seen = [Evidence(rank, Outcome.STUCK, "silent", iteration, 5, expired=True, standing=place)
+    seen = [Evidence(rank, RankOutcome.STUCK, "silent", iteration, 5, expired=True, standing=place)
             for rank, (iteration, place) in enumerate([(4, "in a #2"), (3, "past a #1")])]
     assert judge(seen, 2.0).reason.endswith("; rank 0 in a #2; rank 1 past a #1")
 
@@ -281,7 +284,7 @@ def test_nsys_that_is_not_there_is_said_with_what_to_take_instead(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match=r"not on the PATH; .*--set profiling.tool=torch"):
         require_nsys()
-    assert missing([0, 1, 3]).startswith("nsys is not on the PATH of rank 0-1, 3")
+    assert nsys_missing([0, 1, 3]).startswith("nsys is not on the PATH of rank 0-1, 3")
     (tmp_path / "nsys").write_text("#!/bin/sh\n")
     (tmp_path / "nsys").chmod(0o755)
     require_nsys()

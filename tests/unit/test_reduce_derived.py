@@ -6,7 +6,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.grouping import equal_groups
 from hpcbench.reduce.clocks import ClockHistory, GlobalStamps, RankClocks
 from hpcbench.reduce.fold import (
     edges,
@@ -20,6 +19,7 @@ from hpcbench.reduce.fold import (
 )
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.trace.clock import ClockModel
+from hpcbench.units import equal_groups
 
 
 def samples_of(start_ns: object, end_ns: object) -> CaseSamples:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.analysis.answer import Answered, Asked, Run
-from hpcbench.commands.report import report
+from hpcbench.commands.outputs import report
 from hpcbench.errors import FileError, UsageError
 from hpcbench.reduce.results import Finding
 from hpcbench.report.contents import document_of

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from hpcbench.backends.amd_readings import CALLS, serial_of
 from hpcbench.backends.availability import (
     RankFacts,
     gpu_indices,
@@ -16,11 +15,12 @@ from hpcbench.backends.availability import (
     visible_devices,
     visible_gpus,
 )
+from hpcbench.backends.gpu_readings import AMD_CALLS, amd_serial_of
 from hpcbench.config.load import check_config
 from hpcbench.config.schema import Telemetry
 from hpcbench.launch.probe import resolve
 from hpcbench.plan.expand import make_plan
-from hpcbench.telemetry.opening import Seams, open_sampler
+from hpcbench.telemetry.sampler import Seams, open_sampler
 from hpcbench.trace.telemetry import TABLES
 from test_launch_parts import CPU_FACTS
 
@@ -101,10 +101,10 @@ def test_telemetry_says_why_there_is_none(tmp_path: Path) -> None:
 def test_the_serial_number_in_a_uuid() -> None:
     """Bytes of HIP's UUID are characters, which torch writes as hexadecimal digits."""
     digits = "00a1b2c3d4e5f607".encode("ascii").hex()
-    assert serial_of(f"{digits[:8]}-{digits[8:12]}-{digits[12:]}") == "a1b2c3d4e5f607"
-    assert serial_of("ffc79498-8ff3-c2dc-3b0d-fafd804516ae") is None  # one of NVIDIA's
-    assert serial_of("") is None
+    assert amd_serial_of(f"{digits[:8]}-{digits[8:12]}-{digits[12:]}") == "a1b2c3d4e5f607"
+    assert amd_serial_of("ffc79498-8ff3-c2dc-3b0d-fafd804516ae") is None  # one of NVIDIA's
+    assert amd_serial_of("") is None
 
 
 def test_its_columns_are_those_of_the_table() -> None:
-    assert {*CALLS} <= {*TABLES["gpu"].names}
+    assert {*AMD_CALLS} <= {*TABLES["gpu"].names}

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from hpcbench.cli import app
 from hpcbench.config.load import load_config
 from hpcbench.errors import ExitCode, FileError, UsageError
-from hpcbench.launch.folders.run_folder import create_suite_folder, sweeps_folder
+from hpcbench.launch.run_folder import create_suite_folder, sweeps_folder
 from hpcbench.plan.case import STATUSES
 from hpcbench.plan.expand import make_plan
 from hpcbench.reduce.history import is_fresh

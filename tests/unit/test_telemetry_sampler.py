@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 
 from fake_machine import make_machine
-from hpcbench.backends.gpu_readings import Tried
+from hpcbench.backends.gpu_readings import NvmlRefusals
 from hpcbench.config.schema import Telemetry
 from hpcbench.telemetry import sampler as sampler_module
-from hpcbench.telemetry.opening import Seams, open_sampler
-from hpcbench.telemetry.sampler import Sampler
-from hpcbench.telemetry.source import Source, UnreadableError, Values
+from hpcbench.telemetry.sampler import Sampler, Seams, open_sampler
+from hpcbench.telemetry.sources import Source, UnreadableError, Values
 from hpcbench.trace.telemetry import TABLES, Rows, Told
 from nvml_standins import Standins
 
@@ -166,7 +165,8 @@ def test_a_driver_in_which_all_hangs_costs_its_table(standins: Standins) -> None
 def test_what_crashed_before_is_not_loaded(standins: Standins) -> None:
     """This machine would end the process as soon as it is asked."""
     def ask() -> list[Any]:
-        with open_sampler(FAST, local_rank=0, gpu_uuid=GPU, tried=Tried("it crashed")) as sampler:
+        with open_sampler(FAST, local_rank=0, gpu_uuid=GPU,
+                          tried=NvmlRefusals("it crashed")) as sampler:
             sampler.mark()
             until(lambda: sampler.take().get("cpu") is not None)
             told = sampler.news()
@@ -222,7 +222,7 @@ def test_nvml_that_cannot_be_loaded_says_why() -> None:
 NO_THREAD = """
 import resource
 from hpcbench.config.schema import Telemetry
-from hpcbench.telemetry.opening import open_sampler
+from hpcbench.telemetry.sampler import open_sampler
 from pathlib import Path
 pages = int(Path("/proc/self/statm").read_text().split()[0])
 sampler = open_sampler(Telemetry(), local_rank=0, gpu_uuid=None)

@@ -11,13 +11,21 @@ from typing import Any
 import pytest
 
 from fake_machine import RAPL_RANGE_UJ, make_machine, net_dev, stat_line, write
-from hpcbench.backends.gpu_readings import CALLS, XID
+from hpcbench.backends.gpu_readings import NVML_CALLS, XID
 from hpcbench.backends.gpus import load_nvml
 from hpcbench.config import names
 from hpcbench.telemetry.gpu import GpuSource
-from hpcbench.telemetry.node import CpuSource, EnergySource, FrequencySource, NetworkSource
-from hpcbench.telemetry.process import ProcessSource
-from hpcbench.telemetry.source import HeldFile, Source, UnreadableError, Values
+from hpcbench.telemetry.sources import (
+    CpuSource,
+    EnergySource,
+    FrequencySource,
+    HeldFile,
+    NetworkSource,
+    ProcessSource,
+    Source,
+    UnreadableError,
+    Values,
+)
 from hpcbench.trace.telemetry import KEYS, NOT_READ, TABLES
 from nvml_standins import Standins
 
@@ -28,7 +36,7 @@ def read(source: Source) -> dict[str, Values]:
 
 def test_the_tables_are_those_that_the_sweep_file_names() -> None:
     assert tuple(TABLES) == names.TELEMETRY
-    assert (*CALLS, XID) == TABLES["gpu"].names
+    assert (*NVML_CALLS, XID) == TABLES["gpu"].names
 
 
 def test_cores_of_the_node(tmp_path: Path) -> None:
@@ -213,7 +221,7 @@ def test_a_mig_device_has_its_own_memory_and_its_gpu_s_clocks_and_power(
     assert devices == [f"{part} of GPU-{GPU}"]
     assert first == {"power_mw": 250_000, "sm_mhz": 1400, "memory_mhz": 2619, "celsius": 35,
                      "throttle_reasons": 0x45, "memory_used_bytes": 2**28, "xid": 0}
-    assert {*missing} == {*CALLS} - {*first}
+    assert {*missing} == {*NVML_CALLS} - {*first}
 
 
 def test_what_was_refused_before_is_not_asked_for(standins: Standins) -> None:

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from hpcbench.config.load import load_config, parse_assignment
 from hpcbench.errors import ConfigError
-from hpcbench.launch.workers.processes import state
-from hpcbench.launch.workers.worker_output import text_of
+from hpcbench.launch.template_process import process_state
+from hpcbench.launch.worker_process import text_of
 from hpcbench.masking import masked
 from hpcbench.measure.environment import machine, recorded_variables
 from hpcbench.reduce.reduce import reduce_folder
@@ -180,7 +180,7 @@ def test_the_process_of_another_user_may_have_a_name_of_any_bytes() -> None:
                           stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
-        assert state(child.pid) in ("R", "S", "D")
+        assert process_state(child.pid) in ("R", "S", "D")
         child.kill()
 
 
@@ -233,9 +233,9 @@ def test_a_report_of_a_folder_with_any_name(tmp_path: Path) -> None:
 SPEAKING = {"hpcbench.texts", "hpcbench.backends.facts", "hpcbench.backends.mpi_facts",
             "hpcbench.backends.kernels", "hpcbench.validation.storage_probe"}
 """`say` itself, and programs of their own: they print JSON in ASCII, or what is in the source."""
-REVERSIBLE = {"hpcbench.backends.child", "hpcbench.launch.ranks.communicator",
-              "hpcbench.launch.ranks.store_communicator", "hpcbench.launch.workers.messages",
-              "hpcbench.launch.folders.trace_delivery"}
+REVERSIBLE = {"hpcbench.backends.child", "hpcbench.launch.communicator",
+              "hpcbench.launch.store_communicator", "hpcbench.launch.messages",
+              "hpcbench.launch.run_folder"}
 """Messages between our processes: Python's JSON keeps every text, paths too, as Python has it."""
 NOT_WRITTEN = {"hpcbench.kinds.registry", "hpcbench.config.names", "hpcbench.config.schema",
                "hpcbench.config.load", "hpcbench.views.guarded", "hpcbench.plan.expand",

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.backends.availability import RankFacts
-from hpcbench.backends.tools import tool_facts, untooled, wanted_tools
+from hpcbench.backends.availability import RankFacts, tool_facts, untooled, wanted_tools
 from hpcbench.config.load import check_config
 from hpcbench.dry_run import _not_tried
 from hpcbench.plan.case import Case, case_from_json, case_to_json

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.backends.gpu_topology import gpu_topology
-from hpcbench.backends.gpus import opened_nvml
+from hpcbench.backends.gpus import gpu_topology, opened_nvml
 from hpcbench.measure.environment import scheduler_variables
 from hpcbench.reduce.environments import environment_differences
 from hpcbench.reduce.reduce import reduce_folder

@@ -121,7 +121,7 @@ def test_sends_that_never_reach_the_layer_are_not_shown_as_its_own() -> None:
 def test_the_probe_tries_all_that_one_rank_can_call() -> None:
     """Its calls are those of the workloads, so they are tried on gloo, which has all of them."""
     pytest.importorskip("torch")
-    from hpcbench.backends.ucc import one_rank_calls
+    from hpcbench.backends.groups import one_rank_calls
 
     tried = set(one_rank_calls())
     assert set(collectives()) - tried == {"all_reduce", "send_recv"}
@@ -132,27 +132,27 @@ def test_the_probe_tries_all_that_one_rank_can_call() -> None:
 def _refused_by_gloo() -> Iterator[tuple[str, Any]]:
     import torch.distributed as dist
 
-    from hpcbench.backends.ucc import one_rank_calls, refused
+    from hpcbench.backends.groups import one_rank_calls, refused_by_ucc
 
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield "refused", refused(one_rank_calls())
+    yield "refused", refused_by_ucc(one_rank_calls())
 
 
 def test_a_refusal_is_told_in_the_library_s_own_words() -> None:
     """torch_ucc's reduce looks avg up with std::map::at, which Python sees as an IndexError."""
     pytest.importorskip("torch")
-    from hpcbench.backends.ucc import refused
+    from hpcbench.backends.groups import refused_by_ucc
 
     def refuse() -> None:
         raise IndexError("map::at\nand where")
 
-    assert refused({"reduce": refuse, "scatter": lambda: None}) == {"reduce": "map::at"}
+    assert refused_by_ucc({"reduce": refuse, "scatter": lambda: None}) == {"reduce": "map::at"}
 
 
 def test_a_probe_that_dies_is_a_reason_and_not_the_end() -> None:
     pytest.importorskip("torch")
-    from hpcbench.backends.ucc import ucc_facts
+    from hpcbench.backends.groups import ucc_facts
 
     layers = {"layers": ["ucp"], "reason": None}
     assert ucc_facts(Answers(layers, None)).items() >= layers.items()
@@ -165,12 +165,12 @@ def test_a_refusal_without_a_text_is_a_refusal(monkeypatch: pytest.MonkeyPatch) 
     pytest.importorskip("torch")
     import torch.distributed as dist
 
-    from hpcbench.backends import ucc
+    from hpcbench.backends import groups as ucc
 
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(ucc, "load", lambda: "")
+    monkeypatch.setattr(ucc, "load_ucc", lambda: "")
     monkeypatch.setattr(ucc, "_layers", lambda: None)
     monkeypatch.setattr(ucc, "_versions", dict)
     monkeypatch.setattr(dist, "init_process_group", refuse)

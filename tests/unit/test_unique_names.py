@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from hpcbench.launch.folders.run_folder import create_run_folder
+from hpcbench.launch.run_folder import create_run_folder
 from hpcbench.trace.files import whole_file
 from synthetic import make_plan
 

@@ -16,18 +16,22 @@ from hpcbench.config.load import check_config
 from hpcbench.errors import ExitCode
 from hpcbench.plan.expand import make_plan
 from hpcbench.validation import storage_probe
-from hpcbench.validation.cores_and_gpus import affinity_lines
-from hpcbench.validation.limits import limit_lines
-from hpcbench.validation.lines import Line, fail, ok, rendered, show, warn
-from hpcbench.validation.network import network_lines
-from hpcbench.validation.rank_report import JobReport, RankReport
-from hpcbench.validation.storage import storage_lines
-from hpcbench.validation.sweep import sweep_lines
-from hpcbench.validation.timing import clock_lines
+from hpcbench.validation.job import clock_lines, network_lines, storage_lines, sweep_lines
+from hpcbench.validation.machine import affinity_lines, limit_lines
+from hpcbench.validation.rank_report import (
+    CheckLine,
+    JobReport,
+    RankReport,
+    fail,
+    ok,
+    rendered,
+    show,
+    warn,
+)
 from hpcbench.validation.validate import exit_code, judge
 from validation_facts import STORAGE, changed, job, line, states, sync_record, told
 
-Judged = Callable[[JobReport], Iterator[Line]]
+Judged = Callable[[JobReport], Iterator[CheckLine]]
 TWO_NODES = (told(0), told(1, node="b"))
 
 

@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from hpcbench.launch.ranks.store_communicator import REMEDY
-from hpcbench.validation.cores_and_gpus import device_lines, probe_lines
-from hpcbench.validation.launching import launching_lines
+from hpcbench.launch.store_communicator import REMEDY
+from hpcbench.validation.job import launching_lines, report_lines
+from hpcbench.validation.machine import device_lines, probe_lines, software_lines
 from hpcbench.validation.rank_report import RANK_REPORT, JobReport, RankReport
-from hpcbench.validation.reports import report_lines
-from hpcbench.validation.software import software_lines
 from validation_facts import changed, job, line, states, told, with_gpus
 
 
@@ -179,14 +177,14 @@ def test_a_gpu_that_torch_has_no_code_for_fails() -> None:
 
 
 def test_reports_as_pdf_need_a_library_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hpcbench.validation.reports.metadata.version", lambda name: "70.0")
-    monkeypatch.setattr("hpcbench.validation.reports.find_library", lambda name: None)
+    monkeypatch.setattr("hpcbench.validation.job.metadata.version", lambda name: "70.0")
+    monkeypatch.setattr("hpcbench.validation.job.find_library", lambda name: None)
     state, found, fix = line(report_lines, job(), "PDF reports")
     assert state == "warn" and "no Pango" in found and "libpangoft2" in fix
-    monkeypatch.setattr("hpcbench.validation.reports.find_library", lambda name: "there")
+    monkeypatch.setattr("hpcbench.validation.job.find_library", lambda name: "there")
     assert states(report_lines, job()) == {"PDF reports": "ok"}
 
     def missing(name: str) -> str:
         raise PackageNotFoundError(name)
-    monkeypatch.setattr("hpcbench.validation.reports.metadata.version", missing)
+    monkeypatch.setattr("hpcbench.validation.job.metadata.version", missing)
     assert states(report_lines, job()) == {"PDF reports": "n/a"}

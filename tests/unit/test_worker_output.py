@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hpcbench.launch.workers.worker_output import (
+from hpcbench.launch.worker_process import (
     KEPT_BYTES,
     SLACK_BYTES,
     WorkerOutput,
@@ -109,7 +109,7 @@ def test_a_process_that_empties_its_output_is_survived(output: WorkerOutput) -> 
 @pytest.mark.parametrize("call", ["None", "print_whole_lines()"])
 def test_what_a_library_prints_comes_at_once(call: str) -> None:
     """C's stdout keeps what NCCL says for itself until it has 4096 bytes, or for ever."""
-    code = ("import ctypes, os; from hpcbench.launch.workers.processes import print_whole_lines; "
+    code = ("import ctypes, os; from hpcbench.launch.template_process import print_whole_lines; "
             f"{call}; ctypes.CDLL(None).puts(b'NCCL INFO'); os._exit(0)")
     env = {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True,

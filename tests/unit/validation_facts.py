@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from hpcbench.trace.clock import ClockCheck, ClockModel, SyncRecord
-from hpcbench.validation.lines import Line
-from hpcbench.validation.rank_report import JobReport, RankReport
+from hpcbench.validation.rank_report import CheckLine, JobReport, RankReport
 
 FACTS: Mapping[str, Any] = {
     "built": {"gloo": True, "nccl": True, "mpi": False, "ucc": False},
@@ -90,7 +89,7 @@ def sync_record(
     return SyncRecord("boot", n_clocks, model, check, 0, realtime_ns)
 
 
-def states(lines: Callable[[JobReport], Iterator[Line]], of: JobReport) -> dict[str, str]:
+def states(lines: Callable[[JobReport], Iterator[CheckLine]], of: JobReport) -> dict[str, str]:
     """Return the state of each subject; every warning and failure has to say what to do."""
     found = list(lines(of))
     assert all(line.found for line in found)
@@ -100,7 +99,7 @@ def states(lines: Callable[[JobReport], Iterator[Line]], of: JobReport) -> dict[
 
 
 def line(
-    lines: Callable[[JobReport], Iterator[Line]], of: JobReport, subject: str,
+    lines: Callable[[JobReport], Iterator[CheckLine]], of: JobReport, subject: str,
 ) -> tuple[str, str, str]:
     """Return (state, found, fix) of one subject."""
     one, = (line for line in lines(of) if line.subject == subject)

@@ -29,15 +29,14 @@ from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh
 
+from hpcbench.backends.counting_backend import REHEARSAL, CallLog, RehearsalGroup, open_rehearsal
 from hpcbench.backends.devices import CudaDevice
 from hpcbench.backends.groups import open_lines
-from hpcbench.backends.ledger import Ledger
-from hpcbench.backends.rehearsal import NAME, RehearsalGroup, open_rehearsal
 from hpcbench.config.load import check_config, load_config
 from hpcbench.kinds.registry import spec_of
 from hpcbench.kinds.training.run import timed_model
 from hpcbench.kinds.training.run.strategies.mesh import Grid
-from hpcbench.launch.workers.messages import JoinRequest
+from hpcbench.launch.messages import JoinRequest
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.operations.operation import close
 from hpcbench.operations.place import Place
@@ -218,7 +217,7 @@ def outcome(case: Case) -> str:
 
 def called_twice(case: Case) -> None:
     device, runner = CudaDevice(0), spec_of(case.kind).runner()
-    place = Place(0, case.world_size, open_rehearsal(case.world_size, Ledger()),
+    place = Place(0, case.world_size, open_rehearsal(case.world_size, CallLog()),
                   device.torch_device)
     with runner.around(case.workload, device.torch_device, case.world_size):
         operation = runner.open(case.workload, place, validate=False)
@@ -238,10 +237,10 @@ def groups() -> dict[str, Any]:
 
     def new_group(ranks: Any = None, timeout: Any = None, backend: Any = None,
                   pg_options: Any = None, device_id: Any = None, **others: Any) -> Any:
-        if backend == NAME:
+        if backend == REHEARSAL:
             return plain(ranks, backend=backend, pg_options=pg_options, **others)
         asked.append([backend, list(ranks), device_id and str(device_id)])
-        group = plain(ranks, backend=NAME, pg_options=(Ledger(), None))
+        group = plain(ranks, backend=REHEARSAL, pg_options=(CallLog(), None))
         if isinstance(group, RehearsalGroup):
             group.bound_device_id = device_id
             opened[group] = backend
@@ -249,7 +248,7 @@ def groups() -> dict[str, Any]:
 
     dist.new_group = new_group
     dist.get_backend = lambda group=None: opened.get(group) or named(group)
-    open_rehearsal(4, Ledger(), rank=2)
+    open_rehearsal(4, CallLog(), rank=2)
     found = {}
     for backend in ("nccl", "gloo"):
         asked.clear()
@@ -268,7 +267,7 @@ def memory() -> dict[str, int]:
     (case,) = make_plan(check_config(job, "test"), 4).cases
     with FakeTensorMode(allow_non_fake_inputs=True) as fake:
         fake.may_turn_const = lambda _: False
-        group = open_rehearsal(4, Ledger())
+        group = open_rehearsal(4, CallLog())
         opened = spec_of(case.kind).runner().open(
             case.workload, Place(0, 4, group, torch.device("cuda", 0)), validate=False)
     return {"free": free, "sets": len(opened.sets)}

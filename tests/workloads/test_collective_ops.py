@@ -11,9 +11,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed import _functional_collectives as functional
 
-from hpcbench.backends.collective_ops import Called, called, watched
-from hpcbench.backends.ledger import Ledger
-from hpcbench.backends.rehearsal import RehearsalGroup
+from hpcbench.backends.counting_backend import CallLog, RehearsalGroup
+from hpcbench.backends.python_group import Called, called, watched
 from hpcbench.kinds.training.run.step_counter import StepCounter
 from workloads.training_cases import alone
 
@@ -30,7 +29,7 @@ class Nested(RehearsalGroup):
 
 
 def test_a_call_within_a_call_is_none_of_its_own() -> None:
-    group, found = Nested(0, 2, Ledger(counts=False), None), list[Called]()
+    group, found = Nested(0, 2, CallLog(counts=False), None), list[Called]()
     pairs = [torch.zeros(4), torch.zeros(6)], [torch.zeros(2), torch.zeros(3)]
     with watched([group, group], found.extend):
         for _ in range(2):

@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from hpcbench.backends.failures import classify, one_line, out_of_memory
+from hpcbench.backends.devices import classify, one_line, out_of_memory
 from hpcbench.errors import CaseError
 from hpcbench.kinds.memory.run.limit import refused_memory
 

@@ -16,7 +16,7 @@ from hpcbench.backends import facts as facts_module
 from hpcbench.backends.availability import RankFacts, gpu_tried
 from hpcbench.backends.facts import gather_facts
 from hpcbench.config.schema import Telemetry
-from hpcbench.telemetry.opening import open_sampler
+from hpcbench.telemetry.sampler import open_sampler
 from nvml_standins import Standins
 
 GPU = "00000000-1111-2222-3333-444444440000"

@@ -17,10 +17,8 @@ import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensor
 
-from hpcbench.backends.dry_step import dry_step
-from hpcbench.backends.fake_tensors import fake_tensors
-from hpcbench.backends.ledger import Ledger
-from hpcbench.backends.rehearsal import open_rehearsal
+from hpcbench.backends.counting_backend import CallLog, open_rehearsal
+from hpcbench.backends.dry_step import dry_step, fake_tensors
 from hpcbench.config.load import check_config
 from hpcbench.errors import CaseError
 from hpcbench.kinds.training.plan.predict import predict_stage
@@ -50,7 +48,7 @@ def is_fake(tensor: torch.Tensor) -> bool:
 
 def stepped(work: Training, rank: int, *, fake: bool) -> tuple[dict[str, list[int]], Any]:
     """Return the sizes of a rank's calls in a step, in order, and what it holds."""
-    ledger, ranks = Ledger(), work.dp * work.tp * work.pp
+    ledger, ranks = CallLog(), work.dp * work.tp * work.pp
     world = open_rehearsal(ranks, ledger, rank)
     with fake_tensors() if fake else nullcontext():
         operation = TrainingOperation(work, Place(rank, ranks, world, torch.device("cpu")),

@@ -11,8 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
-from hpcbench.backends.ledger import Ledger
-from hpcbench.backends.rehearsal import open_rehearsal
+from hpcbench.backends.counting_backend import CallLog, open_rehearsal
 from hpcbench.config.load import check_config
 from hpcbench.kinds.memory.plan.workload import work_of
 from hpcbench.kinds.memory.run.live_storages import PARTS
@@ -62,7 +61,7 @@ def allocated(spec: Training, strategy: Strategy, batch: Batch) -> int:
 
 def opened(work: Training) -> TrainingOperation:
     ranks = work.dp * work.tp * work.pp
-    world = open_rehearsal(ranks, Ledger(counts=False), 0)
+    world = open_rehearsal(ranks, CallLog(counts=False), 0)
     operation = TrainingOperation(work, Place(0, ranks, world, torch.device("cpu")),
                                   validate=False)
     operation.prepare()

@@ -7,8 +7,8 @@ import inspect
 import pytest
 import torch
 
-from hpcbench.backends.apple_gpu import mps_facts
-from hpcbench.backends.failures import out_of_memory
+from hpcbench.backends.devices import out_of_memory
+from hpcbench.backends.facts import mps_facts
 from hpcbench.kinds.training.run.reference import in_fp64
 
 

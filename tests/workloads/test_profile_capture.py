@@ -11,14 +11,13 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.backends.devices import CpuDevice
-from hpcbench.measure.loop import Surroundings
+from hpcbench.measure.loop import FixedCount, Surroundings
 from hpcbench.measure.progress import SharedProgress
-from hpcbench.measure.stop import FixedCount
-from hpcbench.profiling.anchor import fit_anchor
 from hpcbench.profiling.capture import ProfiledSamples, capture_by_torch
 from hpcbench.profiling.flight import standing
 from hpcbench.profiling.flight_recorder import flight_record
-from hpcbench.profiling.rank_file import CLOCK_MARK, SAMPLE_MARK
+from hpcbench.profiling.merge import fit_anchor
+from hpcbench.profiling.profiled_cases import CLOCK_MARK, SAMPLE_MARK
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag
 
 

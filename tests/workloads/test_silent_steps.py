@@ -11,9 +11,14 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from hpcbench.backends.counting_backend import (
+    CallLog,
+    RecordedCall,
+    TensorSpec,
+    Wait,
+    open_rehearsal,
+)
 from hpcbench.backends.groups import open_lines
-from hpcbench.backends.ledger import Blank, Call, Ledger, Wait
-from hpcbench.backends.rehearsal import open_rehearsal
 from hpcbench.kinds.training.plan.predict import predict_stage
 from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.stages import stages_of
@@ -52,7 +57,7 @@ def _left() -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def place_of(work: Training, rank: int, ledger: Ledger) -> Place:
+def place_of(work: Training, rank: int, ledger: CallLog) -> Place:
     ranks = work.dp * work.tp * work.pp
     return Place(rank, ranks, open_rehearsal(ranks, ledger, rank), torch.device("cpu"))
 
@@ -63,7 +68,7 @@ def test_no_step_without_communication_has_a_number_that_is_none(
 ) -> None:
     work = replace(training(name, options, **changes), communication="off")
     for stage in stages_of(work)[::max(work.pp - 1, 1)]:
-        ledger = Ledger()
+        ledger = CallLog()
         operation = TrainingOperation(work, place_of(work, stage.rank * work.tp, ledger),
                                       validate=True)
         assert operation._parity is None
@@ -93,7 +98,7 @@ def test_the_communication_alone_is_that_of_a_step(
 ) -> None:
     work = replace(training(name, options, **changes), communication="only")
     for stage in stages_of(work)[::max(work.pp - 1, 1)]:
-        ledger = Ledger()
+        ledger = CallLog()
         operation = ReplayOperation(work, place_of(work, stage.rank * work.tp, ledger))
         assert ledger.tally == {}
         operation.run()
@@ -105,16 +110,16 @@ def test_the_communication_alone_is_that_of_a_step(
 
 def test_messages_are_waited_for_where_the_step_does() -> None:
     work = training("pipeline", {"schedule": "GPipe", "microbatches": 2}, degrees=Degrees(pp=2))
-    place = place_of(work, 1, Ledger())
-    program = calls_of_step(work, place, Ledger())
-    hidden = Blank((2, 16, 64), torch.float32, torch.device("cpu"))
-    told = [(item.method, item.arguments[0][0]) if isinstance(item, Call) else item
+    place = place_of(work, 1, CallLog())
+    program = calls_of_step(work, place, CallLog())
+    hidden = TensorSpec((2, 16, 64), torch.float32, torch.device("cpu"))
+    told = [(item.method, item.arguments[0][0]) if isinstance(item, RecordedCall) else item
             for item in program]
     received, sent, tied = ("recv", hidden), ("send", hidden), (96, 64)
     assert [item for item in told if isinstance(item, tuple) and item[0] == "recv"][:2] == [
         received] * 2
     assert told.count(sent) == 2
-    assert all(isinstance(program[item.call], Call) and item.call < at
+    assert all(isinstance(program[item.call], RecordedCall) and item.call < at
                for at, item in enumerate(program) if isinstance(item, Wait))
     assert len({item.call for item in program if isinstance(item, Wait)}) == 6
     assert [item[1].shape for item in told[-4:-2] if not isinstance(item, Wait)] == [tied] * 2
@@ -123,7 +128,7 @@ def test_messages_are_waited_for_where_the_step_does() -> None:
 def test_every_bucket_tells_when_it_is_ready() -> None:
     work = training("data", {"bucket_mb": 1}, degrees=Degrees(dp=2), accumulation=2,
                     sizes={"layers": 4, "hidden": 128, "seq_length": 16, "vocab": 1024})
-    ledger = Ledger()
+    ledger = CallLog()
     operation = TrainingOperation(work, place_of(work, 0, ledger), validate=False)
     operation.prepare()
     ledger.tally.clear()
@@ -147,7 +152,7 @@ def test_of_many_buckets_the_first_and_the_last_are_watched() -> None:
 
 
 def test_what_nobody_sent_is_finite_and_other_each_time() -> None:
-    ledger = Ledger()
+    ledger = CallLog()
     group = open_rehearsal(4, ledger, 2)
     first, second = torch.full((3, 5), math.nan), torch.full((3, 5), math.nan)
     group.recv([first], 1, 0).wait()

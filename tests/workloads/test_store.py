@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from hpcbench.backends.store import open_store
+from hpcbench.backends.groups import open_store
 from hpcbench.errors import CaseError
 
 LOOPBACK, OTHER_LOOPBACK, NOT_OURS = "127.0.0.1", "127.0.0.2", "192.0.2.1"

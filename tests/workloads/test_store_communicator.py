@@ -14,13 +14,8 @@ import pytest
 import torch.distributed as dist
 
 from hpcbench.errors import LaunchError, RankLostError
-from hpcbench.launch.folders.run_folder import SeparateFolder
-from hpcbench.launch.folders.trace_delivery import PIECE_BYTES, deliver
-from hpcbench.launch.ranks.store_communicator import (
-    StoreCommunicator,
-    meet,
-    open_store_communicator,
-)
+from hpcbench.launch.run_folder import PIECE_BYTES, SeparateFolder, deliver
+from hpcbench.launch.store_communicator import StoreCommunicator, meet, open_store_communicator
 
 RANKS = 3
 

@@ -10,8 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from hpcbench.backends.ledger import Ledger
-from hpcbench.backends.rehearsal import open_rehearsal
+from hpcbench.backends.counting_backend import CallLog, open_rehearsal
 from hpcbench.config.load import check_config
 from hpcbench.kinds.training.plan.activations import (
     Kept,
@@ -100,7 +99,7 @@ def works(strategy: str) -> list[Training]:
 
 def rehearsed(work: Training, rank: int) -> tuple[dict[str, tuple[int, int]], dict[str, Any]]:
     """Return collective -> (calls, bytes) of a rank's step, and what it tells of its memory."""
-    ledger = Ledger()
+    ledger = CallLog()
     ranks = work.dp * work.tp * work.pp
     world = open_rehearsal(ranks, ledger, rank)
     operation = TrainingOperation(work, Place(rank, ranks, world, torch.device("cpu")),

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from hpcbench.config.load import check_config
-from hpcbench.launch.ranks.stop_requests import StopRequests
-from hpcbench.launch.workers import worker_process
-from hpcbench.launch.workers.environment import worker_environment
-from hpcbench.launch.workers.messages import CaseRequest
-from hpcbench.launch.workers.worker_pool import WorkerPool
-from hpcbench.launch.workers.worker_process import TemplateSpec
+from hpcbench.launch import worker_process
+from hpcbench.launch.launcher import StopRequests
+from hpcbench.launch.messages import CaseRequest
+from hpcbench.launch.template_process import worker_environment
+from hpcbench.launch.worker_pool import WorkerPool
+from hpcbench.launch.worker_process import TemplateSpec
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.plan.expand import make_plan
 from hpcbench.trace.clock import ClockModel

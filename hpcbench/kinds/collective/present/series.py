@@ -10,10 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.collective.plan.workload import collective_of, groups_text
 from hpcbench.reduce.results import CaseResult
-from hpcbench.units import plural
+from hpcbench.units import grouped, plural
 from hpcbench.views.chart import file_name
 from hpcbench.views.timing import iterations_text, mode_text
 from hpcbench.views.words import device_type, env_text

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.collective.derive.deriver import CollectiveRecord
 from hpcbench.kinds.collective.plan.workload import Collective, collective_of, groups_text
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.trace.library_choices import UNKNOWN
-from hpcbench.units import format_bytes, plural
+from hpcbench.units import format_bytes, grouped, plural
 from hpcbench.views import columns
 from hpcbench.views.table import Cell, Column, Group, Row, Show, Table
 from hpcbench.views.timing import batch_text, flag_cell, timed_text

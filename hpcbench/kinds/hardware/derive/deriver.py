@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.hardware.derive import gemm, pairs, storage, stream
 from hpcbench.kinds.hardware.derive.columns import COLUMNS, column_values
 from hpcbench.kinds.hardware.derive.gemm import GemmRecord
@@ -19,6 +18,7 @@ from hpcbench.kinds.kind import Deriver
 from hpcbench.reduce.ceilings import MEASURED
 from hpcbench.reduce.machine_rates import PairRates
 from hpcbench.reduce.results import CaseResult, CaseSamples
+from hpcbench.units import grouped
 
 _TESTS: Mapping[str, ModuleType] = {
     "gemm": gemm,

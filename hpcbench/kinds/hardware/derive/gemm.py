@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.hardware.derive.own_rates import own_rates, rate_seconds
 from hpcbench.kinds.hardware.plan.gemm import gemm_of
 from hpcbench.reduce.ceilings import (
@@ -19,6 +18,7 @@ from hpcbench.reduce.ceilings import (
 )
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.reduce.roofline import Demand, Roofline, roofline
+from hpcbench.units import grouped
 
 
 @dataclass(frozen=True, slots=True)

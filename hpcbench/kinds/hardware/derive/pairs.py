@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.hardware.plan.pairs import Pairs, pairs_of
 from hpcbench.kinds.hardware.plan.tournament import phase_name, rounds
 from hpcbench.reduce.ceilings import link_key
@@ -18,6 +17,7 @@ from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.reduce.topology import ONE_BOARD, RankPlace, Topology, share_switch
 from hpcbench.reduce.use import counts
 from hpcbench.statistics.order import median
+from hpcbench.units import grouped
 
 MOST_STORED = 64
 """Ranks of which the whole matrix is stored; of more there is the summary."""

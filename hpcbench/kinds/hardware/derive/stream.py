@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.hardware.derive.own_rates import own_rates, rate_seconds
 from hpcbench.kinds.hardware.plan.stream import stream_of
 from hpcbench.reduce.ceilings import declared_memory, device_of, most_rates
 from hpcbench.reduce.results import CaseResult, CaseSamples
+from hpcbench.units import grouped
 
 
 @dataclass(frozen=True, slots=True)

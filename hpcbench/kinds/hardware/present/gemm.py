@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.hardware.derive.deriver import HardwareRecord
 from hpcbench.kinds.hardware.derive.gemm import GemmRecord
 from hpcbench.kinds.hardware.plan.gemm import gemm_of
 from hpcbench.kinds.hardware.present.common import CLOCK, clock_cell, own_range, table_of, where
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import ROOFLINE_FIELDS, roofline_values
-from hpcbench.units import plural, to_tflop_per_s
+from hpcbench.units import grouped, plural, to_tflop_per_s
 from hpcbench.views import columns
 from hpcbench.views.chart import COLOURS, Axis, Bar, BarChart, BarSection, Look
 from hpcbench.views.roofline import Shown

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.hardware.derive.deriver import HardwareRecord
 from hpcbench.kinds.hardware.derive.pairs import Distance, PairsRecord
 from hpcbench.kinds.hardware.plan.pairs import pairs_of
 from hpcbench.kinds.hardware.present.common import where
 from hpcbench.reduce.results import CaseResult
-from hpcbench.units import plural, size_text
+from hpcbench.units import grouped, plural, size_text
 from hpcbench.views import columns
 from hpcbench.views.chart import Axis, HeatMap, Scale, file_name, is_wide
 from hpcbench.views.table import Column, Group, Range, Row, Show, Table

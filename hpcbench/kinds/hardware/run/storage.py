@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
-from hpcbench.backends.control import host_barrier
+from hpcbench.backends.groups import host_barrier
 from hpcbench.errors import CaseError
 from hpcbench.kinds.hardware.plan.storage import BLOCK_BYTES, BLOCKS, Storage
 from hpcbench.operations.check import Mismatch

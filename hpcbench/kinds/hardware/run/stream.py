@@ -22,7 +22,7 @@ from hpcbench.errors import CaseError
 from hpcbench.kinds.hardware.plan.stream import ALL_THREADS, ON_GPU_BYTES, TRANSFERS, Stream
 from hpcbench.measure.allocation import expected_threads, granted_cores
 from hpcbench.measure.kernel_files import KernelFiles, cpu_list
-from hpcbench.measure.portable import own_cores
+from hpcbench.measure.process import own_cores
 from hpcbench.operations.check import Mismatch, mismatch
 from hpcbench.operations.dtypes import DTYPES
 from hpcbench.operations.place import Place

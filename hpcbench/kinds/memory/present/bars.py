@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from hpcbench.grouping import grouped, in_parts
 from hpcbench.kinds.memory.plan.workload import work_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.present.words import degrees_text, model_text, telling_options
 from hpcbench.reduce.results import CaseResult
-from hpcbench.units import plural
+from hpcbench.units import grouped, in_parts, plural
 from hpcbench.views.chart import Axis, Bar, BarChart, BarSection, Look, file_name
 from hpcbench.views.table import Column
 from hpcbench.views.words import device_type, options_text

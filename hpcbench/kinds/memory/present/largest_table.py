@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.memory.derive.deriver import NOTHING_KNOWN, MemoryRecord
 from hpcbench.kinds.memory.derive.largest import tries_of
 from hpcbench.kinds.memory.plan.workload import work_of
@@ -12,6 +11,7 @@ from hpcbench.kinds.memory.present.table import where_text, who_cells
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.present.words import telling_options
 from hpcbench.reduce.results import CaseResult
+from hpcbench.units import grouped
 from hpcbench.views import columns
 from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.memory.derive.deriver import NOTHING_KNOWN, PARTS, MemoryRecord
 from hpcbench.kinds.memory.plan.workload import work_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.present.words import degrees_text, model_text, telling_options
 from hpcbench.reduce.results import CaseResult
-from hpcbench.units import plural
+from hpcbench.units import grouped, plural
 from hpcbench.views import columns
 from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table
 from hpcbench.views.words import backend_text, device_type, options_text

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from hpcbench.backends.failures import out_of_memory
+from hpcbench.backends.devices import out_of_memory
 from hpcbench.errors import CaseError
 from hpcbench.measure.allocation import granted_memory
 from hpcbench.measure.kernel_files import KernelFiles

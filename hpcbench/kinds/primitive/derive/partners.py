@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.primitive.derive.rates import FlopRates, communication_rates, flop_rates
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.operations.bandwidth import Bandwidth
@@ -27,6 +26,7 @@ from hpcbench.statistics.overlap import (
     speedup,
     times_longest_part,
 )
+from hpcbench.units import grouped
 
 COMPUTE, COMMUNICATE, BASE = "compute_only", "comm_only", "torch"
 PARTS = (COMPUTE, COMMUNICATE)

@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any
 
 from hpcbench.entry_points import Offer, offers
-from hpcbench.grouping import grouped
 from hpcbench.kinds.primitive.plan.implementations import (
     ALIASES,
     ELSEWHERE,
@@ -19,6 +18,7 @@ from hpcbench.kinds.primitive.plan.primitives import PRIMITIVES
 from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, PrimitiveSpec
 from hpcbench.kinds.primitive.plan.usable import unusable
 from hpcbench.plan.options import Values
+from hpcbench.units import grouped
 
 NOBODY = "nobody has written it"
 ENTRY_POINTS = "hpcbench.primitives"

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.primitive.derive.partners import (
     COMMUNICATE,
     COMPUTE,
@@ -29,7 +28,7 @@ from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.kinds.primitive.present.tables import problem_text
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
-from hpcbench.units import plural
+from hpcbench.units import grouped, plural
 from hpcbench.views.chart import (
     COLOURS,
     Axis,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.primitive.plan.registry import Registry, load_registry
 from hpcbench.kinds.primitive.plan.spec import LAYERS, ImplementationSpec
+from hpcbench.units import grouped
 from hpcbench.views.cell_text import MISSING
 from hpcbench.views.table import Column, Group, Line, Row, Table
 from hpcbench.views.words import listed_more, option_lines

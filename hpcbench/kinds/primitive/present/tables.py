@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.primitive.derive.partners import (
     NOTHING,
     Options,
@@ -16,7 +15,7 @@ from hpcbench.kinds.primitive.derive.partners import (
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
-from hpcbench.units import plural
+from hpcbench.units import grouped, plural
 from hpcbench.views import columns
 from hpcbench.views.roofline import Shown
 from hpcbench.views.short_labels import told_apart

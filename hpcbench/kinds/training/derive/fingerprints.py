@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.training.plan.gradients import (
     GRADIENTS,
     UPDATES,
@@ -39,7 +38,7 @@ from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce.ceilings import device_of
 from hpcbench.reduce.results import CaseResult
-from hpcbench.units import plural
+from hpcbench.units import grouped, plural
 
 SKETCH = 2.0
 """An estimate of a norm by 8 projections is larger than so many times the norm for one in 10 000

@@ -17,12 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.training.derive.work import LAID_OUT
 from hpcbench.kinds.training.plan.registry import alone_by, trained_part
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
+from hpcbench.units import grouped
 
 _SHOWN_DEFINITION = "megatron"
 """Of MFU, where a plan has it: it counts the least that a causal model cannot do without."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.training.plan.program import program_of
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.reduce.results import CaseResult
+from hpcbench.units import grouped
 
 
 def same_programs(items: Iterable[CaseResult]) -> Mapping[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from hpcbench.grouping import grouped, in_parts
 from hpcbench.kinds.training.derive.deriver import (
     GROWTH,
     NOTHING_KNOWN,
@@ -16,7 +15,7 @@ from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.present.words import SHORT, degrees_text, model_text, telling_options
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
-from hpcbench.units import plural
+from hpcbench.units import grouped, in_parts, plural
 from hpcbench.views import chart
 from hpcbench.views.columns import pass_range
 from hpcbench.views.table import Column, Show

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.kind import CountedCall
 from hpcbench.kinds.training.plan.predict import predict, predict_stage
 from hpcbench.kinds.training.plan.stages import stages_of
@@ -13,7 +12,7 @@ from hpcbench.kinds.training.plan.workload import CROSS_ENTROPY, SYNTHETIC, Trai
 from hpcbench.kinds.training.present.words import strategy_text, telling_options
 from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.plan.case import Case
-from hpcbench.units import plural
+from hpcbench.units import grouped, plural
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.columns import COST, cost_cells
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table

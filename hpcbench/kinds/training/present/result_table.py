@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.training.derive.deriver import GROWTH, NOTHING_KNOWN, TrainingRecord
 from hpcbench.kinds.training.derive.exposed import Exposure
 from hpcbench.kinds.training.derive.rates import shown_definition
@@ -17,7 +16,7 @@ from hpcbench.kinds.training.present import words
 from hpcbench.kinds.training.present.stalls import findings, slow_alone_text
 from hpcbench.kinds.training.present.words import SHORT
 from hpcbench.reduce.results import CaseResult, Steps
-from hpcbench.units import plural
+from hpcbench.units import grouped, plural
 from hpcbench.views import columns
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table

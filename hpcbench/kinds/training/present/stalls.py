@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingRecord
 from hpcbench.kinds.training.derive.exposed import Exposure
 from hpcbench.kinds.training.derive.slow_ranks import SlowAlone
@@ -19,7 +18,7 @@ from hpcbench.kinds.training.present.words import (
     telling_options,
 )
 from hpcbench.reduce.results import CaseResult, Steps
-from hpcbench.units import plural
+from hpcbench.units import grouped, plural
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.profile import any_profile
 from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table

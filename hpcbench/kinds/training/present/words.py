@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.training.derive.deriver import TrainingRecord
 from hpcbench.kinds.training.derive.fingerprints import Counterpart
 from hpcbench.kinds.training.plan.registry import strategy
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.options import Option
 from hpcbench.reduce.results import CaseResult
-from hpcbench.units import plural
+from hpcbench.units import grouped, plural
 from hpcbench.views.words import distinct, options_text, span_text
 
 SHORT = {"data": "data", "forward": "forward", "backward": "backward", "exchange": "exchange",

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hpcbench.backends.collective_ops import Called, watched
+from hpcbench.backends.python_group import Called, watched
 from hpcbench.kinds.training.plan import traffic
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.phases import phase_clock

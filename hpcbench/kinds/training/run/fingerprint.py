@@ -20,7 +20,6 @@ import torch
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from hpcbench.grouping import grouped
 from hpcbench.kinds.training.plan.gradients import GRADIENTS, UPDATES, WEIGHTS
 from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.registry import adapters_of
@@ -34,6 +33,7 @@ from hpcbench.kinds.training.run.reference import in_fp64
 from hpcbench.kinds.training.run.strategies.base import Strategy
 from hpcbench.operations.place import Place
 from hpcbench.operations.torch_calls import all_gather_tensor
+from hpcbench.units import grouped
 
 PROJECTIONS = 8
 """The mean of so many squares is above 4 times the square of the norm once in 10 000 differences:

@@ -14,9 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from hpcbench.backends.ledger import Ledger
-from hpcbench.backends.rehearsal import NAME as REHEARSAL
-from hpcbench.backends.rehearsal import open_silent
+from hpcbench.backends.counting_backend import REHEARSAL as REHEARSAL
+from hpcbench.backends.counting_backend import CallLog, open_silent
 from hpcbench.errors import CaseError
 from hpcbench.kinds.training.plan.registry import strategy
 from hpcbench.kinds.training.plan.shares import is_dynamic
@@ -48,7 +47,7 @@ class TrainingOperation:
         self.place = place
         self._silent: Place | None = None
         if spec.communication == "off":
-            self._silent = place = silent(place, Ledger(counts=False))
+            self._silent = place = silent(place, CallLog(counts=False))
             validate = False
         make = _strategy_class(spec.strategy)
         self._spec = spec
@@ -226,7 +225,7 @@ def checksum(modules: Iterable[nn.Module]) -> int:
     return found
 
 
-def silent(place: Place, ledger: Ledger) -> Place:
+def silent(place: Place, ledger: CallLog) -> Place:
     """Return the place on a new group of the same ranks that communicates nothing."""
     return replace(place, group=open_silent(place.numbers, ledger))
 

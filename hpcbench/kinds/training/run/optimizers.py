@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from hpcbench.grouping import grouped
+from hpcbench.units import grouped
 
 
 class Recipe(NamedTuple):

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from hpcbench.backends.counting_backend import CallLog, RecordedCall, TensorSpec, Wait
 from hpcbench.backends.groups import open_lines
-from hpcbench.backends.ledger import Blank, Call, Ledger, Wait
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.operation import TrainingOperation, silent
 from hpcbench.operations.place import Place
 
-Program = Sequence[Call | Wait]
+Program = Sequence[RecordedCall | Wait]
 Works = dict[int, Sequence[Any]]
 """Entry of a message in the program -> what to wait for."""
 _MESSAGES = {"send": dist.isend, "recv": dist.irecv}
@@ -37,7 +37,7 @@ class ReplayOperation:
     def __init__(self, spec: Training, place: Place) -> None:
         self.name = spec.name
         self.place = place
-        ledger = Ledger(counts=False)
+        ledger = CallLog(counts=False)
         program = calls_of_step(spec, place, ledger)
         self._opened = [open_lines(place.group, lines, place.number) for lines in ledger.opened]
         groups = dict(zip(map(str, ledger.opened), self._opened, strict=True))
@@ -70,7 +70,7 @@ class ReplayOperation:
             dist.destroy_process_group(group)
 
 
-def calls_of_step(spec: Training, place: Place, ledger: Ledger) -> Program:
+def calls_of_step(spec: Training, place: Place, ledger: CallLog) -> Program:
     """Return what this rank calls in a step, in order; all ranks call it.
 
     ``ledger`` is left with the lines of the groups that were opened for it, and are closed.
@@ -96,7 +96,7 @@ def _steps(program: Program, groups: dict[str, Any]) -> Iterator[Callable[[Works
         if key == "wait":
             yield from (_waiting(entry.call) for _, entry in entries if isinstance(entry, Wait))
             continue
-        calls = [(number, call) for number, call in entries if isinstance(call, Call)]
+        calls = [(number, call) for number, call in entries if isinstance(call, RecordedCall)]
         group = groups[str(calls[0][1].lines)]
         made = [(number, call.method, _made(call.arguments, call.method, buffers))
                 for number, call in calls]
@@ -106,7 +106,7 @@ def _steps(program: Program, groups: dict[str, Any]) -> Iterator[Callable[[Works
             yield from (_calling(group, method, arguments) for _, method, arguments in made)
 
 
-def _kind(entry: Call | Wait) -> str:
+def _kind(entry: RecordedCall | Wait) -> str:
     """Return what entries have in common that are carried out together."""
     if isinstance(entry, Wait):
         return "wait"
@@ -115,7 +115,7 @@ def _kind(entry: Call | Wait) -> str:
 
 def _made(value: Any, key: object, buffers: dict[object, torch.Tensor]) -> Any:
     """Return a value with a tensor of zeros for each `Blank` in it."""
-    if isinstance(value, Blank):
+    if isinstance(value, TensorSpec):
         place = key, value
         if place not in buffers:
             buffers[place] = torch.zeros(value.shape, dtype=value.dtype, device=value.device)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import psutil
 import torch
 
-from hpcbench.backends.failures import out_of_memory
+from hpcbench.backends.devices import out_of_memory
 from hpcbench.kinds.kind import Runner
 from hpcbench.kinds.training.plan.fits import advice
 from hpcbench.kinds.training.plan.workload import Training

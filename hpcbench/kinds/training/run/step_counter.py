@@ -19,7 +19,7 @@ from torch.utils.flop_counter import (
     sdpa_flop_count,
 )
 
-from hpcbench.backends.collective_ops import Called, called, is_call
+from hpcbench.backends.python_group import Called, called, is_call
 from hpcbench.kinds.training.run.live_bytes import LiveBytes
 
 _PLAIN = (torch.Tensor, nn.Parameter)

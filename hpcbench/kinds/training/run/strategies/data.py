@@ -14,7 +14,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from hpcbench.backends.rehearsal import is_counted
+from hpcbench.backends.counting_backend import is_counted
 from hpcbench.kinds.training.plan.shares import EVERY, divide, even_shares, is_dynamic
 from hpcbench.kinds.training.plan.tensors import Tensor
 from hpcbench.kinds.training.plan.traffic import buckets

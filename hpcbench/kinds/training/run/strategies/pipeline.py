@@ -15,8 +15,8 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 from torch.utils.hooks import RemovableHandle
 
-from hpcbench.backends.rehearsal import NAME as REHEARSAL
-from hpcbench.backends.rehearsal import is_counted
+from hpcbench.backends.counting_backend import REHEARSAL as REHEARSAL
+from hpcbench.backends.counting_backend import is_counted
 from hpcbench.kinds.training.plan.any_model import model_of
 from hpcbench.kinds.training.plan.registry import layout_of, pipelining
 from hpcbench.kinds.training.plan.resnet import COLOURS, bottlenecks, resnet_of

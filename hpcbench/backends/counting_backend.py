@@ -1,0 +1,327 @@
+"""The calls of groups on which nothing is communicated: their sizes, and all of them on request.
+
+A backend of torch.distributed on which nothing is communicated, and every call is counted.
+
+For dry runs, in which one process is a rank of a world of any size, and for steps without
+communication, whose ranks are real. torch has such a backend, ``fake``, but its futures hold
+nothing, which DistributedDataParallel refuses. All outputs are finite. What is gathered looks as if
+all ranks had given the same, and what is scattered is the rank's own part. What is received is
+noise, and other outputs keep what was in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from hpcbench.backends.python_group import FinishedWork, PythonGroup, Tensors, register
+
+Tally = dict[str, list[int]]
+"""Collective -> the sizes of its calls in bytes, as nccl-tests counts them, in order."""
+Lines = Sequence[Sequence[int]]
+"""Which ranks have a group each, that they are divided into."""
+
+
+class TensorSpec(NamedTuple):
+    """A tensor without what was in it."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+
+class RecordedCall(NamedTuple):
+    """A call of a method of torch's ProcessGroup; tensors among the arguments are `Blank`.
+
+    ``lines`` tell which group it was: that of the lines which has this rank; None: the first.
+    """
+
+    lines: Lines | None
+    method: str
+    arguments: tuple[Any, ...]
+
+
+class Wait(NamedTuple):
+    """A rank waited until a message was sent or there: that of an earlier entry of the program."""
+
+    call: int
+
+
+class CallLog:
+    """The calls of all groups of one world.
+
+    ``program`` is None unless `keep` was called: then all since, in order. ``opened`` are the lines
+    that groups were opened of, in order.
+    """
+
+    def __init__(self, *, counts: bool = True) -> None:
+        """``counts`` False: the tally stays empty, so that any number of calls leaves nothing."""
+        self.tally: Tally = {}
+        self.program: list[RecordedCall | Wait] | None = None
+        self.opened: list[Lines] = []
+        self.counts = counts
+        self._noise: dict[tuple[torch.dtype, torch.device], torch.Tensor] = {}
+        self._received = 0
+
+    def keep(self) -> None:
+        """Keep what is called from now on."""
+        self.program = []
+
+    def count(self, collective: str, sizes: Sequence[int]) -> None:
+        """Count calls of so many bytes."""
+        if self.counts:
+            self.tally.setdefault(collective, []).extend(sizes)
+
+    def fill(self, tensor: torch.Tensor) -> None:
+        """Fill what is received: normal numbers, other ones each time; of integers ones.
+
+        Always the same would drive the weights of a training one way. torch's pipelines take a 1
+        for a yes.
+        """
+        if not tensor.is_floating_point():
+            tensor.fill_(1)
+            return
+        self._received += 1
+        first, count = self._received * _STEP % _SPARE, tensor.numel()
+        key = tensor.dtype, tensor.device
+        noise = self._noise.get(key)
+        if noise is None or noise.numel() < count + _SPARE:
+            generator = torch.Generator().manual_seed(0)
+            noise = torch.randn(count + _SPARE, generator=generator).to(tensor.device, tensor.dtype)
+            self._noise[key] = noise
+        tensor.copy_(noise[first:first + count].view(tensor.shape))
+
+
+_SPARE, _STEP = 4096, 997
+"""Noise is longer than what is received by the first, and begins by the second later each time."""
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def recorded(method: Method) -> Method:
+    """Make a method of a group, which has ``ledger`` and ``lines``, enter its calls there."""
+    @wraps(method)
+    def call(self: Any, *arguments: Any, **named: Any) -> Any:
+        arguments += tuple(named.values())
+        program = self.ledger.program
+        if program is None:
+            return method(self, *arguments)
+        program.append(RecordedCall(self.lines, method.__name__, blank(arguments)))
+        work = method(self, *arguments)
+        work.number = len(program) - 1
+        return work
+
+    return call  # type: ignore[return-value]
+
+
+def blank(value: Any) -> Any:
+    """Return a value with `Blank` for every tensor in its tuples and lists."""
+    if isinstance(value, torch.Tensor):
+        return TensorSpec(tuple(value.shape), value.dtype, value.device)
+    if isinstance(value, (tuple, list)):
+        return tuple(map(blank, value))
+    return value
+
+
+REHEARSAL = "rehearsal"
+
+
+class CompletedCall(FinishedWork):
+    """A call that was complete when it was returned.
+
+    ``number`` is the entry of the call in the ledger, if calls are kept there.
+    """
+
+    def __init__(self, outputs: Iterable[torch.Tensor], ledger: CallLog | None = None) -> None:
+        """``ledger``: where it is entered that somebody waits."""
+        super().__init__(outputs)
+        self.number: int | None = None
+        self._ledger = ledger
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Return at once."""
+        if self._ledger and self._ledger.program is not None and self.number is not None:
+            self._ledger.program.append(Wait(self.number))
+        return True
+
+
+class RehearsalGroup(PythonGroup):
+    """The collectives; arguments and results are those of torch's ProcessGroup of the same name."""
+
+    BACKEND = REHEARSAL
+
+    def __init__(self, rank: int, size: int, ledger: CallLog, lines: Lines | None) -> None:
+        super().__init__(rank, size)
+        self.ledger = ledger
+        self.lines = lines
+
+    abort = PythonGroup.shutdown
+
+    @recorded
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> CompletedCall:
+        """Count an all_reduce of each tensor."""
+        return self._done("all_reduce", tensors, tensors)
+
+    @recorded
+    def reduce(self, tensors: Tensors, opts: Any = None) -> CompletedCall:
+        """Count a reduce of each tensor."""
+        return self._done("reduce", tensors, tensors)
+
+    @recorded
+    def broadcast(self, tensors: Tensors, opts: Any = None) -> CompletedCall:
+        """Count a broadcast of each tensor."""
+        return self._done("broadcast", tensors, tensors)
+
+    @recorded
+    def _allgather_base(self, output: torch.Tensor, part: torch.Tensor,
+                        opts: Any = None) -> CompletedCall:
+        """Count an all_gather into one tensor."""
+        _repeat(part, output)
+        return self._done("all_gather", [output], [output])
+
+    @recorded
+    def allgather_into_tensor_coalesced(
+        self, outputs: Tensors, inputs: Tensors, opts: Any = None,
+    ) -> CompletedCall:
+        """Count an all_gather into each tensor."""
+        for output, part in zip(outputs, inputs, strict=True):
+            _repeat(part, output)
+        return self._done("all_gather", outputs, outputs)
+
+    @recorded
+    def allgather(self, outputs: Sequence[Tensors], inputs: Tensors,
+                  opts: Any = None) -> CompletedCall:
+        """Count an all_gather into each list of tensors."""
+        for parts, own in zip(outputs, inputs, strict=True):
+            for part in parts:
+                if part.shape == own.shape:
+                    part.copy_(own)
+        return self._done("all_gather", outputs, [part for parts in outputs for part in parts])
+
+    @recorded
+    def _reduce_scatter_base(
+        self, output: torch.Tensor, source: torch.Tensor, opts: Any = None,
+    ) -> CompletedCall:
+        """Count a reduce_scatter of one tensor."""
+        self._own_part(output, source)
+        return self._done("reduce_scatter", [source], [output])
+
+    @recorded
+    def reduce_scatter_tensor_coalesced(
+        self, outputs: Tensors, inputs: Tensors, opts: Any = None,
+    ) -> CompletedCall:
+        """Count a reduce_scatter of each tensor."""
+        for output, source in zip(outputs, inputs, strict=True):
+            self._own_part(output, source)
+        return self._done("reduce_scatter", inputs, outputs)
+
+    @recorded
+    def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors],
+                       opts: Any = None) -> CompletedCall:
+        """Count a reduce_scatter of each list of tensors."""
+        for output, parts in zip(outputs, inputs, strict=True):
+            output.detach().copy_(parts[self._rank])
+        return self._done("reduce_scatter", inputs, outputs)
+
+    @recorded
+    def alltoall_base(
+        self, output: torch.Tensor, source: torch.Tensor, output_splits: Sequence[int],
+        input_splits: Sequence[int], opts: Any = None,
+    ) -> CompletedCall:
+        """Count an all_to_all of one tensor."""
+        shared = min(output.shape[0], source.shape[0])
+        output.detach().zero_()[:shared].copy_(source[:shared])
+        return self._done("all_to_all", [source], [output])
+
+    @recorded
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> CompletedCall:
+        """Count an all_to_all of a list of tensors."""
+        return self._done("all_to_all", [inputs], outputs)
+
+    @recorded
+    def gather(self, outputs: Sequence[Tensors], inputs: Tensors,
+               opts: Any = None) -> CompletedCall:
+        """Count a gather of each list of tensors."""
+        return self._done("gather", outputs, [part for parts in outputs for part in parts])
+
+    @recorded
+    def scatter(self, outputs: Tensors, inputs: Sequence[Tensors],
+                opts: Any = None) -> CompletedCall:
+        """Count a scatter of each list of tensors."""
+        return self._done("scatter", inputs, outputs)
+
+    @recorded
+    def barrier(self, opts: Any = None) -> CompletedCall:
+        """Count a barrier."""
+        return self._done("barrier", [torch.empty(0)], [])
+
+    @recorded
+    def send(self, tensors: Tensors, destination: int, tag: int = 0) -> CompletedCall:
+        """Count what is sent."""
+        self.ledger.count("send_recv", [tensor.nbytes for tensor in tensors])
+        return CompletedCall(tensors, self.ledger)
+
+    @recorded
+    def recv(self, tensors: Tensors, source: int, tag: int = 0) -> CompletedCall:
+        """Receive noise; another rank would count it."""
+        for tensor in tensors:
+            self.ledger.fill(tensor.detach())
+        return CompletedCall(tensors, self.ledger)
+
+    def _done(
+        self, collective: str, sized: Sequence[torch.Tensor | Tensors], outputs: Tensors,
+    ) -> CompletedCall:
+        """Count a call of the size of each tensor, or of each list of tensors."""
+        self.ledger.count(collective, [
+            one.nbytes if isinstance(one, torch.Tensor) else sum(part.nbytes for part in one)
+            for one in sized])
+        return CompletedCall(outputs)
+
+    def _own_part(self, output: torch.Tensor, source: torch.Tensor) -> None:
+        """Put this rank's part of what is to be reduced into the output."""
+        with torch.no_grad():
+            output.view(-1).copy_(source.reshape(self._size, -1)[self._rank])
+
+
+def _repeat(part: torch.Tensor, output: torch.Tensor) -> None:
+    """Put a part into each place of a gathered tensor."""
+    with torch.no_grad():
+        output.view(-1, part.numel()).copy_(part.clone().reshape(1, -1))
+
+
+def open_rehearsal(world_size: int, ledger: CallLog, rank: int = 0) -> Any:
+    """Return the group of a world in which this process is ``rank``, whose calls ``ledger`` has.
+
+    The world that this process was in before is destroyed. Groups that are opened in it count in
+    the same ledger.
+    """
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    register(REHEARSAL, _open_counting)
+    dist.init_process_group(REHEARSAL, store=dist.HashStore(), rank=rank, world_size=world_size,
+                            pg_options=(ledger, None))
+    return dist.group.WORLD
+
+
+def open_silent(ranks: Sequence[int], ledger: CallLog, lines: Lines | None = None) -> Any:
+    """Return a group of real ranks that communicates nothing, whose calls ``ledger`` has.
+
+    All ranks of the default group call this. ``lines``: see `ledger.Call`.
+    """
+    register(REHEARSAL, _open_counting)
+    return dist.new_group(list(ranks), backend=REHEARSAL, pg_options=(ledger, lines))
+
+
+def is_counted(group: Any) -> bool:
+    """Return whether calls of a group are counted: it is one of a world that does not exist."""
+    return bool(dist.get_backend(group) == REHEARSAL and group.ledger.counts)
+
+
+def _open_counting(options: Any, own: tuple[CallLog, Lines | None] | None) -> RehearsalGroup:
+    """Return the group that torch asks for; one that it opens by itself counts as the default."""
+    ledger, lines = own or (dist.group.WORLD.ledger, None)
+    return RehearsalGroup(options.group_rank, options.group_size, ledger, lines)

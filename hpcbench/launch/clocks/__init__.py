@@ -1,1 +1,0 @@
-"""How the clocks of ranks are compared."""

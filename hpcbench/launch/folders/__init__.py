@@ -1,1 +1,0 @@
-"""Where ranks write, and how traces reach rank 0."""

@@ -1,0 +1,292 @@
+"""Messages between a supervisor, its template and its worker: typed here, JSON on the socket.
+
+A supervisor sends a `Request` and gets an `Answer`. A template gets a `LoadRequest`, then
+`ForkRequest` objects, and reports `TemplateEvent` objects.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, TypeAdapter
+
+from hpcbench.config.fault import Fault
+from hpcbench.launch.verdict import RankOutcome
+from hpcbench.plan.case import Case, case_from_json, case_to_json
+from hpcbench.trace.clock import ClockModel
+from hpcbench.trace.schema import NO_COMMUNICATOR
+
+PlainCase = Annotated[Case, PlainSerializer(case_to_json), PlainValidator(case_from_json)]
+
+
+@dataclass(frozen=True, slots=True)
+class FactsRequest:
+    """Report what this machine has; ``tools`` are the modules and compilers to look for.
+
+    What may hang has ``limit_s``, and then what follows from it again.
+    """
+
+    tools: tuple[str, ...]
+    limit_s: float
+    request: Literal["facts"] = "facts"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRequest:
+    """Open the store at which all workers meet: on this address, on the first free port."""
+
+    address: str
+    ports: tuple[int, ...]
+    timeout_s: float
+    request: Literal["store"] = "store"
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    """Join the process group at ``address``. ``gpu`` is None for a worker without a GPU."""
+
+    address: str
+    port: int
+    rank: int
+    world_size: int
+    local_rank: int
+    local_size: int
+    gpu: int | None
+    timeout_s: float
+    request: Literal["join"] = "join"
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRequest:
+    """Run a case. ``number`` tells it from all other cases of the job.
+
+    ``faults`` are those of this rank; ``clock`` is the newest model of this rank's clock;
+    ``budget_s`` and ``precision`` say when there are enough samples.
+    """
+
+    case: PlainCase
+    number: int
+    device: str
+    faults: tuple[Fault, ...]
+    clock: ClockModel
+    budget_s: float
+    precision: float
+    request: Literal["case"] = "case"
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRequest:
+    """Take profiled samples of a case, and write this rank's trace of them to the file ``path``.
+
+    The other fields are those of a `CaseRequest`, but for ``attempt``, which the file names.
+    ``tool`` is one of config.names.PROFILERS: nsys records from outside, and is told when.
+    """
+
+    case: PlainCase
+    number: int
+    device: str
+    clock: ClockModel
+    samples: int
+    attempt: int
+    path: str
+    tool: str
+    request: Literal["profile"] = "profile"
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalRequest:
+    """Set a case up and call it once, as rank 0 of a world that does not exist."""
+
+    case: PlainCase
+    request: Literal["rehearsal"] = "rehearsal"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveRequest:
+    """Leave the process group together with the other workers, and end."""
+
+    request: Literal["leave"] = "leave"
+
+
+Request = (FactsRequest | StoreRequest | JoinRequest | CaseRequest | ProfileRequest
+           | RehearsalRequest | LeaveRequest)
+
+
+@dataclass(frozen=True, slots=True)
+class FactsAnswer:
+    """`backends.facts.gather_facts` of this machine."""
+
+    facts: Mapping[str, Any]
+    answer: Literal["facts"] = "facts"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAnswer:
+    """The store listens on this port."""
+
+    port: int
+    answer: Literal["store"] = "store"
+
+
+@dataclass(frozen=True, slots=True)
+class DoneAnswer:
+    """A request without a result was carried out."""
+
+    answer: Literal["done"] = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class CaseAnswer:
+    """What a worker reports of a case beside its samples.
+
+    ``n_wrong`` counts the wrong elements of all checks, -1 without a check; ``wrong`` describes
+    the first. ``phases`` has a list of ns for each name, with an entry for every row. ``detail``
+    is what else the operation reports, as plain JSON values.
+    """
+
+    begin_ns: int
+    end_ns: int
+    device: str
+    stop_reason: str = ""
+    communicator_ns: int = NO_COMMUNICATOR
+    n_wrong: int = -1
+    wrong: str = ""
+    phases: Mapping[str, list[int]] = field(default_factory=dict)
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    answer: Literal["case"] = "case"
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalAnswer:
+    """How often each collective was called, and with how many bytes in total.
+
+    ``needed``: what of the case could not do without values, so that it was set up with memory.
+    """
+
+    calls: Mapping[str, tuple[int, int]]
+    needed: str = ""
+    answer: Literal["rehearsal"] = "rehearsal"
+
+
+@dataclass(frozen=True, slots=True)
+class FailureAnswer:
+    """A request failed: how, the first line of the error, and whether memory was refused."""
+
+    outcome: RankOutcome
+    cause: str
+    out_of_memory: bool = False
+    answer: Literal["failure"] = "failure"
+
+
+Answer = FactsAnswer | StoreAnswer | DoneAnswer | CaseAnswer | RehearsalAnswer | FailureAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """Import what cases of these ``kinds`` need: the first message to a template."""
+
+    kinds: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ForkRequest:
+    """Fork a worker; ``capacity`` is the rows of its progress, a memory limit of 0 is none."""
+
+    env: Mapping[str, str]
+    memory_limit_bytes: int
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateEvent:
+    """The template has imported torch (``pid`` 0); or a worker was forked, or has ended.
+
+    ``code`` is the exit code of one that has ended, else 0; a negative one is a signal.
+    """
+
+    event: Literal["ready", "forked", "ended"]
+    pid: int
+    code: int
+
+
+Message = TypeVar("Message")
+Sent = TypeVar("Sent")
+Received = TypeVar("Received")
+
+
+def encoded(adapter: TypeAdapter[Message], message: Message) -> bytes:
+    """Return a message as JSON in ASCII.
+
+    A text with bytes that are not UTF-8, such as a file name in an error, is escaped: pydantic's
+    own JSON refuses it.
+    """
+    return json.dumps(adapter.dump_python(message, mode="json")).encode()
+
+
+def decoded(adapter: TypeAdapter[Message], data: bytes) -> Message:
+    """Return the message in the bytes of `encoded`. Raises ValueError for any other bytes."""
+    return adapter.validate_python(json.loads(data))
+
+
+_JSON = ConfigDict(ser_json_inf_nan="constants")
+REQUESTS: TypeAdapter[Request] = TypeAdapter(
+    Annotated[Request, Field(discriminator="request")], config=_JSON)
+ANSWERS: TypeAdapter[Answer] = TypeAdapter(
+    Annotated[Answer, Field(discriminator="answer")], config=_JSON)
+LOAD_REQUESTS: TypeAdapter[LoadRequest] = TypeAdapter(LoadRequest)
+FORK_REQUESTS: TypeAdapter[ForkRequest] = TypeAdapter(ForkRequest)
+TEMPLATE_EVENTS: TypeAdapter[TemplateEvent] = TypeAdapter(TemplateEvent)
+
+
+class Channel(Generic[Sent, Received]):
+    """One end of the socket pair. A closed peer shows as ``EOFError`` from `receive`."""
+
+    def __init__(
+        self, fd: int, sent: TypeAdapter[Sent], received: TypeAdapter[Received],
+    ) -> None:
+        """Take ownership of the connected socket ``fd``; the adapters are of the messages."""
+        self._connection = Connection(fd)
+        self._sent = sent
+        self._received = received
+
+    def send(self, message: Sent) -> None:
+        """Send one message. Raises OSError if the peer is gone."""
+        self._connection.send_bytes(encoded(self._sent, message))
+
+    def receive(self) -> Received:
+        """Return a message. Raises EOFError or OSError without peer, ValueError for other data."""
+        return decoded(self._received, self._connection.recv_bytes())
+
+    def wait(self, timeout_s: float, wakeup_fd: int | None = None) -> bool:
+        """Sleep until there is a message or the peer is gone, or ``wakeup_fd`` readable (False)."""
+        watched: list[Any] = [self._connection, *([] if wakeup_fd is None else [wakeup_fd])]
+        return self._connection in wait(watched, max(timeout_s, 0.0))
+
+    def close(self) -> None:
+        """Close this end."""
+        self._connection.close()
+
+
+SupervisorChannel = Channel[Request, Answer]
+WorkerChannel = Channel[Answer, Request]
+
+
+def supervisor_channel(fd: int) -> SupervisorChannel:
+    """Return the supervisor's end, which sends requests."""
+    return Channel(fd, REQUESTS, ANSWERS)
+
+
+def worker_channel(fd: int) -> WorkerChannel:
+    """Return the worker's end, which sends answers."""
+    return Channel(fd, ANSWERS, REQUESTS)
+
+
+def socket_pair() -> tuple[int, int]:
+    """Return two connected descriptors, closed on exec unless passed on."""
+    ours, theirs = socket.socketpair()
+    return ours.detach(), theirs.detach()

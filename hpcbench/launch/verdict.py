@@ -1,0 +1,291 @@
+"""Who is to blame when a case goes wrong: a pure function of all ranks' evidence.
+
+Never the first reporter: the survivors' "connection closed by peer" is faster than the victim's
+end of file. A rank that called another operation than the planned one is the cause of whatever
+the others then run into, even of their end. Else the strongest evidence counts. From strong to
+weak: a process's own end, its own exception, a network interface that is down, a stopped
+process, the least progress, a communication error.
+
+One verdict of all watchdogs, also when some do not answer: one rank collects and judges.
+
+Each rank sends its evidence to the collector, rank 0. The collector waits a limited time and
+sends the verdict to the ranks that answered, so O(ranks) messages are sent. If no verdict comes,
+the collector is silent itself, and the next rank takes its place. All messages are point-to-point:
+a collective operation in which one rank is missing tells nobody who.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+from typing import NamedTuple
+
+from pydantic import TypeAdapter
+
+from hpcbench.launch.communicator import Communicator, Inbox
+from hpcbench.plan.tries import Ended
+from hpcbench.profiling.flight import in_flight
+from hpcbench.units import by_value, rank_list
+
+
+class RankOutcome(str, Enum):
+    """How a rank's part of a case ended, strongest evidence first."""
+
+    DIED = "died"
+    EXCEPTION = "exception"
+    STOPPED = "stopped"
+    STUCK = "stuck"
+    COMMUNICATION = "communication"
+    HALTED = "halted"
+    OK = "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What one rank's supervisor knows at the end of a case.
+
+    Attributes:
+        cause: one line.
+        iteration, phase: the worker's last progress word.
+        expired: whether the deadline passed here; else another rank's failure ended the case.
+        stop: the signal that requested this rank to stop, or "".
+        stray: the operation that the worker called in place of the planned one, or "".
+        stray_iteration: the iteration in which it did.
+        host: the rank's host, "" where all ranks have the same.
+        link: what is wrong with the rank's network interface, or "".
+        step: which step within the sample, 0 for none; ``doing`` says it in words.
+        out_of_memory: whether memory was refused to the rank, and its worker said so.
+        standing: the collective in which the rank hangs (`profiling.flight.standing`), or "".
+    """
+
+    rank: int
+    outcome: RankOutcome
+    cause: str = ""
+    iteration: int = 0
+    phase: int = 0
+    n_wrong: int = -1
+    wrong: str = ""
+    expired: bool = False
+    stop: str = ""
+    stray: str = ""
+    stray_iteration: int = 0
+    host: str = ""
+    link: str = ""
+    standing: str = ""
+    step: int = 0
+    doing: str = ""
+    out_of_memory: bool = False
+
+    @property
+    def who(self) -> str:
+        """Return the rank, and where it is, as messages name it."""
+        return f"rank {self.rank}{f' on {self.host}' if self.host else ''}"
+
+
+EVIDENCE = TypeAdapter(Evidence)
+"""Evidence as plain JSON values and back, for messages between supervisors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The one status of a case on all ranks, the reason, and the rank to blame or -1."""
+
+    status: str
+    reason: str
+    blamed_rank: int
+
+
+def judge(
+    evidence: Sequence[Evidence], timeout_s: float, planned: str = "the planned operation",
+) -> Verdict:
+    """Return the verdict; every rank computes the same one from the same evidence.
+
+    The reason of a timeout ends with the steps that were begun and what the flight records say.
+    """
+    verdict = _judged(evidence, timeout_s, planned)
+    if verdict.status != "timeout":
+        return verdict
+    places = in_flight({item.rank: item.standing for item in evidence})
+    return replace(verdict, reason="; ".join(filter(None, (
+        verdict.reason, _first_steps(evidence), places))))
+
+
+def how_ended(evidence: Sequence[Evidence], verdict: Verdict) -> Ended:
+    """Return how a run ended on all ranks together: as its verdict has it, by the same evidence."""
+    outcomes = {item.outcome for item in evidence}
+    if verdict.status == "ok":
+        return Ended.OK
+    if RankOutcome.HALTED in outcomes or any(item.stray for item in evidence):
+        return Ended.ERROR
+    if RankOutcome.DIED in outcomes:
+        return Ended.DIED
+    refused = any(item.out_of_memory for item in evidence)
+    return Ended.OUT_OF_MEMORY if refused else Ended.ERROR
+
+
+def _first_steps(evidence: Sequence[Evidence]) -> str:
+    """Name the ranks in the earliest step: those that others then wait for, or that hang."""
+    within = [item for item in evidence if item.doing and item.outcome is not RankOutcome.OK]
+    if not within:
+        return ""
+    first = min((item.iteration, item.step) for item in within)
+    doing = by_value({item.rank: item.doing for item in within
+                      if (item.iteration, item.step) == first})
+    return ", ".join(f"rank {rank_list(ranks)} {what}" for what, ranks in doing.items())
+
+
+def _judged(evidence: Sequence[Evidence], timeout_s: float, planned: str) -> Verdict:
+    """Return the verdict from how far each rank came and how it ended."""
+    if halted := [item for item in evidence if item.outcome is RankOutcome.HALTED]:
+        return Verdict("not_run", halted[0].cause, -1)
+    if any(item.stray for item in evidence):
+        return _desync(evidence, timeout_s, planned)
+    for outcome in (RankOutcome.DIED, RankOutcome.EXCEPTION):
+        if guilty := _least_progress(evidence, outcome):
+            return _failed(guilty, len(evidence))
+    expired = any(item.expired for item in evidence)
+    if cut := [item for item in evidence if item.link and item.outcome is not RankOutcome.OK]:
+        problems = ", ".join(f"{item.who}: {item.link}" for item in cut)  # nobody can go on
+        waited = f"; no end in {timeout_s:g} s" if expired else ""
+        return Verdict("timeout" if expired else "failed", problems + waited, cut[0].rank)
+    if guilty := _least_progress(evidence, RankOutcome.STOPPED):
+        waited = f", no answer in {timeout_s:g} s" if expired else ""
+        return Verdict("timeout", f"{_alike(guilty)}: {guilty[0].cause}{waited}", guilty[0].rank)
+    if not expired and (guilty := _least_progress(evidence, RankOutcome.COMMUNICATION)):
+        return _failed(guilty, len(evidence))
+    if any(item.outcome is RankOutcome.STUCK for item in evidence):
+        return _timeout(evidence, timeout_s)
+    if guilty := _least_progress(evidence, RankOutcome.COMMUNICATION):
+        return _failed(guilty, len(evidence))
+    return _checked(evidence)
+
+
+def _desync(evidence: Sequence[Evidence], timeout_s: float, planned: str) -> Verdict:
+    """Blame the first rank that called something else, and say what came of it."""
+    astray = sorted((item for item in evidence if item.stray),
+                    key=lambda item: (item.stray_iteration, item.rank))
+    first = astray[0]
+    calls = [f"{item.who} called {item.stray} in iteration {item.stray_iteration}"
+             for item in astray]
+    left = len(evidence) - len(astray)
+    others = ("instead of" if not left else "while the other rank called" if left == 1
+              else "while the others called")
+    text = f"{', '.join(calls)} {others} {planned}"
+    failures = [item
+                for outcome in (RankOutcome.DIED, RankOutcome.EXCEPTION, RankOutcome.COMMUNICATION)
+                for item in _least_progress(evidence, outcome)]
+    if not failures and any(item.outcome is not RankOutcome.OK for item in evidence):
+        return Verdict("timeout", f"{text}: no end in {timeout_s:g} s", first.rank)
+    after = f"; then {failures[0].who}: {failures[0].cause}" if failures else ""
+    return Verdict("failed", text + after, first.rank)
+
+
+def _least_progress(evidence: Sequence[Evidence], outcome: RankOutcome) -> list[Evidence]:
+    """Return the ranks with this outcome, least progress first."""
+    matches = [item for item in evidence if item.outcome is outcome]
+    return sorted(matches, key=lambda item: (item.iteration, item.phase, item.rank))
+
+
+def _alike(guilty: Sequence[Evidence]) -> str:
+    """Name the first rank and all that ended in the same way."""
+    alike = [item for item in guilty if item.cause == guilty[0].cause]
+    if any(item.host for item in alike):
+        return ", ".join(item.who for item in alike)
+    return f"rank{'s' if len(alike) > 1 else ''} {', '.join(str(item.rank) for item in alike)}"
+
+
+def _failed(guilty: Sequence[Evidence], size: int) -> Verdict:
+    first = guilty[0]
+    alike = [item for item in guilty if item.cause == first.cause]
+    where = f"all {size} ranks" if len(alike) == size > 1 else first.who
+    return Verdict("failed", f"{where}: {first.cause}", first.rank)
+
+
+def _timeout(evidence: Sequence[Evidence], timeout_s: float) -> Verdict:
+    """Blame the one rank that has come least far; nobody if none stands out."""
+    waiting = [item for item in evidence if item.outcome is not RankOutcome.OK]
+    first = min(waiting, key=lambda item: (item.iteration, item.phase, item.rank))
+    behind = sum((item.iteration, item.phase) == (first.iteration, first.phase)
+                 for item in waiting)
+    if behind == 1 or behind < len(evidence) - behind:
+        return Verdict("timeout", f"{first.who}: least progress after {timeout_s:g} s "
+                                  f"({first.cause})", first.rank)
+    return Verdict("timeout", f"no end in {timeout_s:g} s; no rank is behind the others "
+                              f"({waiting[0].cause})", -1)
+
+
+def _checked(evidence: Sequence[Evidence]) -> Verdict:
+    wrong = [item for item in evidence if item.n_wrong > 0]
+    if not wrong:
+        return Verdict("ok", "", -1)
+    ranks = ", ".join(str(item.rank) for item in wrong[:8])
+    total = sum(item.n_wrong for item in wrong)
+    of_all = (f"{total} wrong results in all checked calls of ranks {ranks}; "
+              if len(wrong) > 1 else "")
+    return Verdict("wrong", f"{of_all}{wrong[0].who}: {wrong[0].wrong}", wrong[0].rank)
+
+
+EXCHANGE_S = 3.0
+_COLLECTORS = 2
+_NUMBER = 0  # one rank posts to another once
+_NOBODY = -1
+_SILENT = "process was stopped, gone or cut off"
+
+
+class AgreedVerdict(NamedTuple):
+    """The verdict, and the rank that prints it, or -1."""
+
+    verdict: Verdict
+    reporter: int
+
+
+def agreed_verdict(
+    comm: Communicator, evidence: Evidence, timeout_s: float, late_s: float,
+    exchange_s: float = EXCHANGE_S, hosts: Sequence[str] = (),
+) -> AgreedVerdict:
+    """Return the one verdict of the watchdogs of all ranks that answer within ``exchange_s``.
+
+    ``comm`` is the watchdogs' own: the main threads are inside calls on others. ``timeout_s`` is
+    the case's, ``late_s`` how long after it this rank asks, ``hosts`` each rank's as messages name
+    it. Takes up to 2 ``exchange_s`` for each collector that is silent and ``exchange_s`` more. If
+    all collectors are silent they are blamed, on the own evidence alone.
+    """
+    if late_s > exchange_s:
+        # This process was stopped and continued, as Open MPI does to end a job: it was silent.
+        return AgreedVerdict(_verdict([], [comm.rank], timeout_s, hosts), _NOBODY)
+    inbox = Inbox(comm.posted)
+    collectors = range(min(_COLLECTORS, comm.size))
+    for collector in collectors[:comm.rank]:
+        comm.post([_NUMBER, EVIDENCE.dump_python(evidence, mode="json")], collector)
+        # the collector may have begun to wait later, and takes exchange_s if a rank is silent
+        if answer := inbox.take(_NUMBER, [collector], 2 * exchange_s):
+            return AgreedVerdict(Verdict(**answer[collector]), collector)
+    if comm.rank not in collectors:
+        return AgreedVerdict(_verdict([evidence], collectors, timeout_s, hosts), comm.rank)
+    # this rank collects the evidence of those above it; those below did not answer before
+    answers = inbox.take(_NUMBER, range(comm.rank + 1, comm.size), exchange_s)
+    answered = {comm.rank: evidence, **{rank: EVIDENCE.validate_python(answer)
+                                        for rank, answer in answers.items()}}
+    silent = [rank for rank in range(comm.size) if rank not in answered]
+    verdict = _verdict(answered.values(), silent, timeout_s, hosts)
+    for rank in answers:
+        comm.post([_NUMBER, asdict(verdict)], rank)
+    return AgreedVerdict(verdict, comm.rank)
+
+
+def _verdict(
+    answered: Iterable[Evidence], silent: Iterable[int], timeout_s: float, hosts: Sequence[str],
+) -> Verdict:
+    """Return the verdict on all ranks' evidence; that of a silent rank is its silence."""
+    missing = [Evidence(rank, RankOutcome.STOPPED, _SILENT, expired=True,
+                        host=hosts[rank] if hosts else "") for rank in silent]
+    every = sorted([*answered, *missing], key=lambda item: item.rank)
+    verdict = judge(every, timeout_s)
+    if verdict.status in ("ok", "wrong"):
+        return Verdict("timeout", f"the ranks were done, but had not agreed in {timeout_s:g} s", -1)
+    if missing and verdict.blamed_rank not in silent:
+        names = ", ".join(str(item.rank) for item in missing)
+        return Verdict(verdict.status, f"{verdict.reason}; no answer from rank {names}",
+                       verdict.blamed_rank)
+    return verdict

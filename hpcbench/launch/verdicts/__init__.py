@@ -1,1 +1,0 @@
-"""Who is to blame when a case goes wrong."""

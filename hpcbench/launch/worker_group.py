@@ -1,0 +1,379 @@
+"""Waiting for a worker without disturbing it, and taking evidence when it does not answer.
+
+Supervisors are quiet while a case runs. They sleep on the worker's socket and on the wake-up
+signal that a rank of the same node sends when it has failed. They wake only every ``wakeup_s`` to
+look at the deadline, other nodes' notices and stop requests.
+
+The workers of one generation: one per member rank, started together, replaced together.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import psutil
+
+from hpcbench.errors import LaunchError, RankLostError
+from hpcbench.kinds.registry import planner_of
+from hpcbench.launch.communicator import Communicator
+from hpcbench.launch.launcher import StopRequests
+from hpcbench.launch.messages import (
+    Answer,
+    CaseAnswer,
+    CaseRequest,
+    FailureAnswer,
+    JoinRequest,
+    ProfileRequest,
+    Request,
+    StoreAnswer,
+    StoreRequest,
+)
+from hpcbench.launch.template_process import KILLED_FOR_MEMORY
+from hpcbench.launch.verdict import EVIDENCE, Evidence, RankOutcome, Verdict, how_ended, judge
+from hpcbench.launch.worker_process import WorkerHandle
+from hpcbench.masking import masked, masked_json
+from hpcbench.measure.allocation import cgroup
+from hpcbench.measure.kernel_files import KernelFiles
+from hpcbench.measure.library_log import read_choices
+from hpcbench.plan.case import Case
+from hpcbench.plan.tries import Ended
+from hpcbench.profiling.flight import FLIGHT, standing
+from hpcbench.trace.library_choices import LIBRARY, LibraryChoices
+from hpcbench.trace.schema import Samples, no_rows
+
+_GRACE_S = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerWait:
+    """How long to wait for an answer, and who else may end the wait."""
+
+    comm: Communicator
+    number: int
+    timeout_s: float
+    wakeup_s: float
+    stop: StopRequests
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """This rank's evidence, the worker's answer if it gave one, and what to keep for the reader."""
+
+    evidence: Evidence
+    answer: Answer | None = None
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+def await_answer(worker: WorkerHandle, how: AnswerWait) -> Observation:
+    """Return what became of the request that ``worker`` was just sent."""
+    deadline = time.monotonic() + how.timeout_s
+    while not how.stop.now:
+        remaining = deadline - time.monotonic()
+        if worker.wait(min(how.wakeup_s, remaining), how.comm.wakeup_fd):
+            return _answered(worker, how)
+        if how.comm.noticed(how.number):  # the own worker may say what it saw of that failure
+            return (_answered(worker, how) if worker.wait(_GRACE_S)
+                    else _silent(worker, how, expired=False))
+        if time.monotonic() >= deadline:
+            how.comm.notify(how.number)
+            return _silent(worker, how, expired=True)
+    how.comm.notify(how.number)
+    return _without_answer(worker, how, RankOutcome.HALTED, f"stopped by {how.stop.now}")
+
+
+def _answered(worker: WorkerHandle, how: AnswerWait) -> Observation:
+    """Turn an answer, or the end of the worker, into evidence."""
+    answer = worker.receive()
+    if answer is None:
+        how.comm.notify(how.number)
+        return _without_answer(worker, how, RankOutcome.DIED, worker.how_it_ended())
+    if isinstance(answer, FailureAnswer):
+        how.comm.notify(how.number)
+        failed = _without_answer(worker, how, answer.outcome, masked(answer.cause, os.environ))
+        return replace(failed, evidence=replace(
+            failed.evidence, out_of_memory=answer.out_of_memory))
+    evidence = replace(evidence_of(how.comm.rank, worker, RankOutcome.OK), stop=how.stop.any)
+    if isinstance(answer, CaseAnswer):
+        evidence = replace(evidence, n_wrong=answer.n_wrong, wrong=answer.wrong)
+    return Observation(evidence, answer)
+
+
+def _silent(worker: WorkerHandle, how: AnswerWait, *, expired: bool) -> Observation:
+    """Take the stacks of a worker that does not answer; a stopped one cannot give any."""
+    where = _position(worker)
+    if worker.is_stopped():
+        return _without_answer(worker, how, RankOutcome.STOPPED, f"process is stopped, {where}",
+                               expired=expired)
+    record = masked_json(worker.flight_record(), os.environ)
+    return _without_answer(worker, how, RankOutcome.STUCK, where,
+                           {FLIGHT: record, "stacks": worker.stacks()}, expired=expired)
+
+
+def _without_answer(
+    worker: WorkerHandle, how: AnswerWait, outcome: RankOutcome, cause: str,
+    detail: Mapping[str, Any] | None = None, *, expired: bool = False,
+) -> Observation:
+    evidence = replace(evidence_of(how.comm.rank, worker, outcome, cause), expired=expired,
+                       stop=how.stop.any, standing=standing((detail or {}).get(FLIGHT, {})))
+    place = f"{_position(worker)}, case number {worker.progress.case_number}"
+    kept = {"evidence": outcome.value, "cause": cause, "position": place,
+            "output": worker.last_output(), **(detail or {})}
+    return Observation(evidence, None, kept)
+
+
+def evidence_of(rank: int, worker: WorkerHandle, outcome: RankOutcome, cause: str = "") -> Evidence:
+    """Return evidence with what the progress word shows of how far the worker has come."""
+    progress = worker.progress
+    return Evidence(rank, outcome, cause, progress.iteration, int(progress.phase),
+                    stray=progress.stray_operation, stray_iteration=progress.stray_iteration,
+                    step=progress.within)
+
+
+def located(evidence: Evidence, case: Case) -> Evidence:
+    """Return evidence that says in words in which step of the case's samples the rank is."""
+    return replace(evidence, doing=case.workload.step_words(
+        evidence.rank, case.world_size, evidence.step))
+
+
+def last_seen(worker: WorkerHandle) -> str:
+    """Say where the worker's progress word last stood."""
+    progress = worker.progress
+    return f"last seen in phase {progress.phase.name.lower()} of iteration {progress.iteration}"
+
+
+def _position(worker: WorkerHandle) -> str:
+    """Say where the worker was last seen, and what it called in place of the planned operation."""
+    stray, iteration = worker.progress.stray_operation, worker.progress.stray_iteration
+    return last_seen(worker) + (f", called {stray} in iteration {iteration}" if stray else "")
+
+
+@dataclass(frozen=True, slots=True)
+class RankLocation:
+    """This rank's host, "" where all ranks have the same, and the interface that it is to use."""
+
+    host: str = ""
+    interface: str | None = None
+
+    def sign(self, evidence: Evidence) -> Evidence:
+        """Return evidence that says where it is from; of a case gone wrong, if the link is down."""
+        link = ""
+        if self.host and self.interface and evidence.outcome not in (RankOutcome.OK,
+                                                                     RankOutcome.HALTED):
+            state = psutil.net_if_stats().get(self.interface)
+            if state is None or not state.isup:
+                link = f"network interface {self.interface} is {'down' if state else 'gone'}"
+        return replace(evidence, host=self.host, link=link)
+
+
+def with_advice(observation: Observation, case: Case, local_size: int) -> Observation:
+    """Add to a kill for memory what was predicted; ``local_size`` ranks share the limit."""
+    evidence = observation.evidence
+    if KILLED_FOR_MEMORY not in evidence.cause:
+        return observation
+    limit = cgroup(KernelFiles())["memory_bytes"]
+    share = (limit if isinstance(limit, int) else psutil.virtual_memory().total) // local_size
+    advice = planner_of(case).advice(case.workload, share)
+    if not advice:
+        return observation
+    cause = f"{evidence.cause}: {share / 1e9:.3g} GB for each rank; {advice}"
+    return replace(observation, evidence=replace(evidence, cause=cause))
+
+
+_LEAVE_TIMEOUT_S = 5.0
+_ASSEMBLY_GRACE_S = 60.0
+_AGREEMENT_GRACE_S = 30.0
+"""So long after a case's timeout its ranks are waited for: long, since a rank that is missed then
+ends the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """How the workers of a job meet. Times are in seconds; ``ports`` are tried in order.
+
+    ``local_rank`` is this rank's of ``local_size`` on its node. ``gpu`` is this rank's among those
+    it sees, None if it has none of its own. ``location`` is what its evidence says of where it is.
+    """
+
+    address: str
+    ports: tuple[int, ...]
+    local_rank: int
+    local_size: int
+    gpu: int | None
+    init_timeout_s: float
+    group_timeout_s: float
+    location: RankLocation = RankLocation()
+
+
+@dataclass(frozen=True, slots=True)
+class CaseOutcome:
+    """The agreed verdict of one case, this rank's own observation, and any rank's wish to stop.
+
+    ``due`` is what rank 0 finds it is time for: names of things to do between two cases.
+    ``ended``: how it ended on all ranks together; it did not begin where workers cannot join.
+    """
+
+    verdict: Verdict
+    own: Observation
+    stop: str
+    due: tuple[str, ...] = ()
+    ended: Ended = Ended.ERROR
+
+
+class NoAgreement(RankLostError):
+    """The ranks could not tell one another how a case ended; ``evidence`` is this rank's."""
+
+    def __init__(self, message: str, evidence: Evidence) -> None:
+        super().__init__(message)
+        self.evidence = evidence
+
+
+@dataclass(frozen=True, slots=True)
+class CaseHooks:
+    """What is called for each case.
+
+    ``start`` returns a new worker of this rank, or raises LaunchError. ``guard`` is entered with
+    the worker and the case while that runs. ``due`` is called after it; rank 0's answer holds.
+    """
+
+    start: Callable[[], WorkerHandle]
+    guard: Callable[[WorkerHandle, Case], AbstractContextManager[None]]
+    due: Callable[[], tuple[str, ...]]
+
+
+class WorkerGroup:
+    """The worker of this rank and the agreement with the other members' supervisors."""
+
+    def __init__(
+        self, comm: Communicator, rendezvous: Rendezvous, stop: StopRequests, hooks: CaseHooks, *,
+        unbounded: bool = False,
+    ) -> None:
+        """``comm`` is of the member ranks; ``unbounded``: a debugger may hold a rank for ever."""
+        self._hooks = hooks
+        self._unbounded = unbounded
+        self._comm = comm
+        self._rendezvous = rendezvous
+        self._stop = stop
+        self._worker: WorkerHandle | None = None
+        self.rows: Samples = no_rows()
+        """The samples of the last case, int64 (row, 4), also of a worker that is gone."""
+        self._choices: dict[tuple[object, ...], LibraryChoices] = {}
+
+    def run(self, request: CaseRequest | ProfileRequest) -> CaseOutcome:
+        """Run or profile one case on all members and agree on its verdict.
+
+        Failed workers are replaced. Raises NoAgreement if a member's supervisor does not answer.
+        """
+        case, number = request.case, request.number
+        if self._worker is None:
+            outcome = self._assemble(number, case)
+            if outcome is not None:
+                return outcome
+        assert self._worker is not None
+        self._worker.progress.begin(number)
+        self._worker.newly_printed()  # what was printed before is not of this case
+        deadline = time.monotonic() + case.timeout_s + _AGREEMENT_GRACE_S
+        with self._hooks.guard(self._worker, case):
+            self._worker.send(request)
+            observation = with_advice(
+                await_answer(self._worker, AnswerWait(
+                    self._comm, number, case.timeout_s, case.wakeup_s, self._stop)),
+                case, self._rendezvous.local_size)
+            observation = replace(observation, evidence=located(observation.evidence, case))
+            return self._agree(self._with_choices(case, self._worker, observation), case.timeout_s,
+                               deadline, case.workload.name)
+
+    def close(self) -> str:
+        """Have workers leave their group together; return how this rank's crashed then, else ""."""
+        if self._worker is None:
+            return ""
+        ended = self._worker.leave(_LEAVE_TIMEOUT_S)
+        self._worker = None
+        return ended
+
+    def dismiss(self) -> None:
+        """Kill this rank's worker."""
+        if self._worker is not None:
+            self._worker.kill()
+            self._worker = None
+
+    def _with_choices(
+        self, case: Case, worker: WorkerHandle, observation: Observation,
+    ) -> Observation:
+        """Add what libraries printed of how they carried the case out, if they did."""
+        group, text = (case.backend, case.group_ranks), worker.newly_printed()
+        if not text and group not in self._choices:
+            return observation
+        choices = read_choices(text, self._choices.get(group))
+        if choices == LibraryChoices():
+            return observation
+        self._choices[group] = choices
+        return replace(observation, detail={
+            **observation.detail, LIBRARY: masked_json(choices.to_json(), os.environ)})
+
+    def _assemble(self, number: int, case: Case) -> CaseOutcome | None:
+        """Start this rank's worker and have all join; an outcome is returned only on failure."""
+        where, limit_s = self._rendezvous, self._rendezvous.init_timeout_s
+        how = AnswerWait(self._comm, number, limit_s, case.wakeup_s, self._stop)
+        observation = self._start(number)
+        self._meet(observation, limit_s + _ASSEMBLY_GRACE_S)
+        if self._comm.rank == 0 and observation.evidence.outcome is RankOutcome.OK:
+            observation = self._ask(how, StoreRequest(where.address, where.ports, limit_s))
+        store = observation.answer
+        port = self._comm.bcast(store.port if isinstance(store, StoreAnswer) else None)
+        if port is not None and observation.evidence.outcome is RankOutcome.OK:
+            observation = self._ask(how, JoinRequest(
+                where.address, port, self._comm.rank, self._comm.size, where.local_rank,
+                where.local_size, where.gpu, where.group_timeout_s))
+        outcome = self._agree(observation, limit_s, time.monotonic() + limit_s + _ASSEMBLY_GRACE_S)
+        return None if outcome.verdict.status == "ok" else replace(outcome, ended=Ended.ERROR)
+
+    def _meet(self, observation: Observation, timeout_s: float) -> None:
+        """Wait for all members' workers: a killed one that does not go costs no time to join."""
+        try:
+            self._comm.barrier(timeout_s=None if self._unbounded else timeout_s)
+        except RankLostError as error:
+            raise NoAgreement(str(error), observation.evidence) from error
+
+    def _start(self, number: int) -> Observation:
+        """Start a worker; a template that cannot fork is evidence, not the end of the job."""
+        try:
+            self._worker = self._hooks.start()
+        except (LaunchError, OSError) as error:
+            self._comm.notify(number)
+            return Observation(Evidence(self._comm.rank, RankOutcome.DIED,
+                                     masked(str(error), os.environ)))
+        self._choices.clear()  # new groups, new connections
+        self._worker.progress.begin(number)
+        return Observation(Evidence(self._comm.rank, RankOutcome.OK))
+
+    def _ask(self, how: AnswerWait, request: Request) -> Observation:
+        assert self._worker is not None
+        self._worker.send(request)
+        return await_answer(self._worker, how)
+
+    def _agree(
+        self, observation: Observation, timeout_s: float, deadline: float, planned: str = "",
+    ) -> CaseOutcome:
+        """Exchange evidence; every member reaches the same verdict and acts on it."""
+        observation = replace(
+            observation, evidence=self._rendezvous.location.sign(observation.evidence))
+        # before the exchange: a case on which there is no agreement is recorded with them, too
+        self.rows = self._worker.progress.rows() if self._worker else no_rows()
+        try:
+            answers = self._comm.allgather(
+                [EVIDENCE.dump_python(observation.evidence, mode="json"), self._hooks.due()],
+                timeout_s=None if self._unbounded else max(deadline - time.monotonic(), 0.0))
+        except RankLostError as error:
+            raise NoAgreement(str(error), observation.evidence) from error
+        evidence = [EVIDENCE.validate_python(answer) for answer, _ in answers]
+        verdict = judge(evidence, timeout_s, planned)
+        if verdict.status not in ("ok", "wrong"):
+            self.dismiss()
+        stop = next((item.stop for item in evidence if item.stop), "")
+        return CaseOutcome(verdict, observation, stop, tuple(answers[0][1]),
+                           how_ended(evidence, verdict))

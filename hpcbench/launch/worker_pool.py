@@ -1,0 +1,218 @@
+"""Where a rank's workers come from: one template process at a time, or the MPI process itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hpcbench.backends.child import LIMIT_S
+from hpcbench.errors import LaunchError
+from hpcbench.import_path import module_command
+from hpcbench.launch.communicator import InlineComms
+from hpcbench.launch.launcher import StopRequests
+from hpcbench.launch.messages import Answer, FactsAnswer, FactsRequest, FailureAnswer, Request
+from hpcbench.launch.template_process import TemplateProcess, split_by_load_time
+from hpcbench.launch.worker_process import Template, TemplateSpec, WorkerHandle, WorkerProcess
+from hpcbench.masking import masked
+from hpcbench.measure.process import spare_what_is_loaded, unsupervised
+from hpcbench.measure.progress import SharedProgress
+
+_SHARE_OF_CUDA = 0.65
+"""Of the time for the probe: other children have less (`backends.facts`), at the same time or then.
+"""
+_START_OF_A_GPU_S = 3.0
+"""What a driver takes for each where nothing holds it open (`backends.child.LIMIT_S`); all ranks of
+a node wait for that."""
+Variables = tuple[tuple[str, str], ...]
+
+
+class WorkerPool:
+    """A context manager that gives workers of any environment; ends them and their template.
+
+    Variables that torch reads when it loads need a template of their own, all others are set in
+    the forked worker.
+    """
+
+    def __init__(
+        self, spec: TemplateSpec, progress: SharedProgress, *, memory_limit_bytes: int = 0,
+        early: TemplateProcess | None = None,
+    ) -> None:
+        """Start a template in the background, or go on with the ``early`` one if it fits.
+
+        There is none where workers cannot be supervised (`measure.portable.unsupervised`).
+        """
+        self.progress = progress
+        self._spec = spec
+        self._memory_limit_bytes = memory_limit_bytes
+        self._wrapper: tuple[str, ...] = ()
+        self._last: WorkerProcess | None = None
+        self._template = (
+            None if unsupervised() else Template(spec, early=early))
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._template is not None:
+            self._template.close()
+        self.progress.close()
+
+    def start_worker(
+        self, variables: Variables, *, limited: bool = True, stop: StopRequests | None = None,
+    ) -> WorkerProcess:
+        """Return a new worker with these variables on top. Raises LaunchError.
+
+        It waits until the one before, if that was killed, is gone; not after a request to ``stop``.
+        """
+        if self._last is not None:
+            self._last.await_end(stop)
+        early, late = split_by_load_time(variables)
+        template = self._template_for({**self._spec.env, **early})
+        self._last = template.fork(late, self._memory_limit_bytes if limited else 0, self.progress)
+        return self._last
+
+    def _template_for(self, env: Mapping[str, str]) -> Template:
+        if self._template is None:
+            raise LaunchError(unsupervised() or "there is no template")
+        if self._template.env != env or not self._template.is_alive():
+            self._template = self._start(env)
+        return self._template
+
+    def renew(self) -> None:
+        """Have later workers come from a new template process: an independent launch."""
+        self._template = self._start(self._spec.env)
+
+    def renew_under(self, wrapper: Sequence[str]) -> None:
+        """Have later workers come from a new template that the words of ``wrapper`` start."""
+        self._wrapper = tuple(wrapper)
+        self._template = self._start(self._spec.env)
+
+    def end_template(self) -> None:
+        """End the template process; the next worker gets a new one, without a wrapper."""
+        if self._template is not None:
+            self._template.close()
+        self._wrapper = ()
+
+    def _start(self, env: Mapping[str, str]) -> Template:
+        if self._template is not None:
+            self._template.close()
+        return Template(replace(self._spec, env=env), self._wrapper)
+
+    def facts(self, tools: Sequence[str]) -> Mapping[str, Any]:
+        """Return `backends.facts.gather_facts` of a process. Raises LaunchError with the reason."""
+        timeout_s = probe_timeout_s(self._spec.ready_timeout_s)
+        if self._template is None:
+            return facts_of_child(tools, self._spec.env, timeout_s)
+        worker = self.start_worker((), limited=False)
+        try:
+            worker.send(FactsRequest(tuple(tools), cuda_limit_s(timeout_s)))
+            in_time = worker.wait(timeout_s)
+            answer = worker.receive() if in_time else None
+            if isinstance(answer, FactsAnswer):
+                return answer.facts
+            cause = (masked(answer.cause, os.environ) if isinstance(answer, FailureAnswer)
+                     else worker.how_it_ended() if in_time else "no answer in time")
+            raise LaunchError(f"the probe of this machine failed: {cause}")
+        finally:
+            worker.kill()
+
+
+def probe_timeout_s(ready_timeout_s: float, root: Path = Path("/")) -> float:
+    """Return how long a probe may take: as a worker to be ready, and as the GPUs of the node."""
+    return ready_timeout_s + gpus_start_s(root)
+
+
+def gpus_start_s(root: Path = Path("/")) -> float:
+    """Return how long NVIDIA's driver may take to start all GPUs of this node."""
+    return _START_OF_A_GPU_S * len([*root.glob("dev/nvidia[0-9]*")])
+
+
+def cuda_limit_s(timeout_s: float) -> float:
+    """Return how long what may hang in the probe has, so that the rest is still told in time."""
+    return min(LIMIT_S, _SHARE_OF_CUDA * timeout_s)
+
+
+def facts_of_child(
+    tools: Sequence[str], env: Mapping[str, str], timeout_s: float,
+) -> Mapping[str, Any]:
+    """Return the same of a process that nobody supervises: it has ``timeout_s`` for the answer."""
+    command = module_command("hpcbench.backends.facts", str(cuda_limit_s(timeout_s)), *tools)
+    try:
+        done = subprocess.run(command, env=dict(env), capture_output=True, text=True,
+                              errors="backslashreplace", timeout=timeout_s, check=True)
+        facts: Mapping[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except subprocess.CalledProcessError as error:
+        last = (masked(error.stderr, os.environ).strip().splitlines() or ["no word"])[-1]
+        raise LaunchError(f"the probe of this machine failed: {last}") from error
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+        raise LaunchError(f"the probe of this machine failed: {error}") from error
+    return facts
+
+
+class InlineWorker(WorkerHandle):
+    """Carries a request out when it is sent, in this process: for a debugger, or backend mpi.
+
+    A crash here ends the job and a hang cannot be survived; the run says so.
+    """
+
+    def __init__(
+        self, variables: Variables, progress: SharedProgress, mpi: InlineComms | None,
+    ) -> None:
+        """Import torch into this process and set the variables until the worker leaves.
+
+        Raises LaunchError for variables that could only be set before torch loads.
+        """
+        early, late = split_by_load_time(variables)
+        if early:
+            raise LaunchError(f"inline workers cannot have {', '.join(early)} of their own: it is "
+                              "read when torch loads; run without --inline")
+        from hpcbench.worker import Worker
+
+        self._before = {name: os.environ.get(name) for name in late}
+        os.environ.update(late)
+        self.progress = progress
+        self._worker = Worker(progress, mpi)
+        spare_what_is_loaded()  # each case begins with a collection
+        self._answer: Answer | None = None
+
+    @property
+    def pid(self) -> int:
+        """Return the number of this process."""
+        return os.getpid()
+
+    def send(self, request: Request) -> None:
+        """Carry out the request now; there is no answer until this returns."""
+        self._answer = None
+        self._answer = self._worker.answer(request)
+
+    def wait(self, timeout_s: float, wakeup_fd: int | None = None) -> bool:
+        """The answer is always there."""
+        return True
+
+    def receive(self) -> Answer | None:
+        """Return the answer, None while the request is carried out."""
+        return self._answer
+
+    def leave(self, timeout_s: float) -> str:
+        """Leave the process group and take the variables back."""
+        self._worker.leave()
+        self._restore()
+        return ""
+
+    def kill(self) -> None:
+        """Leave the process group without the others, so that a new one can be joined."""
+        self._worker.abandon()
+        self._restore()
+
+    def _restore(self) -> None:
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        self._before = {}

@@ -1,1 +1,0 @@
-"""How a supervisor starts workers, watches them and ends them."""

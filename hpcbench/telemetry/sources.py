@@ -1,0 +1,326 @@
+"""What every source of readings offers, and files that are read again and again.
+
+What the kernel tells of one process: the worker that runs at the time.
+
+What the kernel tells of a whole node: its cores, their clocks, RAPL domains, its interfaces.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from hpcbench.measure.kernel_files import KernelFiles
+from hpcbench.trace.telemetry import NOT_READ, TABLES
+
+_MOST_BYTES = 65536
+Values = Mapping[str, int]
+"""Column -> value; what is left out was not read."""
+
+
+class UnreadableError(Exception):
+    """Why a source, or a part of it, cannot be read."""
+
+
+class Source(ABC):
+    """Fills one table. ``devices`` are what its rows are of, ``missing`` columns it cannot read."""
+
+    table: ClassVar[str]
+
+    def __init__(self) -> None:
+        self.devices: list[str] = []
+        self.missing: dict[str, str] = {}
+
+    @abstractmethod
+    def read(self, at: Callable[[str], None]) -> Iterable[tuple[int, Values]]:
+        """Yield the number of each device with its values now; nothing if there is none now.
+
+        ``at`` is told the name of a column before a call that may hang for it alone. Raises
+        UnreadableError or OSError if it can be read no more.
+        """
+
+    def drop(self, column: str, why: str) -> bool:
+        """Read a column no more, if this can be read without it; return whether it can."""
+        return False
+
+    def row(self, now_ns: int, device: int, values: Values) -> tuple[int, ...]:
+        """Return a row of the table."""
+        return (now_ns, device,
+                *(values.get(name, NOT_READ) for name in TABLES[self.table].names))
+
+
+class HeldFile:
+    """A file of the kernel that stays open: each reading gets what it says then.
+
+    A file of a process stays that process's, whoever gets its number later. It is closed when
+    nobody holds it: a reader that hangs may still have it when its source is dropped.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open it. Raises UnreadableError."""
+        self._path = path
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise UnreadableError(f"{path}: {error.strerror}") from error
+        weakref.finalize(self, os.close, self._descriptor)
+
+    def text(self) -> str:
+        """Return the file, up to _MOST_BYTES. Raises OSError or UnreadableError.
+
+        The kernel gives a file that it makes from a list about a page at a time.
+        """
+        data = b""
+        while len(data) < _MOST_BYTES and (
+                part := os.pread(self._descriptor, _MOST_BYTES - len(data), len(data))):
+            data += part
+        if not data:
+            raise UnreadableError(f"{self._path}: says nothing")
+        return data.decode("ascii", errors="replace")
+
+    def number(self) -> int:
+        """Return the whole number in it. Raises OSError or UnreadableError."""
+        text = self.text().strip()
+        try:
+            return int(text)
+        except ValueError as error:
+            raise UnreadableError(f"{self._path}: {text[:40]!r} is no number") from error
+
+
+_CPU_CLOCK = 2
+"""CPUCLOCK_SCHED of the kernel: the CPU time of all threads of a process, to the ns."""
+_AFTER_NAME = {"minor_faults": 7, "major_faults": 9, "rss_pages": 21}
+"""Numbers of the words of /proc/PID/stat behind the name, which may have spaces (proc(5))."""
+
+
+class ProcessSource(Source):
+    """CPU time, page faults and memory of the worker; nothing while there is none."""
+
+    table = "process"
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self._root = root
+        self._page_bytes = os.sysconf("SC_PAGESIZE")
+        self._now: tuple[int, HeldFile, HeldFile | None] | None = None
+        self.devices = ["worker"]
+        self._open(os.getpid())  # raises where no process can be looked at
+        self._now = None
+
+    def watch(self, pid: int) -> None:
+        """Look at another process from now on; one that is gone already is not looked at."""
+        with contextlib.suppress(UnreadableError):
+            self._open(pid)
+
+    def _open(self, pid: int) -> None:
+        self._now = None
+        folder = self._root / "proc" / str(pid)
+        stat = HeldFile(folder / "stat")
+        try:
+            waited: HeldFile | None = HeldFile(folder / "schedstat")
+        except UnreadableError as error:
+            waited, self.missing["wait_ns"] = None, str(error).replace(str(pid), "PID")
+        self._now = (pid, stat, waited)
+
+    def read(self, at: Callable[[str], None]) -> Iterator[tuple[int, Values]]:
+        """Yield the process that is watched, if it still runs."""
+        if (now := self._now) is None:
+            return
+        pid, stat, waited = now
+        try:
+            words = stat.text().rpartition(")")[2].split()
+            values = {name: int(words[at_word]) for name, at_word in _AFTER_NAME.items()}
+            cpu_ns = time.clock_gettime_ns(~pid << 3 | _CPU_CLOCK)
+            wait = {"wait_ns": int(waited.text().split()[1])} if waited is not None else {}
+        except (OSError, UnreadableError):  # it has ended
+            if self._now is now:  # not another that is watched since
+                self._now = None
+            return
+        yield 0, {"pid": pid, "cpu_ns": cpu_ns, **wait,
+                  "rss_bytes": values.pop("rss_pages") * self._page_bytes, **values}
+
+
+_MOST_CORES = 8
+"""So many clocks are read: on some kernels each one interrupts its core."""
+_WORD_BYTES = 4
+"""InfiniBand counts data in words of 32 bit (IBA, PortXmitData)."""
+_IB = "sys/class/infiniband"
+_NET = "sys/class/net"
+_LOOPBACK = "lo"
+_RAPL = "sys/class/powercap"
+
+
+class CpuSource(Source):
+    """Where the time of all cores went, from /proc/stat."""
+
+    table = "cpu"
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self._file = HeldFile(root / "proc/stat")
+        self._tick_ns = 10**9 // os.sysconf("SC_CLK_TCK")
+        self.devices = ["all cores"]
+
+    def read(self, at: Callable[[str], None]) -> Iterator[tuple[int, Values]]:
+        """Yield the sum of all cores."""
+        words = self._file.text().partition("\n")[0].split()
+        if len(words) < 9 or words[0] != "cpu":
+            raise UnreadableError("/proc/stat: its first line is not of all cores")
+        user, nice, system, idle, io, irq, soft, steal = (
+            int(word) * self._tick_ns for word in words[1:9])
+        yield 0, {"user_ns": user + nice, "system_ns": system + irq + soft,
+                  "idle_ns": idle + io, "steal_ns": steal}
+
+
+class FrequencySource(Source):
+    """Clocks of some cores, from cpufreq, and how often heat slowed them down."""
+
+    table = "frequency"
+
+    def __init__(self, root: Path, cores: Sequence[int]) -> None:
+        super().__init__()
+        step = -(-len(cores) // _MOST_CORES)
+        below = root / "sys/devices/system/cpu"
+        chosen = [below / f"cpu{core}" for core in cores[::max(step, 1)]]
+        self._clocks = [HeldFile(core / "cpufreq/scaling_cur_freq") for core in chosen]
+        self.devices = ["cores " + ",".join(core.name.removeprefix("cpu") for core in chosen)]
+        try:
+            self._slowed = [HeldFile(core / "thermal_throttle" / name) for core in chosen
+                            for name in ("core_throttle_count", "package_throttle_count")]
+        except UnreadableError as error:
+            self._slowed, self.missing["throttled"] = [], str(error)
+
+    def read(self, at: Callable[[str], None]) -> Iterator[tuple[int, Values]]:
+        """Yield the least, mean and greatest clock."""
+        clocks = [file.number() for file in self._clocks]
+        values = {"lowest_khz": min(clocks), "mean_khz": round(sum(clocks) / len(clocks)),
+                  "highest_khz": max(clocks)}
+        if self._slowed:
+            values["throttled"] = sum(file.number() for file in self._slowed)
+        yield 0, values
+
+
+class EnergySource(Source):
+    """RAPL domains, from powercap. A counter that starts anew goes on where it was."""
+
+    table = "energy"
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        files = KernelFiles(root)
+        zones = [name for name in files.names(_RAPL) if re.fullmatch(r"intel-rapl(:\d+)+", name)]
+        if not zones:
+            raise UnreadableError(f"{root / _RAPL}: no RAPL domain")
+        names = {zone: files.line(f"{_RAPL}/{zone}/name") or zone for zone in zones}
+        self._files = [HeldFile(root / _RAPL / zone / "energy_uj") for zone in zones]
+        self._ranges = [files.number(f"{_RAPL}/{zone}/max_energy_range_uj") or 0
+                        for zone in zones]
+        self._last: list[int | None] = [None] * len(zones)
+        self._total = [0] * len(zones)
+        self.devices = [_domain(zone, names) for zone in zones]
+
+    def read(self, at: Callable[[str], None]) -> Iterator[tuple[int, Values]]:
+        """Yield the energy of each domain since the first reading."""
+        for number, file in enumerate(self._files):
+            now, before = file.number(), self._last[number]
+            if before is not None:
+                self._total[number] += now - before + self._ranges[number] * (now < before)
+            self._last[number] = now
+            yield number, {"energy_uj": self._total[number]}
+
+
+def _domain(zone: str, names: dict[str, str]) -> str:
+    """Return ``package-0``, or ``package-0/dram`` of a domain within it."""
+    parent = names.get(zone.rpartition(":")[0])
+    return f"{parent}/{names[zone]}" if parent else names[zone]
+
+
+class NetworkSource(Source):
+    """Bytes and losses of interfaces, from /proc/net/dev, and of InfiniBand ports.
+
+    A bond, a bridge or a VLAN counts again what its ports count, and is left out (`_counts_once`).
+    """
+
+    table = "network"
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        files = KernelFiles(root)
+        self._files = files
+        self._is_counted: dict[str, bool] = {}
+        self._file = HeldFile(root / "proc/net/dev")
+        self._ports: dict[int, dict[str, HeldFile]] = {}
+        for device in files.names(_IB):
+            for port in files.names(f"{_IB}/{device}/ports"):
+                self._add_port(f"{device}/{port}", root / _IB / device / "ports" / port)
+
+    def _add_port(self, name: str, folder: Path) -> None:
+        counters = ("port_rcv_data", "port_xmit_data", "port_xmit_discards", "port_rcv_errors")
+        try:
+            held = {counter: HeldFile(folder / "counters" / counter) for counter in counters}
+        except UnreadableError as error:
+            self.missing[name] = str(error)
+            return
+        self._ports[len(self.devices)] = held
+        self.devices.append(name)
+
+    def read(self, at: Callable[[str], None]) -> Iterator[tuple[int, Values]]:
+        """Yield each interface, also one that is new, and each port."""
+        for line in self._file.text().splitlines()[2:]:
+            name, _, rest = line.partition(":")
+            words = [int(word) for word in rest.split()]
+            if len(words) >= 16 and self._counts(name.strip()):
+                yield self._number(name.strip()), {
+                    "received_bytes": words[0], "sent_bytes": words[8],
+                    "dropped": words[3] + words[11], "errors": words[2] + words[10]}
+        for number, port in tuple(self._ports.items()):
+            try:
+                got = {name: file.number() for name, file in port.items()}
+            except (OSError, UnreadableError) as error:
+                self.missing[self.devices[number]] = str(error)
+                del self._ports[number]
+                continue
+            yield number, {
+                "received_bytes": got["port_rcv_data"] * _WORD_BYTES,
+                "sent_bytes": got["port_xmit_data"] * _WORD_BYTES,
+                "dropped": got["port_xmit_discards"], "errors": got["port_rcv_errors"]}
+
+    def _counts(self, name: str) -> bool:
+        if name not in self._is_counted:
+            self._is_counted[name] = _counts_once(self._files, name)
+        return self._is_counted[name]
+
+    def _number(self, name: str) -> int:
+        if name not in self.devices:
+            self.devices.append(name)
+        return self.devices.index(name)
+
+
+def _counts_once(files: KernelFiles, name: str) -> bool:
+    """Return whether what an interface counts is counted by no other one.
+
+    Hardware is (``device``). What lies above others is not (``lower_*``). Of the rest, such as ends
+    of tunnels and of containers, only that of the default route is, if there is any hardware.
+    Interfaces of another network namespace than /sys shows cannot be told, and count.
+    """
+    known = files.names(f"{_NET}/{name}")
+    if name == _LOOPBACK or not known or "device" in known:
+        return True
+    if any(part.startswith("lower_") for part in known):
+        return False
+    has_hardware = any(files.exists(f"{_NET}/{one}/device") for one in files.names(_NET))
+    return not has_hardware or name in _default_routes(files)
+
+
+def _default_routes(files: KernelFiles) -> set[str]:
+    """Return the interfaces that lead to everywhere, of IPv4."""
+    lines = (files.text("proc/net/route") or "").splitlines()[1:]
+    return {words[0] for line in lines
+            if len(words := line.split()) > 1 and words[1] == "00000000"}

