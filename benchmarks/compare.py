@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.analysis.compare import FASTER, SLOWER, Comparison, compare
-from hpcbench.analysis.sides import CaseOfSide
+from hpcbench.answers.compare import FASTER, SLOWER, SideComparison, compare
+from hpcbench.answers.compare_inputs import CaseOfSide
 from hpcbench.kinds.registry import kinds
 
 CALLED = (SLOWER, FASTER)
@@ -65,7 +65,7 @@ def measured(goal: Goal, given: argparse.Namespace, rng: np.random.Generator) ->
     return called / (given.comparisons * (goal.changed or given.cases))
 
 
-def _called(found: Comparison, cases: int, *, right: bool) -> int:
+def _called(found: SideComparison, cases: int, *, right: bool) -> int:
     verdicts = (SLOWER,) if right else CALLED
     return sum(case.verdict in verdicts for case in found.cases if int(case.key) < cases)
 

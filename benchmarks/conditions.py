@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.analysis.answer import Asked, Run
-from hpcbench.analysis.causes import COMPUTE, LINK, WORK, causes_of, settled_causes
-from hpcbench.analysis.conditions import Conditions, conditions
+from hpcbench.answers.answer import Run, TopicOptions
+from hpcbench.answers.conditions import Conditions, conditions
+from hpcbench.answers.waits import COMPUTE, LINK, WORK, causes_of, settled_causes
 from hpcbench.config.load import check_config
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan
@@ -123,7 +123,7 @@ def run_of(
     plan = Plan("synthetic", given.ranks, given.passes, tuple(planned), 0, {}, "0")
     told = tuple(RankTold(rank, 0, 2.0) for rank in ranks)
     results = Results(info, plan, tuple(items), (), told=told)
-    return conditions([Run("FILE", results, Readings(clocks, waits))], Asked())
+    return conditions([Run("FILE", results, Readings(clocks, waits))], TopicOptions())
 
 
 def named(found: Conditions) -> Found:

@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.analysis.answer import Asked, Run
-from hpcbench.analysis.diagnose import Look, diagnose
+from hpcbench.answers.answer import Run, TopicOptions
+from hpcbench.answers.diagnose import RankComparison, diagnose
 from hpcbench.config.load import check_config
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan
@@ -145,7 +145,7 @@ def cases(ranks: int, rows: int) -> tuple[Case, ...]:
 
 
 def looks(random: Random, planned: Sequence[Case], fault: Fault | None,
-          given: argparse.Namespace) -> list[Look]:
+          given: argparse.Namespace) -> list[RankComparison]:
     """Return the looks of one sweep that name a rank."""
     observed, items = Observations(), []
     for case in planned:
@@ -158,7 +158,7 @@ def looks(random: Random, planned: Sequence[Case], fault: Fault | None,
     found = with_records(Results(info, plan, tuple(items), ()), observed=observed)
     if found.missing_kinds:
         raise RuntimeError(f"no records: {found.missing_kinds}")
-    return [one for one in diagnose([Run("FILE", found, NoSamples())], Asked()).looks
+    return [one for one in diagnose([Run("FILE", found, NoSamples())], TopicOptions()).looks
             if one.is_clear]
 
 
@@ -169,7 +169,7 @@ def faults(random: Random, ranks: int, name: str, late: float, sweeps: int) -> I
         yield Fault(int(random.integers(ranks)), phase, late)
 
 
-def right(found: Sequence[Look], fault: Fault) -> tuple[bool, bool]:
+def right(found: Sequence[RankComparison], fault: Fault) -> tuple[bool, bool]:
     """Return whether the right rank and no other is named, in its phase; and its size is right.
 
     Sizes are those of the row in which most of a call is lost, which the sentence has.

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.analysis.slow_links import (
+from hpcbench.answers.machine import (
     HOST,
     HOSTS,
     LINK,
@@ -34,8 +34,8 @@ from hpcbench.analysis.slow_links import (
     LinkLook,
     cells_of,
     slow_links,
+    slow_ranks,
 )
-from hpcbench.analysis.slow_nodes import slow_ranks
 
 KINDS = (ONE_WAY, LINK, SENDER, RECEIVER, RANK, HOST, HOSTS)
 CHANCE, GOAL_CLEAN, GOAL_LINK, GOAL_NODE, NODE_DROP = 0.01, 0.01, 0.98, 0.95, 0.07

@@ -16,8 +16,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hpcbench.analysis.answer import Asked, Run
-from hpcbench.analysis.diagnose import Diagnosis, diagnose
+from hpcbench.answers.answer import Run, TopicOptions
+from hpcbench.answers.diagnose import Diagnosis, diagnose
 from hpcbench.reduce.results_file import open_results
 from launching import fail, run_sweep
 
@@ -41,7 +41,8 @@ def swept(given: argparse.Namespace, slow: dict[str, Any] | None) -> tuple[Diagn
             (item,) = file.results.cases
             if item.statistics is None:
                 fail(f"the case is {item.status}: {item.reason}")
-            return diagnose([Run("FILE", file.results, file)], Asked()), item.statistics.median_s
+            found = diagnose([Run("FILE", file.results, file)], TopicOptions())
+            return found, item.statistics.median_s
 
 
 def main() -> int:

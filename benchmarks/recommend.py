@@ -22,8 +22,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from hpcbench.analysis.answer import CLEAR, Asked, Run
-from hpcbench.analysis.recommend import Recommendations, recommend
+from hpcbench.answers.answer import CLEAR, Run, TopicOptions
+from hpcbench.answers.recommend import Recommendations, recommend
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.results import CaseResult, Results, RunInfo, Statistics, Timing
@@ -76,7 +76,8 @@ def report(given: argparse.Namespace, slower: int, rng: np.random.Generator) -> 
             items.append(result(case, (1e-3 * factor * drift * own).tolist()))
     plan = Plan("synthetic", 2, given.passes, tuple(item.case for item in items), 0, {}, "0")
     info = RunInfo("synthetic", "0", "0", 2, (0, 1), ("n",), "", {}, {}, "0")
-    return recommend([Run("FILE", Results(info, plan, tuple(items), ()), NoSamples())], Asked())
+    return recommend([Run("FILE", Results(info, plan, tuple(items), ()), NoSamples())],
+                     TopicOptions())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -27,7 +27,7 @@ from hpcbench.launch.worker_process import TemplateSpec, WorkerHandle
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan
-from hpcbench.report.dry_run_lines import Trial, print_trials
+from hpcbench.report.plan_lines import Trial, print_trials
 from hpcbench.verbosity import Verbosity
 
 

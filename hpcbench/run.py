@@ -115,7 +115,7 @@ def _watched(planned: PlannedRun) -> PlannedRun:
     Raises ConfigError for limits that no case can have, UsageError for groups that only nccl-tests
     makes: its variables would be taken for what was measured.
     """
-    from hpcbench.analysis.thresholds import refuse_limits
+    from hpcbench.answers.check import refuse_limits
 
     if name := next(filter(NCCL_TESTS_SPLIT.fullmatch, os.environ), None):
         raise UsageError(f"{name} is set, and {SPLIT_HINT}; unset it")
@@ -173,13 +173,12 @@ def _reduce_and_report(attempt: RunAttempt, folder: RunFolder, request: RunReque
 
     A profile is printed as one; its tables are in the results, too.
     """
-    from hpcbench.analysis.thresholds import final_code
+    from hpcbench.answers.check import final_code
     from hpcbench.profiling.record import write_profiles
     from hpcbench.reduce.processes import Processes
     from hpcbench.reduce.reduce import reduce_folder
     from hpcbench.report.answer_lines import told_in
-    from hpcbench.report.console import print_profiles, report_run
-    from hpcbench.report.profile_lines import print_profile
+    from hpcbench.report.console import print_profile, print_profiles, report_run
     from hpcbench.report.summary import write_reports
 
     config, verbosity = attempt.config, request.verbosity
@@ -204,11 +203,6 @@ def _reduce_and_report(attempt: RunAttempt, folder: RunFolder, request: RunReque
 def _import_reports() -> None:
     """Import what `_reduce_and_report` needs, while the template imports torch."""
     with no_collection_of_modules():
-        import hpcbench.profiling.record
-        import hpcbench.reduce.reduce
-        import hpcbench.report.answer_lines
-        import hpcbench.report.console
-        import hpcbench.report.profile_lines  # noqa: F401
         from hpcbench.report.summary import field_names
 
         field_names(())  # imports the presenters of all kinds

@@ -245,7 +245,7 @@ class _Ledger:
     def begin(self, index: int) -> str:
         """Note that a member begins, and say so; return its folder."""
         from hpcbench.reduce.suite_file import RUNNING, read_suite
-        from hpcbench.report.suite_lines import print_member
+        from hpcbench.report.console import print_member
 
         members = read_suite(self.folder).members
         if not self.request.verbosity.is_quiet:
@@ -258,7 +258,7 @@ class _Ledger:
     def end(self, index: int, code: int, error: str, spent_s: float) -> None:
         """Note what became of a member."""
         from hpcbench.reduce.suite_file import ended, read_suite
-        from hpcbench.report.suite_lines import print_error, print_outcome
+        from hpcbench.report.console import print_error, print_outcome
 
         member = read_suite(self.folder).members[index]
         if error:
@@ -271,7 +271,7 @@ class _Ledger:
     def close(self, signal: str) -> int:
         """Note how the suite ended, print it, and return its exit code."""
         from hpcbench.reduce.suite_file import read_suite, suite_exit_code, suite_text
-        from hpcbench.report.suite_lines import print_suite
+        from hpcbench.report.console import print_suite
 
         suite = read_suite(self.folder)
         is_cut_short = any(not member.is_done for member in suite.members)

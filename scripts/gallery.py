@@ -13,7 +13,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-from hpcbench.report.chosen_charts import Chosen
+from hpcbench.report.charts import Chosen
 from hpcbench.report.plots import plot_file
 from hpcbench.report.plots.style import PAPER
 

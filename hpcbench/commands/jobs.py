@@ -140,7 +140,7 @@ def plan(
     from hpcbench.config.sources import source_lines
     from hpcbench.plan.expand import make_plan
     from hpcbench.report.console import print_plan
-    from hpcbench.report.plan_document import print_plan_document
+    from hpcbench.report.plan_lines import print_plan_document
 
     overrides, path = sweep.overrides(), source.path()
     verbosity.details(source_lines(path, overrides))

@@ -64,7 +64,7 @@ def plot(
         hpcbench plot results/latest --style paper -o figures
     """
     from hpcbench.reduce.suite_file import refuse_suite
-    from hpcbench.report.chosen_charts import Chosen
+    from hpcbench.report.charts import Chosen
     from hpcbench.report.plots import named_style, plot_file
 
     refuse_suite(path)

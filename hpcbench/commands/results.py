@@ -38,7 +38,7 @@ def reduce(
         hpcbench reduce results/latest
         hpcbench reduce results/latest --allow-mixed --verbose
     """
-    from hpcbench.analysis.thresholds import final_code
+    from hpcbench.answers.check import final_code
     from hpcbench.measure.allocation import usable_cores
     from hpcbench.measure.kernel_files import KernelFiles
     from hpcbench.profiling.record import write_profiles
@@ -80,8 +80,7 @@ def show(
     from hpcbench.reduce.results_file import FILE_NAME, open_results
     from hpcbench.reduce.suite_file import is_suite, read_suite, suite_text
     from hpcbench.report.answer_lines import told_by
-    from hpcbench.report.console import print_results
-    from hpcbench.report.suite_lines import print_suite
+    from hpcbench.report.console import print_results, print_suite
     from hpcbench.report.summary import print_summary
 
     verbosity.details([f"reads {path.absolute()}"])
@@ -125,8 +124,8 @@ def compare(
         hpcbench compare old=old1,old2,old3,old4,old5 new=new1,new2,new3,new4,new5
         hpcbench compare results/latest --by strategy --plot strategies.png
     """
-    from hpcbench.analysis.answers import compare_by, compare_sides
-    from hpcbench.report.comparison_lines import (
+    from hpcbench.answers.compare import compare_by, compare_sides
+    from hpcbench.report.answer_lines import (
         check_plot_name,
         print_comparisons,
         print_comparisons_json,
@@ -138,7 +137,7 @@ def compare(
     answer = (compare_by(sides, by, smallest) if by is not None
               else compare_sides(sides, smallest))
     if plot is not None:
-        from hpcbench.report.plots.comparison import plot_comparisons
+        from hpcbench.report.plots import plot_comparisons
 
         verbosity.details(f"draws {path}" for path in plot_comparisons(answer, plot))
     if as_json:
@@ -190,11 +189,11 @@ def check(
         hpcbench check new/results.h5 --baseline old1 --baseline old2 --exit-style slurm
         hpcbench check --learn run1 run2 run3 -o limits.yaml
     """
-    from hpcbench.analysis.gate import STYLES, UNREADABLE, check_baseline, check_file
-    from hpcbench.analysis.learn import write_limits
+    from hpcbench.answers.check import STYLES, UNREADABLE, check_baseline, check_file
+    from hpcbench.answers.learn_limits import write_limits
     from hpcbench.errors import UsageError
     from hpcbench.masking import masked
-    from hpcbench.report.check_lines import PREFIX, print_checked, print_checked_json
+    from hpcbench.report.answer_lines import PREFIX, print_checked, print_checked_json
 
     if gate.style not in STYLES:
         raise UsageError(f"--exit-style {gate.style}: allowed are {', '.join(STYLES)}")
@@ -238,11 +237,11 @@ def advise(
         hpcbench advise results/latest --only recommend --verbose
         hpcbench advise results/latest --json | jq ".topics.recommend.answers[].sentence"
     """
-    from hpcbench.analysis.answer import Asked
+    from hpcbench.answers.answer import TopicOptions
     from hpcbench.report.answer_lines import advice, print_advice, print_advice_json
 
     verbosity.details([f"reads {path.absolute()}" for path in files])
-    told = advice(files, only or (), Asked(price, samples))
+    told = advice(files, only or (), TopicOptions(price, samples))
     if as_json:
         print_advice_json(told, files)
     else:

@@ -1,31 +1,49 @@
-"""Answers of topics: computed for open results, printed as lines and tables, or as JSON."""
+"""Answers of topics: computed for open results, printed as lines and tables, or as JSON.
+
+What is printed of a comparison.
+
+What the gate prints: one line a reason, with a prefix that other programs can look for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 from rich.text import Text
 
-from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, Answer, Answered, Asked, Run
-from hpcbench.analysis.sides import refuse_twice
+from hpcbench.answers.answer import CANNOT_TELL, CLEAR, Answer, Run, TopicOptions, TopicRecord
+from hpcbench.answers.compare import (
+    comparison_table,
+    difference_table,
+    needed_line,
+    scope_of,
+    totals_line,
+    unmatched_table,
+)
+from hpcbench.answers.compare_inputs import refuse_twice
+from hpcbench.answers.topics import TOPICS, TopicResult, told_of
 from hpcbench.config.names import unknown_name
 from hpcbench.errors import UsageError
 from hpcbench.reduce.results_file import ResultsFile, open_results
-from hpcbench.report.table_lines import table_lines
-from hpcbench.report.terminal import print_document, print_lines
-from hpcbench.texts import valid
+from hpcbench.report.terminal import print_document, print_lines, table_lines
+from hpcbench.texts import say, valid
 from hpcbench.verbosity import Verbosity
-from hpcbench.views.topics import TOPICS, Told, told_of
 
-SCHEMA = "hpcbench.advise"
+if TYPE_CHECKING:
+    from hpcbench.answers.check import CheckResult
+    from hpcbench.answers.compare import Compared
+
+
+ADVISE_SCHEMA = "hpcbench.advise"
 FOLDER = "FOLDER"
 _STYLES = {CLEAR: "green", CANNOT_TELL: "yellow"}
 
 
-def advice(paths: Sequence[Path], only: Sequence[str], asked: Asked) -> list[Told]:
+def advice(paths: Sequence[Path], only: Sequence[str], asked: TopicOptions) -> list[TopicResult]:
     """Return what the topics say of results files.
 
     Raises UsageError for an unknown topic, and for a file that is given twice.
@@ -39,21 +57,21 @@ def advice(paths: Sequence[Path], only: Sequence[str], asked: Asked) -> list[Tol
     with ExitStack() as opened:
         runs = [Run(valid(str(path)), file.results, file) for path in paths
                 for file in (opened.enter_context(open_results(path)),)]
-        return [Told(topic, topic.analysis(runs, asked)) for topic in topics]
+        return [TopicResult(topic, topic.analysis(runs, asked)) for topic in topics]
 
 
-def told_in(folder: Path) -> tuple[Told, ...]:
+def told_in(folder: Path) -> tuple[TopicResult, ...]:
     """Return what stands at the end of a run that lies in a folder, and in its summary."""
     with open_results(folder) as file:
         return told_by(file)
 
 
-def told_by(file: ResultsFile) -> tuple[Told, ...]:
+def told_by(file: ResultsFile) -> tuple[TopicResult, ...]:
     """Return the same of an open results file; commands call it FOLDER, wherever it lies."""
     return told_of(Run(FOLDER, file.results, file))
 
 
-def print_advice(told: Sequence[Told], verbosity: Verbosity) -> None:
+def print_advice(told: Sequence[TopicResult], verbosity: Verbosity) -> None:
     """Print the answers of each topic and its tables; quietly only the sentences.
 
     In detail also from which figures each follows.
@@ -66,18 +84,19 @@ def print_advice(told: Sequence[Told], verbosity: Verbosity) -> None:
         print_lines(_topic_lines(one, full=verbosity.is_verbose))
 
 
-def print_advice_json(told: Sequence[Told], paths: Sequence[Path]) -> None:
+def print_advice_json(told: Sequence[TopicResult], paths: Sequence[Path]) -> None:
     """Print the records as JSON, by topic."""
-    print_document({"schema": SCHEMA, "schema_version": 1, "files": [str(path) for path in paths],
+    print_document({"schema": ADVISE_SCHEMA, "schema_version": 1,
+                    "files": [str(path) for path in paths],
                     "topics": {one.topic.name: plain_record(one.record) for one in told}})
 
 
-def plain_record(record: Answered) -> object:
+def plain_record(record: TopicRecord) -> object:
     """Return a record as plain JSON values."""
     return TypeAdapter(type(record)).dump_python(record, mode="json")
 
 
-def _topic_lines(one: Told, *, full: bool) -> Iterator[Text]:
+def _topic_lines(one: TopicResult, *, full: bool) -> Iterator[Text]:
     yield Text()
     yield Text(f"{one.topic.name}: {one.topic.question}", style="bold")
     for answer in one.record.answers:
@@ -93,3 +112,76 @@ def answer_lines(answer: Answer, *, full: bool = False) -> Iterator[Text]:
         yield from (Text(f"      {phrase}", style="dim") for phrase in answer.evidence)
     if answer.command:
         yield Text(f"      {answer.command}", style="dim")
+
+
+COMPARE_SCHEMA = "hpcbench.compare"
+IMAGES = (".png", ".svg", ".pdf")
+
+
+def check_plot_name(path: Path) -> None:
+    """Raise UsageError for a name of a figure that does not say what it is."""
+    if path.suffix not in IMAGES:
+        raise UsageError(f"--plot {path}: the name must end with {', '.join(IMAGES)}")
+
+
+def print_comparisons(answer: Compared, verbosity: Verbosity) -> None:
+    """Print a table for each side, what else differs, and the totals; quietly only the totals."""
+    if verbosity.is_quiet:
+        print_lines(Text(f"{one.second}: {totals_line(one)}") for one in answer.comparisons)
+        return
+    print_lines(_lines(answer, full=verbosity.is_verbose))
+
+
+def print_comparisons_json(answer: Compared) -> None:
+    """Print the whole answer as JSON; ratios are of times, second side over the first."""
+    plain = TypeAdapter(type(answer)).dump_python(answer, mode="json")
+    print_document({"schema": COMPARE_SCHEMA, "schema_version": 1, **plain})
+
+
+def _lines(answer: Compared, *, full: bool) -> Iterator[Text]:
+    for text in dict.fromkeys(filter(None, map(needed_line, answer.comparisons))):
+        yield Text(text)
+    for one in answer.comparisons:
+        yield from table_lines(comparison_table(one, full=full))
+        left_out = unmatched_table(one)
+        if left_out:
+            yield from table_lines(left_out)
+    other = difference_table(answer.differences, answer.sides, full=full)
+    if other:
+        yield from table_lines(other)
+    yield Text()
+    if answer.in_launch:
+        yield Text("medians of the same pass were compared: what is said holds in this launch")
+    scopes = (scope_of(one.cases) for one in answer.comparisons)
+    for scope in dict.fromkeys(filter(None, scopes)):
+        yield Text(f"{scope}: two jobs of equal code may differ by as much; to generalise, run "
+                   "both in turn at other times and compare A1,A2,... B1,B2,...")
+    for one in answer.comparisons:
+        yield Text(f"{one.second}: {totals_line(one)}", style="bold")
+
+
+PREFIX = "HPCBENCH_CHECK"
+CHECK_SCHEMA = "hpcbench.check"
+
+
+def reason_lines(checked: CheckResult) -> Iterator[str]:
+    """Yield a line for each reason."""
+    for reason in checked.reasons:
+        rank = f" [rank {reason.rank}]" if reason.rank is not None else ""
+        yield f"{PREFIX} {reason.outcome.upper()} {reason.what}{rank}: {reason.text}"
+
+
+def print_checked(checked: CheckResult, *, quiet: bool) -> None:
+    """Print a line for each reason, then the outcome; quietly the outcome alone."""
+    if not quiet:
+        for line in reason_lines(checked):
+            say(line)
+    limits = f"{checked.n_limits} limits, " if checked.n_limits else ""
+    say(f"{PREFIX} RESULT {checked.outcome.upper()}: {limits}{checked.n_cases} cases, "
+          f"{len(checked.reasons)} reasons")
+
+
+def print_checked_json(checked: CheckResult) -> None:
+    """Print the same as JSON; the same results and limits give the same bytes."""
+    plain = TypeAdapter(type(checked)).dump_python(checked, mode="json")
+    print_document({"schema": CHECK_SCHEMA, "schema_version": 1, **plain})

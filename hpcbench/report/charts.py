@@ -1,43 +1,293 @@
-"""Which charts a run has: those of each kind, the heat map of one case, and the canary."""
+"""Axes and columns of times in the unit that makes their numbers short: us, ms or s.
+
+The timeline of all ranks in chosen samples of one case, as bars.
+
+Names of charts that a person types: as short as tells them apart.
+
+The case that somebody names, by its id or its label, or by enough of one of them.
+
+Which charts of a run were asked for, by the kind of their cases and by their names.
+
+Which charts a run has: those of each kind, the heat map of one case, and the canary.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from itertools import cycle
+from typing import TypeVar
 
-from hpcbench.analysis.recommend import Recommendations
-from hpcbench.kinds.registry import kinds, presenter_of
+from hpcbench.answers.recommend import Recommendations, winners_of, with_winners
+from hpcbench.answers.topics import TopicResult
+from hpcbench.config.names import quote, unknown_name
+from hpcbench.errors import UsageError
+from hpcbench.kinds.registry import kind_aliases, kinds, presenter_of
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.canary_runs import FEWEST_FOR_DRIFT, LEAST_DRIFT, OLD_RULE, Canary, CanaryRun
 from hpcbench.reduce.results import FOLDS, CaseResult, CaseSamples, Results, SampleSource
 from hpcbench.reduce.stack import SampleMap, sample_map
-from hpcbench.reduce.timeline import courses_of
-from hpcbench.report.chart_names import with_short_names
-from hpcbench.report.named_case import named_case
+from hpcbench.reduce.timeline import RankCourse, SampleCourse, courses_of
 from hpcbench.units import grouped, plural
 from hpcbench.views.chart import (
+    COLOURS,
     Axis,
+    Bar,
     BarChart,
+    BarSection,
     Chart,
+    ChartPoint,
+    Curve,
+    DotChart,
     HeatMap,
     HeatMapCase,
-    Line,
     LineChart,
+    Look,
     Panel,
-    Point,
     Scale,
+    file_name,
     is_wide,
 )
-from hpcbench.views.faults import injected_text
-from hpcbench.views.fitting_units import with_fitting_units
-from hpcbench.views.links import declared_links
-from hpcbench.views.table import Range, Show
-from hpcbench.views.telemetry_chart import telemetry_chart
-from hpcbench.views.timeline import timeline_chart
-from hpcbench.views.timing import INTERVAL_TITLE, repeats_text, timing_text
-from hpcbench.views.topics import Told
-from hpcbench.views.winners import winners_of, with_winners
-from hpcbench.views.words import device_type, env_text, from_to_text
+from hpcbench.views.table import Cell, Column, Range, Show, WithInterval
+from hpcbench.views.telemetry import telemetry_chart
+from hpcbench.views.words import (
+    INTERVAL_TITLE,
+    declared_links,
+    device_type,
+    env_text,
+    from_to_text,
+    injected_text,
+    repeats_text,
+    timing_text,
+)
+
+LADDER = (Show.US, Show.MS, Show.S)
+"""From the smallest unit; a time is in no smaller one than its kind chose."""
+GREATEST_S = {Show.US: 0.01, Show.MS: 10.0}
+"""Times from this on are in the next unit: 10,000 is the first number that is hard to read."""
+Rows = TypeVar("Rows", DotChart, BarChart)
+Titled = TypeVar("Titled", Axis, Column)
+
+
+def with_fitting_units(chart: Chart) -> Chart:
+    """Return the chart with each axis and column of times in the unit that fits its values."""
+    if isinstance(chart, LineChart):
+        return replace(chart, panels=tuple(map(_fitted_panel, chart.panels)))
+    if isinstance(chart, DotChart):
+        ends = [end for row in chart.rows for end in _ends(row.point)]
+        return _fitted_rows(chart, ends, [row.cells for row in chart.rows])
+    if isinstance(chart, BarChart):
+        bars = [bar for section in chart.sections for bar in section.bars]
+        lengths = [sum(length for length, _ in bar.segments) for bar in bars]
+        return _fitted_rows(chart, lengths, [bar.cells for bar in bars])
+    if isinstance(chart, HeatMap):
+        return replace(chart, colour=fitted(chart.colour, [chart.limits.greatest]))
+    return chart
+
+
+def fitted(titled: Titled, values_s: Iterable[float]) -> Titled:
+    """Return an axis or a column in the unit that fits these times; others as they are."""
+    if titled.show not in GREATEST_S or not titled.unit.startswith(titled.show.value):
+        return titled
+    greatest, show = max(values_s, default=0.0), titled.show
+    while show in GREATEST_S and greatest >= GREATEST_S[show]:
+        show = LADDER[LADDER.index(show) + 1]
+    unit = show.value + titled.unit.removeprefix(titled.show.value)
+    return replace(titled, show=show, unit=unit)
+
+
+def _fitted_panel(panel: Panel) -> Panel:
+    ends = [end for line in panel.lines for _, point in line.points for end in _ends(point)]
+    return replace(panel, y=fitted(panel.y, ends))
+
+
+def _ends(point: ChartPoint) -> Iterator[float]:
+    yield point.value
+    yield from (span.greatest for span in (point.interval, point.band) if span)
+
+
+def _fitted_rows(
+    chart: Rows, along_x: list[float], rows: list[tuple[Cell, ...]],
+) -> Rows:
+    """Return a chart of rows whose times, at the axis and beside it, are in one unit."""
+    cells = [number for at, column in enumerate(chart.columns) if column.show in GREATEST_S
+             for number in _numbers(row[at] for row in rows)]
+    values = cells + (along_x if chart.x.show in GREATEST_S else [])
+    return replace(chart, x=fitted(chart.x, values), columns=tuple(
+        fitted(column, values) for column in chart.columns))
+
+
+def _numbers(cells: Iterable[Cell]) -> Iterator[float]:
+    for cell in cells:
+        if isinstance(cell, Range):
+            yield cell.greatest
+        elif isinstance(cell, WithInterval):
+            yield cell.value
+        elif isinstance(cell, (int, float)):
+            yield float(cell)
+
+
+MOST_RANKS = 32
+"""More ranks than this are no longer told apart in one picture."""
+_BEFORE = Look("before it begins", "#ffffff", 0.0)
+_WHOLE, _REST = Look("in the call", COLOURS[0]), Look("other", "#bbbbbb")
+_COLUMNS = (Column("whole", "takes", Show.US, "us"), Column("begin", "begins after", Show.US, "us"))
+
+
+def timeline_chart(
+    item: CaseResult, courses: tuple[SampleCourse, ...], called: str, known: Mapping[str, Look],
+) -> BarChart | None:
+    """Return a bar a rank for each chosen sample; None where there is none, or of too many ranks.
+
+    ``called`` is what the case is called, ``known`` how parts look that other charts show, too.
+    """
+    if not courses or len(courses[0].ranks) > MOST_RANKS:
+        return None
+    names = dict.fromkeys(name for course in courses for rank in course.ranks
+                          for name, seconds in rank.parts if seconds > 0)
+    looks = _looks([*names], known)
+    sections = tuple(BarSection(
+        f"the {course.word} sample, number {course.number}",
+        tuple(_bars(course, looks))) for course in courses)
+    return BarChart(
+        "When each rank was where, on one clock", called,
+        f"timeline_{file_name(item.case.kind)}", (
+            "Each bar: one rank in one sample, from the moment at which the first rank began. "
+            "Chosen are the middle and the longest of the samples that count.",),
+        (item.case.case_id,), Axis("time since the first rank began", Show.US, "us"), _COLUMNS,
+        sections, tuple(looks.values()))
+
+
+def _looks(names: Sequence[str], known: Mapping[str, Look]) -> dict[str, Look]:
+    """Return how each part looks: as in other charts, else in a colour that is not taken."""
+    if names == [""]:
+        return {"": _WHOLE}
+    own = {"": _REST, **known}
+    taken = {own[name].colour for name in names if name in own}
+    free = cycle([one for one in COLOURS if one not in taken] or COLOURS)
+    return {name: own[name] if name in own else Look(name, next(free)) for name in names}
+
+
+def _bars(course: SampleCourse, looks: dict[str, Look]) -> Iterator[Bar]:
+    for rank in course.ranks:
+        yield Bar(f"rank {rank.rank}", (_whole(rank), rank.begin_s), (
+            (rank.begin_s, _BEFORE),
+            *((seconds, looks[name]) for name, seconds in rank.parts if seconds > 0)))
+
+
+def _whole(rank: RankCourse) -> float:
+    return sum(seconds for _, seconds in rank.parts)
+
+
+LONGEST = 40
+"""A name that would be longer is the first part with a number instead."""
+
+
+def with_short_names(charts: Sequence[Chart]) -> list[Chart]:
+    """Return the charts with the fewest parts of their names, which - separates, that differ."""
+    names = [chart.file_stem for chart in charts]
+    short = [_shortest(name, names) for name in names]
+    seen = Counter[str]()
+    for at, name in enumerate(names):
+        if len(short[at]) > LONGEST:
+            first = name.partition("-")[0]
+            seen[first] += 1
+            short[at] = f"{first}-{seen[first]}"
+    if len(set(short)) < len(short):  # a number that is another one's name
+        return list(charts)
+    return [replace(chart, file_stem=name) for chart, name in zip(charts, short, strict=True)]
+
+
+def _shortest(name: str, names: Sequence[str]) -> str:
+    """Return the shortest beginning of a name that no other one has."""
+    parts = name.split("-")
+    others = [other.split("-") for other in names if other != name]
+    return next(("-".join(parts[:count]) for count in range(1, len(parts))
+                 if all(other[:count] != parts[:count] for other in others)), name)
+
+
+MOST_NAMED = 3
+
+
+def named_case(items: Sequence[CaseResult], name: str) -> CaseResult:
+    """Return the case with this id or label, or the only one whose id begins with ``name``.
+
+    Or else the only one whose label contains it. Raises UsageError where none or several fit, or
+    where the case has no samples.
+    """
+    for fits in (
+        [item for item in items if name in (item.case.case_id, item.case.label)],
+        [item for item in items if name and item.case.case_id.startswith(name)],
+        [item for item in items if name and name in item.case.label],
+    ):
+        if len(fits) > 1:
+            raise UsageError(f"--case {quote(name)} fits {len(fits)} cases: {_listed(fits)}")
+        for item in fits:
+            if item.statistics is None:
+                raise UsageError(f"--case {quote(name)}: the case is {item.status}, so it has no "
+                                 "samples that count")
+            return item
+    raise UsageError(f"--case {quote(name)}: no case has this id or label; "
+                     f"nearest: {_listed(_nearest(items, name))}")
+
+
+def _nearest(items: Sequence[CaseResult], name: str) -> list[CaseResult]:
+    """Return the cases whose label or id is most like the name, of those with samples."""
+    def likeness(item: CaseResult) -> float:
+        return max(difflib.SequenceMatcher(None, name.lower(), text.lower()).ratio()
+                   for text in (item.case.label, item.case.case_id))
+    timed = [item for item in items if item.statistics is not None]
+    return sorted(timed, key=likeness, reverse=True)[:MOST_NAMED]
+
+
+def _listed(items: Sequence[CaseResult]) -> str:
+    named = ", ".join(f"{item.case.case_id} ({item.case.label})" for item in items[:MOST_NAMED])
+    return f"{named} ..." if len(items) > MOST_NAMED else named or "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Only charts of this ``kind``, and only those whose name fits one of the patterns ``only``.
+
+    None and no pattern stand for all. ``case`` names the case whose samples are shown one by one;
+    None is the most telling one.
+    """
+
+    kind: str | None = None
+    only: tuple[str, ...] = ()
+    case: str | None = None
+
+
+ALL = Chosen()
+
+
+def chosen_charts(charts: Iterable[Chart], results: Results, chosen: Chosen) -> Iterator[Chart]:
+    """Yield the charts that were asked for. Raises UsageError where there is none of them."""
+    if chosen.kind is None and not chosen.only:
+        yield from charts
+        return
+    of_kind = _of_kind(list(charts), results, chosen.kind)
+    for pattern in chosen.only:
+        if not any(fnmatchcase(chart.file_stem, pattern) for chart in of_kind):
+            names = ", ".join(chart.file_stem for chart in of_kind) or "none"
+            raise UsageError(f"--only {pattern}: no chart has such a name; there are: {names}")
+    yield from (chart for chart in of_kind if not chosen.only or any(
+        fnmatchcase(chart.file_stem, pattern) for pattern in chosen.only))
+
+
+def _of_kind(charts: list[Chart], results: Results, kind: str | None) -> list[Chart]:
+    if kind is None:
+        return charts
+    wanted = kind_aliases().get(kind, kind)
+    known = dict.fromkeys(item.case.kind for item in results.cases)
+    if wanted not in known:
+        raise UsageError(f"--kind {unknown_name(kind, known)}")
+    ids = {item.case.case_id for item in results.cases if item.case.kind == wanted}
+    return [chart for chart in charts if chart.case_ids and set(chart.case_ids) <= ids]
+
 
 WIDE = 8
 """Times of which the longest is this many times the shortest are on a log scale."""
@@ -51,7 +301,8 @@ CANARY_FOLD = "local_max"
 
 
 def charts_of(
-    results: Results, source: SampleSource, told: Sequence[Told] = (), case: str | None = None,
+    results: Results, source: SampleSource, told: Sequence[TopicResult] = (),
+    case: str | None = None,
 ) -> list[Chart]:
     """Return the charts of a run, and of what is told of it; none where no case is ok.
 
@@ -71,7 +322,7 @@ def _without_empty(chart: Chart) -> Chart:
 
 
 def _charts(
-    results: Results, source: SampleSource, told: Sequence[Told], named: CaseResult | None,
+    results: Results, source: SampleSource, told: Sequence[TopicResult], named: CaseResult | None,
 ) -> Iterator[Chart]:
     by_kind = grouped((item.case.kind, item) for item in results.cases)
     for kind in kinds():
@@ -217,7 +468,7 @@ def canary_chart(canary: Canary, plan: Plan) -> LineChart:
     launches = grouped((run.launch, run) for run in canary.runs)
     limits = _canary_limits(canary)
     scale = Scale.LOG if is_wide([limits], WIDE) else Scale.LINEAR
-    lines = tuple(Line(f"launch {launch + 1}", tuple(
+    lines = tuple(Curve(f"launch {launch + 1}", tuple(
         (run.since_start_s, _canary_point(run)) for run in runs), is_joined=False)
         for launch, runs in launches.items())
     return LineChart(
@@ -236,10 +487,10 @@ def _around(canary: Canary, share: float) -> Range:
     return Range(first * (1 - share), first * (1 + share), first)
 
 
-def _canary_point(run: CanaryRun) -> Point:
+def _canary_point(run: CanaryRun) -> ChartPoint:
     if run.ci_low_s is None or run.ci_high_s is None:
-        return Point(run.median_s)
-    return Point(run.median_s, Range(run.ci_low_s, run.ci_high_s))
+        return ChartPoint(run.median_s)
+    return ChartPoint(run.median_s, Range(run.ci_low_s, run.ci_high_s))
 
 
 def _canary_limits(canary: Canary) -> Range:

@@ -2,6 +2,10 @@
 
 With --quiet there is only the result on standard output; failures and findings go to standard
 error. With --verbose lists are whole.
+
+Prints a profile: findings first, then how ranks compare, then where the files are.
+
+What is printed of a suite: a heading for each member, and what became of all of them.
 """
 
 from __future__ import annotations
@@ -14,26 +18,33 @@ from pathlib import Path
 
 from rich.text import Text
 
-from hpcbench.analysis.thresholds import held
-from hpcbench.errors import command_line
+from hpcbench.answers.check import held
+from hpcbench.answers.topics import TopicResult, ending_lines
+from hpcbench.errors import command_line, job_command_line
 from hpcbench.kinds.registry import presenter_of
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.results import Results
+from hpcbench.reduce.suite_file import FINDINGS, MEMBER_STATUSES, MISSED, OK, Member, Suite
 from hpcbench.report import results_lines as lines
-from hpcbench.report.check_lines import reason_lines
-from hpcbench.report.definition_lines import definition_lines, how_lines
+from hpcbench.report.answer_lines import reason_lines
 from hpcbench.report.detail_lines import detail_lines
 from hpcbench.report.plan_lines import case_tables, plan_header, plan_total, skip_lines
-from hpcbench.report.table_lines import table_lines, tone_line
-from hpcbench.report.tables import tables_of
-from hpcbench.report.terminal import print_lines
-from hpcbench.texts import say
+from hpcbench.report.results_lines import (
+    closing_lines,
+    definition_lines,
+    fault_lines,
+    how_lines,
+    items_by_kind,
+    outcome_lines,
+    tables_of,
+)
+from hpcbench.report.terminal import print_lines, table_lines, tone_line
+from hpcbench.texts import from_json, say
 from hpcbench.units import plural
 from hpcbench.verbosity import Verbosity
-from hpcbench.views.ending import ending_lines
-from hpcbench.views.said_once import said_once, shared_of
+from hpcbench.views.columns import any_profile
+from hpcbench.views.table import Column, Group, Line, Row, Show, Table, said_once, shared_of
 from hpcbench.views.telemetry import telemetry_line
-from hpcbench.views.topics import Told
 
 
 def print_plan(plan: Plan, verbosity: Verbosity = Verbosity.NORMAL) -> None:
@@ -46,7 +57,7 @@ def print_plan(plan: Plan, verbosity: Verbosity = Verbosity.NORMAL) -> None:
 
 
 def report_run(
-    results: Results, folder: Path, told: Sequence[Told], verbosity: Verbosity, *,
+    results: Results, folder: Path, told: Sequence[TopicResult], verbosity: Verbosity, *,
     explain: bool = False,
 ) -> None:
     """Print what came of a run, and what is told of it; quietly the path of its folder."""
@@ -59,7 +70,7 @@ def report_run(
 
 def print_results(
     results: Results, folder: Path, verbosity: Verbosity = Verbosity.NORMAL, *,
-    told: Sequence[Told] = (), explain: bool = False,
+    told: Sequence[TopicResult] = (), explain: bool = False,
 ) -> None:
     """Print a run's tables, what was not ok and why, and in a few lines its end.
 
@@ -137,3 +148,114 @@ def _problem_lines(results: Results) -> Iterator[Text]:
     for kind, reason in results.missing_kinds.items():
         yield Text(f"kind {kind} {reason}; its rows lack what the kind derives (docs/plugins.md)",
                    style="yellow")
+
+
+CAPTURED = Path("profile") / "profile.json"
+"""What recorded traces say of themselves, in the results folder: {schema_version, lines}."""
+MOST_LINES = 12
+
+
+def print_profile(results: Results, folder: Path) -> None:
+    """Print what a profiled run found, at most a screen of it."""
+    shown = list(_shown(results))
+    lines = [line for line in shown if isinstance(line, Line)]
+    tables = [table for table in shown if isinstance(table, Table)]
+    print_lines(chain(
+        _head(results), map(tone_line, lines), chain.from_iterable(map(table_lines, tables)),
+        outcome_lines(results), _captured_lines(folder), closing_lines(results, folder),
+        [Text(f"all tables: {command_line('show', folder)}")]))
+
+
+def _head(results: Results) -> Iterator[Text]:
+    run = results.run
+    target = results.plan.config.get("profiling", {}).get("target")
+    yield Text(f"{run.name}  run {run.run_id}  profile of {target or 'all cases'} on "
+               f"{plural(run.world_size, 'rank')}", style="bold")
+    yield from fault_lines(results)
+
+
+def _shown(results: Results) -> Iterator[Line | Table]:
+    """Yield what each kind says of its cases."""
+    for kind, items in items_by_kind(results.cases).items():
+        presenter = presenter_of(kind)
+        said = None if kind in results.missing_kinds else presenter.profile(
+            items, results.derived.get(kind, {}))
+        yield from any_profile(items) if said is None else said
+
+
+def _captured_lines(folder: Path) -> Iterator[Text]:
+    """Yield what was said of recorded traces, if there are any."""
+    try:
+        said = from_json((folder / CAPTURED).read_bytes())["lines"]
+        lines = [str(line) for line in said[:MOST_LINES]]
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        lines = [f"{folder / CAPTURED} cannot be read ({type(error).__name__}: {error})"]
+    yield Text()
+    yield from map(Text, lines)
+
+
+_COUNTED = ("ok", "skipped", "wrong", "failed", "timeout", "not_run")
+_COLUMNS = (
+    Column("file", "sweep file"), Column("status", "status"),
+    *(Column(name, name.replace("_", " "), Show.COUNT) for name in _COUNTED),
+    Column("duration", "time", Show.DURATION), Column("folder", "folder"))
+_LOOKS = {OK: "ok", FINDINGS: "failed", MISSED: "failed"}
+"""Status of a member -> status of a case whose colour it has; others look like a skip."""
+
+
+def print_member(members: Sequence[Member], index: int) -> None:
+    """Print the heading of a member that begins."""
+    member = members[index]
+    print_lines([Text(), Text(f"== {index + 1} of {len(members)}: {member.file} ({member.name}) ==",
+                              style="bold")])
+
+
+def print_error(message: str) -> None:
+    """Print on standard error what a member ended with instead of results."""
+    print_lines([Text(f"hpcbench: {message}", style="red")], sys.stderr)
+
+
+def print_outcome(member: Member) -> None:
+    """Print on standard error which member it was that left the lines before."""
+    told = f"{member.folder}: {member.status}: {MEMBER_STATUSES[member.status]}"
+    print_lines([Text(f"hpcbench: {told}")], sys.stderr)
+
+
+def print_suite(
+    suite: Suite, folder: Path, verbosity: Verbosity = Verbosity.NORMAL,
+) -> None:
+    """Print one row for each member, why some have no results, and where the file is.
+
+    Quietly only the rows.
+    """
+    print_lines(table_lines(replace(suite_table(suite, folder), notes=())) if verbosity.is_quiet
+                else _lines(suite, folder))
+
+
+def _lines(suite: Suite, folder: Path) -> Iterator[Text]:
+    yield from table_lines(suite_table(suite, folder))
+    yield Text()
+    yield Text(f"in {folder}: suite.json, and a results folder for each member")
+
+
+def suite_table(suite: Suite, folder: Path) -> Table:
+    """Return one row for each member; ``folder`` is the suite's."""
+    rows = tuple(_row(member) for member in suite.members)
+    notes = [f"{member.folder}: {reason}" for member in suite.members for reason in member.reasons]
+    if suite.stopped_by:
+        again = job_command_line(suite.world_size, "suite", "--resume", folder)
+        notes.append(f"stopped by {suite.stopped_by}: {again} goes on")
+    notes += [f"{member.folder}: faults were injected: {'; '.join(faults)}"
+              for member in suite.members if (faults := (member.summary or {}).get("faults"))]
+    unusual = dict.fromkeys(member.status for member in suite.members if member.status != OK)
+    notes += [f"{status}: {MEMBER_STATUSES[status]}" for status in unusual]
+    return Table("suite", _COLUMNS, (Group("", rows),),
+                 notes=tuple(Line(note, "quiet") for note in notes))
+
+
+def _row(member: Member) -> Row:
+    counts = member.counts or {}
+    return Row((member.file, member.status, *(counts.get(name) for name in _COUNTED),
+                member.duration_s, member.folder), _LOOKS.get(member.status, "skipped"))

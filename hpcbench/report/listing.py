@@ -15,11 +15,10 @@ from hpcbench.config.presets.preset import load_preset
 from hpcbench.errors import how_to_install
 from hpcbench.kinds.registry import catalogue, kinds, presenter_of
 from hpcbench.operations.collectives import collectives
-from hpcbench.report.table_lines import listing_lines
-from hpcbench.report.terminal import print_document, print_lines
+from hpcbench.report.terminal import listing_lines, print_document, print_lines
 from hpcbench.verbosity import Verbosity
 from hpcbench.views.table import Line
-from hpcbench.views.timing import MODES, USUAL_FOLDS
+from hpcbench.views.words import MODES, USUAL_FOLDS
 
 SCHEMA_VERSION = 1
 NO_TORCH = f"torch is not installed here: {how_to_install('run')}"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from hpcbench import __version__
 from hpcbench.errors import UsageError, how_to_install
-from hpcbench.views.document import Document
+from hpcbench.report.document import ReportDocument
 
 PDF_LIBRARIES = "Pango 1.44 and HarfBuzz (Debian: libpango-1.0-0 libpangoft2-1.0-0 " \
                 "libharfbuzz-subset0)"
 
 
-def pdf_bytes(document: Document) -> bytes:
+def pdf_bytes(document: ReportDocument) -> bytes:
     """Return the document as PDF. Raises UsageError where what makes it is not there."""
     try:
         import weasyprint

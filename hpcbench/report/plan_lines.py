@@ -1,24 +1,64 @@
-"""The lines that say what a plan holds before it runs."""
+"""Skips that follow from one rule: their reasons differ in numbers and in names of the case.
+
+The lines that say what a plan holds before it runs.
+
+A plan as JSON: what ``hpcbench plan --json`` prints (docs/commands.md).
+
+What a dry run prints: a line a case, and never a time or a bandwidth.
+"""
 
 from __future__ import annotations
 
+import re
+import sys
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from rich.text import Text
 
+from hpcbench import __version__
 from hpcbench.config.names import PASSED_ENV
+from hpcbench.kinds.kind import CountedCall
 from hpcbench.kinds.registry import kinds, presenter_of
-from hpcbench.plan.case import Case, Plan
+from hpcbench.plan.case import Case, Plan, case_to_json
 from hpcbench.plan.estimate import workers_s
-from hpcbench.report.table_lines import table_lines
+from hpcbench.report.terminal import print_document, print_lines, table_lines
 from hpcbench.units import format_seconds, grouped, plural, round_bytes
+from hpcbench.verbosity import Verbosity
 from hpcbench.views.columns import any_plan
-from hpcbench.views.faults import planned_text
-from hpcbench.views.rules import by_rule
-from hpcbench.views.timing import iterations_text, repeats_text
-from hpcbench.views.words import distinct, env_text
+from hpcbench.views.words import distinct, env_text, iterations_text, planned_text, repeats_text
+
+Item = TypeVar("Item")
+_WORD = re.compile(r"[\w.+-]+")
+
+
+def by_rule(
+    skips: Iterable[tuple[str, Item]], case_of: Callable[[Item], Case],
+) -> Mapping[str, list[Item]]:
+    """Return what was left out for each rule: pairs of a reason and whatever has a case.
+
+    A rule is told by its first reason, and how many others there are like it.
+    """
+    rules = grouped((_rule(reason, case_of(item)), (reason, item)) for reason, item in skips)
+    told: dict[str, list[Item]] = {}
+    for same in rules.values():
+        reasons = dict.fromkeys(reason for reason, _ in same)
+        first, others = next(iter(reasons)), len(reasons) - 1
+        more = f" (and {plural(others, 'more reason')} like it)" if others else ""
+        told.setdefault(first + more, []).extend(item for _, item in same)
+    return told
+
+
+def _rule(reason: str, case: Case) -> str:
+    """Return a reason without its numbers and without the words of its case."""
+    own = {part for word in case.workload.words(case.world_size)
+           for part in _WORD.findall(word)}
+    return _WORD.sub(lambda found: "#" if found[0] in own or any(map(str.isdigit, found[0]))
+                     else found[0], reason)
+
 
 LISTED_CASES = 60
 STOPPING_LEVEL = 0.99
@@ -166,3 +206,99 @@ def in_order(names: Iterable[str]) -> list[str]:
     unique = list(dict.fromkeys(names))
     return [*(name for name in kinds() if name in unique),
             *(name for name in unique if name not in kinds())]
+
+
+SCHEMA_VERSION = 1
+
+
+def print_plan_document(plan: Plan) -> None:
+    """Print `plan_document`."""
+    print_document(plan_document(plan))
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """Return a plan as plain JSON values; ``estimate_s`` of the totals is of all repeats."""
+    runs = [case for case in plan.cases if case.skip is None]
+    return {
+        "schema": "hpcbench.plan", "schema_version": SCHEMA_VERSION,
+        "hpcbench_version": __version__, "name": plan.name, "plan_hash": plan.plan_hash,
+        "world_size": plan.world_size, "passes": plan.passes, "launches": plan.launches,
+        "totals": {
+            "cases": len(plan.cases), "to_run": len(runs),
+            "skipped": len(plan.cases) - len(runs), "duplicates": plan.duplicates,
+            "with_needs": sum(bool(case.needs) for case in runs),
+            "estimate_s": plan_estimate_s(plan),
+            "largest_memory_bytes": max(
+                (case.memory_bytes + case.host_bytes for case in runs), default=0),
+        },
+        "notes": list(plan.config.get("notes", ())),
+        "cases": [_case(case) for case in plan.cases],
+    }
+
+
+def _case(case: Case) -> dict[str, Any]:
+    """Return a case as plans store it, with its label; its variables as a mapping."""
+    return {"label": case.label, **case_to_json(case), "env": dict(case.env),
+            "needs": list(case.needs)}
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What came of one case: ``accepted``, ``refused``, ``skipped`` or ``not tried``, and why.
+
+    ``calls`` are the collectives that rank 0 called: name, how often, bytes of all of them as
+    nccl-tests counts sizes.
+    """
+
+    case: Case
+    outcome: str
+    reason: str
+    calls: tuple[CountedCall, ...] = ()
+
+
+def print_trials(
+    plan: Plan, trials: Iterable[Trial], verbosity: Verbosity = Verbosity.NORMAL,
+) -> int:
+    """Print each trial as it comes, then the counts; return how many were refused.
+
+    Quietly only the counts, and on standard error what was refused.
+    """
+    counts: Counter[str] = Counter()
+    if verbosity.is_quiet:
+        print_lines(map(Text, _refused_lines(trials, counts)), sys.stderr)
+        print_lines([Text(_totals(plan, counts))])
+    else:
+        print_lines(map(Text, _lines(plan, trials, counts)))
+    return counts["refused"]
+
+
+def _refused_lines(trials: Iterable[Trial], counts: Counter[str]) -> Iterator[str]:
+    """Yield a line for each trial that was refused, and count all of them."""
+    for trial in trials:
+        counts[trial.outcome] += 1
+        if trial.outcome == "refused":
+            yield _trial_line(trial)
+
+
+def _lines(plan: Plan, trials: Iterable[Trial], counts: Counter[str]) -> Iterator[str]:
+    """Yield a line and more for each trial, which is counted, and the counts."""
+    yield (f"dry run of {plan.name} as rank 0 of {plan.world_size}: no communication, "
+           "large tensors have no memory, nothing is measured and nothing is written")
+    for trial in trials:
+        counts[trial.outcome] += 1
+        yield _trial_line(trial)
+        if trial.outcome != "skipped":
+            calls = trial.calls if trial.outcome == "accepted" else None
+            for line in presenter_of(trial.case.kind).dry_run_lines(trial.case.workload, calls):
+                yield f"{'':<10}{line}"
+    yield _totals(plan, counts)
+
+
+def _trial_line(trial: Trial) -> str:
+    return f"{trial.outcome:<9} {trial.case.label}  {trial.reason}".rstrip()
+
+
+def _totals(plan: Plan, counts: Counter[str]) -> str:
+    totals = ", ".join(f"{counts[name]} {name}"
+                       for name in ("accepted", "refused", "skipped", "not tried"))
+    return f"dry run, not a measurement: {len(plan.cases)} cases = {totals}"

@@ -1,21 +1,390 @@
-"""The report of one run or of several, written as HTML, PDF or Markdown."""
+"""What differs between runs, as the first section of their report.
+
+The first section of a report: what ran, how it ended, how one knows, and what to do next.
+
+What a report of one run contains, in the order in which a person asks.
+
+First the verdict, why, and what to do next; then the results of each kind, the answers, the course
+of the run, what did not run, the environment, and how all of it was measured.
+
+The report of one run or of several, written as HTML, PDF or Markdown.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
+from rich.text import Text
+
 from hpcbench import __version__
-from hpcbench.analysis.answer import Run
-from hpcbench.analysis.sides import refuse_twice
-from hpcbench.errors import FileError, UsageError
+from hpcbench.answers.answer import CLEAR, Answer, Run, TopicOptions
+from hpcbench.answers.check import held
+from hpcbench.answers.compare import (
+    INCONCLUSIVE,
+    SMALLEST,
+    Compared,
+    compare_sides,
+    comparison_chart,
+    comparison_table,
+    difference_table,
+    totals_line,
+    unmatched_table,
+)
+from hpcbench.answers.compare_inputs import refuse_twice
+from hpcbench.answers.topics import TOPICS, TopicResult, ending_lines, told_of
+from hpcbench.config.names import RETRIED
+from hpcbench.errors import FileError, UsageError, command_line, job_command_line
+from hpcbench.plan.case import STATUSES
+from hpcbench.reduce.environments import flattened
+from hpcbench.reduce.results import SCHEMA_VERSION, Finding, Results
 from hpcbench.reduce.results_file import FILE_NAME, open_results
 from hpcbench.reduce.suite_file import is_suite, read_suite
-from hpcbench.report.contents import document_of
-from hpcbench.texts import printable, valid
+from hpcbench.report.answer_lines import reason_lines
+from hpcbench.report.charts import charts_of, origin_text
+from hpcbench.report.detail_lines import detail_tables
+from hpcbench.report.document import Item, ReportDocument, ReportSection
+from hpcbench.report.plan_lines import by_rule
+from hpcbench.report.results_lines import (
+    FAILED,
+    LEFT_OUT,
+    definition_lines,
+    evidence_of,
+    how_lines,
+    items_by_kind,
+    run_lines,
+    tables_of,
+    tables_of_kind,
+)
+from hpcbench.texts import from_json, printable, valid
 from hpcbench.trace.files import whole_file
-from hpcbench.views.document import Document
+from hpcbench.units import grouped, plural
+from hpcbench.views.chart import Chart
+from hpcbench.views.table import Column, Group, Line, Row, Show, Table, said_once, shared_of
+from hpcbench.views.telemetry import telemetry_tables
+from hpcbench.views.words import injected_text
+
+_NEXT = ("next: where launches cannot tell, run each side with as many launches as are needed (key "
+         "launches of the sweep file), and compare again")
+
+
+def differences_section(runs: Sequence[Run], *, full: bool) -> ReportSection:
+    """Return each other run beside the first, ``full`` with all cases.
+
+    That nothing matches is a line.
+    """
+    try:
+        items = tuple(_items(compare_sides([run.path for run in runs], SMALLEST), full=full))
+    except UsageError as error:
+        items = (Line(str(error), "warning"),)
+    return ReportSection("differences", "Differences", items)
+
+
+def _items(found: Compared, *, full: bool) -> Iterator[Item]:
+    for one in found.comparisons:
+        yield Line(f"{one.second} beside {one.first}: {totals_line(one)}", "title")
+        yield comparison_table(one, full=full)
+        if (unmatched := unmatched_table(one)) is not None:
+            yield unmatched
+        if (chart := comparison_chart(one)) is not None:
+            yield chart
+    if any(case.more_launches for one in found.comparisons for case in one.having(INCONCLUSIVE)):
+        yield Line(_NEXT, "quiet")
+    if (table := difference_table(found.differences, found.sides, full=full)) is not None:
+        yield table
+
+
+RESUMED = "HB150"
+_MOST_COMMANDS, _MOST_NOTES = 3, 2
+
+
+def verdict_section(run: Run, told: Sequence[TopicResult]) -> ReportSection:
+    """Return what was run, how it ended, what is best and suspicious, and what to do next."""
+    results = run.results
+    return ReportSection("verdict", "Verdict", (
+        *_first(results), *map(Line, islice(_plain_lines(run_lines(results)), 1, None)),
+        _totals(results),
+    ), tuple(part for part in (
+        ReportSection("why", "Why",
+                      (*ending_lines(results, told), *_notes(results), *_limits(results))),
+        ReportSection("next", "Next", tuple(_next(run, told))),
+    ) if part.items))
+
+
+def _first(results: Results) -> Iterator[Line]:
+    """Yield what a reader must know before any number."""
+    if not any(item.status == "ok" for item in results.cases):
+        yield Line("No case is ok, so there are no times in this report.", "warning")
+    if results.schema_version < SCHEMA_VERSION:
+        yield Line(f"The file is of schema version {results.schema_version}, this is "
+                   f"{SCHEMA_VERSION}: it lacks what later versions record.", "warning")
+    if any(one.code == RESUMED for one in results.findings):
+        yield Line("The run was resumed: cases of different attempts are compared with care.",
+                   "warning")
+    missing = results.run.world_size - len(results.run.ranks_present)
+    if missing:
+        yield Line(f"The run is incomplete: {plural(missing, 'trace')} of "
+                   f"{plural(results.run.world_size, 'rank')} is missing.", "warning")
+    if not_run := sum(item.status == "not_run" for item in results.cases):
+        yield Line(f"The run is incomplete: {plural(not_run, 'case')} did not run.", "warning")
+    if text := injected_text(results.run):
+        yield Line(text, "warning")
+    bad = [one for one in results.findings if one.scope != "note"]
+    if bad:
+        yield Line(f"{plural(len(bad), 'finding')} speak against these results; the first: "
+                   f"{bad[0].message}", "warning")
+    for kind, reason in results.missing_kinds.items():
+        yield Line(f"Kind {kind} {reason}; its rows lack what the kind derives.", "warning")
+
+
+def _totals(results: Results) -> Line:
+    counts = Counter(item.status for item in results.cases)
+    sums = " + ".join(f"{counts[status]} {status}" for status in STATUSES)
+    return Line(f"planned {len(results.plan.cases)} = {sums}", "title")
+
+
+def _notes(results: Results) -> Iterator[Line]:
+    """Yield what checks say of the circumstances, which no number shows: a busy machine, say."""
+    notes = [one for one in results.findings if one.scope == "note" and one.code != RESUMED]
+    yield from (Line(f"{one.code}: {one.message}", "warning") for one in notes[:_MOST_NOTES])
+    if len(notes) > _MOST_NOTES:
+        yield Line(f"{plural(len(notes) - _MOST_NOTES, 'more note')}: see Findings", "quiet")
+
+
+def _limits(results: Results) -> Iterator[Line]:
+    """Yield each limit of the sweep that does not hold, or that they all do."""
+    checked = held(results)
+    if checked is not None and checked.reasons:
+        yield from (Line(line, "warning") for line in reason_lines(checked))
+    elif checked is not None:
+        yield Line(f"{plural(checked.n_limits, 'limit')} of the sweep hold")
+
+
+def _next(run: Run, told: Sequence[TopicResult]) -> Iterator[Line]:
+    """Yield what a reader can do with these results, by command."""
+    results, path = run.results, run.path
+    commands = {answer.command: one.topic.name for one in told for answer in one.record.answers
+                if answer.certainty == CLEAR and answer.command}
+    yield from (Line(f"The numbers behind {topic}: {how}")
+                for how, topic in list(commands.items())[:_MOST_COMMANDS])
+    yield from (Line(f"{what}: {how}") for what, how in _going_on(results, path))
+    if any(item.timing is not None for item in results.cases):
+        yield Line(f"All samples, ranks and the start-up: {command_line('show', path, '-v')}")
+        yield Line(f"Beside an earlier run, launch by launch: "
+                   f"{command_line('compare', 'EARLIER', path)}")
+
+
+def _going_on(results: Results, path: str) -> Iterator[tuple[str, str]]:
+    """Yield how many cases can be run, or run again, and the command that does it."""
+    again = job_command_line(results.run.world_size, "run", "--resume", path)
+    counts = Counter(item.status for item in results.cases)
+    if left := counts["not_run"]:
+        yield f"{plural(left, 'case')} did not run, and can", again
+    bad = [status for status in RETRIED if status in FAILED and counts[status]]
+    if bad:
+        n_bad = sum(counts[status] for status in bad)
+        yield f"{plural(n_bad, 'case')} can be run again", f"{again} --retry {','.join(bad)}"
+
+
+def _plain_lines(lines: Iterable[Text]) -> Iterator[str]:
+    return (line.plain for line in lines if line.plain)
+
+
+_OUTCOMES = (
+    Column("cases", "cases", Show.COUNT), Column("status", "status"),
+    Column("rank", "rank to blame", Show.COUNT, optional=True), Column("reason", "reason"),
+    Column("which", "which"), Column("evidence", "what a worker left behind", optional=True))
+_FINDINGS = (
+    Column("code", "code", meaning="explained in docs/checks.md"),
+    Column("scope", "of", meaning="run: not to be trusted as one run; rank: a trace was left out; "
+           "case: it was rejected or contradicts another; note: nothing was left out"),
+    Column("message", "what was found, and what to do"))
+_FACTS = (Column("key", "fact"), Column("value", "value"))
+_LABELS, _EVIDENCE_LINES, _PHRASES, _LONGEST = 3, 12, 4, 300
+
+
+def document_of(runs: Sequence[Run], *, full: bool = True) -> ReportDocument:
+    """Return the report of a run, or of several: what differs, then each, the first one first.
+
+    Not ``full``, as where room is scarce, it has of what differs only what weighs most.
+    """
+    if len(runs) == 1:
+        run, = runs
+        return ReportDocument(_name(run), _when(run),
+                              _with_data(sections_of(run, asked=TopicOptions())),
+                        origin_text(run.results))
+    parts = [ReportSection(f"run-{number}", f"{_name(run)}: {run.path}",
+                     (Line(_when(run), "quiet"), Line(origin_text(run.results), "quiet")),
+                     _with_data(_renamed(sections_of(run), f"run-{number}-")))
+             for number, run in enumerate(runs, 1)]
+    first = (differences_section(runs, full=full), *_answers(runs, TopicOptions()))
+    return ReportDocument(f"{len(runs)} runs", ", ".join(run.path for run in runs),
+                    _with_data([*first, *parts]))
+
+
+def sections_of(run: Run, asked: TopicOptions | None = None) -> Iterator[ReportSection]:
+    """Yield the sections of one run; its answers only if something was ``asked``."""
+    results, told = run.results, told_of(run)
+    of_answers = {chart.title for one in told for chart in one.topic.charts(one.record)}
+    charts = [chart for chart in charts_of(results, run.samples, told)
+              if chart.title not in of_answers]
+    yield verdict_section(run, told)
+    yield from _kinds(results, charts)
+    if asked is not None:
+        yield from _answers([run], asked, told if asked == TopicOptions() else ())
+    yield ReportSection("course", "The course of the run", tuple(_course(results, charts)),
+                  short="Course")
+    yield ReportSection("outcomes", "What was skipped or failed", tuple(_outcomes(results)),
+                  short="Not ok")
+    yield ReportSection("findings", "Findings", tuple(_findings(results.findings)))
+    yield ReportSection("environment", "Environment", tuple(_environment(results)))
+    yield ReportSection("method", "How it was measured", tuple(map(Line, _method(results))),
+                  short="Method")
+
+
+def _name(run: Run) -> str:
+    return str(run.results.plan.config.get("title") or run.results.run.name)
+
+
+def _when(run: Run) -> str:
+    info = run.results.run
+    return (f"run {info.run_id}, {info.started_at or 'start time unknown'}, "
+            f"{plural(info.world_size, 'rank')} on {plural(len(info.nodes), 'node')}")
+
+
+def _with_data(sections: Iterable[ReportSection]) -> tuple[ReportSection, ...]:
+    return tuple(section for section in sections if section.items or section.parts)
+
+
+def _renamed(sections: Iterable[ReportSection], prefix: str) -> Iterator[ReportSection]:
+    for section in sections:
+        yield replace(section, key=f"{prefix}{section.key}",
+                      parts=tuple(_renamed(section.parts, prefix)))
+
+
+def _answers(runs: Sequence[Run], asked: TopicOptions,
+             told: Sequence[TopicResult] = ()) -> Iterator[ReportSection]:
+    """Yield a section a topic that has an answer: its sentences, tables and charts.
+
+    What is ``told`` of these runs already is not found out again.
+    """
+    known = {one.topic.name: one.record for one in told}
+    for topic in TOPICS:
+        record = known.get(topic.name) or topic.analysis(runs, asked)
+        if record.answers:
+            commands = dict.fromkeys(answer.command for answer in record.answers if answer.command)
+            yield ReportSection(f"answer-{topic.name}", topic.question.capitalize(), (
+                *(line for answer in record.answers for line in _answer_lines(answer)),
+                *(Line(command, "quiet") for command in commands),
+                *topic.tables(record), *topic.charts(record)), short=topic.name.capitalize())
+
+
+def _answer_lines(answer: Answer) -> Iterator[Line]:
+    yield Line(answer.sentence, "title" if answer.certainty == CLEAR else "plain")
+    if answer.evidence:
+        more = len(answer.evidence) - _PHRASES
+        yield Line(f"from: {'; '.join(answer.evidence[:_PHRASES])}"
+                   + (f"; and {more} more" if more > 0 else ""), "quiet")
+
+
+def _kinds(results: Results, charts: Sequence[Chart]) -> Iterator[ReportSection]:
+    """Yield the tables of each kind, block by block, and its charts."""
+    for kind, items in items_by_kind(results.cases).items():
+        tables = [table for table in tables_of_kind(results, kind) if table.columns]
+        shown = [*said_once(tables, shared_of(list(tables_of(results))))]
+        ids = {item.case.case_id for item in items}
+        of_kind = [chart for chart in charts if chart.case_ids and set(chart.case_ids) <= ids
+                   and not _is_course(chart)]
+        yield ReportSection(f"kind-{kind}", kind.capitalize(), (*shown, *of_kind))
+
+
+def _is_course(chart: Chart) -> bool:
+    return chart.file_stem == "rank_iteration" or chart.file_stem.startswith("timeline_")
+
+
+def _course(results: Results, charts: Sequence[Chart]) -> Iterator[Item]:
+    """Yield the charts and tables of the run as a whole: over time, by rank, of the machine."""
+    yield from (chart for chart in charts if not chart.case_ids or _is_course(chart))
+    yield from detail_tables(results)
+    yield from telemetry_tables(results)
+
+
+def _outcomes(results: Results) -> Iterator[Item]:
+    """Yield a row for all cases that were left out by one rule, or failed for one reason."""
+    rows = [*_failures(results), *_left_out(results)]
+    if rows:
+        yield Table("cases that are not ok, by reason", _OUTCOMES, (Group("", tuple(rows)),))
+
+
+def _failures(results: Results) -> Iterator[Row]:
+    groups = grouped(((item.status, item.reason, item.blamed_rank), item)
+                     for item in results.cases if item.status in FAILED
+                     and item.status not in LEFT_OUT)
+    for (status, reason, rank), same in groups.items():
+        yield Row((len(same), status, rank, reason, _which([item.case.label for item in same]),
+                   "\n".join(evidence_of(same[0], _EVIDENCE_LINES)) or None), status)
+
+
+def _left_out(results: Results) -> Iterator[Row]:
+    for status in LEFT_OUT:
+        rules = by_rule(((item.reason, item) for item in results.cases if item.status == status),
+                        lambda item: item.case)
+        for rule, same in rules.items():
+            yield Row((len(same), status, None, rule, _which([item.case.label for item in same]),
+                       None), status)
+
+
+def _which(labels: Sequence[str]) -> str:
+    more = len(labels) - _LABELS
+    return "; ".join(labels[:_LABELS]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _findings(findings: Sequence[Finding]) -> Iterator[Item]:
+    if findings:
+        yield Table("what the checks found", _FINDINGS, (Group("", tuple(
+            Row((one.code, one.scope, one.message),
+                "ok" if one.scope == "note" else "wrong") for one in findings)),))
+
+
+def _environment(results: Results) -> Iterator[Item]:
+    """Yield what the first rank ran with; what differs between ranks is a finding (HB142)."""
+    facts = list(flattened(results.run.environment))
+    if facts:
+        groups = grouped((key.partition(".")[0] if "." in key else "",
+                          Row((key, _plain_value(value))))
+                         for key, value in facts)
+        yield Table(f"rank {results.run.ranks_present[0]} ran with", _FACTS, tuple(
+            Group(name, tuple(rows)) for name, rows in groups.items()))
+
+
+def _plain_value(value: str) -> str:
+    """Return JSON text as people write it: a text without quotes, and not of any length."""
+    text = str(from_json(value)) if value.startswith('"') else value
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST - 4]} ..."
+
+
+def _method(results: Results) -> Iterator[str]:
+    yield from how_lines(results, shared_of(list(tables_of(results))))
+    yield from _whole(definition_lines(results))
+    yield (f"measured by hpcbench {results.run.hpcbench_version}; docs/method.md explains every "
+           "term")
+
+
+def _whole(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines with those that go on with them, which a console shows indented."""
+    parts: list[str] = []
+    for line in lines:
+        if parts and not line.startswith("  "):
+            yield " ".join(parts).rstrip(";")
+            parts = []
+        parts.append(line.strip())
+    if parts:
+        yield " ".join(parts).rstrip(";")
+
 
 FORMATS = {"html": ".html", "pdf": ".pdf", "md": ".md"}
 """Format -> how the names of its files end."""
@@ -85,9 +454,9 @@ def write_report(runs: Sequence[Run], chosen: str, target: Path) -> Path:
     return target
 
 
-def _content(document: Document, chosen: str, figures: Sequence[str]) -> bytes:
+def _content(document: ReportDocument, chosen: str, figures: Sequence[str]) -> bytes:
     if chosen == "md":
-        from hpcbench.report.markdown import markdown_text
+        from hpcbench.report.document import markdown_text
 
         return printable(markdown_text(document, figures)).encode()
     if chosen == "pdf":

@@ -1,22 +1,43 @@
-"""The lines around the tables of results: the run above; quality, outcomes and totals below."""
+"""The lines around the tables of results: the run above; quality, outcomes and totals below.
+
+The tables of a run: of each block as its kind presents it, then those of all blocks.
+
+What the times of a run are: said above its tables, and column by column with --explain.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.text import Text
 
+from hpcbench.answers.topics import flag_meaning
+from hpcbench.kinds.kind import Presenter
+from hpcbench.kinds.registry import presenter_of
 from hpcbench.plan.case import STATUSES
-from hpcbench.reduce.results import CaseResult, Results
-from hpcbench.report.plan_lines import in_order, note_lines, rule_line
-from hpcbench.report.table_lines import STATUS_STYLES
-from hpcbench.units import grouped, plural
-from hpcbench.views.faults import injected_text
-from hpcbench.views.links import declared_links
-from hpcbench.views.rules import by_rule
-from hpcbench.views.table import Column, Show
+from hpcbench.reduce.precision import FEWEST_LAUNCHES, FEWEST_PASSES
+from hpcbench.reduce.qualities import QUALITIES
+from hpcbench.reduce.results import FOLDS, CaseResult, Results
+from hpcbench.report.plan_lines import by_rule, in_order, note_lines, rule_line
+from hpcbench.report.terminal import STATUS_STYLES
+from hpcbench.units import format_seconds, grouped, plural
+from hpcbench.views.columns import TABLED, any_results
+from hpcbench.views.table import NOT, Column, Shared, Show, Table
+from hpcbench.views.words import (
+    INTERVAL_TITLE,
+    MODES,
+    clock_text,
+    declared_links,
+    distinct,
+    injected_text,
+    launches_title,
+    mode_and_fold,
+    repeats_text,
+    timed_text,
+)
 
 NOT_OK = ("wrong", "failed", "timeout", "skipped", "not_run")
 FAILED = ("wrong", "failed", "timeout", "not_run")
@@ -177,3 +198,126 @@ def items_by_kind(items: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
     """Return the cases of each kind, in the order of `in_order`."""
     of_kind = grouped((item.case.kind, item) for item in items)
     return {kind: of_kind[kind] for kind in in_order(of_kind)}
+
+
+def tables_of(results: Results) -> Iterator[Table]:
+    """Yield the tables of all blocks in the order of the plan, then the overviews of each kind."""
+    yield from _blocks(results, results.cases)
+    below = [table for kind, items in items_by_kind(results.cases).items()
+             for table in _overviews(results, kind, items)]
+    yield from (table for table in below if table.columns)
+    remarks = grouped((table.lead, table.title) for table in below if not table.columns)
+    yield from (Table(", ".join(titles), (), (), lead) for lead, titles in remarks.items())
+
+
+def tables_of_kind(results: Results, kind: str) -> Iterator[Table]:
+    """Yield the tables of the blocks of one kind, then its overviews."""
+    items = [item for item in results.cases if item.case.kind == kind]
+    yield from _blocks(results, items)
+    yield from _overviews(results, kind, items)
+
+
+def _blocks(results: Results, items: Sequence[CaseResult]) -> Iterator[Table]:
+    """Yield the tables of each block, the cases of which are all of one kind."""
+    blocks = grouped(((item.case.block, item.case.kind), item) for item in items)
+    presenters = {kind: _presenter(results, kind) for _, kind in blocks}
+    # a case that the plan skips, such as one of more ranks than the job has, stands first in it
+    planned = dict.fromkeys((item.case.block, item.case.kind) for item in items
+                            if item.case.skip is None)
+    for block, kind in dict.fromkeys((*planned, *blocks)):
+        title, same = f"block {block}", blocks[block, kind]
+        tables = presenters[kind].tables(title, same, results.derived.get(kind, {}))
+        yield from any_results(title, same) if tables is None else tables
+
+
+def _overviews(results: Results, kind: str, items: Sequence[CaseResult]) -> Iterator[Table]:
+    yield from _presenter(results, kind).overviews(items, results.derived.get(kind, {}))
+
+
+def _presenter(results: Results, kind: str) -> Presenter[Any, Any]:
+    """Return a kind's presenter; without records of its kind a case is one of any kind."""
+    return Presenter() if kind in results.missing_kinds else presenter_of(kind)
+
+
+def how_lines(results: Results, shared: Shared) -> Iterator[str]:
+    """Yield what holds for nearly all rows: repeats, clock, order, mode and flags."""
+    ran = _ran(results)
+    yield (f"{repeats_text(results.plan)}, after {_warmups_text(ran)}; {clock_text(results, ran)}"
+           f"{_order_text(results)}")
+    if shared.timed:
+        folds = {timed_text(item): item for item in ran}
+        meaning = FOLDS[mode_and_fold(folds[shared.timed])[1]] if shared.timed in folds else ""
+        yield (f"times are {shared.timed} ({meaning})"
+               + ("" if len(folds) == 1 else ", unless a heading names another mode"))
+    if shared.words:
+        told = ", ".join(f"{word} ({count} of {shared.n_rows} rows)"
+                         for word, count in shared.words.items())
+        some = next((word for word, count in shared.words.items() if count < shared.n_rows), None)
+        yield f"flags: {told}" + (f"; other rows say: {NOT} {some}" if some else "")
+
+
+def _ran(results: Results) -> Sequence[CaseResult]:
+    return [item for item in results.cases if item.status in TABLED] or results.cases
+
+
+def _warmups_text(ran: Sequence[CaseResult]) -> str:
+    """Return ``1 warm-up``, or ``5,10 warm-ups``."""
+    counts = sorted({item.case.warmup for item in ran})
+    return plural(counts[0], "warm-up") if len(counts) == 1 else f"{distinct(counts)} warm-ups"
+
+
+def definition_lines(results: Results) -> Iterator[str]:
+    """Yield what the columns mean: mode and fold, which samples, interval, rates, clock."""
+    ran = _ran(results)
+    for mode, fold in dict.fromkeys(mode_and_fold(item) for item in ran):
+        batches = distinct(sorted({item.case.batch for item in ran if item.case.mode == mode}))
+        calls = f" ({batches} calls a sample)" if mode == "pipelined" else ""
+        yield f"mode {mode}: {MODES[mode]}{calls};"
+        yield f"  its time, fold {fold}: {FOLDS[fold]}"
+    judged = any(item.timing is not None for item in results.cases)
+    yield (f"time p50 = median over the n timed samples of {repeats_text(results.plan)}, "
+           f"after {_warmups_text(ran)}"
+           + (f"; {_left_out(results)}" if judged else ""))
+    yield f"95 % interval = {INTERVAL_TITLE}, from its lower to its upper end;"
+    yield ("  - where there is none (n < 6), ? where it cannot be trusted (n < 20, dependent "
+           f"samples, passes that differ); from {FEWEST_PASSES} passes on these give one of their "
+           "medians instead;")
+    if launches := launches_title(results.cases):
+        yield (f"  of several launches it is one of their medians, and there is none of fewer than "
+               f"{FEWEST_LAUNCHES};")
+        yield f"launches = {launches}"
+    yield from dict.fromkeys(  # kinds share some
+        line for kind, items in items_by_kind(ran).items() if kind not in results.missing_kinds
+        for line in presenter_of(kind).definitions(items, results.derived.get(kind, {})))
+    if checks := _clock_checks(results):
+        yield f"clocks were synchronised{checks}"
+    used = {word for item in ran if item.timing for word in item.timing.quality}
+    for word in (word for word in QUALITIES if word in used):
+        yield f"flag {flag_meaning(word)}"
+
+
+def _left_out(results: Results) -> str:
+    """Return which timed samples count."""
+    counts = {item.timing.all_count for item in results.cases if item.timing}
+    auto = "samples before the steady state are left out"
+    if counts == {True}:
+        return "all of them count"
+    return auto if counts == {False} else f"{auto} unless the number of iterations was given"
+
+
+def _clock_checks(results: Results) -> str:
+    """Return the results of the checks of the synchronisation, where there was one."""
+    clocks = results.clocks
+    if clocks is None or not clocks.n_syncs:
+        return ""
+    error = "unchecked" if clocks.check_error_s is None else format_seconds(clocks.check_error_s)
+    drift = "" if clocks.drift_ppm is None else f", drift {clocks.drift_ppm:.3g} ppm"
+    return f" (largest error in checks {error}{drift})"
+
+
+def _order_text(results: Results) -> str:
+    measure = results.plan.config.get("measure", {})
+    if "order" not in measure:
+        return ""
+    seed = f", seed {measure['seed']}" if measure["order"] == "shuffled" else ""
+    return f"; order of cases: {measure['order']}{seed}"

@@ -14,8 +14,9 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from hpcbench.analysis.answer import Run
-from hpcbench.analysis.thresholds import code_of, held
+from hpcbench.answers.answer import Run
+from hpcbench.answers.check import code_of, held
+from hpcbench.answers.topics import TopicResult
 from hpcbench.errors import HpcbenchError, command_line
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import STATUSES, Plan
@@ -32,10 +33,8 @@ from hpcbench.texts import to_json, valid
 from hpcbench.trace.files import whole_file
 from hpcbench.units import plural
 from hpcbench.views.chart import Chart
-from hpcbench.views.slow_ranks import late_start
-from hpcbench.views.timing import INTERVAL_TITLE, fold_of
-from hpcbench.views.topics import Told
-from hpcbench.views.words import device_memory_how, env_text
+from hpcbench.views.columns import late_start
+from hpcbench.views.words import INTERVAL_TITLE, device_memory_how, env_text, fold_of
 
 SCHEMA_VERSION = 2
 CASE_FIELDS = ("case_id", "index", "block", "kind", "backend", "world_size", "mode", "warmup",
@@ -81,7 +80,7 @@ _MISSING = "not_measured"
 
 
 def write_reports(
-    results: Results, folder: Path, told: Sequence[Told],
+    results: Results, folder: Path, told: Sequence[TopicResult],
     announce: Callable[[str], None] | None = None, complain: Callable[[str], None] | None = None,
     shown: str = "",
 ) -> list[Path]:
@@ -154,13 +153,13 @@ def _names(results: Results) -> tuple[str, ...]:
     return (*field_names(results.plan.kinds), *(USAGE_FIELDS if results.told else ()))
 
 
-def print_summary(results: Results, told: Sequence[Told]) -> None:
+def print_summary(results: Results, told: Sequence[TopicResult]) -> None:
     """Print what summary.json holds."""
     print_document(summary_document(results, case_rows(results), told))
 
 
 def write_summary(
-    results: Results, folder: Path, told: Sequence[Told] = (),
+    results: Results, folder: Path, told: Sequence[TopicResult] = (),
 ) -> list[Path]:
     """Write both files into ``folder`` and return their paths. Raises FileError.
 
@@ -223,7 +222,7 @@ def _row(
 
 
 def summary_document(
-    results: Results, rows: list[dict[str, Any]], told: Sequence[Told] = (),
+    results: Results, rows: list[dict[str, Any]], told: Sequence[TopicResult] = (),
 ) -> dict[str, Any]:
     """Return summary.json's content."""
     run = results.run

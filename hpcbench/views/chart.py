@@ -56,7 +56,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ChartPoint:
     """A measured value, its confidence interval, and the band in which samples lie."""
 
     value: float
@@ -76,11 +76,11 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Curve:
     """Points by their place along x, ascending; apart from one another unless ``is_joined``."""
 
     label: str
-    points: tuple[tuple[float, Point], ...]
+    points: tuple[tuple[float, ChartPoint], ...]
     is_joined: bool = True
 
 
@@ -103,7 +103,7 @@ class Panel:
     """
 
     y: Axis
-    lines: tuple[Line, ...]
+    lines: tuple[Curve, ...]
     title: str = ""
     reference: Range | None = None
     empty: str = ""
@@ -131,7 +131,7 @@ class Dot:
     """
 
     label: str
-    point: Point
+    point: ChartPoint
     cells: tuple[Cell, ...]
     case_id: str = ""
     mark: str = ""

@@ -1,20 +1,45 @@
-"""Columns that tables of all kinds of cases have, their cells, and tables of only these."""
+"""Columns that tables of all kinds of cases have, their cells, and tables of only these.
+
+What a report says of ranks that start late, and of how it tells.
+
+What a profile says of cases of any kind: how unequal their ranks are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hpcbench.plan.case import Case
-from hpcbench.reduce.results import CaseResult, Statistics
+from hpcbench.reduce.comparison import FALSE_ALARMS, NEEDED, Comparison, family
+from hpcbench.reduce.results import CaseResult, Results, Statistics
+from hpcbench.reduce.settling import comparisons
 from hpcbench.reduce.spread import interval_share, launch_range, range_of
-from hpcbench.units import grouped
-from hpcbench.views.table import Cell, Column, Group, Range, Row, Show, Table, WithInterval
-from hpcbench.views.timing import batch_text, flag_cell, samples_text, timed_text
-from hpcbench.views.words import backend_text, device_type
+from hpcbench.units import grouped, plural
+from hpcbench.views.table import (
+    Cell,
+    Column,
+    Group,
+    Line,
+    Range,
+    Row,
+    Show,
+    Table,
+    WithInterval,
+    cell_text,
+)
+from hpcbench.views.words import (
+    backend_text,
+    batch_text,
+    device_type,
+    flag_cell,
+    samples_text,
+    timed_text,
+)
 
 if TYPE_CHECKING:
     from hpcbench.statistics.overlap import OverPasses
+
 
 TABLED = ("ok", "wrong", "failed", "timeout")
 """Statuses that have rows in tables of results."""
@@ -135,3 +160,100 @@ def _any_row(item: CaseResult) -> Row:
 def _case_cells(case: Case, device: str) -> tuple[Cell, ...]:
     words = case.workload.words(case.world_size)
     return " ".join(words), backend_text(case), device, case.world_size
+
+
+MOST_NAMED = 5
+
+
+def late_start(item: CaseResult) -> Comparison | None:
+    """Return the rank of a case that surely starts later than any other; None if there is none."""
+    late = item.timing.late_start if item.timing else None
+    return late if late is not None and late.is_clear else None
+
+
+def late_start_text(late: Comparison) -> str:
+    """Return who starts late, and by how much."""
+    ends = f"{cell_text(late.low_s, Show.US)}, {cell_text(late.high_s, Show.US)}"
+    return (f"rank {late.rank} starts {cell_text(late.apart_s, Show.US)} us [{ends}: 99 % "
+            f"interval] after the next one, rank {late.next_rank}: all wait for it")
+
+
+def _late_starts(results: Results) -> list[tuple[CaseResult, Comparison]]:
+    return [(item, found) for item in results.cases if (found := late_start(item)) is not None]
+
+
+def late_rank_lines(results: Results) -> Iterator[str]:
+    """Yield in one line who surely starts late in the first such case, and how many more there are.
+
+    Nothing where nobody does.
+    """
+    late = _late_starts(results)
+    if late:
+        (item, found), *others = late
+        more = f"; {plural(len(others), 'more case')}: late_start in summary.json" if others else ""
+        yield f"{item.case.label}: {late_start_text(found)}{more}"
+
+
+def slow_rank_lines(results: Results) -> Iterator[str]:
+    """Yield which comparisons of ranks were made and how many hold; then who starts late."""
+    known = family(comparisons(results))
+    if known.n_made:
+        yield (f"slow ranks: {plural(known.n_made, 'comparison')}, {known.n_clear} of them clear; "
+               f"of equal ranks at most {FALSE_ALARMS:.0%} of reports have any")
+    if known.n_too_few:
+        yield (f"slow ranks: {plural(known.n_too_few, 'comparison')} cannot tell, because {NEEDED}")
+    late = _late_starts(results)
+    for item, found in late[:MOST_NAMED]:
+        yield f"  {item.case.label}: {late_start_text(found)}"
+    if len(late) > MOST_NAMED:
+        yield f"  and {plural(len(late) - MOST_NAMED, 'more case')}: see late_start in summary.json"
+
+
+MOST_ROWS = 12
+"""A profile is at most a screen: the other cases are in the summaries."""
+Title = Callable[[CaseResult], str]
+_COLUMNS = (
+    Column("case", "case"), TIME, INTERVAL, N,
+    Column("imbalance", "imbalance", Show.US, "us", "last start - first start of a sample", "less"),
+    Column("late", "late", Show.TEXT, "rank", "the rank that surely starts later than any other"),
+    Column("late_by", "by", Show.US, "us", "its start after that of the next one", "less"),
+)
+
+
+def _label(item: CaseResult) -> str:
+    return item.case.label
+
+
+def any_profile(
+    items: Sequence[CaseResult], title: Title = _label,
+) -> Iterator[Line | Table]:
+    """Yield which ranks stand out, then a table: a row a case, the most unequal ones.
+
+    ``title`` gives what a case is called.
+    """
+    timed = [item for item in items if item.statistics is not None and item.timing is not None]
+    for item in timed[:MOST_ROWS]:
+        yield from (Line(f"{title(item)}: {text}") for text in _standing_out(item))
+    listed = sorted(timed, key=_imbalance_s, reverse=True)[:MOST_ROWS]
+    left = len(timed) - len(listed)
+    notes = (Line(f"and {plural(left, 'case')} more, less unequal: see summary.csv", "quiet"),)
+    if listed:
+        yield Table("ranks beside each other", _COLUMNS, (Group("", tuple(
+            _row(item, title) for item in listed)),), notes=notes if left else ())
+
+
+def _imbalance_s(item: CaseResult) -> float:
+    return (item.timing.imbalance_s if item.timing else None) or 0.0
+
+
+def _standing_out(item: CaseResult) -> Iterator[str]:
+    if (late := late_start(item)) is not None:
+        yield late_start_text(late)
+
+
+def _row(item: CaseResult, title: Title) -> Row:
+    timing, late = item.timing, late_start(item)
+    return Row((title(item), median_cell(item.statistics),
+                interval_cell(item.statistics), n_cell(item.statistics),
+                timing.imbalance_s if timing else None, None if late is None else str(late.rank),
+                late.apart_s if late else None), item.status, item.case.case_id)

@@ -10,9 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from hpcbench.kinds.kind import Presenter
-from hpcbench.views.cell_text import cell_text
 from hpcbench.views.chart import Chart, HeatMapCase, Look
-from hpcbench.views.table import Column, Line, Table
+from hpcbench.views.table import Column, Line, Table, cell_text
 
 
 def _all_of(*types: type) -> Callable[[Iterable[Any]], list[Any]]:

@@ -9,8 +9,8 @@ from hpcbench.reduce.ceilings import COMMUNICATION, COMPUTE, DECLARED, LIMITS, M
 from hpcbench.reduce.roofline import Roofline, rate_text
 from hpcbench.units import grouped, plural
 from hpcbench.views.chart import Axis, Roof, RooflineChart, RooflinePanel, Scale, Spot
-from hpcbench.views.short_labels import without_shared
 from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table
+from hpcbench.views.words import without_shared
 
 MOST_SENTENCES = 8
 """Sentences of evidence below the table; summary.json has that of all."""

@@ -1,10 +1,21 @@
-"""A table as every renderer gets it: columns that say what they are, and rows of raw values."""
+"""A table as every renderer gets it: columns that say what they are, and rows of raw values.
+
+The text of a cell, which is the same in every renderer.
+
+What most rows of a report have in common is said once, above them, instead of in each.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from types import MappingProxyType
+from typing import Any
+
+from hpcbench.units import format_seconds, size_text, to_gb_per_s, to_ms, to_tflop_per_s, to_us
 
 Tone = str
 """How much a line matters: one of TONES."""
@@ -186,3 +197,174 @@ class Table:
             replace(row, cells=tuple(row.cells[at] for at in kept)) for row in group.rows))
             for group in self.groups)
         return replace(self, columns=tuple(self.columns[at] for at in kept), groups=groups)
+
+
+MISSING = "-"
+
+
+def format_number(value: float) -> str:
+    """Return a plain decimal, never an exponent, with at least three significant digits."""
+    return f"{value:.{_decimals(value)}f}"
+
+
+def _decimals(value: float) -> int:
+    magnitude = _magnitude(value)
+    return 2 - magnitude if magnitude < 0 else (2 if abs(value) < 1000 else 1)
+
+
+def _magnitude(value: float) -> int:
+    return math.floor(math.log10(abs(value))) if value else 0
+
+
+def format_measured(value: float, low: float, high: float) -> str:
+    """Return a plain decimal with the digits that its interval allows.
+
+    They are those down to the second digit of half of the interval, at least two of the value, and
+    no more than `format_number` has. So 3453.3 is 3450 where the interval is 2905.4 to 3885.9.
+    """
+    half = (high - low) / 2
+    if not (half > 0 and math.isfinite(half)):
+        return format_number(value)
+    allowed = max(1 - _magnitude(half), 1 - _magnitude(value))
+    decimals = min(allowed, _decimals(value))
+    return f"{round(value, decimals):.{max(decimals, 0)}f}"
+
+
+NUMBERS: Mapping[Show, Callable[[Any], Any]] = MappingProxyType({
+    Show.US: to_us, Show.MS: to_ms, Show.S: lambda time_s: time_s,
+    Show.GB_PER_S: to_gb_per_s, Show.TFLOP_PER_S: to_tflop_per_s,
+    Show.GFLOP: lambda flops: flops / 1e9, Show.MB: lambda size: size / 1e6,
+    Show.MIB: lambda size: size / 2**20, Show.SIGNIFICANT_PERCENT: lambda share: share * 100,
+})
+"""What makes the number, or the array, that people read of values; others are read as they are."""
+_TEXTS: Mapping[Show, Callable[[float], str]] = MappingProxyType({
+    Show.TEXT: str, Show.COUNT: str, Show.NUMBER: format_number, Show.DURATION: format_seconds,
+    Show.SIZE: lambda value: size_text(int(value)), Show.RATIO: lambda value: f"{value:.2f}",
+    Show.PERCENT: lambda value: f"{100 * value:.1f}",
+    Show.WHOLE_PERCENT: lambda value: str(round(100 * value)),
+})
+
+
+def cell_text(cell: Cell, show: Show = Show.TEXT) -> str:
+    """Return a cell's text; MISSING where it has no value.
+
+    A range is ``1.2..3.4``, or ``2.3 (1.2..3.4)`` with its middle; if both ends and the middle
+    read the same it is that. Its ends, and a value with an interval, have the digits that this
+    allows (`format_measured`), unless the column has its own number of decimals.
+    """
+    if cell is None:
+        return MISSING
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, Words):
+        return ", ".join(f"{word} {figure}".rstrip() for word, figure in cell.marks)
+    text = _TEXTS.get(show) or _number_text(cell, NUMBERS[show])
+    if isinstance(cell, WithInterval):
+        return text(cell.value)
+    if not isinstance(cell, Range):
+        return text(cell)
+    least, greatest = text(cell.least), text(cell.greatest)
+    if cell.middle is None:
+        return f"{least}..{greatest}"
+    middle = text(cell.middle)
+    return middle if least == greatest else f"{middle} ({least}..{greatest})"
+
+
+def _number_text(
+    cell: float | Range | WithInterval, number_of: Callable[[Any], Any],
+) -> Callable[[float], str]:
+    """Return what makes text of the numbers of a cell."""
+    if not isinstance(cell, (Range, WithInterval)):
+        return lambda value: format_number(number_of(value))
+    ends = (cell.least, cell.greatest) if isinstance(cell, Range) else (cell.low, cell.high)
+    low, high = (number_of(end) for end in ends)
+    return lambda value: format_measured(number_of(value), low, high)
+
+
+FEWEST_ROWS = 3
+"""Of fewer rows nothing is said above: it would be no shorter."""
+NEARLY_ALL = 0.8
+"""The share of rows from which on something is said once, and its exceptions in their rows."""
+NOT = "not"
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What nearly all rows of a report have in common.
+
+    ``timed`` is the mode and fold that groups are in. ``words`` maps each word to the number of
+    rows that have it, of ``n_rows`` rows that may.
+    """
+
+    timed: str
+    words: Mapping[str, int]
+    n_rows: int
+
+
+def shared_of(tables: Sequence[Table]) -> Shared:
+    """Return what nearly all rows of these tables have in common."""
+    timed = Counter[str]()
+    for group in (group for table in tables for group in table.groups if group.timed):
+        timed[group.timed] += len(group.rows)
+    cells = [cell for table in tables for row in table.rows for cell in row.cells
+             if isinstance(cell, Words)]
+    counts = Counter(word for cell in cells for word, _ in cell.marks)
+    often = {word: count for word, count in counts.items() if _is_nearly_all(count, len(cells))}
+    usual = next((text for text, count in timed.most_common(1)
+                  if _is_nearly_all(count, timed.total())), "")
+    return Shared(usual, often, len(cells))
+
+
+def said_once(tables: Iterable[Table], shared: Shared) -> Iterator[Table]:
+    """Yield the tables without what ``shared`` says, and with what each table has in common."""
+    for table in tables:
+        groups = tuple(replace(
+            group, timed="" if group.timed == shared.timed else group.timed,
+            rows=tuple(_row(row, shared) for row in group.rows)) for group in table.groups)
+        yield _own_once(replace(table, groups=groups).without_empty())
+
+
+def _is_nearly_all(count: int, rows: int) -> bool:
+    return rows >= FEWEST_ROWS and count >= NEARLY_ALL * rows
+
+
+def _row(row: Row, shared: Shared) -> Row:
+    return replace(row, cells=tuple(_exceptions(cell, shared.words) for cell in row.cells))
+
+
+def _exceptions(cell: Cell, said: Mapping[str, int]) -> Cell:
+    """Return the words of a cell that were not said, and those that were and do not hold."""
+    if not isinstance(cell, Words):
+        return cell
+    own = {word for word, _ in cell.marks}
+    return Words((*((NOT, word) for word in said if word not in own),
+                  *(mark for mark in cell.marks if mark[0] not in said)))
+
+
+def _own_once(table: Table) -> Table:
+    """Return a table whose columns of one value are said above it, or above their groups."""
+    if len(table.rows) < FEWEST_ROWS:
+        return table
+    rows, columns = table.rows, range(len(table.columns))
+    once = [at for at in columns if table.columns[at].once]
+    alike = [at for at in once if len({row.cells[at] for row in rows}) == 1]
+    grouped = [] if 2 * len(table.groups) > len(rows) else [
+        at for at in once if at not in alike and all(
+            len({row.cells[at] for row in group.rows}) == 1 for group in table.groups)]
+    words = _words(table, alike, rows[0])
+    lead = (Line(f"all rows: {', '.join(words)}", "quiet"),) if words else ()
+    groups = tuple(_titled(table, group, grouped) for group in table.groups)
+    kept = [at for at in columns if at not in (*alike, *grouped)]
+    return replace(table, lead=(*table.lead, *lead), groups=groups).with_columns(kept)
+
+
+def _titled(table: Table, group: Group, columns: Sequence[int]) -> Group:
+    """Return a group whose title says what these columns hold."""
+    words = _words(table, columns, group.rows[0])
+    return replace(group, title="  ".join(filter(None, (group.title, *words))))
+
+
+def _words(table: Table, columns: Iterable[int], row: Row) -> list[str]:
+    """Return ``type fp32`` of each column that has a value."""
+    return [f"{table.columns[at].title} {cell_text(row.cells[at], table.columns[at].show)}"
+            for at in columns if row.cells[at] not in (None, "")]

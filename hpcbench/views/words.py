@@ -1,14 +1,28 @@
-"""Short words for cases, results and numbers, the same in every table, figure and message."""
+"""Short words for cases, results and numbers, the same in every table, figure and message.
+
+Labels of cases for a few lines of text: without the words that tell none of them apart.
+
+What the times of a case are, in words: mode, fold, interval, clock and flags.
+
+What a report says of faults that were injected: its numbers are of no machine.
+
+What a sweep declares of the links between devices, in words: it stands beside bandwidths.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
-from hpcbench.plan.case import Case
+from hpcbench.config.fault import fault_texts
+from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.options import Option, Values
-from hpcbench.reduce.results import CaseResult
-from hpcbench.views.cell_text import cell_text
-from hpcbench.views.table import Line, Range, Show
+from hpcbench.reduce.precision import CI_LEVEL
+from hpcbench.reduce.results import FOLDS, CaseResult, Results, RunInfo
+from hpcbench.reduce.spread import clock_bound_s, late_share, ramp_share
+from hpcbench.units import format_seconds, grouped, plural
+from hpcbench.views.table import Cell, Line, Range, Show, Words, cell_text
 
 
 def distinct(values: Iterable[object]) -> str:
@@ -82,3 +96,199 @@ def device_memory_text(result: CaseResult) -> str:
         return ""
     return {"staged": "staged through the host", "direct": "direct"}.get(
         how, "direct on some ranks, staged through the host on others")
+
+
+def short_labels(labels: Iterable[str]) -> Mapping[str, str]:
+    """Return each label with its title, and of its other words those that not all have.
+
+    The title is the first word. Only labels with the same title are told apart.
+    """
+    by_title = grouped((label.split(" ", 1)[0], label) for label in dict.fromkeys(labels))
+    return {label: short for title, alike in by_title.items()
+            for label, short in _shortened(title, alike)}
+
+
+def _shortened(title: str, labels: Iterable[str]) -> Iterable[tuple[str, str]]:
+    words = {label: label.split()[1:] for label in labels}
+    shared = set.intersection(*map(set, words.values()))
+    for label, own in words.items():
+        yield label, " ".join((title, *(word for word in own if word not in shared)))
+
+
+def shortened(text: str, labels: Mapping[str, str]) -> str:
+    """Return a text with short labels in place of those that it names."""
+    for label in sorted(labels, key=len, reverse=True):
+        text = text.replace(label, labels[label])
+    return text
+
+
+def told_apart(titles: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+    """Return titles; those that several have, with those of their words that tell them apart."""
+    alike = grouped((title, frozenset(words)) for title, words in titles)
+    return [" ".join((title, *(word for word in words
+                               if word and not all(word in other for other in alike[title]))))
+            for title, words in titles]
+
+
+def without_shared(labels: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the words that all of several labels have, and each label without them.
+
+    A label that has no other words keeps its first one. Of a single label nothing is taken.
+    """
+    words = [label.split() for label in labels]
+    if len({*labels}) < 2:
+        return "", [*labels]
+    shared = set.intersection(*map(set, words))
+    own = [" ".join(word for word in each if word not in shared).rstrip(",") or each[0]
+           for each in words]
+    if len({*own}) < len({*labels}):  # labels may differ in how often they have a word
+        return "", [*labels]
+    return " ".join(word for word in words[0] if word in shared), own
+
+
+MODES: Mapping[str, str] = MappingProxyType({
+    "isolated": "a sample is one call, which all ranks start at an agreed time",
+    "pipelined": "a sample is several calls back to back after a barrier of a control group",
+    "barrier_start": "a sample is one call after a barrier of a control group",
+})
+"""Timing mode -> what a sample is (docs/method.md)."""
+USUAL_FOLDS: Mapping[str, str] = MappingProxyType({
+    "isolated": "global", "pipelined": "per_call", "barrier_start": "local_max"})
+"""Timing mode -> the fold of its times, unless a case says otherwise."""
+INTERVAL_TITLE = f"{CI_LEVEL:.0%} confidence interval of the median (order statistics)"
+
+FLAGS: Mapping[str, str] = MappingProxyType({
+    "clock_unreliable": "clock", "late_starts": "late", "fragile": "fragile",
+    "two_modes": "modes",
+    "repeats": "repeats", "ramp": "ramp", "trend": "trend", "change_point": "change",
+    "unsteady": "unsteady"})
+"""Word of QUALITIES -> its short form; ci_unreliable is the question mark of the interval."""
+
+
+def launches_title(items: Iterable[CaseResult]) -> str:
+    """Return what the range of launches' medians is; nothing of cases without one."""
+    levels = {(len(item.timing.launch_medians_s), item.timing.launch_level) for item in items
+              if item.timing and item.timing.launch_level is not None}
+    holds = distinct(f"{100 * level:.4g} % ({plural(n, 'launch')})" for n, level in sorted(
+        (n, level) for n, level in levels if level is not None))
+    return (f"least to greatest median of a launch; it holds the median over launches with a "
+            f"probability of {holds}" if levels else "")
+
+
+def fold_of(item: CaseResult) -> str:
+    """Return the fold of a case's times; without any times the usual one of its mode."""
+    return item.timing.fold if item.timing else USUAL_FOLDS[item.case.mode]
+
+
+def mode_and_fold(item: CaseResult) -> tuple[str, str]:
+    """Return both names; times that differ in one of them must never be compared."""
+    return item.case.mode, fold_of(item)
+
+
+def timed_text(item: CaseResult) -> str:
+    """Return the mode and the fold of a case's times: ``isolated, fold global``."""
+    return ", fold ".join(mode_and_fold(item)) + _graph_words(item.case)
+
+
+def mode_text(item: CaseResult) -> str:
+    """Return the mode, with its fold where that is not the usual one."""
+    mode, fold = mode_and_fold(item)
+    text = mode if fold == USUAL_FOLDS[mode] else f"{mode} (fold {fold})"
+    return text + _graph_words(item.case)
+
+
+def _graph_words(case: Case) -> str:
+    """Return that a call is the replay of a CUDA graph, if it is."""
+    return ", CUDA graph" if case.cuda_graph else ""
+
+
+def flag_cell(item: CaseResult, show: Show = Show.US) -> Cell:
+    """Return the case's flags with their figures: ``late 23%, fragile 98.10 us, trend``.
+
+    Times are shown in the unit of the table's times.
+    """
+    if item.timing is None or item.statistics is None:
+        return ""
+    unflagged_s = item.timing.unflagged_median_s  # None where all samples are flagged
+    figures = {
+        "late_starts": f"{late_share(item) or 0:.0%}",
+        "ramp": f"{ramp_share(item) or 0:.0%}",
+        "two_modes": " ".join(f"{cell_text(mode.median_s, show)} {show.value} {mode.share:.0%}"
+                              for mode in item.timing.modes),
+        "fragile": "" if unflagged_s is None else f"{cell_text(unflagged_s, show)} {show.value}"}
+    return Words(tuple((FLAGS[word], figures.get(word, ""))
+                       for word in item.timing.quality if word in FLAGS))
+
+
+def clock_text(results: Results, items: Iterable[CaseResult]) -> str:
+    """Return how times of different ranks were compared, and their bound over ``items``."""
+    clocks = results.clocks
+    bound_s = clock_bound_s(items)
+    if clocks is None or bound_s is None:
+        return "clocks: times of different ranks are not compared"
+    if clocks.n_clocks == 1:
+        return "clock: one for all ranks"
+    if clocks.n_syncs == 0:
+        return f"clocks: {clocks.n_clocks} different ones, not synchronised"
+    return (f"clocks: {clocks.n_clocks}, {plural(clocks.n_syncs, 'synchronisation')} over MPI, "
+            f"ranks' times at most {format_seconds(bound_s)} apart")
+
+
+def iterations_text(cases: Sequence[Case]) -> str:
+    """Return ``20`` or ``5 to 10000`` samples of a pass, over cases that may differ."""
+    least = min((case.min_iterations or case.iterations for case in cases), default=0)
+    most = max((case.iterations for case in cases), default=0)
+    return str(most) if least == most else f"{least} to {most}"
+
+
+def samples_text(cases: Iterable[Case]) -> str:
+    """Return ``20``, ``auto``, or what there is of both."""
+    return distinct(str(case.iterations) if case.is_fixed else "auto" for case in cases)
+
+
+def batch_text(case: Case) -> str:
+    """Return the mode, and how many calls a sample is where that is more than one."""
+    text = f"{case.mode} x{case.batch}" if case.batch > 1 else case.mode
+    return text + _graph_words(case)
+
+
+def repeats_text(plan: Plan) -> str:
+    """Return ``3 passes`` or ``2 launches x 3 passes``."""
+    passes = plural(plan.passes, "pass")
+    return passes if plan.launches == 1 else f"{plural(plan.launches, 'launch')} x {passes}"
+
+
+def timing_text(results: Results, items: Sequence[CaseResult]) -> str:
+    """Return how the cases of a chart were timed: mode, fold, clock, repeats."""
+    pairs = dict.fromkeys(mode_and_fold(item) for item in items)
+    modes = "; ".join(f"{mode}, fold {fold} ({FOLDS[fold]})" for mode, fold in pairs)
+    return f"Mode {modes}; {clock_text(results, items)}; {repeats_text(results.plan)}."
+
+
+def injected_text(run: RunInfo) -> str:
+    """Return which faults were injected; nothing where none was."""
+    return f"faults were injected: {'; '.join(run.faults)}" if run.faults else ""
+
+
+def planned_text(plan: Plan) -> str:
+    """Return which faults will be injected; nothing where none will be."""
+    texts = fault_texts(plan.config.get("fault", ()))
+    return f"faults will be injected: {'; '.join(texts)}" if texts else ""
+
+
+def declared_links(config: Mapping[str, Any]) -> str:
+    """Return ``declared: interconnect nvlink, nvlink 450 GB/s``, or nothing where none is.
+
+    ``config`` is that of a plan.
+    """
+    parts = ", ".join(_parts(config.get("hardware", {})))
+    return f"declared: {parts}" if parts else ""
+
+
+def _parts(hardware: Mapping[str, Any]) -> Iterator[str]:
+    if name := hardware.get("interconnect"):
+        yield f"interconnect {name}"
+    for link, peak in hardware.get("link_peaks", {}).items():
+        yield f"{link} {peak:g} GB/s"
+    if rate := hardware.get("network_bandwidth_gbps"):
+        yield f"network {rate:g} Gbit/s a node"

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from hpcbench.analysis.answer import Run
-from hpcbench.report.contents import document_of
+from hpcbench.answers.answer import Run
 from hpcbench.report.html.page import html_text
+from hpcbench.report.report_file import document_of
 from unit.results_factory import MemorySamples, all_ok, mixed_results, sweep
 
 selenium = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")

@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 import virtual_hosts
-from hpcbench.analysis.answer import Asked, Run
-from hpcbench.analysis.machine import machine
+from hpcbench.answers.answer import Run, TopicOptions
+from hpcbench.answers.machine import machine
 from hpcbench.kinds.collective.derive.deriver import bandwidth
 from hpcbench.kinds.collective.plan.workload import collective_of
 from hpcbench.reduce.reduce import reduce_folder
@@ -125,7 +125,7 @@ def test_the_slow_link_among_four_hosts_is_named(
 ) -> None:
     done = mpirun.run(4, config=PAIRS, timeout=120, **_command(mpirun, 4, slow=slow)).check()
     with open_results(done.folder) as file:
-        found = machine([Run("run", file.results, file.samples)], Asked()).parts
+        found = machine([Run("run", file.results, file.samples)], TopicOptions()).parts
     assert [part.what for part in found] == [named], str(done)
     assert abs(found[0].drop - drop) < 0.1
     mpirun.assert_no_orphans()

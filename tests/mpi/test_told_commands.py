@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.analysis.answer import Run
+from hpcbench.answers.answer import Run
+from hpcbench.answers.topics import told_of
 from hpcbench.reduce.results_file import open_results
-from hpcbench.report.contents import sections_of
-from hpcbench.views.document import Section
+from hpcbench.report.document import ReportSection
+from hpcbench.report.report_file import sections_of
 from hpcbench.views.table import Line
-from hpcbench.views.topics import told_of
 from launcher import Finished, MpiLauncher
 from mpi.reading import read, sweep
 
@@ -43,7 +43,7 @@ def told(folder: Path) -> list[str]:
         return [*commands_in(lines), *filter(None, answers)]
 
 
-def lines_of(section: Section) -> Iterator[Line]:
+def lines_of(section: ReportSection) -> Iterator[Line]:
     yield from (item for item in section.items if isinstance(item, Line))
     for part in section.parts:
         yield from lines_of(part)

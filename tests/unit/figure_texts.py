@@ -12,7 +12,7 @@ from hpcbench.kinds.registry import presenter_of
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.report.charts import charts_of, origin_text
 from hpcbench.report.plots import draw
-from hpcbench.report.plots.footnote import caption
+from hpcbench.report.plots.style import caption
 from hpcbench.views.chart import Chart
 from results_factory import MemorySamples, make_results
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hpcbench.analysis.answer import Run
+from hpcbench.answers.answer import Run
 from hpcbench.reduce.results import CaseResult, Results
 from results_factory import MemorySamples, make_results
 from training_results import trained, training_case

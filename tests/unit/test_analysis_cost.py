@@ -10,15 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from figure_texts import figure_of, texts_of
-from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Asked
-from hpcbench.analysis.cost import Costs, arithmetic, cost
-from hpcbench.analysis.cost_choices import Task
+from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, TopicOptions
+from hpcbench.answers.cost import Costs, TrainingTask, arithmetic, cost, cost_charts, cost_tables
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.usage import RankTold, Usage
 from hpcbench.report.answer_lines import plain_record
-from hpcbench.views.cost import charts, tables
 from results_factory import make_case, ok
 from scaled_runs import on_ranks, run_of
 
@@ -31,11 +29,11 @@ def items() -> list[CaseResult]:
     return [on_ranks(1, 8e-3), on_ranks(2, 10e-3), on_ranks(4, 12.5e-3)]
 
 
-def costs(*cases: CaseResult, asked: Asked = Asked(), **changes: Any) -> Costs:  # noqa: B008
+def costs(*cases: CaseResult, asked: TopicOptions = TopicOptions(), **changes: Any) -> Costs:  # noqa: B008
     return cost([run_of(*cases, **changes)], asked)
 
 
-def only(record: Costs) -> Task:
+def only(record: Costs) -> TrainingTask:
     (task,) = record.tasks
     return task
 
@@ -58,7 +56,7 @@ def test_the_cost_by_hand_has_nodes_in_it() -> None:
 
 
 def test_any_number_of_samples_and_the_price_that_was_asked_with() -> None:
-    record = costs(*items(), hardware=PRICED, asked=Asked(price=10.0, samples=1_000_000))
+    record = costs(*items(), hardware=PRICED, asked=TopicOptions(price=10.0, samples=1_000_000))
     first = only(record).choices[0]
     assert (first.time_s, first.cost) == (pytest.approx(2000), pytest.approx(2000 / 360))
     assert record.answers[0].command.endswith("--only cost --price 10 --samples 1000000")
@@ -119,7 +117,7 @@ def test_energy_is_of_counters_or_not_computed() -> None:
     run = run_of(*items())
     told = RankTold(0, 0, 2.0, missing={"energy": "no RAPL domain", "network": "no"})
     run = replace(run, results=replace(run.results, told=(told,)))
-    (found,) = [one for one in cost([run], Asked()).answers if "energy" in one.sentence]
+    (found,) = [one for one in cost([run], TopicOptions()).answers if "energy" in one.sentence]
     assert found.certainty == CANNOT_TELL and found.evidence == ("energy: no RAPL domain",)
 
 
@@ -153,15 +151,15 @@ def test_no_choice_beats_one_on_the_front(times_s: list[float]) -> None:
 
 def test_table_and_chart() -> None:
     run = run_of(*items(), hardware=PRICED)
-    record = cost([run], Asked())
-    (table,) = tables(record)
+    record = cost([run], TopicOptions())
+    (table,) = cost_tables(record)
     assert [column.title for column in table.without_empty().columns][:8] == [
         "choice", "nodes", "devices", "time", "device-hours", "cost", "1,000 samples",
         "10^6 tokens"]
     row = table.rows[0].cells
     assert row[7] == pytest.approx(1000 / 500 / 3600 * 2)
     assert row[8] == pytest.approx(1e6 / (500 * 32) / 3600 * 2)
-    (chart,) = charts(record)
+    (chart,) = cost_charts(record)
     text = texts_of(figure_of(chart, run.results))
     assert "cost (EUR)" in text and "Pareto front" in text
     assert plain_record(record)

@@ -7,18 +7,24 @@ from dataclasses import replace
 import pytest
 
 from figure_texts import figure_of, texts_of
-from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, Answer, Asked, Run
-from hpcbench.analysis.placement import nodes_of, shares_cores
-from hpcbench.analysis.scaling import Scaling, scaling
-from hpcbench.analysis.scaling_series import MOVED, NEITHER, STRONG, WEAK, Series
+from hpcbench.answers.answer import CANNOT_TELL, CLEAR, Answer, Run, TopicOptions
+from hpcbench.answers.scaling import Scaling, scaling, scaling_charts, scaling_tables
+from hpcbench.answers.scaling_series import (
+    MOVED,
+    NEITHER,
+    STRONG,
+    WEAK,
+    ScalingSeries,
+    nodes_of,
+    shares_cores,
+)
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.answer_lines import plain_record
-from hpcbench.views.scaling import charts, tables
 from results_factory import make_case, make_workload, not_ok, ok
 from scaled_runs import LAUNCHES, launched, on_ranks, run_of
 from training_results import training_case
 
-ASKED = Asked()
+ASKED = TopicOptions()
 
 
 def weak(*efficiencies: float) -> list[CaseResult]:
@@ -30,7 +36,7 @@ def told(record: Scaling, certainty: str) -> list[Answer]:
     return [one for one in record.answers if one.certainty == certainty]
 
 
-def only(record: Scaling) -> Series:
+def only(record: Scaling) -> ScalingSeries:
     (series,) = record.series
     return series
 
@@ -109,7 +115,7 @@ def test_no_efficiency_where_ranks_share_cores() -> None:
     assert two.efficiency is not None and four.efficiency is None
     assert any("cannot tell an efficiency on 4 ranks, because 2 ranks share a core" in one.sentence
                for one in told(record, CANNOT_TELL))
-    (work, *_) = tables(record)
+    (work, *_) = scaling_tables(record)
     assert work.rows[2].cells[-1] == "2 ranks share a core: no efficiency"
 
 
@@ -194,7 +200,7 @@ def test_nothing_to_compare_is_one_sentence() -> None:
     assert found.certainty == CANNOT_TELL
     assert found.sentence.startswith("cannot tell how anything scales, because no two timed cases")
     assert "without times: 1 failed" in found.evidence
-    assert list(tables(record)) == list(charts(record)) == []
+    assert list(scaling_tables(record)) == list(scaling_charts(record)) == []
 
 
 def everything() -> Run:
@@ -205,9 +211,9 @@ def everything() -> Run:
 def test_tables_and_charts_show_ideal_and_measured() -> None:
     run = everything()
     record = scaling([run], ASKED)
-    assert [table.title for table in tables(record)] == [
+    assert [table.title for table in scaling_tables(record)] == [
         "scaling over ranks", "laws of scaling", "collectives over ranks"]
-    drawn = list(charts(record))
+    drawn = list(scaling_charts(record))
     assert [chart.file_stem for chart in drawn] == [
         "scaling_strong", "scaling_weak", "scaling_collectives"]
     text = texts_of(figure_of(drawn[0], run.results))

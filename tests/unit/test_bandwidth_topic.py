@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Asked, Run
-from hpcbench.analysis.bandwidth import BandwidthTruth, bandwidth
+from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Run, TopicOptions
+from hpcbench.answers.bandwidth import BandwidthTruth, bandwidth, bandwidth_charts, bandwidth_tables
 from hpcbench.reduce.records import with_records
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.usage import Usage
-from hpcbench.views.bandwidth import bandwidth_charts, bandwidth_tables
 from results_factory import MemorySamples, make_case, make_results, make_workload, ok
 
 
@@ -22,7 +21,7 @@ def case(counted: float | None, link: float | None = None) -> CaseResult:
 
 def told(item: CaseResult) -> BandwidthTruth:
     results = with_records(make_results((item,)))
-    return bandwidth([Run("FILE", results, MemorySamples(results))], Asked())
+    return bandwidth([Run("FILE", results, MemorySamples(results))], TopicOptions())
 
 
 def test_what_was_not_declared_read_or_told_cannot_be_told() -> None:

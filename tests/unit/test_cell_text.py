@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.views.cell_text import cell_text, format_measured, format_number
-from hpcbench.views.table import Range, Show, WithInterval
+from hpcbench.views.table import (
+    Range,
+    Show,
+    WithInterval,
+    cell_text,
+    format_measured,
+    format_number,
+)
 
 
 @pytest.mark.parametrize(("low", "value", "high", "shown"), [

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from figure_texts import charts_of_kind, texts_of
-from hpcbench.analysis.answer import Run
-from hpcbench.analysis.compare import SAME, CaseComparison, Comparison
+from hpcbench.answers.answer import Run
+from hpcbench.answers.compare import SAME, CaseComparison, SideComparison, comparison_table
 from hpcbench.kinds.hardware.derive.deriver import HardwareDeriver
 from hpcbench.kinds.hardware.plan.stream import Stream
 from hpcbench.kinds.hardware.present.presenter import HardwarePresenter
@@ -20,16 +20,14 @@ from hpcbench.kinds.training.present.charts import PART_LOOKS, PHASES
 from hpcbench.kinds.training.present.presenter import TrainingPresenter
 from hpcbench.reduce.results import CaseResult, Finding
 from hpcbench.reduce.timeline import RankCourse, SampleCourse
-from hpcbench.report.charts import charts_of
-from hpcbench.report.contents import document_of
-from hpcbench.report.html.cells import shown
+from hpcbench.report.charts import charts_of, timeline_chart
+from hpcbench.report.html.page import table_shown
 from hpcbench.report.plots import bare
 from hpcbench.report.plots.style import PlainFormatter
+from hpcbench.report.report_file import document_of
 from hpcbench.units import in_parts
 from hpcbench.views.chart import Axis, Bar, BarChart, BarSection, HeatMap, Look, RooflineChart
-from hpcbench.views.comparison import comparison_table
 from hpcbench.views.table import Column, Group, Line, Range, Row, Show, Table
-from hpcbench.views.timeline import timeline_chart
 from results_factory import MemorySamples, make_case, make_primitive, make_primitive_case, ok
 from training_results import strategies, trained, training_case, with_peak
 
@@ -150,12 +148,13 @@ def test_a_meaning_is_printed_once_however_many_columns_have_it() -> None:
     column = Column("a", "dev.", meaning="measured / predicted - 1")
     other = Column("b", "dev.", meaning="another")
     table = Table("memory", (column, column, other), (Group("", (Row((1, 2, 3)),)),))
-    assert shown(table).meanings == (("dev.", "measured / predicted - 1"), ("dev.", "another"))
+    assert table_shown(table).meanings == (("dev.", "measured / predicted - 1"),
+                                           ("dev.", "another"))
 
 
 def test_a_comparison_that_leaves_cases_out_names_the_command_that_shows_them() -> None:
     same = CaseComparison("a", "a case", 1e-3, 1e-3, 1.0, 0.99, 1.01, (4, 4), verdict=SAME)
-    found = Comparison("before", "after", 0.05, (same,), ())
+    found = SideComparison("before", "after", 0.05, (same,), ())
     (note,) = comparison_table(found).notes
     assert "hpcbench compare -v" in note.text
     assert not comparison_table(found, full=True).notes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcbench.report.chart_names import with_short_names
+from hpcbench.report.charts import with_short_names
 from hpcbench.views.chart import Chart
 
 LONG = "training-transformer-2_layers__hidden_128__sequence_64__heads_4__changed-fp32-"

@@ -18,11 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golden import RESULTS
-from hpcbench.analysis.check import check_limits, interval_of
-from hpcbench.analysis.gate import STYLES, UNREADABLE
-from hpcbench.analysis.learn import launches_needed, learned
-from hpcbench.analysis.limits import checked_limits
-from hpcbench.analysis.sides import Side
+from hpcbench.answers.check import STYLES, UNREADABLE, check_limits, checked_limits, interval_of
+from hpcbench.answers.compare_inputs import Side
+from hpcbench.answers.learn_limits import launches_needed, learned
 from hpcbench.config.limit import Limit
 from hpcbench.errors import ConfigError, UsageError
 from hpcbench.plan.case import Case

@@ -13,11 +13,9 @@ from pathlib import Path
 import pytest
 
 from golden import RESULTS
-from hpcbench.analysis.check import check_limits
-from hpcbench.analysis.gate import check_baseline, check_file
-from hpcbench.analysis.learn import learned
-from hpcbench.analysis.limits import Limit, read_limits
-from hpcbench.analysis.sides import Side, read_side
+from hpcbench.answers.check import Limit, check_baseline, check_file, check_limits, read_limits
+from hpcbench.answers.compare_inputs import Side, read_side
+from hpcbench.answers.learn_limits import learned
 from hpcbench.errors import ConfigError, FileError, UsageError
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult, Results
@@ -43,7 +41,7 @@ def beside_baseline(
 ) -> tuple[str, list[str]]:
     """Return outcome and reasons of results beside a baseline that are not in files."""
     known = {"baseline": Side("baseline", (baseline,)), "results": Side("results", (results,))}
-    monkeypatch.setattr("hpcbench.analysis.gate.side_of", lambda paths: known[str(paths[0])])
+    monkeypatch.setattr("hpcbench.answers.check.side_of", lambda paths: known[str(paths[0])])
     found = check_baseline([Path("results")], [Path("baseline")], 0.03)
     return found.outcome, [reason.text for reason in found.reasons]
 
@@ -155,7 +153,7 @@ def test_a_wrong_command_line_drains_no_node(style: str) -> None:
 def test_an_error_of_hpcbench_itself_drains_no_node(tmp_path: Path) -> None:
     limits = tmp_path / "limits.yaml"
     limits.write_text("limits: [{metric: median_s, max: 1000}]")
-    broken = "import hpcbench.analysis.gate as gate\ngate.check_file = lambda *_: 1 / 0"
+    broken = "import hpcbench.answers.check as gate\ngate.check_file = lambda *_: 1 / 0"
     words = (str(FILE), "--limits", str(limits))
     done = hpcbench(*words, "--exit-style", "slurm", code=broken)
     assert done.returncode == 0 and "ZeroDivisionError" in done.stderr, done

@@ -9,7 +9,7 @@ import typer
 
 from hpcbench.cli import COMMANDS, app
 from hpcbench.report.listing import listing_document
-from hpcbench.report.plan_document import plan_document
+from hpcbench.report.plan_lines import plan_document
 from launcher import ROOT
 from results_factory import make_case, make_plan
 

@@ -18,7 +18,7 @@ from scipy.stats import false_discovery_control, mannwhitneyu
 from typer.testing import CliRunner
 
 from golden import RESULTS
-from hpcbench.analysis.compare import (
+from hpcbench.answers.compare import (
     FASTER,
     INCONCLUSIVE,
     SAME,
@@ -28,7 +28,7 @@ from hpcbench.analysis.compare import (
     launches_needed,
     scope_of,
 )
-from hpcbench.analysis.sides import CaseOfSide, Side, cases_of, read_side, split_by
+from hpcbench.answers.compare_inputs import CaseOfSide, Side, cases_of, read_side, split_by
 from hpcbench.cli import app
 from hpcbench.errors import UsageError
 from hpcbench.kinds.registry import kinds

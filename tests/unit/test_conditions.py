@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Answer, Asked, Run
-from hpcbench.analysis.conditions import Conditions, conditions
+from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Answer, Run, TopicOptions
+from hpcbench.answers.conditions import Conditions, conditions, conditions_charts, conditions_tables
+from hpcbench.answers.topics import TOPICS, TopicResult, answer_lines, ending_lines
 from hpcbench.reduce.canary_runs import Canary
 from hpcbench.reduce.courses import Course
 from hpcbench.reduce.results import CaseResult, Finding
@@ -21,9 +22,6 @@ from hpcbench.reduce.topology import RankPlace, Topology
 from hpcbench.reduce.usage import RankTold, Usage
 from hpcbench.statistics.accounted import accounted
 from hpcbench.statistics.trend import trend
-from hpcbench.views.conditions import charts, tables
-from hpcbench.views.ending import answer_lines, ending_lines
-from hpcbench.views.topics import TOPICS, Told
 from results_factory import in_passes, make_canary, make_case, make_results, ok
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "conditions.py"
@@ -63,7 +61,7 @@ def asked(
 ) -> Conditions:
     told = (RankTold(0, 0, 2.0, missing=missing or {}),)
     results = replace(make_results(items, findings), told=told, canary=canary, topology=PLACES)
-    return conditions([Run("FILE", results, Source(readings or {}))], Asked())
+    return conditions([Run("FILE", results, Source(readings or {}))], TopicOptions())
 
 
 def clocks(lost: Lost) -> dict[tuple[str, str], Sequence[Course]]:
@@ -125,7 +123,7 @@ def test_what_all_cases_have_in_common_is_said_once() -> None:
     assert "all 3 cases together rises by 20" in answer.sentence and "17 s" in answer.sentence
     assert "neither rises nor falls steadily over 8 runs" in "\n".join(answer.evidence)
     assert [one.label for one in found.drifts if one.is_clear] == ["all 3 cases together"]
-    (table,), (chart,) = tables(found), charts(found)
+    (table,), (chart,) = conditions_tables(found), conditions_charts(found)
     assert len(table.rows) == len(chart.rows) == 1
 
 
@@ -167,7 +165,7 @@ def test_a_canary_that_drifts_is_told_once_at_the_end_of_a_run() -> None:
     item = timed(STEADY[:3])
     results = replace(make_results((item,)), canary=drifting)
     topic = next(topic for topic in TOPICS if topic.name == "conditions")
-    told = Told(topic, asked(item, canary=drifting))
+    told = TopicResult(topic, asked(item, canary=drifting))
     assert sum("drift" in line.text for line in ending_lines(results, [told])) == 1
     assert sum("drift" in line.text for line in ending_lines(results)) == 1
 
@@ -285,9 +283,9 @@ def test_readings_that_are_not_of_the_passes_are_not_used() -> None:
 
 def test_a_run_ends_with_it_only_if_something_was_found() -> None:
     (topic,) = (one for one in TOPICS if one.name == "conditions")
-    assert not [*answer_lines(Told(topic, asked(timed(STEADY))))]
+    assert not [*answer_lines(TopicResult(topic, asked(timed(STEADY))))]
     drifting = asked(timed(np.linspace(1, 1.3, PASSES)))
-    (line,) = answer_lines(Told(topic, drifting))
+    (line,) = answer_lines(TopicResult(topic, drifting))
     assert "rises by" in line.text
 
 

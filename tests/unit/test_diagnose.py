@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Asked, Run
-from hpcbench.analysis.diagnose import Diagnosis, diagnose
+from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Run, TopicOptions
+from hpcbench.answers.diagnose import Diagnosis, diagnose, diagnose_charts, diagnose_tables
+from hpcbench.answers.topics import TOPICS
 from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN
 from hpcbench.kinds.training.derive.lateness import lateness
 from hpcbench.kinds.training.derive.stalls import Stalls
@@ -18,8 +19,6 @@ from hpcbench.reduce.comparison import LATE_START, Comparison
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.topology import RankPlace, Topology
 from hpcbench.units import format_seconds
-from hpcbench.views.diagnose import charts, tables
-from hpcbench.views.topics import TOPICS
 from results_factory import MemorySamples, make_case, make_results, ok
 from test_stalls import Noise, recorded, samples_of, steady
 from training_cases import make_training, make_training_case
@@ -40,7 +39,7 @@ def started(start: Comparison | None, *, index: int = 0, ranks: int = 4) -> Case
 
 def asked(*items: CaseResult, faults: tuple[str, ...] = ()) -> Diagnosis:
     results = replace(make_results(items, faults=faults), topology=PLACES)
-    return diagnose([Run("FILE", results, MemorySamples(results))], Asked())
+    return diagnose([Run("FILE", results, MemorySamples(results))], TopicOptions())
 
 
 def test_a_rank_that_starts_late_is_named_with_host_size_and_what_if() -> None:
@@ -58,7 +57,7 @@ def test_a_rank_that_starts_late_is_named_with_host_size_and_what_if() -> None:
     assert "its own call is the shortest in 90% of the samples" in evidence
     assert "holds among 3 comparisons" in evidence and "injected on purpose: slow" in evidence
     assert "to do: look at what else runs on node-1" in evidence
-    (table,), (chart,) = tables(found), charts(found)
+    (table,), (chart,) = diagnose_tables(found), diagnose_charts(found)
     assert [row.cells[1] for row in table.rows] == [2, 2]
     assert [row.point.value for row in chart.rows] == pytest.approx([0.2, 0.2])
 
@@ -67,7 +66,7 @@ def test_nobody_is_named_and_the_sentence_says_how_much_is_excluded() -> None:
     found = asked(started(ON_TIME))
     (answer,) = found.answers
     assert answer.certainty == NONE and "by over 0.3 % of a call" in answer.sentence
-    assert not [*tables(found)] and not [*charts(found)]
+    assert not [*diagnose_tables(found)] and not [*diagnose_charts(found)]
 
 
 @pytest.mark.parametrize(("item", "why"), [
@@ -86,7 +85,7 @@ def of_training(compute: Noise) -> Diagnosis:
     item, record = trained(case, 0.03), recorded(samples_of(compute), case)
     results = make_results((item,))
     results = replace(results, derived={"training": {case.case_id: record}})
-    return diagnose([Run("FILE", results, MemorySamples(results))], Asked())
+    return diagnose([Run("FILE", results, MemorySamples(results))], TopicOptions())
 
 
 def test_the_phase_is_a_cause_only_where_it_explains_the_lateness() -> None:

@@ -6,8 +6,7 @@ import csv
 
 import pytest
 
-from hpcbench.views.cell_text import cell_text
-from hpcbench.views.table import Range, Show, WithInterval
+from hpcbench.views.table import Range, Show, WithInterval, cell_text
 from launcher import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

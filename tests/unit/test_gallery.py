@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.analysis.answer import Run
+from hpcbench.answers.answer import Run
+from hpcbench.answers.topics import told_of
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.charts import charts_of, origin_text
 from hpcbench.report.plots import DRAWERS
-from hpcbench.report.plots.footnote import caption
+from hpcbench.report.plots.style import caption
 from hpcbench.views.chart import Chart
-from hpcbench.views.topics import told_of
 
 GALLERY = Path(__file__).parents[2] / "plots"
 AGAIN = "python scripts/gallery.py draws the gallery again"

@@ -7,13 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Asked, Run
-from hpcbench.analysis.machine import Machine, machine
+from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Run, TopicOptions
+from hpcbench.answers.machine import Machine, machine, machine_charts, machine_tables
 from hpcbench.kinds.hardware.derive.deriver import HardwareRecord
 from hpcbench.kinds.hardware.derive.pairs import Distance, PairsRecord
 from hpcbench.kinds.hardware.plan.pairs import Pairs
 from hpcbench.reduce.results import Results
-from hpcbench.views.machine import charts, tables
 from results_factory import MemorySamples, make_case, make_results, ok
 
 RANKS = 8
@@ -40,7 +39,7 @@ def measured(
 
 
 def asked(results: Results) -> Machine:
-    return machine([Run("FILE", results, MemorySamples(results))], Asked())
+    return machine([Run("FILE", results, MemorySamples(results))], TopicOptions())
 
 
 @pytest.mark.parametrize(("what", "name"), [
@@ -50,7 +49,7 @@ def test_a_slow_link_is_named_with_how_much(what: str, name: str) -> None:
     (answer,) = found.answers
     assert answer.certainty == CLEAR and answer.subject == name
     assert found.parts[0].drop == pytest.approx(0.4, abs=0.03)
-    (table,), (chart,) = tables(found), charts(found)
+    (table,), (chart,) = machine_tables(found), machine_charts(found)
     assert len(table.rows) == len(chart.rows) == 1
 
 
@@ -64,7 +63,7 @@ def test_equal_links_name_nothing_and_say_what_would_be(what: str) -> None:
     found = asked(measured(what=what))
     (answer,) = found.answers
     assert answer.certainty == NONE and "would have been named" in answer.sentence
-    assert not [*tables(found), *charts(found)]
+    assert not [*machine_tables(found), *machine_charts(found)]
 
 
 @pytest.mark.parametrize(("results", "why"), [

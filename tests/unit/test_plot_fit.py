@@ -11,11 +11,9 @@ from matplotlib.text import Text
 
 from figure_texts import figure_of
 from hpcbench.kinds.collective.present.charts import MOST_BANDS
-from hpcbench.report.charts import canary_chart, charts_of
+from hpcbench.report.charts import canary_chart, charts_of, fitted, with_fitting_units
 from hpcbench.report.plots import draw
-from hpcbench.report.plots.fit import cut, sentences, short_labels, width
-from hpcbench.report.plots.footnote import MORE, caption
-from hpcbench.report.plots.style import REPORT
+from hpcbench.report.plots.style import MORE, REPORT, caption, cut, sentences, short_labels, width
 from hpcbench.views.chart import (
     COLOURS,
     Axis,
@@ -23,13 +21,12 @@ from hpcbench.views.chart import (
     BarChart,
     BarSection,
     Chart,
+    ChartPoint,
     Dot,
     DotChart,
     LineChart,
     Look,
-    Point,
 )
-from hpcbench.views.fitting_units import fitted, with_fitting_units
 from hpcbench.views.table import Column, Range, Show
 from results_factory import MemorySamples, all_ok, make_canary, sweep
 
@@ -46,7 +43,7 @@ def head(title: str = "a title", note: str = "A note.") -> Head:
 
 
 def dots(*labels: str, time_s: float = 1e-4) -> DotChart:
-    rows = tuple(Dot(label, Point(time_s, None, Range(time_s / 2, time_s)), (time_s,))
+    rows = tuple(Dot(label, ChartPoint(time_s, None, Range(time_s / 2, time_s)), (time_s,))
                  for label in labels)
     return DotChart(*head(), Axis("time", Show.US, "us"), (TIME,), rows)
 

@@ -10,9 +10,8 @@ from matplotlib.figure import Figure
 from figure_texts import figure_of, said_of, texts_of
 from hpcbench.plan.workload import UnknownWorkload
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
-from hpcbench.report.charts import most_telling, rank_iteration
+from hpcbench.report.charts import most_telling, rank_iteration, with_fitting_units
 from hpcbench.trace.schema import Flag
-from hpcbench.views.fitting_units import with_fitting_units
 from results_factory import all_ok, make_case, make_results, make_samples, ok, shaped, sweep
 
 

@@ -9,23 +9,22 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from figure_texts import charts_of_kind, texts_of
+from hpcbench.answers.recommend import FASTEST, with_winners
 from hpcbench.errors import UsageError
 from hpcbench.kinds.collective.derive.deriver import CollectiveRecord
 from hpcbench.kinds.registry import presenter_of
-from hpcbench.report.charts import charts_of
-from hpcbench.report.named_case import named_case
+from hpcbench.report.charts import charts_of, named_case
 from hpcbench.report.plots import bare
-from hpcbench.report.plots.line_ends import spread
+from hpcbench.report.plots.lines import spread
 from hpcbench.report.plots.style import plain_log_axis
-from hpcbench.views.chart import Axis, Dot, DotChart, HeatMap, Level, LineChart, Point, Scale
+from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart, HeatMap, Level, LineChart, Scale
 from hpcbench.views.table import Show
-from hpcbench.views.winners import FASTEST, with_winners
 from results_factory import MemorySamples, all_ok, make_case, not_ok, sweep
 
 
 def rows(*ids: str) -> DotChart:
     return DotChart("a title", "", "stem", ("A note.",), ids, Axis("time", Show.US, "us"), (),
-                    tuple(Dot(one, Point(1e-3), (), case_id=one) for one in ids))
+                    tuple(Dot(one, ChartPoint(1e-3), (), case_id=one) for one in ids))
 
 
 def test_the_row_that_is_clearly_fastest_is_marked_and_said() -> None:
@@ -70,7 +69,7 @@ def test_names_at_line_ends_are_apart_and_inside(heights: list[float]) -> None:
 
 def test_a_log_axis_within_a_decade_has_numbers() -> None:
     chart = DotChart("a title", "", "stem", (), (), Axis("time", Show.US, "us", Scale.LOG), (), (
-        Dot("a", Point(2e-5), ()), Dot("b", Point(7e-5), ())))
+        Dot("a", ChartPoint(2e-5), ()), Dot("b", ChartPoint(7e-5), ())))
     figure = bare(chart)
     figure.draw_without_rendering()
     low, high = figure.axes[0].get_xlim()

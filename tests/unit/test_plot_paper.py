@@ -15,7 +15,7 @@ from hpcbench.reduce.results_file import open_results
 from hpcbench.report.charts import charts_of
 from hpcbench.report.plots import bare, plot_results
 from hpcbench.report.plots.style import PAPER, REPORT, Style
-from hpcbench.views.chart import Chart, LineChart, Point, RooflineChart
+from hpcbench.views.chart import Chart, ChartPoint, LineChart, RooflineChart
 from results_factory import MemorySamples, all_ok, sweep
 
 GALLERY = Path(__file__).parents[2] / "plots" / "results.h5"
@@ -55,7 +55,7 @@ def test_long_numbers_leave_room_for_the_label_of_their_axis(
     chart = charts_of(results, MemorySamples(results))[0]
     assert isinstance(chart, LineChart)
     slow = replace(chart, panels=tuple(replace(panel, lines=tuple(replace(line, points=tuple(
-        (place, Point(point.value / 1e4)) for place, point in line.points))
+        (place, ChartPoint(point.value / 1e4)) for place, point in line.points))
         for line in panel.lines)) for panel in chart.panels))
     for one in (chart, slow):
         check_texts(one, style)

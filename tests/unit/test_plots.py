@@ -17,21 +17,19 @@ from matplotlib.image import imread
 from figure_texts import figure_of, first_figure, said_first, said_of, texts_of
 from hpcbench.errors import UsageError
 from hpcbench.kinds.collective.present.series import MAX_LINES, MAX_ROWS, groups
-from hpcbench.report.charts import canary_chart, charts_of
-from hpcbench.report.chosen_charts import Chosen, chosen_charts
-from hpcbench.report.plots import draw, plot_file, plot_results
-from hpcbench.report.plots.inline import drawn
+from hpcbench.report.charts import Chosen, canary_chart, charts_of, chosen_charts
+from hpcbench.report.plots import draw, drawn, plot_file, plot_results
 from hpcbench.report.plots.style import PAPER, thin
 from hpcbench.views.chart import (
     Axis,
     Bar,
     BarChart,
     BarSection,
-    Line,
+    ChartPoint,
+    Curve,
     LineChart,
     Look,
     Panel,
-    Point,
 )
 from hpcbench.views.table import Column, Range, Show
 from results_factory import (
@@ -314,7 +312,7 @@ def test_any_number_of_columns_stands_beside_bars(columns: int) -> None:
 
 @pytest.mark.parametrize("panels", [1, 2, 3])
 def test_panels_of_lines_do_not_overlap(panels: int) -> None:
-    line = Line("a line", ((1, Point(1e-6)), (2, Point(2e-6, Range(1e-6, 3e-6)))))
+    line = Curve("a line", ((1, ChartPoint(1e-6)), (2, ChartPoint(2e-6, Range(1e-6, 3e-6)))))
     panel = Panel(Axis("time", Show.US, "us"), (line, line))
     figure = draw(LineChart(*HEAD, Axis("ranks"), (panel,) * panels), "a run")
     figure.draw_without_rendering()

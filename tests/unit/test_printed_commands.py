@@ -36,10 +36,10 @@ HERE = "run as it is told below"
 NAME = "names a command or an option, whose operands are the reader's"
 TOLD = {
     **dict.fromkeys((
-        "analysis/bandwidth.py", "analysis/conditions.py", "analysis/cost.py",
-        "analysis/diagnose_answers.py", "analysis/machine.py", "analysis/recommend_answers.py",
-        "analysis/scaling.py", "analysis/waits.py", "reduce/checks.py", "reduce/history.py",
-        "report/console.py", "report/suite_lines.py", "report/verdict_section.py"), JOBS),
+        "answers/bandwidth.py", "answers/conditions.py", "answers/cost.py",
+        "answers/diagnose.py", "answers/machine.py", "answers/recommend.py",
+        "answers/scaling.py", "answers/waits.py", "reduce/checks.py", "reduce/history.py",
+        "report/console.py", "report/console.py", "report/report_file.py"), JOBS),
     **dict.fromkeys((
         "config/result_files.py", "gen_config.py", "kinds/training/derive/rates.py",
         "reduce/results_file.py", "report/plots/__init__.py"), HERE),
@@ -48,14 +48,14 @@ TOLD = {
         "kinds/primitive/plan/block.py",
         "kinds/training/plan/block.py", "reduce/suite_file.py", "report/charts.py",
         "report/report_file.py", "validation/job.py", "validation/machine.py",
-        "validation/job.py", "views/comparison.py", "views/ending.py", "views/winners.py",
-        "analysis/learn.py"), NAME),
+        "validation/job.py", "answers/compare.py", "answers/topics.py", "answers/recommend.py",
+        "answers/learn_limits.py"), NAME),
     "cli.py": "examples of --help, which tests/unit/test_command_flags.py parses",
     "launch/supervisor.py": "tests/mpi/test_mpi_backend.py reduces such a folder",
     "report/summary.py": "tests/mpi/test_conveniences.py reduces such a folder",
     "run.py": "tests/mpi/test_storage.py reduces such a folder",
-    "report/profile_lines.py": "the same as in report/console.py",
-    "suite.py": "the same as in report/verdict_section.py",
+    "report/console.py": "the same as in report/console.py",
+    "suite.py": "the same as in report/report_file.py",
 }
 """Module -> why the commands in its texts are right."""
 

@@ -21,7 +21,7 @@ from hpcbench.launch.session import become_job, default_ranks, find_mpirun, rank
 from hpcbench.plan.expand import make_plan
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import open_results
-from hpcbench.report.profile_lines import print_profile
+from hpcbench.report.console import print_profile
 from launcher import OUTER_LAUNCH, ROOT
 
 TRAINING = {"kind": "training", "model": "transformer-tiny", "layers": 1, "hidden": 32,

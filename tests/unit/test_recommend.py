@@ -10,13 +10,17 @@ import pytest
 from typer.testing import CliRunner
 
 from golden import RUNS
-from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Asked, Run
-from hpcbench.analysis.recommend import Recommendations, recommend
-from hpcbench.analysis.recommend_answers import spans_text
+from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Run, TopicOptions
+from hpcbench.answers.recommend import (
+    Recommendations,
+    recommend,
+    recommend_charts,
+    recommend_tables,
+    spans_text,
+)
 from hpcbench.cli import app
 from hpcbench.reduce.results import CaseResult
 from hpcbench.views.chart import Scale
-from hpcbench.views.recommend import recommend_charts, recommend_tables
 from results_factory import (
     MemorySamples,
     flagged,
@@ -47,7 +51,7 @@ def asked(items: Sequence[CaseResult], launches: int = 1) -> Recommendations:
     results = make_results(tuple(items))
     passes = max(len(item.timing.pass_medians_s) for item in items if item.timing) // launches
     results = replace(results, plan=replace(results.plan, passes=passes, launches=launches))
-    return recommend([Run("FILE", results, MemorySamples(results))], Asked())
+    return recommend([Run("FILE", results, MemorySamples(results))], TopicOptions())
 
 
 def test_a_clear_winner_is_named_with_its_ratio_and_interval() -> None:

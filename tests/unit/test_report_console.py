@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.results import Finding
 from hpcbench.report.console import print_plan, print_results
-from hpcbench.views.cell_text import format_number
+from hpcbench.views.table import format_number
 from results_factory import (
     all_ok,
     flagged,

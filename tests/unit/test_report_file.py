@@ -12,21 +12,25 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.analysis.answer import Answered, Asked, Run
+from hpcbench.answers.answer import Run, TopicOptions, TopicRecord
+from hpcbench.answers.topics import TOPICS, Topic
 from hpcbench.commands.outputs import report
 from hpcbench.errors import FileError, UsageError
 from hpcbench.reduce.results import Finding
-from hpcbench.report.contents import document_of
+from hpcbench.report.document import (
+    MOST_BYTES,
+    ReportDocument,
+    ReportSection,
+    escaped,
+    markdown_text,
+)
 from hpcbench.report.html.page import html_text
-from hpcbench.report.markdown import MOST_BYTES, escaped, markdown_text
-from hpcbench.report.plots.inline import drawn
-from hpcbench.report.report_file import chosen_format, output_path, runs_below
+from hpcbench.report.plots import drawn
+from hpcbench.report.report_file import chosen_format, document_of, output_path, runs_below
 from hpcbench.verbosity import Verbosity
-from hpcbench.views.chart import Axis, LineChart, Panel, Point
-from hpcbench.views.chart import Line as ChartLine
-from hpcbench.views.document import Document, Section
+from hpcbench.views.chart import Axis, ChartPoint, LineChart, Panel
+from hpcbench.views.chart import Curve as ChartLine
 from hpcbench.views.table import Column, Group, Line, Range, Row, Show, Table
-from hpcbench.views.topics import TOPICS, Topic
 from results_factory import MemorySamples, make_case, make_results, mixed_results, not_ok
 
 HOSTILE = (
@@ -67,7 +71,8 @@ def shape(page: Page) -> list[tuple[str, set[str]]]:
 
 
 def chart(title: str = "times") -> LineChart:
-    points = tuple((float(2**at), Point(at + 1.0, Range(at + 0.5, at + 2.0))) for at in range(5))
+    points = tuple((float(2**at), ChartPoint(at + 1.0, Range(at + 0.5, at + 2.0)))
+                   for at in range(5))
     return LineChart(title, title, "times", (title,), (), Axis(title), (
         Panel(Axis(title, Show.US, "us"), (ChartLine(title, points),), title),))
 
@@ -78,12 +83,12 @@ def table(text: str = "value") -> Table:
         lead=(Line(text, "quiet"),), notes=(Line(text, "warning"),))
 
 
-def document(text: str = "value") -> Document:
+def document(text: str = "value") -> ReportDocument:
     items = (Line(text), table(text), chart(text))
-    return Document(text, text, (Section("one", text, items),), text)
+    return ReportDocument(text, text, (ReportSection("one", text, items),), text)
 
 
-def results_document() -> Document:
+def results_document() -> ReportDocument:
     results = mixed_results()
     return document_of([Run("results/latest", results, MemorySamples(results))])
 
@@ -171,7 +176,7 @@ def test_without_a_script_there_is_none() -> None:
 
 def test_markdown_is_short_enough_for_a_comment_and_says_what_is_left_out() -> None:
     many = Table("t", (Column("a", "a"),), (Group("", tuple(Row(("x" * 50,)) for _ in range(90))),))
-    found = markdown_text(Document("d", "", (Section("s", "s", (many,) * 40),)))
+    found = markdown_text(ReportDocument("d", "", (ReportSection("s", "s", (many,) * 40),)))
     assert len(found.encode()) < MOST_BYTES
     assert "did not fit" in found
 
@@ -234,13 +239,13 @@ def test_answers_of_one_run_are_found_once(monkeypatch: pytest.MonkeyPatch) -> N
     asked: list[str] = []
 
     def counted(topic: Topic) -> Topic:
-        def analysis(runs: Sequence[Run], given: Asked) -> Answered:
+        def analysis(runs: Sequence[Run], given: TopicOptions) -> TopicRecord:
             asked.append(topic.name)
             return topic.analysis(runs, given)
         return replace(topic, analysis=analysis)
 
     topics = tuple(map(counted, TOPICS))
-    for module in ("hpcbench.views.topics", "hpcbench.report.contents"):
+    for module in ("hpcbench.answers.topics", "hpcbench.report.report_file"):
         monkeypatch.setattr(f"{module}.TOPICS", topics)
     results_document()
     assert sorted(asked) == sorted(topic.name for topic in TOPICS)

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.analysis.answer import Run
+from hpcbench.answers.answer import Run
 from hpcbench.errors import UsageError
-from hpcbench.report.contents import document_of
 from hpcbench.report.pdf import pdf_bytes
-from hpcbench.report.report_file import write_report
+from hpcbench.report.report_file import document_of, write_report
 from results_factory import MemorySamples, mixed_results
 
 

@@ -11,10 +11,9 @@ from hpcbench.reduce.clock_summary import Clocks
 from hpcbench.reduce.qualities import QUALITIES
 from hpcbench.report.console import print_results
 from hpcbench.verbosity import Verbosity
-from hpcbench.views.cell_text import cell_text
 from hpcbench.views.columns import interval_cell
-from hpcbench.views.table import Show
-from hpcbench.views.timing import FLAGS, flag_cell
+from hpcbench.views.table import Show, cell_text
+from hpcbench.views.words import FLAGS, flag_cell
 from results_factory import (
     as_version_1,
     flagged,

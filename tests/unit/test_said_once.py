@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from hpcbench.views.cell_text import cell_text
-from hpcbench.views.said_once import said_once, shared_of
-from hpcbench.views.table import Column, Group, Row, Show, Table, Words
+from hpcbench.views.table import (
+    Column,
+    Group,
+    Row,
+    Show,
+    Table,
+    Words,
+    cell_text,
+    said_once,
+    shared_of,
+)
 
 LATE, BOTH = Words((("late", "90%"),)), Words((("late", "100%"), ("trend", "")))
 

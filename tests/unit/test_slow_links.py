@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpcbench.analysis.slow_links import (
+from hpcbench.answers.machine import (
     HOST,
     LINK,
     ONE_WAY,
@@ -17,8 +17,9 @@ from hpcbench.analysis.slow_links import (
     LinkLook,
     cells_of,
     slow_links,
+    slow_ranks,
+    whole_hosts,
 )
-from hpcbench.analysis.slow_nodes import slow_ranks, whole_hosts
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "diagnose_machine.py"
 HOSTS = np.arange(8) // 2

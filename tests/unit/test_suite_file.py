@@ -40,7 +40,7 @@ from hpcbench.reduce.suite_file import (
     suite_exit_code,
     write_suite,
 )
-from hpcbench.report.suite_lines import print_error, print_outcome, print_suite
+from hpcbench.report.console import print_error, print_outcome, print_suite
 from hpcbench.suite import SuiteRequest, begin_suite, check_output, plan_members
 from hpcbench.trace.files import SUITE_FILE
 from hpcbench.verbosity import Verbosity

@@ -13,7 +13,7 @@ from hpcbench.reduce.courses import MOST_POINTS, Course, core_use, powers
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.usage import RankTold, Usage
 from hpcbench.report.charts import charts_of
-from hpcbench.views.telemetry_chart import MOST_LINES, telemetry_chart
+from hpcbench.views.telemetry import MOST_LINES, telemetry_chart
 from results_factory import MemorySamples, make_case, make_results, ok
 
 SECOND = 10**9

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from golden import RESULTS
-from hpcbench.analysis.thresholds import code_of, final_code, held, refuse_limits
+from hpcbench.answers.check import code_of, final_code, held, refuse_limits
 from hpcbench.config.limit import limit_below
 from hpcbench.config.load import load_config
 from hpcbench.errors import ConfigError, ExitCode

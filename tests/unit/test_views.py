@@ -14,9 +14,8 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.workload import UnknownWorkload
 from hpcbench.report.console import print_plan, print_results
 from hpcbench.report.summary import case_rows
-from hpcbench.report.table_lines import table_lines
-from hpcbench.views.cell_text import cell_text
-from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table
+from hpcbench.report.terminal import table_lines
+from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table, cell_text
 from results_factory import make_case, make_plan, make_results, not_ok, ok
 
 Capture = pytest.CaptureFixture[str]

@@ -7,15 +7,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hpcbench.analysis.answer import CANNOT_TELL, CLEAR, NONE, Asked, Run
-from hpcbench.analysis.causes import COMPUTE, LINK, WORK, Cause, causes_of, settled_causes
-from hpcbench.analysis.waits import Stalled, Waits, waits
-from hpcbench.analysis.waits_answers import cause_answers, stalled_answers
+from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Run, TopicOptions
+from hpcbench.answers.topics import TOPICS
+from hpcbench.answers.waits import (
+    COMPUTE,
+    LINK,
+    WORK,
+    Cause,
+    RankWaits,
+    Stalled,
+    cause_answers,
+    causes_of,
+    settled_causes,
+    stalled_answers,
+    waits,
+    waits_charts,
+    waits_tables,
+)
 from hpcbench.kinds.training.derive.waiting import rank_work, waiting
 from hpcbench.reduce.results import CaseResult, CaseSamples, Steps
 from hpcbench.reduce.waiting import EXCHANGE, OWN_WORK, RankWork, Variation
-from hpcbench.views.topics import TOPICS
-from hpcbench.views.waits import charts, tables
 from results_factory import MemorySamples, make_case, make_results, ok
 from test_stalls import Noise, recorded, samples_of, steady
 from training_cases import make_training, make_training_case
@@ -75,11 +86,11 @@ def test_an_exchange_that_takes_one_rank_longer_is_a_link_only_if_nobody_is_late
     assert named(exchange(1.3, late_s=0.01)) == [] == named(exchange())
 
 
-def of_training(compute: Noise) -> Waits:
+def of_training(compute: Noise) -> RankWaits:
     case = make_training_case(make_training(dp=4), world_size=4)
     item, record = trained(case, 0.03), recorded(samples_of(compute), case)
     results = replace(make_results((item,)), derived={"training": {case.case_id: record}})
-    return waits([Run("FILE", results, MemorySamples(results))], Asked())
+    return waits([Run("FILE", results, MemorySamples(results))], TopicOptions())
 
 
 def test_how_much_ranks_wait_and_who_is_the_cause() -> None:
@@ -87,14 +98,14 @@ def test_how_much_ranks_wait_and_who_is_the_cause() -> None:
     (first,) = (one for one in found.answers if one.certainty == CLEAR)
     assert first.sentence.startswith("ranks wait 23 % (95 % interval")
     assert "rank 2 is the cause of" in first.sentence
-    (table,), (chart,) = tables(found), charts(found)
+    (table,), (chart,) = waits_tables(found), waits_charts(found)
     assert table.rows[0].cells[3] == 2 and chart.rows[0].point.value == pytest.approx(0.23, 0.1)
 
 
 def test_equal_ranks_wait_little() -> None:
     found = of_training(steady())
     assert [one.certainty for one in found.answers if "ranks wait" in one.sentence] == [NONE]
-    assert not [*tables(found)] and not [*charts(found)]
+    assert not [*waits_tables(found)] and not [*waits_charts(found)]
 
 
 def test_a_late_rank_that_explains_half_of_it_is_not_the_cause() -> None:
@@ -180,7 +191,7 @@ def test_stamps_tell_the_exchange_from_when_all_are_ready() -> None:
 def test_kinds_that_know_nothing_of_it_are_left_alone() -> None:
     item: CaseResult = ok(make_case(), 1e-3)
     results = make_results((item,))
-    found = waits([Run("FILE", results, MemorySamples(results))], Asked())
+    found = waits([Run("FILE", results, MemorySamples(results))], TopicOptions())
     assert not found.causes and not found.stalled
     assert found.answers[0].certainty == CANNOT_TELL
     alone = trained(make_training_case(make_training(dp=1), world_size=1), 0.03)

@@ -19,7 +19,7 @@ from hpcbench.kinds.training.plan.registry import strategies
 from hpcbench.operations.collectives import collectives
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
-from hpcbench.report.dry_run_lines import print_trials
+from hpcbench.report.plan_lines import print_trials
 
 
 def plan(world_size: int = 64) -> Plan:

@@ -1,33 +1,49 @@
-"""Charts drawn by matplotlib. Importing this package imports it; nothing else does."""
+"""Charts drawn by matplotlib. Importing this package imports it; nothing else does.
+
+Figures of comparisons of several results, which belong to no run.
+
+Charts as figures of a page: drawings as SVG in the page, maps of colours as PNG.
+
+The page's policy allows no style attribute, so what matplotlib writes as one becomes attributes of
+SVG. Ids are those that something refers to, and differ between the figures of a page.
+"""
 
 from __future__ import annotations
 
+import base64
+import io
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter
+from matplotlib.transforms import Bbox
 
-from hpcbench.analysis.answer import Run
+from hpcbench.answers.answer import Run
+from hpcbench.answers.compare import comparison_chart
+from hpcbench.answers.topics import told_of
 from hpcbench.config.names import unknown_name
 from hpcbench.errors import FileError, UsageError, command_line
 from hpcbench.reduce.results import Results, SampleSource
 from hpcbench.reduce.results_file import open_results
-from hpcbench.report.charts import charts_of, origin_text
-from hpcbench.report.chosen_charts import ALL, Chosen, chosen_charts
-from hpcbench.report.plots.bars import draw_bars
-from hpcbench.report.plots.dots import draw_dots
-from hpcbench.report.plots.footnote import footer, save_caption
+from hpcbench.report.charts import ALL, Chosen, charts_of, chosen_charts, origin_text
+from hpcbench.report.plots.bars import draw_bars, draw_dots
 from hpcbench.report.plots.heat_map import draw_heat_map
 from hpcbench.report.plots.lines import draw_lines
 from hpcbench.report.plots.roofline import draw_roofline
-from hpcbench.report.plots.style import REPORT, STYLES, Style, our_look, save
+from hpcbench.report.plots.style import REPORT, STYLES, Style, footer, our_look, save, save_caption
 from hpcbench.texts import valid
 from hpcbench.views.chart import BarChart, Chart, DotChart, HeatMap, LineChart, RooflineChart
-from hpcbench.views.topics import told_of
+
+if TYPE_CHECKING:
+    from hpcbench.answers.compare import Compared
+
 
 IMAGE_FORMATS = ("png", "svg", "pdf")
 MOST_CHARACTERS = 250
@@ -138,3 +154,120 @@ def write(chart: Chart, origin: str, path: Path, style: Style = REPORT) -> Path:
     """
     save_caption(path, chart, origin)
     return save(draw(chart, origin, style), path, path.suffix[1:])
+
+
+def plot_comparisons(answer: Compared, path: Path) -> list[Path]:
+    """Draw each comparison and return the paths; those behind the first are numbered.
+
+    Raises FileError.
+    """
+    return [*_drawn(answer, path)]
+
+
+def _drawn(answer: Compared, path: Path) -> Iterator[Path]:
+    charts = [chart for one in answer.comparisons if (chart := comparison_chart(one)) is not None]
+    for number, chart in enumerate(charts, 1):
+        name = path if number == 1 else path.with_stem(f"{path.stem}-{number}")
+        yield write(chart, f"sides: {', '.join(answer.sides)}", name)
+
+
+_SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+_JOINS = {"stroke-linejoin": "round", "stroke-linecap": "butt"}
+"""What matplotlib states in a style sheet of its own for the whole drawing."""
+_PLACES = 2
+"""Decimals of a place in points: a hundredth of a point is not seen."""
+_PLACED = frozenset({"d", "x", "y", "points"})
+"""Attributes that hold places; a scale of glyphs, which is small, keeps its decimals."""
+_LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
+PNG_DPI = 100
+_BELOW_AXES_INCHES = 0.85
+"""Labels of ticks, which may be turned, and the title of the axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A figure: ``svg`` is markup of the page; ``png`` is a picture in base64; one is empty."""
+
+    svg: str = ""
+    png: str = ""
+
+
+def drawn(chart: Chart, number: int) -> Drawn:
+    """Return a chart as the ``number``-th figure of a page."""
+    figure = bare(chart)
+    if isinstance(chart, HeatMap):
+        return Drawn(png=_png(figure))
+    return Drawn(svg=_inline(_svg(figure), f"f{number}-"))
+
+
+def _png(figure: Figure) -> str:
+    stream = io.BytesIO()
+    with our_look():
+        figure.savefig(stream, format="png", dpi=PNG_DPI, bbox_inches=_cropped(figure))
+    return base64.b64encode(stream.getvalue()).decode()
+
+
+def _svg(figure: Figure) -> str:
+    stream = io.StringIO()
+    with our_look({"svg.hashsalt": "hpcbench", "svg.fonttype": "path"}):
+        figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None},
+                       bbox_inches=_cropped(figure))
+    return stream.getvalue()
+
+
+def _cropped(figure: Figure) -> Bbox:
+    """Return the figure (inches) without the room for notes, which are text of the page."""
+    width, height = figure.get_size_inches()
+    lowest = min((axes.get_position().y0 for axes in figure.axes), default=0.0) * height
+    return Bbox([[0.0, max(0.0, lowest - _BELOW_AXES_INCHES)], [width, height]])
+
+
+def _inline(text: str, prefix: str) -> str:
+    """Return a drawing as an element of a page."""
+    root = ElementTree.fromstring(text)
+    used = {link.removeprefix("#") for node in root.iter() for link in _links(node)}
+    for parent in root.iter():
+        for child in list(parent):
+            if child.tag in (f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"):
+                parent.remove(child)
+    for node in root.iter():
+        node.tag = node.tag.removeprefix(f"{{{_SVG}}}")
+        _restyle(node)
+        _rename(node, used, prefix)
+        for name in _PLACED & node.attrib.keys():
+            node.attrib[name] = _rounded(node.attrib[name])
+    for name in ("width", "height"):
+        root.attrib.pop(name, None)
+    root.attrib |= {**_JOINS, "aria-hidden": "true", "focusable": "false"}
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _links(node: ElementTree.Element) -> list[str]:
+    """Return the ids that a node refers to, each behind a #."""
+    texts = " ".join(node.attrib.values())
+    return [node.attrib[name] for name in ("href", f"{{{_LINK}}}href") if name in node.attrib] + \
+        re.findall(r"url\((#[^)]+)\)", texts)
+
+
+def _restyle(node: ElementTree.Element) -> None:
+    for part in node.attrib.pop("style", "").split(";"):
+        name, _, value = part.partition(":")
+        if value:
+            node.attrib[name.strip()] = value.strip()
+
+
+def _rename(node: ElementTree.Element, used: set[str], prefix: str) -> None:
+    """Keep the ids that are referred to, with a prefix; links lose their old namespace."""
+    if (link := node.attrib.pop(f"{{{_LINK}}}href", None)) is not None:
+        node.attrib["href"] = link
+    if (name := node.attrib.pop("id", None)) in used:
+        node.attrib["id"] = f"{prefix}{name}"
+    for key, value in node.attrib.items():
+        node.attrib[key] = re.sub(r"(^|url\()#", rf"\1#{prefix}", value) \
+            if key == "href" or "url(#" in value else value
+
+
+def _rounded(text: str) -> str:
+    """Return a number of a path or a place without decimals that cannot be seen."""
+    return _LONG_NUMBER.sub(
+        lambda match: f"{float(match.group()):.{_PLACES}f}".rstrip("0").rstrip("."), text)

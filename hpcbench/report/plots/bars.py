@@ -1,8 +1,13 @@
-"""Bars to compare, in sections, with lines across them and columns of values beside them."""
+"""What stands beside the rows of bars and dots in words.
+
+Bars to compare, in sections, with lines across them and columns of values beside them.
+
+Points to compare, one a row, with their values in words at the right.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -13,24 +18,38 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from hpcbench.report.plots.fit import legend_rows, short_labels, width
-from hpcbench.report.plots.row_labels import marked, value_text
 from hpcbench.report.plots.style import (
     GREY,
     LIGHT_GREY,
     SIDE_INCHES,
     Style,
+    cut,
     dress,
     ends_in_unit,
+    fitting,
     in_unit,
+    legend_rows,
     new_figure,
+    plain_log_axis,
+    short_labels,
+    width,
 )
-from hpcbench.views.cell_text import cell_text
-from hpcbench.views.chart import Bar, BarChart, BarSection, Look
-from hpcbench.views.table import Column, Show
+from hpcbench.views.chart import COLOURS, Bar, BarChart, BarSection, Dot, DotChart, Look, Scale
+from hpcbench.views.table import Cell, Column, Show, cell_text
 
-ROW_INCHES, ABOVE_INCHES, BELOW_INCHES = 0.26, 1.15, 1.0
-NARROW_ROW_INCHES, NARROW_ABOVE_INCHES, NARROW_BELOW_INCHES = 0.16, 0.06, 0.42
+
+def marked(label: str, mark: str) -> str:
+    """Return the label of a row, and what the row is among the others."""
+    return f"{label} ({mark})" if mark else label
+
+
+def value_text(cell: Cell, column: Column) -> str:
+    """Return a value with its unit, as it stands alone; nothing where there is none."""
+    return "" if cell is None else f"{cell_text(cell, column.show)} {column.unit}".rstrip()
+
+
+BAR_ROW_INCHES, BAR_ABOVE_INCHES, BAR_BELOW_INCHES = 0.26, 1.15, 1.0
+NARROW_BAR_ROW_INCHES, NARROW_BAR_ABOVE_INCHES, NARROW_BAR_BELOW_INCHES = 0.16, 0.06, 0.42
 NARROW_SIDE = 0.16
 """Beside the bars of a narrow figure: half of the number at the end of the axis."""
 HANDLE_INCHES = 0.62
@@ -38,7 +57,7 @@ HANDLE_INCHES = 0.62
 LEAST_COLUMNS, COLUMNS_END = 0.2, 0.985
 """How wide all columns are at least, and where they end: shares of the figure's width."""
 GAP_INCHES = 0.25
-SHORTEST_LABEL, LONGEST_LABEL, LONGEST_NARROW = 0.9, 55, 32
+SHORTEST_LABEL, LONGEST_BAR_LABEL, LONGEST_NARROW = 0.9, 55, 32
 """In inches, and in characters: of longer labels a part is left out."""
 INK = "black"
 THIN, THICK = 1.2, 2
@@ -67,8 +86,9 @@ def draw_bars(chart: BarChart, style: Style) -> Figure:
     rows = legend_rows([width(str(handle.get_label()), style.row) + HANDLE_INCHES
                         for handle in handles], style.width)
     row, above, below = (
-        (NARROW_ROW_INCHES, NARROW_ABOVE_INCHES, NARROW_BELOW_INCHES) if style.is_narrow else
-        (ROW_INCHES, ABOVE_INCHES, BELOW_INCHES))
+        (NARROW_BAR_ROW_INCHES, NARROW_BAR_ABOVE_INCHES,
+         NARROW_BAR_BELOW_INCHES) if style.is_narrow else
+        (BAR_ROW_INCHES, BAR_ABOVE_INCHES, BAR_BELOW_INCHES))
     inside, above = row * (slots + 0.6), above + style.legend_row * rows
     height = above + inside + below
     figure = new_figure(chart, style, height)
@@ -86,7 +106,7 @@ def draw_bars(chart: BarChart, style: Style) -> Figure:
     axes.set_yticks([])
     axes.set_xlim(left=0)
     for end, column in zip(ends, chart.columns, strict=False):
-        figure.text(end, 1 - (above - 0.09) / height, _heading(column), fontsize=style.small,
+        figure.text(end, 1 - (above - 0.09) / height, _bar_heading(column), fontsize=style.small,
                     color=GREY, ha="right", va="bottom")
     if handles:
         from_top = 0.0 if style.is_narrow else 0.72
@@ -105,7 +125,7 @@ def _labels(chart: BarChart, style: Style) -> dict[str, str]:
     """Return label -> what is shown of it, also for the headings of sections."""
     labels = list(dict.fromkeys(text for section in chart.sections for text in (
         section.title, *(bar.label for bar in section.bars))))
-    longest = LONGEST_NARROW if style.is_narrow else LONGEST_LABEL
+    longest = LONGEST_NARROW if style.is_narrow else LONGEST_BAR_LABEL
     return dict(zip(labels, short_labels(labels, longest), strict=True))
 
 
@@ -128,7 +148,7 @@ def _column_ends(chart: BarChart, style: Style) -> list[float]:
     if not chart.columns:
         return [COLUMNS_END]
     rows = [bar.cells for section in chart.sections for bar in section.bars]
-    texts = ([_heading(column), *(cell_text(row[at], column.show) for row in rows)]
+    texts = ([_bar_heading(column), *(cell_text(row[at], column.show) for row in rows)]
              for at, column in enumerate(chart.columns))
     inches = [max(width(text, style.row) for text in column) + GAP_INCHES for column in texts]
     ends = list(accumulate(inches, initial=0.0))
@@ -136,7 +156,7 @@ def _column_ends(chart: BarChart, style: Style) -> list[float]:
     return [COLUMNS_END - share * (1 - end / ends[-1]) for end in ends]
 
 
-def _heading(column: Column) -> str:
+def _bar_heading(column: Column) -> str:
     return f"{column.title} ({column.unit})" if column.unit else column.title
 
 
@@ -219,3 +239,119 @@ def _handles(chart: BarChart) -> Iterator[Artist]:
     if chart.whisker and any(bar.whisker for bar in bars):
         yield Line2D([], [], color=INK, linewidth=THIN, marker="|", markevery=[0, -1],
                      label=chart.whisker)
+
+
+COLOUR = COLOURS[0]
+DOT_ROW_INCHES, DOT_ABOVE_INCHES, DOT_BELOW_INCHES = 0.32, 1.05, 1.0
+NARROW_DOT_ROW_INCHES, NARROW_DOT_ABOVE_INCHES, NARROW_DOT_BELOW_INCHES = 0.32, 0.06, 0.42
+LEAST_ACROSS = 1.5
+"""How wide the axes are at least, in inches."""
+LONGEST_DOT_LABEL = 60
+ABOVE_MARK = 0.42
+"""How far above its mark a label of a narrow figure stands, in rows."""
+PLUS_MINUS = "+-"
+"""How the unit of a column begins whose values say how exact those before them are."""
+
+
+def draw_dots(chart: DotChart, style: Style) -> Figure:
+    """Return the figure of a dot chart."""
+    rows = chart.rows[::-1]
+    axes = (_narrow_axes if style.is_narrow else _wide_axes)(chart, rows, style)
+    for at, row in enumerate(rows):
+        _draw_row(axes, row, at, chart.x.show)
+    if chart.x.scale is Scale.LOG:
+        plain_log_axis(axes, axes.xaxis)
+    else:
+        axes.set_xlim(left=0)
+    dress(axes, style, x_label=chart.x.label, y_label="")
+    axes.grid(False, axis="y")
+    return axes.get_figure(root=True) or Figure()
+
+
+def _wide_axes(chart: DotChart, rows: Sequence[Dot], style: Style) -> Axes:
+    """Return axes with the labels of rows at their left, and the values at their right."""
+    inside = DOT_ROW_INCHES * (len(rows) + 0.4)
+    height = DOT_ABOVE_INCHES + inside + DOT_BELOW_INCHES
+    figure = new_figure(chart, style, height)
+    words = ["".join(_words(chart, row)) for row in rows]
+    short = short_labels([row.label for row in rows], LONGEST_DOT_LABEL)
+    labels = [marked(label, row.mark) for label, row in zip(short, rows, strict=True)]
+    heading = _dot_heading(chart)
+    left = 2 * SIDE_INCHES + max(width(label, style.row, bold=bool(row.mark))
+                                 for label, row in zip(labels, rows, strict=True))
+    right = 2 * SIDE_INCHES + max(width(text, style.row) for text in (*words, heading))
+    across = max(style.width - left - right, LEAST_ACROSS)
+    axes = figure.add_axes((left / style.width, DOT_BELOW_INCHES / height, across / style.width,
+                            inside / height))
+    beside = 1 + SIDE_INCHES / across
+    for at, text in enumerate(words):
+        axes.text(beside, at, text, transform=axes.get_yaxis_transform(), va="center",
+                  fontsize=style.row)
+    axes.set_yticks(range(len(rows)), labels)
+    for tick, row in zip(axes.get_yticklabels(), rows, strict=True):
+        tick.set_fontweight("bold" if row.mark else "normal")
+    axes.set_ylim(-0.7, len(rows) - 0.3)
+    axes.text(beside, 1.01, heading, transform=axes.transAxes, fontsize=style.small, color=GREY,
+              va="bottom")
+    return axes
+
+
+def _narrow_axes(chart: DotChart, rows: Sequence[Dot], style: Style) -> Axes:
+    """Return axes with labels and values above the marks of rows: as much of each as fits."""
+    inside = NARROW_DOT_ROW_INCHES * (len(rows) + 0.2)
+    height = NARROW_DOT_ABOVE_INCHES + inside + NARROW_DOT_BELOW_INCHES
+    figure = new_figure(chart, style, height)
+    room = style.width - 2 * NARROW_SIDE
+    axes = figure.add_axes((NARROW_SIDE / style.width, NARROW_DOT_BELOW_INCHES / height,
+                            room / style.width, inside / height))
+    across, labels = axes.get_yaxis_transform(), [row.label for row in rows]
+    for at, row in enumerate(rows):
+        value = _fitting(_words(chart, row), room / 2, style)
+        is_marked, left = bool(row.mark), room - width(value, style.row) - 0.1
+        label = marked(fitting(labels, labels.index(row.label), left - width(
+            marked("", row.mark), style.row, bold=is_marked), style.row, bold=is_marked), row.mark)
+        for place, text, side in ((0.0, label, "left"), (1.0, value, "right")):
+            axes.text(place, at + ABOVE_MARK, text, transform=across, ha=side, va="center",
+                      fontsize=style.row,
+                      fontweight="bold" if row.mark and side == "left" else "normal")
+    axes.set_yticks([])
+    axes.set_ylim(-0.4, len(rows) - 0.2)
+    return axes
+
+
+def _fitting(words: Iterable[str], inches: float, style: Style) -> str:
+    """Return as many of the values as fit; the first one is cut where it does not."""
+    first, *others = [*words] or [""]
+    text = cut(first, inches, style.row)
+    for word in others:
+        if width(text + word, style.row) > inches:
+            break
+        text += word
+    return text
+
+
+def _dot_heading(chart: DotChart) -> str:
+    """Return what the words beside the rows are; a column may have no title."""
+    return ", ".join(column.title for at, column in enumerate(chart.columns) if column.title and (
+        not column.optional or any(row.cells[at] is not None for row in chart.rows)))
+
+
+def _draw_row(axes: Axes, row: Dot, at: int, show: Show) -> None:
+    """Draw a band, an interval and a point, one above the other."""
+    point = row.point
+    for span, opacity, thick in ((point.band, 0.35, 9.0), (point.interval, 1.0, 2.5)):
+        if span:
+            axes.hlines(at, *ends_in_unit(span, show), color=COLOUR, alpha=opacity, linewidth=thick)
+    axes.plot(in_unit(point.value, show), at, marker="o", markersize=6, color=COLOUR)
+
+
+def _words(chart: DotChart, row: Dot) -> Iterator[str]:
+    """Yield ``12.3 us``, `` +-1.0%`` and ``, 4.5 GB/s``."""
+    for at, (column, cell) in enumerate(zip(chart.columns, row.cells, strict=True)):
+        if cell is None:
+            continue
+        text = cell_text(cell, column.show)
+        if column.unit.startswith(PLUS_MINUS):
+            yield f" {PLUS_MINUS}{text}{column.unit.removeprefix(PLUS_MINUS)}"
+        else:
+            yield f"{', ' if at else ''}{text} {column.unit}".rstrip()

@@ -19,8 +19,8 @@ from hpcbench.report.plots.style import (
     plain,
     plain_formatter,
 )
-from hpcbench.views.cell_text import format_number
 from hpcbench.views.chart import HeatMap, Scale
+from hpcbench.views.table import format_number
 
 ROW_INCHES, LEAST_INCHES, MOST_INCHES = 0.45, 1.9, 3.5
 NARROW_LEAST_INCHES, NARROW_MOST_INCHES = 1.35, 2.4

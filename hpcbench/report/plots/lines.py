@@ -1,4 +1,7 @@
-"""Lines above an x axis, in panels beside one another; in a narrow figure one above the other."""
+"""Names of lines at their right ends, where a reader looks first, without overlaps.
+
+Lines above an x axis, in panels beside one another; in a narrow figure one above the other.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,85 @@ from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
-from hpcbench.report.plots.fit import legend_rows, width
-from hpcbench.report.plots.line_ends import label_ends, room_for_ends
 from hpcbench.report.plots.style import (
     GREY,
     MARKERS,
+    POINTS,
     Style,
     dress,
     ends_in_unit,
     in_unit,
+    legend_rows,
     log2_axis,
     make_room_for_numbers,
     new_figure,
     plain_formatter,
     plain_log_axis,
+    width,
 )
-from hpcbench.views.chart import COLOURS, Axis, Level, Line, LineChart, Panel, Point, Scale
+from hpcbench.views.chart import COLOURS, Axis, ChartPoint, Curve, Level, LineChart, Panel, Scale
 from hpcbench.views.table import Range, Show
+
+MOST_LINES = 4
+MOST_SHARE = 0.3
+"""Longer names, as a share of a panel of a figure's width, stand in a legend."""
+LINE_SPACE = 1.25
+"""Heights of a font between two names."""
+BESIDE_INCHES = 0.08
+
+
+def room_for_ends(panels: Sequence[Panel], style: Style) -> float:
+    """Return how many inches the names at the ends take; 0 where a legend is clearer.
+
+    That is where there is one line, or many, or where lines end at different places.
+    """
+    drawn = [[line for line in panel.lines if line.points] for panel in panels]
+    names = {line.label for lines in drawn for line in lines}
+    if len(names) < 2 or any(len(lines) > MOST_LINES for lines in drawn):
+        return 0.0
+    if not all(map(_end_together, drawn)):
+        return 0.0
+    room = max(width(name, style.row) for name in names) + BESIDE_INCHES
+    beside = 1 if style.is_narrow else len(panels)
+    return room if room <= MOST_SHARE * style.width / beside else 0.0
+
+
+def _end_together(lines: Sequence[Curve]) -> bool:
+    ends = {line.points[-1][0] for line in lines}
+    return len(ends) <= 1 and all(line.is_joined and line.label for line in lines)
+
+
+def label_ends(axes: Axes, panel: Panel, style: Style) -> None:
+    """Write the names of a panel's lines beside their ends, in their colours."""
+    axes.get_ylim()  # settles the limits, which the places of the names follow from
+    box, dpi = axes.get_window_extent(), axes.figure.dpi
+    width_inches, height_inches = box.width / dpi, box.height / dpi
+    ends = [(at, line) for at, line in enumerate(panel.lines) if line.points]
+    heights = [axes.transAxes.inverted().transform(axes.transData.transform(
+        (line.points[-1][0], in_unit(line.points[-1][1].value, panel.y.show))))[1] * height_inches
+        for _, line in ends]
+    apart = spread(heights, LINE_SPACE * style.row / POINTS, height_inches)
+    for (at, line), height in zip(ends, apart, strict=True):
+        axes.text(1 + BESIDE_INCHES / 2 / width_inches, height / height_inches, line.label,
+                  transform=axes.transAxes, fontsize=style.row, va="center",
+                  color=COLOURS[at % len(COLOURS)])
+
+
+def spread(heights: Sequence[float], space: float, most: float) -> list[float]:
+    """Return the heights, moved upwards as far as keeps them ``space`` apart; their order stays.
+
+    Those that would be above ``most`` are moved down, and push those below them.
+    """
+    order = sorted(range(len(heights)), key=lambda at: heights[at])
+    moved = list(heights)
+    for below, above in zip(order, order[1:], strict=False):
+        moved[above] = max(moved[above], moved[below] + space)
+    highest = most
+    for at in reversed(order):
+        moved[at] = min(moved[at], highest)
+        highest = moved[at] - space
+    return moved
+
 
 SHADES = (0.08, 0.2)
 """Of spans that are shaded, in turn."""
@@ -144,7 +209,7 @@ def _shade(axes: Axes, spans: Sequence[tuple[float, float]], opacity: float) -> 
 
 
 def _draw_line(
-    axes: Axes, line: Line, show: Show, index: int, style: Style, *, marker: str,
+    axes: Axes, line: Curve, show: Show, index: int, style: Style, *, marker: str,
 ) -> None:
     """Draw points, their intervals, and the band around them; of one point a wide bar."""
     colour = COLOURS[index % len(COLOURS)]
@@ -174,7 +239,7 @@ def _draw_level(axes: Axes, level: Level, show: Show, style: Style) -> None:
                   bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.3})
 
 
-def _ends(point: Point, span: Range | None, show: Show) -> tuple[float, float]:
+def _ends(point: ChartPoint, span: Range | None, show: Show) -> tuple[float, float]:
     """Return the ends of a range; the value twice where there is none."""
     return ends_in_unit(span or Range(point.value, point.value), show)
 

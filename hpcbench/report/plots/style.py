@@ -1,14 +1,22 @@
-"""One look for all figures: sizes, axes, colours of lines that nobody chose.
+"""Texts that fit: measured in inches, cut where they are too long, and still told apart.
+
+One look for all figures: sizes, axes, colours of lines that nobody chose.
 
 Figures are made with matplotlib's object interface: no pyplot, no global state, nothing to close.
+
+What stands below a figure in two lines, and all of it in a text file beside the figure.
 """
 
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import lru_cache
+from os.path import commonprefix
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -19,21 +27,113 @@ from matplotlib import rc_context, rcParams, rcParamsDefault
 from matplotlib.axes import Axes
 from matplotlib.axis import XAxis, YAxis
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.markers import TICKDOWN, TICKLEFT, MarkerStyle
-from matplotlib.ticker import (
-    FixedLocator,
-    Formatter,
-    FuncFormatter,
-    LogLocator,
-    NullLocator,
-)
+from matplotlib.textpath import text_to_path
+from matplotlib.ticker import FixedLocator, Formatter, FuncFormatter, LogLocator, NullLocator
 
-from hpcbench.report.plots.fit import POINTS, cut, width
 from hpcbench.trace.files import whole_file
-from hpcbench.views.cell_text import NUMBERS, cell_text, format_number
 from hpcbench.views.chart import Chart
-from hpcbench.views.table import Range, Show
+from hpcbench.views.table import NUMBERS, Range, Show, cell_text, format_number
+
+POINTS = 72
+HINTED = 1.06
+"""Characters of a PNG are on whole pixels: a line of narrow ones is wider by as much."""
+LONGEST_MEASURED = 400
+"""Nothing longer fits any figure; measuring a text of 10 kB would take long."""
+DOTS = "..."
+_SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z])")
+
+
+def width(text: str, size: float, *, bold: bool = False) -> float:
+    """Return how wide the longest line of a text is, in inches; ``size`` is in points."""
+    return max((_measured(line[:LONGEST_MEASURED], size, bold=bold)
+                for line in text.split("\n") if line), default=0.0)
+
+
+@lru_cache(maxsize=4096)
+def _measured(line: str, size: float, *, bold: bool) -> float:
+    font = FontProperties(size=size, weight="bold" if bold else "normal")
+    points, *_ = text_to_path.get_text_width_height_descent(line, font, ismath=False)
+    return float(points) * HINTED / POINTS
+
+
+def legend_rows(inches: Sequence[float], room: float) -> int:
+    """Return how many rows a legend has: its columns are as wide as what is in them."""
+    for rows in range(1, len(inches)):  # matplotlib fills a column before the next one
+        if sum(max(inches[at:at + rows]) for at in range(0, len(inches), rows)) <= room:
+            return rows
+    return len(inches)
+
+
+def cut(text: str, inches: float, size: float, *, bold: bool = False) -> str:
+    """Return the text, or as much of its beginning as fits, with dots."""
+    if width(text, size, bold=bold) <= inches and len(text) <= LONGEST_MEASURED:
+        return text
+    fits, too_long = 0, min(len(text), LONGEST_MEASURED)
+    while too_long - fits > 1:
+        middle = (fits + too_long) // 2
+        if width(f"{text[:middle]} {DOTS}", size, bold=bold) <= inches:
+            fits = middle
+        else:
+            too_long = middle
+    return f"{text[:fits].rstrip()} {DOTS}"
+
+
+def sentences(text: str, inches: float, size: float, more: str) -> str:
+    """Return the text, or the first of its sentences that fit, and then ``more``."""
+    if width(text, size) <= inches and len(text) <= LONGEST_MEASURED:
+        return text
+    first, *others = _SENTENCE_END.split(text)
+    room = inches - width(f" {more}", size)
+    kept = cut(first, room, size)
+    for sentence in others:
+        longer = f"{kept} {sentence}"
+        if width(longer, size) > room or len(longer) > LONGEST_MEASURED:
+            break
+        kept = longer
+    return f"{kept} {more}"
+
+
+def short_labels(labels: Sequence[str], most: int) -> list[str]:
+    """Return labels of at most ``most`` characters, of which those that differ still differ."""
+    short = {label: label if len(label) <= most else _shortened(label, labels, most)
+             for label in labels}
+    seen = Counter(short.values())
+    for number, (label, text) in enumerate(short.items(), 1):
+        if seen[text] > 1:
+            ending = f" #{number}"
+            short[label] = text[:most - len(ending)] + ending
+    return [short[label] for label in labels]
+
+
+def fitting(
+    labels: Sequence[str], at: int, inches: float, size: float, *, bold: bool = False,
+) -> str:
+    """Return as much of a label as fits, of which others that differ show something else."""
+    label = labels[at]
+    for most in range(len(label[:LONGEST_MEASURED]), len(DOTS) + 8, -2):
+        text = short_labels(labels, most)[at]
+        if width(text, size, bold=bold) <= inches:
+            return text
+    return cut(label, inches, size, bold=bold)
+
+
+def _shortened(label: str, labels: Sequence[str], most: int) -> str:
+    """Keep how a label begins, and what is around its first difference from the one most like it.
+    """
+    same = max((len(commonprefix([label, other])) for other in labels if other != label),
+               default=0)
+    head = most // 3
+    start = min(max(same - most // 6, 0), len(label) - (most - head - len(DOTS)))
+    if start <= head:
+        return label[:most - len(DOTS)] + DOTS
+    rest = label[start:]
+    room = most - head - len(DOTS)
+    ending = rest if len(rest) <= room else rest[:room - len(DOTS)] + DOTS
+    return f"{label[:head]}{DOTS}{ending}"
+
 
 Number = TypeVar("Number", float, npt.NDArray[np.float64])
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -272,3 +372,30 @@ def save(figure: Figure, path: Path, image_format: str) -> Path:
             {"pdf.fonttype": _TRUETYPE, "svg.fonttype": "path"}):
         figure.savefig(part, format=image_format, **fixed)
     return path
+
+
+MORE = "More: the .txt file beside."
+LINE_INCHES, LOWEST_INCHES = 0.168, 0.128
+
+
+def footer(figure: Figure, chart: Chart, origin: str, style: Style) -> None:
+    """Write what the marks are, as far as it fits, and which run it was, a line each."""
+    inches = figure.get_figheight()
+    room = figure.get_figwidth() - 2 * style.side
+    notes = sentences(" ".join(chart.notes), room, style.small, MORE)
+    for line, color, row in ((notes, "black", 1), (cut(origin, room, style.small), GREY, 0)):
+        figure.text(style.side / figure.get_figwidth(),
+                    (LOWEST_INCHES + LINE_INCHES * row) / inches, line, fontsize=style.small,
+                    color=color, va="center")
+
+
+def caption(chart: Chart, origin: str) -> str:
+    """Return all that is to be said of a figure, a line each."""
+    return "\n".join([f"{chart.title} ({chart.subtitle})" if chart.subtitle else chart.title,
+                      *chart.notes, origin, ""])
+
+
+def save_caption(path: Path, chart: Chart, origin: str) -> None:
+    """Write the caption beside the figure at ``path``. Raises FileError."""
+    with whole_file(path.with_suffix(".txt"), make_folder=True) as part:
+        part.write_text(caption(chart, origin), encoding="utf-8")

@@ -14,24 +14,22 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Statistics
 from hpcbench.reduce.spread import FEWEST_FOR_PERCENTILES, interval_share
 from hpcbench.units import size_text
-from hpcbench.views.cell_text import cell_text
 from hpcbench.views.chart import (
     Axis,
     Chart,
+    ChartPoint,
+    Curve,
     Dot,
     DotChart,
     HeatMapCase,
     Level,
-    Line,
     LineChart,
     Panel,
-    Point,
     Scale,
     is_wide,
 )
-from hpcbench.views.table import Column, Range, Show
-from hpcbench.views.timing import INTERVAL_TITLE, launches_title
-from hpcbench.views.words import from_to_text
+from hpcbench.views.table import Column, Range, Show, cell_text
+from hpcbench.views.words import INTERVAL_TITLE, from_to_text, launches_title
 
 Records = Mapping[str, CollectiveRecord]
 Values = Callable[[CaseResult], Mapping[str, float]]
@@ -108,9 +106,9 @@ def _known(item: CaseResult, records: Records) -> CollectiveRecord:
     return records.get(item.case.case_id, UNKNOWN)
 
 
-def _line(label: str, items: Sequence[CaseResult], values: Values, *, banded: bool) -> Line:
+def _line(label: str, items: Sequence[CaseResult], values: Values, *, banded: bool) -> Curve:
     band = _band(items) if banded else None
-    return Line(label, tuple(
+    return Curve(label, tuple(
         (collective_of(item.case).size_bytes, _point(item, values(item), band))
         for item in items if MEDIAN in values(item)))
 
@@ -120,9 +118,9 @@ def _band(items: Sequence[CaseResult]) -> Names:
     return PERCENTILES if _have_percentiles(items) else EXTREMES
 
 
-def _point(item: CaseResult, values: Mapping[str, float], band: Names | None) -> Point:
+def _point(item: CaseResult, values: Mapping[str, float], band: Names | None) -> ChartPoint:
     bar = _bar(item)
-    return Point(values[MEDIAN], _range(values, bar) if bar else None,
+    return ChartPoint(values[MEDIAN], _range(values, bar) if bar else None,
                  _range(values, band) if band else None)
 
 

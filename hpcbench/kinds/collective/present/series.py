@@ -14,8 +14,7 @@ from hpcbench.kinds.collective.plan.workload import collective_of, groups_text
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import grouped, plural
 from hpcbench.views.chart import file_name
-from hpcbench.views.timing import iterations_text, mode_text
-from hpcbench.views.words import device_type, env_text
+from hpcbench.views.words import device_type, env_text, iterations_text, mode_text
 
 MAX_LINES = 6
 MAX_ROWS = 16

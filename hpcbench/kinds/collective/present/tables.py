@@ -12,13 +12,15 @@ from hpcbench.trace.library_choices import UNKNOWN
 from hpcbench.units import format_bytes, grouped, plural
 from hpcbench.views import columns
 from hpcbench.views.table import Cell, Column, Group, Row, Show, Table
-from hpcbench.views.timing import batch_text, flag_cell, timed_text
 from hpcbench.views.words import (
     backend_text,
+    batch_text,
     device_memory_text,
     device_type,
     distinct,
     env_text,
+    flag_cell,
+    timed_text,
 )
 
 _WHAT = (Column("collective", "collective"), Column("backend", "backend"),

@@ -11,8 +11,7 @@ from hpcbench.units import grouped, plural
 from hpcbench.views import columns
 from hpcbench.views.chart import COLOURS, Axis, Bar, BarChart, BarSection, Look
 from hpcbench.views.table import Column, Group, Line, Range, Row, Show, Table
-from hpcbench.views.timing import timed_text
-from hpcbench.views.words import backend_text, device_type
+from hpcbench.views.words import backend_text, device_type, timed_text
 
 Records = Mapping[str, HardwareRecord]
 CLOCK = Column("clock", "clock", meaning="whose time the rates are by, where not the host's",

@@ -15,10 +15,8 @@ from hpcbench.units import grouped, plural, to_tflop_per_s
 from hpcbench.views import columns
 from hpcbench.views.chart import COLOURS, Axis, Bar, BarChart, BarSection, Look
 from hpcbench.views.roofline import Shown
-from hpcbench.views.short_labels import told_apart
 from hpcbench.views.table import Column, Row, Show, Table
-from hpcbench.views.timing import flag_cell
-from hpcbench.views.words import backend_text, device_type
+from hpcbench.views.words import backend_text, device_type, flag_cell, told_apart
 
 Records = Mapping[str, HardwareRecord]
 DEFINITIONS = (

@@ -16,8 +16,7 @@ from hpcbench.units import grouped, plural, size_text
 from hpcbench.views import columns
 from hpcbench.views.chart import Axis, HeatMap, Scale, file_name, is_wide
 from hpcbench.views.table import Column, Group, Range, Row, Show, Table
-from hpcbench.views.timing import flag_cell, timed_text
-from hpcbench.views.words import device_type, env_text
+from hpcbench.views.words import device_type, env_text, flag_cell, timed_text
 
 Records = Mapping[str, HardwareRecord]
 DEFINITIONS = (

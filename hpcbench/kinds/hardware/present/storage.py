@@ -14,7 +14,7 @@ from hpcbench.units import to_gb_per_s
 from hpcbench.views import columns
 from hpcbench.views.chart import Bar, BarChart, Look
 from hpcbench.views.table import Column, Line, Row, Show, Table
-from hpcbench.views.timing import flag_cell
+from hpcbench.views.words import flag_cell
 
 Records = Mapping[str, HardwareRecord]
 DEFINITIONS = (

@@ -20,7 +20,7 @@ from hpcbench.units import plural, to_gb_per_s
 from hpcbench.views import columns
 from hpcbench.views.chart import Bar, BarChart, Look
 from hpcbench.views.table import Column, Row, Show, Table
-from hpcbench.views.timing import flag_cell
+from hpcbench.views.words import flag_cell
 
 Records = Mapping[str, HardwareRecord]
 DEFINITIONS = (

@@ -41,8 +41,7 @@ from hpcbench.views.chart import (
 )
 from hpcbench.views.columns import middle_cell, over_passes_cell, pass_range
 from hpcbench.views.table import Column, Show
-from hpcbench.views.timing import mode_text
-from hpcbench.views.words import device_type, distinct, env_text, options_text
+from hpcbench.views.words import device_type, distinct, env_text, mode_text, options_text
 
 MOST_ROWS = 30
 """More rows than this are split over several charts, by section."""

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from hpcbench.kinds.primitive.plan.registry import Registry, load_registry
 from hpcbench.kinds.primitive.plan.spec import LAYERS, ImplementationSpec
 from hpcbench.units import grouped
-from hpcbench.views.cell_text import MISSING
-from hpcbench.views.table import Column, Group, Line, Row, Table
+from hpcbench.views.table import MISSING, Column, Group, Line, Row, Table
 from hpcbench.views.words import listed_more, option_lines
 
 

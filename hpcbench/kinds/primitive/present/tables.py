@@ -18,17 +18,20 @@ from hpcbench.reduce.results import CaseResult
 from hpcbench.units import grouped, plural
 from hpcbench.views import columns
 from hpcbench.views.roofline import Shown
-from hpcbench.views.short_labels import told_apart
 from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table
-from hpcbench.views.timing import batch_text, flag_cell, mode_text, timed_text
 from hpcbench.views.words import (
     backend_text,
+    batch_text,
     device_memory_text,
     device_type,
     distinct,
     env_text,
+    flag_cell,
+    mode_text,
     options_text,
     span,
+    timed_text,
+    told_apart,
 )
 
 DEFINITIONS = (

@@ -19,8 +19,7 @@ from hpcbench.units import grouped, in_parts, plural
 from hpcbench.views import chart
 from hpcbench.views.columns import pass_range
 from hpcbench.views.table import Column, Show
-from hpcbench.views.timing import mode_text
-from hpcbench.views.words import device_type, env_text, options_text
+from hpcbench.views.words import device_type, env_text, mode_text, options_text
 
 MOST_ROWS = 30
 """More trainings than this are split over several charts."""

@@ -13,11 +13,9 @@ from hpcbench.kinds.training.present.words import strategy_text, telling_options
 from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.plan.case import Case
 from hpcbench.units import grouped, plural
-from hpcbench.views.cell_text import cell_text
 from hpcbench.views.columns import COST, cost_cells
-from hpcbench.views.table import Column, Group, Line, Row, Show, Table
-from hpcbench.views.timing import batch_text
-from hpcbench.views.words import backend_text, distinct, span_text
+from hpcbench.views.table import Column, Group, Line, Row, Show, Table, cell_text
+from hpcbench.views.words import backend_text, batch_text, distinct, span_text
 
 _OF_STEP = "predicted of one step, the most of any rank"
 _CASE_COLUMNS = (

@@ -18,10 +18,8 @@ from hpcbench.kinds.training.present.words import SHORT
 from hpcbench.reduce.results import CaseResult, Steps
 from hpcbench.units import grouped, plural
 from hpcbench.views import columns
-from hpcbench.views.cell_text import cell_text
-from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table
-from hpcbench.views.timing import flag_cell, timed_text
-from hpcbench.views.words import device_type, env_text
+from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table, cell_text
+from hpcbench.views.words import device_type, env_text, flag_cell, timed_text
 
 COLUMNS = (
     Column("strategy", "strategy"), Column("options", "options", optional=True),

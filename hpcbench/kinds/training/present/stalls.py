@@ -19,9 +19,8 @@ from hpcbench.kinds.training.present.words import (
 )
 from hpcbench.reduce.results import CaseResult, Steps
 from hpcbench.units import grouped, plural
-from hpcbench.views.cell_text import cell_text
-from hpcbench.views.profile import any_profile
-from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table
+from hpcbench.views.columns import any_profile
+from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table, cell_text
 from hpcbench.views.words import options_text
 
 MOST_CASES, MOST_RANKS = 3, 8

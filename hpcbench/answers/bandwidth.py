@@ -1,0 +1,207 @@
+"""How much of the links was used, by the clock, by counters and by formula, and what cannot be.
+
+Bus bandwidth is stated beside what the declared links allow and beside the highest that was
+measured. What interfaces counted is stated beside what the formulas say that ranks send.
+
+Bandwidths beside links and counters, as a table and a chart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Answer, Run, TopicOptions
+from hpcbench.errors import command_line
+from hpcbench.reduce.case_columns import kind_columns
+from hpcbench.reduce.checks import MOST_OF_PEAK
+from hpcbench.reduce.results import CaseResult
+from hpcbench.units import grouped, plural
+from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
+from hpcbench.views.table import Column, Group, Row, Show, Table
+
+LEAST_COUNTED, MOST_COUNTED = 0.1, 1.25
+"""Counted over computed bytes: below, no interface carried them; above, more was sent."""
+UNKNOWN = "unknown"
+NO_LINK = ("cannot tell the share of a link, because the sweep declares none: give "
+           "hardware.link_peaks or hardware.network_bandwidth_gbps")
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What one case moved.
+
+    Attributes:
+        busbw_bytes_per_s: as nccl-tests defines it; None of a case without.
+        of_link: over what the declared links allow; None where none is declared.
+        of_best: over the highest of the same backend in the same file.
+        counted_bytes: sent by interfaces and NVLinks in a pass; None where it was not read.
+        computed_bytes: what all ranks send in as many calls, by formula.
+        algorithm, protocol: as the library told; ``unknown`` where it told nothing.
+        problem: why the values cannot be true, or what they say of the way; else empty.
+    """
+
+    case_id: str
+    label: str
+    backend: str
+    busbw_bytes_per_s: float | None
+    of_link: float | None
+    of_best: float | None
+    counted_bytes: float | None
+    computed_bytes: float | None
+    algorithm: str
+    protocol: str
+    problem: str = ""
+
+    @property
+    def counted_share(self) -> float | None:
+        """Return counted over computed bytes."""
+        if self.counted_bytes is None or not self.computed_bytes:
+            return None
+        return self.counted_bytes / self.computed_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BandwidthTruth:
+    """The record of the topic."""
+
+    cases: tuple[Carried, ...]
+    answers: tuple[Answer, ...]
+
+
+def bandwidth(runs: Sequence[Run], asked: TopicOptions) -> BandwidthTruth:
+    """Return what the cases of these runs moved."""
+    cases = tuple(case for run in runs for case in _of_run(run))
+    if not cases:
+        return BandwidthTruth((), (Answer(CANNOT_TELL, (
+            "cannot tell bandwidths, because no case that is ok has a bus bandwidth")),))
+    command = command_line("advise", *(run.path for run in runs), "--only", "bandwidth", "--json")
+    return BandwidthTruth(cases, (
+        _of_link(cases, command), *_of_counters(cases, command), _of_library(cases, command)))
+
+
+def _of_run(run: Run) -> list[Carried]:
+    rows = kind_columns(run.results).values
+    moved = [(item, rate) for item in run.results.cases if item.status == "ok"
+             and (rate := _number(rows.get(item.case.case_id, {}).get("busbw_bytes_per_s")))]
+    best = {backend: max(rates) for backend, rates in grouped(
+        (item.case.backend, rate) for item, rate in moved).items()}
+    return [_carried(item, rate, best[item.case.backend],
+                     _number(rows[item.case.case_id].get("of_link"))) for item, rate in moved]
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and value == value else None
+
+
+def _carried(item: CaseResult, rate: float, best: float, of_link: float | None) -> Carried:
+    usage, library = item.usage, item.library or {}
+    counted = None if usage is None or usage.sent_bytes is None else (
+        usage.sent_bytes + (usage.nvlink_bytes or 0.0))
+    case = Carried(
+        item.case.case_id, item.case.label, item.case.backend, rate, of_link, rate / best, counted,
+        usage.computed_bytes if usage else None, library.get("algorithm", UNKNOWN),
+        library.get("protocol", UNKNOWN))
+    return replace(case, problem=_problem(case))
+
+
+def _problem(case: Carried) -> str:
+    if case.of_link is not None and case.of_link > MOST_OF_PEAK:
+        return "impossible: more than the declared link carries"
+    share = case.counted_share
+    if share is not None and share > MOST_COUNTED:
+        return "more was sent than the formula says"
+    if share is not None and share < LEAST_COUNTED:
+        return "no interface carried it, as in shared memory"
+    return ""
+
+
+def _of_link(cases: Sequence[Carried], command: str) -> Answer:
+    shares = [(case.of_link, case.label) for case in cases if case.of_link is not None]
+    if not shares:
+        return Answer(CANNOT_TELL, NO_LINK, command=command)
+    beyond = [label for share, label in shares if share > MOST_OF_PEAK]
+    evidence = tuple(f"{label}: {100 * share:.1f} %" for share, label in sorted(shares)[::-1][:8])
+    if beyond:
+        return Answer(CLEAR, (
+            f"{len(beyond)} of {plural(len(shares), 'case')} moved more than the declared links "
+            f"carry, at most {100 * max(shares)[0]:.0f} % ({max(shares)[1]}): data stayed in a "
+            "cache, a switch reduced them, or the declared peak is wrong"), evidence, command)
+    return Answer(NONE, (
+        f"no case is beyond the declared links: {100 * min(shares)[0]:.1f} % to "
+        f"{100 * max(shares)[0]:.1f} % of them were used, most by {max(shares)[1]}"),
+        evidence, command)
+
+
+def _of_counters(cases: Sequence[Carried], command: str) -> Iterator[Answer]:
+    """Yield what counters say beside the formulas, for each backend."""
+    for backend, same in grouped((case.backend, case) for case in cases).items():
+        shares = [(share, case.label) for case in same if (share := case.counted_share) is not None]
+        evidence = tuple(f"{label}: {share:.3g} times" for share, label in shares[:8])
+        if not shares:
+            yield Answer(CANNOT_TELL, f"cannot tell what {backend} sent, because no counter of an "
+                         "interface was read (docs/telemetry.md)", command=command, subject=backend)
+        elif max(shares)[0] < LEAST_COUNTED:
+            yield Answer(CLEAR, (
+                f"{backend}: interfaces counted at most {max(shares)[0]:.2g} times the bytes that "
+                f"the formulas say, in {plural(len(shares), 'case')}, so the data took a way that "
+                "no interface counts, such as shared memory"), evidence, command, backend)
+        else:
+            yield Answer(NONE if max(shares)[0] <= MOST_COUNTED else CLEAR, (
+                f"{backend}: interfaces counted {min(shares)[0]:.2f} to {max(shares)[0]:.2f} times "
+                f"the bytes that the formulas say, in {plural(len(shares), 'case')}; most in "
+                f"{max(shares)[1]}"), evidence, command, backend)
+
+
+def _of_library(cases: Sequence[Carried], command: str) -> Answer:
+    seen = grouped(((case.backend, case.algorithm, case.protocol), case.label) for case in cases
+                   if case.algorithm != UNKNOWN or case.protocol != UNKNOWN)
+    if not seen:
+        return Answer(CANNOT_TELL, "cannot tell which algorithm and protocol were used, because "
+                      "no library told them in its log", command=command)
+    words = "; ".join(f"{backend} used {algorithm} with {protocol} in {plural(len(same), 'case')}"
+                      for (backend, algorithm, protocol), same in seen.items())
+    return Answer(CLEAR, f"by the libraries' logs {words}", command=command)
+
+
+def bandwidth_tables(found: BandwidthTruth) -> Iterator[Table]:
+    """Yield a row for each case with a bus bandwidth."""
+    if not found.cases:
+        return
+    columns = (
+        Column("case", "case"),
+        Column("busbw", "busbw", Show.GB_PER_S, "GB/s", better="more"),
+        Column("of_link", "of link", Show.PERCENT, "%", "of what the declared links allow",
+               optional=True),
+        Column("of_best", "of best", Show.PERCENT, "%", "of the highest of the backend"),
+        Column("counted", "counted", Show.MB, "MB", "sent by interfaces in a pass", optional=True),
+        Column("computed", "computed", Show.MB, "MB", "sent by formula", optional=True),
+        Column("share", "counted / computed", Show.RATIO, optional=True),
+        Column("algorithm", "algorithm", optional=True),
+        Column("protocol", "protocol", optional=True),
+        Column("problem", "what it says", optional=True))
+    yield Table("bandwidth beside links and counters", columns,
+                (Group("", tuple(map(_row, found.cases))),))
+
+
+def _row(case: Carried) -> Row:
+    return Row((case.label, case.busbw_bytes_per_s, case.of_link, case.of_best,
+                case.counted_bytes, case.computed_bytes, case.counted_share,
+                _known(case.algorithm), _known(case.protocol), case.problem or None),
+               case_id=case.case_id)
+
+
+def _known(text: str) -> str | None:
+    return None if text == UNKNOWN else text
+
+
+def bandwidth_charts(found: BandwidthTruth) -> Iterator[DotChart]:
+    """Yield the bandwidth of each case beside the declared link; none where none is declared."""
+    rows = tuple(Dot(case.label, ChartPoint(case.of_link), (case.problem or None,))
+                 for case in found.cases if case.of_link is not None)
+    if rows:
+        yield DotChart(
+            "Bandwidth beside the declared links", "share of what the declared links allow",
+            "bandwidth", ("More than 1 is impossible: see what it says.",),
+            tuple(case.case_id for case in found.cases), Axis("share of link", Show.RATIO),
+            (Column("problem", "what it says"),), rows)

@@ -1,0 +1,425 @@
+"""Do results hold their limits? It fails closed: what is not there, or not checked, is no pass.
+
+A file of limits: what results must reach, as data; every problem of it is one line.
+
+The gate's outcome as an exit code: for CI, for Slurm's prolog or NHC, and for Nagios.
+
+Limits of the sweep file: what a run must reach, or it ends with exit code 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from hpcbench.answers.compare import FASTER, SAME, SLOWER, at_most, compare, scope_of
+from hpcbench.answers.compare_inputs import Side, cases_of, launch_times, side_of
+from hpcbench.config.limit import SCALES, Limit, limit_below
+from hpcbench.config.names import unknown_name
+from hpcbench.config.section import Section
+from hpcbench.errors import ConfigError, ExitCode, FileError
+from hpcbench.kinds.registry import kinds
+from hpcbench.plan.case import Plan
+from hpcbench.reduce.case_columns import ABSENT, COLUMNS, CaseColumn, kind_columns, row_of
+from hpcbench.reduce.reduce import exit_code
+from hpcbench.reduce.results import CaseResult, Results, Statistics
+from hpcbench.units import rank_list
+
+GOOD, SLOW, WRONG, MISSING, CRASHED, CANNOT_TELL = (
+    "good", "slow", "wrong", "missing", "crashed", "cannot_tell")
+SEVERITY = (CRASHED, WRONG, MISSING, SLOW, CANNOT_TELL, GOOD)
+"""The outcome of all is the first of these that there is."""
+_NO_SAMPLES = (-1, 0, 0)
+_OF_STATUS = {"wrong": WRONG, "failed": CRASHED, "timeout": CRASHED, "skipped": MISSING,
+              "not_run": MISSING}
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why results do not pass: what is the matter with which case, and the numbers behind it."""
+
+    outcome: str
+    what: str
+    text: str
+    case_id: str | None = None
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """The outcome, each reason for it in a fixed order, and how much was looked at."""
+
+    outcome: str
+    reasons: tuple[Reason, ...]
+    n_limits: int
+    n_cases: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The rows of ``/cases``, and what its columns are."""
+
+    columns: Mapping[str, CaseColumn]
+    rows: Sequence[tuple[CaseResult, Mapping[str, Any]]]
+
+
+def check_limits(results: Results, limits: Sequence[Limit]) -> CheckResult:
+    """Return whether results hold their limits. Raises ConfigError for an unknown column or unit.
+    """
+    table = _table(results)
+    refuse_unknown(limits, table.columns)
+    reasons = [*missing_ranks(results), *not_ok(results)]
+    looked_at: set[str] = set()
+    for limit in limits:
+        chosen = [(item, row) for item, row in table.rows if _selected(limit, row)]
+        if not chosen:
+            reasons.append(Reason(MISSING, _named(limit), "no case is what the limit selects"))
+        for item, row in chosen:
+            looked_at.add(item.case.case_id)
+            reasons += _of_case(limit, item, row, table.columns[limit.metric])
+    return concluded(reasons, len(limits), len(looked_at))
+
+
+def concluded(reasons: Sequence[Reason], n_limits: int, n_cases: int) -> CheckResult:
+    """Return what follows from the reasons; each is said once."""
+    once = tuple(dict.fromkeys(reasons))
+    outcome = next((one for one in SEVERITY if any(reason.outcome == one for reason in once)), GOOD)
+    in_order = tuple(sorted(once, key=lambda reason: SEVERITY.index(reason.outcome)))
+    return CheckResult(outcome, in_order, n_limits, n_cases)
+
+
+def _table(results: Results) -> _Table:
+    own = kind_columns(results)
+    rows = [(item, {**row_of(item, _NO_SAMPLES), **own.values.get(item.case.case_id, {})})
+            for item in results.cases]
+    return _Table({column.name: column for column in (*COLUMNS, *own.columns)}, rows)
+
+
+def refuse_unknown(limits: Sequence[Limit], columns: Mapping[str, CaseColumn]) -> None:
+    """Raise ConfigError with every column or unit that there is not."""
+    lines = []
+    for at, limit in enumerate(limits):
+        for key, name in (("metric", limit.metric), *((f"select.{one}", one)
+                                                      for one in limit.select)):
+            if name not in columns:
+                lines.append(f"limits[{at}].{key}: {unknown_name(name, columns)}")
+        column = columns.get(limit.metric)
+        if column is None:
+            continue
+        if column.type is str:
+            lines.append(f"limits[{at}].metric: {limit.metric} is text, and has no limits")
+        elif limit.unit and SCALES[limit.unit][0] != column.units:
+            lines.append(f'limits[{at}].unit: {limit.metric} is in {column.units}, '
+                         f'not in {limit.unit}')
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+def missing_ranks(results: Results) -> Iterator[Reason]:
+    """Yield that ranks left no trace, if any did not."""
+    gone = sorted({*range(results.run.world_size)} - {*results.run.ranks_present})
+    if gone:
+        yield Reason(MISSING, "ranks", f"nothing of rank {rank_list(gone)} of "
+                     f"{results.run.world_size}")
+
+
+def not_ok(results: Results) -> Iterator[Reason]:
+    """Yield the cases that should have an ok result and have none; a skipped case need not have.
+    """
+    for item in results.cases:
+        if item.status not in ("ok", "skipped"):
+            yield _of_status(item)
+
+
+def _of_status(item: CaseResult) -> Reason:
+    """Return why a case that is not ok does not pass; what a lost trace hides is only missing."""
+    outcome = MISSING if item.trace_missing else _OF_STATUS[item.status]
+    status = "missing" if item.trace_missing else item.status
+    return Reason(outcome, item.case.label, f"{status}: {item.reason}".rstrip(": "),
+                  item.case.case_id, item.blamed_rank)
+
+
+def unchecked(item: CaseResult) -> Iterator[Reason]:
+    """Yield that the results of an ok case were not checked, if they were not."""
+    if item.n_wrong is None and item.case.workload.has_result:
+        yield Reason(CANNOT_TELL, item.case.label, "results were not checked", item.case.case_id)
+
+
+def _selected(limit: Limit, row: Mapping[str, Any]) -> bool:
+    return all(fnmatchcase(str(row.get(name)), str(value)) if name == "label"
+               else _same(row.get(name), value) for name, value in limit.select.items())
+
+
+def _same(given: Any, wanted: Any) -> bool:
+    if isinstance(given, (list, tuple)):
+        given = " ".join(map(str, given))
+    return bool(given == wanted) or (not isinstance(given, bool) and str(given) == str(wanted))
+
+
+def _of_case(
+    limit: Limit, item: CaseResult, row: Mapping[str, Any], column: CaseColumn,
+) -> Iterator[Reason]:
+    """Yield why a selected case does not pass."""
+    case = item.case
+    if item.status != "ok":
+        yield _of_status(item)
+        return
+    yield from unchecked(item)
+    value = row.get(limit.metric)
+    if value is None or _is_absent(value, column):
+        yield Reason(MISSING, case.label, f"has no {limit.metric}", case.case_id)
+        return
+    if limit.of == "launches":
+        yield from _launches_beyond(limit, item, column)
+    else:
+        yield from _beyond(limit, item, float(value), column)
+
+
+def _is_absent(value: Any, column: CaseColumn) -> bool:
+    """Return whether a column has no value for a case: in columns of kinds it is filled in."""
+    return value != value or (column.type is int and value == ABSENT[int])
+
+
+def _beyond(
+    limit: Limit, item: CaseResult, value: float, column: CaseColumn,
+) -> Iterator[Reason]:
+    """Yield whether the value, with its interval, is beyond the limit, or may be."""
+    unit, scale = _unit(limit, column)
+    low, high = interval_of(item.statistics, column, value)
+    shown = f"{limit.metric} {value / scale:.4g} {unit}"
+    if (low, high) != (value, value):
+        shown += f" ({low / scale:.4g}..{high / scale:.4g})"
+    for edge, sign, text in _edges(limit, column):
+        # a least value is a greatest one of what is turned round
+        best, worst = min(sign * low, sign * high), max(sign * low, sign * high)
+        if best > edge:
+            yield Reason(SLOW, item.case.label, f"{shown}, {text}", item.case.case_id)
+        elif worst > edge:
+            yield Reason(CANNOT_TELL, item.case.label,
+                         f"{shown}, {text}; the interval holds the limit", item.case.case_id)
+
+
+def _launches_beyond(limit: Limit, item: CaseResult, column: CaseColumn) -> Iterator[Reason]:
+    """Yield whether the median of each launch is beyond the limit, or of some.
+
+    A single launch is too slow only with its whole interval.
+    """
+    unit, scale = _unit(limit, column)
+    times = launch_times(item)
+    ends = _ends_of_median(item.statistics) if len(times) == 1 else None
+    for edge, sign, text in _edges(limit, column):
+        beyond = [time_s for time_s in times if sign * time_s > edge]
+        worst = max(times) if sign > 0 else min(times)
+        said = (f"{limit.metric} {worst / scale:.4g} {unit} in the worst launch, "
+                f"{len(beyond)} of {len(times)} beyond, {text}")
+        surely = len(beyond) == len(times) and (
+            ends is None or min(sign * end for end in ends) > edge)
+        if beyond:
+            yield Reason(SLOW if surely else CANNOT_TELL, item.case.label, said,
+                         item.case.case_id)
+
+
+def _unit(limit: Limit, column: CaseColumn) -> tuple[str, float]:
+    """Return the unit that a limit is in, and how many of the column's unit that is."""
+    return limit.unit or column.units, SCALES.get(limit.unit, ("", 1.0))[1]
+
+
+def _edges(limit: Limit, column: CaseColumn) -> Iterator[tuple[float, int, str]]:
+    """Yield of each end of a limit: from where on a value, times the sign, is beyond it; its text.
+    """
+    unit, scale = _unit(limit, column)
+    why = f"; {limit.why}" if limit.why else ""
+    for end, word, sign in ((limit.min, "min", -1), (limit.max, "max", 1)):
+        if end is not None:
+            yield sign * end * scale, sign, f"limit {word} {end:g} {unit}{why}"
+
+
+def interval_of(
+    stats: Statistics | None, column: CaseColumn, value: float,
+) -> tuple[float, float]:
+    """Return the ends of the interval of a value: of times as they are, of rates turned round.
+
+    Where the interval is not sound the range of launches takes its place. A value has none of both
+    if its case has one launch, or if it does not follow from the median.
+    """
+    ends = _ends_of_median(stats)
+    if stats is None or ends is None:
+        return value, value
+    if column.name == "median_s":
+        return ends
+    if column.name.endswith("_per_s") and not column.apart:
+        return value * stats.median_s / ends[1], value * stats.median_s / ends[0]
+    return value, value
+
+
+def _ends_of_median(stats: Statistics | None) -> tuple[float, float] | None:
+    if stats is None:
+        return None
+    if stats.ci_reliable and stats.ci_low_s is not None and stats.ci_high_s is not None:
+        return stats.ci_low_s, stats.ci_high_s
+    if stats.launch_low_s is not None and stats.launch_high_s is not None:
+        return stats.launch_low_s, stats.launch_high_s
+    return None
+
+
+def _named(limit: Limit) -> str:
+    chosen = " ".join(f"{name}={value}" for name, value in limit.select.items())
+    return f"{limit.metric} of {chosen or 'all cases'}"
+
+
+MOST_BYTES = 2**22
+class LimitsFile(Section):
+    """A whole file of limits."""
+
+    limits: Annotated[tuple[Limit, ...], Field(min_length=1)]
+
+
+def read_limits(path: Path) -> LimitsFile:
+    """Return the limits of a YAML or JSON file. Raises FileError or ConfigError, a line a problem.
+    """
+    import yaml  # reports of runs need the types of this module only
+
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise FileError(f"{path}: more than {MOST_BYTES:,} bytes is no file of limits")
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror}") from None
+    except RecursionError:
+        raise FileError(f"{path}: is no YAML that can be read: too deep") from None
+    except (yaml.YAMLError, ValueError) as error:  # a date or a number that is none; no UTF-8
+        raise FileError(f"{path}: is no YAML: {str(error).splitlines()[0]}") from None
+    return checked_limits(raw, str(path))
+
+
+def checked_limits(raw: Any, name: str) -> LimitsFile:
+    """Return checked limits. Raises ConfigError with every problem, each with the file's name."""
+    if not isinstance(raw, Mapping) or set(raw) != {"limits"} or not isinstance(
+            raw["limits"], list):
+        raise ConfigError(f'{name}: must be a mapping with one key, "limits", which is a list')
+    try:
+        return LimitsFile(limits=tuple(_checked(item, at, name) for at, item in
+                                   enumerate(raw["limits"])))
+    except ValidationError:
+        raise ConfigError(f"{name}: limits is empty; give at least one") from None
+
+
+def _checked(item: Any, at: int, name: str) -> Limit:
+    try:
+        return Limit.model_validate(item)
+    except ValidationError as error:
+        raise ConfigError("\n".join(
+            f"{name}: limits[{at}]{''.join(f'.{part}' for part in found['loc'])}: "
+            f"{found['msg']}" for found in error.errors(include_url=False))) from None
+
+
+STYLES: Mapping[str, Mapping[str, int]] = MappingProxyType({
+    "ci": {GOOD: 0, SLOW: 10, WRONG: 11, MISSING: 12, CRASHED: 13, CANNOT_TELL: 14},
+    "slurm": {GOOD: 0, SLOW: 1, WRONG: 1, MISSING: 0, CRASHED: 1, CANNOT_TELL: 0},
+    "nagios": {GOOD: 0, SLOW: 2, WRONG: 2, MISSING: 3, CRASHED: 2, CANNOT_TELL: 3},
+})
+"""Style -> outcome -> exit code. Slurm drains a node for any other code than 0, so only evidence
+against the node has one."""
+UNREADABLE: Mapping[str, int] = MappingProxyType({"ci": 2, "slurm": 0, "nagios": 3})
+"""Style -> exit code where results or limits cannot be read."""
+
+
+def check_file(results: Sequence[Path], limits: Path) -> CheckResult:
+    """Return whether results hold the limits of a file. Raises FileError or ConfigError."""
+    given = read_limits(limits).limits
+    side = side_of(results)
+    try:
+        found = [check_limits(one, given) for one in side.results]
+    except ConfigError as error:
+        raise ConfigError("\n".join(f"{limits}: {line}" for line in str(error).splitlines())
+                          ) from None
+    reasons = [reason for one in found for reason in one.reasons]
+    return concluded(reasons, len(given), sum(one.n_cases for one in found))
+
+
+def check_baseline(results: Sequence[Path], baseline: Sequence[Path],
+                   smallest: float) -> CheckResult:
+    """Return whether results are as fast as those of other files. Raises FileError."""
+    before, now = side_of(baseline), side_of(results)
+    old, new = cases_of(before), cases_of(now)
+    found = compare(old, new, ("the baseline", "these results"), smallest)
+    reasons = [*_of_runs(now)]
+    if not found.cases:
+        reasons.append(Reason(MISSING, "baseline", "no case has times on both sides"))
+    named = {reason.case_id for reason in reasons}
+    reasons += [Reason(MISSING, case.case.label, "the baseline has it, these results have no times",
+                       case_id) for case_id, case in old.items()
+                if case.launch_s and case_id not in named and not (
+                    case_id in new and new[case_id].launch_s)]
+    for case in found.cases:
+        change = f"{100 * (case.ratio - 1):+.1f} % beside the baseline"
+        if scope := scope_of([case]):
+            change += f" {scope}"
+        if case.verdict == SLOWER:
+            reasons.append(Reason(SLOW, case.label, change, case.key))
+        elif case.verdict not in (FASTER, SAME):
+            more = "" if case.more_launches is None else (
+                f"; {at_most(case.more_launches)} launches a side may tell")
+            reasons.append(Reason(CANNOT_TELL, case.label, f"{change}: {case.reason}{more}",
+                                  case.key))
+    return concluded(reasons, 0, len(found.cases))
+
+
+def _of_runs(side: Side) -> Iterator[Reason]:
+    """Yield what is wrong with runs by themselves; a skipped case may be so in the baseline, too.
+    """
+    for results in side.results:
+        yield from missing_ranks(results)
+        yield from not_ok(results)
+        for item in results.cases:
+            if item.status == "ok":
+                yield from unchecked(item)
+
+
+def limits_of(config: Mapping[str, Any]) -> list[Limit]:
+    """Return the limits of a configuration in plain JSON values; none of one of earlier code."""
+    return [*map(Limit.model_validate, config.get("limits", ())),
+            *map(limit_below, config.get("fail_below", ()))]
+
+
+def refuse_limits(plan: Plan) -> None:
+    """Raise ConfigError for limits of columns that no case of the plan will have."""
+    limits = limits_of(plan.config)
+    if not limits:
+        return
+    own = (column for kind in plan.kinds if kind in kinds()
+           for column in kinds()[kind].deriver().columns)
+    try:
+        refuse_unknown(limits, {
+            column.name: column for column in (*COLUMNS, *own)})
+    except ConfigError as error:
+        raise ConfigError(f"limits of the sweep: {_one_line(str(error).splitlines())}") from None
+
+
+def _one_line(lines: Iterable[str]) -> str:
+    return "; ".join(lines)
+
+
+def held(results: Results) -> CheckResult | None:
+    """Return whether results hold the limits of their sweep; None of a sweep without limits."""
+    limits = limits_of(results.plan.config)
+    return check_limits(results, limits) if limits else None
+
+
+def code_of(checked: CheckResult) -> int:
+    """Return the exit code that ``hpcbench check`` has for an outcome."""
+    return STYLES["ci"][checked.outcome]
+
+
+def final_code(results: Results) -> ExitCode:
+    """Return what a run ends with: its own code, and FINDINGS where only a limit does not hold."""
+    code, checked = exit_code(results), held(results)
+    if code == ExitCode.OK and checked is not None and checked.outcome != GOOD:
+        return ExitCode.FINDINGS
+    return code

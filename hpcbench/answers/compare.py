@@ -1,0 +1,496 @@
+"""Which cases became slower or faster from one side to another, and which cannot be told.
+
+The unit is a launch: samples of one launch depend on one another far more than those of two. A case
+is slower, or faster, only if all of this holds: it does among all cases of the comparison
+(Benjamini and Hochberg, a share of `FALSE_SHARE`), the change is at least the smallest effect, and
+its interval excludes `NEAR`. It is the same only if the whole interval is within the smallest
+effect. All else is inconclusive, with the number of launches that would do. The interval is of the
+shift between launches (Hodges and Lehmann); the change is that of the two times shown, and where
+it lies outside the interval nothing is concluded.
+
+The questions that commands ask, from files to answers.
+
+A comparison of results as tables, and as a chart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hpcbench.answers.compare_inputs import (
+    CaseOfSide,
+    SideDifference,
+    cases_of,
+    differences,
+    read_side,
+    split_by,
+)
+from hpcbench.errors import UsageError
+from hpcbench.statistics.family import benjamini_hochberg
+from hpcbench.statistics.overlap import mean_interval
+from hpcbench.statistics.student import t_tail
+from hpcbench.statistics.two_samples import least_chance, shift_of
+from hpcbench.units import grouped, plural
+from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
+from hpcbench.views.table import Column, Group, Line, Range, Row, Show, Table, said_once, shared_of
+
+FALSE_SHARE, NEAR, SMALLEST = 0.05, 0.01, 0.03
+FEWEST_LAUNCHES, MOST_LAUNCHES = 4, 50
+"""Fewer launches a side hold no interval of 95 %, and more are not asked for."""
+_ROUNDING = 1e-9
+SLOWER, FASTER, SAME, INCONCLUSIVE = "slower", "faster", "same", "inconclusive"
+VERDICTS = (SLOWER, FASTER, INCONCLUSIVE, SAME)
+"""In the order of reports."""
+SUSPECT = 0.05
+"""Of single launches: the medians of their passes do not overlap, and are so far apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseChange:
+    """A phase of a training step: its time on both sides in seconds, and its share of the change.
+    """
+
+    name: str
+    first_s: float
+    second_s: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class CaseComparison:
+    """One case on two sides.
+
+    Attributes:
+        key: what both sides have alike: the id of the case, or all its parameters but one.
+        label: name of the case on the second side.
+        first_s, second_s: median over its launches on each side; geometric mean over passes where
+            ``in_launch``.
+        ratio: ``second_s`` over ``first_s``; ``low`` to ``high`` is the 95 % interval of the ratio
+            of two launches, or of passes; None of one launch.
+        launches: how many there are on each side; passes where ``in_launch``.
+        jobs: from how many results files on each side.
+        in_launch: whether passes of one launch were compared in pairs.
+        chance, false_share: the p-value, and after Benjamini and Hochberg.
+        verdict: one of VERDICTS; ``reason`` says why it is inconclusive.
+        more_launches: launches of each side that would probably do; None where not asked for.
+        phases: where the time of a step went, if it has phases.
+    """
+
+    key: str
+    label: str
+    first_s: float
+    second_s: float
+    ratio: float
+    low: float | None
+    high: float | None
+    launches: tuple[int, int]
+    in_launch: bool = False
+    chance: float | None = None
+    false_share: float | None = None
+    verdict: str = INCONCLUSIVE
+    reason: str = ""
+    more_launches: int | None = None
+    phases: tuple[PhaseChange, ...] = ()
+    jobs: tuple[int, int] = (1, 1)
+
+    @property
+    def is_within_jobs(self) -> bool:
+        """Return whether launches of one job count several times: another job may differ by more.
+        """
+        return not self.in_launch and any(
+            n > jobs for n, jobs in zip(self.launches, self.jobs, strict=True))
+
+
+def scope_of(cases: Iterable[CaseComparison]) -> str:
+    """Return in which jobs verdicts hold; empty where every launch is a job of its own."""
+    jobs = [case.jobs for case in cases if case.is_within_jobs]
+    if not jobs:
+        return ""
+    first, second = (min(ends) for ends in zip(*jobs, strict=True))
+    return "within one job a side" if first == second == 1 else f"within {first} and {second} jobs"
+
+
+@dataclass(frozen=True, slots=True)
+class SideComparison:
+    """Two sides: every case that both timed, and those that only one has, with the reason.
+
+    ``launches_needed`` are so many launches a side that any verdict is possible: where every case
+    changed, and where one did.
+    """
+
+    first: str
+    second: str
+    smallest: float
+    cases: tuple[CaseComparison, ...]
+    unmatched: tuple[tuple[str, str], ...]
+    launches_needed: tuple[int, int] = (0, 0)
+
+    def having(self, verdict: str) -> list[CaseComparison]:
+        """Return the cases with a verdict, the largest change first."""
+        found = [case for case in self.cases if case.verdict == verdict]
+        return sorted(found, key=lambda case: -abs(math.log(case.ratio)))
+
+    @property
+    def geometric_mean(self) -> float | None:
+        """Return the geometric mean of the ratios of matched cases; None without any."""
+        logs = [math.log(case.ratio) for case in self.cases]
+        return math.exp(sum(logs) / len(logs)) if logs else None
+
+
+def compare(
+    first: Mapping[str, CaseOfSide], second: Mapping[str, CaseOfSide], labels: tuple[str, str],
+    smallest: float = SMALLEST, *, in_launch: bool = False,
+) -> SideComparison:
+    """Return the comparison of two sides by the keys of their cases.
+
+    ``smallest`` is the smallest effect that matters, as a share. ``in_launch``: both sides are of
+    the same launch, so that medians of the same pass are compared.
+    """
+    made = [_compared(key, first[key], second[key], in_launch=in_launch) for key in first
+            if key in second and first[key].launch_s and second[key].launch_s]
+    chances = [case.chance for case in made if case.chance is not None]
+    shares = iter(benjamini_hochberg(chances))
+    judged = tuple(_judged(replace(case, false_share=None if case.chance is None else next(shares)),
+                           smallest, len(made)) for case in made)
+    return SideComparison(*labels, smallest, judged, tuple(_unmatched(first, second, labels)),
+                      (launches_needed(1), launches_needed(max(len(made), 1))))
+
+
+def at_most(launches: int) -> str:
+    """Return a number of launches as text; more than MOST_LAUNCHES are not counted."""
+    return str(launches) if launches <= MOST_LAUNCHES else f"over {MOST_LAUNCHES}"
+
+
+def launches_needed(family: int) -> int:
+    """Return how many launches a side can call one change among ``family`` cases at best.
+
+    More than MOST_LAUNCHES if so many cannot.
+    """
+    k = FEWEST_LAUNCHES
+    while k <= MOST_LAUNCHES and least_chance(k, k) > FALSE_SHARE / family:
+        k += 1
+    return k
+
+
+def _compared(
+    key: str, first: CaseOfSide, second: CaseOfSide, *, in_launch: bool,
+) -> CaseComparison:
+    if in_launch and _pairs(first, second):
+        return _in_pairs(key, first, second)
+    a, b = (np.log(np.array(side.launch_s)) for side in (first, second))
+    shift = shift_of(a, b)
+    first_s, second_s = (float(np.exp(np.median(logs))) for logs in (a, b))
+    several = min(len(a), len(b)) > 1
+    reason = _of_single(first, second, several=several)
+    if in_launch and first.pass_s and second.pass_s:
+        reason = "no pass has both"
+    return CaseComparison(
+        key, second.case.label, first_s, second_s, second_s / first_s, _finite(shift.low),
+        _finite(shift.high), (len(a), len(b)), chance=shift.chance if several else None,
+        reason=reason, phases=tuple(_phases(first, second)), jobs=(first.jobs, second.jobs))
+
+
+def _pairs(first: CaseOfSide, second: CaseOfSide) -> list[tuple[float, float]]:
+    """Return the medians of the passes that both have."""
+    return [(a, b) for a, b in zip(first.pass_s, second.pass_s, strict=False) if a and b]
+
+
+def _in_pairs(key: str, first: CaseOfSide, second: CaseOfSide) -> CaseComparison:
+    """Compare medians of the same pass: what slows the machine for a while slows both."""
+    pairs = _pairs(first, second)
+    logs = np.array([math.log(b / a) for a, b in pairs])
+    interval = mean_interval(logs)
+    mean, several = float(logs.mean()), len(logs) > 2
+    error = float(logs.std(ddof=1)) / math.sqrt(len(logs)) if several else math.inf
+    chance = (2 * t_tail(abs(mean) / error, len(logs) - 1) if 0 < error < math.inf else
+              0.0 if several and mean else 1.0 if several else None)
+    first_s, second_s = np.exp(np.log(pairs).mean(axis=0)).tolist()  # so that their ratio is mean
+    return CaseComparison(
+        key, second.case.label, first_s, second_s, math.exp(mean), _finite(interval.low),
+        _finite(interval.high), (len(logs), len(logs)), in_launch=True, chance=chance,
+        reason="" if several else "fewer than 3 passes have both",
+        phases=tuple(_phases(first, second)), jobs=(first.jobs, second.jobs))
+
+
+def _judged(case: CaseComparison, smallest: float, family: int) -> CaseComparison:
+    """Return the case with its verdict."""
+    if case.low is not None and case.high is not None and case.chance is not None:
+        if not case.low * (1 - _ROUNDING) <= case.ratio <= case.high * (1 + _ROUNDING):
+            return replace(case, reason="the change of the medians lies outside the interval: "
+                           "launches of a side have several levels")
+        if 1 / (1 + smallest) <= case.low and case.high <= 1 + smallest:
+            return replace(case, verdict=SAME)
+        if case.false_share is not None and case.false_share <= FALSE_SHARE:
+            if case.ratio >= 1 + smallest and case.low > 1 + NEAR:
+                return replace(case, verdict=SLOWER)
+            if case.ratio <= 1 / (1 + smallest) and case.high < 1 / (1 + NEAR):
+                return replace(case, verdict=FASTER)
+    wanted = None if case.in_launch else _launches_wanted(case, smallest, max(family, 1))
+    return replace(case, more_launches=wanted, reason=case.reason or (
+        "the interval holds both a change that matters and none" if case.low is not None else
+        "too few launches for an interval"))
+
+
+def _launches_wanted(case: CaseComparison, smallest: float, family: int) -> int:
+    """Return how many launches a side would probably tell; more than MOST_LAUNCHES if none would.
+
+    They are so many that the test can hold among ``family`` tests. The interval, which narrows with
+    the root of their number, then keeps to one side of what matters.
+    """
+    k = max(min(case.launches) + 1, FEWEST_LAUNCHES)
+    change = abs(math.log(case.ratio))
+    matters = math.log1p(smallest)
+    room = change - math.log1p(NEAR) if change >= matters else matters - change
+    half = (math.log(case.high / case.low) / 2 if case.low and case.high else None)
+    while k <= MOST_LAUNCHES:
+        narrow = half is None or half * math.sqrt(min(case.launches) / k) <= room
+        if narrow and least_chance(k, k) <= FALSE_SHARE / family:
+            break
+        k += 1
+    return k
+
+
+def _of_single(first: CaseOfSide, second: CaseOfSide, *, several: bool) -> str:
+    """Return what single launches show: never a verdict, at most a suspicion."""
+    if several:
+        return ""
+    if first.repeats or second.repeats:
+        return "launches in one process (backend mpi, --inline) count as one: start jobs instead"
+    a, b = ([time_s for time_s in side.pass_s if time_s] for side in (first, second))
+    if len(a) > 2 and len(b) > 2:
+        for low, high, word in ((a, b, SLOWER), (b, a, FASTER)):
+            if min(high) > max(low) * (1 + SUSPECT):
+                return f"one launch a side; suspect: every pass is {word}"
+    return "one launch on a side cannot tell a change from launches that differ"
+
+
+def _phases(first: CaseOfSide, second: CaseOfSide) -> Iterator[PhaseChange]:
+    """Yield the phases that both sides have, the largest part of the change first."""
+    a, b = first.phases_s or {}, second.phases_s or {}
+    times = [(name, float(np.median(a[name])), float(np.median(b[name])))
+             for name in a if name in b]
+    change = sum(later - earlier for _, earlier, later in times)
+    for name, earlier, later in sorted(times, key=lambda one: -abs(one[2] - one[1])):
+        if change:
+            yield PhaseChange(name, earlier, later, (later - earlier) / change)
+
+
+def _unmatched(
+    first: Mapping[str, CaseOfSide], second: Mapping[str, CaseOfSide], labels: Sequence[str],
+) -> Iterator[tuple[str, str]]:
+    """Yield the label of each case that is not compared, and why."""
+    for mine, other, here, there in ((first, second, labels[0], labels[1]),
+                                     (second, first, labels[1], labels[0])):
+        for key, found in mine.items():
+            if key not in other:
+                yield found.case.label, f"not in {there}"
+            elif not found.launch_s and other[key].problem != found.problem:
+                yield found.case.label, f"{found.problem} in {here}"
+            elif not found.launch_s and mine is first:
+                yield found.case.label, f"{found.problem} on both sides"
+
+
+def _finite(log: float) -> float | None:
+    return math.exp(log) if math.isfinite(log) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Each other side beside the first, and what differs between them.
+
+    ``sides`` are their labels; ``in_launch`` says that cases of the same results were compared.
+    """
+
+    sides: tuple[str, ...]
+    comparisons: tuple[SideComparison, ...]
+    differences: tuple[SideDifference, ...]
+    in_launch: bool = False
+
+
+def compare_sides(texts: Sequence[str], smallest: float) -> Compared:
+    """Return the comparison of several sides. Raises UsageError if nothing matches, FileError."""
+    if len(texts) < 2:
+        raise UsageError("compare needs two sides, such as A B; or --by KEY inside one")
+    sides = [read_side(text) for text in texts]
+    labels, first = tuple(side.label for side in sides), cases_of(sides[0])
+    found = tuple(compare(first, cases_of(side), (labels[0], side.label), smallest)
+                  for side in sides[1:])
+    _refuse_nothing(found)
+    return Compared(labels, found, tuple(differences(sides)))
+
+
+def compare_by(texts: Sequence[str], key: str, smallest: float) -> Compared:
+    """Return the comparison of the values of a key inside one side.
+
+    Raises UsageError for several sides, for an unknown key, and if nothing matches; FileError.
+    """
+    if len(texts) != 1:
+        raise UsageError(f"--by {key} compares inside one side; give one, not {len(texts)}")
+    values = split_by(read_side(texts[0]), key)
+    labels = tuple(f"{key}={value}" for value in values)
+    first, *others = values.values()
+    found = tuple(compare(first, cases, (labels[0], label), smallest, in_launch=True)
+                  for label, cases in zip(labels[1:], others, strict=True))
+    _refuse_nothing(found)
+    return Compared(labels, found, (), in_launch=True)
+
+
+def _refuse_nothing(found: Sequence[SideComparison]) -> None:
+    """Raise UsageError if no case has times on two sides."""
+    if not any(one.cases for one in found):
+        one = found[0]
+        label, why = one.unmatched[0] if one.unmatched else ("there is none", "")
+        raise UsageError(f"nothing to compare between {one.first} and {one.second}: no case has "
+                         f"times on both; first: {label} {why}".rstrip())
+
+
+MEANINGS = {
+    SLOWER: "slower: clear among all cases, by more than the smallest effect that matters",
+    FASTER: "faster: clear among all cases, by more than the smallest effect that matters",
+    INCONCLUSIVE: "inconclusive: these launches cannot tell",
+    SAME: "same: the whole interval is within the smallest effect that matters",
+}
+CHANGE = Column("change", "change", Show.PERCENT, "%", "second side over the first, less 1", "less")
+_MIDDLE = "median over launches, or geometric mean over passes of one launch"
+_SHOWN = 20
+_PHASES_SHOWN = 2
+_DIFFERENCES_SHOWN = 8
+_LONG = 60
+
+
+def comparison_table(found: SideComparison, *, full: bool = False) -> Table:
+    """Return a row for each case, by verdict; not ``full``: without those that are the same."""
+    columns = (
+        Column("case", "case"),
+        Column("first", "first", Show.US, "us", f"{found.first}: {_MIDDLE}"),
+        Column("second", "second", Show.US, "us", f"{found.second}: {_MIDDLE}"), CHANGE,
+        Column("interval", "95 % interval", Show.PERCENT, "%"),
+        Column("launches", "n", meaning="launches, or passes of one launch, of each side",
+               once=True),
+        Column("more", "launches needed", meaning="of each side: so many would probably tell",
+               optional=True, once=True),
+        Column("why", "why", optional=True, once=True))
+    groups = []
+    for verdict in VERDICTS:
+        cases = found.having(verdict)
+        shown = cases if full else [] if verdict == SAME else cases[:_SHOWN]
+        if shown:
+            groups.append(Group(f"{MEANINGS[verdict]} ({plural(len(cases), 'case')})",
+                                tuple(map(_row, shown))))
+    table = Table(f"{found.second} beside {found.first}", columns, tuple(groups),
+                  notes=tuple(_notes(found, full=full)))
+    return next(said_once([table], shared_of([table])))
+
+
+def difference_table(differences: Sequence[SideDifference], labels: Sequence[str], *,
+                     full: bool = False) -> Table | None:
+    """Return what else differs between the sides; None where nothing does."""
+    if not differences:
+        return None
+    shown = differences if full else differences[:_DIFFERENCES_SHOWN]
+    left = len(differences) - len(shown)
+    return Table(
+        "what else differs: each may be the cause of a change",
+        (Column("key", "key"), *(Column(f"side_{at}", _short(label), Show.TEXT)
+                                 for at, label in enumerate(labels))),
+        (Group("", tuple(Row((one.key, *map(_short, one.values))) for one in shown)),),
+        notes=(Line(f"and {left} more: hpcbench compare -v shows all", "quiet"),) if left else ())
+
+
+def unmatched_table(found: SideComparison) -> Table | None:
+    """Return why cases were not compared, with how many and the first; None where all were."""
+    if not found.unmatched:
+        return None
+    reasons = grouped((why, label) for label, why in found.unmatched)
+    rows = tuple(Row((len(labels), why, labels[0])) for why, labels in reasons.items())
+    return Table("not compared", (Column("cases", "cases", Show.COUNT), Column("why", "why"),
+                                  Column("first", "first")), (Group("", rows),))
+
+
+def comparison_chart(found: SideComparison) -> DotChart | None:
+    """Return the ratio of each case with its interval; None without cases."""
+    cases = [case for verdict in VERDICTS for case in found.having(verdict)]
+    if not cases:
+        return None
+    rows = tuple(Dot(case.label, ChartPoint(case.ratio, _interval(case)), (case.verdict,))
+                 for case in cases)
+    return DotChart(
+        f"{found.second} beside {found.first}", "time of the second side over that of the first",
+        "comparison", (
+            f"Whisker: 95 % interval. Smallest effect that matters: {100 * found.smallest:g} %.",),
+        (), Axis("ratio of times", Show.RATIO), (Column("verdict", "verdict"),), rows)
+
+
+def totals_line(found: SideComparison) -> str:
+    """Return how many cases have each verdict, and the geometric mean of all changes."""
+    counts = ", ".join(f"{len(found.having(verdict))} {verdict}" for verdict in VERDICTS)
+    mean, scope = found.geometric_mean, scope_of(found.cases)
+    over_all = f"; geometric mean of the changes {100 * (mean - 1):+.1f} %" if mean else ""
+    where = f" {scope}" if scope else ""
+    return f"{plural(len(found.cases), 'case')} compared{where}: {counts}{over_all}"
+
+
+def needed_line(found: SideComparison) -> str:
+    """Return how many launches a side there are and a verdict needs; empty where there are enough.
+    """
+    each = [case.launches for case in found.cases if not case.in_launch]
+    every, one = found.launches_needed
+    if not each or min(map(min, each)) >= one:
+        return ""
+    there = " and ".join(_span(counts) for counts in zip(*each, strict=True))
+    needs = at_most(one) if every == one else (
+        f"{every} if every case changed, {at_most(one)} if one did")
+    return f"launches a side: {there}; a verdict needs {needs} (jobs at other times, or --launches)"
+
+
+def _span(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _row(case: CaseComparison) -> Row:
+    interval = _interval(case)
+    return Row((
+        case.label, case.first_s, case.second_s, case.ratio - 1,
+        Range(interval.least - 1, interval.greatest - 1) if interval else None,
+        _launches(case), _wanted(case), "; ".join(_why(case)) or None))
+
+
+def _launches(case: CaseComparison) -> str:
+    n, m = case.launches
+    return str(n) if n == m else f"{n}, {m}"
+
+
+def _interval(case: CaseComparison) -> Range | None:
+    if case.low is None or case.high is None:
+        return None
+    return Range(case.low, case.high)
+
+
+def _wanted(case: CaseComparison) -> str | None:
+    if case.more_launches is None:
+        return None
+    return at_most(case.more_launches)
+
+
+def _why(case: CaseComparison) -> Iterator[str]:
+    if case.reason:
+        yield case.reason
+    if case.verdict in (SLOWER, FASTER):
+        for phase in case.phases[:_PHASES_SHOWN]:
+            yield f"{phase.name} is {100 * phase.share:.0f} % of the change"
+
+
+def _notes(found: SideComparison, *, full: bool) -> Iterator[Line]:
+    hidden = 0 if full else len(found.having(SAME)) + sum(
+        max(len(found.having(verdict)) - _SHOWN, 0) for verdict in VERDICTS if verdict != SAME)
+    if hidden:
+        yield Line(f"{plural(hidden, 'case')} not shown: hpcbench compare -v shows all", "quiet")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONG else f"{text[:_LONG - 4]} ..."

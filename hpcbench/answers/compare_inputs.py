@@ -1,0 +1,264 @@
+"""What is compared: sides of one or several results files, and the cases that they have alike.
+
+In what two sides differ beside what was to be compared: possible causes of any change.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcbench.config.names import unknown_name
+from hpcbench.errors import UsageError
+from hpcbench.plan.case import Case
+from hpcbench.reduce.environments import stable_facts
+from hpcbench.reduce.results import CaseResult, Results
+from hpcbench.reduce.results_file import FILE_NAME, open_results
+from hpcbench.texts import valid
+from hpcbench.units import grouped
+
+OPTION, ENV = "options.", "env."
+UNSET = "unset"
+"""Value of an environment variable that a case leaves as it is."""
+PLACE = ("backend", "device", "world_size", "mode", "warmup", "batch", "cuda_graph")
+"""Fields of every case that tell it from others, beside its workload and its environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Results that are taken for one: equal jobs at different times. ``label`` names them."""
+
+    label: str
+    results: tuple[Results, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CaseOfSide:
+    """A case on one side.
+
+    ``label`` is that of the case; ``launch_s`` are the medians of its launches in seconds, of all
+    files; ``pass_s`` those of its passes where there is one launch in all. ``phases_s`` are the
+    medians of the phases of a step, one value a file; ``problem`` says why there are no times.
+    ``jobs`` is how many files have times. ``repeats``: launches of a file ran in the same
+    processes and count as one.
+    """
+
+    case: Case
+    launch_s: tuple[float, ...]
+    pass_s: tuple[float | None, ...] = ()
+    phases_s: Mapping[str, tuple[float, ...]] | None = None
+    problem: str = ""
+    jobs: int = 1
+    repeats: bool = False
+
+
+def read_side(text: str) -> Side:
+    """Return the side of ``A1,A2`` or ``NAME=A1,A2``: files or folders, separated by commas.
+
+    Raises FileError, and UsageError where no file is named.
+    """
+    name, files = _named(text)
+    paths = [Path(part) for part in files.split(",") if part]
+    if not paths:
+        raise UsageError(f'"{text}" names no results file; write FILE, or NAME=FILE,FILE')
+    return side_of(paths, valid(name or text))
+
+
+def _named(text: str) -> tuple[str, str]:
+    """Return the name in front of ``=``, and the files behind it; a path that exists has no name.
+    """
+    name, equals, files = text.partition("=")
+    first = Path(text.split(",", maxsplit=1)[0])
+    if not equals or not name or os.sep in name or os.path.lexists(first):
+        return "", text
+    return name, files
+
+
+def refuse_twice(paths: Iterable[Path]) -> None:
+    """Raise UsageError for a file or folder that is given twice.
+
+    A launch that counts twice would look like two that agree.
+    """
+    seen: dict[str, Path] = {}
+    for path in paths:
+        file = os.path.realpath(path / FILE_NAME if path.is_dir() else path)  # never raises
+        if file in seen:
+            first = seen[file]
+            twice = f"{path} is given twice" if path == first else (
+                f"{path} is given twice: {first} is the same file")
+            raise UsageError(f"{twice}; a launch counts once")
+        seen[file] = path
+
+
+def side_of(paths: Sequence[Path], label: str = "") -> Side:
+    """Return the side of files or folders. Raises FileError, and UsageError for one given twice."""
+    refuse_twice(paths)
+    return Side(label or ",".join(map(str, paths)), tuple(_read(path) for path in paths))
+
+
+def _read(path: Path) -> Results:
+    with open_results(path) as file:
+        return file.results
+
+
+def cases_of(side: Side) -> dict[str, CaseOfSide]:
+    """Return the cases of a side by id; a case of several files has the launches of all."""
+    found = grouped((item.case.case_id, item) for results in side.results
+                    for item in results.cases)
+    return {case_id: _merged(items) for case_id, items in found.items()}
+
+
+def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
+    """Return value of ``key`` -> what else tells a case from others -> the case.
+
+    Options that only some values have, such as those of an implementation, belong to the value.
+    Cases that differ in their number of iterations alone are told apart by it. Raises UsageError
+    where no case has such a key, or all have the same value.
+    """
+    alike = [(value, rest, found) for cases in _same_tasks(side, key).values()
+             for value, rest, found in _apart(cases, key)]
+    often = Counter((value, rest) for value, rest, _ in alike)
+    twice = {rest for (_, rest), count in often.items() if count > 1}
+    values: dict[str, dict[str, CaseOfSide]] = {}
+    for value, rest, found in alike:
+        more = f" iterations={found.case.iterations}" if rest in twice else ""
+        values.setdefault(value, {})[rest + more] = found
+    if len(values) < 2:
+        known = varying(side)
+        raise UsageError(
+            f"--by {unknown_name(key, known)}" if known else
+            f"--by {key}: the cases of {side.label} differ in no key, so there is nothing to "
+            "compare")
+    return values
+
+
+def _apart(
+    alike: Sequence[tuple[CaseOfSide, dict[str, Any]]], key: str,
+) -> Iterator[tuple[str, str, CaseOfSide]]:
+    """Yield of cases of one task the value of ``key``, what else tells it from others, the case."""
+    shared = set.intersection(*(_options(given) for _, given in alike))
+    for found, given in alike:
+        own = sorted(_options(given) - shared - {key})
+        words = [_text(given[key]), *(f"{name.removeprefix(OPTION)}={given[name]}" for name in own)]
+        yield " ".join(words), _text(sorted(
+            (name, value) for name, value in given.items() if name not in {key, *own})), found
+
+
+def varying(side: Side) -> list[str]:
+    """Return the keys in which the cases of a side differ."""
+    values = grouped((key, _text(value)) for found in cases_of(side).values()
+                     for key, value in parameters(found.case).items())
+    return [key for key, seen in values.items() if len(set(seen)) > 1]
+
+
+def parameters(case: Case) -> dict[str, Any]:
+    """Return what tells a case from others; variables of its environment as ``env.NAME``."""
+    return {"kind": case.kind, **{name: getattr(case, name) for name in PLACE},
+            **case.workload.axes(), **{f"{ENV}{name}": value for name, value in case.env}}
+
+
+def _same_tasks(
+    side: Side, key: str,
+) -> dict[str, list[tuple[CaseOfSide, dict[str, Any]]]]:
+    """Return the cases with a key, with their parameters, that differ in it and in options only.
+    """
+    every = [(found, parameters(found.case)) for found in cases_of(side).values()]
+    if key.startswith(ENV) and any(key in given for _, given in every):
+        for _, given in every:
+            given.setdefault(key, UNSET)
+    return grouped((_text(sorted((name, value) for name, value in given.items()
+                                 if name != key and not name.startswith(OPTION))), (found, given))
+                   for found, given in every if key in given)
+
+
+def _options(given: Mapping[str, Any]) -> set[str]:
+    return {name for name in given if name.startswith(OPTION)}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else repr(value)
+
+
+def _merged(items: Sequence[CaseResult]) -> CaseOfSide:
+    """Return one case of several files; those in which it was not ok add nothing."""
+    timed = [item for item in items if item.statistics is not None]
+    if not timed:
+        item = items[0]
+        return CaseOfSide(item.case, (), problem=f"{item.status}: {item.reason}".rstrip(": "))
+    launches = tuple(time_s for item in timed for time_s in launch_times(item))
+    passes = timed[0].timing.pass_medians_s if len(launches) == 1 and timed[0].timing else ()
+    return CaseOfSide(timed[0].case, launches, passes, dict(_phases(timed)), jobs=len(timed),
+                      repeats=any(item.timing.repeats for item in timed if item.timing))
+
+
+def launch_times(item: CaseResult) -> tuple[float, ...]:
+    """Return the medians in seconds of the launches of a timed case that count each for itself.
+
+    Launches that repeat in the same processes count as one. Older results have no medians of
+    launches; the first version had one launch.
+    """
+    assert item.statistics is not None
+    if item.timing is None or item.timing.repeats:
+        return (item.statistics.median_s,)
+    return item.timing.launch_medians_s or (item.statistics.median_s,)
+
+
+def _phases(items: Sequence[CaseResult]) -> Iterator[tuple[str, tuple[float, ...]]]:
+    """Yield each phase of a step with the median over ranks, a value a file."""
+    steps = [item.timing.steps for item in items if item.timing and item.timing.steps]
+    for name, medians in grouped((phase.name, phase.median_s) for one in steps
+                                 for phase in one.phases).items():
+        yield name, tuple(sorted(ranks)[len(ranks) // 2] for ranks in medians)
+
+
+FIRST = ("versions.", "variables.", "nodes", "ranks")
+"""Beginnings of keys that are said first: software, settings, and where it ran."""
+ABSENT = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class SideDifference:
+    """A fact of the run that is not the same on all sides: its values, one a side."""
+
+    key: str
+    values: tuple[str, ...]
+
+
+def differences(sides: Sequence[Side]) -> list[SideDifference]:
+    """Return what differs between the sides, what most likely matters first.
+
+    A side of several files has the values of all of them, separated by commas.
+    """
+    known = [_facts(side) for side in sides]
+    keys = dict.fromkeys(key for facts in known for key in facts)
+    found = (SideDifference(key, tuple(facts.get(key, ABSENT) for facts in known)) for key in keys)
+    return sorted((one for one in found if len(set(one.values)) > 1), key=_order)
+
+
+def _order(difference: SideDifference) -> tuple[int, str]:
+    places = [at for at, begin in enumerate(FIRST) if difference.key.startswith(begin)]
+    return (places[0] if places else len(FIRST)), difference.key
+
+
+def _facts(side: Side) -> Mapping[str, str]:
+    values: dict[str, dict[str, None]] = {}
+    for results in side.results:
+        for key, value in _facts_of(results):
+            values.setdefault(key, {})[value] = None
+    return {key: ", ".join(seen) for key, seen in values.items()}
+
+
+def _facts_of(results: Results) -> Iterator[tuple[str, str]]:
+    run = results.run
+    yield "ranks", str(run.world_size)
+    yield "nodes", " ".join(run.nodes)
+    yield "versions.hpcbench", run.hpcbench_version
+    for name, version in run.versions.items():
+        yield f"versions.{name}", version
+    for key, value in stable_facts(run.environment).items():
+        if not key.startswith("versions."):
+            yield key, value.strip('"')

@@ -1,0 +1,500 @@
+"""What a number of training samples takes on each choice of ranks and strategy: time, money, kWh.
+
+time = samples / (samples in a second); device-hours = time x nodes x devices a node; cost =
+device-hours x price of a device-hour. A rank has a device of its own.
+
+What training a number of samples costs: time, money and energy, and which choice is best.
+
+What training costs, as a table and a chart: cost over time with the Pareto front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Answer, Run, TopicOptions
+from hpcbench.answers.compare import FASTER, SAME, SLOWER, CaseComparison
+from hpcbench.answers.scaling import band_text
+from hpcbench.answers.scaling_series import (
+    Band,
+    Worked,
+    compared,
+    confounders,
+    scaled,
+    short_ways,
+    untimed,
+    worked,
+)
+from hpcbench.errors import command_line
+from hpcbench.reduce.work import SAMPLES
+from hpcbench.units import format_seconds, grouped, plural
+from hpcbench.views.chart import Axis, ChartPoint, LineChart, Panel, file_name
+from hpcbench.views.chart import Curve as Course
+from hpcbench.views.table import Column, Group, Line, Range, Row, Show, Table
+
+HOUR_S, J_PER_KWH = 3600, 3.6e6
+
+
+@dataclass(frozen=True, slots=True)
+class CostChoice:
+    """One way to train the samples.
+
+    Attributes:
+        time_s, device_hours, cost, kwh: for all samples; the last two None where unknown.
+        price: of a device-hour.
+        energy_of: whose counters the energy is of; ``power_w`` their mean power during the case.
+        setup_s: to open the group and for the first call, as measured; None if unknown.
+        tokens_a_sample: None of images.
+        on_front: whether no other choice is both faster and cheaper.
+        shares_cores: whether its ranks are known to share cores.
+        time_beside, cost_beside: over those of the default; None of the default itself.
+    """
+
+    case_id: str
+    label: str
+    ranks: int
+    nodes: int
+    samples_per_s: float
+    time_s: float
+    device_hours: float
+    price: float | None = None
+    cost: float | None = None
+    kwh: float | None = None
+    power_w: float | None = None
+    energy_of: str = ""
+    setup_s: float | None = None
+    tokens_a_sample: float | None = None
+    on_front: bool = False
+    shares_cores: bool = False
+    time_beside: Band | None = None
+    cost_beside: Band | None = None
+
+    @property
+    def spent(self) -> float:
+        """Return the cost, or device-hours without a price."""
+        return self.device_hours if self.cost is None else self.cost
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best choice by one measure: those that are not clearly worse, the best first.
+
+    ``alike`` tells that these are the same within what matters, not merely hard to tell apart.
+    """
+
+    labels: tuple[str, ...]
+    alike: bool
+    in_launch: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RanksStep:
+    """From one number of ranks to the next: what it saves, and what that costs.
+
+    Attributes:
+        time: over that of fewer ranks, with its interval; ``verdict`` is that of
+            `analysis.compare`.
+        from_samples: from so many samples on it is faster, set-up included; None if it is not, or
+            set-up is not known.
+        hour_saved: what each hour that it saves costs, in the unit of the task; None if none is.
+    """
+
+    first: str
+    second: str
+    more_nodes: int
+    time: Band
+    verdict: str
+    from_samples: int | None
+    hour_saved: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingTask:
+    """All choices of one training; the default is the first planned one.
+
+    ``unit`` is that of costs: a currency, or device-hours.
+    """
+
+    title: str
+    unit: str
+    samples: int
+    choices: tuple[CostChoice, ...]
+    default: str
+    fastest: Best
+    cheapest: Best
+    steps: tuple[RanksStep, ...]
+
+
+def task_of(cases: Sequence[Worked], asked: TopicOptions) -> TrainingTask:
+    """Return the choices of one task, of which there is at least one."""
+    choices = [_choice(case, asked, words) for case, words in zip(
+        cases, _labels(cases), strict=True)]
+    priced = all(one.cost for one in choices)
+    if not priced:  # one unit for all
+        choices = [replace(one, price=None, cost=None) for one in choices]
+
+    def spent(case: Worked) -> float:
+        """Return what a second of a sample costs."""
+        price = _price(case, asked) if priced else None
+        return case.ranks * (price or 1.0) / case.work.amount
+
+    return TrainingTask(
+        cases[0].title, _unit(cases, asked) if priced else "device-hours", asked.samples,
+        tuple(_on_front(_beside_default(cases, choices, spent))), choices[0].label,
+        _best(cases, choices, _a_sample), _best(cases, choices, spent),
+        tuple(_steps(cases, choices)))
+
+
+def _labels(cases: Sequence[Worked]) -> list[str]:
+    words = short_ways(cases)
+    labels = [f"{words[case.work.way]} on {plural(case.ranks, 'rank')}, "
+              f"{case.work.amount:g} samples a step" for case in cases]
+    return [f"{label} ({case.case.case_id})" if labels.count(label) > 1 else label
+            for label, case in zip(labels, cases, strict=True)]
+
+
+def _hardware(case: Worked) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = case.run.results.plan.config.get("hardware") or {}
+    return found
+
+
+def _price(case: Worked, asked: TopicOptions) -> float | None:
+    """Return what was asked with, else the price that the sweep file gives of this device."""
+    hardware = _hardware(case)
+    if asked.price is not None:
+        return asked.price
+    if hardware.get("device_type") not in (None, case.device):
+        return None
+    price = hardware.get("price_per_device_hour")
+    return None if price is None else float(price)
+
+
+def _unit(cases: Sequence[Worked], asked: TopicOptions) -> str:
+    known = {_hardware(case).get("currency") for case in cases} - {None}
+    return str(known.pop()) if len(known) == 1 else "currency units"
+
+
+def _choice(case: Worked, asked: TopicOptions, label: str) -> CostChoice:
+    rate = case.work.amount / case.time_s
+    time_s, price, usage = asked.samples / rate, _price(case, asked), case.item.usage
+    hours = time_s * case.ranks / HOUR_S
+    power_w = usage.mean_power_w if usage is not None else None
+    timing = case.item.timing
+    setup = [timing.communicator_s, timing.first_call_s] if timing else []
+    return CostChoice(
+        case.case.case_id, label, case.ranks, case.nodes, rate, time_s, hours, price,
+        None if price is None else hours * price,
+        None if power_w is None else power_w * time_s / J_PER_KWH, power_w,
+        usage.energy_of if usage is not None else "",
+        sum(part for part in setup if part is not None) if any(setup) else None,
+        case.work.tokens / case.work.amount if case.work.tokens else None,
+        shares_cores=case.shares_cores)
+
+
+def _a_sample(case: Worked) -> float:
+    return 1 / case.work.amount
+
+
+def _ratios(
+    first: Worked, others: Sequence[Worked], measure: Callable[[Worked], float],
+) -> list[CaseComparison]:
+    base = scaled(first, measure(first))
+    return compared([(base, scaled(other, measure(other))) for other in others])
+
+
+def _beside_default(
+    cases: Sequence[Worked], choices: Sequence[CostChoice], spent: Callable[[Worked], float],
+) -> list[CostChoice]:
+    """Return the choices with their times and costs over those of the first."""
+    first, *others = cases
+    times, costs = (_ratios(first, others, measure) for measure in (_a_sample, spent))
+    return [choices[0], *(replace(choice, time_beside=_band(time), cost_beside=_band(cost))
+                          for choice, time, cost in zip(choices[1:], times, costs, strict=True))]
+
+
+def _band(found: CaseComparison) -> Band:
+    return Band(found.ratio, found.low, found.high)
+
+
+def _on_front(choices: Sequence[CostChoice]) -> list[CostChoice]:
+    """Return the choices; on the front are those that no other one beats in time and cost."""
+    def beaten(one: CostChoice) -> bool:
+        return any(other.time_s <= one.time_s and other.spent <= one.spent
+                   and (other.time_s, other.spent) != (one.time_s, one.spent)
+                   for other in choices)
+
+    return [replace(one, on_front=not beaten(one)) for one in choices]
+
+
+def _best(
+    cases: Sequence[Worked], choices: Sequence[CostChoice], measure: Callable[[Worked], float],
+) -> Best:
+    """Return the choice with the least time or cost of a sample, and what may be as good."""
+    order = sorted(range(len(cases)), key=lambda at: (
+        cases[at].time_s * measure(cases[at]), choices[at].time_s))
+    best, *others = order
+    found = _ratios(cases[best], [cases[at] for at in others], measure)
+    near = [(at, one) for at, one in zip(others, found, strict=True) if one.verdict != SLOWER]
+    return Best(
+        (choices[best].label, *(choices[at].label for at, _ in near)),
+        all(one.verdict == SAME for _, one in near) and bool(near),
+        any(one.in_launch for one in found))
+
+
+def _steps(cases: Sequence[Worked], choices: Sequence[CostChoice]) -> list[RanksStep]:
+    """Return what each next number of ranks brings, of the fastest choice on each."""
+    fastest: dict[int, int] = {}
+    for at, one in enumerate(choices):
+        known = fastest.get(one.ranks)
+        if known is None or one.time_s < choices[known].time_s:
+            fastest[one.ranks] = at
+    order = [fastest[ranks] for ranks in sorted(fastest)]
+    pairs = [*zip(order, order[1:], strict=False)]
+    found = compared([(scaled(cases[few], _a_sample(cases[few])),
+                       scaled(cases[many], _a_sample(cases[many]))) for few, many in pairs])
+    return [_step(choices[few], choices[many], one)
+            for (few, many), one in zip(pairs, found, strict=True)]
+
+
+def _step(few: CostChoice, many: CostChoice, found: CaseComparison) -> RanksStep:
+    from_samples = hour_saved = None
+    if found.verdict == FASTER:
+        hour_saved = (many.spent - few.spent) / ((few.time_s - many.time_s) / HOUR_S)
+        if few.setup_s is not None and many.setup_s is not None:
+            a_sample = 1 / few.samples_per_s - 1 / many.samples_per_s
+            from_samples = max(int((many.setup_s - few.setup_s) / a_sample) + 1, 1)
+    return RanksStep(few.label, many.label, many.nodes - few.nodes, _band(found), found.verdict,
+                from_samples, hour_saved)
+
+
+PRICE = "give --price, or hardware.price_per_device_hour in the sweep file"
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What the trainings of one or several runs cost, by task."""
+
+    answers: tuple[Answer, ...]
+    samples: int
+    tasks: tuple[TrainingTask, ...]
+
+
+def cost(runs: Sequence[Run], asked: TopicOptions) -> Costs:
+    """Return what the asked number of samples takes on each choice. Times are without set-up."""
+    cases = [case for case in worked(runs) if case.work.unit == SAMPLES]
+    tasks = tuple(task_of(same, asked) for same in grouped(
+        (case.key, case) for case in cases).values())
+    command = " ".join((
+        command_line("advise", *(run.path for run in runs), "--only", "cost"),
+        *([f"--price {asked.price:g}"] if asked.price is not None else []),
+        *([f"--samples {asked.samples}"] if asked.samples != TopicOptions().samples else [])))
+    beside = (*(f"without times: {text}" for text in untimed(runs)), *confounders(runs))
+    answers = [answer for task in tasks for answer in _told(task)]
+    if not tasks:
+        answers = [Answer(CANNOT_TELL, "cannot tell what training costs, because no training was "
+                          "timed")]
+    answers += _without(runs, tasks)
+    return Costs(tuple(replace(one, evidence=(*one.evidence, *beside), command=command)
+                       for one in answers), asked.samples, tasks)
+
+
+def arithmetic(task: TrainingTask, one: CostChoice) -> str:
+    """Return how time and cost of a choice come about, nodes included."""
+    even = one.ranks % one.nodes == 0
+    devices = (f"{plural(one.nodes, 'node')} x {plural(one.ranks // one.nodes, 'device')}"
+               if even else f"{plural(one.ranks, 'device')} of {plural(one.nodes, 'node')}")
+    text = (f"{task.samples:,} samples / {one.samples_per_s:.4g} a second = "
+            f"{one.time_s:.4g} s; {one.time_s:.4g} s x {devices} / 3600 = "
+            f"{one.device_hours:.4g} device-hours")
+    if one.cost is None or one.price is None:
+        return text
+    return f"{text}; x {one.price:g} = {one.cost:.4g} {task.unit}"
+
+
+def _told(task: TrainingTask) -> Iterator[Answer]:
+    """Yield which choice is fastest, which cheapest, the front, and what more ranks bring."""
+    chosen = {one.label: one for one in task.choices}
+    if len(chosen) < 2:
+        (one,) = chosen.values()
+        yield Answer(CANNOT_TELL, f"{task.title}: {_takes(task, one)}; cannot tell what is faster "
+                     "or cheaper, because there is no other choice", (arithmetic(task, one),), "",
+                     task.title)
+        return
+    yield _of_best(task, "fastest", task.fastest, chosen)
+    yield _of_best(task, "cheapest", task.cheapest, chosen)
+    front = [one for one in task.choices if one.on_front]
+    yield Answer(
+        CLEAR, f"{task.title}: of {plural(len(task.choices), 'choice')} "
+        f"{len(front)} {'is' if len(front) == 1 else 'are'} on the Pareto front, by medians: "
+        + "; ".join(f"{one.label} ({format_seconds(one.time_s)}, {one.spent:.4g} {task.unit})"
+                    for one in sorted(front, key=lambda one: one.time_s)), (), "", task.title)
+    for step in task.steps:
+        yield _of_step(task, step)
+
+
+def _of_best(task: TrainingTask, word: str, best: Best, chosen: dict[str, CostChoice]) -> Answer:
+    one = chosen[best.labels[0]]
+    evidence = tuple(arithmetic(task, chosen[label]) for label in best.labels) + tuple(
+        f"{label}: its ranks share cores, so its time is no measure of more devices"
+        for label in best.labels if chosen[label].shares_cores)
+    where = " in this launch" if best.in_launch else ""
+    if len(best.labels) > 1:
+        why = ("they are the same within what matters" if best.alike else
+               "cannot tell, because the launches do not tell them apart")
+        return Answer(
+            NONE if best.alike else CANNOT_TELL, f"{task.title}: no clear {word} choice among "
+            f"{'; '.join(best.labels)}{where}: {why}; with the first {_takes(task, one)}"
+            f"{_savings(task, one)}", evidence, "", task.title)
+    return Answer(CLEAR, f"{task.title}: {word} is {one.label}{where}: {_takes(task, one)}"
+                  f"{_savings(task, one)}", evidence, "", task.title)
+
+
+def _takes(task: TrainingTask, one: CostChoice) -> str:
+    energy = "" if one.kwh is None else f", {one.kwh:.3g} kWh by counters of {one.energy_of}"
+    return (f"{task.samples:,} samples take {format_seconds(one.time_s)} and {one.spent:.4g} "
+            f"{task.unit}{energy}")
+
+
+def _savings(task: TrainingTask, one: CostChoice) -> str:
+    if one.time_beside is None or one.cost_beside is None:
+        return "; it is the default, the first planned"
+    return (f"; beside the default ({task.default}) {_saved_text(one.time_beside, 'time')} and "
+            f"{_saved_text(one.cost_beside, task.unit if one.cost is None else 'cost')}")
+
+
+def _saved_text(beside: Band, word: str) -> str:
+    """Return what is saved, or spent more, of a ratio to the default."""
+    saved = Band(1 - beside.value, beside.high and 1 - beside.high, beside.low and 1 - beside.low)
+    if saved.value >= 0:
+        return f"it saves {band_text(saved, percent=True)} of {word}"
+    more = Band(beside.value - 1, beside.low and beside.low - 1, beside.high and beside.high - 1)
+    return f"it takes {band_text(more, percent=True)} more {word}"
+
+
+def _of_step(task: TrainingTask, step: RanksStep) -> Answer:
+    """Return from which number of samples on more ranks are faster, and what an hour costs."""
+    what = plural(step.more_nodes, "more node") if step.more_nodes > 0 else "more ranks"
+    head = (f"{task.title}: {step.second} instead of {step.first} ({what}) takes "
+            f"{band_text(step.time, percent=True)} of the time")
+    if step.verdict in (SLOWER, SAME):
+        why = "it is slower" if step.verdict == SLOWER else "it is as fast within what matters"
+        return Answer(NONE, f"{head}: it never pays, because {why}", (), "", task.title)
+    if step.hour_saved is None:
+        return Answer(CANNOT_TELL, f"{head}; cannot tell whether it pays, because the launches do "
+                      "not tell them apart", (), "", task.title)
+    since = ("" if step.from_samples is None else
+             f" from {plural(step.from_samples, 'sample')} on, set-up included,")
+    spent = (f"each hour saved costs {step.hour_saved:.3g} {task.unit}" if step.hour_saved > 0 else
+             f"each hour saved also saves {-step.hour_saved:.3g} {task.unit}")
+    return Answer(CLEAR, f"{head}: it is faster{since} and {spent}", (), "", task.title)
+
+
+def _without(runs: Sequence[Run], tasks: Sequence[TrainingTask]) -> Iterator[Answer]:
+    """Yield why there is no money, and no energy."""
+    choices = [one for task in tasks for one in task.choices]
+    if choices and any(one.cost is None for one in choices):
+        yield Answer(CANNOT_TELL, "cannot tell costs in money, because no price above 0 is known "
+                     f"of every choice: device-hours are given; {PRICE}")
+    missing = [one for one in choices if one.kwh is None]
+    if missing:
+        reasons = dict.fromkeys(
+            f"{name}: {why}" for run in runs for told in run.results.told
+            for name, why in told.missing.items() if name in ("energy", "gpu"))
+        yield Answer(
+            CANNOT_TELL, f"energy of {len(missing)} of {plural(len(choices), 'choice')} is not "
+            "computed, because no counter of energy was read around it: cannot tell kWh",
+            tuple(reasons))
+
+
+_INTERVAL = "95 % interval"
+_FORMULA = ("device-hours = samples / (samples/s) x nodes x devices a node / 3600; "
+            "cost = device-hours x price; times are without set-up")
+
+
+def cost_tables(record: Costs) -> Iterator[Table]:
+    """Yield a table for each training; the arithmetic of its first row is shown."""
+    for task in record.tasks:
+        first = task.choices[0]
+        yield Table(
+            f"cost of {task.samples:,} samples: {task.title}", _columns(task),
+            (Group("", tuple(_row(task, one) for one in task.choices)),),
+            lead=(Line(_FORMULA), Line(f"{first.label}: {arithmetic(task, first)}")))
+
+
+def cost_charts(record: Costs) -> Iterator[LineChart]:
+    """Yield cost over time for each training with several choices."""
+    for task in record.tasks:
+        if len(task.choices) > 1:
+            yield _chart(task)
+
+
+def _columns(task: TrainingTask) -> tuple[Column, ...]:
+    money = task.unit
+    return (
+        Column("choice", "choice"), Column("nodes", "nodes", Show.COUNT),
+        Column("devices", "devices", Show.COUNT), Column("time", "time", Show.DURATION),
+        Column("device_hours", "device-hours", Show.NUMBER, better="less"),
+        Column("cost", "cost", Show.NUMBER, money, better="less", optional=True),
+        Column("energy", "energy", Show.NUMBER, "kWh", "at the mean power of the case", "less",
+               optional=True),
+        Column("per_1000", "1,000 samples", Show.NUMBER, money, better="less"),
+        Column("per_million_tokens", "10^6 tokens", Show.NUMBER, money, better="less",
+               optional=True),
+        Column("time_saved", "time saved", Show.PERCENT, "%", "beside the default, the first row",
+               "more", optional=True),
+        Column("time_interval", _INTERVAL, Show.PERCENT, "%", optional=True),
+        Column("cost_saved", "cost saved", Show.PERCENT, "%", "beside the default, the first row",
+               "more", optional=True),
+        Column("cost_interval", _INTERVAL, Show.PERCENT, "%", optional=True),
+        Column("note", "note", optional=True))
+
+
+def _row(task: TrainingTask, one: CostChoice) -> Row:
+    tokens = one.tokens_a_sample
+    return Row((
+        one.label, one.nodes, one.ranks, one.time_s, one.device_hours, one.cost, one.kwh,
+        one.spent / task.samples * 1000,
+        None if tokens is None else one.spent / (task.samples * tokens) * 1e6,
+        *_saved_cells(one.time_beside), *_saved_cells(one.cost_beside),
+        "; ".join(_notes(task, one)) or None),
+        case_id=one.case_id)
+
+
+def _saved_cells(beside: Band | None) -> tuple[float | None, Range | None]:
+    if beside is None:
+        return None, None
+    if beside.low is None or beside.high is None:
+        return 1 - beside.value, None
+    return 1 - beside.value, Range(1 - beside.high, 1 - beside.low)
+
+
+def _notes(task: TrainingTask, one: CostChoice) -> Iterator[str]:
+    if one.label == task.default:
+        yield "default"
+    if one.on_front:
+        yield "Pareto front"
+    if one.shares_cores:
+        yield "ranks share cores"
+
+
+def _chart(task: TrainingTask) -> LineChart:
+    front = [one for one in task.choices if one.on_front]
+    default = [one for one in task.choices if one.label == task.default]
+    others = [one for one in task.choices if not one.on_front and one.label != task.default]
+    courses = (_course("Pareto front", front, is_joined=True),
+               _course("default", default), _course("other choices", others))
+    return LineChart(
+        f"Cost over time of {task.samples:,} samples", task.title,
+        file_name(f"cost_{task.title}"),
+        ("Point: a choice, by its median. On the front no other is both faster and cheaper.",),
+        tuple(one.case_id for one in task.choices), Axis("time", Show.NUMBER, "s"),
+        (Panel(Axis("cost" if front[0].cost is not None else "device-hours", Show.NUMBER,
+                    task.unit if front[0].cost is not None else ""),
+               tuple(one for one in courses if one.points)),))
+
+
+def _course(label: str, choices: Sequence[CostChoice], *, is_joined: bool = False) -> Course:
+    ordered = sorted(choices, key=lambda one: (one.time_s, one.spent))
+    return Course(label, tuple((one.time_s, ChartPoint(one.spent)) for one in ordered), is_joined)

@@ -1,0 +1,452 @@
+"""Whether times rise or fall over the passes of a run: of all cases together, and of single ones.
+
+A series is named if it is steady (`statistics.drift`), its interval excludes no change, and the
+chance holds among all series of the report (Holm). Where all cases drift together, single ones are
+looked at beside that.
+
+What was read of the machine in each pass of a case, beside the time of that pass.
+
+Passes are matched with readings by the global clock. Counters count from the reading before a pass
+to the one after it, so set-up, warm-ups and checks are in them. Clocks are those within it.
+
+What disturbed the passes of a run: lower clocks, other processes, hypervisors; and at what cost.
+
+Each is a slowdown that it would cause if nothing else counted, of the rank that has most of it: a
+core that is missing for a share w of the time makes work at most 1 / (1 - w) times as long. It is
+named as a cause where the times of a case's passes follow it (`statistics.accounted`) by at least
+`LEAST_EFFECT`, where it accounts for `EXPLAINS` of that, and where this holds among all
+comparisons of the report.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcbench.answers.answer import Run
+from hpcbench.reduce.comparison import FALSE_ALARMS
+from hpcbench.reduce.courses import Course
+from hpcbench.reduce.results import CaseResult, Results
+from hpcbench.reduce.usage_sums import WIDEST
+from hpcbench.statistics.accounted import Accounted, accounted
+from hpcbench.statistics.family import holm
+from hpcbench.statistics.standing_out import MIN_PASSES, standing
+from hpcbench.statistics.student import t_quantile
+from hpcbench.statistics.trend import Trend, trend
+
+ALARMS = FALSE_ALARMS / 4
+"""Drift, conditions, and ranks that wait or have a low clock are four families: all of them
+together name anything in at most 1 % of reports."""
+FEWEST_TOGETHER = 3
+"""Of fewer cases there is no course that they have in common."""
+Values = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Drifting:
+    """How the time of a case, or of all of them, changes from the first pass to the last.
+
+    Attributes:
+        path, case_id, label: of which results and case; ``case_id`` is empty of all together.
+        passes: how many there were; ``lasted_s`` from the first to the last, None if not known.
+        change: relative to the median; ``low`` to ``high`` is its 99 % interval.
+        tau: how steadily it rises or falls, 1 and -1 at most.
+        chance: how likely passes that do not drift do so.
+        is_clear: whether it is named.
+    """
+
+    path: str
+    case_id: str
+    label: str
+    passes: int
+    lasted_s: float | None
+    change: float
+    low: float
+    high: float
+    tau: float
+    chance: float
+    is_clear: bool
+
+
+def drifts(runs: Sequence[Run]) -> tuple[Drifting, ...]:
+    """Return the drift of each case with enough passes, and before them that of all of a run."""
+    series = [one for run in runs for one in _of_run(run)]
+    holds = holm([found.chance for _, found in series], ALARMS)
+    return tuple(replace(drifting, is_clear=held and found.is_steady and (
+                     found.low > 0 or found.high < 0))
+                 for (drifting, found), held in zip(series, holds, strict=True))
+
+
+def _of_run(run: Run) -> Iterator[tuple[Drifting, Trend]]:
+    known = [(item.case, item.timing.pass_medians_s) for item in run.results.cases
+             if item.timing is not None]
+    times = {case.case_id: np.array(medians, dtype=np.float64) for case, medians in known
+             if medians and all(medians)}
+    labels = {case.case_id: case.label for case, _ in known}
+    whole = [one / np.median(one) for one in times.values()]
+    common = _common(whole)
+    found = _trend(common) if common is not None else None
+    if common is not None and found is not None:
+        yield _drifting(run, "", f"all {len(times)} cases together", common.size, found), found
+    beside = common if common is not None and found is not None and _is_steady(found) else None
+    for case_id, values in times.items():
+        own = values if beside is None or beside.size != values.size else values / beside
+        if (alone := _trend(own)) is not None:
+            yield _drifting(run, case_id, labels[case_id], values.size, alone), alone
+
+
+def _common(whole: Sequence[Values]) -> Values | None:
+    """Return the middle course of all cases; None of few, or of different numbers of passes."""
+    if len(whole) < FEWEST_TOGETHER or len({one.size for one in whole}) > 1:
+        return None
+    return np.asarray(np.median(np.stack(whole), axis=0))
+
+
+def _is_steady(found: Trend) -> bool:
+    return found.is_steady and (found.low > 0 or found.high < 0)
+
+
+def _trend(values: Values) -> Trend | None:
+    return trend(values, np.arange(values.size, dtype=np.float64))
+
+
+def _drifting(run: Run, case_id: str, label: str, passes: int, found: Trend) -> Drifting:
+    return Drifting(run.path, case_id, label, passes, _lasted_s(run), found.change, found.low,
+                    found.high, found.tau, found.chance, is_clear=False)
+
+
+def _lasted_s(run: Run) -> float | None:
+    """Return the seconds from the first pass of any case to the end of the last one."""
+    spans = [span for item in run.results.cases if item.usage for span in item.usage.spans_ns]
+    return (max(end for _, end in spans) - min(begin for begin, _ in spans)) / 1e9 if (
+        spans) else None
+
+
+MOST_READ = 500_000
+"""Ranks times passes: of more, nothing is looked at, as it would take minutes and memory."""
+Spans = npt.NDArray[np.int64]
+CLOCK_SOURCES = (("GPU", "gpu", "sm_mhz", 1.0), ("CPU", "frequency", "mean_khz", 1e-3))
+"""What has a clock, where it stands, and MHz of its unit; the first that was read counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassReadings:
+    """Times of a case's passes (pass,), and what was read in each; NaN where it was not.
+
+    Attributes:
+        spans_ns: begin and end, (pass, 2).
+        clocks: median clock of each rank that read any, in MHz, (rank, pass).
+        waits: share of a pass in which each rank's worker was ready and had no core.
+        steal, others: share of all cores' time of each node that a hypervisor gave away, and that
+            other processes than the workers used, (node, pass).
+    """
+
+    item: CaseResult
+    times_s: Values
+    spans_ns: Spans
+    clocks: Values
+    waits: Values
+    steal: Values
+    others: Values
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What was read in the passes of a run's cases; ``missing`` says why some of it was not.
+
+    ``clock_of`` is what the clocks are of, ``celsius`` the highest temperature of a GPU.
+    ``wait_ranks``, ``clock_ranks``: who the rows are of; ``nodes``: ranks that read for theirs.
+    """
+
+    cases: tuple[PassReadings, ...] = ()
+    clock_of: str = ""
+    wait_ranks: tuple[int, ...] = ()
+    clock_ranks: tuple[int, ...] = ()
+    nodes: tuple[int, ...] = ()
+    celsius: int | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+def readings(run: Run) -> Read:
+    """Return what was read in the passes of a run whose readings can be matched with them."""
+    results = run.results
+    if why := _why_not(results):
+        return Read(missing=dict.fromkeys(("clocks", "waits", "cores"), why))
+    clock_of, clocks, scale = next(
+        ((name, found, scale) for name, table, column, scale in CLOCK_SOURCES
+         if (found := run.samples.courses(table, column))), ("", (), 1.0))
+    waits = run.samples.courses("process", "wait_ns")
+    cores = [run.samples.courses("cpu", f"{name}_ns")
+             for name in ("user", "system", "idle", "steal")]
+    used = run.samples.courses("process", "cpu_ns")
+    node_of = {one.rank: one.hostname for one in results.topology.ranks}
+    of_nodes, in_mhz = _Cores(cores, used, node_of), [(one, scale) for one in clocks]
+    cases = tuple(_case_readings(item, in_mhz, waits, of_nodes)
+                  for item in results.cases if _is_matched(item))
+    told = {name: why for one in results.told for name, why in one.missing.items()}
+    hottest = [int(one.values.max()) for one in run.samples.courses("gpu", "celsius")]
+    return Read(cases, clock_of, _ranks(waits), _ranks(clocks), _ranks(cores[0]),
+                max(hottest, default=None), {
+        **({} if clocks else {"clocks": "; ".join(
+            f"{name}: {told[table]}" for name, table, *_ in CLOCK_SOURCES if table in told)}),
+        **({} if waits else {"waits": told.get("process.wait_ns", "")}),
+        **({} if cores[0] else {"cores": told.get("cpu", "")})})
+
+
+def _why_not(results: Results) -> str:
+    if not results.told:
+        return "nothing was read of the machine (telemetry)"
+    matched = [item for item in results.cases if _is_matched(item)]
+    if not matched:
+        return "readings cannot be matched with passes: the run was resumed, or no pass was read"
+    read = sum(len(_known_s(item)) * item.case.world_size for item in matched)
+    return (f"there are {read} passes of ranks, and of more than {MOST_READ} readings are not "
+            "looked at") if read > MOST_READ else ""
+
+
+def _known_s(item: CaseResult) -> list[float]:
+    return [time_s for time_s in item.timing.pass_medians_s if time_s] if item.timing else []
+
+
+def _is_matched(item: CaseResult) -> bool:
+    """Return whether the case has a time for each span, so that they are of the same passes."""
+    return item.usage is not None and 0 < len(item.usage.spans_ns) == len(_known_s(item))
+
+
+def _ranks(courses: Sequence[Course]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(course.rank for course in courses))
+
+
+@dataclass(frozen=True, slots=True)
+class _Cores:
+    """Courses of nodes' cores (user, system, idle, steal), of workers, and the node of each rank.
+    """
+
+    cores: Sequence[Sequence[Course]]
+    used: Sequence[Course]
+    node_of: Mapping[int, str]
+
+    def shares(self, spans_ns: Spans) -> tuple[Values, Values]:
+        """Return the share that was stolen, and the one of other processes, each (node, pass)."""
+        stolen, others = [], []
+        for user, system, idle, steal in zip(*self.cores, strict=True):
+            risen = [rises(course, spans_ns)[0] for course in (user, system, idle, steal)]
+            total = np.where(sum(risen) > 0, sum(risen), np.nan)
+            here = [course for course in self.used
+                    if self.node_of.get(course.rank) == self.node_of.get(user.rank)]
+            own = sum((rises(course, spans_ns)[0] for course in here), np.zeros(len(spans_ns)))
+            stolen.append(risen[3] / total)
+            others.append(np.maximum(risen[0] + risen[1] - own, 0) / total)
+        return _stacked(stolen, spans_ns), _stacked(others, spans_ns)
+
+
+def _case_readings(
+    item: CaseResult, clocks: Sequence[tuple[Course, float]], waits: Sequence[Course],
+    cores: _Cores,
+) -> PassReadings:
+    assert item.usage is not None
+    spans_ns = np.array(item.usage.spans_ns, dtype=np.int64)
+    order = np.argsort(spans_ns[:, 0], kind="stable")
+    spans_ns = spans_ns[order]
+    waited = []
+    for course in waits:
+        risen, bracket_ns = rises(course, spans_ns)
+        waited.append(np.clip(risen / bracket_ns, 0, 0.99))
+    found = [medians_within(course, spans_ns) * scale for course, scale in clocks]
+    steal, others = cores.shares(spans_ns)
+    return PassReadings(item, np.array(_known_s(item)), spans_ns,
+                        _stacked(found, spans_ns), _stacked(waited, spans_ns), steal, others)
+
+
+def _stacked(rows: Sequence[Values], spans_ns: Spans) -> Values:
+    return np.stack(rows) if rows else np.empty((0, len(spans_ns)))
+
+
+def rises(course: Course, spans_ns: Spans) -> tuple[Values, Values]:
+    """Return by how much a counter rises around each span, and the ns between the two readings.
+
+    Both are NaN where no reading is before or behind the span, where they are too far apart, and
+    where the counter began anew.
+    """
+    first = np.searchsorted(course.time_ns, spans_ns[:, 0], side="right") - 1
+    last = np.searchsorted(course.time_ns, spans_ns[:, 1], side="left")
+    inside = (first >= 0) & (last < course.time_ns.size)
+    first, last = np.where(inside, first, 0), np.where(inside, last, 0)
+    apart = (course.time_ns[last] - course.time_ns[first]).astype(np.float64)
+    risen = (course.values[last] - course.values[first]).astype(np.float64)
+    good = inside & (apart > 0) & (risen >= 0) & (
+        apart <= WIDEST * (spans_ns[:, 1] - spans_ns[:, 0]))
+    return np.where(good, risen, np.nan), np.where(good, apart, np.nan)
+
+
+def medians_within(course: Course, spans_ns: Spans) -> Values:
+    """Return the median of a value of the moment within each span; NaN where none was read.
+
+    A device that idles while a pass is set up has another clock then: most of a pass counts.
+    """
+    first = np.searchsorted(course.time_ns, spans_ns[:, 0], side="left")
+    end = np.searchsorted(course.time_ns, spans_ns[:, 1], side="right")
+    return np.array([np.median(course.values[begin:stop]) if stop > begin else np.nan
+                     for begin, stop in zip(first, end, strict=True)])
+
+
+EXPLAINS = 0.8
+"""A cause is named from this share of the rise of times on."""
+LEAST_EFFECT = 0.03
+LEAST_SHARE = 0.05
+"""Other processes that use less of a node's cores are not named; nor a rank that waits less."""
+CLOCKS, WAITS, STEAL = "clocks", "waits", "steal"
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """How the times of a case's passes follow a condition.
+
+    Attributes:
+        path, case_id, label: of which results and case.
+        condition: CLOCKS, WAITS or STEAL.
+        row: whose it is: the row of the readings that is worst in `EXPLAINS` of the disturbed
+            passes; None where several take turns.
+        passes, disturbed: how many there were, and in how many it is past the middle of its range.
+        samples: samples of the disturbed ones.
+        least, greatest: of the condition: of clocks relative to the highest, else as shares.
+        effect: by how much the time rises with it; ``low`` to ``high`` is its 99 % interval.
+        share, fit: what of the rise it accounts for, and what of the variance is on the line.
+        chance: how likely times that do not follow it do so.
+        is_clear: whether the times follow it; ``is_cause`` whether it is also named as the cause.
+    """
+
+    path: str
+    case_id: str
+    label: str
+    condition: str
+    row: int | None
+    passes: int
+    disturbed: int
+    samples: int
+    least: float
+    greatest: float
+    effect: float
+    low: float
+    high: float
+    share: float
+    fit: float
+    chance: float
+    is_clear: bool = False
+    is_cause: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A share of time over all passes, with its 99 % interval; ``row`` says whose."""
+
+    row: int
+    value: float
+    low: float
+    high: float
+
+
+def following(read: Mapping[str, Read]) -> tuple[Following, ...]:
+    """Return how cases follow each condition; ``read`` has the readings of each path."""
+    found = [one for path, of_run in read.items() for case in of_run.cases
+             for one in _following_of_case(path, case)]
+    holds = holm([one.chance for one in found], ALARMS)
+    judged = []
+    for one, held in zip(found, holds, strict=True):
+        clear = held and one.effect >= LEAST_EFFECT and one.low > 0
+        judged.append(replace(one, is_clear=clear, is_cause=clear and one.share >= EXPLAINS))
+    return tuple(judged)
+
+
+def _following_of_case(path: str, case: PassReadings) -> Iterator[Following]:
+    for condition, values in ((CLOCKS, case.clocks), (WAITS, case.waits), (STEAL, case.steal)):
+        lost = lower(values) if condition == CLOCKS else values
+        whole = ~np.isnan(lost).any(axis=0)
+        if not lost.size or not whole.any():
+            continue
+        lost, times_s = lost[:, whole], case.times_s[whole]
+        worst = lost.max(axis=0)
+        if (found := accounted(times_s, 1 / (1 - worst))) is not None:
+            yield _following(path, case, condition, lost, found)
+
+
+def lower(clocks: Values) -> Values:
+    """Return by which share each clock is below the rank's highest one, (rank, pass)."""
+    known = np.isfinite(clocks).any(axis=1, keepdims=True)
+    tops = np.max(np.where(np.isnan(clocks), 0.0, clocks), axis=1, keepdims=True, initial=0.0)
+    return 1 - clocks / np.where(known, tops, np.nan)
+
+
+def _following(
+    path: str, case: PassReadings, condition: str, lost: Values, found: Accounted,
+) -> Following:
+    worst, item = lost.max(axis=0), case.item
+    disturbed = worst > (worst.min() + worst.max()) / 2
+    votes = np.bincount(lost[:, disturbed].argmax(axis=0), minlength=len(lost))
+    row = int(votes.argmax()) if votes.max() >= EXPLAINS * votes.sum() else None
+    ends = float(worst.min()), float(worst.max())
+    least, greatest = (1 - ends[1], 1 - ends[0]) if condition == CLOCKS else ends
+    n = item.statistics.n if item.statistics else 0
+    return Following(
+        path, item.case.case_id, item.case.label, condition, row, worst.size,
+        int(disturbed.sum()), round(n * float(disturbed.mean())), least, greatest, found.effect,
+        found.low, found.high, found.share, found.fit, found.chance)
+
+
+def waiting_rank(cases: Sequence[PassReadings]) -> Share | None:
+    """Return the rank that surely waits for a core longer than any other, by LEAST_SHARE.
+
+    All passes of all cases in which readings are whole count: each round over the cases is one.
+    """
+    by_round = _by_round(cases, "waits")
+    if by_round is None or len(by_round) < 2:
+        return None
+    found = standing(by_round, LEAST_SHARE)
+    if found.chance > ALARMS:
+        return None
+    return Share(found.row, float(by_round[found.row].mean()), *_ends(by_round[found.row]))
+
+
+def lowest_clock(cases: Sequence[PassReadings]) -> Share | None:
+    """Return the rank whose clock surely is LEAST_SHARE below any other, and by which share."""
+    by_round = _by_round(cases, "clocks")
+    if by_round is None or len(by_round) < 2:
+        return None
+    middle = float(np.median(by_round))
+    found = standing(-by_round, LEAST_SHARE * middle)
+    return Share(found.row, found.apart_s / middle, found.low_s / middle, found.high_s / middle
+                 ) if found.chance <= ALARMS else None
+
+
+def shares_of_nodes(cases: Sequence[PassReadings], name: str) -> tuple[Share, ...]:
+    """Return the share ``others`` or ``steal`` of each node, where it surely is LEAST_SHARE."""
+    by_round = _by_round(cases, name)
+    if by_round is None:
+        return ()
+    shares = (Share(row, float(values.mean()), *_ends(values))
+              for row, values in enumerate(by_round))
+    return tuple(one for one in shares if one.low >= LEAST_SHARE)
+
+
+def _by_round(cases: Sequence[PassReadings], name: str) -> Values | None:
+    """Return the means over cases, weighted by their time, (row, round); None of too few rounds."""
+    rounds = min((one.times_s.size for one in cases), default=0)
+    if rounds < MIN_PASSES:
+        return None
+    values = np.stack([getattr(one, name)[:, :rounds] for one in cases])
+    lasted = np.stack([np.diff(one.spans_ns, axis=1)[:rounds, 0] for one in cases])[:, None, :]
+    weights = np.where(np.isnan(values), 0.0, lasted)
+    total = weights.sum(axis=0)
+    if not values.shape[1] or (total == 0).any():
+        return None
+    return np.asarray((np.nan_to_num(values) * weights).sum(axis=0) / total)
+
+
+def _ends(values: Values) -> tuple[float, float]:
+    """Return the 99 % interval of a mean over rounds."""
+    half = t_quantile(0.005, values.size - 1) * float(values.std(ddof=1)) / math.sqrt(values.size)
+    return max(0.0, float(values.mean()) - half), min(1.0, float(values.mean()) + half)

@@ -1,0 +1,424 @@
+"""On how many nodes and cores the ranks of a case ran, as far as results of a run tell.
+
+Cases of one or several runs with what they do, and how long one takes beside another.
+
+Which cases are one series over numbers of ranks, what is constant in it, and how it scales.
+
+In weak scaling each rank has the same amount of work, in strong scaling all together have. The
+speed-up is the ratio of rates of work (samples/s) to the base, the case on the fewest ranks; the
+efficiency is that over the ratio of ranks. A strategy that was timed on several ranks only has the
+training of one rank as its base, where there is one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from hpcbench.answers.answer import Run
+from hpcbench.answers.compare import FALSE_SHARE, CaseComparison, SideComparison, compare
+from hpcbench.answers.compare_inputs import CaseOfSide, Side, cases_of, differences
+from hpcbench.plan.case import Case
+from hpcbench.reduce.results import CaseResult, RunInfo
+from hpcbench.reduce.work import Work, work_of
+from hpcbench.statistics.overlap import OverPasses, told
+from hpcbench.statistics.scaling_laws import AMDAHL, UNIVERSAL, Law, amdahl, universal, why_not
+from hpcbench.units import grouped
+
+_EVENLY = 1.001
+"""Quotients of ranks and cores are this far from a whole number at most by rounding."""
+
+
+def nodes_of(run: RunInfo, case: Case) -> int:
+    """Return how many nodes a case used: its ranks are the first of the job, spread evenly."""
+    a_node = math.ceil(run.world_size / max(len(run.nodes), 1))
+    return math.ceil(case.world_size / a_node)
+
+
+def ranks_a_core(run: RunInfo, case: Case, device: str) -> float | None:
+    """Return how many ranks of a case share a core where most do; None if nobody knows.
+
+    1 or less is none. Ranks on GPUs wait for these, not for cores. Those of a case of fewer ranks
+    than the job share cores in proportion. Results of older versions tell only the cores of one
+    rank; if these are all of the machine's, the ranks of its node share them.
+    """
+    if not device.startswith("cpu"):
+        return 0.0
+    process, online = run.environment.get("process", {}), _online(run)
+    on_node = case.world_size / nodes_of(run, case)
+    told = process.get("ranks_a_core")
+    if isinstance(told, int | float):
+        most = math.ceil(run.world_size / max(len(run.nodes), 1))
+        return float(told) if told <= 1 else told * on_node / most
+    cores = process.get("affinity_cpus")
+    if not isinstance(cores, int) or cores < 1:
+        return None
+    return on_node / cores if online is None or cores >= online or on_node <= cores else None
+
+
+def shares_cores(run: RunInfo, case: Case, device: str) -> bool:
+    """Return whether it is known that ranks of a case wait for one another's cores."""
+    known = ranks_a_core(run, case, device)
+    return known is not None and known > _EVENLY
+
+
+def _online(run: RunInfo) -> int | None:
+    """Return how many cores the machine has, of a text such as ``0-3,8-11``."""
+    text = run.environment.get("cpu", {}).get("online")
+    if not isinstance(text, str):
+        return None
+    ends = [part.partition("-") for part in text.split(",") if part]
+    return sum(int(last or first) - int(first) + 1 for first, _, last in ends)
+
+
+_DIFFER_BY_DESIGN = ("ranks", "nodes", "scheduler.", "process.ranks_a_core")
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Worked:
+    """A timed case with its work. ``times`` are those of all files, ``run`` is the first of them.
+    """
+
+    run: Run
+    item: CaseResult
+    times: CaseOfSide
+    work: Work
+
+    @property
+    def case(self) -> Case:
+        """Return the case."""
+        return self.item.case
+
+    @property
+    def ranks(self) -> int:
+        """Return on how many ranks it ran."""
+        return self.case.world_size
+
+    @property
+    def nodes(self) -> int:
+        """Return on how many nodes it ran."""
+        return nodes_of(self.run.results.run, self.case)
+
+    @property
+    def device(self) -> str:
+        """Return where it ran: ``cpu``, ``cuda``."""
+        return (self.item.device or self.case.device).partition(":")[0]
+
+    @property
+    def shares_cores(self) -> bool:
+        """Return whether its ranks are known to share cores."""
+        return shares_cores(self.run.results.run, self.case, self.device)
+
+    @property
+    def ranks_a_core(self) -> float | None:
+        """Return how many ranks share a core."""
+        return ranks_a_core(self.run.results.run, self.case, self.device)
+
+    @property
+    def time_s(self) -> float:
+        """Return the median over launches."""
+        ordered = sorted(self.times.launch_s)
+        half = len(ordered) // 2
+        return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Return what cases of the same task have alike beside it: where they ran, how timed."""
+        case = self.case
+        return (case.kind, case.backend, self.device, case.env, case.mode, case.batch,
+                case.cuda_graph, self.work.task)
+
+    @property
+    def title(self) -> str:
+        """Return task, backend and environment in words."""
+        case = self.case
+        variables = (f"{name}={value}" for name, value in case.env)
+        return " ".join((self.work.title, case.backend, self.device, *variables))
+
+
+def worked(runs: Sequence[Run]) -> list[Worked]:
+    """Return each timed case with its work, once; the launches of several files are put together.
+    """
+    times = cases_of(Side("", tuple(run.results for run in runs)))
+    found: dict[str, Worked] = {}
+    for run in runs:
+        for item in run.results.cases:
+            of = None if item.case.case_id in found else work_of(run.results, item)
+            if of is not None and times[item.case.case_id].launch_s:
+                found[item.case.case_id] = Worked(run, item, times[item.case.case_id], of)
+    return [*found.values()]
+
+
+def untimed(runs: Sequence[Run]) -> list[str]:
+    """Return why cases have no times: status and number of each, skips left out."""
+    kinds = grouped((item.status, item) for run in runs for item in run.results.cases
+                    if item.status not in ("ok", "skipped"))
+    return [f"{len(items)} {status}" for status, items in kinds.items()]
+
+
+def short_ways(cases: Sequence[Worked]) -> dict[str, str]:
+    """Return each way without the options that all cases of the same first word have."""
+    first = grouped((case.work.way.partition(" ")[0], case.work.way.split(" ")[1:])
+                    for case in cases)
+    shared = {name: set.intersection(*map(set, options)) for name, options in first.items()}
+    return {case.work.way: " ".join(
+        (name, *(word for word in words if word not in shared[name])))
+        for case in cases for name, *words in [case.work.way.split(" ")]}
+
+
+def compared(pairs: Sequence[tuple[Worked, Worked]]) -> list[CaseComparison]:
+    """Return the time of the second case of each pair over the first's, with its interval.
+
+    Of the same launch their passes are compared in pairs, else their launches.
+    """
+    in_launch = [bool(a.run is b.run and a.times.pass_s and b.times.pass_s) for a, b in pairs]
+    found: dict[str, CaseComparison] = {}
+    for paired in (False, True):
+        chosen = {str(at): pair for at, pair in enumerate(pairs) if in_launch[at] is paired}
+        found |= {one.key: one for one in _of(chosen, in_launch=paired).cases}
+    return [found[str(at)] for at in range(len(pairs))]
+
+
+def scaled(case: Worked, factor: float) -> Worked:
+    """Return the case with its times, in seconds, as many times as long."""
+    times = case.times
+    return replace(case, times=replace(
+        times, launch_s=tuple(time * factor for time in times.launch_s),
+        pass_s=tuple(time and time * factor for time in times.pass_s)))
+
+
+def _of(pairs: dict[str, tuple[Worked, Worked]], *, in_launch: bool) -> SideComparison:
+    first, second = ({key: pair[at].times for key, pair in pairs.items()} for at in (0, 1))
+    return compare(first, second, ("", ""), in_launch=in_launch)
+
+
+def confounders(runs: Sequence[Run]) -> list[str]:
+    """Return what else differs between several files, in words."""
+    if len(runs) < 2:
+        return []
+    found = [one.key for one in differences([Side(run.path, (run.results,)) for run in runs])
+             if not one.key.startswith(_DIFFER_BY_DESIGN)]
+    if not found:
+        return []
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return [f"the files differ in {', '.join(found[:_SHOWN])}{more}: each may be the cause"]
+
+
+STRONG, WEAK, NEITHER, MOVED = "strong", "weak", "neither", "moved data"
+"""What is constant in a series; moving data is no work that ranks share."""
+GOOD, EXCELLENT = 0.8, 0.9
+IS_EXCELLENT, IS_GOOD, IS_BELOW = "excellent", "good", "below good"
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A number with its 95 % interval; None where there is none."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesMember:
+    """One case of a series.
+
+    Attributes:
+        amount: what all ranks do in a call, in the unit of the series.
+        time_s, rate: the median of a call, and amount / time.
+        speed_up, efficiency: beside the base; None of the base, and where ranks share cores.
+        ranks_a_core: how many ranks share a core; None if unknown.
+        communication: the share of a call that communication adds; None if not measured.
+        verdict: IS_EXCELLENT, IS_GOOD or IS_BELOW, where that holds among all of the topic.
+        in_launch: whether the interval is of passes of one launch, so that it holds in that only.
+    """
+
+    case_id: str
+    ranks: int
+    nodes: int
+    amount: float
+    time_s: float
+    rate: float
+    speed_up: Band | None = None
+    efficiency: Band | None = None
+    shares_cores: bool = False
+    ranks_a_core: float | None = None
+    communication: OverPasses | None = None
+    verdict: str | None = None
+    in_launch: bool = False
+
+    @property
+    def told_communication(self) -> float | None:
+        """Return the share of communication; None where it may be chance."""
+        return told(self.communication)
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingSeries:
+    """Cases of one task and way, by ranks; the first is the base.
+
+    ``kind`` is STRONG, WEAK, NEITHER or MOVED. ``laws`` are fitted to members whose ranks share
+    no core; ``no_laws`` says why others are not. ``base`` is the way of the first, if it is
+    another one's.
+    """
+
+    title: str
+    way: str
+    kind: str
+    unit: str
+    members: tuple[SeriesMember, ...]
+    base: str = ""
+    size: str = ""
+    laws: tuple[Law, ...] = ()
+    no_laws: tuple[str, ...] = ()
+
+
+def series_of(cases: Sequence[Worked]) -> list[ScalingSeries]:
+    """Return all series: those of work, then collectives."""
+    tasks = grouped((case.key, case) for case in cases)
+    picked = [one for same in tasks.values() for one in _of_task(same)]
+    return [_with_laws(one) for one in _measured(picked)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Picked:
+    """A series before its times are compared."""
+
+    kind: str
+    way: str
+    cases: tuple[Worked, ...]
+
+
+def _of_task(same: Sequence[Worked]) -> Iterator[_Picked]:
+    """Yield the series of cases of one task."""
+    if same[0].work.only_communicates:
+        cases = _one_each(same)
+        if len(cases) > 1:
+            yield _Picked(MOVED, "", cases)
+        return
+    alone = [case for case in same if case.work.alone and case.ranks == 1]
+    words = short_ways(same)
+    for way, members in grouped((case.work.way, case) for case in same).items():
+        least = min(case.ranks for case in members)
+        bases = [case for case in alone if case.work.way != way] if least > 1 else []
+        yield from _of_way(words[way], [*members, *bases])
+
+
+def _of_way(way: str, members: Sequence[Worked]) -> Iterator[_Picked]:
+    found = False
+    for kind, groups in (
+            (WEAK, grouped((case.work.amount / case.ranks, case) for case in members)),
+            (STRONG, grouped((case.work.amount, case) for case in members))):
+        for alike in groups.values():
+            cases = _one_each(alike)
+            if len(cases) > 1:
+                found = True
+                yield _Picked(kind, way, cases)
+    cases = _one_each(members)
+    if len(cases) > 1 and not found:
+        yield _Picked(NEITHER, way, cases)
+
+
+def _one_each(cases: Sequence[Worked]) -> tuple[Worked, ...]:
+    """Return the first planned case of each number of ranks, the fewest first."""
+    chosen: dict[int, Worked] = {}
+    for case in cases:
+        chosen.setdefault(case.ranks, case)
+    return tuple(chosen[ranks] for ranks in sorted(chosen))
+
+
+def _measured(picked: Sequence[_Picked]) -> Iterator[ScalingSeries]:
+    """Yield the series with the ratios of their times, which are all compared at once."""
+    pairs = [(one, one.cases[0], case) for one in picked for case in one.cases[1:]]
+    ratios = iter(compared([(base, case) for _, base, case in pairs]))
+    words = iter(_verdicts([(base, case) for one, base, case in pairs if _has_verdict(one, case)]))
+    for one in picked:
+        base, *others = one.cases
+        members = (_member(base), *(
+            _beside(one.kind, base, case, next(ratios),
+                    next(words) if _has_verdict(one, case) else None) for case in others))
+        own = one.cases[-1].work
+        ways = short_ways(one.cases)
+        yield ScalingSeries(
+            one.cases[-1].title, one.way, one.kind, own.unit, members,
+            base=ways[base.work.way] if base.work.way != own.way else "", size=own.size)
+
+
+def _has_verdict(one: _Picked, case: Worked) -> bool:
+    return one.kind in (WEAK, STRONG) and not (case.shares_cores or one.cases[0].shares_cores)
+
+
+def _verdicts(pairs: Sequence[tuple[Worked, Worked]]) -> list[str | None]:
+    """Return the verdict of each pair of a base and a case, all of them one family of tests."""
+    tests = [(scaled(base, ideal_ratio(base, case) / share), case)
+             for share in (GOOD, EXCELLENT) for base, case in pairs]
+    found = compared(tests)
+    half = len(pairs)
+    return [verdict(good, excellent)
+            for good, excellent in zip(found[:half], found[half:], strict=True)]
+
+
+def ideal_ratio(base: Worked, case: Worked) -> float:
+    """Return the time of a case over its base's at an efficiency of 1."""
+    return case.work.amount / base.work.amount * base.ranks / case.ranks
+
+
+def verdict(good: CaseComparison, excellent: CaseComparison) -> str | None:
+    """Return the word for an efficiency; None if these tests cannot tell.
+
+    Each is the time of the case over that which it had at the least good, or excellent, efficiency.
+    """
+    if _is_surely(excellent, less=True):
+        return IS_EXCELLENT
+    if _is_surely(good, less=True):
+        return IS_GOOD
+    return IS_BELOW if _is_surely(good, less=False) else None
+
+
+def _is_surely(found: CaseComparison, *, less: bool) -> bool:
+    """Return whether a ratio is below, or above, 1 by its interval and among all of the family."""
+    if found.low is None or found.high is None or found.false_share is None:
+        return False
+    beyond = found.high <= 1 if less else found.low > 1
+    return beyond and found.false_share <= FALSE_SHARE
+
+
+def _member(case: Worked) -> SeriesMember:
+    return SeriesMember(
+        case.case.case_id, case.ranks, case.nodes, case.work.amount, case.time_s,
+        case.work.amount / case.time_s, shares_cores=case.shares_cores,
+        ranks_a_core=case.ranks_a_core, communication=case.work.communication)
+
+
+def _beside(
+    kind: str, base: Worked, case: Worked, ratio: CaseComparison, word: str | None,
+) -> SeriesMember:
+    """Return a member beside the base; without efficiency where ranks share cores."""
+    member = replace(_member(case), in_launch=ratio.in_launch, verdict=word)
+    if kind == NEITHER or case.shares_cores or base.shares_cores:
+        return member
+    more = case.work.amount / base.work.amount
+    rate = Band(more / ratio.ratio, ratio.high and more / ratio.high,
+                ratio.low and more / ratio.low)
+    if kind == MOVED:  # a rank's rate, which at best stays as it is
+        return replace(member, efficiency=rate)
+    ranks = case.ranks / base.ranks
+    return replace(member, speed_up=rate, efficiency=Band(
+        rate.value / ranks, rate.low and rate.low / ranks, rate.high and rate.high / ranks))
+
+
+def _with_laws(series: ScalingSeries) -> ScalingSeries:
+    """Return the series with the laws that have enough points."""
+    if series.kind not in (STRONG, WEAK):
+        return series
+    free = [one for one in series.members if not one.shares_cores]
+    wanted = (AMDAHL, UNIVERSAL) if series.kind == STRONG else (UNIVERSAL,)
+    reasons = {name: why_not(name, len(free)) for name in wanted}
+    ranks = [one.ranks for one in free]
+    laws = tuple(
+        amdahl(ranks, [one.time_s for one in free]) if name == AMDAHL else
+        universal(ranks, [one.rate for one in free])
+        for name, reason in reasons.items() if not reason)
+    return replace(series, laws=laws, no_laws=tuple(filter(None, reasons.values())))
