@@ -203,6 +203,8 @@ def _reduce_and_report(attempt: RunAttempt, folder: RunFolder, request: RunReque
 def _import_reports() -> None:
     """Import what `_reduce_and_report` needs, while the template imports torch."""
     with no_collection_of_modules():
+        import hpcbench.report.answer_lines
+        import hpcbench.report.console  # noqa: F401
         from hpcbench.report.summary import field_names
 
         field_names(())  # imports the presenters of all kinds

@@ -17,13 +17,13 @@ from nvml_standins import Standins
 
 ASK = """
 import json
-from hpcbench.backends.gpu_readings import refusals
+from hpcbench.backends.gpu_readings import nvml_refusals
 from hpcbench.backends.gpus import gpu_topology
 from hpcbench.backends.gpus import gpu_details, opened_nvml
 with opened_nvml() as nvml:
     matrix = gpu_topology(nvml)
     print(json.dumps([nvml.__file__, matrix, gpu_details(nvml, matrix["uuids"][:1]),
-                      refusals(nvml, matrix["uuids"][0])]))
+                      nvml_refusals(nvml, matrix["uuids"][0])]))
 """
 
 
