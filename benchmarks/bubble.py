@@ -28,7 +28,7 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 
 from hpcbench.kinds.training.derive.pipeline import bubble_share
-from hpcbench.kinds.training.plan.schedules import (
+from hpcbench.kinds.training.plan.spec import (
     SCHEDULE_NAMES,
     Schedule,
     schedule_of,

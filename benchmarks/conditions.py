@@ -33,10 +33,17 @@ from hpcbench.answers.waits import COMPUTE, LINK, WORK, causes_of, settled_cause
 from hpcbench.config.load import check_config
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan
-from hpcbench.reduce.courses import Course
-from hpcbench.reduce.results import CaseResult, Results, RunInfo, Statistics, Timing
-from hpcbench.reduce.usage import RankTold, Usage
-from hpcbench.reduce.waiting import EXCHANGE, OWN_WORK, RankWork
+from hpcbench.reduce.kind_facts import EXCHANGE, OWN_WORK, RankWork
+from hpcbench.reduce.results import (
+    CaseResult,
+    Course,
+    RankTold,
+    Results,
+    RunInfo,
+    Statistics,
+    Timing,
+    Usage,
+)
 
 NOISE, CALL_S, PASS_NS, GAP_NS = 0.02, 10e-3, 2_000_000_000, 100_000_000
 GOAL_CLEAN, GOAL_FOUND, MHZ = 0.01, 0.95, 1410

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.reduce.comparison import compared, settled
-from hpcbench.reduce.precision import CI_LEVEL, precision_of
+from hpcbench.reduce.timing import CI_LEVEL, precision_of
 from hpcbench.statistics.interval import median_interval
 
 CORRELATIONS = (0.0, 0.3, 0.5, 0.7, 0.9)

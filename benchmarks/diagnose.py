@@ -35,7 +35,7 @@ from hpcbench.config.load import check_config
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan
 from hpcbench.reduce.comparison import LATE_START, compared
-from hpcbench.reduce.lateness import BEFORE_THE_CALL
+from hpcbench.reduce.kind_facts import BEFORE_THE_CALL
 from hpcbench.reduce.records import Observations, with_records
 from hpcbench.reduce.results import (
     Arrival,
@@ -48,7 +48,7 @@ from hpcbench.reduce.results import (
     Timing,
 )
 from hpcbench.reduce.timing import CLEAR_LATENESS
-from hpcbench.statistics.standing_out import pass_medians
+from hpcbench.statistics.hypothesis_tests import pass_medians
 from hpcbench.trace.schema import ARRIVAL, NO_DEVICE_TIME
 
 PHASES = {"data": 0.5e6, "forward": 6.5e6, "backward": 13e6}

@@ -17,9 +17,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.statistics.drift import steady_drift
-from hpcbench.statistics.interval import median_interval
-from hpcbench.statistics.launches import over_launches
+from hpcbench.statistics.interval import median_interval, over_launches
+from hpcbench.statistics.trend import steady_drift
 
 ALLOWED = 0.01
 CHANCE = 3.0

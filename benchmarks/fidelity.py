@@ -79,7 +79,7 @@ def one_rank(given: argparse.Namespace) -> None:
 
     from hpcbench.backends.groups import open_groups
     from hpcbench.backends.mpi_buffers import DirectGroup
-    from hpcbench.operations.sizes import MOST_COLD_SETS, cold_sets
+    from hpcbench.operations.collectives import MOST_COLD_SETS, cold_sets
 
     world, size = MPI.COMM_WORLD, MPI.COMM_WORLD.size
     dist.init_process_group("gloo", store=store(world), rank=world.rank, world_size=size)
@@ -133,6 +133,7 @@ def loops(
     """Return the measuring loop of a worker and the plain one, on the same buffers."""
     from hpcbench.backends.devices import CpuDevice
     from hpcbench.backends.groups import MpiControl
+    from hpcbench.measure.control import SharedProgress
     from hpcbench.measure.loop import (
         FixedCount,
         SampleSchedule,
@@ -140,7 +141,6 @@ def loops(
         after_barrier,
         measure,
     )
-    from hpcbench.measure.progress import SharedProgress
 
     operation = make(collective, size_bytes, group, "cold" if "cold" in way else "warm")
     sets = getattr(operation, "sets", [operation])
@@ -184,7 +184,7 @@ def make(collective: str, size_bytes: int, group: Any, buffers: str = "warm") ->
     import torch
 
     from hpcbench.kinds.collective.plan.workload import Collective
-    from hpcbench.kinds.collective.run.runner import CollectiveRunner
+    from hpcbench.kinds.collective.run import CollectiveRunner
     from hpcbench.operations.place import Place
 
     ranks = group.comm.size
@@ -254,7 +254,7 @@ def ctypes_us() -> float:
 
 def stamp_us() -> float:
     """Return what stamping costs an iteration: two clock readings and a row of the record."""
-    from hpcbench.measure.progress import PREPARED, ROW_BYTES, SharedProgress
+    from hpcbench.measure.control import PREPARED, ROW_BYTES, SharedProgress
 
     progress = SharedProgress.create(20_000)
     write, advance, at = progress.writers(0)

@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.reduce.conclusions import Flagged, changed, is_unsettled
 from hpcbench.reduce.results import Statistics
-from hpcbench.reduce.timing import summarise
+from hpcbench.reduce.timing import Flagged, changed, is_unsettled, summarise
 from hpcbench.statistics.interval import median_interval
 from hpcbench.statistics.modes import modes_around_median
 from hpcbench.statistics.order import high_outliers

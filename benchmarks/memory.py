@@ -33,11 +33,11 @@ from torch.utils._pytree import tree_leaves
 from hpcbench.backends.counting_backend import CallLog, open_rehearsal
 from hpcbench.config.load import check_config
 from hpcbench.kinds.training.plan.memory import ERROR, Memory, memory_of
-from hpcbench.kinds.training.plan.stages import Stage, stages_of
+from hpcbench.kinds.training.plan.step import Stage, stages_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
 from hpcbench.kinds.training.run.models.model import mean_loss
 from hpcbench.kinds.training.run.operation import TrainingOperation
-from hpcbench.operations.dtypes import DTYPES
+from hpcbench.operations.data import DTYPES
 from hpcbench.operations.place import Place
 from hpcbench.plan.expand import make_plan
 

@@ -39,11 +39,10 @@ import torch.distributed as dist
 from hpcbench.backends.devices import CpuDevice
 from hpcbench.backends.groups import GlooControl, open_groups
 from hpcbench.kinds.collective.plan.workload import Collective
-from hpcbench.kinds.collective.run.runner import CollectiveRunner
-from hpcbench.measure.control import Control, SharedControl, bytes_of
+from hpcbench.kinds.collective.run import CollectiveRunner
+from hpcbench.measure.control import Control, SharedControl, SharedProgress, bytes_of
 from hpcbench.measure.loop import FixedCount, SampleSchedule, Surroundings, after_barrier, measure
 from hpcbench.measure.process import shared_memory
-from hpcbench.measure.progress import SharedProgress
 from hpcbench.operations.place import Place
 from hpcbench.statistics.modes import best_split
 from launching import fail

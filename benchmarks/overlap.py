@@ -5,7 +5,7 @@
 Needs root: one rank on each of two virtual hosts (tests/virtual_hosts.sh), one thread a rank. The
 extent that only the product depends on is chosen so that product and communication take equally
 long: a first run times both alone. Then every implementation of the primitive takes turns, pass by
-pass, and numbers are formed within a pass (kinds/primitive/derive/rates.py); shown are medians
+pass, and numbers are formed within a pass (kinds/primitive/derive.py); shown are medians
 over passes and, in brackets, least and greatest. Goals: the best overlapping implementation is at
 least 1.25 times as fast as ``torch`` of the same order, and takes at most 1.15 times the longer
 of product and communication. The same shapes on one host, over loopback: none whose messages have
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from hpcbench.kinds.primitive.derive.partners import PrimitiveRecord, compare  # noqa: E402
+from hpcbench.kinds.primitive.derive import PrimitiveRecord, compare  # noqa: E402
 from hpcbench.kinds.primitive.plan.workload import primitive_of  # noqa: E402
 from hpcbench.reduce.results import CaseResult  # noqa: E402
 from hpcbench.reduce.results_file import open_results  # noqa: E402

@@ -35,7 +35,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from hpcbench.reduce.partners import pass_medians_s  # noqa: E402
+from hpcbench.reduce.records import pass_medians_s  # noqa: E402
 from hpcbench.reduce.results import CaseResult  # noqa: E402
 from launching import fail, mpirun  # noqa: E402
 from overlap import (  # noqa: E402

@@ -17,10 +17,9 @@ import numpy as np
 from hpcbench.backends.devices import CpuDevice
 from hpcbench.config.load import check_config
 from hpcbench.kinds.hardware.run.runner import HardwareRunner
-from hpcbench.measure.control import SharedControl, bytes_of
+from hpcbench.measure.control import SharedControl, SharedProgress, bytes_of
 from hpcbench.measure.loop import FixedCount, SampleSchedule, Surroundings, after_barrier, measure
 from hpcbench.measure.process import shared_memory
-from hpcbench.measure.progress import SharedProgress
 from hpcbench.operations.operation import AnyOperation
 from hpcbench.operations.place import Place
 from hpcbench.plan.expand import make_plan

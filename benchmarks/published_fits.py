@@ -29,9 +29,9 @@ from hpcbench.config.load import check_config
 from hpcbench.config.schema import Hardware
 from hpcbench.kinds.training.plan.fits import settings
 from hpcbench.kinds.training.plan.workload import CHUNKED, LOSSES, training_of
-from hpcbench.plan.assemble import too_large
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
+from hpcbench.plan.points import too_large
 
 RUNS = Path(__file__).with_name("data") / "llm_foundry_runs.csv"
 VOCABULARY = 50368

@@ -37,17 +37,23 @@ import numpy.typing as npt
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from hpcbench.kinds.registry import kinds  # noqa: E402
 from hpcbench.measure.allocation import usable_cores  # noqa: E402
-from hpcbench.measure.kernel_files import KernelFiles  # noqa: E402
-from hpcbench.measure.process import rare_collection  # noqa: E402
+from hpcbench.measure.process import (
+    KernelFiles,  # noqa: E402
+    rare_collection,  # noqa: E402
+)
 from hpcbench.plan.case import Plan, plan_to_json  # noqa: E402
 from hpcbench.reduce.processes import Processes  # noqa: E402
 from hpcbench.reduce.reduce import reduce_folder  # noqa: E402
-from hpcbench.trace.chunks import ChunkMemory  # noqa: E402
+from hpcbench.trace.chunks import (
+    ChunkMemory,  # noqa: E402
+    Packer,  # noqa: E402
+)
 from hpcbench.trace.clock import ClockModel  # noqa: E402
-from hpcbench.trace.container import verify  # noqa: E402
-from hpcbench.trace.files import open_regular  # noqa: E402
+from hpcbench.trace.container import (
+    open_regular,  # noqa: E402
+    verify,  # noqa: E402
+)
 from hpcbench.trace.journal import Journal, journal_path  # noqa: E402
-from hpcbench.trace.packing import Packer  # noqa: E402
 from hpcbench.trace.schema import (  # noqa: E402
     NO_DEVICE_TIME,
     SAMPLE_COLUMNS,
@@ -57,8 +63,13 @@ from hpcbench.trace.schema import (  # noqa: E402
     SampleColumns,
     Samples,
 )
-from hpcbench.trace.sealed import FORMAT, open_trace, seal, trace_path  # noqa: E402
-from hpcbench.trace.tables import Known  # noqa: E402
+from hpcbench.trace.sealed import (  # noqa: E402
+    FORMAT,
+    Known,  # noqa: E402
+    open_trace,
+    seal,
+    trace_path,
+)
 from launching import fail  # noqa: E402
 from ratios import Ratio, ratio  # noqa: E402
 from synthetic import (  # noqa: E402

@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcbench.reduce.precision import CI_LEVEL, precision_of
+from hpcbench.reduce.timing import CI_LEVEL, precision_of
 from hpcbench.statistics.interval import median_interval
 from launching import mpirun, run_sweep
 

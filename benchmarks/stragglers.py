@@ -25,8 +25,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.statistics.family import holm
-from hpcbench.statistics.standing_out import pass_medians, standing
+from hpcbench.statistics.hypothesis_tests import holm, pass_medians, standing
 
 GOAL, CLEAR_PART = 0.01, 0.01
 Times = npt.NDArray[np.float64]

@@ -41,9 +41,9 @@ from hpcbench.kinds.training.run.data import SEED, Loader
 from hpcbench.kinds.training.run.models.model import init_weights, mean_loss
 from hpcbench.kinds.training.run.models.transformer import Transformer
 from hpcbench.kinds.training.run.operation import TrainingOperation
-from hpcbench.kinds.training.run.optimizers import make_optimizer
+from hpcbench.kinds.training.run.precision import make_optimizer
+from hpcbench.measure.control import SharedProgress
 from hpcbench.measure.loop import FixedCount, SampleSchedule, Surroundings, after_barrier, measure
-from hpcbench.measure.progress import SharedProgress
 from hpcbench.operations.place import Place
 from hpcbench.plan.expand import make_plan
 from launching import fail

@@ -38,9 +38,8 @@ from hpcbench.report.answer_lines import told_in
 from hpcbench.report.summary import write_reports
 from hpcbench.texts import say, to_json
 from hpcbench.trace.columns import texts_of
-from hpcbench.trace.container import open_container, verify
-from hpcbench.trace.files import is_suite
-from hpcbench.trace.frames import Frame, scan
+from hpcbench.trace.container import is_suite, open_container, verify
+from hpcbench.trace.journal import Frame, scan
 from hpcbench.trace.positions import behind_image
 from hpcbench.trace.schema import SCHEMA_VERSION as TRACE_VERSION
 from hpcbench.trace.sealed import FORMAT as TRACE_FORMAT

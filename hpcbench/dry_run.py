@@ -16,15 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpcbench.backends.availability import COMPILER, tool_facts
-from hpcbench.config.load import load_config
+from hpcbench.config.load import load_config, source_lines
 from hpcbench.config.schema import Launch
-from hpcbench.config.sources import source_lines
 from hpcbench.errors import ExitCode
 from hpcbench.launch.messages import FailureAnswer, RehearsalAnswer, RehearsalRequest
 from hpcbench.launch.template_process import worker_environment
 from hpcbench.launch.worker_pool import WorkerPool
 from hpcbench.launch.worker_process import TemplateSpec, WorkerHandle
-from hpcbench.measure.progress import SharedProgress
+from hpcbench.measure.control import SharedProgress
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan
 from hpcbench.report.plan_lines import Trial, print_trials

@@ -14,7 +14,7 @@ from hpcbench.config.schema import Config
 from hpcbench.config.yaml_text import commented_yaml
 from hpcbench.errors import ConfigError, FileError, UsageError, command_line
 from hpcbench.texts import to_json
-from hpcbench.trace.files import whole_file
+from hpcbench.trace.container import whole_file
 from hpcbench.units import shortened
 
 SCHEMA_FILE = "config.schema.json"

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from hpcbench.config.names import unknown_name
+from hpcbench.config.axes import unknown_name
 from hpcbench.errors import FileError, UsageError
 from hpcbench.operations.models import MODELS
 from hpcbench.operations.token_file import DTYPES, dtype_of, sidecar
-from hpcbench.trace.files import whole_file
+from hpcbench.trace.container import whole_file
 from hpcbench.units import round_bytes
 
 _CHUNK = 2**22

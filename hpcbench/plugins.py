@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hpcbench.config.axes import Axis
-    from hpcbench.config.block import Block
     from hpcbench.config.schema import Config
+    from hpcbench.config.section import Block
     from hpcbench.errors import CaseError
     from hpcbench.kinds.collective.plan.workload import Collective
-    from hpcbench.kinds.collective.run.operation import Operation, reduce_op
+    from hpcbench.kinds.collective.run import Operation, reduce_op
     from hpcbench.kinds.kind import Deriver, Planner, Presenter, Runner
     from hpcbench.kinds.primitive.plan.spec import (
         ImplementationSpec,
@@ -29,14 +29,6 @@ if TYPE_CHECKING:
         on_every_rank,
     )
     from hpcbench.kinds.primitive.plan.workload import Primitive
-    from hpcbench.kinds.primitive.run.expected import (
-        Expected,
-        joined,
-        left_operand,
-        magnitude,
-        product,
-        right_operand,
-    )
     from hpcbench.kinds.primitive.run.implementations.base import Implementation
     from hpcbench.kinds.primitive.run.inputs import (
         Columnwise,
@@ -46,28 +38,53 @@ if TYPE_CHECKING:
         Mlp,
         Rowwise,
     )
+    from hpcbench.kinds.primitive.run.operands import (
+        Expected,
+        joined,
+        left_operand,
+        magnitude,
+        product,
+        right_operand,
+    )
     from hpcbench.kinds.spec import KindSpec
-    from hpcbench.kinds.training.plan.layout import Buckets, Groups, Layout
-    from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
-    from hpcbench.kinds.training.plan.tensors import Tensor
-    from hpcbench.kinds.training.plan.traffic import Calls, calls
+    from hpcbench.kinds.training.plan.models import Tensor
+    from hpcbench.kinds.training.plan.spec import (
+        Buckets,
+        Calls,
+        Degrees,
+        Groups,
+        Layout,
+        StrategySpec,
+        calls,
+    )
     from hpcbench.kinds.training.plan.workload import Training
     from hpcbench.kinds.training.run.models.model import Model
     from hpcbench.kinds.training.run.phases import PhaseClock
     from hpcbench.kinds.training.run.strategies.base import Batch, Strategy
     from hpcbench.kinds.training.run.strategies.replica import Replica
-    from hpcbench.operations.call import Call
-    from hpcbench.operations.check import Mismatch, compare
-    from hpcbench.operations.collectives import CollectiveSpec
-    from hpcbench.operations.data import contributed, moved, poison, reduced
-    from hpcbench.operations.dtypes import DTYPES
-    from hpcbench.operations.meeting_point import meeting_point
+    from hpcbench.operations.collectives import Call, CollectiveSpec
+    from hpcbench.operations.data import (
+        DTYPES,
+        Mismatch,
+        compare,
+        contributed,
+        moved,
+        poison,
+        reduced,
+    )
     from hpcbench.operations.operation import AnyOperation
-    from hpcbench.operations.place import Place
-    from hpcbench.plan.assemble import Draft, assemble
+    from hpcbench.operations.place import Place, meeting_point
     from hpcbench.plan.case import Case
-    from hpcbench.plan.options import Option, Values
-    from hpcbench.plan.points import COMMON_AXES, PlanRequest, common_points, listed_lengths
+    from hpcbench.plan.points import (
+        COMMON_AXES,
+        Draft,
+        Option,
+        PlanRequest,
+        Values,
+        assemble,
+        common_points,
+        listed_lengths,
+    )
     from hpcbench.plan.support import resolve_device, unsupported
     from hpcbench.plan.workload import Workload
     from hpcbench.reduce.case_columns import CaseColumn
@@ -89,40 +106,33 @@ __all__ = (
 )
 _WHERE: Mapping[str, str] = MappingProxyType({
     "config.axes": "Axis",
-    "config.block": "Block",
     "config.schema": "Config",
+    "config.section": "Block",
     "errors": "CaseError",
     "kinds.collective.plan.workload": "Collective",
-    "kinds.collective.run.operation": "Operation reduce_op",
+    "kinds.collective.run": "Operation reduce_op",
     "kinds.kind": "Deriver Planner Presenter Runner",
     "kinds.spec": "KindSpec",
     "kinds.primitive.plan.spec":
         "ImplementationSpec PrimitiveSpec Problem Traffic Work not_divided on_every_rank",
     "kinds.primitive.plan.workload": "Primitive",
-    "kinds.primitive.run.expected": "Expected joined left_operand magnitude product right_operand",
     "kinds.primitive.run.implementations.base": "Implementation",
     "kinds.primitive.run.inputs": "Columnwise Experts Gradients Inputs Mlp Rowwise",
-    "kinds.training.plan.layout": "Buckets Groups Layout",
-    "kinds.training.plan.spec": "Degrees StrategySpec",
-    "kinds.training.plan.tensors": "Tensor",
-    "kinds.training.plan.traffic": "Calls calls",
+    "kinds.primitive.run.operands": "Expected joined left_operand magnitude product right_operand",
+    "kinds.training.plan.models": "Tensor",
+    "kinds.training.plan.spec": "Buckets Calls Degrees Groups Layout StrategySpec calls",
     "kinds.training.plan.workload": "Training",
     "kinds.training.run.models.model": "Model",
     "kinds.training.run.phases": "PhaseClock",
     "kinds.training.run.strategies.base": "Batch Strategy",
     "kinds.training.run.strategies.replica": "Replica",
-    "operations.call": "Call",
-    "operations.check": "Mismatch compare",
-    "operations.collectives": "CollectiveSpec",
-    "operations.data": "contributed moved poison reduced",
-    "operations.dtypes": "DTYPES",
-    "operations.meeting_point": "meeting_point",
+    "operations.collectives": "Call CollectiveSpec",
+    "operations.data": "DTYPES Mismatch compare contributed moved poison reduced",
     "operations.operation": "AnyOperation",
-    "operations.place": "Place",
-    "plan.assemble": "Draft assemble",
+    "operations.place": "Place meeting_point",
     "plan.case": "Case",
-    "plan.options": "Option Values",
-    "plan.points": "COMMON_AXES PlanRequest common_points listed_lengths",
+    "plan.points":
+        "COMMON_AXES Draft Option PlanRequest Values assemble common_points listed_lengths",
     "plan.support": "resolve_device unsupported",
     "plan.workload": "Workload",
     "reduce.case_columns": "CaseColumn",

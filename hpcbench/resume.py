@@ -13,9 +13,9 @@ from hpcbench.config.schema import Config, stored_config
 from hpcbench.errors import UsageError
 from hpcbench.launch.attempt import PlannedRun
 from hpcbench.measure.allocation import usable_cores
-from hpcbench.measure.kernel_files import KernelFiles
+from hpcbench.measure.process import KernelFiles
 from hpcbench.plan.case import Plan
-from hpcbench.plan.history import History
+from hpcbench.plan.order import History
 from hpcbench.texts import path_of
 from hpcbench.units import plural
 from hpcbench.verbosity import Verbosity
@@ -80,7 +80,7 @@ def earlier_run(request: RunRequest) -> tuple[str, str] | None:
 
 def _new_plan(request: RunRequest, world_size: int) -> Plan:
     """Return the plan of the sweep file, and tell which file it is if details are wanted."""
-    from hpcbench.config.sources import source_lines
+    from hpcbench.config.load import source_lines
     from hpcbench.plan.expand import make_plan
 
     request.verbosity.details(source_lines(request.config, request.overrides))

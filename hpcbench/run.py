@@ -37,8 +37,12 @@ from hpcbench.launch.template_process import TemplateProcess
 from hpcbench.launch.worker_pool import WorkerPool
 from hpcbench.masking import masked, print_traceback
 from hpcbench.measure.allocation import usable_cores
-from hpcbench.measure.kernel_files import KernelFiles
-from hpcbench.measure.process import no_collection_of_modules, rare_collection, unsupervised
+from hpcbench.measure.process import (
+    KernelFiles,
+    no_collection_of_modules,
+    rare_collection,
+    unsupervised,
+)
 from hpcbench.plan.case import Plan
 from hpcbench.resume import RunRequest, earlier_run, plan_run, with_software
 from hpcbench.texts import say
@@ -157,7 +161,7 @@ def _progress(
     if attempt.comm.rank != 0 or verbosity.is_quiet:
         yield lambda case, status, reason, seconds, launch, pass_index: None
         return
-    from hpcbench.report.progress import Progress
+    from hpcbench.report.terminal import Progress
 
     todo, plan = attempt.runs_left(), attempt.plan
     with Progress(todo, passes=plan.passes, launches=plan.launches,

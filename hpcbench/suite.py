@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcbench import __version__
-from hpcbench.config.load import load_config
-from hpcbench.config.sources import source_lines
+from hpcbench.config.load import load_config, source_lines
 from hpcbench.errors import ExitCode, FileError, UsageError, job_command_line
 from hpcbench.launch.communicator import IDLE_PAUSE_S
 from hpcbench.launch.launcher import StopRequests
@@ -30,7 +29,7 @@ from hpcbench.plan.expand import make_plan
 from hpcbench.resume import LATEST, Overrides, RunRequest
 from hpcbench.run import as_job, run
 from hpcbench.texts import path_of, say
-from hpcbench.trace.files import SUITE_FILE, is_suite
+from hpcbench.trace.container import SUITE_FILE, is_suite
 from hpcbench.verbosity import Verbosity
 
 if TYPE_CHECKING:

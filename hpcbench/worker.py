@@ -57,7 +57,7 @@ from hpcbench.launch.messages import (
 )
 from hpcbench.launch.verdict import RankOutcome
 from hpcbench.masking import print_traceback
-from hpcbench.measure.control import Control
+from hpcbench.measure.control import Control, SharedProgress, WorkerPhase
 from hpcbench.measure.faults import after_call, before_call, before_timed_calls, strays
 from hpcbench.measure.loop import (
     AgreedStart,
@@ -74,7 +74,6 @@ from hpcbench.measure.loop import (
     of_one_rank,
     slowest_rank,
 )
-from hpcbench.measure.progress import SharedProgress, WorkerPhase
 from hpcbench.operations.operation import (
     AnyOperation,
     Draggable,
@@ -85,7 +84,7 @@ from hpcbench.operations.operation import (
 from hpcbench.operations.place import Place
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS
-from hpcbench.profiling.profiled_cases import RankProfile, write_rank_file
+from hpcbench.profiling.capture import RankProfile, write_rank_file
 from hpcbench.statistics.stopping import LEAST_PASS_S, StopRule
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import NO_COMMUNICATOR

@@ -21,7 +21,7 @@ import yaml
 from hpcbench.reduce.results_file import FORMAT as RESULTS
 from hpcbench.reduce.results_file import SCHEMA_VERSION as RESULTS_VERSION
 from hpcbench.trace.container import HEAD_BYTES
-from hpcbench.trace.frames import Frame, Kind, pack_frame, scan
+from hpcbench.trace.journal import Frame, Kind, pack_frame, scan
 from hpcbench.trace.sealed import FORMAT as TRACE
 from launcher import ROOT
 from synthetic import make_plan, write_synthetic_run

@@ -7,7 +7,7 @@ from typing import Any
 
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.plan.case import Case, case_id
-from hpcbench.plan.options import Option
+from hpcbench.plan.points import Option
 
 
 def make_training(strategy: str = "data", **changes: Any) -> Training:

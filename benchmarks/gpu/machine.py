@@ -12,7 +12,7 @@ from typing import Any
 
 from gpu.needs import ask, last_line
 from hpcbench.measure.allocation import usable_cores
-from hpcbench.measure.kernel_files import KernelFiles
+from hpcbench.measure.process import KernelFiles
 from hpcbench.operations.peaks import DEVICES, LINKS
 from hpcbench.trace.schema import UNKNOWN_VERSION
 

@@ -21,8 +21,8 @@ from hpcbench.answers.answer import Run
 from hpcbench.answers.compare_inputs import ENV, OPTION, UNSET
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
+from hpcbench.statistics.order import t_tail
 from hpcbench.statistics.overlap import mean_interval
-from hpcbench.statistics.student import t_tail
 from hpcbench.units import grouped
 
 RANKS = "world_size"

@@ -30,10 +30,9 @@ from hpcbench.answers.compare_inputs import (
     split_by,
 )
 from hpcbench.errors import UsageError
-from hpcbench.statistics.family import benjamini_hochberg
+from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, least_chance, shift_of
+from hpcbench.statistics.order import t_tail
 from hpcbench.statistics.overlap import mean_interval
-from hpcbench.statistics.student import t_tail
-from hpcbench.statistics.two_samples import least_chance, shift_of
 from hpcbench.units import grouped, plural
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
 from hpcbench.views.table import Column, Group, Line, Range, Row, Show, Table, said_once, shared_of

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcbench.config.names import unknown_name
+from hpcbench.config.axes import unknown_name
 from hpcbench.errors import UsageError
 from hpcbench.plan.case import Case
-from hpcbench.reduce.environments import stable_facts
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.results_file import FILE_NAME, open_results
+from hpcbench.reduce.run_checks import stable_facts
 from hpcbench.texts import valid
 from hpcbench.units import grouped
 

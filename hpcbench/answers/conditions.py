@@ -35,11 +35,10 @@ from hpcbench.answers.disturbances import (
     waiting_rank,
 )
 from hpcbench.errors import command_line
-from hpcbench.reduce.canary_runs import Canary
 from hpcbench.reduce.comparison import FALSE_ALARMS
-from hpcbench.statistics.accounted import FEWEST_PASSES
-from hpcbench.statistics.drift import FEWEST_RUNS
-from hpcbench.statistics.trend import MOST_VALUES
+from hpcbench.reduce.results import Canary
+from hpcbench.statistics.hypothesis_tests import FEWEST_PASSES
+from hpcbench.statistics.trend import FEWEST_RUNS, MOST_VALUES
 from hpcbench.units import plural
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
 from hpcbench.views.table import Column, Group, Range, Row, Show, Table

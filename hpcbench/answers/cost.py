@@ -28,7 +28,7 @@ from hpcbench.answers.scaling_series import (
     worked,
 )
 from hpcbench.errors import command_line
-from hpcbench.reduce.work import SAMPLES
+from hpcbench.reduce.kind_facts import SAMPLES
 from hpcbench.units import format_seconds, grouped, plural
 from hpcbench.views.chart import Axis, ChartPoint, LineChart, Panel, file_name
 from hpcbench.views.chart import Curve as Course

@@ -20,7 +20,7 @@ from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Answer, Run, Topic
 from hpcbench.errors import command_line
 from hpcbench.kinds.registry import kinds
 from hpcbench.reduce.comparison import FALSE_ALARMS, NEEDED, Comparison
-from hpcbench.reduce.lateness import BEFORE_THE_CALL, Lateness
+from hpcbench.reduce.kind_facts import BEFORE_THE_CALL, Lateness
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import format_seconds, grouped, plural
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart

@@ -29,13 +29,10 @@ import numpy.typing as npt
 
 from hpcbench.answers.answer import Run
 from hpcbench.reduce.comparison import FALSE_ALARMS
-from hpcbench.reduce.courses import Course
-from hpcbench.reduce.results import CaseResult, Results
-from hpcbench.reduce.usage_sums import WIDEST
-from hpcbench.statistics.accounted import Accounted, accounted
-from hpcbench.statistics.family import holm
-from hpcbench.statistics.standing_out import MIN_PASSES, standing
-from hpcbench.statistics.student import t_quantile
+from hpcbench.reduce.results import CaseResult, Course, Results
+from hpcbench.reduce.usage import WIDEST
+from hpcbench.statistics.hypothesis_tests import MIN_PASSES, Accounted, accounted, holm, standing
+from hpcbench.statistics.order import t_quantile
 from hpcbench.statistics.trend import Trend, trend
 
 ALARMS = FALSE_ALARMS / 4

@@ -31,9 +31,9 @@ import numpy.typing as npt
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, MOST_UNSEEN, NONE, Answer, Run, TopicOptions
 from hpcbench.errors import command_line
 from hpcbench.kinds.registry import kinds
-from hpcbench.reduce.machine_rates import PairRates
+from hpcbench.reduce.kind_facts import PairRates
 from hpcbench.reduce.results import CaseResult
-from hpcbench.statistics.student import t_quantile, t_tail
+from hpcbench.statistics.order import t_quantile, t_tail
 from hpcbench.units import plural
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
 from hpcbench.views.table import Column, Group, Range, Row, Show, Table

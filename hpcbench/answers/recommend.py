@@ -36,7 +36,7 @@ from hpcbench.answers.compare import NEAR, SMALLEST
 from hpcbench.answers.compare_inputs import ENV, OPTION, UNSET
 from hpcbench.errors import command_line
 from hpcbench.reduce.comparison import FALSE_ALARMS
-from hpcbench.statistics.family import benjamini_hochberg
+from hpcbench.statistics.hypothesis_tests import benjamini_hochberg
 from hpcbench.units import grouped, plural, size_text
 from hpcbench.views.chart import (
     Axis,

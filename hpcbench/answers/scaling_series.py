@@ -20,8 +20,8 @@ from hpcbench.answers.answer import Run
 from hpcbench.answers.compare import FALSE_SHARE, CaseComparison, SideComparison, compare
 from hpcbench.answers.compare_inputs import CaseOfSide, Side, cases_of, differences
 from hpcbench.plan.case import Case
+from hpcbench.reduce.kind_facts import Work, work_of
 from hpcbench.reduce.results import CaseResult, RunInfo
-from hpcbench.reduce.work import Work, work_of
 from hpcbench.statistics.overlap import OverPasses, told
 from hpcbench.statistics.scaling_laws import AMDAHL, UNIVERSAL, Law, amdahl, universal, why_not
 from hpcbench.units import grouped

@@ -37,9 +37,7 @@ from hpcbench.answers.machine import machine
 from hpcbench.answers.recommend import recommend, recommend_charts, recommend_tables
 from hpcbench.answers.scaling import scaling
 from hpcbench.answers.waits import waits
-from hpcbench.reduce.canary_runs import CANARY_QUALITIES
-from hpcbench.reduce.qualities import QUALITIES
-from hpcbench.reduce.results import CaseResult, Results
+from hpcbench.reduce.results import CANARY_QUALITIES, QUALITIES, CaseResult, Results
 from hpcbench.reduce.spread import launch_spreads
 from hpcbench.units import grouped, plural
 from hpcbench.views.chart import Chart

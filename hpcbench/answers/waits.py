@@ -28,11 +28,9 @@ from hpcbench.answers.diagnose import diagnose
 from hpcbench.errors import command_line
 from hpcbench.kinds.registry import kinds
 from hpcbench.reduce.comparison import FALSE_ALARMS
-from hpcbench.reduce.lateness import BEFORE_THE_CALL
+from hpcbench.reduce.kind_facts import BEFORE_THE_CALL, EXCHANGE, RankWork, Variation, Waiting
 from hpcbench.reduce.results import CaseResult
-from hpcbench.reduce.waiting import EXCHANGE, RankWork, Variation, Waiting
-from hpcbench.statistics.family import holm
-from hpcbench.statistics.standing_out import MIN_PASSES, standing
+from hpcbench.statistics.hypothesis_tests import MIN_PASSES, holm, standing
 from hpcbench.units import format_seconds, plural
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
 from hpcbench.views.table import Column, Group, Range, Row, Show, Table

@@ -19,13 +19,12 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.backends import gpu_readings as amd_readings
-from hpcbench.backends.availability import known_uuid, tool_facts, visible_devices
+from hpcbench.backends.availability import known_uuid, no_code_reason, tool_facts, visible_devices
 from hpcbench.backends.child import LIMIT_S, Answers, Question, asked_apart, staying
 from hpcbench.backends.devices import cache_bytes
 from hpcbench.backends.gpu_readings import nvml_refusals
 from hpcbench.backends.gpus import asked, gpu_details, gpu_topology, opened_nvml, visible_uuids
 from hpcbench.backends.groups import cuda_question, ucc_facts, ucc_question, ucc_untried
-from hpcbench.backends.kernels import no_code_reason
 from hpcbench.measure.environment import loaded_libraries
 from hpcbench.trace.schema import UNKNOWN_VERSION
 

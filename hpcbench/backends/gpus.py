@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcbench.measure.kernel_files import KernelFiles
+from hpcbench.measure.process import KernelFiles
 from hpcbench.trace.schema import bare_uuid
 
 _THROTTLE_REASONS = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "software thermal",

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 def benchmarks(incomplete: str) -> list[str]:
     """Return the kinds of blocks, and their other names."""
-    from hpcbench.config.names import SCALING
+    from hpcbench.config.axes import SCALING
     from hpcbench.kinds.registry import kind_aliases, kinds
 
     return _beginning([*kinds(), SCALING, *kind_aliases()], incomplete)
@@ -35,35 +35,35 @@ def strategies(incomplete: str) -> list[str]:
 
 def modes(incomplete: str) -> list[str]:
     """Return the timing modes."""
-    from hpcbench.config.names import MODES
+    from hpcbench.config.axes import MODES
 
     return _beginning(MODES, incomplete)
 
 
 def requirable(incomplete: str) -> list[str]:
     """Return the backends, and the devices that may be required."""
-    from hpcbench.config.names import REQUIRABLE
+    from hpcbench.config.axes import REQUIRABLE
 
     return _beginning(REQUIRABLE, incomplete)
 
 
 def retried(incomplete: str) -> list[str]:
     """Return the statuses of cases that can be run again."""
-    from hpcbench.config.names import RETRIED
+    from hpcbench.config.axes import RETRIED
 
     return _beginning(RETRIED, incomplete)
 
 
 def targets(incomplete: str) -> list[str]:
     """Return what a profile can look at."""
-    from hpcbench.config.names import TARGETS
+    from hpcbench.config.axes import TARGETS
 
     return _beginning(TARGETS, incomplete)
 
 
 def tools(incomplete: str) -> list[str]:
     """Return who can record profiled samples."""
-    from hpcbench.config.names import PROFILERS
+    from hpcbench.config.axes import PROFILERS
 
     return _beginning(PROFILERS, incomplete)
 

@@ -51,7 +51,7 @@ def statuses_to_retry(given: list[str] | None, *, resumes: bool) -> tuple[str, .
     """Return the statuses that --retry names. Raises BadParameter for others, or no --resume."""
     if given and not resumes:
         raise BadParameter("--retry is for --resume: it runs cases of that run again")
-    from hpcbench.config.names import RETRIED
+    from hpcbench.config.axes import RETRIED
 
     named = tuple(dict.fromkeys(word.strip() for text in given or () for word in text.split(",")))
     if unknown := [word for word in named if word not in RETRIED]:

@@ -136,8 +136,7 @@ def plan(
     """
     if how.dry and as_json:
         raise typer.BadParameter("--json prints the plan; leave --dry-run away")
-    from hpcbench.config.load import load_config
-    from hpcbench.config.sources import source_lines
+    from hpcbench.config.load import load_config, source_lines
     from hpcbench.plan.expand import make_plan
     from hpcbench.report.console import print_plan
     from hpcbench.report.plan_lines import print_plan_document
@@ -286,7 +285,7 @@ def profile(
     ranks = ranks_of_launch(os.environ, what.gpus)
     if ranks is not None:
         announce_start(os.environ, verbosity)
-    from hpcbench.profiling.profiled_cases import NSYS, require_nsys
+    from hpcbench.profiling.capture import NSYS, require_nsys
     from hpcbench.resume import RunRequest, check_request
     from hpcbench.run import run_command
 

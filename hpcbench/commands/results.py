@@ -40,7 +40,7 @@ def reduce(
     """
     from hpcbench.answers.check import final_code
     from hpcbench.measure.allocation import usable_cores
-    from hpcbench.measure.kernel_files import KernelFiles
+    from hpcbench.measure.process import KernelFiles
     from hpcbench.profiling.record import write_profiles
     from hpcbench.reduce.processes import Processes
     from hpcbench.reduce.reduce import reduce_folder
@@ -189,8 +189,7 @@ def check(
         hpcbench check new/results.h5 --baseline old1 --baseline old2 --exit-style slurm
         hpcbench check --learn run1 run2 run3 -o limits.yaml
     """
-    from hpcbench.answers.check import STYLES, UNREADABLE, check_baseline, check_file
-    from hpcbench.answers.learn_limits import write_limits
+    from hpcbench.answers.check import STYLES, UNREADABLE, check_baseline, check_file, write_limits
     from hpcbench.errors import UsageError
     from hpcbench.masking import masked
     from hpcbench.report.answer_lines import PREFIX, print_checked, print_checked_json

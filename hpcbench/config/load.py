@@ -1,26 +1,196 @@
-"""Find, read, override and check a sweep file; all its errors are reported at once."""
+"""A kind that is asked for by name, of which the sweep file has no block, runs one of its own.
+
+Flags and keys that name what is to run instead of what the blocks of a file name.
+
+Results that are given as a sweep file by mistake: what they are, and how they are read.
+
+Find, read, override and check a sweep file; all its errors are reported at once.
+
+Where a configuration comes from, for users who ask: its file, and what overrides it.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
 
+from hpcbench.config.axes import as_tuple, quote
 from hpcbench.config.dialects.dialect import Dialect
 from hpcbench.config.dialects.registry import dialect_of
-from hpcbench.config.origin import Origin
-from hpcbench.config.own_block import add_own_block
 from hpcbench.config.problems import half_characters, names_in_blocks, problems
-from hpcbench.config.replace import REPLACING, replace_names
-from hpcbench.config.result_files import results_in, results_in_bytes, results_in_head
-from hpcbench.config.schema import Config
-from hpcbench.errors import ConfigError, FileError
+from hpcbench.config.schema import Config, Origin, block_classes
+from hpcbench.config.section import Replaceable
+from hpcbench.errors import ConfigError, FileError, command_line
+from hpcbench.kinds.registry import kind_aliases
 from hpcbench.texts import holds_halves, valid
 from hpcbench.units import shortened
+
+
+def add_own_block(raw: dict[str, Any], named: object) -> None:
+    """Add the block that a kind offers (`Block.own`) where a raw file has none of that kind.
+
+    A line in ``notes`` says so. What names no kind is left for the check of the file.
+    """
+    kind, blocks = _kind(named), raw.get("benchmarks")
+    owner = block_classes().get(kind)
+    if owner is None or not owner.own or not isinstance(blocks, list):
+        return
+    if any(isinstance(block, Mapping) and _kind(block.get("kind")) == kind for block in blocks):
+        return
+    raw["benchmarks"] = [*blocks, {"kind": kind, "name": f"own-{kind}", **owner.own}]
+    raw["notes"] = [*as_tuple(raw.get("notes", ())),
+                    f"no block of the file is of kind {kind}: one that the kind offers is run"]
+
+
+def _kind(named: object) -> str:
+    return kind_aliases().get(str(named), str(named))
+
+
+REPLACING = ("model", "strategy")
+"""Keys of the file, and flags, whose names take the place of those in blocks."""
+
+
+def replace_names(raw: dict[str, Any], by: str) -> None:
+    """Put the names that a raw file has under ``by`` in place of those in its blocks.
+
+    A block that names them all keeps its other names no longer, and everything else. In other
+    blocks the keys that described what was named are left out, too. Each such block gets a line in
+    ``notes``. What is no name is left for the check of the file.
+    """
+    names, blocks = as_tuple(raw.get(by, ())), raw.get("benchmarks")
+    named = names and all(isinstance(name, str) for name in names)
+    if not named or not isinstance(blocks, list):
+        return
+    notes = []
+    for number, block in enumerate(blocks):
+        if place := _place_of_key(block, by):
+            notes += [f"benchmarks[{number}]: {line}" for line in _replace(block, place, names)]
+    if notes:
+        raw["notes"] = [*as_tuple(raw.get("notes", ())), *notes]
+
+
+def _place_of_key(block: Any, by: str) -> Replaceable | None:
+    """Return where a raw block has such names; None where its kind has none, or is unknown."""
+    kind = str(block.get("kind")) if isinstance(block, Mapping) else ""
+    owner = block_classes().get(kind_aliases().get(kind, kind))
+    place = owner.replaceable.get(by) if owner else None
+    return place if place and place.key in block else None
+
+
+def _replace(block: dict[str, Any], place: Replaceable, names: tuple[str, ...]) -> Iterator[str]:
+    """Replace the names of one block; yield what is lost by it."""
+    given = block[place.key]
+    with_options = isinstance(given, Mapping)
+    before = [str(name) for name in (given if with_options else as_tuple(given))]
+    block[place.key] = ({name: given.get(name, {}) for name in names} if with_options
+                        else list(names))
+    if set(names) <= set(before):
+        return
+    meaningless = (key for key, lacking in place.lacking.items() if lacking.issuperset(names))
+    described = [(key, block.pop(key, None)) for key in (*place.described_by, *meaningless)]
+    lost = [f"{key} {value}" for key, value in described if value is not None]
+    yield (f"{place.key} {', '.join(names)} instead of {', '.join(before)}"
+           + (f"; without {', '.join(lost)}, which described that" if lost else ""))[:500]
+
+
+_SEALED = re.compile(rb"format (hpcbench-[a-z]+)\n")
+"""How files of hpcbench begin that `trace.container` seals."""
+_JOURNAL = b"\x89HBJ\r\n\x1a\n"
+"""How journals of hpcbench begin (`trace.frames`)."""
+_CSV = b"case_id,"
+"""How ``summary.csv`` begins (`report.summary`)."""
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+_HEAD_BYTES = 4096
+_CHROME = "a Chrome trace of a profiler"
+_SUMMARY = "the summary of a run"
+_SUMMARY_SCHEMA = "hpcbench.summary"
+_PRINTED = "hpcbench."
+"""How ``schema`` begins in what commands print as JSON, and in the file of a suite."""
+_FOREIGN = "hpcbench reads its own results only; give the config that they were made from"
+_OWN = MappingProxyType({"hpcbench-results": "the results of a run", "hpcbench-trace": "a trace"})
+
+
+def results_in_bytes(data: bytes, file: Path) -> str | None:
+    """Return which results a binary file holds and how to read them, or None."""
+    if found := _SEALED.match(data):
+        kind = found[1].decode()
+        folder = file if kind == "hpcbench-results" else _run_of(file)
+        return _line(_OWN.get(kind, "a file of a run"), _how(folder))
+    if data.startswith(_JOURNAL):
+        return _line("the journal of a run",
+                     f"{command_line('reduce', _run_of(file))} makes results of it")
+    if data.startswith(_CSV):
+        return _line("the table of cases of a run", _how(file.parent))
+    if data.startswith(_HDF5):
+        return _line("an HDF5 file", "give a JSON or YAML sweep file")
+    return None
+
+
+def results_in_head(file: Path) -> str | None:
+    """Return the same of a file that is too large to be parsed, by how it begins; None: unknown."""
+    try:
+        with file.open("rb") as stream:
+            head = stream.read(_HEAD_BYTES)
+    except OSError:
+        return None
+    if b'"traceEvents"' in head:
+        return _line(_CHROME, _FOREIGN)
+    if b'"hpcbench.summary"' in head:
+        return _line(_SUMMARY, _how(file.parent))
+    return results_in_bytes(head, file)
+
+
+def results_in(data: Any, file: Path) -> str | None:
+    """Return which results a parsed file holds and how to read them, or None."""
+    first = data[0] if isinstance(data, list) and data else data
+    if not isinstance(first, Mapping) or "benchmarks" in first:
+        return None
+    schema = str(first.get("schema", ""))
+    if schema.startswith(_PRINTED) and schema != _SUMMARY_SCHEMA:
+        return _line(f"JSON of hpcbench {schema.removeprefix(_PRINTED)}",
+                     "give a sweep file; hpcbench gen-config makes one")
+    return next((_line(what, _how(file.parent) if own else _FOREIGN)
+                 for what, own, has in _KNOWN if has(first)), None)
+
+
+def _line(what: str, how: str) -> str:
+    return f"looks like {what}, not a config; {how}"
+
+
+def _how(place: Path) -> str:
+    """Return the command that shows a run, and where its configuration is."""
+    folder = place.parent if place.suffix == ".h5" else place
+    return f"{command_line('show', place)} prints it, and {folder / 'config.json'} is its config"
+
+
+def _run_of(trace: Path) -> Path:
+    """Return the folder of the run that a trace or journal in ``traces/`` is of."""
+    return trace.parent.parent if trace.parent.name == "traces" else trace.parent
+
+
+def _has(*names: str) -> Callable[[Mapping[str, Any]], bool]:
+    return lambda data: set(names) <= data.keys()
+
+
+_KNOWN: tuple[tuple[str, bool, Callable[[Mapping[str, Any]], bool]], ...] = (
+    ("the plan of a run", True, _has("plan_hash", "cases", "passes")),
+    (_SUMMARY, True, lambda data: data.get("schema") == _SUMMARY_SCHEMA),
+    ("results of nccl-tests (-J)", False, lambda data: "results" in data and bool(
+        data.keys() & {"average_bus_bandwidth", "out_of_bounds", "nccl_version"})),
+    (_CHROME, False,
+     lambda data: "traceEvents" in data or {"ph", "ts"} <= data.keys()),
+    ("results of a benchmark", False, _has("timestamp", "results")),
+    ("results of a benchmark", False, _has("world_size", "results")),
+)
+"""What the data are, whether they are hpcbench's own, and whether some data are that."""
+
 
 PACKAGED = Path(__file__).with_name("default.json")
 AnyFile = TypeVar("AnyFile", Config, Dialect)
@@ -271,3 +441,13 @@ def json_schema() -> str:
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema",
               **Config.model_json_schema(by_alias=True)}
     return json.dumps(schema, indent=2)
+
+
+def source_lines(path: Path | None, overrides: Sequence[tuple[str, object]]) -> Iterator[str]:
+    """Yield which sweep file is read, and each override. Raises FileError as `find_config` does."""
+    file = find_config(path)
+    why = ("as given" if path is not None else
+           "packaged: there is no ./config.json" if file == PACKAGED else "of this folder")
+    yield f"sweep file: {file.absolute()} ({why})"
+    for key, value in overrides:
+        yield f"override: {key} = {quote(value)}"

@@ -8,10 +8,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from hpcbench.config.axes import YAML_SWITCHES, nearest, quote
 from hpcbench.config.dialects.dialect import Dialect
-from hpcbench.config.fault import Fault
-from hpcbench.config.limit import Limit
-from hpcbench.config.names import YAML_SWITCHES, nearest, quote
 from hpcbench.config.schema import (
     Config,
     Hardware,
@@ -22,6 +20,7 @@ from hpcbench.config.schema import (
     Telemetry,
     block_classes,
 )
+from hpcbench.config.section import Fault, Limit
 from hpcbench.kinds.registry import kind_aliases, kinds
 from hpcbench.texts import is_valid, to_json, valid
 

@@ -1,9 +1,14 @@
-"""The sweep file as frozen, typed, range-checked objects; every key with its meaning."""
+"""Where a configuration comes from, so that every message about it can say so.
+
+The sweep file as frozen, typed, range-checked objects; every key with its meaning.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cache, reduce
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -12,15 +17,15 @@ from pydantic import Discriminator, Field, PrivateAttr, Tag, ValidationError, mo
 from pydantic_core import PydanticCustomError
 
 from hpcbench.config.axes import Iterations, OneOrMany, Ports
-from hpcbench.config.block import Block
-from hpcbench.config.fault import Fault
-from hpcbench.config.limit import Below, Limit
-from hpcbench.config.origin import Origin
 from hpcbench.config.section import (
     NAME_PATTERN,
+    Below,
     Benchmark,
+    Block,
     Count,
     DeviceType,
+    Fault,
+    Limit,
     Mode,
     Order,
     PeakType,
@@ -37,7 +42,46 @@ from hpcbench.config.section import (
     Warmup,
     key,
 )
+from hpcbench.errors import ConfigError
 from hpcbench.kinds.registry import kind_aliases, kinds
+
+_LONGEST_KEY = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The name of a file, and the key paths that the command line gives instead of it.
+
+    All origins are equal: configurations are the same if their keys are.
+    """
+
+    source: str = field(default="", compare=False)
+    overridden: tuple[str, ...] = field(default=(), compare=False)
+
+    def line(self, key: str, message: str) -> str:
+        """Return what is wrong with a key, after the place that gave it."""
+        where = key if len(key) <= _LONGEST_KEY else f"{key[:_LONGEST_KEY]}..."
+        return ": ".join([part for part in (self._place(key), where) if part] + [message])
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Put the place that gave the key before each line of a ConfigError: ``key: message``."""
+        try:
+            yield
+        except ConfigError as error:
+            raise ConfigError("\n".join(self.line(*_divided(line))
+                                        for line in str(error).splitlines())) from None
+
+    def _place(self, key: str) -> str:
+        dotted = key.replace("[", ".").replace("]", "")
+        given = any(dotted == path or dotted.startswith(f"{path}.") for path in self.overridden)
+        return "command line" if given else self.source
+
+
+def _divided(line: str) -> tuple[str, str]:
+    key, colon, message = line.partition(": ")
+    return (key, message) if colon else ("", line)
+
 
 Texts = Annotated[tuple[Text, ...], OneOrMany()]
 AnySection = TypeVar("AnySection", bound=Section)

@@ -1,15 +1,47 @@
-"""The base of all sections of a sweep file, and the types of their values."""
+"""The base of all sections of a sweep file, and the types of their values.
+
+Faults that a sweep file asks for; apart, since workers need them and no other section.
+
+One limit of a result: of a file of limits, of a sweep file, or of ``--fail-below``.
+
+What blocks of every kind have: where a sweep runs, and how its cases are measured.
+
+Every key that takes a list is an axis; a block is measured at each point of the product.
+
+The keys ``implementations`` of primitives and ``strategies`` of trainings: names with options.
+
+They are written as one name, a list of names, or a mapping of names to options. In a mapping a name
+may also have a list of several sets of options, as in DDLB's files. Each option is a value or a
+list, which is an axis. The plan checks names and options, because plug-ins may add some.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar, cast
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
-from hpcbench.config import names
-from hpcbench.config.axes import named
+from hpcbench.config import axes as names
+from hpcbench.config.axes import (
+    Axis,
+    Checked,
+    Environment,
+    Iterations,
+    JsonSchema,
+    WorldSize,
+    as_tuple,
+    named,
+    quote,
+    values_of,
+)
 from hpcbench.kinds.registry import kind_aliases, kinds
 from hpcbench.operations.collectives import collective_aliases, collective_names
+from hpcbench.units import parse_bytes
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
@@ -56,3 +88,235 @@ def key(default: Default, description: str, **more: Any) -> Default:
     Type checkers compare the default with the key's type, as they do for a plain one.
     """
     return cast("Default", Field(default=default, description=description, **more))
+
+
+class Fault(Section):
+    """An error made on purpose, to test how a run deals with it. For testing only."""
+
+    case: Text = key("*", "Shell pattern on a case's label or id.")
+    rank: Annotated[int, Field(ge=0)] = Field(description="The rank it happens on.")
+    kind: FaultKind = Field(description="What happens.")
+    iteration: Annotated[int, Field(ge=0)] | None = key(
+        None, "When, counted from the first warm-up. Default: slow every timed iteration, the "
+        "others 0.")
+    seconds: Positive = key(
+        0.1, "How much later a slow rank starts; slow_samples: how much longer each sample of a "
+        "training takes from then on.")
+
+
+def fault_texts(stored: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return what each fault of a ``fault`` section does, in words; also of an older version's."""
+    return tuple(dict.fromkeys(map(_text, stored)))
+
+
+def _text(fault: Mapping[str, Any]) -> str:
+    kind, at = fault.get("kind"), fault.get("iteration")
+    lasting = f" by {fault['seconds']:g} s" if "seconds" in fault and kind in (
+        "slow", "slow_samples") else ""
+    when = "each timed iteration" if kind == "slow" and at is None else f"iteration {at or 0}"
+    since = "from" if kind == "slow_samples" else "in"
+    return f"{kind}{lasting} on rank {fault.get('rank')} {since} {when} of {fault.get('case', '*')}"
+
+
+SCALES: Mapping[str, tuple[str, float]] = {
+    "s": ("s", 1.0), "ms": ("s", 1e-3), "us": ("s", 1e-6),
+    "bytes/s": ("bytes/s", 1.0), "GB/s": ("bytes/s", 1e9), "MB/s": ("bytes/s", 1e6),
+    "FLOP/s": ("FLOP/s", 1.0), "TFLOP/s": ("FLOP/s", 1e12), "GFLOP/s": ("FLOP/s", 1e9),
+    "bytes": ("bytes", 1.0), "GB": ("bytes", 1e9), "GiB": ("bytes", 2.0**30),
+    "1/s": ("1/s", 1.0), "1": ("1", 1.0)}
+"""Unit of a limit -> the unit of the column, and how many of that it is."""
+LAUNCHES_HAVE = "median_s"
+"""The only column of which each launch has a value."""
+Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Limit(Section):
+    """One limit: of a column of ``/cases``, for the cases that ``select`` names."""
+
+    metric: Text = Field(description="Column of /cases, such as median_s or busbw_bytes_per_s.")
+    select: dict[str, Text | int | float | bool] = key(
+        {}, "Column -> the value that a case must have; label takes a shell pattern.")
+    min: Number | None = key(None, "Least value.")
+    max: Number | None = key(None, "Greatest value.")
+    unit: str = key("", "Unit of min and max; default: the column's.")
+    of: Literal["interval", "launches"] = key(
+        "interval", "What is compared: the value with its interval, or the median of each launch.")
+    why: Text | None = key(None, "Where the limit is from; printed with a violation.")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Limit:
+        problem = ""
+        if self.min is None and self.max is None:
+            problem = "a limit has min, max, or both"
+        elif self.min is not None and self.max is not None and self.min > self.max:
+            problem = f"min {self.min:g} is more than max {self.max:g}"
+        elif self.unit and self.unit not in SCALES:
+            problem = f'unit "{self.unit}" is not known; allowed: {", ".join(SCALES)}'
+        elif self.of == "launches" and self.metric != LAUNCHES_HAVE:
+            problem = f"launches have {LAUNCHES_HAVE} only: drop of: launches, or name that metric"
+        if problem:
+            raise PydanticCustomError("limit", "{problem}", {"problem": problem})
+        return self
+
+
+FORM = "NAME[:SIZE]:METRIC=VALUE[UNIT], such as all_reduce:4MiB:busbw=1.2GB/s"
+RATE = "_per_s"
+_SHORT = {"busbw": "busbw_bytes_per_s", "algbw": "algbw_bytes_per_s"}
+_TEXT = re.compile(r"(?P<name>[^:=]+)(:(?P<size>[^:=]+))?:(?P<metric>\w+)=(?P<value>[^=]+)")
+_VALUE = re.compile(r"\s*(\d+\.?\d*(?:[eE][+-]?\d+)?)\s*(\S*)\s*")
+
+
+def limit_below(text: str) -> Limit:
+    """Return the limit of ``NAME[:SIZE]:METRIC=VALUE[UNIT]``: the least of a rate.
+
+    NAME is the first word of labels, or a shell pattern of whole labels. SIZE is as in the sweep
+    file. Raises ValueError, which says what is wrong.
+    """
+    found = _TEXT.fullmatch(text.strip())
+    value = _VALUE.fullmatch(found["value"]) if found else None
+    if found is None or value is None:
+        raise ValueError(f"write {FORM}")
+    metric = _SHORT.get(found["metric"], found["metric"])
+    if not metric.endswith(RATE):
+        raise ValueError(f'"{metric}" is no rate, so less of it is no failure; use busbw, algbw, '
+                         f"or a column that ends with {RATE}; of times give limits with max")
+    name, select = found["name"], {}
+    select["label"] = name if any(char in name for char in "*?[") else f"{name} *"
+    if found["size"]:
+        select["requested_bytes"] = parse_bytes(found["size"])
+    if value[2] and value[2] not in SCALES:
+        raise ValueError(f'unit "{value[2]}" is not known; allowed: {", ".join(SCALES)}')
+    return Limit(metric=metric, select=select, min=float(value[1]), unit=value[2],
+                 why=f"--fail-below {text.strip()}")
+
+
+def _checked_limit(text: str) -> str:
+    try:
+        limit_below(text)
+    except ValueError as error:
+        raise PydanticCustomError("fail_below", '"{text}": {problem}', {
+            "text": text, "problem": str(error)}) from None
+    return text
+
+
+Below = Annotated[Text, AfterValidator(_checked_limit)]
+"""Text that `limit_below` understands."""
+
+
+Extent = Annotated[int, Field(ge=1, le=2**31)]
+
+
+@dataclass(frozen=True, slots=True)
+class Replaceable:
+    """A key of a block whose names another key, or a flag, can replace.
+
+    ``described_by`` are the keys that say more of what was named, and have no meaning for another.
+    ``lacking`` maps other keys to the names for which they have no meaning.
+    """
+
+    key: str
+    described_by: tuple[str, ...] = ()
+    lacking: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
+class Block(Section):
+    """What every sweep has: where it runs, and how its cases are measured.
+
+    ``replaceable`` maps a key of the file, such as ``model``, to what it replaces in the block.
+    ``scales``: whether ``benchmark: scaling`` runs it, on several numbers of ranks.
+    ``later`` are keys that blocks did not have at first. Where they are not given, plans are those
+    of before, so that their runs can go on. ``own`` are the keys of a block that runs where
+    ``benchmark`` names the kind, and the file has no block of it; empty: there is none.
+    """
+
+    scales: ClassVar[bool] = False
+    later: ClassVar[tuple[str, ...]] = ("cuda_graph",)
+    own: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({})
+    kind: Kind = Field(description="collective (or comm), primitive, training (or train), "
+                             "hardware (or machine), or memory.")
+    name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = key(
+        None, "Title of the block's table; default: kind and number.")
+    backend: Axis[Backend] = key(("gloo",), "Who does it.")
+    device: Axis[Device] = key(
+        ("auto",), "Where the buffers are; auto: cpu for gloo, cuda for nccl.")
+    env: Environment = key({}, "Environment variables of the workers.")
+    world_size: Axis[WorldSize] = key(
+        ("all",), "Run on the first k ranks of the job; all: on every rank.")
+    dtype: Axis[Dtype] = key(("fp32",), "Element type.")
+    mode: Axis[Mode] | None = key(None, "Instead of measure.mode.")
+    warmup: Axis[Warmup] | None = key(None, "Instead of measure.warmup.")
+    iterations: Axis[Iterations] | None = key(None, "Instead of measure.iterations.")
+    check: Axis[bool] | None = key(None, "Instead of measure.validate.", alias="validate")
+    wakeup_s: Axis[Wakeup] | None = key(None, "Instead of launch.wakeup_s.")
+    cuda_graph: Axis[bool] | None = key(
+        None, "Capture the call in a CUDA graph, and replay it as the sample.")
+    timeout_s: Timeout | None = key(None, "Instead of launch.timeout_s; a limit, so no list.")
+
+
+class UnusableBlock(Block):
+    """A block of a kind whose plug-in cannot be imported: its own keys are kept unchecked."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+OptionAxes = dict[str, tuple[str | int | bool, ...]]
+
+
+def _checked(what: str) -> Checked:
+    """Return the annotation of named sets of options; ``what`` is what the names are of."""
+    def check(value: Any) -> dict[str, tuple[OptionAxes, ...]]:
+        if isinstance(value, Mapping):
+            given = {_name(name, what): _sets(name, sets) for name, sets in value.items()}
+        else:
+            given = {_name(name, what): ({},) for name in as_tuple(value)}
+        if not given:
+            raise ValueError(f"no {what} is named; give at least one")
+        return given
+
+    return Checked(check, _schema)
+
+
+def _name(value: Any, what: str) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= 100:
+        article = "an" if what[0] in "aeiou" else "a"
+        raise ValueError(f"{quote(value)} is not the name of {article} {what}")
+    return value
+
+
+def _sets(name: str, options: Any) -> tuple[OptionAxes, ...]:
+    sets = as_tuple({} if options is None else options)
+    if not sets:
+        raise ValueError(f"{name}: the list is empty; give at least one mapping of options")
+    return tuple(_axes(name, one) for one in sets)
+
+
+def _axes(name: str, options: Any) -> OptionAxes:
+    if not isinstance(options, Mapping):
+        raise ValueError(f'{name}: {quote(options)} is not a mapping of options; write '
+                         '{"chunks": [2, 4]}')
+    return {str(option): _values(f"{name}.{option}", values) for option, values in options.items()}
+
+
+def _values(where: str, values: Any) -> tuple[str | int | bool, ...]:
+    items = values_of(where, values)
+    for value in items:
+        if type(value) not in (str, int, bool):
+            raise ValueError(f"{where}: {quote(value)} is not text, a whole number, true or false")
+    return items
+
+
+def _schema() -> JsonSchema:
+    value: JsonSchema = {"type": ["string", "integer", "boolean"]}
+    axes: JsonSchema = {"type": "object", "additionalProperties": {
+        "anyOf": [value, {"type": "array", "minItems": 1, "items": value}]}}
+    sets: JsonSchema = {"anyOf": [axes, {"type": "array", "minItems": 1, "items": axes}]}
+    return {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1,
+                                           "items": {"type": "string"}},
+                      {"type": "object", "minProperties": 1, "additionalProperties": sets}]}
+
+
+Implementations = Annotated[dict[str, tuple[OptionAxes, ...]], _checked("implementation")]
+"""Implementation -> its sets of options, each option with all its values."""
+Strategies = Annotated[dict[str, tuple[OptionAxes, ...]], _checked("strategy")]
+"""Training strategy -> its sets of options, each option with all its values."""

@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from hpcbench.config.block import Block
     from hpcbench.config.schema import Config
+    from hpcbench.config.section import Block
     from hpcbench.operations.operation import AnyOperation
     from hpcbench.operations.place import Place
     from hpcbench.plan.case import Case
@@ -25,11 +25,8 @@ if TYPE_CHECKING:
     from hpcbench.plan.workload import Workload
     from hpcbench.reduce.case_columns import CaseColumn
     from hpcbench.reduce.checks import Problem
-    from hpcbench.reduce.lateness import Lateness
-    from hpcbench.reduce.machine_rates import PairRates
+    from hpcbench.reduce.kind_facts import Lateness, PairRates, RankWork, Waiting, Work
     from hpcbench.reduce.results import CaseResult, CaseSamples
-    from hpcbench.reduce.waiting import RankWork, Waiting
-    from hpcbench.reduce.work import Work
     from hpcbench.views.chart import Chart, HeatMapCase, Look
     from hpcbench.views.table import Line, Table
 

@@ -18,11 +18,11 @@ MODULES: Mapping[str, str] = MappingProxyType({
     "hpcbench.plan.training": "hpcbench.kinds.training.plan",
     "hpcbench.workloads": "",
     "hpcbench.workloads.collectives": "hpcbench.kinds.collective.run",
-    "hpcbench.workloads.collectives.check": "hpcbench.operations.check",
+    "hpcbench.workloads.collectives.check": "hpcbench.operations.data",
     "hpcbench.workloads.collectives.data": "hpcbench.operations.data",
     "hpcbench.workloads.primitives": "hpcbench.kinds.primitive.run",
     "hpcbench.workloads.training": "hpcbench.kinds.training.run",
-    "hpcbench.workloads.primitives.operands": "hpcbench.kinds.primitive.run.expected",
+    "hpcbench.workloads.primitives.operands": "hpcbench.kinds.primitive.run.operands",
     "hpcbench.workloads.primitives.inputs": "",
     **{f"hpcbench.workloads.primitives.inputs.{name}": "hpcbench.kinds.primitive.run.inputs"
        for name in ("base", "dp_allreduce", "ep_all_to_all", "tp_columnwise", "tp_mlp",

@@ -12,7 +12,7 @@ from hpcbench.errors import PluginError
 from hpcbench.kinds.kind import Deriver, Planner, Presenter, Runner
 
 if TYPE_CHECKING:
-    from hpcbench.config.block import Block
+    from hpcbench.config.section import Block
 
 S = TypeVar("S")
 _UNUSABLE = "hpcbench.kinds.unusable:Unusable"
@@ -48,7 +48,7 @@ class KindSpec:
         try:
             return self._checked_block()
         except PluginError:
-            return _load("hpcbench.config.block:UnusableBlock")  # type: ignore[no-any-return]
+            return _load("hpcbench.config.section:UnusableBlock")  # type: ignore[no-any-return]
 
     def planner(self) -> Planner:
         """Return a new planner; that of a plug-in is guarded, so that it costs its cases only."""
@@ -84,7 +84,7 @@ class KindSpec:
         if not self.is_plugin:
             return block  # type: ignore[no-any-return]
         try:
-            if issubclass(block, _load("hpcbench.config.block:Block")):
+            if issubclass(block, _load("hpcbench.config.section:Block")):
                 block.model_rebuild()  # what its annotations name may not be there
                 return block  # type: ignore[no-any-return]
             problem = "no subclass of Block"

@@ -24,8 +24,7 @@ from hpcbench.launch.session import RankIdentity
 from hpcbench.launch.worker_group import CaseOutcome, Rendezvous
 from hpcbench.plan.case import Case, Plan, plan_from_json, plan_to_json
 from hpcbench.plan.estimate import case_budget_s
-from hpcbench.plan.history import History
-from hpcbench.plan.order import Turn, turns
+from hpcbench.plan.order import History, Turn, turns
 from hpcbench.telemetry.sampler import Sampler
 from hpcbench.trace.journal import Journal
 from hpcbench.trace.schema import (

@@ -25,7 +25,7 @@ import numpy as np
 from hpcbench.launch.communicator import Communicator, Pair
 from hpcbench.measure.environment import clock_identity
 from hpcbench.trace.clock import MAX_DRIFT, ClockCheck, ClockModel, Floats, SyncRecord
-from hpcbench.trace.typed import from_values
+from hpcbench.trace.schema import from_values
 
 _SLOPE_ERRORS = 15
 """Standard errors that the slope is trusted to. Noise on overloaded cores is neither normal nor

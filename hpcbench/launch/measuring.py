@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpcbench.backends.availability import gpu_names, gpu_tried, lost_lines, of_rocm, own_gpu
-from hpcbench.config.fault import fault_texts
 from hpcbench.config.schema import Launch, Profiling, stored_config
+from hpcbench.config.section import fault_texts
 from hpcbench.launch.attempt import (
     CaseReport,
     PlannedRun,
@@ -37,14 +37,14 @@ from hpcbench.launch.template_process import TemplateProcess, thread_variables, 
 from hpcbench.launch.worker_group import CaseHooks, RankLocation, Rendezvous, WorkerGroup
 from hpcbench.launch.worker_pool import InlineWorker, WorkerPool
 from hpcbench.launch.worker_process import TemplateSpec, WorkerHandle
+from hpcbench.measure.control import SharedProgress
 from hpcbench.measure.environment import described_hardware, machine
 from hpcbench.measure.loop import SINGLE_CALLS
-from hpcbench.measure.noise import check_s, measure_noise
-from hpcbench.measure.progress import SharedProgress
+from hpcbench.measure.process import check_s, measure_noise
 from hpcbench.plan.case import Case, Plan, planned_canary
 from hpcbench.plan.order import INLINE_BACKENDS, Generation, generations
-from hpcbench.profiling import profiled_cases as nsys
-from hpcbench.profiling.profiled_cases import (
+from hpcbench.profiling import capture as nsys
+from hpcbench.profiling.capture import (
     PROFILE_FOLDER,
     RANK_FILES,
     STALL_SHARE,

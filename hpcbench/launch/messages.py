@@ -15,7 +15,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, TypeAdapter
 
-from hpcbench.config.fault import Fault
+from hpcbench.config.section import Fault
 from hpcbench.launch.verdict import RankOutcome
 from hpcbench.plan.case import Case, case_from_json, case_to_json
 from hpcbench.trace.clock import ClockModel

@@ -27,7 +27,7 @@ from hpcbench.backends.availability import (
     wanted_tools,
 )
 from hpcbench.backends.mpi_facts import gather_mpi_facts, no_mpi
-from hpcbench.config.names import BACKENDS, GPU_DEVICES
+from hpcbench.config.axes import BACKENDS, GPU_DEVICES
 from hpcbench.errors import ExitCode, LaunchError, how_to_install
 from hpcbench.import_path import module_command
 from hpcbench.kinds.registry import planner_of
@@ -37,8 +37,8 @@ from hpcbench.launch.session import AgreedError, RankIdentity, Session, on_all
 from hpcbench.launch.template_process import worker_environment
 from hpcbench.launch.worker_pool import WorkerPool
 from hpcbench.launch.worker_process import TemplateSpec
-from hpcbench.measure.progress import SharedProgress
-from hpcbench.operations.call import Call
+from hpcbench.measure.control import SharedProgress
+from hpcbench.operations.collectives import Call
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.trace.schema import same_version

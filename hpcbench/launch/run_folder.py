@@ -28,10 +28,16 @@ from hpcbench.errors import FileError, RankLostError, UsageError
 from hpcbench.launch.communicator import Communicator
 from hpcbench.launch.session import RankIdentity, Session, from_root, on_all, on_root
 from hpcbench.plan.case import Plan, plan_to_json
-from hpcbench.plan.history import History
+from hpcbench.plan.order import History
 from hpcbench.texts import path_of, say, to_json
-from hpcbench.trace.attempts import attempt_folder, attempt_folders, attempt_of
-from hpcbench.trace.files import is_suite, sync_folder, whole_file
+from hpcbench.trace.container import (
+    attempt_folder,
+    attempt_folders,
+    attempt_of,
+    is_suite,
+    sync_folder,
+    whole_file,
+)
 from hpcbench.trace.journal import is_being_written, journal_path, read_journal
 from hpcbench.trace.sealed import open_trace, seal, trace_path
 from hpcbench.trace.source import UnreadableTrace

@@ -29,8 +29,7 @@ from hpcbench.launch.launcher import announced_size, by_torchrun, lonely_fix
 from hpcbench.masking import masked
 from hpcbench.measure.allocation import granted_cores, ranks_a_core, threads_of_rank
 from hpcbench.measure.environment import node_identity
-from hpcbench.measure.kernel_files import KernelFiles
-from hpcbench.measure.process import own_cores
+from hpcbench.measure.process import KernelFiles, own_cores
 from hpcbench.texts import say
 
 if TYPE_CHECKING:

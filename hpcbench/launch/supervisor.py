@@ -25,7 +25,7 @@ from fnmatch import fnmatchcase
 from time import perf_counter_ns
 from typing import NamedTuple
 
-from hpcbench.config.fault import Fault
+from hpcbench.config.section import Fault
 from hpcbench.errors import ExitCode, RankLostError, command_line
 from hpcbench.launch.attempt import (
     CaseRun,
@@ -53,10 +53,9 @@ from hpcbench.launch.worker_process import WorkerHandle
 from hpcbench.masking import masked
 from hpcbench.plan.case import Case
 from hpcbench.plan.estimate import within_timeout_s
-from hpcbench.plan.history import RunKey
-from hpcbench.plan.order import Generation, Turn, generations, shuffled, turns
-from hpcbench.plan.tries import MOST_TRIES, Ended, Tried
-from hpcbench.profiling.profiled_cases import medians_ns
+from hpcbench.plan.order import Generation, RunKey, Turn, generations, shuffled, turns
+from hpcbench.plan.workload import MOST_TRIES, Ended, Tried
+from hpcbench.profiling.capture import medians_ns
 from hpcbench.texts import say
 from hpcbench.trace.schema import SampleColumns, Samples
 from hpcbench.trace.source import BEGIN_NOTE, TEARDOWN_NOTE

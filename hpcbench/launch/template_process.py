@@ -22,12 +22,11 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from hpcbench.config.names import PASSED_ENV
+from hpcbench.config.axes import PASSED_ENV
 from hpcbench.import_path import module_command
 from hpcbench.launch.launcher import announced_local_size, requests_held
 from hpcbench.measure.allocation import expected_threads, granted_cores
-from hpcbench.measure.kernel_files import KernelFiles
-from hpcbench.measure.process import own_cores, unsupervised
+from hpcbench.measure.process import KernelFiles, own_cores, unsupervised
 
 READ_LATE = ("NCCL_*", "RCCL_*", "UCC_*", "UCX_*", "GLOO_*", "TORCH_NCCL_*", "FI_*")
 """Variables that libraries read when a communicator is made, so a forked worker can still set them;

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from pydantic import TypeAdapter
 
 from hpcbench.launch.communicator import Communicator, Inbox
-from hpcbench.plan.tries import Ended
+from hpcbench.plan.workload import Ended
 from hpcbench.profiling.flight import in_flight
 from hpcbench.units import by_value, rank_list
 

@@ -38,13 +38,12 @@ from hpcbench.launch.verdict import EVIDENCE, Evidence, RankOutcome, Verdict, ho
 from hpcbench.launch.worker_process import WorkerHandle
 from hpcbench.masking import masked, masked_json
 from hpcbench.measure.allocation import cgroup
-from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.measure.library_log import read_choices
+from hpcbench.measure.process import KernelFiles
 from hpcbench.plan.case import Case
-from hpcbench.plan.tries import Ended
+from hpcbench.plan.workload import Ended
 from hpcbench.profiling.flight import FLIGHT, standing
-from hpcbench.trace.library_choices import LIBRARY, LibraryChoices
-from hpcbench.trace.schema import Samples, no_rows
+from hpcbench.trace.schema import LIBRARY, LibraryChoices, Samples, no_rows
 
 _GRACE_S = 0.15
 

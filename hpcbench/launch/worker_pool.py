@@ -19,8 +19,8 @@ from hpcbench.launch.messages import Answer, FactsAnswer, FactsRequest, FailureA
 from hpcbench.launch.template_process import TemplateProcess, split_by_load_time
 from hpcbench.launch.worker_process import Template, TemplateSpec, WorkerHandle, WorkerProcess
 from hpcbench.masking import masked
+from hpcbench.measure.control import SharedProgress
 from hpcbench.measure.process import spare_what_is_loaded, unsupervised
-from hpcbench.measure.progress import SharedProgress
 
 _SHARE_OF_CUDA = 0.65
 """Of the time for the probe: other children have less (`backends.facts`), at the same time or then.

@@ -35,7 +35,7 @@ from hpcbench.launch.messages import (
 from hpcbench.launch.template_process import TemplateProcess
 from hpcbench.launch.verdict import RankOutcome
 from hpcbench.masking import masked
-from hpcbench.measure.progress import SharedProgress
+from hpcbench.measure.control import SharedProgress
 from hpcbench.texts import say
 
 KEPT_BYTES = 512 * 1024

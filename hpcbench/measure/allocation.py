@@ -15,8 +15,7 @@ from fractions import Fraction
 from pathlib import PurePosixPath
 from typing import Any
 
-from hpcbench.measure.kernel_files import KernelFiles, cpu_list
-from hpcbench.measure.process import own_cores
+from hpcbench.measure.process import KernelFiles, cpu_list, own_cores
 
 _LIMITS = {"locked_memory_bytes": resource.RLIMIT_MEMLOCK, "open_files": resource.RLIMIT_NOFILE,
            "stack_bytes": resource.RLIMIT_STACK, "data_bytes": resource.RLIMIT_DATA,

@@ -4,19 +4,29 @@ A control group in memory that all ranks of one node map: nothing but the ranks 
 
 A group of gloo has threads of its own. On cores that ranks fill, they still run when the operation
 under test begins, and the kernel lets one of them keep a core for a tick of its clock.
+
+The stamps and the progress word of one worker, in memory that its supervisor shares.
+
+They survive the worker: after a crash or a hang they are the evidence of how far it came.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import struct
 import threading
 import time
 from collections.abc import Callable
+from enum import IntEnum
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from hpcbench.measure.process import shared_memory
+from hpcbench.trace.schema import SAMPLE_COLUMNS
 
 Integers = npt.NDArray[np.int64]
 
@@ -117,3 +127,153 @@ class SharedControl:
                 raise RuntimeError(f"timed out: rank {other // _WORDS_OF_TURN} did not line up "
                                    f"in {self._timeout_s:g} s")
             time.sleep(min(max(_SHARE * waited_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S))
+
+
+_HEADER_WORDS = 16
+_ROW_WORDS = len(SAMPLE_COLUMNS)
+_ROW = struct.Struct(f"@{_ROW_WORDS}q")
+ROW_BYTES = _ROW.size
+_HEAD = struct.Struct("@3q")
+"""Iteration, phase and number of rows, which are neighbours."""
+_FLAGS = SAMPLE_COLUMNS.index("flags")
+_CASE, _ITERATION, _PHASE, _ROWS, _STRAY_ITERATION, _STEP = range(6)
+_STRAY = slice(8, 16)  # the header's second half: a name in ASCII, padded with NUL
+_NAME_BYTES = 64
+_HEAD_AT = 8 * _ITERATION
+
+
+class WorkerPhase(IntEnum):
+    """What a worker is doing, in the order of one iteration."""
+
+    IDLE = 0
+    JOIN = 1
+    SETUP = 2
+    PREPARE = 3
+    BARRIER = 4
+    RUN = 5
+    CHECK = 6
+    FINISH = 7
+
+
+PREPARED = int(WorkerPhase.PREPARE)
+"""The phase that a row begins with."""
+
+
+class SharedProgress:
+    """int64 words in shared memory: case number, iteration, phase, row count, then the rows.
+
+    The header also names the first operation that the worker called in place of the planned one.
+    Only rows that are written take memory.
+    """
+
+    def __init__(self, fd: int, capacity: int) -> None:
+        """Map ``fd`` for ``capacity`` rows; the caller keeps ownership of the descriptor."""
+        self.fd = fd
+        self.capacity = capacity
+        self._map = mmap.mmap(fd, 8 * (_HEADER_WORDS + capacity * _ROW_WORDS))
+        self._words = memoryview(self._map).cast("q")
+
+    @classmethod
+    def create(cls, capacity: int) -> SharedProgress:
+        """Return a new, zeroed record for ``capacity`` rows."""
+        fd = shared_memory("hpcbench-progress")
+        os.ftruncate(fd, 8 * (_HEADER_WORDS + capacity * _ROW_WORDS))
+        return cls(fd, capacity)
+
+    def close(self) -> None:
+        """Unmap and close the descriptor."""
+        self._words.release()
+        self._map.close()
+        os.close(self.fd)
+
+    def begin(self, case_number: int) -> None:
+        """Start a case: no rows, iteration 0, idle, nothing called but what is planned."""
+        self._write_stray("")
+        self._words[_ROWS] = 0
+        self._words[_ITERATION] = 0
+        self._words[_STEP] = 0
+        self._words[_PHASE] = WorkerPhase.IDLE
+        self._words[_CASE] = case_number
+
+    def mark(self, phase: WorkerPhase, iteration: int = 0) -> None:
+        """Say what happens now."""
+        self._words[_ITERATION] = iteration
+        self._words[_PHASE] = phase
+
+    def entering(self, phase: int) -> Callable[[], object]:
+        """Return what says that this phase of the same iteration begins, without code of Python."""
+        return partial(self._words.__setitem__, _PHASE, phase)
+
+    def step(self, number: int) -> None:
+        """Say which step within the sample begins; 0: none."""
+        self._words[_STEP] = number
+
+    def stray(self, operation: str, iteration: int) -> None:
+        """Say that ``operation`` is called now instead of the planned one; the first one stays."""
+        if not self.stray_operation:
+            self._words[_STRAY_ITERATION] = iteration
+            self._write_stray(operation)
+
+    def _write_stray(self, name: str) -> None:
+        padded = name.encode("ascii")[:_NAME_BYTES].ljust(_NAME_BYTES, b"\0")
+        self._words[_STRAY] = memoryview(padded).cast("q")
+
+    def stamp(
+        self, row: int, start_ns: int, end_ns: int, enqueue_ns: int, device_ns: int, flags: int,
+    ) -> None:
+        """Record one sample, and say that the next one is prepared."""
+        write, advance, at = self.writers(row)
+        write(at, start_ns, end_ns, enqueue_ns, device_ns, flags)
+        advance(row + 1, PREPARED, row + 1)
+
+    def writers(self, row: int) -> tuple[Callable[..., None], Callable[..., None], int]:
+        """Return what writes a sample at an offset, what says that row is next, and row's offset.
+
+        Both are calls without code of Python. The next row's offset is `ROW_BYTES` on. The second
+        takes the row, `PREPARED`, and the number of rows.
+        """
+        return (partial(_ROW.pack_into, self._map), partial(_HEAD.pack_into, self._map, _HEAD_AT),
+                8 * _HEADER_WORDS + row * ROW_BYTES)
+
+    def flag(self, row: int, flags: int) -> None:
+        """Add flags to a recorded sample."""
+        self._words[_HEADER_WORDS + row * _ROW_WORDS + _FLAGS] |= flags
+
+    @property
+    def case_number(self) -> int:
+        """Return the number given to the last `begin`."""
+        return self._words[_CASE]
+
+    @property
+    def iteration(self) -> int:
+        """Return the iteration of the last `mark`."""
+        return self._words[_ITERATION]
+
+    @property
+    def phase(self) -> WorkerPhase:
+        """Return the phase of the last `mark`."""
+        return WorkerPhase(self._words[_PHASE])
+
+    @property
+    def within(self) -> int:
+        """Return the step of the last `step`."""
+        return self._words[_STEP]
+
+    @property
+    def stray_operation(self) -> str:
+        """Return the first operation called in place of the planned one, or ""."""
+        return bytes(self._words[_STRAY]).rstrip(b"\0").decode("ascii")
+
+    @property
+    def stray_iteration(self) -> int:
+        """Return the iteration in which it was called."""
+        return self._words[_STRAY_ITERATION]
+
+    def rows(self) -> npt.NDArray[np.int64]:
+        """Return a copy of the recorded rows, int64 (row, SAMPLE_COLUMNS)."""
+        return self.span(0, self._words[_ROWS])
+
+    def span(self, first: int, last: int) -> npt.NDArray[np.int64]:
+        """Return a copy of rows ``first`` to ``last`` - 1, int64 (row, SAMPLE_COLUMNS)."""
+        words = slice(_HEADER_WORDS + first * _ROW_WORDS, _HEADER_WORDS + last * _ROW_WORDS)
+        return np.array(self._words[words], dtype=np.int64).reshape(-1, _ROW_WORDS)

@@ -30,8 +30,7 @@ import psutil
 
 from hpcbench.masking import holds_secret, masked, masked_json
 from hpcbench.measure.allocation import process
-from hpcbench.measure.kernel_files import KernelFiles, cpu_list
-from hpcbench.measure.process import own_cores
+from hpcbench.measure.process import KernelFiles, cpu_list, own_cores
 from hpcbench.texts import valid_json
 
 _GIB = 2**30

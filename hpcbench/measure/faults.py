@@ -12,10 +12,10 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from hpcbench.config.fault import Fault
+from hpcbench.config.section import Fault
 from hpcbench.errors import CaseError, HpcbenchError
-from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.measure.loop import TimedOperation
+from hpcbench.measure.process import KernelFiles
 
 _OOM_HEADROOM_BYTES = 64 * 2**20
 _FOR_EVER_CYCLES = 2**62

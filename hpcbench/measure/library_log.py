@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from hpcbench.trace.library_choices import LibraryChoices, different
+from hpcbench.trace.schema import LibraryChoices, different
 
 _LONGEST_LINE = 4096
 """Longer ones are nothing that a library logs of itself (NCCL's and UCS's have up to 1024)."""

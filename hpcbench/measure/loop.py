@@ -27,9 +27,15 @@ from typing import Protocol
 
 import numpy as np
 
-from hpcbench.measure.control import Control, Integers
+from hpcbench.measure.control import (
+    PREPARED,
+    ROW_BYTES,
+    Control,
+    Integers,
+    SharedProgress,
+    WorkerPhase,
+)
 from hpcbench.measure.process import no_garbage_collection
-from hpcbench.measure.progress import PREPARED, ROW_BYTES, SharedProgress, WorkerPhase
 from hpcbench.statistics.stopping import StopRule, decide, next_checkpoint
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import SAMPLE_COLUMNS, SETTLING_CALLS, STOP_REASONS, Flag, Samples

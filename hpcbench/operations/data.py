@@ -1,4 +1,8 @@
-"""Rank- and position-dependent test data, exact in every dtype, and the results it must give.
+"""torch's dtype for each name of a dtype in sweep files.
+
+torch's calls on whole tensors that torch 2.13 renamed, deprecating the old names.
+
+Rank- and position-dependent test data, exact in every dtype, and the results it must give.
 
 Element ``j`` of rank ``r`` is derived from ``h = (7 j + 131 r) mod 8191``. It is cut to a range in
 which the dtype holds the collective's result exactly, as an integer. So any order of summation
@@ -13,13 +17,34 @@ is exact, before or after the sum. Where the dtype has no such numbers, or where
 its own 1 / n would round (`average_is_exact`), results are compared within 2 units in the last
 place, as nccl-tests does for its avg. NCCL divides the sum of integers and cuts the rest off, which
 leaves 0 of uint8 over more than 254 ranks.
+
+Element-for-element comparison of a collective's output with what it must be.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 import torch
+import torch.distributed as dist
+
+DTYPES = {
+    "fp32": torch.float32, "fp64": torch.float64, "fp16": torch.float16, "bf16": torch.bfloat16,
+    "int32": torch.int32, "int64": torch.int64, "uint8": torch.uint8,
+}
+
+
+def renamed(module: Any, name: str, old_name: str) -> Any:
+    """Return what a module of torch has under its new name, or, in an older torch, its old one."""
+    return getattr(module, name, None) or getattr(module, old_name)
+
+
+all_gather_tensor = renamed(dist, "all_gather_single", "all_gather_into_tensor")
+reduce_scatter_tensor = renamed(dist, "reduce_scatter_single", "reduce_scatter_tensor")
+
 
 PERIOD = 8191
 PRODUCT_FACTORS = 3  # at most 3 ranks contribute a factor of 1..3 to one element: 27 fits any dtype
@@ -134,3 +159,63 @@ def _tile(table: torch.Tensor, start: int, count: int, dtype: torch.dtype) -> to
     offset = start % PERIOD
     repeats = -(-(offset + count) // PERIOD)
     return table.to(dtype).repeat(max(repeats, 1))[offset:offset + count].clone()
+
+
+_PIECE = 2**18  # elements compared at a time
+AVG_ULPS = 2  # nccl-tests allows the same for its floating-point avg
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """The wrong elements of one output: how many of how many, and the first of them."""
+
+    n_wrong: int
+    n_elements: int
+    first_index: int
+    got: str
+    expected: str
+
+    @property
+    def words(self) -> str:
+        """Return it for people."""
+        return (f"{self.n_wrong} of {self.n_elements} elements, first index {self.first_index}: "
+                f"got {self.got}, expected {self.expected}")
+
+
+def compare(got: torch.Tensor, expected: torch.Tensor, *, ulps: int = 0) -> Mismatch | None:
+    """Return the mismatch, or None if every element is right; NaN is never right.
+
+    Equal pieces are not looked at again: checks stand between samples, whose caches they empty.
+    """
+    ours, theirs = got.reshape(-1), expected.reshape(-1)
+    if ours.dtype == theirs.dtype and all(
+            torch.equal(ours[start:start + _PIECE], theirs[start:start + _PIECE])
+            for start in range(0, len(ours), _PIECE)):
+        return None
+    return mismatch(ours, theirs, lambda piece: _right(ours[piece], theirs[piece], ulps))
+
+
+def mismatch(
+    ours: torch.Tensor, theirs: torch.Tensor, right: Callable[[slice], torch.Tensor],
+) -> Mismatch | None:
+    """Return the mismatch of flat tensors, or None; ``right`` tells which of some elements are.
+
+    Compared piece by piece: a case needs no more memory for its check than for its buffers.
+    """
+    n_wrong, first = 0, -1
+    for start in range(0, len(ours), _PIECE):
+        wrong = torch.nonzero(~right(slice(start, start + _PIECE)))
+        if first < 0 and len(wrong):
+            first = start + int(wrong[0])
+        n_wrong += len(wrong)
+    if not n_wrong:
+        return None
+    return Mismatch(n_wrong, len(ours), first, str(ours[first].item()), str(theirs[first].item()))
+
+
+def _right(got: torch.Tensor, expected: torch.Tensor, ulps: int) -> torch.Tensor:
+    if not ulps or not got.dtype.is_floating_point:
+        return got == expected
+    exact = expected.to(torch.float64)
+    bound = ulps * torch.finfo(got.dtype).eps * exact.abs()
+    return (got.to(torch.float64) - exact).abs() <= bound

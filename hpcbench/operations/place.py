@@ -1,11 +1,22 @@
-"""Where an operation runs."""
+"""Where an operation runs.
+
+Messages between two ranks of a group: how they are described, started and awaited.
+
+Where libraries that connect the ranks by themselves can meet.
+"""
 
 from __future__ import annotations
 
+import os
+import socket
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
+
+from hpcbench.errors import CaseError
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +56,41 @@ class Place:
     def global_rank(self, rank: int) -> int:
         """Return the global rank of a rank of the group, as torch wants roots and peers."""
         return self.first + rank * self.stride
+
+
+def receiving(place: Place, rank: int, tensor: torch.Tensor) -> dist.P2POp:
+    """Return the message of a rank of the group, as it is received."""
+    return dist.P2POp(dist.irecv, tensor, place.global_rank(rank), place.group)
+
+
+def sending(place: Place, rank: int, tensor: torch.Tensor) -> dist.P2POp:
+    """Return the message to a rank of the group, as it is sent."""
+    return dist.P2POp(dist.isend, tensor, place.global_rank(rank), place.group)
+
+
+def start(messages: Sequence[dist.P2POp]) -> Sequence[Any]:
+    """Start messages that were made once; there may be none, which torch refuses."""
+    return dist.batch_isend_irecv(list(messages)) if messages else ()
+
+
+def finish(started: Iterable[Any]) -> None:
+    """Wait for collectives or messages that were started."""
+    for work in started:
+        work.wait()
+
+
+def meeting_point(place: Place) -> tuple[str, int]:
+    """Return rank 0's address, and a port that is free there; all ranks must call.
+
+    Such a library connects the processes of a job, so a group must have all of them, or CaseError
+    is raised.
+    """
+    if dist.get_world_size() != place.world_size:
+        raise CaseError(f"a library that connects processes by itself takes all "
+                        f"{dist.get_world_size()} ranks, not a group of {place.world_size}")
+    port = [0]
+    if dist.get_rank() == 0:
+        with socket.create_server(("", 0)) as server:
+            port = [server.getsockname()[1]]
+    dist.broadcast_object_list(port)
+    return os.environ["MASTER_ADDR"], port[0]  # rank 0 opened the store of torch at this address

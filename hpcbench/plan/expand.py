@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from hpcbench.config.block import Block
-from hpcbench.config.names import GPU_DEVICES, SCALING, TARGETS, quote, unknown_name
+from hpcbench.config.axes import GPU_DEVICES, SCALING, TARGETS, quote, unknown_name
 from hpcbench.config.schema import Config
+from hpcbench.config.section import Block
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.kind import Planner
 from hpcbench.kinds.registry import kinds

@@ -2,14 +2,17 @@
 
 Cases that can share workers form a generation. Within it every pass has an order of its own. So
 changes of the machine during the job (heat, other users) meet all cases alike.
+
+What earlier attempts at a plan have done, so that an attempt that goes on repeats none of it.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
+from typing import NamedTuple
 
 from hpcbench.plan.case import Case
 
@@ -80,3 +83,75 @@ def ordered(cases: Sequence[Case]) -> list[Case]:
 def _first_seen(values: Iterable[object]) -> dict[object, int]:
     """Return value -> its place in the order of first appearance."""
     return {value: place for place, value in enumerate(dict.fromkeys(values))}
+
+
+MOST_DEATHS = 2
+"""A case that the job died in so often is not run again."""
+
+
+class RunKey(NamedTuple):
+    """One run of one case: a pass of a launch."""
+
+    case_id: str
+    launch: int
+    pass_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What is known when an attempt begins; of the first one nothing.
+
+    Attributes:
+        attempt: its number; those before it count from 0.
+        finished: runs of cases that all their ranks recorded, whatever came of them.
+        skipped: ids of cases that could not run; this is probed again.
+        deaths: case id -> how many attempts were ended from outside while it ran.
+        run_id: of the run, "" if it is new.
+        plans: hashes of the plans of all attempts, without that of now.
+        changes: what is not as in the attempt before, in words.
+        ended: whether the attempt before came to its end on all ranks, as far as it got.
+        were_ok: ids of cases whose newest run was ok on all their ranks.
+        profiled: ids of cases of which an attempt noted what became of their profile.
+        retried: ids of finished cases that are run again on request, in all their passes.
+    """
+
+    attempt: int = 0
+    finished: frozenset[RunKey] = frozenset()
+    skipped: frozenset[str] = frozenset()
+    deaths: Mapping[str, int] = field(default_factory=dict)
+    run_id: str = ""
+    plans: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+    ended: bool = False
+    were_ok: frozenset[str] = frozenset()
+    profiled: frozenset[str] = frozenset()
+    retried: frozenset[str] = frozenset()
+
+    def retrying(self, case_ids: Collection[str]) -> History:
+        """Return this history as if these cases had not been run: what asks for it is a person."""
+        again = frozenset(case_ids)
+        return replace(
+            self, retried=again, profiled=self.profiled - again,
+            finished=frozenset(key for key in self.finished if key.case_id not in again),
+            deaths={case_id: n for case_id, n in self.deaths.items() if case_id not in again})
+
+    def is_left(self, case: Case, turn: Turn) -> bool:
+        """Return whether the case is still to be run in this pass of this launch."""
+        return RunKey(case.case_id, turn.launch, turn.pass_index) not in self.finished
+
+    def left(self, cases: Iterable[Case], turn: Turn) -> list[Case]:
+        """Return those of the cases that are still to be run."""
+        return [case for case in cases if self.is_left(case, turn)]
+
+    def is_profile_left(self, case: Case) -> bool:
+        """Return whether a case that an earlier attempt measured has not come to be profiled."""
+        return case.case_id in self.were_ok - self.profiled
+
+    def quarantine(self, case: Case) -> str | None:
+        """Return why a case is not to be run again, or None."""
+        deaths = self.deaths.get(case.case_id, 0)
+        if deaths < MOST_DEATHS:
+            return None
+        return (f"quarantined: {deaths} attempts at this run were ended from outside while it ran; "
+                "run it alone to see why: run FILE --only with its label; to run it again here: "
+                "--resume FOLDER --retry failed")

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from hpcbench.config.names import DTYPES, FLOATING_DTYPES, OPS
-from hpcbench.operations.call import Call
-from hpcbench.operations.collectives import collective_spec
+from hpcbench.config.axes import DTYPES, FLOATING_DTYPES, OPS
+from hpcbench.operations.collectives import Call, collective_spec
 
 
 @dataclass(frozen=True, slots=True)

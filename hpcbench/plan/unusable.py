@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hpcbench.config.block import Block
+from hpcbench.config.section import Block
 from hpcbench.errors import ConfigError, PluginError
 from hpcbench.kinds.kind import Planner
 from hpcbench.plan.case import Case, case_id

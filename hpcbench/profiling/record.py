@@ -19,9 +19,7 @@ import numpy as np
 
 from hpcbench.errors import TraceError
 from hpcbench.plan.case import Case
-from hpcbench.profiling.flight import FLIGHT
-from hpcbench.profiling.merge import Merged, RankTrace, fit_anchor, merge
-from hpcbench.profiling.profiled_cases import (
+from hpcbench.profiling.capture import (
     CLOCK_MARK,
     PROFILE_FOLDER,
     ProfileNote,
@@ -30,18 +28,18 @@ from hpcbench.profiling.profiled_cases import (
     rank_file,
     read_rank_file,
 )
-from hpcbench.reduce.clocks import RankClocks, rank_clocks
-from hpcbench.reduce.fold import edges, extreme_waits, fold_samples
+from hpcbench.profiling.flight import FLIGHT
+from hpcbench.profiling.merge import Merged, RankTrace, fit_anchor, merge
+from hpcbench.reduce.fold import RankClocks, edges, extreme_waits, fold_samples, rank_clocks
 from hpcbench.reduce.history import open_attempts
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
 from hpcbench.reduce.stack import is_timed
 from hpcbench.statistics.order import median
 from hpcbench.texts import from_json, to_json
 from hpcbench.trace.clock import Nanoseconds, bound_at, to_global
-from hpcbench.trace.files import whole_file
-from hpcbench.trace.schema import SAMPLE_COLUMNS
+from hpcbench.trace.container import whole_file
+from hpcbench.trace.schema import SAMPLE_COLUMNS, from_values
 from hpcbench.trace.source import PROFILE_NOTE, TraceSource, noted
-from hpcbench.trace.typed import from_values
 from hpcbench.views.chart import file_name
 
 MOST_LINES = 12

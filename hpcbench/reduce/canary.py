@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from hpcbench.plan.case import CANARY_ID, planned_canary
-from hpcbench.reduce.canary_runs import Canary, CanaryRun
-from hpcbench.reduce.results import Finding
+from hpcbench.reduce.results import Canary, CanaryRun, Finding
 from hpcbench.reduce.timing import summarise
-from hpcbench.statistics.drift import steady_drift
+from hpcbench.statistics.trend import steady_drift
 from hpcbench.trace.container import expected_content
 from hpcbench.trace.source import TraceSource, noted
 

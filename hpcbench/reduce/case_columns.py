@@ -11,7 +11,7 @@ from typing import Any
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.results import CaseResult, Results
-from hpcbench.trace.described import PURE, TEXT
+from hpcbench.trace.columns import PURE, TEXT
 from hpcbench.units import grouped
 
 ABSENT: Mapping[type, Any] = {str: "", int: -1, float: math.nan}

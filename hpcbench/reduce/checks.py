@@ -2,24 +2,39 @@
 
 Every check yields `Problem`s; the first one that rejects fails the case, all become findings. The
 codes are listed with their tests in docs/checks.md.
+
+HB127: what all ranks must end with alike has the same checksum on each of them.
+
+What links between ranks allow by their declared rates, and whether a case was faster (HB128).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hpcbench.errors import job_command_line
+from hpcbench.operations.collectives import Call, WireRate, collective_spec
+from hpcbench.operations.peaks import known_link
 from hpcbench.plan.case import Case
-from hpcbench.reduce.clocks import GlobalStamps, RankClocks
-from hpcbench.reduce.fold import Edges, Waits, durations, overtaking_ns, waits_ns
+from hpcbench.reduce.fold import (
+    Edges,
+    GlobalStamps,
+    RankClocks,
+    Waits,
+    durations,
+    overtaking_ns,
+    waits_ns,
+)
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass, different_rows, is_timed
 from hpcbench.trace.schema import ARRIVAL, NO_DEVICE_TIME, STOP_REASONS, UNTIMED, Flag
-from hpcbench.units import by_value, on_ranks, rank_list
+from hpcbench.units import by_value, on_ranks, rank_list, to_gb_per_s
 
 AGAIN = "run the case again"
 RESUME = job_command_line("N", "run", "--resume", "FOLDER")
@@ -284,3 +299,139 @@ def timer_problem(
         yield Problem("HB119", f"the median of {median_ns:g} ns is below twice the clock's "
                       f"resolution of {resolution_ns:g} ns: the time is not resolved; use larger "
                       "sizes", rejects=False)
+
+
+REPLICATED = "replicated"
+"""The key of a record's detail for what all ranks must have alike: ``of`` what, ``checksum``."""
+
+
+def check_replicas(records: Pass) -> Iterator[Problem]:
+    """Yield which ranks have another checksum than most of them, or that there is no such most."""
+    held = {rank: record.detail[REPLICATED] for rank, record in records.items()
+            if REPLICATED in record.detail}
+    names = {rank: f"{item['of']} {item['checksum']:08x}" for rank, item in held.items()}
+    groups = sorted(by_value(names).values(), key=len)
+    if len(groups) > 1:
+        yield Problem("HB127", f"{_who_differs(groups, str(held[groups[0][0]]['of']))}: the "
+                      "hardware may have changed data (silent data corruption), or the library "
+                      "gives ranks different sums; run the case again, and see whether it is the "
+                      "same rank", rejects=False)
+
+
+def _who_differs(groups: Sequence[Sequence[int]], held: str) -> str:
+    """Return the ranks that most others contradict; with 2 ranks, say, nothing tells which."""
+    others, most = [rank for group in groups[:-1] for rank in group], groups[-1]
+    if len(most) <= len(others):
+        return (f"rank {rank_list([*others, *most])}: checksums of {held} differ, and no value is "
+                "that of most ranks")
+    differ = "differs" if len(others) == 1 else "differ"
+    return (f"rank {rank_list(others)}: checksum of {held} {differ} from {len(most)} "
+            f"other{'s' * (len(most) > 1)}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """A peak in GB/s, and the key of the sweep file that declares it."""
+
+    gb_per_s: float
+    declared_by: str
+
+
+def bandwidth_problem(
+    case: Case, rate: WireRate | None, nodes: Mapping[int, str], hardware: Mapping[str, Any],
+) -> Iterator[Problem]:
+    """HB128: yield a note if what a case moves in a second is above the declared peak.
+
+    ``nodes`` maps each rank to its machine; ``hardware`` is the config's section.
+    """
+    peak = _limiting(case, nodes, hardware)
+    moved = to_gb_per_s(rate.bytes_per_s) if rate else 0.0
+    if rate is not None and peak is not None and moved > MOST_OF_PEAK * peak.gb_per_s:
+        yield Problem(
+            "HB128", f"the {rate.name} of {moved:.4g} GB/s is more than the {peak.gb_per_s:.4g} "
+            f"GB/s that {peak.declared_by} allows: data stayed in a "
+            "cache, a switch reduced them, or the declared peak is wrong", rejects=False)
+
+
+def link_bytes_per_s(
+    case: Case, nodes: Mapping[int, str], hardware: Mapping[str, Any]
+) -> float | None:
+    """Return `declared_peak` in bytes/s."""
+    peak = declared_peak(case, nodes, hardware)
+    return None if peak is None else peak * 1e9
+
+
+def declared_peak(
+    case: Case, nodes: Mapping[int, str], hardware: Mapping[str, Any]
+) -> float | None:
+    """Return the largest busbw in GB/s that the declared links allow, None if none is declared.
+
+    Within a node the fastest declared link counts. Between nodes it is what must cross the boundary
+    of the busiest node (`CollectiveSpec.crossing`), of all groups together, at the rate of its
+    network: an algorithm that knows the nodes may exceed that rate in an all_reduce, and none can
+    in an all_to_all. Of a case that calls several collectives the one that crosses least counts.
+    None where what crosses is not known. An interconnect with the name of a link in the table of
+    peaks is declared by that.
+    """
+    peak = _limiting(case, nodes, hardware)
+    return None if peak is None else peak.gb_per_s
+
+
+def _limiting(
+    case: Case, nodes: Mapping[int, str], hardware: Mapping[str, Any]
+) -> _Declared | None:
+    """Return the peak that limits the slowest group of a case."""
+    groups = [[nodes[rank] for rank in ranks] for ranks in case.group_ranks]
+    peaks = []
+    network, apart = _between_nodes(hardware), [one for one in groups if len(set(one)) > 1]
+    if network and apart:
+        share = _busiest_share(case.workload.collective_calls(), apart)
+        peaks += [] if share is None else [replace(network, gb_per_s=network.gb_per_s / share)]
+    inside = _within_node(hardware)
+    if inside and (len(apart) < len(groups) or not network):
+        peaks.append(inside)
+    return min(peaks, default=None, key=lambda peak: peak.gb_per_s)
+
+
+def _busiest_share(calls: Sequence[Call], groups: Sequence[Sequence[str]]) -> float | None:
+    """Return the bytes that pass the busiest node's boundary, over those that busbw counts.
+
+    ``groups`` have the nodes of their ranks, and run at the same time. That is in one direction,
+    for the call with the least. None where that of some call is not known.
+    """
+    shares = []
+    for call in calls or (Call("all_reduce", "", None),):  # what others call is taken for a ring
+        passing: dict[tuple[str, int], float] = defaultdict(float)
+        for group in groups:
+            found = collective_spec(call.collective).crossing_share(group)
+            if found is None or call.split != "even":
+                return None
+            for node, both_ways in found.items():
+                for way, share in enumerate(both_ways):
+                    passing[node, way] += share
+        shares.append(max(passing.values()))
+    return min(shares)
+
+
+def _within_node(hardware: Mapping[str, Any]) -> _Declared | None:
+    peaks: Mapping[str, float] = hardware.get("link_peaks", {})
+    if peaks:
+        fastest = max(peaks, key=lambda name: peaks[name])
+        return _Declared(peaks[fastest], f"hardware.link_peaks.{fastest}")
+    return _by_name(hardware, of_network=False)
+
+
+def _between_nodes(hardware: Mapping[str, Any]) -> _Declared | None:
+    declared = hardware.get("network_bandwidth_gbps")
+    if declared:
+        return _Declared(float(declared) / 8, "hardware.network_bandwidth_gbps")
+    return _by_name(hardware, of_network=True)
+
+
+def _by_name(hardware: Mapping[str, Any], *, of_network: bool) -> _Declared | None:
+    """Return what the name of the interconnect declares of links within, or between nodes."""
+    name = hardware.get("interconnect")
+    known = known_link(name)
+    if known is None or known.of_network is not of_network:
+        return None
+    return _Declared(known.gb_per_s, f"hardware.interconnect ({name})")

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from hpcbench.statistics.family import holm
-from hpcbench.statistics.standing_out import MIN_PASSES, MIN_STEPS, Times, standing
+from hpcbench.statistics.hypothesis_tests import MIN_PASSES, MIN_STEPS, Times, holm, standing
 
 FALSE_ALARMS = 0.01
 """Share of reports at most in which anything is named, if all ranks are equal."""

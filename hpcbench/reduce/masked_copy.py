@@ -14,9 +14,8 @@ import numpy as np
 
 from hpcbench.texts import to_json
 from hpcbench.trace.columns import json_line, text_column, texts_of, write_column, write_lines
-from hpcbench.trace.container import new_container, open_container
-from hpcbench.trace.files import whole_file
-from hpcbench.trace.frames import Frame, Kind, pack_frame, scan
+from hpcbench.trace.container import new_container, open_container, whole_file
+from hpcbench.trace.journal import Frame, Kind, pack_frame, scan
 
 _STATIC = ("format", "description", "attributes")
 

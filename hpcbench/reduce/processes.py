@@ -1,4 +1,10 @@
-"""Cases reduced in several processes, and handed on in the order of the plan.
+"""Groups of cases whose records are read together, and how they are read.
+
+What the reducer makes of one case, from the records of all its ranks.
+
+A case depends on no other one. So cases can be reduced in any process, and then be put together.
+
+Cases reduced in several processes, and handed on in the order of the plan.
 
 Each process reduces a group of cases at a time and sends one case after another. What a process
 cannot do or send, because it was killed or an error came up, is done again here, where errors are
@@ -12,8 +18,8 @@ import multiprocessing
 import pickle
 import signal
 import sys
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from multiprocessing import resource_tracker
@@ -21,8 +27,187 @@ from multiprocessing.connection import Connection, wait
 from typing import Literal
 
 from hpcbench.measure.process import rare_collection
-from hpcbench.reduce.case_groups import GROUP_BYTES, Group
-from hpcbench.reduce.reduced_case import CasePacker, CaseReducer, GroupMemory, ReducedCase
+from hpcbench.plan.case import Case, Plan
+from hpcbench.reduce.history import Attempts
+from hpcbench.reduce.outcome import Context, Outcome, judge
+from hpcbench.reduce.records import Observations, Observed, observe
+from hpcbench.reduce.results import CaseResult, Finding
+from hpcbench.reduce.results_file import RowMaker, RowPacker, SampleRows
+from hpcbench.reduce.run_checks import ExecutedOrder
+from hpcbench.reduce.topology import Topology
+from hpcbench.reduce.usage import Usages, UsedPasses, used_passes
+from hpcbench.trace.arena import Arena, Empty
+from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
+
+GROUP_BYTES = 64 << 20
+"""Records read at a time; a single case larger than this is a group of its own."""
+_RECORD_BYTES = 1024
+"""About what a record takes beside its samples."""
+RecordsByRank = dict[int, list[Record]]
+Group = Sequence[Case]
+
+
+def case_groups(
+    plan: Plan, counts: Mapping[str, int], limit_bytes: int,
+) -> Iterator[Group]:
+    """Yield the cases in order, in groups whose records fit into ``limit_bytes``.
+
+    ``counts`` says how many samples a rank has of each case.
+    """
+    group: list[Case] = []
+    group_bytes = 0
+    for case in plan.cases:
+        size_bytes = _records_bytes(case, plan, counts)
+        if group and group_bytes + size_bytes > limit_bytes:
+            yield group
+            group, group_bytes = [], 0
+        group.append(case)
+        group_bytes += size_bytes
+    if group:
+        yield group
+
+
+def case_bytes(plan: Plan, counts: Mapping[str, int]) -> Sequence[int]:
+    """Return the size of the records of each case."""
+    return [_records_bytes(case, plan, counts) for case in plan.cases]
+
+
+def _records_bytes(case: Case, plan: Plan, counts: Mapping[str, int]) -> int:
+    """Return the size of the records that all ranks have of a case."""
+    row_bytes = 8 * len(SAMPLE_COLUMNS) * (1 + case.workload.has_phases)
+    rows_bytes = counts.get(case.case_id, 0) * row_bytes
+    return (rows_bytes + _RECORD_BYTES * plan.passes * plan.launches) * case.world_size
+
+
+def sample_counts(plan: Plan, attempts: Attempts) -> Mapping[str, int]:
+    """Return the samples that a rank, the first that has the case, has of it over all attempts.
+
+    The plan does not show it, because a case that stops by itself takes far fewer than it may.
+    """
+    counts: Counter[str] = Counter()
+    wanted = {case.case_id for case in plan.cases if case.skip is None}
+    for intake in attempts.intakes:
+        of_rank: dict[str, int] = {}
+        for source in intake.sources.values():
+            of_rank = {**source.sample_counts(), **of_rank}
+            if wanted <= of_rank.keys():
+                break
+        counts.update(of_rank)
+    return counts
+
+
+def usual_rows(plan: Plan, counts: Mapping[str, int]) -> int:
+    """Return how many samples of all ranks most cases have; 0 of no case."""
+    rows = Counter(rows for case in plan.cases
+                   if (rows := counts.get(case.case_id, 0) * case.world_size))
+    return rows.most_common(1)[0][0] if rows else 0
+
+
+def read_group(
+    group: Group, attempts: Attempts, memory: Arena,
+) -> Iterator[tuple[Case, RecordsByRank]]:
+    """Yield the cases with the records of every rank that has some.
+
+    Samples lie in ``memory``, which is cleared before. Each trace is opened once for the group.
+    """
+    memory.clear()
+    records: dict[str, RecordsByRank] = {case.case_id: {} for case in group}
+    for source in attempts.sources:
+        for record in source.records(records.keys(), empty=memory.empty):
+            records[record.case_id].setdefault(source.header.rank, []).append(record)
+    yield from ((case, records[case.case_id]) for case in group)
+
+
+@dataclass(frozen=True, slots=True)
+class ReducedCase:
+    """The outcome of a case, and what it adds to what is known of all cases.
+
+    ``packed`` are its samples in place of those of ``outcome``, if they were packed.
+    """
+
+    case: Case
+    outcome: Outcome
+    executed: ExecutedOrder
+    used: UsedPasses
+    observed: Observed | None
+    packed: SampleRows | None = None
+
+
+class GroupMemory:
+    """Memory for the records of a group of cases, and for the samples of one case stacked."""
+
+    def __init__(self, group_bytes: int) -> None:
+        self.records = Arena(group_bytes)
+        self.stacked = Arena(group_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class CaseReducer:
+    """Reduces the cases of one run, which has these traces."""
+
+    attempts: Attempts
+    context: Context
+    topology: Topology
+
+    def cases(self, group: Group, memory: GroupMemory) -> Iterator[ReducedCase]:
+        """Yield the cases of a group; samples of one hold until the next is asked for.
+
+        No thread reads ahead: most of the time goes to short calls, between which two threads only
+        hand Python's lock to and fro (benchmarks/results/reducer.md).
+        """
+        for case, records in read_group(group, self.attempts, memory.records):
+            memory.stacked.clear()
+            yield self._reduced(case, records, memory.stacked.empty)
+
+    def _reduced(self, case: Case, records: RecordsByRank, empty: Empty) -> ReducedCase:
+        outcome, executed = judge(case, records, self.context, empty), ExecutedOrder()
+        executed.add(records.get(0, ()))
+        observed = None if outcome.samples is None else observe(
+            outcome.result, outcome.samples, self.topology)
+        return ReducedCase(case, outcome, executed, used_passes(case, records), observed)
+
+
+class CasePacker:
+    """Packs the samples of reduced cases into chunks of so many rows."""
+
+    def __init__(self, rows_of_chunk: int) -> None:
+        self._maker = RowMaker()
+        self._packer = RowPacker(rows_of_chunk)
+
+    def packed(self, item: ReducedCase) -> ReducedCase:
+        """Return a case with its samples packed, as it is where they do not fill whole chunks."""
+        samples = item.outcome.samples
+        if samples is None or (rows := self._packer.packed(
+                self._maker.rows(item.case, samples))) is None:
+            return item
+        return replace(item, outcome=replace(item.outcome, samples=None), packed=rows)
+
+
+class AllCases:
+    """What is known of all cases, put together while they go by in the order of the plan.
+
+    ``unbracketed`` are ranks of each case, by its label, whose clocks were not synchronised around.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self.results: list[CaseResult] = []
+        self.findings: list[Finding] = []
+        self.unbracketed: dict[str, frozenset[int]] = {}
+        self.executed = ExecutedOrder()
+        self.used = Usages()
+        self.observed = Observations(topology)
+
+    def add(self, item: ReducedCase) -> None:
+        """Add one case."""
+        case, outcome = item.case, item.outcome
+        self.results.append(outcome.result)
+        self.findings += outcome.findings
+        if outcome.unbracketed:
+            self.unbracketed[case.label] = outcome.unbracketed
+        self.executed.update(item.executed)
+        self.used.add_case(case, item.used)
+        self.observed.keep(case.case_id, item.observed)
+
 
 _MOST = 2
 """Four take up to 1.5 times the CPU time, and 599 MiB (benchmarks/results/reducer.md)."""

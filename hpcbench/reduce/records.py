@@ -1,4 +1,8 @@
-"""Derived records: what each kind computes from results, once, as a part of the results.
+"""The case of a run that another is compared with, and the times that are compared.
+
+What holds of all comparisons that a report makes, of every kind: one family of tests.
+
+Derived records: what each kind computes from results, once, as a part of the results.
 
 ``/derived/<kind>`` of a results file has a line of JSON for each case of the kind, in the plan's
 order. The line is null where there is no record. Its attributes are ``record``, the name of the
@@ -21,13 +25,96 @@ from pydantic import TypeAdapter
 from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.registry import broken_kinds, kinds
 from hpcbench.kinds.spec import in_this_package
-from hpcbench.reduce.ceilings import MEASURED
+from hpcbench.reduce.comparison import LATE_START, Comparison, settled
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding, Results
-from hpcbench.reduce.settling import settle
+from hpcbench.reduce.roofline import MEASURED
 from hpcbench.reduce.topology import Topology
+from hpcbench.statistics.overlap import PassTimes
 from hpcbench.trace.columns import json_line, read_lines, write_lines
-from hpcbench.trace.typed import adapter_of
+from hpcbench.trace.schema import adapter_of
 from hpcbench.units import grouped
+
+_WAYS = ("block", "warmup", "iterations", "min_iterations", "validate", "wakeup_s")
+"""How partners may differ; of several the one that differs least is taken."""
+
+
+def nearest(item: CaseResult, candidates: Iterable[CaseResult]) -> CaseResult | None:
+    """Return the candidate that was measured most like a case, of equals the first planned one."""
+    return min(candidates, default=None, key=lambda other: (
+        other.statistics is None,
+        sum(getattr(other.case, way) != getattr(item.case, way) for way in _WAYS),
+        other.case.index))
+
+
+def why_unpaired(name: str, what: str, item: CaseResult, other: CaseResult | None) -> str:
+    """Return why a partner's times do not compare with the case's; nothing if they do."""
+    if other is None:
+        return (f"{name} of the same {what} was not run: it has another order or size, or is not "
+                "in the sweep")
+    if other.statistics is None:
+        return f"{name} of the same {what} is {other.status}"
+    folds = [one.timing.fold if one.timing else "" for one in (other, item)]
+    if folds[0] != folds[1]:
+        return f"the time of {name} has fold {folds[0]}, not {folds[1]}"
+    in_both = any(map(all, zip(pass_medians_s(item), pass_medians_s(other), strict=False)))
+    return "" if in_both else f"there is no pass in which {name} was run, too"
+
+
+def pass_medians_s(item: CaseResult | None) -> PassTimes:
+    """Return the medians of the passes in seconds, none where nothing was timed."""
+    return item.timing.pass_medians_s if item is not None and item.timing is not None else ()
+
+
+def median_s(item: CaseResult | None) -> float | None:
+    """Return the median in seconds, None where there are no statistics."""
+    return item.statistics.median_s if item is not None and item.statistics is not None else None
+
+
+Derived = Mapping[str, Mapping[str, Any]]
+
+
+def comparisons(results: Results) -> Iterator[Comparison]:
+    """Yield all comparisons of a report: who starts late, and those of the records.
+
+    Among them are those that could not be made, as of cases of older results.
+    """
+    yield from _all(results.cases, results.derived)
+    yield from (Comparison(LATE_START) for item in results.cases if item.case.world_size > 1
+                and item.timing is not None and item.timing.late_start is None)
+
+
+def settle(cases: Sequence[CaseResult], derived: Derived) -> tuple[tuple[CaseResult, ...], Derived]:
+    """Return cases and records, each comparison in them with whether it holds."""
+    known = settled([*_all(cases, derived)])
+    judged = tuple(_with_start(item, known) for item in cases)
+    return judged, {kind: {case_id: _with_own(record, known) for case_id, record in records.items()}
+                    for kind, records in derived.items()}
+
+
+def _all(cases: Iterable[CaseResult], derived: Derived) -> Iterator[Comparison]:
+    yield from (item.timing.late_start for item in cases
+                if item.timing is not None and item.timing.late_start is not None)
+    for records in derived.values():
+        for record in records.values():
+            yield from _own(record)
+
+
+def _own(record: Any) -> tuple[Comparison, ...]:
+    """Return the comparisons of a record; those of a kind that makes none have no such field."""
+    return getattr(record, "comparisons", ())
+
+
+def _with_start(item: CaseResult, known: Iterator[Comparison]) -> CaseResult:
+    if item.timing is None or item.timing.late_start is None:
+        return item
+    return replace(item, timing=replace(item.timing, late_start=next(known)))
+
+
+def _with_own(record: Any, known: Iterator[Comparison]) -> Any:
+    if not (own := _own(record)):
+        return record
+    return replace(record, comparisons=tuple(next(known) for _ in own))
+
 
 GROUP = "derived"
 Fields = Mapping[str, Any]

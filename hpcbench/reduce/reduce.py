@@ -10,27 +10,33 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hpcbench import __version__
-from hpcbench.config.fault import fault_texts
+from hpcbench.config.section import fault_texts
 from hpcbench.errors import ExitCode, FileError, TraceError
 from hpcbench.plan.case import Plan
 from hpcbench.reduce import history, run_checks
 from hpcbench.reduce.canary import canary_findings, canary_of
-from hpcbench.reduce.case_groups import case_bytes, case_groups, sample_counts, usual_rows
-from hpcbench.reduce.clocks import clock_findings
-from hpcbench.reduce.environments import environment_findings, environment_hash
-from hpcbench.reduce.history import Attempts
-from hpcbench.reduce.intake import majority
-from hpcbench.reduce.passes import Context
-from hpcbench.reduce.processes import Processes, Work, group_bytes, reduced_cases
+from hpcbench.reduce.fold import clock_findings
+from hpcbench.reduce.history import Attempts, majority
+from hpcbench.reduce.outcome import Context
+from hpcbench.reduce.processes import (
+    AllCases,
+    CaseReducer,
+    Processes,
+    Work,
+    case_bytes,
+    case_groups,
+    group_bytes,
+    reduced_cases,
+    sample_counts,
+    usual_rows,
+)
 from hpcbench.reduce.records import with_joint_findings, with_records
-from hpcbench.reduce.reduced_case import AllCases, CaseReducer
 from hpcbench.reduce.results import Results, RunInfo
-from hpcbench.reduce.results_file import FILE_NAME, new_results
-from hpcbench.reduce.sample_rows import chunk_rows
-from hpcbench.reduce.telemetry_file import TelemetryWriter
+from hpcbench.reduce.results_contents import TelemetryWriter
+from hpcbench.reduce.results_file import FILE_NAME, chunk_rows, new_results
+from hpcbench.reduce.run_checks import environment_findings, environment_hash, usage_findings
 from hpcbench.reduce.topology import topology_of
-from hpcbench.reduce.usage_findings import usage_findings
-from hpcbench.reduce.usage_sums import Usages, with_usage
+from hpcbench.reduce.usage import Usages, with_usage
 from hpcbench.trace.source import TraceSource, sync_records
 
 _INCOMPLETE_CODES = frozenset({"HB101", "HB110", "HB141"})

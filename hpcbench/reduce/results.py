@@ -1,4 +1,14 @@
-"""The reduced results of one run, as read from and written to ``results.h5``.
+"""What statistics are said to be beside their numbers.
+
+How the clocks of a run were compared, in a few numbers.
+
+The canary of a run: its runs, and how the machine changed between them.
+
+What a case used of the machine, and what was read of it: records of the results.
+
+Readings over time: power and the use of cores, in as many points as a picture can show.
+
+The reduced results of one run, as read from and written to ``results.h5``.
 
 Definitions (docs/method.md): what the time of a sample is, its fold, depends on the timing mode;
 statistics are over the samples that count (`reduce.use.Use`), of all passes and launches; the
@@ -7,7 +17,7 @@ others are kept; a case that is not ``ok`` has none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,13 +25,242 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.plan.case import Case, Plan
-from hpcbench.reduce.canary_runs import Canary
-from hpcbench.reduce.clock_summary import Clocks
 from hpcbench.reduce.comparison import Comparison
-from hpcbench.reduce.courses import Course
 from hpcbench.reduce.topology import Topology
-from hpcbench.reduce.usage import RankTold, Usage
 from hpcbench.statistics.modes import Mode
+from hpcbench.statistics.trend import FEWEST_RUNS, LEAST_CHANGE
+from hpcbench.trace.telemetry import Rows
+
+QUALITIES = {
+    "clock_unreliable": "the clocks' error is more than 5 % of the time: fold local_max is used",
+    "late_starts": "some rank began over 10 us late in more than 20 % of the samples, and that "
+                   "moves the median by more than its interval",
+    "fragile": "without late samples and outliers the median moves by more than its interval, or "
+               "too few are left",
+    "two_modes": "times have two modes, and the median lies between them: both are shown, with "
+                 "their shares",
+    "ci_unreliable": "no sound interval: fewer than 20 samples, or samples that depend on one "
+                     "another too much, or passes that differ and are fewer than 8, or drift",
+    "repeats": "the launches are repeats in the same processes (backend mpi, or --inline): there "
+               "is no range or interval over launches, and the interval is of these processes only",
+    "ramp": "the first samples of a pass differ from its steady state, and count: the number of "
+            "iterations was given",
+    "trend": "the time rises or falls during a pass, which moves the median by more than its "
+             "interval",
+    "change_point": "the time changes by 5 % or more within a pass, which moves the median by more "
+                    "than its interval",
+    "unsteady": "no steady state within the first half of a pass, which moves the median by more "
+                "than its interval",
+}
+"""Word -> what it says of a case's samples (docs/method.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """How the ranks' clocks were compared; a summary of the tables in ``/clock``.
+
+    The ranks of a node share one of the ``n_clocks``. ``n_syncs`` is 0 where there is one clock
+    only. ``bound_s`` is the largest bound of a rank's offset at a synchronisation,
+    ``check_error_s`` the largest error that the checks after them measured, and ``drift_ppm`` the
+    largest |slope| of a rank's clock against rank 0's, in parts per million.
+    """
+
+    n_clocks: int
+    n_syncs: int
+    bound_s: float | None
+    check_error_s: float | None
+    drift_ppm: float | None
+
+
+FEWEST_FOR_DRIFT, LEAST_DRIFT = FEWEST_RUNS, LEAST_CHANGE
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryRun:
+    """One run of the canary: the times of its samples, folded by ``local_max``.
+
+    ``since_start_s`` counts from the first run, on rank 0's clock. ``ci_low_s`` and ``ci_high_s``
+    are the 95 % confidence interval of the median, None where n < 6.
+    """
+
+    launch: int
+    pass_index: int
+    since_start_s: float
+    n: int
+    median_s: float
+    ci_low_s: float | None
+    ci_high_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """One small case that was measured again and again: how the machine changed meanwhile.
+
+    ``runs`` were ok on all ranks, ``n_not_ok`` others were not. ``drift`` is the change over all
+    runs, relative to their median, and ``tau`` how steadily they rise or fall
+    (`statistics.drift.Drift`); both are None where runs are too few to tell. ``quality`` is
+    ("drifting",) if the drift is significant. In results of older versions ``tau`` is None, and
+    ``drift`` compares the last run with the first.
+    """
+
+    label: str
+    runs: tuple[CanaryRun, ...]
+    n_not_ok: int
+    drift: float | None
+    quality: tuple[str, ...]
+    tau: float | None = None
+
+
+CANARY_QUALITIES = {
+    "drifting": "the canary's runs rise or fall so steadily that at most 1 of 100 stationary "
+                "series do, by more than 3 %",
+}
+"""Word -> what it says of the whole run (docs/method.md)."""
+OLD_RULE = ("last run against first, by the rule of an earlier version, which alarms on stationary "
+            "runs, too: reduce the run again")
+"""What is said of a drift without ``tau``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a pass of a case used, from the reading before it to the one after it; None: not read.
+
+    Sums over ranks or nodes are of a mean pass. With set-up, warm-ups and checks, and of counters
+    of a node with all that its other processes did.
+
+    Attributes:
+        passes: how many passes readings bracket, of the table that has most.
+        window_s: how long such a bracket is.
+        energy_j, mean_power_w: of what ``energy_of`` names: ``cpu`` (packages and memory by RAPL),
+            ``gpu``, or ``cpu and gpu``.
+        clock_low_mhz, clock_high_mhz: the least and the greatest clock that was read, of
+            ``clock_of``: ``gpu`` or ``cpu``.
+        throttled, throttled_by: whether heat or a limit of power lowered a clock, and which.
+        cpu_s, wait_s: CPU time of the workers, and time that their main threads waited for a core.
+        minor_faults, major_faults: page faults of the workers.
+        steal_share: share of the time of the nodes' cores that a hypervisor gave to others.
+        sent_bytes, sent_by_node: sent by all interfaces, and by those of each node.
+        loopback_bytes: what of it stayed on its node.
+        dropped: packets dropped by interfaces.
+        nvlink_bytes: sent over NVLinks.
+        computed_bytes: what all ranks send in as many calls, by the formulas of the case's kind.
+        xids, ecc_errors: last XID of GPUs that have one, and memory errors of GPUs.
+        spans_ns: begin and end of each pass of the newest attempt, on the global clock.
+    """
+
+    passes: int
+    window_s: float | None = None
+    energy_j: float | None = None
+    energy_of: str = ""
+    mean_power_w: float | None = None
+    clock_low_mhz: float | None = None
+    clock_high_mhz: float | None = None
+    clock_of: str = ""
+    throttled: bool | None = None
+    throttled_by: tuple[str, ...] = ()
+    cpu_s: float | None = None
+    wait_s: float | None = None
+    minor_faults: float | None = None
+    major_faults: float | None = None
+    steal_share: float | None = None
+    sent_bytes: float | None = None
+    sent_by_node: tuple[float, ...] = ()
+    loopback_bytes: float | None = None
+    dropped: float | None = None
+    nvlink_bytes: float | None = None
+    computed_bytes: float | None = None
+    xids: tuple[int, ...] = ()
+    ecc_errors: float | None = None
+    spans_ns: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RankTold:
+    """What one rank read in one attempt, and why not the rest (`trace.telemetry.Told`)."""
+
+    rank: int
+    attempt: int
+    rate_hz: float
+    devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+MOST_POINTS = 240
+LEAST_NS = 200_000_000
+"""Kernels count the time of cores in ticks of up to 10 ms."""
+_BUSY = ("user_ns", "system_ns")
+_OTHERS = ("idle_ns", "steal_ns")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Course:
+    """One column of a table over time, of one device of one rank; both int64."""
+
+    rank: int
+    device: str
+    time_ns: Rows
+    values: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class CoursePoint:
+    """The mean of some neighbouring values, the least and the greatest, and their mean time."""
+
+    time_ns: float
+    mean: float
+    least: float
+    greatest: float
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCourse:
+    """A line: whose it is, and its points in order of time."""
+
+    rank: int
+    device: str
+    points: tuple[CoursePoint, ...]
+
+
+Source = Callable[[str, str], Sequence[Course]]
+"""Of a table and a column: its courses."""
+
+
+def powers(courses: Source) -> Iterator[ShownCourse]:
+    """Yield the power of each GPU, and of each CPU package by its energy, in W."""
+    for course in courses("gpu", "power_mw"):
+        yield _shown(course, course.time_ns, course.values / 1e3)
+    for course in courses("energy", "energy_uj"):
+        if course.device.startswith("package-") and "/" not in course.device:
+            at = _apart(course.time_ns)
+            seconds = np.diff(course.time_ns[at]) / 1e9
+            yield _shown(course, course.time_ns[at][1:], np.diff(course.values[at]) / 1e6 / seconds)
+
+
+def core_use(courses: Source) -> Iterator[ShownCourse]:
+    """Yield which share of its cores' time each node was busy, hypervisors' time not counted."""
+    columns = [courses("cpu", name) for name in (*_BUSY, *_OTHERS)]
+    for same in zip(*columns, strict=True):
+        first, at = same[0], _apart(same[0].time_ns)
+        rises = np.stack([np.diff(course.values[at]) for course in same])
+        busy, total = rises[:len(_BUSY)].sum(axis=0), rises.sum(axis=0)
+        yield _shown(first, first.time_ns[at][1:], busy / np.maximum(total, 1))
+
+
+def _apart(time_ns: Rows) -> list[int]:
+    """Return which readings are LEAST_NS apart: a rise between closer ones is mostly rounding."""
+    kept: list[int] = []
+    for at, now_ns in enumerate(time_ns.tolist()):
+        if not kept or now_ns - time_ns[kept[-1]] >= LEAST_NS:
+            kept.append(at)
+    return kept
+
+
+def _shown(course: Course, time_ns: Rows, values: npt.NDArray[np.float64]) -> ShownCourse:
+    groups = np.array_split(np.arange(len(values)), min(len(values), MOST_POINTS) or 1)
+    return ShownCourse(course.rank, course.device, tuple(
+        CoursePoint(float(time_ns[at].mean()), float(values[at].mean()), float(values[at].min()),
+                    float(values[at].max())) for at in groups if at.size))
+
 
 SCHEMA_VERSION = 2
 FOLDS = {

@@ -1,4 +1,8 @@
-"""``results.h5``: written case by case, read case by case, in the container of the traces.
+"""What results files of older versions say in other words.
+
+The rows of a case in ``/samples`` of the results: as values, or packed as they are stored.
+
+``results.h5``: written case by case, read case by case, in the container of the traces.
 
 `reduce.results_contents` describes each part (schema version 2), in the file itself, too. A row of
 /cases is a planned case, in the plan's order. Rows of /samples are rank by rank within a case.
@@ -12,8 +16,9 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +26,9 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.config.fault import fault_texts
+from hpcbench.config.section import fault_texts
 from hpcbench.errors import FileError, command_line
 from hpcbench.plan.case import Case
-from hpcbench.reduce.canary_runs import Canary
 from hpcbench.reduce.case_columns import (
     BLOCK,
     COLUMNS,
@@ -34,37 +38,185 @@ from hpcbench.reduce.case_columns import (
     plain,
     row_of,
 )
-from hpcbench.reduce.clock_summary import Clocks
-from hpcbench.reduce.courses import Course
-from hpcbench.reduce.older_results import as_older
 from hpcbench.reduce.records import StoredObservations, with_records, write_records
 from hpcbench.reduce.results import (
     SCHEMA_VERSION,
+    Canary,
     CaseResult,
     CaseSamples,
+    Clocks,
+    Course,
     Finding,
     Results,
     RunInfo,
     Statistics,
     Timing,
+    Usage,
 )
-from hpcbench.reduce.results_contents import ATTRIBUTES, contents
-from hpcbench.reduce.sample_rows import CHUNK_ROWS, RowMaker, SampleRows, add_rows
-from hpcbench.reduce.sample_rows import COLUMNS as COLUMNS_OF_SAMPLES
-from hpcbench.reduce.telemetry_file import TelemetryWriter, courses, read_told
+from hpcbench.reduce.results_contents import (
+    ATTRIBUTES,
+    TelemetryWriter,
+    contents,
+    courses,
+    read_told,
+)
+from hpcbench.reduce.stack import Use
 from hpcbench.reduce.topology import read_topology, write_topology
-from hpcbench.reduce.usage import Usage
-from hpcbench.reduce.use import Use
 from hpcbench.texts import from_json
 from hpcbench.trace import columns
+from hpcbench.trace.chunks import Packer
 from hpcbench.trace.clock import SyncRecord
-from hpcbench.trace.columns import GrowingColumn, read_lines, read_text, write_json, write_lines
+from hpcbench.trace.columns import (
+    GrowingColumn,
+    PackedRows,
+    describe,
+    read_lines,
+    read_text,
+    write_json,
+    write_lines,
+)
 from hpcbench.trace.container import expected_content, new_container, open_container, verify
-from hpcbench.trace.described import describe
-from hpcbench.trace.schema import NO_DEVICE_TIME, SAMPLE_COLUMNS, SAMPLE_COLUMNS_1
+from hpcbench.trace.schema import (
+    NO_DEVICE_TIME,
+    SAMPLE_COLUMNS,
+    SAMPLE_COLUMNS_1,
+    Read,
+    from_text,
+    to_values,
+)
+from hpcbench.trace.sealed import write_clocks
 from hpcbench.trace.source import plan_from_text, plan_to_text
-from hpcbench.trace.tables import write_clocks
-from hpcbench.trace.typed import Read, from_text, to_values
+
+_OLDER_MISSING = "HB112: no trace of rank "
+"""How each problem begins of a case that lacks a trace, in files without ``trace_missing``."""
+
+
+def as_older(cases: Sequence[CaseResult], findings: Sequence[Finding]) -> Iterator[CaseResult]:
+    """Yield the cases with ``trace_missing`` as findings say it, where the file does not."""
+    problems: dict[str, list[str]] = {}
+    for finding in findings:
+        if finding.scope == "case":
+            whose, _, text = finding.message.partition("): ")
+            problems.setdefault(whose, []).append(f"{finding.code}: {text}")
+    for item in cases:
+        found = problems.get(f"case {item.case.label} ({item.case.case_id}", ())
+        is_missing = item.status == "failed" and found and all(
+            text.startswith(_OLDER_MISSING) for text in found)
+        yield replace(item, trace_missing=True) if is_missing else item
+
+
+KEY_COLUMNS = ("rank", "launch", "pass_index", "iteration")
+"""What tells the samples of a case apart: most cases of a run have the same arrays of them."""
+SAMPLE_ROW_COLUMNS = ("case", *KEY_COLUMNS, "use", *SAMPLE_COLUMNS)
+CHUNK_ROWS = 16384
+"""Samples are read a whole case, all ranks, at a time."""
+_MOST_CHUNK_ROWS = 65536
+Values = npt.NDArray[np.int64]
+
+
+def chunk_rows(case_rows: int) -> int:
+    """Return the length of chunks of which whole ones make a case, or whole cases make one.
+
+    ``case_rows`` is how many rows most cases have, 0 if that is not known.
+    """
+    if case_rows > CHUNK_ROWS:
+        return math.ceil(case_rows / math.ceil(case_rows / _MOST_CHUNK_ROWS))
+    return CHUNK_ROWS // case_rows * case_rows if case_rows else CHUNK_ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRows:
+    """The rows of one case by the names of COLUMNS, rank by rank, and those of its phases.
+
+    ``shape`` is (ranks, samples of each).
+    """
+
+    shape: tuple[int, int]
+    columns: Mapping[str, Values | PackedRows]
+    phases: Mapping[str, Values | PackedRows]
+
+
+class RowMaker:
+    """Makes the rows of cases; columns that are mostly equal from case to case are made once."""
+
+    def __init__(self) -> None:
+        self._key_columns = lru_cache(maxsize=1)(_key_columns)
+
+    def rows(self, case: Case, samples: CaseSamples) -> SampleRows:
+        """Return the rows of a case. Raises ValueError where their ``use`` is not known."""
+        if samples.use is None:
+            raise ValueError(f"case {case.case_id}: which samples count is not known")
+        ranks, each = samples.start_ns.shape
+        columns = {
+            "case": np.broadcast_to(np.int64(case.index), ranks * each),
+            **self._key_columns(
+                samples.ranks, samples.launch.tobytes(), samples.pass_index.tobytes()),
+            "use": np.tile(samples.use, ranks),
+            **{name: _flat(getattr(samples, name)) for name in SAMPLE_COLUMNS}}
+        return SampleRows((ranks, each), columns, {
+            name: values.ravel() for name, values in samples.phases.items()})
+
+
+def _flat(values: Values) -> Values:
+    """Return the rows of all ranks one after another; one value for all is not copied."""
+    return np.broadcast_to(values[0, 0], values.size) if (
+        values.strides == (0, 0) and values.size) else values.ravel()
+
+
+def _key_columns(ranks: Sequence[int], launch: bytes, pass_index: bytes) -> dict[str, Values]:
+    """Return the columns that identify a sample of a case."""
+    launches, passes = (np.frombuffer(column, dtype=np.int64) for column in (launch, pass_index))
+    return {"rank": np.repeat(ranks, passes.size), "launch": np.tile(launches, len(ranks)),
+            "pass_index": np.tile(passes, len(ranks)),
+            "iteration": np.tile(np.arange(passes.size), len(ranks))}
+
+
+class RowPacker:
+    """Packs rows of cases into chunks of so many rows."""
+
+    def __init__(self, rows_of_chunk: int) -> None:
+        self._rows_of_chunk = rows_of_chunk
+        self._packers = {name: Packer() for name in SAMPLE_ROW_COLUMNS}
+        self._phase_packer = Packer()
+        self._key_columns: dict[str, tuple[Values | PackedRows, PackedRows]] = {}
+
+    def packed(self, rows: SampleRows) -> SampleRows | None:
+        """Return the same rows packed; None where they do not fill whole chunks."""
+        if math.prod(rows.shape) % self._rows_of_chunk:
+            return None
+        return SampleRows(rows.shape, {
+            name: self._column(name, values) for name, values in rows.columns.items()}, {
+            name: self._packed(self._phase_packer, values)
+            for name, values in rows.phases.items()})
+
+    def _column(self, name: str, values: Values | PackedRows) -> PackedRows:
+        """Return a column packed; one of KEY_COLUMNS is not packed again if it comes again.
+
+        Others never come again, and would be kept in memory beside the next case's.
+        """
+        known = self._key_columns.get(name)
+        if known is not None and known[0] is values:
+            return known[1]
+        packed = self._packed(self._packers[name], values)
+        if name in KEY_COLUMNS:
+            self._key_columns[name] = values, packed
+        return packed
+
+    def _packed(self, packer: Packer, values: Values | PackedRows) -> PackedRows:
+        if isinstance(values, PackedRows):
+            return values
+        chunks = [*map(packer.pack, values.reshape(-1, self._rows_of_chunk))]
+        return PackedRows(values.size, chunks)
+
+
+def add_rows(columns: Iterable[tuple[GrowingColumn, Values | PackedRows]]) -> None:
+    """Append rows to each of the columns."""
+    for column, rows in columns:
+        if isinstance(rows, PackedRows):
+            column.add_packed(rows)
+        else:
+            column.add(rows)
+
 
 FORMAT = "hpcbench-results"
 FILE_NAME = "results.h5"
@@ -87,7 +239,7 @@ class ResultsWriter:
         self._blocks: dict[str, tuple[int, int, int]] = {}
         self._columns = {
             name: GrowingColumn(file, f"samples/{name}", chunk_rows=rows_of_chunk)
-            for name in COLUMNS_OF_SAMPLES}
+            for name in SAMPLE_ROW_COLUMNS}
         file[_USE].attrs["names"] = [use.name.lower() for use in Use]
         self._maker = RowMaker()
         self._phases: GrowingColumn | None = None  # runs without phases have no column

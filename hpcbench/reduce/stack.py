@@ -1,9 +1,13 @@
-"""Records of all ranks stacked to (rank, sample), passes and launches one after another."""
+"""Which samples are in the statistics of their case, and why the others are not.
+
+Records of all ranks stacked to (rank, sample), passes and launches one after another.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from itertools import cycle
 from typing import Any, NamedTuple
 
@@ -13,6 +17,30 @@ import numpy.typing as npt
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.trace.arena import Empty
 from hpcbench.trace.schema import SAMPLE_COLUMNS, UNTIMED, Flag, Record, Times
+
+
+class Use(IntEnum):
+    """Whether a sample is in the statistics of its case; if not, or if it is flagged, why.
+
+    Up to COUNTED_SURPLUS it counts. COUNTED_RAMP and COUNTED_SURPLUS are of cases whose number of
+    iterations was given: in others RAMP, before the steady state, and SURPLUS, more than the
+    shortest pass has, do not count. SINGLE is one call made for its check, in mode pipelined.
+    """
+
+    COUNTED = 0
+    COUNTED_RAMP = 1
+    COUNTED_SURPLUS = 2
+    WARMUP = 3
+    SINGLE = 4
+    RAMP = 5
+    SURPLUS = 6
+    CASE_NOT_OK = 7
+
+
+def counts(use: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return which samples with these uses count."""
+    return np.asarray(use <= Use.COUNTED_SURPLUS)
+
 
 Pass = Mapping[int, Record]
 """The records of one pass of one case, by rank."""

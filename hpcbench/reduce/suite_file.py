@@ -17,8 +17,8 @@ from pydantic import TypeAdapter, ValidationError
 from hpcbench.errors import ExitCode, FileError
 from hpcbench.plan.case import STATUSES
 from hpcbench.texts import from_json, to_json
-from hpcbench.trace.files import SUITE_FILE, whole_file
-from hpcbench.trace.files import is_suite as is_suite
+from hpcbench.trace.container import SUITE_FILE, whole_file
+from hpcbench.trace.container import is_suite as is_suite
 
 SCHEMA = "hpcbench.suite"
 SCHEMA_VERSION = 1

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpcbench.reduce.results import CaseSamples
-from hpcbench.reduce.stack import is_timed
-from hpcbench.reduce.use import counts
+from hpcbench.reduce.stack import counts, is_timed
 from hpcbench.trace.schema import ARRIVAL
 
 

@@ -1,4 +1,20 @@
-"""The statistics of an ok case: from raw stamps to what its table row says."""
+"""How well a median is known: its interval over samples, passes or launches, and launches' range.
+
+Samples of one launch share its conditions. So the interval of a median of several launches is made
+of the medians of launches, each of which counts once (`statistics.launches`). Passes of one launch
+have conditions of their own, too. Where these, or samples that depend on one another, leave no
+sound interval of samples, the unit is the pass. Fewer than 8 do not show whether they differ: their
+interval always reaches as far as their medians ask for.
+
+Whether flagged or early samples change what is concluded: the median moves beyond what is known.
+
+Leaving samples out always moves a median a little. So two intervals must agree that it moved: the
+median of the samples that are left lies outside the row's interval, and the row's median outside
+the 99 % interval of those that are left. If flags say nothing of the times, at most 1 % of cases
+are called changed, however many samples are flagged (`benchmarks/flags.py`).
+
+The statistics of an ok case: from raw stamps to what its table row says.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +28,8 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce import fold
 from hpcbench.reduce.checks import single_calls
 from hpcbench.reduce.comparison import LATE_START, Comparison, compared
-from hpcbench.reduce.conclusions import Flagged, changed, is_unsettled
-from hpcbench.reduce.precision import CI_LEVEL, Precision, over_samples, precision_of
-from hpcbench.reduce.qualities import QUALITIES
 from hpcbench.reduce.results import (
+    QUALITIES,
     Arrival,
     CaseSamples,
     Phase,
@@ -23,20 +37,252 @@ from hpcbench.reduce.results import (
     Steps,
     Timing,
 )
-from hpcbench.reduce.stack import Pass, PassKey, different_rows, has_flag, pass_slices
-from hpcbench.reduce.use import Use
-from hpcbench.statistics.interval import median_interval
+from hpcbench.reduce.stack import Pass, PassKey, Use, different_rows, has_flag, pass_slices
+from hpcbench.statistics.hypothesis_tests import are_enough
+from hpcbench.statistics.interval import (
+    MIN_N_RELIABLE,
+    PASSES_DIFFER,
+    Interval,
+    median_interval,
+    median_ranks,
+    over_launches,
+    passes_differ,
+)
 from hpcbench.statistics.modes import modes_around_median
 from hpcbench.statistics.order import (
+    Values,
     high_outliers,
     median,
     medians,
     percentiles,
     percentiles_if_enough,
+    t_quantile,
 )
-from hpcbench.statistics.standing_out import are_enough
 from hpcbench.statistics.steady import change_point, trend
+from hpcbench.statistics.trend import FEWEST_RUNS, steady_drift
 from hpcbench.trace.schema import ARRIVAL, Flag
+
+CI_LEVEL = 0.95
+SAMPLES, PASSES, LAUNCHES = "samples", "passes", "launches"
+FEWEST_SAMPLES = FEWEST_LAUNCHES = 6
+"""Fewer values hold no interval of CI_LEVEL."""
+FEWEST_PASSES = FEWEST_RUNS
+"""Of fewer nothing tells whether they drift."""
+SEEN_TO_DIFFER = 0.1
+"""Eight passes and more that differ with this p-value are the unit. With 1 %, differences of a half
+of the samples' spread went unseen, and 91 % of intervals held the median (simulated)."""
+MOST_SPREAD = 2.0
+"""An interval of few passes that reaches this factor to either side is no interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """The fields of `results.Statistics` and `results.Timing` of the same names, and those below.
+
+    ``low_s`` and ``high_s`` are the interval; ``unit`` is one of SAMPLES, PASSES, LAUNCHES.
+    """
+
+    low_s: float | None = None
+    high_s: float | None = None
+    reliable: bool = False
+    unit: str = SAMPLES
+    rank: int | None = None
+    launch_low_s: float | None = None
+    launch_high_s: float | None = None
+    launch_level: float | None = None
+
+
+def over_samples(interval: Interval | None) -> Precision:
+    """Return what this interval over samples says; None: there are too few for one."""
+    if interval is None:
+        return Precision()
+    return Precision(interval.low, interval.high, interval.reliable, rank=interval.rank)
+
+
+def over_launch_medians(median_s: float, medians_s: Sequence[float]) -> Precision:
+    """Return the interval over launches with these medians, two or more, and their range.
+
+    It is widened to ``median_s``, the median over the samples of all, where that lies outside.
+    """
+    found = over_launches(np.array(medians_s), CI_LEVEL)
+    launch_range = Precision(unit=LAUNCHES, launch_low_s=found.low, launch_high_s=found.high,
+                             launch_level=found.level)
+    if found.rank is None:
+        return launch_range
+    low_s, high_s = _ends(median_s, medians_s, found.rank)
+    return Precision(
+        low_s, high_s, True, LAUNCHES, found.rank, found.low, found.high, found.level)
+
+
+def over_pass_medians(median_s: float, medians_s: Sequence[float]) -> Precision | None:
+    """Return the interval over passes with these medians; None for too few, or passes that drift.
+
+    The median over passes is that of whatever else passes could have met, if they are in no order.
+    """
+    medians = np.array(medians_s)
+    drift = steady_drift(medians, np.arange(float(medians.size)))
+    if drift is None or drift.significant:
+        return None
+    rank = over_launches(medians, CI_LEVEL).rank
+    return None if rank is None else Precision(
+        *_ends(median_s, medians_s, rank), True, PASSES, rank)
+
+
+def over_few_passes(median_s: float, medians_s: Sequence[float], interval: Interval) -> Precision:
+    """Return the interval over samples, widened to what 2 to 7 passes say of others like them.
+
+    Of 6 and 7 passes that is the range of their medians, of fewer Student's interval of the
+    logarithms (t with n - 1 degrees of freedom). Unreliable where that tells nothing.
+    """
+    unreliable = Precision(interval.low, interval.high, rank=interval.rank)
+    if min(medians_s) <= 0:
+        return unreliable
+    logs = np.log(medians_s)
+    middle, half = logs.mean(), np.ptp(logs) / 2
+    if logs.size >= FEWEST_LAUNCHES:
+        middle = logs.min() + half
+    else:
+        half = t_quantile((1 - CI_LEVEL) / 2, logs.size - 1) * logs.std(ddof=1) / logs.size ** 0.5
+    if half > np.log(MOST_SPREAD):
+        return unreliable
+    low_s = min(interval.low, median_s, float(np.exp(middle - half)))
+    high_s = max(interval.high, median_s, float(np.exp(middle + half)))
+    unit = SAMPLES if (low_s, high_s) == (interval.low, interval.high) else PASSES
+    return Precision(low_s, high_s, True, unit, interval.rank)
+
+
+def _ends(median_s: float, medians_s: Sequence[float], rank: int) -> tuple[float, float]:
+    """Return the medians of this rank from either end, or the median of all where that is outside.
+    """
+    ordered = sorted(medians_s)
+    return min(ordered[rank - 1], median_s), max(ordered[-rank], median_s)
+
+
+def precision_of(
+    times_s: Sequence[Values], interval: Interval | None, launch_medians_s: Sequence[float], *,
+    repeats: bool,
+) -> Precision:
+    """Return how well the median of samples is known, whose ``interval`` over samples is given.
+
+    ``times_s`` are those of each pass. ``repeats``: what is called launches ran in the same
+    processes, and says nothing of others.
+    """
+    median_s = median(np.concatenate(times_s))
+    if len(launch_medians_s) > 1 and not repeats:
+        return over_launch_medians(median_s, launch_medians_s)
+    known, medians_s = over_samples(interval), [median(part) for part in times_s if part.size]
+    if interval is None or sum(part.size for part in times_s) < MIN_N_RELIABLE:
+        return known
+    if len(medians_s) >= FEWEST_PASSES:
+        alike = known.reliable and not passes_differ(
+            np.concatenate(times_s), [part.size for part in times_s], SEEN_TO_DIFFER)
+        return known if alike else over_pass_medians(median_s, medians_s) or known
+    if len(medians_s) < 2 or interval.reason not in ("", PASSES_DIFFER):
+        return known
+    return over_few_passes(median_s, medians_s, interval)
+
+
+MOST_LATE = 0.2
+"""Share of samples that a rank may start late before anything is said of it."""
+LEAST_PUNCTUAL = 0.2
+"""With fewer punctual samples, the time behind the last start tells instead of them."""
+LEVEL = 0.99
+WITHOUT_INTERVAL = 0.05
+"""Share of the median that counts as known where a row has neither interval nor range."""
+Chosen = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Flagged:
+    """The times (n,) that a row is of, which are ``late``, and which are ``plain``: of no flag.
+
+    ``passes`` are the lengths of the passes that they stand in, in order.
+    """
+
+    times_s: Values
+    late: Chosen
+    plain: Chosen
+    passes: Sequence[int]
+
+    @property
+    def late_share(self) -> float:
+        """Return the share of samples that a rank started late."""
+        return float(self.late.mean())
+
+
+def changed(
+    statistics: Statistics, samples: Flagged, last_in_s: float | None,
+) -> dict[str, bool]:
+    """Return, by the words of QUALITIES, whether flagged samples change the median."""
+    return {"late_starts": is_late(statistics, samples, last_in_s),
+            "fragile": is_fragile(statistics, samples)}
+
+
+def is_unsettled(statistics: Statistics, samples: Flagged) -> bool:
+    """Return whether what changes in the course of a pass changes what is concluded.
+
+    It does if the later halves of all passes have another median. Where the row's interval is not
+    reliable, it may.
+    """
+    later = np.concatenate([np.arange(length) >= length // 2 for length in samples.passes])
+    return not statistics.ci_reliable or is_moved(statistics, samples, later)
+
+
+def is_moved(statistics: Statistics, samples: Flagged, left: Chosen) -> bool:
+    """Return whether the median of the samples that are ``left`` differs beyond chance.
+
+    Fewer than 8 have no interval of 99 %, and tell nothing.
+    """
+    if not is_enough(left):
+        return False
+    edges = np.cumsum([0, *samples.passes])
+    lengths = [int(left[begin:end].sum())
+               for begin, end in zip(edges[:-1], edges[1:], strict=True)]
+    if holds(statistics, median(samples.times_s[left])):
+        return False
+    interval = median_interval(samples.times_s[left], LEVEL, lengths)
+    return interval is not None and not interval.low <= statistics.median_s <= interval.high
+
+
+def is_enough(left: Chosen) -> bool:
+    """Return whether so many samples have an interval of 99 %."""
+    return median_ranks(int(left.sum()), LEVEL) is not None
+
+
+def is_late(statistics: Statistics, samples: Flagged, last_in_s: float | None) -> bool:
+    """Return whether late starts change the median.
+
+    Where hardly any sample is punctual, the median of the time behind the last start bounds the
+    effect: it has no wait for a late rank in it. ``last_in_s`` is None where it is not known;
+    then late starts may have changed anything.
+    """
+    if samples.late_share <= MOST_LATE:
+        return False
+    if 1 - samples.late_share >= LEAST_PUNCTUAL and is_enough(~samples.late):
+        return is_moved(statistics, samples, ~samples.late)
+    return last_in_s is None or not holds(statistics, last_in_s)
+
+
+def is_fragile(statistics: Statistics, samples: Flagged) -> bool:
+    """Return whether the flagged samples change the median.
+
+    If too few are unflagged to tell, they may; of samples most of which are late `is_late` judges.
+    """
+    if not is_enough(samples.plain):
+        return samples.late_share <= MOST_LATE and not bool(samples.plain.all())
+    return is_moved(statistics, samples, samples.plain)
+
+
+def holds(statistics: Statistics, value_s: float) -> bool:
+    """Return whether a median is within what is known of it: interval, range of launches, or 5 %.
+    """
+    low_s, high_s = statistics.ci_low_s, statistics.ci_high_s
+    if low_s is None or high_s is None:
+        low_s, high_s = statistics.launch_low_s, statistics.launch_high_s
+    if low_s is None or high_s is None:
+        return abs(value_s - statistics.median_s) <= WITHOUT_INTERVAL * statistics.median_s
+    return low_s <= value_s <= high_s
+
 
 CLEAR_LATENESS = 0.1
 """A rank that starts later than others matters from this share of the median sample on."""

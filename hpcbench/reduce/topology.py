@@ -11,10 +11,8 @@ from typing import Any
 
 import h5py
 
-from hpcbench.trace.columns import read_text, write_json
-from hpcbench.trace.described import LINES, Contents, Described
-from hpcbench.trace.schema import Header, bare_uuid
-from hpcbench.trace.typed import from_text
+from hpcbench.trace.columns import LINES, Contents, Described, read_text, write_json
+from hpcbench.trace.schema import Header, bare_uuid, from_text
 from hpcbench.units import rank_list
 
 NAME = "topology"

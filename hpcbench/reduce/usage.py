@@ -1,70 +1,339 @@
-"""What a case used of the machine, and what was read of it: records of the results."""
+"""What readings around one pass add up to, table by table, while ranks go by.
+
+What a case used of the machine: readings around each of its passes, over all its ranks.
+
+A pass counts for a table if readings bracket its record on every rank that fills the table, and
+the bracket is at most twice as long as the record. Differences of counters are over the bracket.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from hpcbench.kinds.registry import kinds
+from hpcbench.kinds.spec import in_this_package
+from hpcbench.plan.case import Case
+from hpcbench.reduce.results import CaseResult, Usage
+from hpcbench.reduce.stack import PassKey
+from hpcbench.trace.schema import SETTLING_CALLS, Flag, Record
+from hpcbench.trace.source import TraceSource, told_of
+from hpcbench.trace.telemetry import BY_NODE, KEYS, NOT_READ, TABLES, THROTTLE_REASONS, Rows
+
+_LOOPBACK = "lo"
+_OF_CHANGES = frozenset({"pid", "xid"})
+"""Columns that tell something by being different before and after a pass."""
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What a pass of a case used, from the reading before it to the one after it; None: not read.
-
-    Sums over ranks or nodes are of a mean pass. With set-up, warm-ups and checks, and of counters
-    of a node with all that its other processes did.
+@dataclass(slots=True)
+class TableUse:
+    """What the readings of one table say of one pass, over all ranks and devices.
 
     Attributes:
-        passes: how many passes readings bracket, of the table that has most.
-        window_s: how long such a bracket is.
-        energy_j, mean_power_w: of what ``energy_of`` names: ``cpu`` (packages and memory by RAPL),
-            ``gpu``, or ``cpu and gpu``.
-        clock_low_mhz, clock_high_mhz: the least and the greatest clock that was read, of
-            ``clock_of``: ``gpu`` or ``cpu``.
-        throttled, throttled_by: whether heat or a limit of power lowered a clock, and which.
-        cpu_s, wait_s: CPU time of the workers, and time that their main threads waited for a core.
-        minor_faults, major_faults: page faults of the workers.
-        steal_share: share of the time of the nodes' cores that a hypervisor gave to others.
-        sent_bytes, sent_by_node: sent by all interfaces, and by those of each node.
-        loopback_bytes: what of it stayed on its node.
-        dropped: packets dropped by interfaces.
-        nvlink_bytes: sent over NVLinks.
-        computed_bytes: what all ranks send in as many calls, by the formulas of the case's kind.
-        xids, ecc_errors: last XID of GPUs that have one, and memory errors of GPUs.
-        spans_ns: begin and end of each pass of the newest attempt, on the global clock.
+        wanted, ranks: how many ranks fill the table, and of how many readings bracket the pass.
+        window_s: the longest bracket.
+        rises, rates: by how much each counter rose in sum, and the sum of its rises per second.
+        unread: counters that some device did not tell at both ends.
+        least, greatest: of each value of the moment, of readings within the pass.
+        reasons, xids: bits of NVML's reasons for lower clocks, also within it, and XIDs that came.
+        sent, loopback: bytes by rank that reads them, and those that stayed on their node.
+        is_same: whether the first and the last reading are of the same process.
     """
 
-    passes: int
-    window_s: float | None = None
-    energy_j: float | None = None
-    energy_of: str = ""
-    mean_power_w: float | None = None
-    clock_low_mhz: float | None = None
-    clock_high_mhz: float | None = None
-    clock_of: str = ""
-    throttled: bool | None = None
-    throttled_by: tuple[str, ...] = ()
-    cpu_s: float | None = None
-    wait_s: float | None = None
-    minor_faults: float | None = None
-    major_faults: float | None = None
-    steal_share: float | None = None
-    sent_bytes: float | None = None
-    sent_by_node: tuple[float, ...] = ()
-    loopback_bytes: float | None = None
-    dropped: float | None = None
-    nvlink_bytes: float | None = None
-    computed_bytes: float | None = None
-    xids: tuple[int, ...] = ()
-    ecc_errors: float | None = None
-    spans_ns: tuple[tuple[int, int], ...] = ()
+    wanted: int = 0
+    ranks: set[int] = field(default_factory=set)
+    window_s: float = 0.0
+    rises: Counter[str] = field(default_factory=Counter)
+    rates: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    unread: set[str] = field(default_factory=set)
+    least: dict[str, int] = field(default_factory=dict)
+    greatest: dict[str, int] = field(default_factory=dict)
+    reasons: int = 0
+    xids: set[int] = field(default_factory=set)
+    sent: Counter[int] = field(default_factory=Counter)
+    loopback: float = 0.0
+    is_same: bool = True
+
+    def add(self, table: str, rank: int, device: str, rows: Rows) -> None:
+        """Add the readings of one device, from the one before the pass to the one after it."""
+        seconds = float(rows[-1, 0] - rows[0, 0]) / 1e9
+        self.ranks.add(rank)
+        self.window_s = max(self.window_s, seconds)
+        for at, column in enumerate(TABLES[table].columns, len(KEYS)):
+            if column.counts:
+                self._add_rise(column.name, int(rows[0, at]), int(rows[-1, at]), seconds)
+            else:
+                values = rows[:, at] if column.name in _OF_CHANGES else rows[1:-1, at]
+                self._add_values(column.name, values[values != NOT_READ])
+        if table == "network":
+            sent = len(KEYS) + TABLES[table].names.index("sent_bytes")
+            rise = max(float(rows[-1, sent] - rows[0, sent]), 0.0)  # an interface that began anew
+            self.sent[rank] += int(rise)
+            self.loopback += rise * (device == _LOOPBACK)
+
+    def _add_rise(self, name: str, first: int, last: int, seconds: float) -> None:
+        if first == NOT_READ or last < first:
+            self.unread.add(name)
+        else:
+            self.rises[name] += last - first
+            self.rates[name] += (last - first) / seconds
+
+    def _add_values(self, name: str, values: Rows) -> None:
+        if not values.size:
+            return
+        least, greatest = int(values.min()), int(values.max())
+        self.least[name] = min(self.least.get(name, least), least)
+        self.greatest[name] = max(self.greatest.get(name, greatest), greatest)
+        if name == "throttle_reasons":
+            self.reasons |= int(np.bitwise_or.reduce(values))
+        elif name == "xid":
+            if values[-1] != values[0]:  # else it is of an earlier pass
+                self.xids.add(int(values[-1]))
+        elif name == "pid":
+            self.is_same &= least == greatest
+
+
+@dataclass(slots=True)
+class PassUse:
+    """What is known of one pass: its attempt, its calls, and what was read around it."""
+
+    attempt: int
+    calls: int
+    span_ns: tuple[int, int]
+    """Of the lowest rank, which is rank 0: its clock is the global one."""
+    tables: dict[str, TableUse] = field(default_factory=lambda: defaultdict(TableUse))
+
+    def whole(self, table: str) -> TableUse | None:
+        """Return what was read for a table; None if some rank's readings are missing."""
+        found = self.tables.get(table)
+        return found if found and 0 < found.wanted == len(found.ranks) else None
+
+
+WIDEST = 2
+"""A bracket may be this many times as long as the record in it."""
 
 
 @dataclass(frozen=True, slots=True)
-class RankTold:
-    """What one rank read in one attempt, and why not the rest (`trace.telemetry.Told`)."""
+class UsedPasses:
+    """The attempt of each pass of a case that is used, and the ``newest`` that has records."""
 
-    rank: int
-    attempt: int
-    rate_hz: float
-    devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    missing: Mapping[str, str] = field(default_factory=dict)
+    newest: int
+    passes: dict[PassKey, PassUse]
+
+
+def used_passes(case: Case, records: Mapping[int, Sequence[Record]]) -> UsedPasses:
+    """Return it from each rank's records of a case."""
+    newest, passes = 0, dict[PassKey, PassUse]()
+    for _, items in sorted(records.items()):
+        for record in items:
+            newest = max(newest, record.attempt)
+            key = PassKey(record.launch, record.pass_index)
+            known = passes.get(key)
+            if record.end_ns > record.begin_ns and (
+                    known is None or known.attempt < record.attempt):
+                passes[key] = PassUse(record.attempt, _calls(case, record),
+                                      (record.begin_ns, record.end_ns))
+    return UsedPasses(newest, passes)
+
+
+class Usages:
+    """What each case used, put together while cases and then traces go by."""
+
+    def __init__(self) -> None:
+        self.newest = 0
+        self._passes: dict[str, dict[PassKey, PassUse]] = {}
+
+    def add_case(self, case: Case, used: UsedPasses) -> None:
+        """Note which attempt of each pass is used, and how often it called the operation."""
+        self.newest = max(self.newest, used.newest)
+        if used.passes:
+            self._passes[case.case_id] = used.passes
+
+    def add_source(self, source: TraceSource, tables: Mapping[str, Rows]) -> None:
+        """Note what one rank read around its records."""
+        told = told_of(source)
+        if told is None:
+            return
+        rank, is_first = source.header.rank, source.header.local_rank == 0
+        used = [(record, use) for record in source.records(samples=False)
+                if (use := self._use_of(record)) and use.attempt == record.attempt]
+        for record, use in used:
+            for table in _tables_of(record, is_first=is_first):
+                use.tables[table].wanted += 1
+        spans_ns = np.array([(record.begin_ns, record.end_ns) for record, _ in used],
+                            dtype=np.int64).reshape(-1, 2)
+        for table, rows in tables.items():
+            names = told.devices.get(table, ())
+            for number in np.unique(rows[:, 1]).tolist():
+                device = names[number] if number < len(names) else str(number)
+                if table == "energy" and not _is_counted(device):
+                    continue
+                for at, part in _brackets(rows[rows[:, 1] == number], spans_ns):
+                    used[at][1].tables[table].add(table, rank, device, part)
+
+    def _use_of(self, record: Record) -> PassUse | None:
+        of_case = self._passes.get(record.case_id, {})
+        return of_case.get(PassKey(record.launch, record.pass_index))
+
+    def passes(self, case: Case) -> list[PassUse]:
+        """Return what is known of each pass of a case."""
+        return [*self._passes.get(case.case_id, {}).values()]
+
+
+def _calls(case: Case, record: Record) -> int:
+    """Return how often a pass called the operation: warm-ups and calls around checks included."""
+    flags = record.samples.flags
+    single = int(np.count_nonzero(flags & Flag.SINGLE))
+    settling = SETTLING_CALLS * int(np.count_nonzero(flags & Flag.SETTLED))
+    return (len(flags) - single + settling) * case.batch + single
+
+
+def _tables_of(record: Record, *, is_first: bool) -> Iterator[str]:
+    """Yield the tables that the rank of a record fills; ``is_first`` of its node."""
+    for name, table in TABLES.items():
+        if table.by == BY_NODE and not is_first:
+            continue
+        if name != "gpu" or record.device.startswith("cuda"):
+            yield name
+
+
+def _brackets(rows: Rows, spans_ns: Rows) -> Iterator[tuple[int, Rows]]:
+    """Yield each span that readings of one device bracket closely enough, with these readings."""
+    rows = rows[np.argsort(rows[:, 0], kind="stable")]
+    first = np.searchsorted(rows[:, 0], spans_ns[:, 0], side="right") - 1
+    last = np.searchsorted(rows[:, 0], spans_ns[:, 1], side="left")
+    inside = (first >= 0) & (last < len(rows))
+    for at in np.flatnonzero(inside).tolist():
+        part = rows[first[at]:last[at] + 1]
+        if part[-1, 0] - part[0, 0] <= WIDEST * (spans_ns[at, 1] - spans_ns[at, 0]):
+            yield at, part
+
+
+def _is_counted(domain: str) -> bool:
+    """Return whether a RAPL domain is in no other: a package, or memory, but not the platform."""
+    return domain.endswith("/dram") or domain.startswith("package-") and "/" not in domain
+
+
+def with_usage(items: Iterable[CaseResult], used: Usages) -> Iterator[CaseResult]:
+    """Yield the cases with what they used."""
+    for item in items:
+        passes = used.passes(item.case)
+        usage = usage_of(passes, _sent(item)) if passes else None
+        yield replace(item, usage=None if usage is None else replace(usage, spans_ns=tuple(
+            use.span_ns for use in passes if use.attempt == used.newest)))
+
+
+def _sent(item: CaseResult) -> float | None:
+    """Return what a call of a case sends, as its kind says it; a plug-in's fault costs only that.
+    """
+    spec = kinds().get(item.case.kind)
+    try:
+        return None if spec is None else spec.deriver().sent_bytes(item)
+    except Exception:
+        if spec is not None and in_this_package(spec.deriver_path):
+            raise
+        return None
+
+
+def usage_of(passes: Sequence[PassUse], sent_a_call: float | None) -> Usage | None:
+    """Return what a mean pass used, None if nothing was read around any."""
+    read = {table: [whole for use in passes if (whole := use.whole(table))] for table in TABLES}
+    most = max(read.values(), key=len)
+    if not most:
+        return None
+    calls = [use.calls for use in passes]
+    return Usage(
+        passes=len(most), window_s=sum(one.window_s for one in most) / len(most),
+        **_energy(read), **_clocks(read), **_throttling(read), **_of_workers(read["process"]),
+        **_of_network(read["network"]), steal_share=_steal(read["cpu"]),
+        nvlink_bytes=_rise(read["gpu"], "nvlink_sent_bytes"),
+        computed_bytes=None if sent_a_call is None else sent_a_call * sum(calls) / len(calls),
+        xids=tuple(sorted({xid for one in read["gpu"] for xid in one.xids})),
+        ecc_errors=_plus(_rise(read["gpu"], "ecc_corrected"),
+                         _rise(read["gpu"], "ecc_uncorrected")))
+
+
+def _rise(uses: Sequence[TableUse], column: str, scale: float = 1.0) -> float | None:
+    """Return by how much a counter rose in a mean pass; None if some device did not tell."""
+    if not uses or any(column in one.unread for one in uses):
+        return None
+    return scale * sum(one.rises[column] for one in uses) / len(uses)
+
+
+def _plus(left: float | None, right: float | None) -> float | None:
+    return None if left is None or right is None else left + right
+
+
+Read = Mapping[str, Sequence[TableUse]]
+"""What was read in the passes in which all ranks of a table have readings."""
+
+
+def _energy(read: Read) -> dict[str, Any]:
+    """Return energy and mean power of packages with their memory, of GPUs, or of both."""
+    parts: dict[str, tuple[float, float]] = {}
+    for name, table, column, scale in (("cpu", "energy", "energy_uj", 1e-6),
+                                       ("gpu", "gpu", "energy_mj", 1e-3)):
+        if (joules := _rise(read[table], column, scale)) is not None:
+            rates = [one.rates[column] * scale for one in read[table]]
+            parts[name] = (joules, sum(rates) / len(rates))
+    if not parts:
+        return {}
+    return {"energy_j": sum(energy for energy, _ in parts.values()),
+            "mean_power_w": sum(power for _, power in parts.values()),
+            "energy_of": " and ".join(parts)}
+
+
+def _clocks(read: Read) -> dict[str, Any]:
+    """Return the least and the greatest clock of GPUs, else of cores."""
+    for name, table, low, high, scale in (
+            ("gpu", "gpu", "sm_mhz", "sm_mhz", 1.0),
+            ("cpu", "frequency", "lowest_khz", "highest_khz", 1e-3)):
+        lows = [one.least[low] for one in read[table] if low in one.least]
+        highs = [one.greatest[high] for one in read[table] if high in one.greatest]
+        if lows and highs:
+            return {"clock_low_mhz": min(lows) * scale, "clock_high_mhz": max(highs) * scale,
+                    "clock_of": name}
+    return {}
+
+
+def _throttling(read: Read) -> dict[str, Any]:
+    """Return whether something lowered clocks, and what."""
+    told = [one.reasons for one in read["gpu"] if "throttle_reasons" in one.least]
+    words = [word for bit, word in THROTTLE_REASONS.items() if any(bits & bit for bits in told)]
+    cores = _rise(read["frequency"], "throttled")
+    words += ["heat of the CPU"] if cores else []
+    if not told and cores is None:
+        return {}
+    return {"throttled": bool(words), "throttled_by": tuple(words)}
+
+
+def _of_workers(uses: Sequence[TableUse]) -> dict[str, Any]:
+    """Return the sums over workers; a worker that was replaced in between tells nothing."""
+    same = [one for one in uses if one.is_same]
+    return {"cpu_s": _rise(same, "cpu_ns", 1e-9), "wait_s": _rise(same, "wait_ns", 1e-9),
+            "minor_faults": _rise(same, "minor_faults"),
+            "major_faults": _rise(same, "major_faults")}
+
+
+def _steal(uses: Sequence[TableUse]) -> float | None:
+    stolen, *others = (_rise(uses, f"{name}_ns") for name in ("steal", "user", "system", "idle"))
+    if stolen is None or None in others:
+        return None
+    total = stolen + sum(other for other in others if other is not None)
+    return stolen / total if total else None
+
+
+def _of_network(uses: Sequence[TableUse]) -> dict[str, Any]:
+    """Return what interfaces sent: all of them, those of each node, and loopback."""
+    if not uses:
+        return {}
+    by_node = sum((one.sent for one in uses), Counter[int]())
+    ranks = sorted({rank for one in uses for rank in one.ranks})
+    return {"sent_bytes": sum(by_node.values()) / len(uses),
+            "sent_by_node": tuple(by_node[rank] / len(uses) for rank in ranks),
+            "loopback_bytes": sum(one.loopback for one in uses) / len(uses),
+            "dropped": _rise(uses, "dropped")}

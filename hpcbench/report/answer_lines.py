@@ -26,7 +26,7 @@ from hpcbench.answers.compare import (
 )
 from hpcbench.answers.compare_inputs import refuse_twice
 from hpcbench.answers.topics import TOPICS, TopicResult, told_of
-from hpcbench.config.names import unknown_name
+from hpcbench.config.axes import unknown_name
 from hpcbench.errors import UsageError
 from hpcbench.reduce.results_file import ResultsFile, open_results
 from hpcbench.report.terminal import print_document, print_lines, table_lines

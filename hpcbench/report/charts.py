@@ -23,12 +23,22 @@ from typing import TypeVar
 
 from hpcbench.answers.recommend import Recommendations, winners_of, with_winners
 from hpcbench.answers.topics import TopicResult
-from hpcbench.config.names import quote, unknown_name
+from hpcbench.config.axes import quote, unknown_name
 from hpcbench.errors import UsageError
 from hpcbench.kinds.registry import kind_aliases, kinds, presenter_of
 from hpcbench.plan.case import Case, Plan
-from hpcbench.reduce.canary_runs import FEWEST_FOR_DRIFT, LEAST_DRIFT, OLD_RULE, Canary, CanaryRun
-from hpcbench.reduce.results import FOLDS, CaseResult, CaseSamples, Results, SampleSource
+from hpcbench.reduce.results import (
+    FEWEST_FOR_DRIFT,
+    FOLDS,
+    LEAST_DRIFT,
+    OLD_RULE,
+    Canary,
+    CanaryRun,
+    CaseResult,
+    CaseSamples,
+    Results,
+    SampleSource,
+)
 from hpcbench.reduce.stack import SampleMap, sample_map
 from hpcbench.reduce.timeline import RankCourse, SampleCourse, courses_of
 from hpcbench.units import grouped, plural
@@ -51,8 +61,8 @@ from hpcbench.views.chart import (
     file_name,
     is_wide,
 )
+from hpcbench.views.columns import telemetry_chart
 from hpcbench.views.table import Cell, Column, Range, Show, WithInterval
-from hpcbench.views.telemetry import telemetry_chart
 from hpcbench.views.words import (
     INTERVAL_TITLE,
     declared_links,

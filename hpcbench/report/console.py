@@ -42,9 +42,8 @@ from hpcbench.report.terminal import print_lines, table_lines, tone_line
 from hpcbench.texts import from_json, say
 from hpcbench.units import plural
 from hpcbench.verbosity import Verbosity
-from hpcbench.views.columns import any_profile
+from hpcbench.views.columns import any_profile, telemetry_line
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table, said_once, shared_of
-from hpcbench.views.telemetry import telemetry_line
 
 
 def print_plan(plan: Plan, verbosity: Verbosity = Verbosity.NORMAL) -> None:

@@ -9,16 +9,14 @@ from collections.abc import Iterator, Mapping
 
 from rich.text import Text
 
-from hpcbench.reduce.canary_runs import CANARY_QUALITIES, FEWEST_FOR_DRIFT, OLD_RULE, Canary
-from hpcbench.reduce.results import Results
+from hpcbench.reduce.results import CANARY_QUALITIES, FEWEST_FOR_DRIFT, OLD_RULE, Canary, Results
 from hpcbench.reduce.spread import SampleCounts, launch_spreads, sample_counts, start_ups
 from hpcbench.reduce.topology import GpuMatrix, RankPlace, Topology
 from hpcbench.report.terminal import table_lines
 from hpcbench.trace.schema import STOP_REASONS
 from hpcbench.units import format_seconds, grouped, plural, rank_list
-from hpcbench.views.columns import slow_rank_lines
+from hpcbench.views.columns import slow_rank_lines, telemetry_tables
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table, cell_text
-from hpcbench.views.telemetry import telemetry_tables
 
 MOST_PLACES = 64
 """Rows that are shown; results.h5 has all."""

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from rich.text import Text
 
 from hpcbench import __version__
-from hpcbench.config.names import PASSED_ENV
+from hpcbench.config.axes import PASSED_ENV
 from hpcbench.kinds.kind import CountedCall
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import Case, Plan, case_to_json

@@ -1,4 +1,6 @@
-"""What differs between runs, as the first section of their report.
+"""A document as PDF, by WeasyPrint: the pages of its HTML without a script.
+
+What differs between runs, as the first section of their report.
 
 The first section of a report: what ran, how it ended, how one knows, and what to do next.
 
@@ -37,12 +39,12 @@ from hpcbench.answers.compare import (
 )
 from hpcbench.answers.compare_inputs import refuse_twice
 from hpcbench.answers.topics import TOPICS, TopicResult, ending_lines, told_of
-from hpcbench.config.names import RETRIED
-from hpcbench.errors import FileError, UsageError, command_line, job_command_line
+from hpcbench.config.axes import RETRIED
+from hpcbench.errors import FileError, UsageError, command_line, how_to_install, job_command_line
 from hpcbench.plan.case import STATUSES
-from hpcbench.reduce.environments import flattened
 from hpcbench.reduce.results import SCHEMA_VERSION, Finding, Results
 from hpcbench.reduce.results_file import FILE_NAME, open_results
+from hpcbench.reduce.run_checks import flattened
 from hpcbench.reduce.suite_file import is_suite, read_suite
 from hpcbench.report.answer_lines import reason_lines
 from hpcbench.report.charts import charts_of, origin_text
@@ -61,12 +63,31 @@ from hpcbench.report.results_lines import (
     tables_of_kind,
 )
 from hpcbench.texts import from_json, printable, valid
-from hpcbench.trace.files import whole_file
+from hpcbench.trace.container import whole_file
 from hpcbench.units import grouped, plural
 from hpcbench.views.chart import Chart
+from hpcbench.views.columns import telemetry_tables
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table, said_once, shared_of
-from hpcbench.views.telemetry import telemetry_tables
 from hpcbench.views.words import injected_text
+
+PDF_LIBRARIES = "Pango 1.44 and HarfBuzz (Debian: libpango-1.0-0 libpangoft2-1.0-0 " \
+                "libharfbuzz-subset0)"
+
+
+def pdf_bytes(document: ReportDocument) -> bytes:
+    """Return the document as PDF. Raises UsageError where what makes it is not there."""
+    try:
+        import weasyprint
+    except ImportError as error:
+        raise UsageError(f"--format pdf needs WeasyPrint: {how_to_install('pdf')}") from error
+    except OSError as error:
+        raise UsageError(f"--format pdf: WeasyPrint cannot load a library of the system "
+                         f"({str(error).splitlines()[0]}); install {PDF_LIBRARIES}") from error
+    from hpcbench.report.html.page import html_text
+
+    text = html_text(document, __version__, scripted=False)
+    return bytes(weasyprint.HTML(string=text).write_pdf())
+
 
 _NEXT = ("next: where launches cannot tell, run each side with as many launches as are needed (key "
          "launches of the sweep file), and compare again")
@@ -460,7 +481,6 @@ def _content(document: ReportDocument, chosen: str, figures: Sequence[str]) -> b
 
         return printable(markdown_text(document, figures)).encode()
     if chosen == "pdf":
-        from hpcbench.report.pdf import pdf_bytes
 
         return pdf_bytes(document)
     from hpcbench.report.html.page import html_text

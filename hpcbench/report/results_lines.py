@@ -18,9 +18,8 @@ from hpcbench.answers.topics import flag_meaning
 from hpcbench.kinds.kind import Presenter
 from hpcbench.kinds.registry import presenter_of
 from hpcbench.plan.case import STATUSES
-from hpcbench.reduce.precision import FEWEST_LAUNCHES, FEWEST_PASSES
-from hpcbench.reduce.qualities import QUALITIES
-from hpcbench.reduce.results import FOLDS, CaseResult, Results
+from hpcbench.reduce.results import FOLDS, QUALITIES, CaseResult, Results
+from hpcbench.reduce.timing import FEWEST_LAUNCHES, FEWEST_PASSES
 from hpcbench.report.plan_lines import by_rule, in_order, note_lines, rule_line
 from hpcbench.report.terminal import STATUS_STYLES
 from hpcbench.units import format_seconds, grouped, plural

@@ -21,16 +21,15 @@ from hpcbench.errors import HpcbenchError, command_line
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import STATUSES, Plan
 from hpcbench.reduce.comparison import FALSE_ALARMS, family
-from hpcbench.reduce.precision import CI_LEVEL
-from hpcbench.reduce.results import FOLDS, CaseResult, Results
+from hpcbench.reduce.records import comparisons
+from hpcbench.reduce.results import FOLDS, CaseResult, Results, Usage
 from hpcbench.reduce.results_file import open_results
-from hpcbench.reduce.settling import comparisons
-from hpcbench.reduce.usage import Usage
+from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.report.charts import charts_of
 from hpcbench.report.report_file import FORMATS, NAME, write_report
 from hpcbench.report.terminal import print_document
 from hpcbench.texts import to_json, valid
-from hpcbench.trace.files import whole_file
+from hpcbench.trace.container import whole_file
 from hpcbench.units import plural
 from hpcbench.views.chart import Chart
 from hpcbench.views.columns import late_start

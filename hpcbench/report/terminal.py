@@ -1,23 +1,33 @@
 """A terminal gets colours and a progress bar, a log gets plain lines: which of them stdout is.
 
 A table on the console: aligned columns whose numbers are never cut.
+
+Says on rank 0 how far the sweep is: a bar on a terminal, one flushed line per case in a log.
+
+It draws only when a case ends: supervisors must not wake while something is timed.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bar
 from rich.segment import Segment
 from rich.text import Text
 
+from hpcbench.plan.case import Case
 from hpcbench.texts import printable, say, to_json
+from hpcbench.units import format_seconds, rough_time
 from hpcbench.views.table import Column, Line, Show, Table, cell_text
 
 DEFAULT_COLUMNS = 80
@@ -175,3 +185,193 @@ def _aligned(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> Itera
         padded = (cell.ljust(width) if column.show is Show.TEXT else cell.rjust(width)
                   for column, width, cell in zip(columns, widths, cells, strict=True))
         yield GAP.join(padded).rstrip()
+
+
+BAD = ("wrong", "failed", "timeout")
+"""Statuses that are told at once, also above the bar."""
+BAR_COLUMNS = 20
+BESIDE_LABEL = 34
+"""Columns for the counts and the time left, which a long label must not push out."""
+LEAST_LEFT_S = 1.0
+"""Less than that is not told as time that is left."""
+QUIET_S = 10.0
+"""A log is told how far the sweep is when nothing was printed for so long ..."""
+FAR_OFF = 1.5
+"""A first pass that took so many times its estimate, or its estimate so many times it, corrects
+that of the whole, if this changes by `QUIET_S` or more."""
+QUIET_SHARE = 0.02
+"""... or for this share of the time that is left, if that is longer."""
+
+
+class _FirstPass(NamedTuple):
+    """The first pass (launch, pass) so far: what it took and was planned for, and what is left."""
+
+    turn: tuple[int, int]
+    took_s: float
+    planned_s: float
+    left_s: float
+
+
+class Progress:
+    """Progress of the given cases, which are those still to come over all passes and launches.
+
+    A context manager; what it prints goes to ``stream`` (default: standard output as it is now).
+    With ``every_run`` a log has a line for each run of a case, not only for the last one.
+    ``clock`` returns seconds. Who sets ``slow_reason`` says why cases may take longer than planned.
+    """
+
+    def __init__(
+        self, cases: Sequence[Case], stream: TextIO | None = None, *, passes: int = 1,
+        launches: int = 1, every_run: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take the cases to come; nothing is printed yet."""
+        self._repeats = (launches, passes)
+        self._every_run = every_run
+        self._total = len(cases)
+        self._done = 0
+        self._runs_left = Counter(case.case_id for case in cases)
+        self._n_cases = len(self._runs_left)
+        self._case_s: defaultdict[str, float] = defaultdict(float)
+        self._left_s = sum(case.estimate_s for case in cases)
+        self._measured_s = 0.0
+        self._spent_s = 0.0
+        self._clock = clock
+        self._begun_s = self._printed_s = clock()
+        self._first_pass: _FirstPass | None = None
+        self.slow_reason = ""
+        self._console = open_console(stream)
+        self._bar = Bar(
+            MofNCompleteColumn(), BarColumn(BAR_COLUMNS), TextColumn("{task.fields[left]}"),
+            TextColumn("{task.description}", markup=False),
+            console=self._console, auto_refresh=False, transient=True,
+        ) if self._console.is_terminal else None
+        self._task = self._bar.add_task("", total=self._total, left="") if self._bar else None
+
+    def __enter__(self) -> Progress:
+        """Show the bar."""
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the bar."""
+        if self._bar:
+            self._bar.stop()
+
+    def case_done(
+        self, case: Case, status: str, reason: str, seconds: float, launch: int = 0,
+        pass_index: int = 0,
+    ) -> None:
+        """Count one run of a case.
+
+        ``seconds`` is how long all of it took, set-up and checks included; ``launch`` and
+        ``pass_index`` count from 0.
+        """
+        self._correct((launch, pass_index))
+        self._count(case, status, seconds)
+        if self._first_pass and self._first_pass.turn == (launch, pass_index):
+            self._first_pass = _FirstPass(
+                (launch, pass_index), self._elapsed_s(), self._measured_s, self._left_s)
+        is_last = self._runs_left[case.case_id] <= 0
+        if status in BAD or (self._every_run and self._bar is None):
+            self.message(f"{self._place(of_case=is_last)}{status:<7} {case.label}  "
+                         f"{self._which(launch, pass_index)}{format_seconds(seconds)}  "
+                         f"{reason}".rstrip())
+        elif self._bar is None and is_last:
+            self._finished(case, status, reason)
+        elif self._bar is None and self._is_quiet():
+            self.message(self._state(launch, pass_index))
+        if self._bar and self._task is not None:
+            room = max(self._console.width - BESIDE_LABEL - BAR_COLUMNS, 1)
+            label = Text(case.label)
+            label.truncate(room, overflow="ellipsis")
+            self._bar.update(
+                self._task, advance=1, description=label.plain, left=self.time_left())
+            self._bar.refresh()
+
+    def _correct(self, turn: tuple[int, int]) -> None:
+        """Say how long all takes as soon as the first pass is over, if that is far from planned."""
+        first = self._first_pass
+        if first is None:
+            self._first_pass = _FirstPass(turn, 0.0, 0.0, self._left_s)
+            return
+        its_turn, took_s, planned_s, left_s = first
+        if its_turn == turn or not planned_s or not took_s:
+            return
+        self._first_pass = first._replace(planned_s=0.0)  # said once
+        ratio = took_s / planned_s
+        planned_all_s, all_s = planned_s + left_s, took_s + ratio * left_s
+        if max(ratio, 1 / ratio) < FAR_OFF or abs(all_s - planned_all_s) < QUIET_S:
+            return
+        why = f" ({self.slow_reason})" if ratio > 1 and self.slow_reason else ""
+        self.message(f"{self._which(*its_turn)}took {rough_time(took_s)}, {ratio:.2g} times its "
+                     f"estimate{why}: about {rough_time(all_s)} in all, not "
+                     f"{rough_time(planned_all_s)}")
+
+    def _elapsed_s(self) -> float:
+        """Return the seconds since the first case, those between cases included."""
+        return max(self._spent_s, self._clock() - self._begun_s)
+
+    def _count(self, case: Case, status: str, seconds: float) -> None:
+        self._done += 1
+        self._runs_left[case.case_id] -= 1
+        self._case_s[case.case_id] += seconds
+        self._left_s = max(0.0, self._left_s - case.estimate_s)
+        if status != "skipped":
+            self._measured_s += case.estimate_s
+            self._spent_s += seconds
+
+    def _finished(self, case: Case, status: str, reason: str) -> None:
+        """Print the line of a case after its last run, now and then with the time left."""
+        left = self.time_left() if self._is_quiet() else ""
+        spent = format_seconds(self._case_s[case.case_id])
+        self.message(f"{self._place()}{status:<7} {case.label}  {spent}  {reason}".rstrip()
+                     + f"  {left}".rstrip())
+
+    def _place(self, *, of_case: bool = True) -> str:
+        """Return ``[ 3/20] ``: how many of the cases have had their last run.
+
+        Where each run has a line, it is how many runs are done. The bar counts by itself.
+        """
+        if self._every_run:
+            return "" if self._bar else f"[{self._done:>{len(str(self._total))}}/{self._total}] "
+        if self._bar or not of_case:
+            return ""
+        finished = sum(left <= 0 for left in self._runs_left.values())
+        return f"[{finished:>{len(str(self._n_cases))}}/{self._n_cases}] "
+
+    def _state(self, launch: int, pass_index: int) -> str:
+        """Return ``pass 2/3  80 of 201 runs of cases done  about 40 s left``."""
+        return (f"{self._which(launch, pass_index)}{self._done} of {self._total} runs of cases "
+                f"done  {self.time_left()}").rstrip()
+
+    def _is_quiet(self) -> bool:
+        """Return whether a log has not been told for long how far the sweep is."""
+        silent_s = self._clock() - self._printed_s
+        is_quiet = silent_s >= max(QUIET_S, QUIET_SHARE * (self._seconds_left() or 0.0))
+        if is_quiet:
+            self._printed_s = self._clock()
+        return is_quiet
+
+    def _which(self, launch: int, pass_index: int) -> str:
+        """Return ``launch 1/2 pass 3/3``; nothing of what there is only one."""
+        launches, passes = self._repeats
+        parts = [f"launch {launch + 1}/{launches}"] if launches > 1 else []
+        parts += [f"pass {pass_index + 1}/{passes}"] if passes > 1 else []
+        return f"{' '.join(parts)}  " if parts else ""
+
+    def message(self, text: str) -> None:
+        """Print one line at once: above the bar, or in the log."""
+        self._console.print(Text(text), soft_wrap=True)
+        self._console.file.flush()
+
+    def time_left(self) -> str:
+        """Return ``about 40 s left``: the plan's estimate of the rest, scaled by what was seen."""
+        left_s = self._seconds_left()
+        return "" if left_s is None or left_s < LEAST_LEFT_S else f"about {rough_time(left_s)} left"
+
+    def _seconds_left(self) -> float | None:
+        if not self._measured_s or not self._left_s:
+            return None
+        return self._left_s * self._elapsed_s() / self._measured_s

@@ -27,11 +27,12 @@ from hpcbench.backends.gpu_readings import NvmlRefusals
 from hpcbench.backends.gpus import load_nvml
 from hpcbench.config.schema import Telemetry
 from hpcbench.measure.process import own_cores
-from hpcbench.telemetry.gpu import AmdGpuSource, GpuSource
 from hpcbench.telemetry.sources import (
+    AmdGpuSource,
     CpuSource,
     EnergySource,
     FrequencySource,
+    GpuSource,
     NetworkSource,
     ProcessSource,
     Source,

@@ -1,4 +1,8 @@
-"""Sealed files: HDF5 that is absent or whole, and proved whole before HDF5 sees it.
+"""Where each attempt at a run keeps its traces: a resumed run adds files and replaces none.
+
+Reading files only if they are regular ones, and writing them absent or whole.
+
+Sealed files: HDF5 that is absent or whole, and proved whole before HDF5 sees it.
 
 A sealed file is a 512-byte text head, an HDF5 image, and what else the writer puts behind that.
 HDF5 looks for its signature at offsets 0, 512, 1024, ..., and reads as far as its image goes. So
@@ -10,9 +14,12 @@ behind it. Only this exact text is accepted, so no bit can change unnoticed.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import re
+import secrets
+import stat
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,8 +27,116 @@ from typing import Any
 
 import h5py
 
-from hpcbench.trace.files import open_regular, whole_file, write_all
+from hpcbench.errors import FileError
 from hpcbench.trace.source import UnreadableTrace, check_version
+
+_PREFIX = "attempt"
+
+
+def attempt_folder(traces: Path, attempt: int) -> Path:
+    """Return the folder of an attempt's traces: ``traces``, then ``traces/attempt1`` and so on."""
+    return traces / f"{_PREFIX}{attempt}" if attempt else traces
+
+
+def is_later_attempt(path: Path) -> bool:
+    """Return whether the path is the folder of an attempt after the first."""
+    number = path.name.removeprefix(_PREFIX)
+    return number.isdecimal() and path.name == f"{_PREFIX}{int(number)}" and path.is_dir()
+
+
+def attempt_folders(traces: Path) -> list[Path]:
+    """Return the folder of every attempt that there is, in order; the first need not exist."""
+    later = [path for path in (traces.iterdir() if traces.is_dir() else [])
+             if is_later_attempt(path)]
+    return [traces, *sorted(later, key=lambda path: int(path.name.removeprefix(_PREFIX)))]
+
+
+def attempt_of(traces: Path) -> int:
+    """Return the number of the attempt whose folder this is."""
+    return int(traces.name.removeprefix(_PREFIX)) if is_later_attempt(traces) else 0
+
+
+SUITE_FILE = "suite.json"
+"""The file by which the folder of a suite is known; each member has a results folder below it."""
+
+_CANNOT = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF,
+                     errno.EACCES, errno.EPERM})
+"""Errors by which a file system says that it does not sync folders, or not for this user."""
+
+
+def is_suite(folder: Path) -> bool:
+    """Return whether this is the folder of a suite, whose members have the results."""
+    return (folder / SUITE_FILE).is_file()
+
+
+@contextlib.contextmanager
+def open_regular(path: Path) -> Iterator[int]:
+    """Yield a descriptor for reading. Raises UnreadableTrace where that is no regular file.
+
+    O_NONBLOCK because opening a named pipe would otherwise block for ever. An OSError of the block
+    becomes UnreadableTrace, too.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise UnreadableTrace("HB103", f"{path}: {error.strerror}") from error
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise UnreadableTrace("HB103", f"{path}: not a regular file")
+        yield descriptor
+    except OSError as error:
+        raise UnreadableTrace("HB103", f"{path}: cannot be read: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, *, make_folder: bool = False) -> Iterator[Path]:
+    """Yield a path beside ``path`` to write to; it takes its name, durable, if the block ends well.
+
+    Raises FileError if the disk does not take it; then ``path`` is as it was before.
+    """
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
+    try:
+        if make_folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        yield beside
+        with beside.open("rb") as stream:
+            os.fsync(stream.fileno())
+        beside.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise FileError(f"{path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> bool:
+    """Make a new or renamed file in the folder durable; return whether the file system can.
+
+    Some can not (FUSE, network shares), and not every user may read a folder. What a file holds
+    is durable all the same. Raises OSError where the disk fails.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in _CANNOT:
+            raise
+        return False
+    return True
+
+
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
+    """Write every byte, however few the system takes at a time. Raises OSError if it cannot."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view):]
+
 
 HEAD_BYTES = 512
 _CHUNK_BYTES = 1 << 20

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from hpcbench.plan.case import STATUSES
 from hpcbench.trace import telemetry
-from hpcbench.trace.described import LINES, PURE, ROOT, TEXT, Contents, Described
+from hpcbench.trace.columns import LINES, PURE, ROOT, TEXT, Contents, Described
 from hpcbench.trace.schema import SETTLING_CALLS, STOP_REASONS, Flag
 
 MEANING: Mapping[Flag, str] = {

@@ -22,9 +22,10 @@ from hpcbench.trace.schema import (
     Phases,
     Record,
     SampleColumns,
+    check_types,
+    from_values,
 )
 from hpcbench.trace.telemetry import TELEMETRY_NOTE, Rows, Told
-from hpcbench.trace.typed import check_types, from_values
 
 SINCE_2 = frozenset({"stop_reason", "position", "communicator_ns"})
 """Fields of a record that version 1 did not have."""

@@ -14,8 +14,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.trace.columns import read_column, write_column
-from hpcbench.trace.described import PURE, Contents, Described
+from hpcbench.trace.columns import PURE, Contents, Described, read_column, write_column
 
 GROUP = "telemetry"
 TELEMETRY_NOTE = "telemetry"

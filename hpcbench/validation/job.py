@@ -22,7 +22,7 @@ from hpcbench.errors import how_to_install
 from hpcbench.launch.probe import Resolution, resolve
 from hpcbench.launch.store_communicator import REMEDY
 from hpcbench.plan.case import Plan
-from hpcbench.report.pdf import PDF_LIBRARIES
+from hpcbench.report.report_file import PDF_LIBRARIES
 from hpcbench.trace.clock import SyncRecord
 from hpcbench.units import format_seconds, plural, rank_list, round_bytes
 from hpcbench.validation.rank_report import (

@@ -21,7 +21,7 @@ from hpcbench.backends.availability import RankFacts
 from hpcbench.report.terminal import open_console
 from hpcbench.texts import printable, say, to_json
 from hpcbench.trace.clock import SyncRecord
-from hpcbench.trace.typed import from_values
+from hpcbench.trace.schema import from_values
 from hpcbench.units import grouped, plural, rank_list
 
 Value = TypeVar("Value")

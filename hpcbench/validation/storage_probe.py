@@ -21,7 +21,7 @@ from typing import Any
 from hpcbench.errors import FileError
 from hpcbench.import_path import module_command
 from hpcbench.launch.run_folder import RunFolder, leave, sees, separate_folder
-from hpcbench.trace.files import whole_file
+from hpcbench.trace.container import whole_file
 
 _NOTHING: Mapping[str, Any] = {
     "error": None, "seen": False, "kind": None, "free_bytes": None, "free_files": None,

@@ -27,9 +27,8 @@ from time import perf_counter_ns
 from typing import Any
 
 from hpcbench.backends.availability import wanted_tools
-from hpcbench.config.load import load_config
+from hpcbench.config.load import load_config, source_lines
 from hpcbench.config.schema import Config, Launch, stored_config
-from hpcbench.config.sources import source_lines
 from hpcbench.errors import ExitCode, HpcbenchError, LaunchError, RankLostError
 from hpcbench.launch.address import choose_network
 from hpcbench.launch.clocks import synchronise
@@ -48,7 +47,7 @@ from hpcbench.launch.worker_pool import gpus_start_s
 from hpcbench.masking import masked, print_traceback
 from hpcbench.measure.allocation import soft_limit
 from hpcbench.measure.environment import clock_identity, machine, node_identity
-from hpcbench.measure.kernel_files import KernelFiles
+from hpcbench.measure.process import KernelFiles
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.texts import path_of, say

@@ -15,12 +15,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from hpcbench.config.fault import fault_texts
+from hpcbench.config.section import fault_texts
 from hpcbench.plan.case import Case, Plan
-from hpcbench.plan.options import Option, Values
-from hpcbench.reduce.precision import CI_LEVEL
+from hpcbench.plan.points import Option, Values
 from hpcbench.reduce.results import FOLDS, CaseResult, Results, RunInfo
 from hpcbench.reduce.spread import clock_bound_s, late_share, ramp_share
+from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.units import format_seconds, grouped, plural
 from hpcbench.views.table import Cell, Line, Range, Show, Words, cell_text
 

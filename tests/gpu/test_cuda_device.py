@@ -11,7 +11,7 @@ import torch
 from hpcbench.backends.devices import CudaDevice, cache_bytes, free_bytes, open_device
 from hpcbench.kinds.training.run.memory import Peak
 from hpcbench.launch.worker_pool import facts_of_child
-from hpcbench.operations.sizes import cold_bytes
+from hpcbench.operations.collectives import cold_bytes
 
 pytestmark = pytest.mark.usefixtures("gpus")
 

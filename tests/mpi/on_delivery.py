@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hpcbench.launch.run_folder import SeparateFolder, deliver
 from hpcbench.launch.session import open_session
-from hpcbench.measure.kernel_files import KernelFiles
+from hpcbench.measure.process import KernelFiles
 
 
 def peak_bytes() -> int:

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 from hpcbench.kinds.training.derive.fingerprints import counterparts
-from hpcbench.kinds.training.plan import untimed
+from hpcbench.kinds.training.plan import fits as untimed
 from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run import operation

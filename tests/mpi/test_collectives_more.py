@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.operations.sizes import PART_BYTES
+from hpcbench.operations.collectives import PART_BYTES
 from hpcbench.reduce.results import CaseResult
 from launcher import MpiLauncher, launcher_for
 from mpi.reading import Outcome, read, sweep

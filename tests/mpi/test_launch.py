@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.measure.allocation import granted_cores, threads_of_rank
-from hpcbench.measure.kernel_files import KernelFiles
-from hpcbench.measure.process import own_cores
+from hpcbench.measure.process import KernelFiles, own_cores
 from hpcbench.trace.sealed import open_trace, trace_path
 from launcher import EVERY_MPI, ROOT, MpiLauncher
 from mpi.reading import read, sweep

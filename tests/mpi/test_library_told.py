@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.trace.library_choices import LIBRARY
+from hpcbench.trace.schema import LIBRARY
 from hpcbench.trace.sealed import open_trace
 from launcher import MpiLauncher
 from mpi.reading import ONCE, read, sweep

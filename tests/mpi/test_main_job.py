@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from hpcbench.measure.allocation import granted_cores
-from hpcbench.measure.kernel_files import KernelFiles
-from hpcbench.measure.process import own_cores
+from hpcbench.measure.process import KernelFiles, own_cores
 from hpcbench.trace.schema import Flag
 from launcher import EVERY_MPI_IF_ALL, Finished, MpiLauncher
 from mpi.reading import read, sweep

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from reading import ONCE, read
 
-from hpcbench.kinds.memory.derive.deriver import PARTS
+from hpcbench.kinds.memory.derive import PARTS
 from hpcbench.kinds.memory.plan.workload import work_of
 from launcher import MpiLauncher
 

@@ -41,7 +41,7 @@ def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     (target / "brittle.py").write_text(BRITTLE)
     offer(target, "broken", "hpcbench.primitives", {
         "brittle": "brittle:SPECS", "broken": "no_such_module:SPEC",
-        "thief": "hpcbench.kinds.primitive.plan.primitives:TP_MLP", "odd": "os.path:sep"})
+        "thief": "hpcbench.kinds.primitive.plan.implementations:TP_MLP", "odd": "os.path:sep"})
     return target
 
 

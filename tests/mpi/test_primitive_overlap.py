@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.kinds.primitive.plan.primitives import PRIMITIVES
+from hpcbench.kinds.primitive.plan.implementations import PRIMITIVES
 from hpcbench.kinds.primitive.plan.registry import load_registry
 from hpcbench.kinds.primitive.plan.spec import ImplementationSpec
 from launcher import MpiLauncher

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.kinds.primitive.plan.primitives import PRIMITIVES
+from hpcbench.kinds.primitive.plan.implementations import PRIMITIVES
 from launcher import MpiLauncher
 from mpi.reading import read, sweep
 

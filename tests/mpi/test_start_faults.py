@@ -11,7 +11,7 @@ import pytest
 
 import virtual_hosts
 from hpcbench.measure.allocation import granted_cores
-from hpcbench.measure.kernel_files import KernelFiles
+from hpcbench.measure.process import KernelFiles
 from launcher import ROOT, Finished, MpiLauncher
 from mpi.reading import read, sweep
 

@@ -13,7 +13,7 @@ import h5py
 import pytest
 
 from hpcbench.reduce.results import CaseResult
-from hpcbench.trace.attempts import attempt_folder
+from hpcbench.trace.container import attempt_folder
 from hpcbench.trace.sealed import open_trace, trace_path
 from hpcbench.trace.source import told_of
 from launcher import Finished, launcher_for

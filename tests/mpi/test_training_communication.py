@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.kinds.training.derive.exposed import exposures
+from hpcbench.kinds.training.derive.slow_ranks import exposures
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.reduce.results import CaseResult
 from launcher import MpiLauncher

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hpcbench.kinds.training.plan.memory import moments
-from hpcbench.kinds.training.plan.stages import stages_of
+from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import training_of
 from launcher import MpiLauncher
 from mpi.reading import read, sweep

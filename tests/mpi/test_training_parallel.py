@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.kinds.training.plan.schedules import SCHEDULE_NAMES
+from hpcbench.kinds.training.plan.spec import SCHEDULE_NAMES
 from hpcbench.reduce.results import CaseResult
 from launcher import MpiLauncher
 from mpi.reading import read, sweep

@@ -20,9 +20,8 @@ SPELLED: Mapping[str, str] = {
     "hpcbench/config/dialects/ddlb.py: 'primitive'": "translates files of DDLB into our blocks",
     "hpcbench/config/dialects/torchscale.py: 'training'":
         "translates files of TorchScale into our blocks",
-    "hpcbench/config/dialects/candle.py: 'training'": "a section of the Candle suite's files",
-    "hpcbench/config/dialects/candle_translated.py: 'training'":
-        "translates files of the Candle suite into our blocks",
+    "hpcbench/config/dialects/candle.py: 'training'":
+        "translates files of the Candle suite, which have a section of that name",
     "hpcbench/report/summary.py: 'collective'": "a column of summary.csv: the collective's name",
 }
 """Where shared code may write a word that is also a kind's name."""

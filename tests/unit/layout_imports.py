@@ -116,10 +116,9 @@ def package_imports() -> Iterator[tuple[Module, Import]]:
 
 KIND_RUN = f"{KINDS}.*.run*"
 TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measure.faults",
-         "hpcbench.profiling.capture", "hpcbench.profiling.flight_recorder", *(
+         "hpcbench.profiling.capture", "hpcbench.profiling.flight", *(
     f"hpcbench.operations.{name}" for name in
-    ("check", "data", "dtypes", "lane", "meeting_point", "messages", "operation", "place",
-     "torch_calls")), *(
+    ("data", "operation", "place")), *(
     f"hpcbench.backends.{name}" for name in
     ("counting_backend", "devices", "dry_step", "facts", "groups", "mpi_buffers", "mpi_group",
      "python_group")))

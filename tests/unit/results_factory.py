@@ -15,22 +15,22 @@ from hpcbench.kinds.primitive.plan.registry import Registry, load_registry
 from hpcbench.kinds.primitive.plan.spec import Problem, options_of
 from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.plan.case import Case, Plan, case_id
-from hpcbench.plan.options import Option
-from hpcbench.reduce.canary_runs import Canary, CanaryRun
-from hpcbench.reduce.courses import Course
-from hpcbench.reduce.precision import CI_LEVEL, precision_of
+from hpcbench.plan.points import Option
 from hpcbench.reduce.records import with_records
 from hpcbench.reduce.results import (
+    Canary,
+    CanaryRun,
     CaseResult,
     CaseSamples,
+    Course,
     Finding,
     Results,
     RunInfo,
     Statistics,
     Timing,
 )
-from hpcbench.reduce.timing import order_statistics
-from hpcbench.reduce.use import Use
+from hpcbench.reduce.stack import Use
+from hpcbench.reduce.timing import CI_LEVEL, order_statistics, precision_of
 from hpcbench.statistics.interval import median_interval
 from hpcbench.trace.schema import NO_DEVICE_TIME, Flag
 

@@ -14,8 +14,7 @@ from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, TopicOptions
 from hpcbench.answers.cost import Costs, TrainingTask, arithmetic, cost, cost_charts, cost_tables
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
-from hpcbench.reduce.results import CaseResult
-from hpcbench.reduce.usage import RankTold, Usage
+from hpcbench.reduce.results import CaseResult, RankTold, Usage
 from hpcbench.report.answer_lines import plain_record
 from results_factory import make_case, ok
 from scaled_runs import on_ranks, run_of

@@ -10,8 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.kinds.primitive.derive.partners import NOTHING, PrimitiveRecord, compare
-from hpcbench.kinds.primitive.derive.rates import communication_rates, flop_rates
+from hpcbench.kinds.primitive.derive import (
+    NOTHING,
+    PrimitiveRecord,
+    communication_rates,
+    compare,
+    flop_rates,
+)
 from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.overlap import (
     OverPasses,

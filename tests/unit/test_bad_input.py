@@ -17,8 +17,7 @@ from hpcbench.config.load import find_config
 from hpcbench.errors import ConfigError, FileError, TraceError
 from hpcbench.trace.arena import new_array
 from hpcbench.trace.columns import read_column
-from hpcbench.trace.frames import Frame, Kind, pack_frame, scan
-from hpcbench.trace.journal import journal_path, read_journal
+from hpcbench.trace.journal import Frame, Kind, journal_path, pack_frame, read_journal, scan
 from hpcbench.trace.source import plan_from_text, plan_to_text
 from hpcbench.units import parse_bytes
 from launcher import ROOT
@@ -55,7 +54,7 @@ def test_the_peak_is_the_peak_of_the_process_itself() -> None:
     """``ru_maxrss`` is not: it is kept over execve (getrusage(2)), so it starts as the parent's."""
     held = b"1" * (400 << 20)
     done = subprocess.run(
-        [sys.executable, "-c", "from hpcbench.measure.kernel_files import KernelFiles;"
+        [sys.executable, "-c", "from hpcbench.measure.process import KernelFiles;"
          "print(KernelFiles().process_bytes('VmHWM'))"], capture_output=True, text=True, check=True)
     assert 1 << 20 < int(done.stdout) < len(held) // 4
 

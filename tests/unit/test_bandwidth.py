@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.kinds.collective.derive.deriver import bandwidth
-from hpcbench.operations.bandwidth import busbw_factor
+from hpcbench.kinds.collective.derive import bandwidth
+from hpcbench.operations.collectives import busbw_factor
 from results_factory import make_workload
 
 GIB = 2**30

@@ -7,8 +7,7 @@ from dataclasses import replace
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Run, TopicOptions
 from hpcbench.answers.bandwidth import BandwidthTruth, bandwidth, bandwidth_charts, bandwidth_tables
 from hpcbench.reduce.records import with_records
-from hpcbench.reduce.results import CaseResult
-from hpcbench.reduce.usage import Usage
+from hpcbench.reduce.results import CaseResult, Usage
 from results_factory import MemorySamples, make_case, make_results, make_workload, ok
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.config.dialects import candle_translated
+from hpcbench.config.dialects import candle as candle_translated
 from hpcbench.config.dialects.candle import CandleFile
 from hpcbench.config.load import load_config
 from hpcbench.config.schema import Config

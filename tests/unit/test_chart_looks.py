@@ -13,9 +13,9 @@ from hpcbench.answers.compare import SAME, CaseComparison, SideComparison, compa
 from hpcbench.kinds.hardware.derive.deriver import HardwareDeriver
 from hpcbench.kinds.hardware.plan.stream import Stream
 from hpcbench.kinds.hardware.present.presenter import HardwarePresenter
-from hpcbench.kinds.memory.present.presenter import MemoryPresenter
-from hpcbench.kinds.primitive.derive.deriver import PrimitiveDeriver
-from hpcbench.kinds.primitive.present.presenter import PrimitivePresenter
+from hpcbench.kinds.memory.present import MemoryPresenter
+from hpcbench.kinds.primitive.derive import PrimitiveDeriver
+from hpcbench.kinds.primitive.present import PrimitivePresenter
 from hpcbench.kinds.training.present.charts import PART_LOOKS, PHASES
 from hpcbench.kinds.training.present.presenter import TrainingPresenter
 from hpcbench.reduce.results import CaseResult, Finding

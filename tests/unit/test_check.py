@@ -18,10 +18,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golden import RESULTS
-from hpcbench.answers.check import STYLES, UNREADABLE, check_limits, checked_limits, interval_of
+from hpcbench.answers.check import (
+    STYLES,
+    UNREADABLE,
+    check_limits,
+    checked_limits,
+    interval_of,
+    launches_needed,
+    learned,
+)
 from hpcbench.answers.compare_inputs import Side
-from hpcbench.answers.learn_limits import launches_needed, learned
-from hpcbench.config.limit import Limit
+from hpcbench.config.section import Limit
 from hpcbench.errors import ConfigError, UsageError
 from hpcbench.plan.case import Case
 from hpcbench.reduce.case_columns import CaseColumn

@@ -13,9 +13,15 @@ from pathlib import Path
 import pytest
 
 from golden import RESULTS
-from hpcbench.answers.check import Limit, check_baseline, check_file, check_limits, read_limits
+from hpcbench.answers.check import (
+    Limit,
+    check_baseline,
+    check_file,
+    check_limits,
+    learned,
+    read_limits,
+)
 from hpcbench.answers.compare_inputs import Side, read_side
-from hpcbench.answers.learn_limits import learned
 from hpcbench.errors import ConfigError, FileError, UsageError
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult, Results

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from hpcbench.errors import ExitCode, FileError, UsageError
 from hpcbench.launch.attempt import HISTORY
-from hpcbench.plan.history import History, RunKey
-from hpcbench.plan.order import Turn
+from hpcbench.plan.order import History, RunKey, Turn
 from hpcbench.reduce.history import (
     is_fresh,
     is_worth_going_on,
@@ -24,8 +23,8 @@ from hpcbench.reduce.history import (
     versions_before,
 )
 from hpcbench.reduce.reduce import exit_code, reduce_folder
-from hpcbench.trace.attempts import attempt_folder, attempt_folders
 from hpcbench.trace.clock import ClockModel
+from hpcbench.trace.container import attempt_folder, attempt_folders
 from hpcbench.trace.journal import Journal, is_being_written, journal_path
 from hpcbench.trace.schema import Record, no_samples
 from hpcbench.trace.sealed import trace_path

@@ -14,18 +14,19 @@ import pytest
 from hpcbench.errors import ExitCode
 from hpcbench.measure.environment import machine
 from hpcbench.plan.case import Plan
-from hpcbench.reduce.environments import (
+from hpcbench.reduce.reduce import exit_code, reduce_folder
+from hpcbench.reduce.results import Finding
+from hpcbench.reduce.run_checks import (
     MOMENTARY,
     RANK_SPECIFIC,
     Difference,
+    backend_findings,
     environment_differences,
     environment_findings,
     environment_hash,
     flattened,
+    noise_findings,
 )
-from hpcbench.reduce.reduce import exit_code, reduce_folder
-from hpcbench.reduce.results import Finding
-from hpcbench.reduce.run_checks import backend_findings, noise_findings
 from hpcbench.trace.journal import Journal, journal_path
 from hpcbench.trace.schema import NOISE_NOTE, Header, Noise
 from hpcbench.trace.sealed import seal, trace_path

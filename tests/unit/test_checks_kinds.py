@@ -50,7 +50,7 @@ def test_checks_of_a_kind_of_hpcbench_raise(
         raise KeyError("time")
 
     monkeypatch.setattr(
-        "hpcbench.kinds.collective.derive.deriver.CollectiveDeriver.problems", raises)
+        "hpcbench.kinds.collective.derive.CollectiveDeriver.problems", raises)
     write_synthetic_run(tmp_path / "run", make_plan(n_cases=1, world_size=2, iterations=20))
     with pytest.raises(KeyError, match="time"):
         reduce_folder(tmp_path / "run")

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.kinds.collective.derive.deriver import CollectiveDeriver, CollectiveRecord
-from hpcbench.operations.bandwidth import Bandwidth, busbw_factor, wire_rate
-from hpcbench.operations.collectives import collective_spec
+from hpcbench.kinds.collective.derive import CollectiveDeriver, CollectiveRecord
+from hpcbench.operations.collectives import Bandwidth, busbw_factor, collective_spec, wire_rate
 from hpcbench.plan.case import Case
-from hpcbench.reduce.link_rates import declared_peak
+from hpcbench.reduce.checks import declared_peak
 from hpcbench.reduce.results import CaseResult
 from results_factory import make_case, ok
 

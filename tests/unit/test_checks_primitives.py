@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hpcbench.errors import ExitCode
-from hpcbench.kinds.primitive.derive.deriver import PrimitiveDeriver
+from hpcbench.kinds.primitive.derive import PrimitiveDeriver
 from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingDeriver
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.reduce import exit_code, reduce_folder

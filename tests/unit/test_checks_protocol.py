@@ -13,7 +13,7 @@ import pytest
 from hpcbench.errors import ExitCode
 from hpcbench.plan.case import Plan
 from hpcbench.plan.order import shuffled
-from hpcbench.reduce.link_rates import declared_peak
+from hpcbench.reduce.checks import declared_peak
 from hpcbench.reduce.reduce import exit_code, reduce_folder
 from hpcbench.reduce.results import Finding, Results
 from hpcbench.reduce.results_file import open_results

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hpcbench.reduce.results import CaseResult
-from hpcbench.reduce.usage import Usage
-from hpcbench.reduce.usage_findings import usage_findings
+from hpcbench.reduce.results import CaseResult, Usage
+from hpcbench.reduce.run_checks import usage_findings
 from results_factory import make_case, ok
 
 

@@ -26,7 +26,7 @@ from hpcbench.launch.clocks import (
 from hpcbench.launch.communicator import Communicator
 from hpcbench.measure.environment import clock_identity
 from hpcbench.trace.clock import ClockCheck, ClockModel, SyncRecord, bound_at, to_global
-from hpcbench.trace.typed import from_values
+from hpcbench.trace.schema import from_values
 
 SECOND = 10**9
 BEGIN = 8_000 * SECOND

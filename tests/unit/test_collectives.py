@@ -9,17 +9,19 @@ from pathlib import Path
 import pytest
 
 from hpcbench.operations import collectives as registry
-from hpcbench.operations.call import Call, calls_of
 from hpcbench.operations.collectives import (
+    Call,
     CollectiveSpec,
     broken_collectives,
+    calls_of,
     collective_aliases,
     collective_names,
     collective_spec,
     collectives,
+    rank_bytes,
+    rounded,
     summary_keys,
 )
-from hpcbench.operations.sizes import rank_bytes, rounded
 from hpcbench.plan.support import BACKEND_TRAITS, unsupported
 from packages import offer
 

@@ -33,8 +33,7 @@ from hpcbench.cli import app
 from hpcbench.errors import UsageError
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Case
-from hpcbench.statistics.family import benjamini_hochberg
-from hpcbench.statistics.two_samples import least_chance, shift_of
+from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, least_chance, shift_of
 from launcher import ROOT
 from results_factory import flagged, in_launches, in_passes, make_case, make_results
 

@@ -16,7 +16,7 @@ import typer
 
 from hpcbench.cli import COMMANDS, app
 from hpcbench.commands import completion
-from hpcbench.config.names import MODES, REQUIRABLE
+from hpcbench.config.axes import MODES, REQUIRABLE
 from hpcbench.kinds.registry import catalogue
 from launcher import ROOT
 

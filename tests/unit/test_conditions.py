@@ -15,12 +15,9 @@ import pytest
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Answer, Run, TopicOptions
 from hpcbench.answers.conditions import Conditions, conditions, conditions_charts, conditions_tables
 from hpcbench.answers.topics import TOPICS, TopicResult, answer_lines, ending_lines
-from hpcbench.reduce.canary_runs import Canary
-from hpcbench.reduce.courses import Course
-from hpcbench.reduce.results import CaseResult, Finding
+from hpcbench.reduce.results import Canary, CaseResult, Course, Finding, RankTold, Usage
 from hpcbench.reduce.topology import RankPlace, Topology
-from hpcbench.reduce.usage import RankTold, Usage
-from hpcbench.statistics.accounted import accounted
+from hpcbench.statistics.hypothesis_tests import accounted
 from hpcbench.statistics.trend import trend
 from results_factory import in_passes, make_canary, make_case, make_results, ok
 

@@ -12,7 +12,7 @@ import re
 import pytest
 
 from cuda_wheel import STORED
-from hpcbench.backends.kernels import no_code_reason
+from hpcbench.backends.availability import no_code_reason
 from hpcbench.measure.library_log import read_choices
 from launcher import ROOT
 from torch_names import recognised_texts, torch_names

@@ -12,8 +12,7 @@ import pytest
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Run, TopicOptions
 from hpcbench.answers.diagnose import Diagnosis, diagnose, diagnose_charts, diagnose_tables
 from hpcbench.answers.topics import TOPICS
-from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN
-from hpcbench.kinds.training.derive.lateness import lateness
+from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, lateness
 from hpcbench.kinds.training.derive.stalls import Stalls
 from hpcbench.reduce.comparison import LATE_START, Comparison
 from hpcbench.reduce.results import CaseResult

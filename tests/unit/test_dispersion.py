@@ -8,11 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.statistics.dispersion import (
-    MIN_N,
-    chance_of_excess,
-    dispersion,
-)
+from hpcbench.statistics.hypothesis_tests import MIN_N, chance_of_excess, dispersion
 
 Times = npt.NDArray[np.float64]
 RATE = 0.01

@@ -36,7 +36,7 @@ from hpcbench.measure.environment import (
     recorded_variables,
     scheduler_variables,
 )
-from hpcbench.measure.kernel_files import KernelFiles, cpu_list
+from hpcbench.measure.process import KernelFiles, cpu_list
 
 CPUS = "sys/devices/system/cpu"
 NODES = "sys/devices/system/node"

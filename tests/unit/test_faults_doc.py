@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from hpcbench.config.names import FAULTS
+from hpcbench.config.axes import FAULTS
 from hpcbench.plan.case import STATUSES
 from unit.test_checks_doc import rows as checks
 

@@ -14,7 +14,7 @@ from hpcbench.config.load import check_config
 from hpcbench.kinds.training.plan.fits import advice, changed, predicted
 from hpcbench.kinds.training.plan.memory import ERROR
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
-from hpcbench.kinds.training.present.plan_table import plan_table
+from hpcbench.kinds.training.present.presenter import training_plan_table
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
 
@@ -146,8 +146,9 @@ def test_what_is_over_by_less_than_the_error_is_tried_and_says_so() -> None:
     assert hardly.skip is None
     assert "by less than the 10 % that the prediction may be off: it is tried" in hardly.note
     assert too_large.skip is not None and too_large.note == ""
-    assert plan_table("t", [fits, hardly], listed=True).notes[0].text.startswith("#0 needs ")
-    assert plan_table("t", [fits, hardly], listed=False).notes[0].text.startswith("1 case: needs ")
+    for listed, start in ((True, "#0 needs "), (False, "1 case: needs ")):
+        table = training_plan_table("t", [fits, hardly], listed=listed)
+        assert table.notes[0].text.startswith(start)
     for setting in settings(advice(work_of(), int(0.89 * whole))):
         assert needed(work_of(), setting) <= 0.89 * whole
 

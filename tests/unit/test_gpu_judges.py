@@ -8,8 +8,8 @@ from typing import Any
 
 from hpcbench.kinds.hardware.derive.deriver import HardwareRecord
 from hpcbench.kinds.hardware.derive.gemm import GemmRecord
-from hpcbench.kinds.memory.derive.largest import Largest
-from hpcbench.reduce.usage import Usage
+from hpcbench.kinds.memory.derive import Largest
+from hpcbench.reduce.results import Usage
 from launcher import ROOT
 
 sys.path.append(str(ROOT / "benchmarks"))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.measure.kernel_files import KernelFiles
+from hpcbench.measure.process import KernelFiles
 from launcher import ROOT
 
 sys.path.append(str(ROOT / "benchmarks"))

@@ -11,10 +11,11 @@ from hpcbench.backends.availability import (
     RankFacts,
     gpu_indices,
     gpu_places,
+    no_code_reason,
     unreachable,
     visible_gpus,
+    without_code,
 )
-from hpcbench.backends.kernels import no_code_reason, without_code
 from hpcbench.config.load import check_config
 from hpcbench.launch.probe import resolve
 from hpcbench.plan.case import Case, case_from_json, case_to_json

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hpcbench.backends.availability import RankFacts
+from hpcbench.config.axes import DTYPES, OPS
 from hpcbench.config.load import check_config, load_config
-from hpcbench.config.names import DTYPES, OPS
 from hpcbench.config.schema import Config
 from hpcbench.kinds.primitive.plan.implementations import EVERY, IMPLEMENTATIONS
 from hpcbench.launch.probe import resolve

@@ -15,8 +15,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpcbench.errors import FileError
-from hpcbench.trace.frames import HEAD_BYTES, Frame, Kind, scan
-from hpcbench.trace.journal import Journal, JournalTrace, read_journal
+from hpcbench.trace.journal import (
+    HEAD_BYTES,
+    Frame,
+    Journal,
+    JournalTrace,
+    Kind,
+    read_journal,
+    scan,
+)
 from hpcbench.trace.schema import Record
 from hpcbench.trace.source import UnreadableTrace, was_cut_short
 from synthetic import make_case, make_header, make_plan, make_record, with_rows

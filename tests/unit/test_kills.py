@@ -14,7 +14,7 @@ from launcher import ROOT
 KILL = """
 import os, random, signal, sys, time
 from pathlib import Path
-from hpcbench.reduce.intake import open_traces
+from hpcbench.reduce.history import open_traces
 from hpcbench.trace.journal import Journal, journal_path
 from hpcbench.trace.sealed import seal, trace_path
 from synthetic import make_case, make_header, make_plan, make_record, same_record

@@ -159,7 +159,8 @@ def test_a_catalogue_of_no_use_is_left_out_of_the_listing(
 
 def test_a_canary_of_a_plugin_is_asked_for_last(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = planned_canary(2)
-    spec = KindSpec("early", "hpcbench.config.block:Block", "canaries:Planner", "", "", "", order=0)
+    spec = KindSpec(
+        "early", "hpcbench.config.section:Block", "canaries:Planner", "", "", "", order=0)
     asked = []
     monkeypatch.setattr(KindSpec, "planner", lambda self, made=KindSpec.planner: (
         asked.append(self.name), made(self))[1])

@@ -14,16 +14,18 @@ from pydantic import TypeAdapter
 
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
-from hpcbench.kinds.memory.derive.deriver import MemoryDeriver
-from hpcbench.kinds.memory.plan.search import (
+from hpcbench.kinds.memory.derive import MemoryDeriver
+from hpcbench.kinds.memory.plan.workload import (
+    TRIES,
+    MemoryWork,
     Search,
     bracket_of,
     next_batch,
     predicted_largest,
     resolution,
     with_batch,
+    work_of,
 )
-from hpcbench.kinds.memory.plan.workload import TRIES, MemoryWork, work_of
 from hpcbench.kinds.training.plan.fits import predicted
 from hpcbench.launch.messages import PlainCase
 from hpcbench.launch.supervisor import run_tries
@@ -31,12 +33,11 @@ from hpcbench.launch.verdict import Evidence, RankOutcome, Verdict, how_ended, j
 from hpcbench.launch.worker_group import CaseOutcome, Observation, WorkerGroup
 from hpcbench.plan.case import Case, case_from_json, case_to_json
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.tries import MOST_TRIES, Ended
+from hpcbench.plan.workload import MOST_TRIES, Ended
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.console import print_plan, print_results
 from hpcbench.report.summary import write_summary
-from hpcbench.trace.schema import no_rows
-from hpcbench.trace.typed import check_types
+from hpcbench.trace.schema import check_types, no_rows
 from results_factory import make_results, ok
 
 BLOCK: dict[str, Any] = {"kind": "memory", "model": "gpt2", "layers": 2, "hidden": 64, "heads": 4,

@@ -19,8 +19,8 @@ import pytest
 
 from hpcbench.backends.availability import RankFacts, resolve_device, unavailable
 from hpcbench.backends.mpi_facts import cuda_awareness
-from hpcbench.config.fault import Fault
 from hpcbench.config.load import check_config
+from hpcbench.config.section import Fault
 from hpcbench.errors import ConfigError, LaunchError
 from hpcbench.launch import session
 from hpcbench.launch.address import own_interface, rendezvous_address, socket_variables
@@ -55,8 +55,8 @@ from hpcbench.launch.template_process import (
 from hpcbench.launch.verdict import RankOutcome
 from hpcbench.launch.worker_pool import cuda_limit_s, probe_timeout_s
 from hpcbench.launch.worker_process import Template, TemplateSpec, WorkerHandle
+from hpcbench.measure.control import SharedProgress, WorkerPhase
 from hpcbench.measure.environment import described_hardware, recorded_variables
-from hpcbench.measure.progress import SharedProgress, WorkerPhase
 from hpcbench.plan.case import Case, Plan, planned_canary
 from hpcbench.plan.expand import make_plan
 from hpcbench.trace.clock import ClockModel

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.measure.library_log import read_choices
-from hpcbench.trace.library_choices import LibraryChoices, merged
+from hpcbench.trace.schema import LibraryChoices, merged
 
 INIT_2_27 = """\
 n1:412:498 [0] NCCL INFO Channel 00/08 :    0   1

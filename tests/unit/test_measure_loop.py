@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbench.measure.control import Control, Integers
+from hpcbench.measure.control import Control, Integers, SharedProgress, WorkerPhase
 from hpcbench.measure.loop import (
     LATE_NS,
     MOST_SLACK_NS,
@@ -32,7 +32,6 @@ from hpcbench.measure.loop import (
     slowest_rank,
     wait_until,
 )
-from hpcbench.measure.progress import SharedProgress, WorkerPhase
 from hpcbench.operations.operation import total_wrong
 from hpcbench.statistics.stopping import StopRule
 from hpcbench.trace.clock import ClockModel

@@ -11,9 +11,8 @@ import pytest
 
 from hpcbench.config.load import check_config, load_config
 from hpcbench.errors import ConfigError
-from hpcbench.kinds.memory.derive.deriver import PARTS, MemoryDeriver, MemoryRecord
-from hpcbench.kinds.memory.plan.least import least_bytes
-from hpcbench.kinds.memory.plan.workload import work_of
+from hpcbench.kinds.memory.derive import PARTS, MemoryDeriver, MemoryRecord
+from hpcbench.kinds.memory.plan.workload import least_bytes, work_of
 from hpcbench.kinds.training.plan.predict import predict
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case, case_from_json, case_to_json
@@ -21,7 +20,7 @@ from hpcbench.plan.expand import make_plan
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.console import print_plan, print_results
 from hpcbench.report.summary import write_summary
-from hpcbench.trace.typed import check_types
+from hpcbench.trace.schema import check_types
 from launcher import ROOT
 from results_factory import make_results, ok
 from training_results import trained, training_case

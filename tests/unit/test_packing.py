@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.reduce.sample_rows import chunk_rows
+from hpcbench.reduce.results_file import chunk_rows
+from hpcbench.trace.chunks import Packer
 from hpcbench.trace.columns import GrowingColumn, write_column
-from hpcbench.trace.packing import Packer
 
 
 def unpacked(data: bytes, rows: int) -> np.ndarray:

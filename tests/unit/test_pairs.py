@@ -15,17 +15,16 @@ from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.hardware.derive.deriver import HardwareRecord
 from hpcbench.kinds.hardware.derive.pairs import Distance, PairsRecord, observed, peaks
-from hpcbench.kinds.hardware.plan.pairs import Pairs, pairs_of
+from hpcbench.kinds.hardware.plan.pairs import Pairs, pairs_of, peer_in, rounds, slots
 from hpcbench.kinds.hardware.plan.planner import HardwarePlanner
-from hpcbench.kinds.hardware.plan.tournament import peer_in, rounds, slots
 from hpcbench.kinds.hardware.present import pairs as presented
 from hpcbench.launch.verdict import Evidence, RankOutcome, judge
-from hpcbench.operations.sizes import COLD_BYTES, MOST_COLD_BYTES
+from hpcbench.operations.collectives import COLD_BYTES, MOST_COLD_BYTES
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan
 from hpcbench.reduce.results import CaseResult, CaseSamples
+from hpcbench.reduce.stack import Use
 from hpcbench.reduce.topology import GpuMatrix, RankPlace, Topology
-from hpcbench.reduce.use import Use
 from hpcbench.views.table import Range
 from results_factory import make_case, make_results, make_samples, ok
 

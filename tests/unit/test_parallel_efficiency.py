@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from hpcbench.statistics.parallel_efficiency import Times, of_steps_that_meet, of_two_factors
+from hpcbench.statistics.scaling_laws import Times, of_steps_that_meet, of_two_factors
 
 seconds = st.floats(1e-6, 1e3)
 

@@ -10,8 +10,7 @@ import pytest
 
 from hpcbench.config.load import read_config
 from hpcbench.config.presets import HARDWARE
-from hpcbench.config.presets.filled import filled
-from hpcbench.config.presets.preset import load_preset
+from hpcbench.config.presets.preset import filled, load_preset
 from hpcbench.operations.peaks import DEVICES, LINKS, DevicePeaks, Document
 from launcher import ROOT
 

@@ -23,8 +23,7 @@ from hpcbench.plan.order import Turn
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import open_results
-from hpcbench.trace.frames import Frame, Kind, scan
-from hpcbench.trace.journal import Journal, read_journal
+from hpcbench.trace.journal import Frame, Journal, Kind, read_journal, scan
 from hpcbench.trace.schema import Phases, Record
 from hpcbench.trace.sealed import open_trace, seal
 from synthetic import (

@@ -12,7 +12,7 @@ from hpcbench.kinds.training.derive.pipeline import (
     order,
     replay,
 )
-from hpcbench.kinds.training.plan.schedules import SCHEDULES, schedule_of, stages_on, unscheduled
+from hpcbench.kinds.training.plan.spec import SCHEDULES, schedule_of, stages_on, unscheduled
 
 WHOLE_BACKWARDS = ("GPipe", "1F1B", "Interleaved1F1B", "LoopedBFS")
 PIPELINES = [(schedule.name, p, v, m) for schedule in SCHEDULES for p in (1, 2, 3, 4, 8)

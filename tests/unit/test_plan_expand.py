@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpcbench.config.axes import BACKENDS, BUFFERS, DEVICES, DTYPES, OPS, SPLITS
 from hpcbench.config.load import PACKAGED, check_config, load_config
-from hpcbench.config.names import BACKENDS, BUFFERS, DEVICES, DTYPES, OPS, SPLITS
 from hpcbench.dry_run import dry_run
 from hpcbench.errors import ConfigError
 from hpcbench.operations.collectives import collectives

@@ -9,8 +9,7 @@ import pytest
 from hpcbench.backends.availability import RankFacts, untooled
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
-from hpcbench.kinds.hardware.plan.gemm import ELEMENT_BYTES, RESULT_BYTES, gemm_of
-from hpcbench.kinds.hardware.plan.products import PRODUCTS
+from hpcbench.kinds.hardware.plan.gemm import ELEMENT_BYTES, PRODUCTS, RESULT_BYTES, gemm_of
 from hpcbench.plan.case import Case, Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 

@@ -15,9 +15,9 @@ from hpcbench.kinds.training.plan.any_model import model_of
 from hpcbench.kinds.training.plan.memory import moments
 from hpcbench.kinds.training.plan.predict import predict, predict_stage
 from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_flops, resnet_with_extents
-from hpcbench.kinds.training.plan.stages import stages_of
+from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import training_of
-from hpcbench.kinds.training.present.listing import listing
+from hpcbench.kinds.training.present.presenter import training_listing
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.report.console import print_plan, print_results
@@ -158,6 +158,6 @@ def test_plans_and_lists_name_both_kinds(capsys: Capture) -> None:
     (header,) = [line for line in capsys.readouterr().out.splitlines() if "strategy" in line]
     assert " width " in header
     assert " hidden " not in header
-    rows = [row.cells for table in listing() if isinstance(table, Table)
+    rows = [row.cells for table in training_listing() if isinstance(table, Table)
             for row in table.rows]
     assert ("resnet50", 16, 64, 1000, 224, "25,557,032") in rows

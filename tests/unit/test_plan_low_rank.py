@@ -11,9 +11,9 @@ from hpcbench.config.load import check_config
 from hpcbench.kinds.training.plan.memory import moments
 from hpcbench.kinds.training.plan.planner import TrainingPlanner
 from hpcbench.kinds.training.plan.predict import hardware_flops, predict
-from hpcbench.kinds.training.plan.stages import stages_of
+from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import Training, training_of
-from hpcbench.kinds.training.present.plan_table import demand_lines
+from hpcbench.kinds.training.present.presenter import demand_lines
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan
 

@@ -10,10 +10,10 @@ import pytest
 from hpcbench.config.load import check_config
 from hpcbench.dry_run import _not_tried
 from hpcbench.errors import ConfigError
-from hpcbench.kinds.primitive.derive.partners import problem_key
+from hpcbench.kinds.primitive.derive import problem_key
 from hpcbench.kinds.primitive.plan.registry import Plugin, Registry, load_registry
 from hpcbench.kinds.primitive.plan.workload import primitive_of
-from hpcbench.kinds.primitive.present.listing import primitive_lines
+from hpcbench.kinds.primitive.present import primitive_lines
 from hpcbench.plan.case import Plan, case_from_json, case_to_json, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.views.table import Line
@@ -22,7 +22,7 @@ NUMBERS = count()
 HEAD = """
 from hpcbench.kinds.primitive.plan.spec import *
 from dataclasses import replace
-from hpcbench.kinds.primitive.plan.primitives import TP_MLP as MLP
+from hpcbench.kinds.primitive.plan.implementations import TP_MLP as MLP
 GOOD = ImplementationSpec("own", "good", {"tp_columnwise": "own:Columnwise"})
 def own(**fields): return replace(GOOD, **fields)
 def primitive(**fields): return replace(MLP, **{"name": "own_mlp", **fields})

@@ -9,18 +9,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from hpcbench.config.axes import DTYPE_BYTES, FLOATING_DTYPES, SPLITS
 from hpcbench.config.load import check_config
-from hpcbench.config.names import DTYPE_BYTES, FLOATING_DTYPES, SPLITS
 from hpcbench.errors import ConfigError
+from hpcbench.kinds.primitive.plan.implementations import tokens_of_experts
 from hpcbench.kinds.primitive.plan.planner import make_workload
-from hpcbench.kinds.primitive.plan.primitives import tokens_of_experts
 from hpcbench.kinds.primitive.plan.registry import load_registry
-from hpcbench.kinds.primitive.plan.shapes import share_on, undivided
-from hpcbench.kinds.primitive.plan.spec import LAYERS, Problem, Work
+from hpcbench.kinds.primitive.plan.spec import LAYERS, Problem, Work, share_on, undivided
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
-from hpcbench.operations.layers import layer_of
-from hpcbench.operations.models import MODELS
-from hpcbench.operations.sizes import weights
+from hpcbench.operations.collectives import weights
+from hpcbench.operations.models import MODELS, layer_of
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.report.plan_lines import plan_header

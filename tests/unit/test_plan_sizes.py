@@ -5,12 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.backends.availability import RankFacts, untooled
+from hpcbench.config.axes import DTYPE_BYTES, DTYPES, SPLITS
 from hpcbench.config.load import check_config
-from hpcbench.config.names import DTYPE_BYTES, DTYPES, SPLITS
-from hpcbench.operations.collectives import collectives
-from hpcbench.operations.sizes import (
+from hpcbench.operations.collectives import (
     PART_BYTES,
     cold_bytes,
+    collectives,
     part_counts,
     planned_cold_bytes,
     rank_bytes,

@@ -20,9 +20,9 @@ from hpcbench.plan.expand import make_plan
 NUMBERS = count()
 HEAD = """
 from dataclasses import replace
-from hpcbench.kinds.training.plan.layout import *
 from hpcbench.kinds.training.plan.spec import *
-from hpcbench.plan.options import Values
+from hpcbench.kinds.training.plan.spec import *
+from hpcbench.plan.points import Values
 def mine(**fields):
     return replace(StrategySpec(
         "mine", "mine", "mine:Mine", degrees=lambda ranks, options: Degrees(dp=ranks),

@@ -12,7 +12,7 @@ from hpcbench.kinds.training.plan.memory import Memory, moments
 from hpcbench.kinds.training.plan.models import parameters, shape_of
 from hpcbench.kinds.training.plan.predict import hardware_flops, predict, predict_stage
 from hpcbench.kinds.training.plan.registry import strategies
-from hpcbench.kinds.training.plan.stages import stages_of
+from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.operations.collectives import collectives
 from hpcbench.operations.models import MODELS

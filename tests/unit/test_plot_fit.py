@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from matplotlib.text import Text
 
 from figure_texts import figure_of
-from hpcbench.kinds.collective.present.charts import MOST_BANDS
+from hpcbench.kinds.collective.present import MOST_BANDS
 from hpcbench.report.charts import canary_chart, charts_of, fitted, with_fitting_units
 from hpcbench.report.plots import draw
 from hpcbench.report.plots.style import MORE, REPORT, caption, cut, sentences, short_labels, width

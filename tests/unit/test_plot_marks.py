@@ -11,7 +11,7 @@ from matplotlib.ticker import LogLocator
 from figure_texts import charts_of_kind, texts_of
 from hpcbench.answers.recommend import FASTEST, with_winners
 from hpcbench.errors import UsageError
-from hpcbench.kinds.collective.derive.deriver import CollectiveRecord
+from hpcbench.kinds.collective.derive import CollectiveRecord
 from hpcbench.kinds.registry import presenter_of
 from hpcbench.report.charts import charts_of, named_case
 from hpcbench.report.plots import bare

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from figure_texts import charts_of_kind, figure_of, first_figure, said_first, texts_of
-from hpcbench.kinds.primitive.present.charts import BOUND, MOST_ROWS, TOGETHER
+from hpcbench.kinds.primitive.present import BOUND, MOST_ROWS, TOGETHER
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.charts import most_telling, rank_iteration
 from hpcbench.report.plots import plot_results

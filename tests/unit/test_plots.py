@@ -16,7 +16,7 @@ from matplotlib.image import imread
 
 from figure_texts import figure_of, first_figure, said_first, said_of, texts_of
 from hpcbench.errors import UsageError
-from hpcbench.kinds.collective.present.series import MAX_LINES, MAX_ROWS, groups
+from hpcbench.kinds.collective.present import MAX_LINES, MAX_ROWS, groups
 from hpcbench.report.charts import Chosen, canary_chart, charts_of, chosen_charts
 from hpcbench.report.plots import draw, drawn, plot_file, plot_results
 from hpcbench.report.plots.style import PAPER, thin
@@ -285,7 +285,7 @@ def test_drawing_leaves_matplotlib_as_it_was(tmp_path: Path) -> None:
 
 def test_only_the_plots_import_matplotlib() -> None:
     code = ("import sys, hpcbench.report.console, "
-            "hpcbench.report.progress, hpcbench.report.summary;"
+            "hpcbench.report.terminal, hpcbench.report.summary;"
             "print([m for m in ('matplotlib', 'torch', 'mpi4py', 'scipy') if m in sys.modules])")
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert shown.stdout.strip() == "[]", shown.stderr

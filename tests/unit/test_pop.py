@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from hpcbench.kinds.training.derive.deriver import TrainingRecord
-from hpcbench.kinds.training.derive.exposed import Exposure
-from hpcbench.kinds.training.derive.pop import (
+from hpcbench.kinds.training.derive.rates import ScalingRecord
+from hpcbench.kinds.training.derive.slow_ranks import Exposure
+from hpcbench.kinds.training.derive.stalls import (
     STAMPS,
     WITHOUT,
     Pop,
@@ -17,11 +18,10 @@ from hpcbench.kinds.training.derive.pop import (
     from_partner,
     from_stamps,
 )
-from hpcbench.kinds.training.derive.rates import ScalingRecord
-from hpcbench.kinds.training.present.pop import efficiencies, values
+from hpcbench.kinds.training.present.tables import efficiencies, values
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.statistics.overlap import OverPasses
-from hpcbench.statistics.parallel_efficiency import Efficiency
+from hpcbench.statistics.scaling_laws import Efficiency
 from hpcbench.trace.schema import ARRIVAL, NO_DEVICE_TIME
 from training_cases import make_training, make_training_case
 from training_results import trained

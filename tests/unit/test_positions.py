@@ -14,8 +14,13 @@ from hpcbench.trace import sealed
 from hpcbench.trace.chunks import ChunkMemory
 from hpcbench.trace.columns import CHUNK_ROWS, text_column, write_column, write_json
 from hpcbench.trace.container import HEAD_BYTES, new_container
-from hpcbench.trace.datasets import Hdf5Datasets, PlacedDatasets
-from hpcbench.trace.positions import MAGIC, behind_image, read_positions
+from hpcbench.trace.positions import (
+    MAGIC,
+    Hdf5Datasets,
+    PlacedDatasets,
+    behind_image,
+    read_positions,
+)
 from hpcbench.trace.source import UnreadableTrace
 from synthetic import make_plan, make_record
 from test_sealed import same, write

@@ -12,7 +12,7 @@ import pytest
 from hpcbench.config.load import check_config
 from hpcbench.kinds.primitive.plan.registry import load_registry
 from hpcbench.kinds.primitive.plan.spec import LAYERS
-from hpcbench.kinds.primitive.present.listing import cells, reasons
+from hpcbench.kinds.primitive.present import cells, reasons
 from hpcbench.operations.models import MODELS
 from hpcbench.units import grouped
 from launcher import ROOT

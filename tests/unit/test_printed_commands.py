@@ -41,7 +41,7 @@ TOLD = {
         "answers/scaling.py", "answers/waits.py", "reduce/checks.py", "reduce/history.py",
         "report/console.py", "report/console.py", "report/report_file.py"), JOBS),
     **dict.fromkeys((
-        "config/result_files.py", "gen_config.py", "kinds/training/derive/rates.py",
+        "config/load.py", "gen_config.py", "kinds/training/derive/rates.py",
         "reduce/results_file.py", "report/plots/__init__.py"), HERE),
     **dict.fromkeys((
         "anonymize.py", "commands/jobs.py", "kinds/hardware/plan/block.py",
@@ -49,7 +49,7 @@ TOLD = {
         "kinds/training/plan/block.py", "reduce/suite_file.py", "report/charts.py",
         "report/report_file.py", "validation/job.py", "validation/machine.py",
         "validation/job.py", "answers/compare.py", "answers/topics.py", "answers/recommend.py",
-        "answers/learn_limits.py"), NAME),
+        "answers/check.py"), NAME),
     "cli.py": "examples of --help, which tests/unit/test_command_flags.py parses",
     "launch/supervisor.py": "tests/mpi/test_mpi_backend.py reduces such a folder",
     "report/summary.py": "tests/mpi/test_conveniences.py reduces such a folder",

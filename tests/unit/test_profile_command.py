@@ -14,8 +14,8 @@ import pytest
 
 from golden import RESULTS
 from hpcbench.commands.jobs import seconds_of
+from hpcbench.config.axes import TARGETS
 from hpcbench.config.load import PACKAGED, check_config
-from hpcbench.config.names import TARGETS
 from hpcbench.errors import ConfigError, LaunchError, UsageError
 from hpcbench.launch.session import become_job, default_ranks, find_mpirun, ranks_of_launch
 from hpcbench.plan.expand import make_plan

@@ -47,7 +47,7 @@ def test_specifications_need_no_torch() -> None:
 
 @pytest.mark.parametrize(("old", "new"), [
     ("hpcbench.workloads.training.strategies.zero1:Zero1",
-     "hpcbench.kinds.training.run.strategies.zero1:Zero1"),
+     "hpcbench.kinds.training.run.strategies.data:Zero1"),
     ("hpcbench.workloads.primitives.inputs.tp_mlp:Mlp",
      "hpcbench.kinds.primitive.run.inputs:Mlp"),
     ("hpcbench.workloads.collectives.data", "hpcbench.operations.data"),

@@ -15,7 +15,7 @@ import h5py
 import pytest
 
 from golden import RESULTS, RUNS
-from hpcbench.kinds.collective.derive.deriver import CollectiveDeriver, CollectiveRecord
+from hpcbench.kinds.collective.derive import CollectiveDeriver, CollectiveRecord
 from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.spec import KindSpec
 from hpcbench.plan.case import plan_to_json

@@ -15,15 +15,14 @@ import pytest
 
 from hpcbench.errors import ExitCode, FileError, TraceError
 from hpcbench.plan.case import plan_to_json
-from hpcbench.reduce.case_groups import Group, case_groups, read_group
 from hpcbench.reduce.history import Attempts
+from hpcbench.reduce.processes import Group, case_groups, read_group
 from hpcbench.reduce.reduce import exit_code, reduce_folder
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import new_results, open_results
 from hpcbench.trace.arena import Arena
 from hpcbench.trace.clock import ClockModel
-from hpcbench.trace.library_choices import LIBRARY, LibraryChoices
-from hpcbench.trace.schema import SAMPLE_COLUMNS, Record, no_samples
+from hpcbench.trace.schema import LIBRARY, SAMPLE_COLUMNS, LibraryChoices, Record, no_samples
 from synthetic import (
     BASE_NS,
     CASE_NS,
@@ -399,7 +398,7 @@ def test_samples_outlive_the_memory_they_were_read_into(
 
     write_synthetic_run(tmp_path / "run", plan_of(cases, 2, passes=2), change=change)
     monkeypatch.setattr("hpcbench.reduce.processes.GROUP_BYTES", group_bytes)
-    monkeypatch.setattr("hpcbench.reduce.sample_rows.CHUNK_ROWS", 16)
+    monkeypatch.setattr("hpcbench.reduce.results_file.CHUNK_ROWS", 16)
     results = reduce_folder(tmp_path / "run")
     assert [item.case for item in results.cases] == cases
     with open_results(tmp_path / "run") as file:
@@ -427,7 +426,7 @@ def test_a_trace_that_vanishes_while_it_is_read_is_one_clear_error(
         return read_group(group, attempts, memory)
 
     monkeypatch.setattr("hpcbench.reduce.processes.GROUP_BYTES", 1)
-    monkeypatch.setattr("hpcbench.reduce.reduced_case.read_group", read)
+    monkeypatch.setattr("hpcbench.reduce.processes.read_group", read)
     with pytest.raises(TraceError, match="rank00001.h5"):
         reduce_folder(tmp_path / "run")
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["plan.json", "traces"]
@@ -437,7 +436,7 @@ REDUCE_AND_TELL = """
 import resource, sys
 from pathlib import Path
 from hpcbench.reduce.reduce import reduce_folder
-from hpcbench.measure.kernel_files import KernelFiles
+from hpcbench.measure.process import KernelFiles
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 reduce_folder(Path(sys.argv[1]))
 used = resource.getrusage(resource.RUSAGE_SELF)

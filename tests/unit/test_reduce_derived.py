@@ -6,8 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.reduce.clocks import ClockHistory, GlobalStamps, RankClocks
 from hpcbench.reduce.fold import (
+    ClockHistory,
+    GlobalStamps,
+    RankClocks,
     edges,
     extreme_waits,
     global_ns,

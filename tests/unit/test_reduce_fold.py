@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from hpcbench.plan.case import Case
-from hpcbench.reduce.clocks import GlobalStamps
-from hpcbench.reduce.fold import Folded, edges, extreme_waits, fold_samples
+from hpcbench.reduce.fold import Folded, GlobalStamps, edges, extreme_waits, fold_samples
 from hpcbench.reduce.results import CaseSamples
-from hpcbench.reduce.use import Use
+from hpcbench.reduce.stack import Use
 from synthetic import make_case
 
 

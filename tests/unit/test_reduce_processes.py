@@ -18,10 +18,10 @@ import pytest
 
 from hpcbench.errors import TraceError
 from hpcbench.plan.case import Case
-from hpcbench.reduce import processes, reduced_case
-from hpcbench.reduce.case_groups import GROUP_BYTES, Group, read_group
+from hpcbench.reduce import processes
+from hpcbench.reduce import processes as reduced_case
 from hpcbench.reduce.history import Attempts
-from hpcbench.reduce.processes import Processes, group_bytes
+from hpcbench.reduce.processes import GROUP_BYTES, Group, Processes, group_bytes, read_group
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult
 from hpcbench.trace.arena import Arena
@@ -57,7 +57,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Processes, "for_bytes", lambda self, *_: self)
     monkeypatch.setattr(processes, "_LEAST_GROUP_BYTES", 1)
     monkeypatch.setattr(processes, "GROUP_BYTES", 4)
-    monkeypatch.setattr("hpcbench.reduce.sample_rows.CHUNK_ROWS", 42)
+    monkeypatch.setattr("hpcbench.reduce.results_file.CHUNK_ROWS", 42)
 
 
 def cases_of_all_sorts(*, even: bool) -> list[Case]:
@@ -239,15 +239,15 @@ def test_an_error_is_told_as_by_one_process(
 SLOW = r"""
 import os, sys, time
 from pathlib import Path
-from hpcbench.reduce import processes, reduced_case
+from hpcbench.reduce import processes
 from hpcbench.reduce.reduce import reduce_folder
 
-def read(*given, of=reduced_case.read_group):
+def read(*given, of=processes.read_group):
     os.write(1, f"{os.getpid()}\n".encode())  # in one piece
     time.sleep(0.5)
     return of(*given)
 
-reduced_case.read_group = read
+processes.read_group = read
 processes._LEAST_GROUP_BYTES, processes.GROUP_BYTES = 1, 3
 processes.Processes.for_bytes = lambda self, *_: self
 reduce_folder(Path(sys.argv[1]), processes=processes.Processes(3))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hpcbench.plan.case import Case, Plan
-from hpcbench.reduce.clocks import ClockHistory, RankClocks
+from hpcbench.reduce.fold import ClockHistory, RankClocks
 from hpcbench.reduce.reduce import exit_code, reduce_folder
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results, Statistics, Timing
 from hpcbench.reduce.results_file import open_results

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from hpcbench.__main__ import main
-from hpcbench.config import names
+from hpcbench.config import axes as names
 from hpcbench.errors import FileError
 from hpcbench.kinds.training.plan.registry import strategies
 from hpcbench.operations.models import MODELS
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import new_results, open_results
 from hpcbench.report.console import print_results
-from hpcbench.report.listing import print_listing
+from hpcbench.report.document import print_listing
 from hpcbench.report.plots import plot_file
 from hpcbench.report.results_lines import closing_lines
 from hpcbench.report.summary import write_reports

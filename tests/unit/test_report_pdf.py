@@ -11,8 +11,7 @@ import pytest
 
 from hpcbench.answers.answer import Run
 from hpcbench.errors import UsageError
-from hpcbench.report.pdf import pdf_bytes
-from hpcbench.report.report_file import document_of, write_report
+from hpcbench.report.report_file import document_of, pdf_bytes, write_report
 from results_factory import MemorySamples, mixed_results
 
 

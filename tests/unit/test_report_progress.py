@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TextIO
 
-from hpcbench.report.progress import Progress
+from hpcbench.report.terminal import Progress
 from results_factory import make_case, sweep
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.reduce.clock_summary import Clocks
-from hpcbench.reduce.qualities import QUALITIES
+from hpcbench.reduce.results import QUALITIES, Clocks
 from hpcbench.report.console import print_results
 from hpcbench.verbosity import Verbosity
 from hpcbench.views.columns import interval_cell

@@ -16,7 +16,7 @@ from hpcbench.cli import app
 from hpcbench.config.load import load_config
 from hpcbench.errors import UsageError
 from hpcbench.trace.container import HEAD_BYTES
-from hpcbench.trace.frames import MAGIC
+from hpcbench.trace.journal import MAGIC
 
 FOREIGN = "hpcbench reads its own results only; give the config that they were made from"
 

@@ -16,20 +16,19 @@ import h5py
 import pytest
 
 from hpcbench.kinds.registry import kinds, presenter_of
-from hpcbench.reduce import environments
+from hpcbench.reduce import run_checks as environments
 from hpcbench.reduce.case_columns import COLUMNS, LINES_OF_CASES, KindColumns
 from hpcbench.reduce.reduce import reduce_folder
+from hpcbench.reduce.results import RankTold
 from hpcbench.reduce.results_contents import ATTRIBUTES as OF_RESULTS
+from hpcbench.reduce.results_contents import CONTENTS as TELEMETRY
 from hpcbench.reduce.results_contents import contents
 from hpcbench.reduce.roofline import ROOFLINE_COLUMNS
-from hpcbench.reduce.telemetry_file import CONTENTS as TELEMETRY
-from hpcbench.reduce.usage import RankTold
 from hpcbench.report.summary import summary_document
 from hpcbench.trace.contents import ATTRIBUTES as OF_TRACE
 from hpcbench.trace.contents import CLOCKS
 from hpcbench.trace.contents import CONTENTS as OF_A_TRACE
-from hpcbench.trace.sealed import seal
-from hpcbench.trace.tables import write_clocks
+from hpcbench.trace.sealed import seal, write_clocks
 from launcher import ROOT
 from results_factory import make_results
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from figure_texts import figure_of, texts_of
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
-from hpcbench.kinds.collective.derive.deriver import CollectiveDeriver
+from hpcbench.kinds.collective.derive import CollectiveDeriver
 from hpcbench.kinds.hardware.derive import pairs
 from hpcbench.kinds.hardware.derive.deriver import HardwareDeriver, HardwareRecord
 from hpcbench.kinds.hardware.derive.own_rates import own_rates
@@ -23,13 +23,14 @@ from hpcbench.kinds.hardware.plan.gemm import Gemm
 from hpcbench.kinds.hardware.plan.pairs import Pairs
 from hpcbench.kinds.hardware.plan.stream import Stream
 from hpcbench.kinds.hardware.present.presenter import HardwarePresenter
-from hpcbench.kinds.primitive.derive.deriver import PrimitiveDeriver
+from hpcbench.kinds.primitive.derive import PrimitiveDeriver
 from hpcbench.kinds.primitive.plan.demands import product_bytes
 from hpcbench.kinds.training.derive.deriver import TrainingDeriver
 from hpcbench.kinds.training.derive.rates import shown_definition
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.kinds.training.present.presenter import TrainingPresenter
-from hpcbench.reduce.ceilings import (
+from hpcbench.reduce.results import CaseResult
+from hpcbench.reduce.roofline import (
     COMMUNICATION,
     COMPUTE,
     DECLARED,
@@ -37,11 +38,12 @@ from hpcbench.reduce.ceilings import (
     MEASURED,
     MEMORY,
     Ceiling,
+    Demand,
+    Roofline,
     ceilings_of,
     measured_link,
+    roofline,
 )
-from hpcbench.reduce.results import CaseResult
-from hpcbench.reduce.roofline import Demand, Roofline, roofline
 from results_factory import (
     make_case,
     make_primitive,

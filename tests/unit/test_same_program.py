@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from figure_texts import charts_of_kind
-from hpcbench.kinds.training.derive.same_program import same_programs
+from hpcbench.kinds.training.derive.fingerprints import same_programs
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.console import print_results
 from hpcbench.report.summary import write_summary

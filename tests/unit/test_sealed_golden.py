@@ -8,8 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from hpcbench.reduce.canary_runs import Canary
-from hpcbench.reduce.clock_summary import Clocks
+from hpcbench.reduce.results import Canary, Clocks
 from hpcbench.reduce.results_file import open_results
 from hpcbench.trace.clock import ClockCheck
 from hpcbench.trace.journal import read_journal

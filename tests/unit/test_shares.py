@@ -9,7 +9,7 @@ import pytest
 
 from hpcbench.config.load import check_config
 from hpcbench.kinds.training.plan.predict import predict
-from hpcbench.kinds.training.plan.shares import (
+from hpcbench.kinds.training.plan.step import (
     divide,
     even_shares,
     least_share,

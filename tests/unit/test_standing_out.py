@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.reduce.comparison import Comparison, clear, compared, family, settled
-from hpcbench.statistics.family import holm
-from hpcbench.statistics.standing_out import (
+from hpcbench.statistics.hypothesis_tests import (
     MOST_CORRELATION,
     correlated_passes,
+    holm,
     largest_correlation,
     pass_medians,
     standing,
     tail_of_two,
 )
-from hpcbench.statistics.student import t_quantile, t_tail
+from hpcbench.statistics.order import t_quantile, t_tail
 from launcher import ROOT
 
 SEED, REPORTS = 20_261_122, 200

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.config.fault import Fault
 from hpcbench.config.load import check_config
 from hpcbench.config.schema import Launch, Measure, stored_config
+from hpcbench.config.section import Fault
 from hpcbench.reduce.results_file import open_results
 
 DATA = Path(__file__).parents[1] / "data"

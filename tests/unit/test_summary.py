@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.errors import FileError
-from hpcbench.kinds.collective.derive.deriver import bandwidth
-from hpcbench.kinds.primitive.present.presenter import PRIMITIVE_FIELDS
+from hpcbench.kinds.collective.derive import bandwidth
+from hpcbench.kinds.primitive.present import PRIMITIVE_FIELDS
 from hpcbench.plan.case import STATUSES
-from hpcbench.reduce.clock_summary import Clocks
+from hpcbench.reduce.results import Clocks
 from hpcbench.report.summary import (
     LIBRARY_FIELDS,
     TIMING_FIELDS,

@@ -9,11 +9,9 @@ import pytest
 from matplotlib.patches import PathPatch
 
 from figure_texts import figure_of, texts_of
-from hpcbench.reduce.courses import MOST_POINTS, Course, core_use, powers
-from hpcbench.reduce.results import Results
-from hpcbench.reduce.usage import RankTold, Usage
+from hpcbench.reduce.results import MOST_POINTS, Course, RankTold, Results, Usage, core_use, powers
 from hpcbench.report.charts import charts_of
-from hpcbench.views.telemetry import MOST_LINES, telemetry_chart
+from hpcbench.views.columns import MOST_LINES, telemetry_chart
 from results_factory import MemorySamples, make_case, make_results, ok
 
 SECOND = 10**9

@@ -13,12 +13,12 @@ import pytest
 from fake_machine import RAPL_RANGE_UJ, make_machine, net_dev, stat_line, write
 from hpcbench.backends.gpu_readings import NVML_CALLS, XID
 from hpcbench.backends.gpus import load_nvml
-from hpcbench.config import names
-from hpcbench.telemetry.gpu import GpuSource
+from hpcbench.config import axes as names
 from hpcbench.telemetry.sources import (
     CpuSource,
     EnergySource,
     FrequencySource,
+    GpuSource,
     HeldFile,
     NetworkSource,
     ProcessSource,

@@ -9,8 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from hpcbench.trace.frames import Kind, pack_frame
-from hpcbench.trace.journal import Journal, read_journal
+from hpcbench.trace.journal import Journal, Kind, pack_frame, read_journal
 from hpcbench.trace.sealed import open_trace, seal
 from hpcbench.trace.source import told_of
 from hpcbench.trace.telemetry import KEYS, NOT_READ, TABLES, Rows, Told

@@ -28,7 +28,9 @@ from hpcbench.reduce.results_file import open_results
 from hpcbench.report.report_file import open_runs, write_report
 from hpcbench.report.summary import write_reports
 from hpcbench.texts import from_json, is_valid, path_of, printable, stored_path, to_json, valid
-from hpcbench.trace import columns, frames, tables
+from hpcbench.trace import columns
+from hpcbench.trace import journal as frames
+from hpcbench.trace import sealed as tables
 from hpcbench.trace.journal import Journal, journal_path, read_journal
 from hpcbench.trace.schema import Header
 from hpcbench.trace.sealed import open_trace, seal, trace_path
@@ -231,17 +233,17 @@ def test_a_report_of_a_folder_with_any_name(tmp_path: Path) -> None:
 
 
 SPEAKING = {"hpcbench.texts", "hpcbench.backends.facts", "hpcbench.backends.mpi_facts",
-            "hpcbench.backends.kernels", "hpcbench.validation.storage_probe"}
+            "hpcbench.backends.availability", "hpcbench.validation.storage_probe"}
 """`say` itself, and programs of their own: they print JSON in ASCII, or what is in the source."""
 REVERSIBLE = {"hpcbench.backends.child", "hpcbench.launch.communicator",
               "hpcbench.launch.store_communicator", "hpcbench.launch.messages",
               "hpcbench.launch.run_folder"}
 """Messages between our processes: Python's JSON keeps every text, paths too, as Python has it."""
-NOT_WRITTEN = {"hpcbench.kinds.registry", "hpcbench.config.names", "hpcbench.config.schema",
+NOT_WRITTEN = {"hpcbench.kinds.registry", "hpcbench.config.axes", "hpcbench.config.schema",
                "hpcbench.config.load", "hpcbench.views.guarded", "hpcbench.plan.expand",
-               "hpcbench.plan.case", "hpcbench.reduce.records", "hpcbench.reduce.environments",
+               "hpcbench.plan.case", "hpcbench.reduce.records", "hpcbench.reduce.run_checks",
                "hpcbench.operations.token_file", "hpcbench.gen_data",
-               "hpcbench.profiling.flight_recorder"}
+               "hpcbench.profiling.flight"}
 """JSON that is hashed, checked, quoted in a message, or of numbers and names of the package."""
 
 

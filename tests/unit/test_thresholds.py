@@ -10,8 +10,8 @@ import pytest
 
 from golden import RESULTS
 from hpcbench.answers.check import code_of, final_code, held, refuse_limits
-from hpcbench.config.limit import limit_below
 from hpcbench.config.load import load_config
+from hpcbench.config.section import limit_below
 from hpcbench.errors import ConfigError, ExitCode
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import open_results

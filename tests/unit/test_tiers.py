@@ -10,7 +10,7 @@ from functools import cache
 
 import pytest
 
-from hpcbench.config.names import BACKENDS
+from hpcbench.config.axes import BACKENDS
 from hpcbench.kinds.registry import kinds
 from launcher import ROOT
 from tiers import FULL, Later, later

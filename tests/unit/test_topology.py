@@ -10,9 +10,9 @@ import pytest
 
 from hpcbench.backends.gpus import gpu_topology, opened_nvml
 from hpcbench.measure.environment import scheduler_variables
-from hpcbench.reduce.environments import environment_differences
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results_file import open_results
+from hpcbench.reduce.run_checks import environment_differences
 from hpcbench.reduce.topology import (
     RankPlace,
     Topology,

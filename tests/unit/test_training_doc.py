@@ -12,8 +12,7 @@ from hpcbench.kinds.training.plan.flops import DEFINITIONS
 from hpcbench.kinds.training.plan.models import parameters
 from hpcbench.kinds.training.plan.registry import strategies
 from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_parameters
-from hpcbench.kinds.training.plan.schedules import SCHEDULE_NAMES
-from hpcbench.kinds.training.plan.spec import StrategySpec
+from hpcbench.kinds.training.plan.spec import SCHEDULE_NAMES, StrategySpec
 from hpcbench.operations.models import MODELS
 from hpcbench.plan.expand import make_plan
 from launcher import ROOT

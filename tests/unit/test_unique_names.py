@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from hpcbench.launch.run_folder import create_run_folder
-from hpcbench.trace.files import whole_file
+from hpcbench.trace.container import whole_file
 from synthetic import make_plan
 
 

@@ -14,17 +14,16 @@ import pytest
 
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.reduce import reduce_folder
-from hpcbench.reduce.results import CaseResult
+from hpcbench.reduce.results import CaseResult, RankTold
+from hpcbench.reduce.results_contents import courses
 from hpcbench.reduce.results_file import open_results
-from hpcbench.reduce.table_use import TableUse
-from hpcbench.reduce.telemetry_file import courses
-from hpcbench.reduce.usage import RankTold
+from hpcbench.reduce.usage import TableUse
 from hpcbench.report.summary import case_rows, write_summary
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.journal import Journal
 from hpcbench.trace.schema import SAMPLE_COLUMNS, SETTLING_CALLS, Flag, Header, Record
 from hpcbench.trace.telemetry import KEYS, NOT_READ, TABLES, Rows, Told
-from hpcbench.views.telemetry import telemetry_line, telemetry_tables
+from hpcbench.views.columns import telemetry_line, telemetry_tables
 from synthetic import BASE_NS, CASE_NS, make_plan, sync_note, with_rows, write_synthetic_run
 
 CPU_CASES, GPU = 2, "GPU-a"

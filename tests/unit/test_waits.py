@@ -24,9 +24,9 @@ from hpcbench.answers.waits import (
     waits_charts,
     waits_tables,
 )
-from hpcbench.kinds.training.derive.waiting import rank_work, waiting
+from hpcbench.kinds.training.derive.deriver import rank_work, waiting
+from hpcbench.reduce.kind_facts import EXCHANGE, OWN_WORK, RankWork, Variation
 from hpcbench.reduce.results import CaseResult, CaseSamples, Steps
-from hpcbench.reduce.waiting import EXCHANGE, OWN_WORK, RankWork, Variation
 from results_factory import MemorySamples, make_case, make_results, ok
 from test_stalls import Noise, recorded, samples_of, steady
 from training_cases import make_training, make_training_case

@@ -34,10 +34,10 @@ from hpcbench.backends.devices import CudaDevice
 from hpcbench.backends.groups import open_lines
 from hpcbench.config.load import check_config, load_config
 from hpcbench.kinds.registry import spec_of
-from hpcbench.kinds.training.run import timed_model
-from hpcbench.kinds.training.run.strategies.mesh import Grid
+from hpcbench.kinds.training.run import parity as timed_model
+from hpcbench.kinds.training.run.strategies.base import Grid
 from hpcbench.launch.messages import JoinRequest
-from hpcbench.measure.progress import SharedProgress
+from hpcbench.measure.control import SharedProgress
 from hpcbench.operations.operation import close
 from hpcbench.operations.place import Place
 from hpcbench.plan.case import Case

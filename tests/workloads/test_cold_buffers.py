@@ -7,8 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from hpcbench.kinds.collective.run.cold import Rotation
-from hpcbench.kinds.collective.run.operation import Operation
+from hpcbench.kinds.collective.run import Operation, Rotation
 
 
 class Buffers:

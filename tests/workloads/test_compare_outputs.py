@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hpcbench.operations.check import _PIECE, compare
+from hpcbench.operations.data import _PIECE, compare
 
 NAN = float("nan")
 

@@ -9,16 +9,16 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hpcbench.operations.check import compare
 from hpcbench.operations.data import (
+    DTYPES,
     PERIOD,
     average_is_exact,
+    compare,
     contributed,
     moved,
     poison,
     reduced,
 )
-from hpcbench.operations.dtypes import DTYPES
 
 OPS = ("sum", "prod", "min", "max")
 dtypes = st.sampled_from(sorted(DTYPES))

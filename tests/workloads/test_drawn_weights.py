@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from hpcbench.kinds.training.run.models import draw
+from hpcbench.kinds.training.run.models import model as draw
 from hpcbench.kinds.training.run.models.build import make_model
-from hpcbench.kinds.training.run.models.draw import counted_normals, drawn
+from hpcbench.kinds.training.run.models.model import counted_normals, drawn
 from hpcbench.kinds.training.run.parity import parity
 from hpcbench.kinds.training.run.strategies.fsdp import Fsdp
 from hpcbench.kinds.training.run.strategies.low_rank import low_rank

@@ -13,7 +13,7 @@ import pytest
 from hpcbench.config.load import check_config
 from hpcbench.config.schema import Launch
 from hpcbench.dry_run import trials
-from hpcbench.kinds.primitive.plan.primitives import PRIMITIVES
+from hpcbench.kinds.primitive.plan.implementations import PRIMITIVES
 from hpcbench.kinds.primitive.plan.workload import primitive_of
 from hpcbench.kinds.training.plan.registry import strategies
 from hpcbench.operations.collectives import collectives

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from hpcbench.backends.devices import classify, one_line, out_of_memory
 from hpcbench.errors import CaseError
-from hpcbench.kinds.memory.run.limit import refused_memory
+from hpcbench.kinds.memory.run import refused_memory
 
 NCCL = ("NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, {}, NCCL version "
         "2.29.7\n{}\nLast error:\n{}")

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.utils.cpp_extension import include_paths, library_paths
 
 from hpcbench.backends.groups import open_groups
-from hpcbench.kinds.primitive.plan.primitives import PRIMITIVES
+from hpcbench.kinds.primitive.plan.implementations import PRIMITIVES
 from hpcbench.operations.collectives import collectives
 
 HERE = Path(__file__).parent

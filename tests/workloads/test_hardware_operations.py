@@ -14,8 +14,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hpcbench.errors import CaseError
-from hpcbench.kinds.hardware.plan.gemm import ELEMENT_BYTES, Gemm
-from hpcbench.kinds.hardware.plan.products import PRODUCTS
+from hpcbench.kinds.hardware.plan.gemm import ELEMENT_BYTES, PRODUCTS, Gemm
 from hpcbench.kinds.hardware.plan.storage import Storage
 from hpcbench.kinds.hardware.plan.stream import ALL_THREADS, ARRAYS, TRANSFERS, Stream
 from hpcbench.kinds.hardware.run import storage as storage_run
@@ -23,7 +22,7 @@ from hpcbench.kinds.hardware.run import stream as stream_run
 from hpcbench.kinds.hardware.run.gemm import GemmOperation
 from hpcbench.kinds.hardware.run.storage import StorageOperation
 from hpcbench.kinds.hardware.run.stream import StreamOperation, last_cache_bytes
-from hpcbench.kinds.memory.run.live_storages import LiveStorages
+from hpcbench.kinds.memory.run import LiveStorages
 from hpcbench.operations.place import Place
 
 PLACE = Place(0, 1, None, torch.device("cpu"))

@@ -22,7 +22,7 @@ from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.registry import adapters_of
 from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.kinds.training.run import timed_model
+from hpcbench.kinds.training.run import parity as timed_model
 from hpcbench.kinds.training.run.models.model import Model, Part, mean_loss
 from hpcbench.kinds.training.run.parity import _Comparison, parity
 from hpcbench.kinds.training.run.phases import PhaseClock

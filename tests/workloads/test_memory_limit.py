@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from hpcbench.errors import CaseError
-from hpcbench.kinds.memory.run import limit as limits
-from hpcbench.kinds.memory.run.limit import GIVEN, DataLimits, limits_of, refused_memory
+from hpcbench.kinds.memory import run as limits
+from hpcbench.kinds.memory.run import GIVEN, DataLimits, limits_of, refused_memory
 
 MIB = 2**20
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from hpcbench.kinds.primitive.run.implementations.dtensor import Rowwise
-from hpcbench.kinds.training.run.strategies.mesh import row_of
+from hpcbench.kinds.training.run.strategies.base import row_of
 from hpcbench.operations.place import Place
 from workloads.primitive_ranks import Shape, ranks_of
 from workloads.training_cases import alone

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from hpcbench.kinds.collective.plan.workload import Collective
-from hpcbench.kinds.collective.run.runner import CollectiveRunner
-from hpcbench.operations.lane import Buffers
+from hpcbench.kinds.collective.run import CollectiveRunner
+from hpcbench.operations.operation import Buffers
 from hpcbench.operations.place import Place
 
 COUNT = 6

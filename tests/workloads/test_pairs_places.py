@@ -7,7 +7,7 @@ import torch
 
 from hpcbench.kinds.hardware.plan.pairs import Pairs
 from hpcbench.kinds.hardware.run.pairs import Places
-from hpcbench.operations.sizes import COLD_BYTES
+from hpcbench.operations.collectives import COLD_BYTES
 
 MESSAGES, RANKS, POISON = 10, 4, 255
 

@@ -12,7 +12,7 @@ from torch.distributed.pipelining import PipelineStage, schedules
 from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
 
 from hpcbench.kinds.training.derive.pipeline import Op, bubble_share, order, replay
-from hpcbench.kinds.training.plan.schedules import SCHEDULES, Schedule, unscheduled
+from hpcbench.kinds.training.plan.spec import SCHEDULES, Schedule, unscheduled
 
 KINDS = {"FORWARD": "F", "FULL_BACKWARD": "B", "BACKWARD_INPUT": "I", "BACKWARD_WEIGHT": "W"}
 COSTS = {"F": 1, "B": 2, "I": 1, "W": 1}

@@ -21,11 +21,11 @@ from hpcbench.backends.counting_backend import (
 from hpcbench.backends.groups import open_lines
 from hpcbench.kinds.training.plan.predict import predict_stage
 from hpcbench.kinds.training.plan.spec import Degrees
-from hpcbench.kinds.training.plan.stages import stages_of
+from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.operation import TrainingOperation
-from hpcbench.kinds.training.run.replay import ReplayOperation, calls_of_step
-from hpcbench.kinds.training.run.strategies.group_watch import MOST, spread
+from hpcbench.kinds.training.run.runner import ReplayOperation, calls_of_step
+from hpcbench.kinds.training.run.strategies.replica import MOST, spread
 from hpcbench.operations.place import Place
 from hpcbench.trace.schema import ARRIVAL
 from workloads.training_cases import training

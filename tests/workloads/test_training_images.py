@@ -15,13 +15,12 @@ from hpcbench.kinds.training.plan.memory import moments
 from hpcbench.kinds.training.plan.predict import predict_stage
 from hpcbench.kinds.training.plan.resnet import ResNetShape, kept_bytes, running_bytes
 from hpcbench.kinds.training.plan.spec import Degrees
-from hpcbench.kinds.training.plan.stages import stages_of
+from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.run.data import Loader
 from hpcbench.kinds.training.run.models.model import mean_loss
 from hpcbench.kinds.training.run.models.resnet import BatchNorm, ResNet
-from hpcbench.kinds.training.run.parity import Disparity, parity
-from hpcbench.kinds.training.run.parity_model import parity_training
+from hpcbench.kinds.training.run.parity import Disparity, parity, parity_training
 from hpcbench.kinds.training.run.phases import PhaseClock
 from hpcbench.kinds.training.run.strategies.base import Batch
 from hpcbench.kinds.training.run.strategies.fsdp import Fsdp

@@ -9,22 +9,19 @@ from typing import Any
 import pytest
 import torch
 
+from hpcbench.kinds.training.plan.build_workload import why_not
 from hpcbench.kinds.training.plan.registry import strategies
-from hpcbench.kinds.training.plan.schedules import SCHEDULE_NAMES
-from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
-from hpcbench.kinds.training.plan.validity import why_not
+from hpcbench.kinds.training.plan.spec import SCHEDULE_NAMES, Degrees, StrategySpec
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import init_weights, mean_loss
 from hpcbench.kinds.training.run.operation import TrainingOperation
-from hpcbench.kinds.training.run.parity import Parity, parity
-from hpcbench.kinds.training.run.parity_model import parity_training
+from hpcbench.kinds.training.run.parity import Parity, parity, parity_training, short_step, too_much
 from hpcbench.kinds.training.run.phases import PhaseClock
 from hpcbench.kinds.training.run.strategies.base import Batch
 from hpcbench.kinds.training.run.strategies.data import Data
 from hpcbench.kinds.training.run.strategies.fsdp import Fsdp
 from hpcbench.kinds.training.run.strategies.replica import Replica as Single
-from hpcbench.kinds.training.run.timed_model import short_step, too_much
 from hpcbench.operations.place import Place
 from hpcbench.trace.schema import ARRIVAL
 from workloads.training_cases import alone, training
@@ -358,7 +355,7 @@ def test_what_is_wrong_in_large_models_only_is_found(place: Place) -> None:
 def test_what_is_too_much_says_why(
     place: Place, monkeypatch: pytest.MonkeyPatch, free_bytes: int, model: str, why: str,
 ) -> None:
-    monkeypatch.setattr("hpcbench.kinds.training.run.timed_model._least_free",
+    monkeypatch.setattr("hpcbench.kinds.training.run.parity._least_free",
                         lambda _: free_bytes)
     spec = large("single") if model == "gpt2" else training("single", model=model, sizes={})
     reason = too_much(short_step(spec), place)
@@ -370,7 +367,7 @@ def test_ranks_that_share_a_core_may_have_no_time(
     monkeypatch: pytest.MonkeyPatch, cores: int | None, affordable: bool,
 ) -> None:
     """A case has 60 s: one of 40 M parameters must not be lost to the proof that it is right."""
-    monkeypatch.setattr("hpcbench.kinds.training.run.timed_model._least_free", lambda _: 10**15)
+    monkeypatch.setattr("hpcbench.kinds.training.run.parity._least_free", lambda _: 10**15)
     monkeypatch.setattr("os.cpu_count", lambda: cores)
     two = Place(0, 2, None, torch.device("cpu"))
     work = replace(short_step(large("single")), parameters=40_000_000)
@@ -378,7 +375,7 @@ def test_ranks_that_share_a_core_may_have_no_time(
 
 
 def test_a_twin_is_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hpcbench.kinds.training.run.timed_model._least_free", lambda _: 10**9)
+    monkeypatch.setattr("hpcbench.kinds.training.run.parity._least_free", lambda _: 10**9)
     found = parity(large("single"), place, Single)
     assert found.wrong is None
     assert found.on.startswith("a small model of 1 layer, hidden 16, 2 heads, 16 tokens; the timed "

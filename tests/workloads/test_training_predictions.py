@@ -24,8 +24,8 @@ from hpcbench.kinds.training.plan.memory import moments
 from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.predict import predict_stage
 from hpcbench.kinds.training.plan.registry import strategies
-from hpcbench.kinds.training.plan.schedules import SCHEDULE_NAMES
-from hpcbench.kinds.training.plan.stages import stages_of
+from hpcbench.kinds.training.plan.spec import SCHEDULE_NAMES
+from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.operation import TrainingOperation

@@ -12,13 +12,18 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hpcbench.kinds.training.plan.block import CHECKPOINTINGS
 from hpcbench.kinds.training.plan.flops import flops, forward_again, recomputed
-from hpcbench.kinds.training.plan.models import block_weights, parameters, with_extents
-from hpcbench.kinds.training.plan.stages import Stage
-from hpcbench.kinds.training.plan.tensors import Tensor, block_tensors, embedding_tensors
-from hpcbench.kinds.training.run.models.blocks import Rotation
+from hpcbench.kinds.training.plan.models import (
+    Tensor,
+    block_tensors,
+    block_weights,
+    embedding_tensors,
+    parameters,
+    with_extents,
+)
+from hpcbench.kinds.training.plan.step import Stage
 from hpcbench.kinds.training.run.models.build import alter
 from hpcbench.kinds.training.run.models.model import init_weights, mean_loss
-from hpcbench.kinds.training.run.models.transformer import TIED, Transformer, plain_name
+from hpcbench.kinds.training.run.models.transformer import TIED, Rotation, Transformer, plain_name
 from hpcbench.operations.models import MODELS, ModelShape
 
 SMALL = {

@@ -16,7 +16,7 @@ from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.model import Model, mean_loss
 from hpcbench.operations.place import Place
-from hpcbench.plan.options import in_order
+from hpcbench.plan.points import in_order
 
 IMAGES: dict[str, Any] = {"layers": 4, "width": 8, "classes": 10, "image_size": 32}
 SIZES: dict[str, Any] = {"layers": 2, "hidden": 64, "seq_length": 16, "vocab": 96}

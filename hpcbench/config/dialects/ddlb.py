@@ -13,10 +13,17 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from hpcbench.config.axes import Axis, named
-from hpcbench.config.block import Extent
 from hpcbench.config.dialects.dialect import TITLE, Dialect
-from hpcbench.config.implementations import Implementations, OptionAxes
-from hpcbench.config.section import Dtype, Section, Text, Warmup, key
+from hpcbench.config.section import (
+    Dtype,
+    Extent,
+    Implementations,
+    OptionAxes,
+    Section,
+    Text,
+    Warmup,
+    key,
+)
 
 Clock = Annotated[str, named(("cpu_clock", "cuda_event"))]
 Calls = Annotated[int, Field(ge=1, le=100_000)]

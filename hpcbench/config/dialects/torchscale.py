@@ -12,11 +12,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from hpcbench.config.axes import MAX_WORLD_SIZE, Axis, named
-from hpcbench.config.block import Extent
+from hpcbench.config.axes import MAX_WORLD_SIZE, PROFILERS, TRIGGERS, Axis, named
 from hpcbench.config.dialects.dialect import Dialect
-from hpcbench.config.names import PROFILERS, TRIGGERS
-from hpcbench.config.section import Section, Text, key
+from hpcbench.config.section import Extent, Section, Text, key
 
 Gpus = Annotated[int, Field(ge=1, le=MAX_WORLD_SIZE)]
 Tool = Annotated[str, named(PROFILERS, {"nsight": "nsys", "pytorch": "torch"})]

@@ -28,13 +28,12 @@ from matplotlib.transforms import Bbox
 from hpcbench.answers.answer import Run
 from hpcbench.answers.compare import comparison_chart
 from hpcbench.answers.topics import told_of
-from hpcbench.config.names import unknown_name
+from hpcbench.config.axes import unknown_name
 from hpcbench.errors import FileError, UsageError, command_line
 from hpcbench.reduce.results import Results, SampleSource
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.charts import ALL, Chosen, charts_of, chosen_charts, origin_text
-from hpcbench.report.plots.bars import draw_bars, draw_dots
-from hpcbench.report.plots.heat_map import draw_heat_map
+from hpcbench.report.plots.bars import draw_bars, draw_dots, draw_heat_map
 from hpcbench.report.plots.lines import draw_lines
 from hpcbench.report.plots.roofline import draw_roofline
 from hpcbench.report.plots.style import REPORT, STYLES, Style, footer, our_look, save, save_caption

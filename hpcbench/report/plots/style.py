@@ -33,7 +33,7 @@ from matplotlib.markers import TICKDOWN, TICKLEFT, MarkerStyle
 from matplotlib.textpath import text_to_path
 from matplotlib.ticker import FixedLocator, Formatter, FuncFormatter, LogLocator, NullLocator
 
-from hpcbench.trace.files import whole_file
+from hpcbench.trace.container import whole_file
 from hpcbench.views.chart import Chart
 from hpcbench.views.table import NUMBERS, Range, Show, cell_text, format_number
 

@@ -7,8 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from hpcbench.config.axes import Axis, Groups, Sizes
-from hpcbench.config.block import Block
-from hpcbench.config.section import Buffers, CollectiveName, Op, Split
+from hpcbench.config.section import Block, Buffers, CollectiveName, Op, Split
 
 
 class CollectiveBlock(Block):

@@ -1,21 +1,243 @@
-"""The planner of collectives."""
+"""The points of a block of collectives become cases, or skips with their reasons.
+
+The planner of collectives.
+
+What sweep files can name of collectives.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hpcbench.config.block import Block
+from hpcbench.config.section import Block
 from hpcbench.kinds.collective.plan.block import CollectiveBlock
-from hpcbench.kinds.collective.plan.cases import axes_of, draft, points
 from hpcbench.kinds.collective.plan.workload import Collective
 from hpcbench.kinds.kind import Planner
-from hpcbench.plan.assemble import assemble
+from hpcbench.operations.collectives import (
+    COLD_BYTES,
+    MOST_COLD_SETS,
+    collective_spec,
+    collectives,
+    planned_cold_bytes,
+    rank_bytes,
+    rounded,
+    smallest_bytes,
+)
 from hpcbench.plan.case import CANARY_ID, Case
-from hpcbench.plan.points import PlanRequest
+from hpcbench.plan.estimate import ALPHA_S, CASE_S, bytes_per_s, device_kind
+from hpcbench.plan.points import (
+    CommonPoint,
+    Draft,
+    PlanRequest,
+    assemble,
+    environments,
+    least_calls,
+    measurement_axes,
+    too_large,
+)
+from hpcbench.plan.support import BACKEND_TRAITS, resolve_device, unsupported
+from hpcbench.units import plural
 
 if TYPE_CHECKING:
-    from hpcbench.config.schema import Config
+    from hpcbench.config.schema import Config, Hardware
+
+
+_CHECKS, _CHECK_BYTES_PER_S = 2, 5e8
+"""Assumed: checked iterations of a case, and how fast each is read once."""
+
+
+class Division(NamedTuple):
+    """Equal groups, how far apart the ranks of each are, and why a world cannot be divided so."""
+
+    groups: int
+    stride: int = 1
+    unfit: str | None = None
+
+
+class Point(NamedTuple):
+    """One value of every axis; ``size`` is the one that was asked for, in bytes."""
+
+    common: CommonPoint
+    collective: str
+    op: str
+    root: int
+    in_place: bool | None
+    split: str
+    groups: int | Mapping[str, int]
+    buffers: str
+    size: int
+
+    @property
+    def division(self) -> Division:
+        """Return the groups that this world is divided into."""
+        return _division(self.groups, self.common.world_size)
+
+    @property
+    def group_size(self) -> int:
+        """Return the ranks of one group; of a world that cannot be divided, a skip, at least 1."""
+        return max(self.common.world_size // self.division.groups, 1)
+
+
+def points(block: CollectiveBlock, job: PlanRequest) -> Iterator[Point]:
+    """Yield the points of a block; ``all`` becomes the job's world size."""
+    axes = axes_of(block, job.config)
+    axes["env"] = environments(block)
+    axes["world_size"] = tuple(job.world_size if k == "all" else k for k in block.world_size)
+    for values in product(*axes.values()):
+        value = dict(zip(axes, values, strict=True))
+        common = CommonPoint(*(value[name] for name in CommonPoint._fields))
+        yield Point(common, *(value[name] for name in Point._fields[1:]))
+
+
+def _division(asked: int | Mapping[str, int], world_size: int) -> Division:
+    """Return the groups of a world, by their number, or by the size and the stride of each.
+
+    Ranks that are alone have no stride. Of a world that cannot be divided there is no stride.
+    """
+    given = {"count": asked} if isinstance(asked, int) else asked
+    stride = given.get("stride", 1)
+    if size := given.get("size"):
+        groups, parts = max(world_size // size, 1), size * stride
+        into = f"groups of {plural(size, 'rank')}"
+    else:
+        groups = parts = given.get("count", stride)
+        into = f"{groups} equal groups"
+    if world_size % parts:
+        apart = f" that are {stride} apart" if stride > 1 else ""
+        return Division(groups, unfit=f"{world_size} ranks cannot be divided into {into}{apart}")
+    return Division(groups, stride if groups < world_size else 1)
+
+
+def axes_of(block: CollectiveBlock, config: Config) -> dict[str, tuple[Any, ...]]:
+    """Return axis -> values, the last varying fastest; env is left to be multiplied out."""
+    how = measurement_axes(block, config)
+    return {
+        "collective": block.collective, "backend": block.backend, "device": block.device,
+        "env": (), "world_size": block.world_size, "dtype": block.dtype, "op": block.op,
+        "root": block.root, "in_place": block.in_place or (None,),
+        "split": block.split, "groups": block.groups, "buffers": block.buffers or ("warm",),
+        "mode": how.mode, "warmup": how.warmup, "iterations": how.iterations,
+        "validate": how.validate, "size": block.size, "wakeup_s": how.wakeup_s,
+        "cuda_graph": how.cuda_graph,
+    }
+
+
+def draft(point: Point, job: PlanRequest) -> Draft:
+    """Return what a collective adds to a point; options that it does not have are dropped."""
+    work, config, ranks = _workload(point), job.config, point.group_size
+    common = point.common
+    device = resolve_device(common.backend, common.device)
+    validate = common.validate and work.traits.moves_data
+    memory = min(work.sets(planned_cold_bytes(device)), MOST_COLD_SETS) * rank_bytes(
+        work.collective, work.in_place, ranks, work.size_bytes, work.split)
+    calls = least_calls(common, config)
+    return Draft(
+        workload=work, device=device, validate=validate, memory_bytes=memory,
+        skip=(unsupported(common.backend, device, [work.own_call()])
+              or _unfit_world(point, work, job.world_size) or _rounded_to_nothing(point, work)
+              or _unfit_for_cold(work, cuda_graph=common.cuda_graph)
+              or too_large(memory, 0, device, config.hardware)),
+        estimate_s=_estimate_s(work, device, ranks, calls, validate, config.hardware),
+        identity=_identity(work, point))
+
+
+def _identity(work: Collective, point: Point) -> dict[str, Any]:
+    """Return what makes it this collective."""
+    identity: dict[str, Any] = {
+        "kind": "collective", "collective": work.collective, "dtype": work.dtype, "op": work.op,
+        "root": work.root, "in_place": work.in_place, "size_bytes": work.size_bytes}
+    if work.size_bytes == 0:
+        identity["requested_bytes"] = work.requested_bytes
+    if work.split != "even":
+        identity["split"] = work.split
+    if work.groups != 1:
+        identity["groups"] = work.groups
+    if work.group_stride != 1:
+        identity["group_stride"] = work.group_stride
+    if point.division.unfit and not isinstance(point.groups, int):
+        identity["asked_groups"] = point.groups
+    if work.buffers != "warm":
+        identity["buffers"] = work.buffers
+    return identity
+
+
+def _workload(point: Point) -> Collective:
+    traits = collective_spec(point.collective)
+    dtype = point.common.dtype if traits.moves_data else "uint8"
+    split = point.split if traits.uneven else "even"
+    division = point.division
+    size, count = rounded(point.collective, dtype, point.group_size, point.size, split)
+    return Collective(
+        collective=point.collective, dtype=dtype, op=point.op if traits.has_op else None,
+        root=point.root if traits.has_root else None,
+        in_place=_form(traits.in_place, point.in_place),
+        requested_bytes=point.size if traits.moves_data else 0, size_bytes=size, count=count,
+        split=split, groups=division.groups, group_stride=division.stride,
+        buffers=point.buffers if traits.moves_data else "warm")
+
+
+def _form(forms: tuple[bool, ...] | None, requested: bool | None) -> bool | None:
+    """Return whether to run in place: as requested, else the collective's first form."""
+    return None if forms is None else forms[0] if requested is None else requested
+
+
+def _estimate_s(
+    work: Collective, device: str, ranks: int, calls: int, validate: bool, hardware: Hardware,
+) -> float:
+    """Return the assumed seconds of one case: steps of latency, what a ring sends, and checks."""
+    kind = device_kind(device)
+    span = (ranks - 1) * work.group_stride + 1  # as many ranks as a node has may be on one
+    steps = math.ceil(math.log2(ranks)) if ranks > 1 else 0
+    moved_bytes = work.traits.ring_rounds * work.size_bytes * (ranks - 1) / ranks
+    call_s = 2 * ALPHA_S[kind] * steps + moved_bytes / bytes_per_s(kind, hardware, span)
+    checks_s = _CHECKS * work.size_bytes / _CHECK_BYTES_PER_S if validate else 0.0
+    return CASE_S + calls * call_s + checks_s
+
+
+def _unfit_world(point: Point, work: Collective, job_size: int) -> str | None:
+    """Return why the ranks are too few or too many, or cannot be divided as requested, or None."""
+    ranks, least = point.group_size, work.traits.min_world_size
+    where = " in a group" if work.groups > 1 else ""
+    world_size, backend = point.common.world_size, point.common.backend
+    if world_size > job_size:
+        return f"world_size {world_size} is more than the job's {job_size} ranks"
+    if point.division.unfit:
+        return point.division.unfit
+    if ranks < least:
+        return f"{work.collective} needs at least {least} ranks{where}"
+    if ranks < BACKEND_TRAITS[backend].min_world_size:
+        return f"{backend} makes no group of {ranks} rank"
+    if work.split != "even" and ranks < 2:
+        return f"split {work.split} needs at least 2 ranks{where}"
+    if work.root is not None and work.root >= ranks:
+        return f"root {work.root} is not one of {ranks} ranks{where}"
+    return None
+
+
+def _unfit_for_cold(work: Collective, *, cuda_graph: bool) -> str | None:
+    """Return why buffers cannot be cold, or None: that takes sets of them, and a call of each.
+
+    Here of the device with the smallest cache; what a GPU has is not known before the probe.
+    """
+    if work.buffers == "warm":
+        return None
+    if cuda_graph:
+        return "buffers cold: a CUDA graph repeats the call of one set of buffers"
+    return work.too_many_sets(COLD_BYTES)
+
+
+def _rounded_to_nothing(point: Point, work: Collective) -> str | None:
+    if work.size_bytes or not work.traits.moves_data:
+        return None
+    ranks = point.group_size
+    smallest = smallest_bytes(work.collective, work.dtype, ranks, work.split)
+    split = f" split {work.split}" if work.split != "even" else ""
+    return (f"{work.requested_bytes} B is rounded to nothing: {work.collective} of "
+            f"{work.dtype}{split} over {ranks} ranks begins at {smallest} B")
+
 
 _CANARY_BYTES = 64 * 1024
 _CANARY_WARMUP, _CANARY_ITERATIONS = 3, 20
@@ -57,3 +279,11 @@ class CollectivePlanner(Planner):
             warmup=_CANARY_WARMUP, iterations=iterations, validate=True,
             timeout_s=timeout_s, wakeup_s=wakeup_s, workload=work, skip=None, needs=(),
             estimate_s=0.0, memory_bytes=3 * _CANARY_BYTES, min_iterations=iterations)
+
+
+def catalogue() -> dict[str, dict[str, Any]]:
+    """Return the collectives: their other names, whether they reduce, and who offers them."""
+    return {"collectives": {name: {
+        "aliases": list(spec.aliases), "has_op": spec.has_op, "has_root": spec.has_root,
+        "least_ranks": spec.min_world_size, "backends": list(spec.backends) or None,
+    } for name, spec in collectives().items()}}

@@ -5,9 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbench.operations.call import Call, calls_of
-from hpcbench.operations.collectives import CollectiveSpec, collective_spec
-from hpcbench.operations.sizes import MOST_COLD_SETS, cold_bytes, cold_sets
+from hpcbench.operations.collectives import (
+    MOST_COLD_SETS,
+    Call,
+    CollectiveSpec,
+    calls_of,
+    cold_bytes,
+    cold_sets,
+    collective_spec,
+)
 from hpcbench.plan.case import Case
 from hpcbench.plan.workload import Gpu, Workload
 from hpcbench.units import plural, size_text

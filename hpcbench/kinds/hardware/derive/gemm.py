@@ -8,16 +8,18 @@ from typing import Any
 
 from hpcbench.kinds.hardware.derive.own_rates import own_rates, rate_seconds
 from hpcbench.kinds.hardware.plan.gemm import gemm_of
-from hpcbench.reduce.ceilings import (
+from hpcbench.reduce.results import CaseResult, CaseSamples
+from hpcbench.reduce.roofline import (
     COMPUTE,
     MEASURED,
     Ceiling,
+    Demand,
+    Roofline,
     ceilings_of,
     device_of,
     most_rates,
+    roofline,
 )
-from hpcbench.reduce.results import CaseResult, CaseSamples
-from hpcbench.reduce.roofline import Demand, Roofline, roofline
 from hpcbench.units import grouped
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from hpcbench.reduce.results import CaseResult, CaseSamples
-from hpcbench.reduce.use import counts
+from hpcbench.reduce.stack import counts
 from hpcbench.trace.schema import NO_DEVICE_TIME, Flag
 
 DEVICE, HOST = "device", "host"

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.kinds.hardware.plan.pairs import Pairs, pairs_of
-from hpcbench.kinds.hardware.plan.tournament import phase_name, rounds
-from hpcbench.reduce.ceilings import link_key
-from hpcbench.reduce.machine_rates import PairRates
+from hpcbench.kinds.hardware.plan.pairs import Pairs, pairs_of, phase_name, rounds
+from hpcbench.reduce.kind_facts import PairRates
 from hpcbench.reduce.results import CaseResult, CaseSamples
+from hpcbench.reduce.roofline import link_key
+from hpcbench.reduce.stack import counts
 from hpcbench.reduce.topology import ONE_BOARD, RankPlace, Topology, share_switch
-from hpcbench.reduce.use import counts
 from hpcbench.statistics.order import median
 from hpcbench.units import grouped
 

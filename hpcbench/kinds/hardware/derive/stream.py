@@ -8,8 +8,8 @@ from typing import Any
 
 from hpcbench.kinds.hardware.derive.own_rates import own_rates, rate_seconds
 from hpcbench.kinds.hardware.plan.stream import stream_of
-from hpcbench.reduce.ceilings import declared_memory, device_of, most_rates
 from hpcbench.reduce.results import CaseResult, CaseSamples
+from hpcbench.reduce.roofline import declared_memory, device_of, most_rates
 from hpcbench.units import grouped
 
 

@@ -9,10 +9,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from hpcbench.config.axes import Axis, Sizes, named, number_or
-from hpcbench.config.block import Block, Extent
-from hpcbench.config.names import BUFFERS, DTYPE_ALIASES, DTYPES
-from hpcbench.config.section import Text, key
+from hpcbench.config.axes import BUFFERS, DTYPE_ALIASES, DTYPES, Axis, Sizes, named, number_or
+from hpcbench.config.section import Block, Extent, Text, key
 
 TESTS = ("gemm", "stream", "pairs", "storage")
 """The tests, in the order of lists and tables."""

@@ -1,4 +1,10 @@
-"""Test ``pairs``: messages between every two ranks, in rounds of disjoint pairs."""
+"""Rounds in which every rank meets every other one once: the circle method.
+
+One rank stays in its place while the others go round; opposite places are a pair. An odd number of
+ranks is filled up by nobody: who would meet nobody sits the round out.
+
+Test ``pairs``: messages between every two ranks, in rounds of disjoint pairs.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +13,71 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hpcbench.kinds.hardware.plan.block import DIRECTIONS, WHAT, HardwareBlock
 from hpcbench.kinds.hardware.plan.test import HardwareTest, HardwareWork
-from hpcbench.kinds.hardware.plan.tournament import Slot, peer_in, slots
-from hpcbench.operations.call import Call, calls_of
-from hpcbench.operations.sizes import MOST_COLD_BYTES, cold_sets, planned_cold_bytes
-from hpcbench.plan.assemble import Draft, least_calls, too_large
+from hpcbench.operations.collectives import (
+    MOST_COLD_BYTES,
+    Call,
+    calls_of,
+    cold_sets,
+    planned_cold_bytes,
+)
 from hpcbench.plan.estimate import ALPHA_S, CASE_S, bytes_per_s, device_kind
-from hpcbench.plan.points import CommonPoint, PlanRequest
+from hpcbench.plan.points import CommonPoint, Draft, PlanRequest, least_calls, too_large
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 from hpcbench.plan.workload import Workload
 from hpcbench.units import format_bytes, plural
 
 if TYPE_CHECKING:
     from hpcbench.plan.case import Case
+
+
+Pair = tuple[int, int]
+"""Two ranks, the lower one first."""
+
+
+class Slot(NamedTuple):
+    """Pairs that are measured at the same time, and the round that they are of."""
+
+    round: int
+    pairs: tuple[Pair, ...]
+
+
+def rounds(ranks: int) -> tuple[tuple[Pair, ...], ...]:
+    """Return the pairs of each round, disjoint within it; every pair is in exactly one round."""
+    places = ranks + ranks % 2
+    return tuple(tuple(sorted(
+        pair for pair in _facing(places, number) if pair[1] < ranks))
+        for number in range(places - 1)) if ranks > 1 else ()
+
+
+def _facing(places: int, number: int) -> list[Pair]:
+    """Return the pairs of opposite places in a round."""
+    around = places - 1
+    circle = [around, *((number + step) % around for step in range(around))]
+    halves = zip(circle[:places // 2], reversed(circle[places // 2:]), strict=True)
+    return [(min(pair), max(pair)) for pair in halves]
+
+
+def slots(ranks: int, *, at_once: bool) -> tuple[Slot, ...]:
+    """Return the pairs of a round together, or one by one, in the order they are measured."""
+    numbered = enumerate(rounds(ranks))
+    if at_once:
+        return tuple(Slot(number, pairs) for number, pairs in numbered)
+    return tuple(Slot(number, (pair,)) for number, pairs in numbered for pair in pairs)
+
+
+def peer_in(pairs: tuple[Pair, ...], rank: int) -> int | None:
+    """Return who meets a rank, None if nobody does."""
+    return next((pair[pair[0] == rank] for pair in pairs if rank in pair), None)
+
+
+def phase_name(number: int) -> str:
+    """Return the phase of a round, which holds what a rank measured in it."""
+    return f"round_{number + 1}"
+
 
 SIZES: Mapping[str, int] = MappingProxyType({"latency": 8, "bandwidth": 2**20})
 """Bytes of a message where no size is given."""

@@ -1,22 +1,38 @@
-"""The planner of tests of the machine."""
+"""The tests of the machine.
+
+The planner of tests of the machine.
+
+What sweep files can name of tests of the machine.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from hpcbench.config.block import Block
-from hpcbench.kinds.hardware.plan.block import HardwareBlock
-from hpcbench.kinds.hardware.plan.test import HardwareWork
-from hpcbench.kinds.hardware.plan.tests import TESTS
+from hpcbench.config.section import Block
+from hpcbench.kinds.hardware.plan.block import KEYS, HardwareBlock
+from hpcbench.kinds.hardware.plan.gemm import GEMM
+from hpcbench.kinds.hardware.plan.pairs import PAIRS
+from hpcbench.kinds.hardware.plan.storage import STORAGE
+from hpcbench.kinds.hardware.plan.stream import STREAM
+from hpcbench.kinds.hardware.plan.test import HardwareTest, HardwareWork
 from hpcbench.kinds.kind import Planner
-from hpcbench.plan.assemble import assemble
 from hpcbench.plan.case import Case
-from hpcbench.plan.points import COMMON_AXES, PlanRequest, common_points, listed_lengths
+from hpcbench.plan.points import COMMON_AXES, PlanRequest, assemble, common_points, listed_lengths
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Config
+
+
+TESTS: Mapping[str, HardwareTest] = MappingProxyType({test.name: test for test in (
+    GEMM,
+    STREAM,
+    PAIRS,
+    STORAGE,
+)})
 
 
 class HardwarePlanner(Planner):
@@ -44,3 +60,10 @@ class HardwarePlanner(Planner):
     def workload_from_json(self, data: Mapping[str, Any]) -> HardwareWork:
         """Rebuild a workload. Raises KeyError for a test that this version does not have."""
         return TESTS[data["test"]].work(**data)
+
+
+def catalogue() -> dict[str, dict[str, Any]]:
+    """Return the tests, with what they measure and the keys that they read."""
+    return {"hardware_tests": {
+        test.name: {"meaning": test.meaning, "keys": list(KEYS[test.name])}
+        for test in TESTS.values()}}

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from hpcbench.kinds.hardware.plan.block import ACCESSES, HardwareBlock
 from hpcbench.kinds.hardware.plan.test import HardwareTest, HardwareWork
-from hpcbench.plan.assemble import Draft, least_calls
 from hpcbench.plan.estimate import CASE_S
-from hpcbench.plan.points import CommonPoint, PlanRequest
+from hpcbench.plan.points import CommonPoint, Draft, PlanRequest, least_calls
 from hpcbench.plan.support import unfit_world
 from hpcbench.units import format_bytes
 

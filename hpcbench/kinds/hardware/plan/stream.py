@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from hpcbench.kinds.hardware.plan.block import HardwareBlock
 from hpcbench.kinds.hardware.plan.test import HardwareTest, HardwareWork
-from hpcbench.operations.sizes import DTYPE_BYTES, planned_cold_bytes
-from hpcbench.plan.assemble import Draft, least_calls, too_large
+from hpcbench.operations.collectives import DTYPE_BYTES, planned_cold_bytes
 from hpcbench.plan.estimate import CASE_S, device_kind
-from hpcbench.plan.points import CommonPoint, PlanRequest
+from hpcbench.plan.points import CommonPoint, Draft, PlanRequest, least_calls, too_large
 from hpcbench.plan.support import resolve_device, unfit_world
 from hpcbench.units import format_bytes
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcbench.kinds.hardware.plan.block import HardwareBlock
-from hpcbench.plan.assemble import Draft
 from hpcbench.plan.case import Case
-from hpcbench.plan.points import CommonPoint, PlanRequest
+from hpcbench.plan.points import CommonPoint, Draft, PlanRequest
 from hpcbench.plan.workload import Workload
 
 

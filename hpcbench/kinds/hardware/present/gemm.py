@@ -13,8 +13,7 @@ from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import ROOFLINE_FIELDS, roofline_values
 from hpcbench.units import grouped, plural, to_tflop_per_s
 from hpcbench.views import columns
-from hpcbench.views.chart import COLOURS, Axis, Bar, BarChart, BarSection, Look
-from hpcbench.views.roofline import Shown
+from hpcbench.views.chart import COLOURS, Axis, Bar, BarChart, BarSection, Look, Shown
 from hpcbench.views.table import Column, Row, Show, Table
 from hpcbench.views.words import backend_text, device_type, flag_cell, told_apart
 

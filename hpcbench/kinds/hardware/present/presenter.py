@@ -7,14 +7,13 @@ from types import ModuleType
 from typing import Any
 
 from hpcbench.kinds.hardware.derive.deriver import HardwareRecord
+from hpcbench.kinds.hardware.plan.planner import TESTS
 from hpcbench.kinds.hardware.plan.test import HardwareWork, work_of
-from hpcbench.kinds.hardware.plan.tests import TESTS
 from hpcbench.kinds.hardware.present import gemm, pairs, storage, stream
 from hpcbench.kinds.kind import Presenter
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import grouped
-from hpcbench.views.chart import Chart
-from hpcbench.views.roofline import roofline_charts, roofline_definitions, roofline_tables
+from hpcbench.views.chart import Chart, roofline_charts, roofline_definitions, roofline_tables
 from hpcbench.views.table import Line, Table
 
 Items = Sequence[CaseResult]

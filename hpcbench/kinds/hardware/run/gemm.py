@@ -18,9 +18,8 @@ from contextlib import contextmanager
 import torch
 
 from hpcbench.errors import CaseError
-from hpcbench.kinds.hardware.plan.gemm import ROWS, Gemm
-from hpcbench.kinds.hardware.plan.products import PRODUCTS
-from hpcbench.operations.check import Mismatch, mismatch
+from hpcbench.kinds.hardware.plan.gemm import PRODUCTS, ROWS, Gemm
+from hpcbench.operations.data import Mismatch, mismatch
 from hpcbench.operations.place import Place
 
 LAMBDA = 8.0

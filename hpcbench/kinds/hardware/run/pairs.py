@@ -20,12 +20,10 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.backends.devices import cache_bytes
-from hpcbench.kinds.hardware.plan.pairs import Pairs
-from hpcbench.kinds.hardware.plan.tournament import peer_in, phase_name, slots
-from hpcbench.operations.check import Mismatch, compare
-from hpcbench.operations.messages import finish, receiving, sending, start
-from hpcbench.operations.place import Place
-from hpcbench.operations.sizes import cold_bytes
+from hpcbench.kinds.hardware.plan.pairs import Pairs, peer_in, phase_name, slots
+from hpcbench.operations.collectives import cold_bytes
+from hpcbench.operations.data import Mismatch, compare
+from hpcbench.operations.place import Place, finish, receiving, sending, start
 
 _VALUES = 251
 """A prime, so that no two senders' patterns agree where lengths are powers of two."""

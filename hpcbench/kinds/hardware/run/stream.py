@@ -21,12 +21,10 @@ from hpcbench.backends.devices import cache_bytes
 from hpcbench.errors import CaseError
 from hpcbench.kinds.hardware.plan.stream import ALL_THREADS, ON_GPU_BYTES, TRANSFERS, Stream
 from hpcbench.measure.allocation import expected_threads, granted_cores
-from hpcbench.measure.kernel_files import KernelFiles, cpu_list
-from hpcbench.measure.process import own_cores
-from hpcbench.operations.check import Mismatch, mismatch
-from hpcbench.operations.dtypes import DTYPES
+from hpcbench.measure.process import KernelFiles, cpu_list, own_cores
+from hpcbench.operations.collectives import cold_bytes
+from hpcbench.operations.data import DTYPES, Mismatch, mismatch
 from hpcbench.operations.place import Place
-from hpcbench.operations.sizes import cold_bytes
 
 SCALAR = 3
 _TIMES_CACHE, _MOST_OF_MEMORY = 4, 0.25

@@ -1,21 +1,150 @@
-"""What a case of this kind runs: steps of a training, of which the last are followed.
+"""The least memory that a model's training needs, however it is spread.
+
+The search for the largest batch that fits: what is tried next, and what was found. Pure.
+
+What a case of this kind runs: steps of a training, of which the last are followed.
 
 Or many of them: tries of a search for the largest batch that fits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from hpcbench.kinds.memory.plan.search import Search, next_batch, told, with_batch
+from hpcbench.kinds.training.plan import any_model
+from hpcbench.kinds.training.plan.fits import predicted
+from hpcbench.kinds.training.plan.memory import STATES, WEIGHT_BYTES, held_of
+from hpcbench.kinds.training.plan.predict import is_predicted
+from hpcbench.kinds.training.plan.registry import adapters_of
+from hpcbench.kinds.training.plan.step import Stage
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.operations.call import Call
+from hpcbench.operations.collectives import Call
 from hpcbench.plan.case import Case
-from hpcbench.plan.tries import Ended, Tried
-from hpcbench.plan.workload import Workload
+from hpcbench.plan.workload import Ended, Tried, Workload
 from hpcbench.units import format_bytes
+
+
+def least_bytes(work: Training) -> int:
+    """Return the bytes of parameters, gradients and states of the whole model, each once.
+
+    That is what all ranks together hold where nothing is held twice, and no activation at all.
+    """
+    whole = Stage(blocks=tuple(range(work.layers)))
+    own = held_of(replace(work, tp=1), whole).local
+    return own.held_bytes + own.trained.elements * WEIGHT_BYTES * (1 + STATES[work.optimizer])
+
+
+MOST_SAMPLES = 2**31
+_SHARE = 20
+"""The answer is known when it is known to one part in so many, or to one unit."""
+_FIRST_STEP = 8
+"""The first step away from what was predicted is one part in so many of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Where the largest batch is looked for.
+
+    Attributes:
+        unit: batches are multiples of so many samples: others cannot be divided as is asked for.
+        first: the batch that is tried first.
+        limit_bytes: what the training may take on a rank; 0: the rank's share of what is granted.
+        batch: that of one try; 0 of the search as a whole.
+    """
+
+    unit: int
+    first: int
+    limit_bytes: int = 0
+    batch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """What is known of the largest batch, in samples.
+
+    ``fits`` is the largest that did, 0 if none did; ``too_large`` the smallest that did not, None
+    if all did. ``ended`` says how the latter ended, and ``reason`` why.
+    """
+
+    fits: int = 0
+    too_large: int | None = None
+    ended: str | None = None
+    reason: str = ""
+
+
+def next_units(fit: Sequence[int], failed: Sequence[int], first: int, most: int) -> int | None:
+    """Return the multiple of the unit that is tried next; None: the largest is known well enough.
+
+    From the ``first`` on steps are doubled, upwards or downwards, until one has fitted and another
+    has not. What lies between is halved. ``most`` is never exceeded.
+    """
+    low, high = max(fit, default=0), min(failed, default=None)
+    if not fit and not failed:
+        return min(first, most)
+    step = max(1, first // _FIRST_STEP) << max(len(fit) + len(failed) - 1, 0)
+    if high is None:
+        return min(low + step, most) if low < most else None
+    if high - low <= resolution(low):
+        return None
+    if not fit:
+        return max(high - step, 1)
+    return (low + high) // 2
+
+
+def resolution(units: int) -> int:
+    """Return how exactly a number of units is looked for."""
+    return max(1, units // _SHARE)
+
+
+def next_batch(search: Search, ends: Sequence[tuple[int, bool]]) -> int | None:
+    """Return the batch that is tried next, after these and whether each fitted; None: none."""
+    units = [(batch // search.unit, is_ok) for batch, is_ok in ends]
+    found = next_units([one for one, is_ok in units if is_ok],
+                       [one for one, is_ok in units if not is_ok],
+                       max(search.first // search.unit, 1), MOST_SAMPLES // search.unit)
+    return None if found is None else found * search.unit
+
+
+def bracket_of(tries: Sequence[Mapping[str, Any]]) -> Bracket:
+    """Return what tries tell, as they are recorded (`told`)."""
+    fits = max((one["batch"] for one in tries if one["ended"] == Ended.OK.value), default=0)
+    failed = [one for one in tries if one["ended"] != Ended.OK.value]
+    if not failed:
+        return Bracket(fits)
+    least = min(failed, key=lambda one: one["batch"])
+    return Bracket(fits, least["batch"], least["ended"], least["reason"])
+
+
+def told(tries: Sequence[tuple[int, Tried]]) -> list[dict[str, Any]]:
+    """Return batches and how their tries ended as plain JSON values."""
+    return [{"batch": batch, "ended": one.ended.value, "reason": one.reason,
+             "seconds": round(one.seconds, 3)} for batch, one in tries]
+
+
+def with_batch(work: Training, batch: int) -> Training:
+    """Return the same training of another batch size."""
+    sized = replace(work, batch_size=batch)
+    return replace(sized, flops=any_model.flops_of(
+        any_model.model_of(work), sized.global_batch, adapters_of(work)))
+
+
+def predicted_largest(work: Training, unit: int, limit_bytes: int) -> int | None:
+    """Return the largest multiple of the unit that is predicted to fit; 0: none, None: unknown."""
+    if not is_predicted(work):
+        return None
+
+    def needed(units: int) -> int:
+        return predicted(replace(work, batch_size=units * unit))
+
+    most = MOST_SAMPLES // unit
+    top = 1
+    while top < most and needed(top) <= limit_bytes:
+        top = min(2 * top, most)
+    return unit * (bisect_right(range(1, top + 1), limit_bytes, key=needed))
+
 
 TRIES = "tries"
 """The key of a record's detail for the batches that were tried (`search.told`)."""

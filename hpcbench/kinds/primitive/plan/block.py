@@ -8,9 +8,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from hpcbench.config.axes import Axis, WorldSize
-from hpcbench.config.block import Block, Extent
-from hpcbench.config.implementations import Implementations
-from hpcbench.config.section import Text
+from hpcbench.config.section import Block, Extent, Implementations, Text
 
 
 class PrimitiveBlock(Block):

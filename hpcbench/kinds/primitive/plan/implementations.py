@@ -1,15 +1,205 @@
-"""Our implementations of the primitives: what each is, which primitives it has, and why not more.
+"""The distributed primitives as plans know them: what a call does, and which problems fit.
+
+Operands and results are in `kinds.primitive.run.inputs`, what runs in `run.implementations`.
+
+Our implementations of the primitives: what each is, which primitives it has, and why not more.
 
 What runs is in `kinds.primitive.run.implementations`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, Problem
-from hpcbench.plan.options import Values
+from hpcbench.config.axes import SPLITS
+from hpcbench.kinds.primitive.plan.spec import (
+    ImplementationSpec,
+    PrimitiveSpec,
+    Problem,
+    Traffic,
+    Work,
+    not_divided,
+    on_every_rank,
+)
+from hpcbench.operations.collectives import weights
+from hpcbench.plan.points import Values
+
+_INPUTS = "hpcbench.kinds.primitive.run.inputs"
+
+
+def _around(collective: str, problem: Problem, elements: int) -> Traffic:
+    """Return what travels round a ring once: all elements but a rank's own part."""
+    size = elements * problem.element_bytes
+    return Traffic(collective, size, size * (problem.ranks - 1) // problem.ranks)
+
+
+def _added(problem: Problem, elements: int) -> Traffic:
+    """Return an all-reduce, which travels round a ring twice."""
+    once = _around("all_reduce", problem, elements)
+    return Traffic(once.collective, once.size_bytes, 2 * once.wire_bytes)
+
+
+def _divided(**extents: str) -> Callable[[Problem], str | None]:
+    """Return what says why one of the extents, letters by order, cannot be divided, or None."""
+    def unfit(problem: Problem) -> str | None:
+        return not_divided(problem.ranks, **{
+            name: getattr(problem, name) for name in extents[problem.order]})
+    return unfit
+
+
+def _columnwise(problem: Problem) -> Work:
+    """Return 2 m n k flops over all ranks, d times as many where all ranks compute all of C."""
+    p, flops = problem, problem.product_flops
+    if p.order == "AG_before":
+        every = p.options["weight"] == "replicated"
+        flops_each = flops if every else flops // p.ranks
+        return Work(flops_each, flops_each * p.ranks, (_around("all_gather", p, p.m * p.k),))
+    return Work(flops // p.ranks, flops, (_around("all_gather", p, p.m * p.n),))
+
+
+def _columnwise_unfit(problem: Problem) -> str | None:
+    """Return why rows or columns cannot be divided."""
+    columns = problem.order == "AG_before" and problem.options["weight"] == "sharded"
+    return not_divided(problem.ranks, m=problem.m, **({"n": problem.n} if columns else {}))
+
+
+TP_COLUMNWISE = PrimitiveSpec(
+    name="tp_columnwise", meaning="all-gather + matrix product: C = A W, rows of A on the ranks",
+    orders=("AG_before", "AG_after"), work=_columnwise,
+    unsharded=on_every_rank(lambda problem: problem.product_flops), unfit=_columnwise_unfit,
+    inputs=f"{_INPUTS}:Columnwise",
+    options={"weight": Values("sharded", ("sharded", "replicated"))},
+    layers=("attention_qkv", "mlp_up"), divides_layer=True,
+    decided={"AG_after": {"weight": "replicated"}})
+"""A is (m, k), W is (k, n), C is (m, n). A rank has rows of A.
+
+- ``AG_before``: A is gathered, each rank multiplies all of A by its columns of W and keeps its
+  columns of C: Megatron's column-parallel layer under sequence parallelism. With ``weight``
+  ``replicated`` each rank has all of W and computes all of C: what DDLB calls AG_before.
+- ``AG_after``: each rank multiplies its rows of A by all of W, and C is gathered.
+"""
+
+
+def _rowwise(problem: Problem) -> Work:
+    """Return 2 m n k flops, divided among the ranks."""
+    p, flops = problem, problem.product_flops
+    scatters = p.order == "RS_after"
+    traffic = _around("reduce_scatter", p, p.m * p.n) if scatters else _added(p, p.m * p.n)
+    return Work(flops // p.ranks, flops, (traffic,))
+
+
+TP_ROWWISE = PrimitiveSpec(
+    name="tp_rowwise", meaning="matrix product + reduction: C = A W, columns of A on the ranks",
+    orders=("RS_after", "AR_after"), work=_rowwise,
+    unsharded=on_every_rank(lambda problem: problem.product_flops),
+    unfit=_divided(RS_after="km", AR_after="k"), inputs=f"{_INPUTS}:Rowwise",
+    layers=("attention_out", "mlp_down"), divides_layer=True)
+"""A is (m, k), W is (k, n), C is (m, n). Each rank's product is a partial sum of all of C.
+
+- ``RS_after``: reduce-scatter; each rank keeps rows of C (sequence parallelism).
+- ``AR_after``: all-reduce; each rank has all of C.
+"""
+
+
+def _mlp(problem: Problem) -> Work:
+    """Return 4 m n k flops, divided among the ranks; the activation is not counted."""
+    p, flops = problem, 2 * problem.product_flops
+    traffic: tuple[Traffic, ...] = (_added(p, p.m * p.k),)
+    if p.order == "sequence_parallel":
+        traffic = (_around("all_gather", p, p.m * p.k), _around("reduce_scatter", p, p.m * p.k))
+    return Work(flops // p.ranks, flops, traffic)
+
+
+TP_MLP = PrimitiveSpec(
+    name="tp_mlp", meaning="column-wise product, activation, row-wise product: Y = act(X W1) W2",
+    orders=("sequence_parallel", "AR_after"), work=_mlp,
+    unsharded=on_every_rank(lambda problem: 2 * problem.product_flops),
+    unfit=_divided(sequence_parallel="nm", AR_after="n"), inputs=f"{_INPUTS}:Mlp",
+    options={"activation": Values("relu", ("relu", "gelu"))}, layers=("mlp",),
+    divides_layer=True)
+"""X is (m, k), W1 is (k, n), W2 is (n, k), Y is (m, k): m tokens, hidden size k, inner size n.
+
+Columns of W1 and rows of W2 are on the ranks.
+
+- ``sequence_parallel``: a rank has rows of X; all-gather before, reduce-scatter after, and it
+  keeps rows of Y.
+- ``AR_after``: each rank has all of X; all-reduce after, and all of Y.
+"""
+
+
+def _gradient_flops(problem: Problem) -> int:
+    return problem.product_flops * int(problem.options["layers"])
+
+
+def _gradients(problem: Problem) -> Work:
+    """Return 2 m n k flops a layer, divided among the ranks."""
+    p, flops = problem, _gradient_flops(problem)
+    size = p.n * p.k * p.element_bytes * int(p.options["layers"])
+    return Work(flops // p.ranks, flops,
+                (Traffic("all_reduce", size, 2 * size * (p.ranks - 1) // p.ranks),))
+
+
+DP_ALLREDUCE = PrimitiveSpec(
+    name="dp_allreduce", meaning="weight gradients of several layers + all-reduce: G = sum D^T X",
+    orders=("AR_after",), work=_gradients, unsharded=on_every_rank(_gradient_flops),
+    unfit=_divided(AR_after="m"), inputs=f"{_INPUTS}:Gradients",
+    options={"layers": Values(4)},
+    layers=("attention_qkv", "attention_out", "mlp_up", "mlp_down"))
+"""Of each of ``layers`` layers G = D^T X: X is (m, k), the layer's inputs; D is (m, n), the
+gradients of its outputs; G is (n, k). A rank has m / d rows of X and D, and ends with all of G.
+
+- ``AR_after``: all products, then the all-reduce. Implementations that overlap reduce the
+  gradients of earlier layers (a bucket) under the product of later ones.
+"""
+
+
+def tokens_of_experts(split: str, ranks: int, tokens: int) -> tuple[int, ...]:
+    """Return how many of a rank's ``tokens`` go to each expert: its share, to less than a token.
+
+    Shares are rounded down, and what is left over goes to those that lost most, the first of
+    equals (method of the largest remainder).
+    """
+    shares = weights(split, ranks)
+    whole = sum(shares)
+    counts = [tokens * share // whole for share in shares]
+    lacking = sorted(range(ranks), key=lambda expert: -(tokens * shares[expert] % whole))
+    for expert in lacking[:tokens - sum(counts)]:
+        counts[expert] += 1
+    return tuple(counts)
+
+
+def _experts(problem: Problem) -> Work:
+    """Return 2 m n k flops over all ranks, and those of the expert with the most tokens.
+
+    The sizes are those of nccl-tests' alltoallv: the most that a rank sends or receives.
+    """
+    p = problem
+    counts = tokens_of_experts(str(p.options["split"]), p.ranks, p.m // p.ranks)
+    heaviest = max(counts) * p.ranks
+    rows = max(heaviest, p.m // p.ranks)
+    crossing = max(max(counts) * (p.ranks - 1), p.m // p.ranks - min(counts))
+    traffic = tuple(
+        Traffic("all_to_all", rows * width * p.element_bytes, crossing * width * p.element_bytes)
+        for width in (p.k, p.n))
+    return Work(2 * heaviest * p.n * p.k, p.product_flops, traffic)
+
+
+EP_ALL_TO_ALL = PrimitiveSpec(
+    name="ep_all_to_all", meaning="tokens to experts, product, and back: y = x W_e",
+    orders=("dispatch_combine",), work=_experts,
+    unsharded=on_every_rank(lambda problem: problem.product_flops),
+    unfit=_divided(dispatch_combine="m"), inputs=f"{_INPUTS}:Experts",
+    options={"split": Values("even", SPLITS)}, layers=("mlp_up",))
+"""X is (m, k): m / d tokens a rank, sorted by expert. Rank e holds one expert, W_e of (k, n). A
+token of expert e becomes y = x W_e; Y is (m, n), and each rank ends with those of its own tokens,
+in their order. ``split`` says how many tokens of each rank go to each expert (`sizes.weights`).
+
+- ``dispatch_combine``: an all_to_all of tokens, the product, an all_to_all of results.
+"""
+
+PRIMITIVES = (TP_COLUMNWISE, TP_ROWWISE, TP_MLP, DP_ALLREDUCE, EP_ALL_TO_ALL)
+
 
 ALIASES: Mapping[str, str] = MappingProxyType({"pytorch": "torch"})
 _NVFUSER = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbench.operations.call import Call, calls_of
+from hpcbench.operations.collectives import Call, calls_of
 from hpcbench.plan.case import Case
-from hpcbench.plan.options import Option
+from hpcbench.plan.points import Option
 from hpcbench.plan.workload import Choice, Gpu, Workload
 
 _AXES = ("primitive", "implementation", "order", "dtype", "m", "n", "k", "groups")

@@ -10,25 +10,23 @@ import math
 import torch
 
 from hpcbench.kinds.primitive.plan.demands import sizes_of
-from hpcbench.kinds.primitive.plan.primitives import tokens_of_experts
+from hpcbench.kinds.primitive.plan.implementations import tokens_of_experts
 from hpcbench.kinds.primitive.plan.workload import Primitive
-from hpcbench.kinds.primitive.run.expected import (
+from hpcbench.kinds.primitive.run.operands import (
     IN_PLACE,
     Activation,
     Expected,
     activated,
+    cancelling_terms,
     joined,
+    left_factors,
     left_operand,
+    mlp_factors,
     product,
+    right_factors,
     right_operand,
 )
-from hpcbench.kinds.primitive.run.operands import (
-    cancelling_terms,
-    left_factors,
-    mlp_factors,
-    right_factors,
-)
-from hpcbench.operations.dtypes import DTYPES
+from hpcbench.operations.data import DTYPES
 from hpcbench.operations.place import Place
 
 

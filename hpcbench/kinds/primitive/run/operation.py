@@ -11,10 +11,10 @@ from hpcbench.errors import CaseError
 from hpcbench.kinds.kind import Runner
 from hpcbench.kinds.primitive.plan.registry import installed
 from hpcbench.kinds.primitive.plan.workload import Primitive
-from hpcbench.kinds.primitive.run.expected import Expected, compare
 from hpcbench.kinds.primitive.run.implementations.base import Implementation
 from hpcbench.kinds.primitive.run.inputs import Inputs
-from hpcbench.operations.check import Mismatch
+from hpcbench.kinds.primitive.run.operands import Expected, compare
+from hpcbench.operations.data import Mismatch
 from hpcbench.operations.place import Place
 from hpcbench.plan.workload import Workload
 

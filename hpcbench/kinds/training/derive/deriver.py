@@ -1,41 +1,250 @@
-"""The deriver of trainings: records of their own times, and of those of others of the run."""
+"""Which rank of a training others wait for within a step, for the diagnosis of a report.
+
+What a training tells of waiting: stalls, the exchange of gradients, and each rank's own work.
+
+The columns of trainings in ``/cases`` of results.h5.
+
+The deriver of trainings: records of their own times, and of those of others of the run.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.training.derive import rates, slow_ranks
-from hpcbench.kinds.training.derive.columns import COLUMNS, column_values
-from hpcbench.kinds.training.derive.counted import Counted, counted, counted_wire_bytes, differences
-from hpcbench.kinds.training.derive.exposed import UNPAIRED, Exposure, exposures, paired
 from hpcbench.kinds.training.derive.fingerprints import (
     Counterpart,
     counterparts,
     disagreement,
+    same_programs,
 )
-from hpcbench.kinds.training.derive.lateness import lateness
-from hpcbench.kinds.training.derive.pop import Pop, beside_base, from_partner, from_stamps
-from hpcbench.kinds.training.derive.rooflines import rooflines
-from hpcbench.kinds.training.derive.same_program import same_programs
-from hpcbench.kinds.training.derive.stalls import Stalls, stalls
-from hpcbench.kinds.training.derive.sync_variance import settled_variance, variance_comparison
-from hpcbench.kinds.training.derive.waiting import rank_work, waiting
-from hpcbench.kinds.training.derive.work import work
+from hpcbench.kinds.training.derive.rates import (
+    Counted,
+    counted,
+    counted_wire_bytes,
+    differences,
+    rooflines,
+    work,
+)
+from hpcbench.kinds.training.derive.slow_ranks import (
+    BLOCKING,
+    READY,
+    UNPAIRED,
+    Exposure,
+    exposures,
+    paired,
+)
+from hpcbench.kinds.training.derive.stalls import (
+    Pop,
+    Stalls,
+    beside_base,
+    from_partner,
+    from_stamps,
+    settled_variance,
+    stalls,
+    stamps_of,
+    variance_comparison,
+    why_not,
+)
 from hpcbench.kinds.training.plan.any_model import NAMES
 from hpcbench.kinds.training.plan.flops import DEFINITIONS
 from hpcbench.kinds.training.plan.predict import hardware_flops
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case
-from hpcbench.reduce.ceilings import device_of, measured_rate, over_measured
+from hpcbench.reduce.case_columns import CaseColumn, settings, texts, whole_numbers
 from hpcbench.reduce.checks import Problem
 from hpcbench.reduce.comparison import Comparison, clear
+from hpcbench.reduce.kind_facts import EXCHANGE, OWN_WORK, Lateness, RankWork, Variation, Waiting
 from hpcbench.reduce.results import CaseResult, CaseSamples
-from hpcbench.reduce.roofline import Roofline
+from hpcbench.reduce.roofline import (
+    ROOFLINE_COLUMNS,
+    Roofline,
+    column_values_of,
+    device_of,
+    measured_rate,
+    over_measured,
+)
+from hpcbench.statistics.hypothesis_tests import pass_medians
+from hpcbench.statistics.overlap import told
+from hpcbench.trace.columns import PURE, TEXT
+
+PIPELINE = ("stages of a pipeline have different work: a slow stage on every replica is uneven "
+            "partitioning, not a slow rank")
+
+
+def lateness(item: CaseResult, record: TrainingRecord | None) -> Iterator[Lateness]:
+    """Yield when ranks have their own last gradient, and in which phase the last one is late."""
+    known, work = record.stalls if record else None, training_of(item.case)
+    if record is None or known is None or item.case.world_size == 1:
+        return
+    ready = next((one for one in record.comparisons if one.what == READY), None)
+    if work.pp > 1:
+        yield Lateness(missing=PIPELINE)
+    elif known.missing or ready is None or ready.chance is None:
+        yield Lateness(missing=known.missing or known.last_missing
+                       or "nothing compared when its ranks are ready")
+    else:
+        last = known.last
+        yield Lateness(ready, last.phase if last else "", last.phase_s if last else 0.0)
+
+
+Table = tuple[tuple[float, ...], ...]
+
+
+def waiting(item: CaseResult, record: TrainingRecord | None) -> Waiting | None:
+    """Return how much of a step ranks wait, and how the exchange varies; None of one rank."""
+    known = record.stalls if record else None
+    if known is None or item.case.world_size == 1:
+        return None
+    share, sync = known.stall_share, known.sync
+    variation = None if sync is None else Variation(
+        sync.cv, sync.compute_cv, sync.deviation_share, sync.chance, sync.is_high)
+    missing = known.missing or known.sync_missing
+    if share is None:
+        return Waiting(variation=variation, missing=missing)
+    return Waiting(share.value, share.low, share.high, variation, missing)
+
+
+def rank_work(
+    item: CaseResult, read: Callable[[], CaseSamples | None],
+) -> RankWork | None:
+    """Return each rank's own work, from steps without communication; or its exchange, from stamps.
+
+    ``read`` reads the samples, which takes time.
+    """
+    work, steps = training_of(item.case), item.timing.steps if item.timing else None
+    if steps is None or len(steps.ranks) < 2 or work.communication == "only":
+        return None
+    if not work.trains:
+        passes = [one for one in steps.pass_step_s if one]
+        stages = tuple(rank // work.tp % work.pp for rank in steps.ranks)
+        return RankWork(OWN_WORK, steps.ranks, tuple(zip(*passes, strict=True)), stages,
+                        "stage" if work.pp > 1 else "")
+    samples = read() if item.case.backend != BLOCKING and any(
+        phase.name == "exchange" for phase in steps.phases) else None
+    if samples is None or why_not(item.case, work, samples):
+        return None
+    return _exchange(item, samples)
+
+
+def _exchange(item: CaseResult, samples: CaseSamples) -> RankWork | None:
+    """Return how long the exchange takes each rank from the moment at which all are ready.
+
+    Moments count from the rank's own begin of the step, so start skew of ranks is in it.
+    """
+    stamps = stamps_of(item.case, samples)
+    after_s = stamps.phase_s["exchange"] - (stamps.ready_s.max(axis=0) - stamps.ready_s)
+    taken, ready = (pass_medians(times, stamps.passes) for times in (after_s, stamps.ready_s))
+    if taken is None or ready is None:
+        return None
+    return RankWork(EXCHANGE, stamps.ranks, _table(taken), (0,) * len(stamps.ranks), "",
+                    _table(ready))
+
+
+def _table(values: npt.NDArray[np.float64]) -> Table:
+    return tuple(map(tuple, values.tolist()))
+
+
+_OF_WORK = (*texts(
+    strategy="name of the strategy", model="name of the model",
+    optimizer="name of the optimizer", checkpointing="what is computed again in backward",
+    data="file of the data, or synthetic", library="whose model it is",
+    loss="how the loss is computed",
+    communication="on: a training; off, only: its steps without, or of nothing else",
+), *whole_numbers(
+    layers="layers, or blocks of a ResNet", hidden="width of the model; 0 of a ResNet",
+    seq_length="tokens of a sample; 0 of images", image_size="pixels of a side; 0 of tokens",
+    parameters="parameters of the model", adapters="parameters beside a frozen model; 0 of none",
+    batch_size="samples of a replica in a step",
+    accumulation="equal parts of batch_size, one after another",
+    global_batch="samples of all replicas in a step", dp="replicas",
+    tp="ranks that share a layer", pp="stages of the pipeline", compile="1 if compiled, else 0"))
+_RATES = (
+    CaseColumn("samples_per_s", "1/s", "global_batch / median_s"),
+    CaseColumn("tokens_per_s", "1/s", "tokens of all replicas in a second; NaN of images"),
+    CaseColumn("mfu", PURE, "share of the declared peak of the devices, by the FLOPs of the model"),
+    CaseColumn("mfu_of_measured", PURE, "the same beside the best product measured in the run"),
+    CaseColumn("hfu", PURE, "share of the declared peak, with what checkpointing computes again"),
+    CaseColumn("cost_per_step", "currency", "cost of a step at the price in the sweep file"),
+)
+_PHASES = {"data_wait_s": "data", **{f"{name}_s": name for name in (
+    "forward", "backward", "exchange", "forward_backward", "optimizer", "balance", "other")}}
+_HELD = ("parameters", "gradients", "optimizer_state", "activations", "peak")
+_EXPOSURE = {
+    "exposed_s": ("s", "time beyond the step without communication"),
+    "exposed_share": (PURE, "exposed_s as a share of the step"),
+    "communication_overhead": (PURE, "step over the step without communication, less 1"),
+    "overlap_efficiency": (PURE, "share of the shorter part that passed under the longer one"),
+}
+_FACTORS = {
+    "load_balance": ("load_balance", "mean useful time of the ranks over the greatest"),
+    "communication_efficiency": ("communication", "greatest useful time over the step"),
+    "serialisation": ("serialisation", "greatest useful time over the step of an ideal network"),
+    "transfer": ("transfer", "step of an ideal network over the step"),
+}
+OF_TRAINING = (
+    *_OF_WORK, CaseColumn("options", TEXT, "options: NAME=VALUE, separated by spaces", str))
+"""What is trained, and how."""
+COLUMNS = (
+    *OF_TRAINING, *_RATES,
+    *(CaseColumn(name, "s", f"median of phase {phase} on the middle rank")
+      for name, phase in _PHASES.items()),
+    *(CaseColumn(f"{name}_bytes", "bytes", f"{name.replace('_', ' ')} of the rank with most", int)
+      for name in _HELD),
+    CaseColumn("off_s", "s", "median of the step without communication"),
+    CaseColumn("only_s", "s", "median of the communication alone"),
+    *(CaseColumn(name, units, f"{text}; NaN if it may be chance")
+      for name, (units, text) in _EXPOSURE.items()),
+    CaseColumn("scaling_efficiency", PURE, "samples/s over those of the base times the ratio of "
+               "their ranks; NaN without a base"),
+    CaseColumn("efficiency_score", PURE, "useful time of all ranks over ranks x step; NaN if "
+               "unknown"),
+    *(CaseColumn(name, PURE, f"{text}; NaN if unknown") for name, (_, text) in _FACTORS.items()),
+    *ROOFLINE_COLUMNS,
+    CaseColumn("computation_scaling", PURE, "useful time for a sample in the scaling's base over "
+               "that here; NaN without a base"),
+)
+
+
+def column_values(item: CaseResult, record: TrainingRecord | None) -> dict[str, Any]:
+    """Return a case's values of COLUMNS."""
+    values = training_values(item)
+    if record is None:
+        return values
+    found = record.exposure
+    passes = (found.exposed_s, found.exposed_share, found.overhead, found.efficiency)
+    return {
+        **values, **{column.name: getattr(record, column.name) for column in _RATES},
+        **{name: record.phase_s.get(phase) for name, phase in _PHASES.items()},
+        **{f"{name}_bytes": record.held_bytes.get(name) for name in _HELD},
+        "off_s": found.off_s, "only_s": found.only_s,
+        **dict(zip(_EXPOSURE, map(told, passes), strict=True)),
+        "scaling_efficiency": record.scaling and record.scaling.efficiency,
+        **_efficiency(record.pop),
+        **column_values_of(record.rooflines[0] if record.rooflines else None)}
+
+
+def _efficiency(pop: Pop | None) -> dict[str, float | None]:
+    if pop is None:
+        return {}
+    return {"efficiency_score": pop.score, "computation_scaling": pop.computation_scaling,
+            **{name: getattr(pop.efficiency, field) for name, (field, _) in _FACTORS.items()}}
+
+
+def training_values(item: CaseResult) -> dict[str, Any]:
+    """Return a case's values of OF_TRAINING."""
+    work = training_of(item.case)
+    return {**{column.name: getattr(work, column.name) for column in _OF_WORK},
+            "options": settings(work.options)}
+
 
 GROWTH = "process growth"
 """What a peak is of where no allocator tells: no count of tensors, as predictions are."""

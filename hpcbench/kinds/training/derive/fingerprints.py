@@ -13,12 +13,14 @@ of them, parameter by parameter, by fingerprints that both cases recorded (`run.
 - SGD is linear. The first step of AdamW is the sign of a gradient times the rate (Kingma and Ba,
   arXiv:1412.6980, 2015, algorithm 1, at t = 1). Of normal gradients with relative errors e a share
   of atan(e) / pi have another sign, and their elements are off by twice the rate.
+
+Cases of a run that are the same program, so that nobody ranks them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -26,18 +28,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.kinds.training.plan.gradients import (
+from hpcbench.kinds.training.plan.predict import program_of
+from hpcbench.kinds.training.plan.registry import alone_by, trained_part
+from hpcbench.kinds.training.plan.workload import (
     GRADIENTS,
     UPDATES,
     WEIGHTS,
     bias_scale,
+    training_of,
     weight_beside,
 )
-from hpcbench.kinds.training.plan.registry import alone_by, trained_part
-from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case
-from hpcbench.reduce.ceilings import device_of
 from hpcbench.reduce.results import CaseResult
+from hpcbench.reduce.roofline import device_of
 from hpcbench.units import grouped, plural
 
 SKETCH = 2.0
@@ -295,3 +298,11 @@ def _quotient(error: float, allowed: float) -> float:
     if not math.isfinite(error):
         return math.inf
     return error / allowed if error else 0.0
+
+
+def same_programs(items: Iterable[CaseResult]) -> Mapping[str, str]:
+    """Return for each case that runs the same as an earlier one of the run the id of the first."""
+    groups = grouped(((program_of(training_of(item.case)), item.case.backend, item.case.device,
+                       item.case.world_size, item.case.env, item.case.mode, item.case.batch),
+                      item.case) for item in items)
+    return {case.case_id: group[0].case_id for group in groups.values() for case in group[1:]}

@@ -1,4 +1,6 @@
-"""Rates and utilisations of a training step, what must hold between them, and how they scale.
+"""What a step does: its samples, beside those of other steps of the same training.
+
+Rates and utilisations of a training step, what must hold between them, and how they scale.
 
 Every rate is derived once, from one step time; rates are never averaged. Tokens and samples count
 once, however many ranks see them: tensor- and pipeline-parallel ranks work on the same ones.
@@ -8,6 +10,14 @@ With a batch for each replica more replicas train more samples in a step, at bes
 (weak scaling: Gustafson, Reevaluating Amdahl's Law, Comm. ACM 31, 1988). Where ranks share one
 replica the step has the same samples, at best in a part of the time (strong scaling). The
 efficiency is the same quotient for both: samples/s of n ranks / (n / m x samples/s of m ranks).
+
+What one step of a training really did (`run.counted_step`), beside what was predicted of it.
+
+What binds a training step, and those of its phases of which it is known what they need.
+
+Memory is moved at least so often: forward reads the parameters and writes the activations, backward
+reads both and writes the gradients, and the optimizer reads all it has and writes parameters and
+its state. Each part of an accumulation does the first two again.
 """
 
 from __future__ import annotations
@@ -17,12 +27,38 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from hpcbench.kinds.training.derive.work import LAID_OUT
+from hpcbench.kinds.training.plan.flops import EXECUTED
+from hpcbench.kinds.training.plan.memory import moments
+from hpcbench.kinds.training.plan.predict import Demands, is_predicted, predict, predict_stage
 from hpcbench.kinds.training.plan.registry import alone_by, trained_part
-from hpcbench.kinds.training.plan.workload import Training, training_of
+from hpcbench.kinds.training.plan.step import stages_of
+from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
 from hpcbench.plan.case import Case
+from hpcbench.reduce.kind_facts import SAMPLES, Work
 from hpcbench.reduce.results import CaseResult
+from hpcbench.reduce.roofline import Demand, Roofline, ceilings_of, roofline
 from hpcbench.units import grouped
+
+LAID_OUT = ("strategy", "options", "dp", "tp", "pp", "flops", "calls")
+"""Fields of a training that depend on its layout on ranks."""
+
+
+def work(item: CaseResult, record: Any | None) -> Work | None:
+    """Return the samples of a step; None of what trains nothing."""
+    of = training_of(item.case)
+    if not of.trains:
+        return None
+    left = {*LAID_OUT, "batch_size"}
+    step = (of.dtype, of.optimizer, *(f"{name}={value}" for name, value in of.unusual()),
+            *([f"accumulation={of.accumulation}"] * (of.accumulation != 1)))
+    return Work(
+        task=(trained_part(of), *((name, value) for name, value in asdict(of).items()
+                                  if name not in left)),
+        title=" ".join((of.model, *step)),
+        way=" ".join((of.strategy, *(f"{name}={value}" for name, value in of.options))),
+        amount=of.global_batch, unit=SAMPLES, tokens=of.tokens, alone=alone_by(of),
+        communication=record.exposure.exposed_share if record is not None else None)
+
 
 _SHOWN_DEFINITION = "megatron"
 """Of MFU, where a plan has it: it counts the least that a causal model cannot do without."""
@@ -212,3 +248,214 @@ def _kind(case: Case, base: Case) -> str | None:
     if samples * base.world_size == base_samples * case.world_size:
         return "weak"
     return "strong" if samples == base_samples else None
+
+
+COUNTED = "counted"
+"""The key of a rank's detail for what it counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepDemand:
+    """What a step needs: of each the most that any rank has; None where it is not known.
+
+    ``calls`` are those of collectives, ``wire_bytes`` their sizes times busbw factors, ``flops``
+    by the definition ``counted``, what is computed again included, ``activations_bytes`` what
+    forward and backward take.
+    """
+
+    calls: int | None = None
+    wire_bytes: int | None = None
+    flops: int | None = None
+    activations_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A step that was counted.
+
+    Attributes:
+        measured, predicted: what it needed, and what the plan says.
+        scores_again_flops: what a fused attention computes once more in backward; not in ``flops``.
+        activations_of: what the measured activations are of.
+        missing: what was not counted, and why.
+    """
+
+    measured: StepDemand
+    predicted: StepDemand
+    scores_again_flops: int | None = None
+    activations_of: str = ""
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+def counted(item: CaseResult) -> Counted | None:
+    """Return what was counted of a case; None where nothing was."""
+    by_rank = _by_rank(item.detail)
+    if not by_rank:
+        return None
+    held = tuple((item.memory or {}).values())
+    activations = [int(one["activations"]) for one in held if "activations" in one]
+    calls = [one["calls"].values() for one in by_rank.values() if "calls" in one]
+    return Counted(
+        measured=StepDemand(
+            calls=max((sum(count for count, _, _ in each) for each in calls), default=None),
+            wire_bytes=max((sum(wire for _, _, wire in each) for each in calls), default=None),
+            flops=_most(by_rank, "flops"), activations_bytes=max(activations, default=None)),
+        predicted=_predicted(training_of(item.case)),
+        scores_again_flops=_most(by_rank, "scores_again_flops"),
+        activations_of=", ".join(dict.fromkeys(
+            str(one["activations_of"]) for one in held if "activations_of" in one)),
+        missing={name: reason for one in by_rank.values()
+                 for name, reason in one.get("missing", {}).items()})
+
+
+def counted_wire_bytes(item: CaseResult) -> float | None:
+    """Return the sum over all ranks of what they counted in a step; None if one did not."""
+    by_rank = [one["calls"].values() for one in _by_rank(item.detail).values() if "calls" in one]
+    if len(by_rank) < item.case.world_size:
+        return None
+    return float(sum(wire for calls in by_rank for _, _, wire in calls))
+
+
+def differences(case: Case, detail: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what ranks called otherwise than predicted: other numbers of calls, or other bytes.
+
+    Compared are the first ranks of each group that divides tensors: others may have smaller parts.
+    """
+    work = training_of(case)
+    if not is_predicted(work) or not work.trains:
+        return
+    stages = stages_of(work)
+    for rank, one in _by_rank(detail).items():
+        if "calls" not in one or rank % work.tp:
+            continue
+        expected = {part.collective: (part.count, part.size_bytes)
+                    for part in predict_stage(work, stages[rank // work.tp % len(stages)]).calls}
+        found = {name: (count, size) for name, (count, size, _) in one["calls"].items()}
+        for name in sorted({*expected, *found}):
+            if found.get(name) != expected.get(name):
+                yield (f"rank {rank} called {_text(name, found)} in a step, predicted was "
+                       f"{_text(name, expected)}")
+
+
+def _text(name: str, calls: Mapping[str, tuple[int, int]]) -> str:
+    count, size = calls.get(name, (0, 0))
+    return f"{count} {name} of {size} B" if count else f"no {name}"
+
+
+def _by_rank(detail: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
+    return {int(rank): left[COUNTED] for rank, left in detail.items() if COUNTED in left}
+
+
+def _most(by_rank: Mapping[int, Mapping[str, Any]], name: str) -> int | None:
+    return max((one[name] for one in by_rank.values() if name in one), default=None)
+
+
+def _predicted(work: Training) -> StepDemand:
+    if not is_predicted(work):
+        return StepDemand()
+    ranks = [predict_stage(work, stage) for stage in stages_of(work)]
+    return StepDemand(
+        calls=max(one.collectives for one in ranks),
+        wire_bytes=max(one.wire_bytes for one in ranks),
+        flops=max(one.hardware_flops for one in ranks),
+        # not of the fullest moment, which may be the update, after the last activation is gone
+        activations_bytes=max(moment.activations for stage in stages_of(work)
+                              for moment in moments(work, stage)))
+
+
+STEP = "step"
+FORWARD, BACKWARD, BOTH, EXCHANGE, OPTIMIZER = (
+    "forward", "backward", "forward_backward", "exchange", "optimizer")
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """The least bytes of memory of each phase; None where what a rank holds is not known."""
+
+    forward: float | None = None
+    backward: float | None = None
+    optimizer: float | None = None
+
+    @property
+    def passes(self) -> float | None:
+        """Return those of forward and backward."""
+        return None if self.forward is None or self.backward is None else (
+            self.forward + self.backward)
+
+    @property
+    def step(self) -> float | None:
+        """Return those of a step."""
+        passes = self.passes
+        return None if passes is None or self.optimizer is None else passes + self.optimizer
+
+
+def rooflines(
+    item: CaseResult, hardware: Mapping[str, Any], phase_s: Mapping[str, float],
+    held: Mapping[str, int],
+) -> tuple[Roofline, ...]:
+    """Return what binds the step, then what binds its phases; nothing without a ceiling.
+
+    ``phase_s`` and ``held`` are those of the record. Of other packages' strategies and models
+    nothing is predicted, so nothing is known.
+    """
+    work = training_of(item.case)
+    if item.statistics is None or not work.trains or not is_predicted(work):
+        return ()
+    ceilings, needs = ceilings_of(item, work.dtype, hardware), predict(work)
+    moved = _moved(work, needs, held)
+    whole = Demand(needs.hardware_flops, moved.step, needs.wire_bytes, needs.collectives)
+    parts = [(STEP, item.statistics.median_s, whole)]
+    if phase_s and _meets_once(needs):
+        parts += _phases(work, needs, moved, phase_s)
+    found = (roofline(demand, time_s, ceilings, name) for name, time_s, demand in parts)
+    return tuple(one for one in found if one is not None)
+
+
+def _meets_once(needs: Demands) -> bool:
+    """Return whether all communication is between a rank's first gradient and its optimizer."""
+    return {call.collective for one in needs.of_ranks for call in one.calls} <= {"all_reduce"} and (
+        len(needs.of_ranks) == 1)
+
+
+def _phases(
+    work: Training, needs: Demands, moved: _Moved, phase_s: Mapping[str, float],
+) -> Iterator[tuple[str, float, Demand]]:
+    """Yield name, time and demand of each part; gradients travel from backward on."""
+    if work.tp * work.pp > 1:
+        return
+    flops, exchanged = needs.hardware_flops, (needs.wire_bytes, needs.collectives)
+    forward = _forward_flops(work)
+    names = [name for name in (FORWARD, BACKWARD, BOTH, EXCHANGE) if name in phase_s]
+    if forward is not None and FORWARD in names and BACKWARD in names:
+        yield FORWARD, phase_s[FORWARD], Demand(forward, moved.forward)
+        names.remove(FORWARD)
+        passes = Demand(flops - forward, moved.backward, *exchanged)
+    else:
+        passes = Demand(flops, moved.passes, *exchanged)
+    if names:
+        yield " + ".join(names), sum(phase_s[name] for name in names), passes
+    if OPTIMIZER in phase_s and moved.optimizer:
+        yield OPTIMIZER, phase_s[OPTIMIZER], Demand(memory_bytes=moved.optimizer)
+
+
+def _forward_flops(work: Training) -> float | None:
+    """Return a rank's FLOPs of forward: a third, where all that is multiplied has gradients."""
+    counted = dict(work.flops).get(EXECUTED)
+    if counted is None or work.of_images or work.adapters or work.loss == CHUNKED:
+        return None
+    return counted / (3 * work.dp)
+
+
+def _moved(work: Training, needs: Demands, held: Mapping[str, int]) -> _Moved:
+    """Return the least bytes by what the rank that holds most was seen to hold.
+
+    Activations that were not counted are predicted. Those of a pipeline are of several stages.
+    """
+    names = ("parameters", "gradients", "optimizer_state")
+    if work.pp > 1 or any(name not in held for name in names):
+        return _Moved()
+    weights, gradients, state = (held[name] for name in names)
+    kept = held.get("activations", needs.memory.activations)
+    parts = work.accumulation
+    return _Moved(forward=parts * (weights + kept), backward=parts * (weights + kept + gradients),
+                  optimizer=2 * weights + gradients + 2 * state)

@@ -1,30 +1,125 @@
-"""Stalls of training steps, from their stamps: who makes the others wait, how long, how surely.
+"""Whether the exchange of gradients varies more from step to step than the computing before it.
+
+Stalls of training steps, from their stamps: who makes the others wait, how long, how surely.
 
 A rank is ready when it has its own last gradient. The time until then counts from the rank's own
 begin of the step, on its own clock: neither start skew nor the error of clocks is in it. Ranks
 whose own gradients are there wait for the last one, whatever is exchanged meanwhile.
+
+Parallel efficiency of trainings: which share of the ranks' time is useful, and what costs it.
+
+Where the ranks meet once in a step, its stamps tell: what a rank does until it has its own last
+gradient, and in the optimizer, is useful; the rest is waiting and communication. Where they wait
+for one another within a pass over the model, only steps without communication tell what is useful.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.kinds.training.derive.slow_ranks import BLOCKING, counted_steps, waits_within
-from hpcbench.kinds.training.derive.sync_variance import SyncVariance, sync_variance
+from hpcbench.kinds.training.derive.rates import ScalingRecord
+from hpcbench.kinds.training.derive.slow_ranks import (
+    BLOCKING,
+    CLEAR_PART,
+    Exposure,
+    counted_steps,
+    waits_within,
+)
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce import fold
-from hpcbench.reduce.comparison import NEEDED, Comparison
+from hpcbench.reduce.comparison import NEEDED, Comparison, clear
 from hpcbench.reduce.results import CaseResult, CaseSamples
+from hpcbench.statistics.hypothesis_tests import MIN_N, chance_of_excess, dispersion
 from hpcbench.statistics.interval import median_interval
+from hpcbench.statistics.scaling_laws import (
+    ACCEPTABLE,
+    Efficiency,
+    of_steps_that_meet,
+    of_two_factors,
+)
 from hpcbench.trace.schema import ARRIVAL
 
-_BEFORE_READY = ("data", "forward", "backward")
+_SYNC = "sync"
 Times = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class SyncVariance:
+    """How the time of the exchange varies, beside that of computing in the same steps.
+
+    The exchange counts from the moment at which the last rank has its gradients: waiting for a slow
+    rank is not in it.
+
+    Attributes:
+        median_s: the median of the exchange.
+        cv, robust_cv: of the exchange (`statistics.dispersion.Dispersion`).
+        compute_cv, compute_robust_cv: the same of the ranks' own work, the median of the ranks.
+        deviation_share: the mean absolute deviation of the exchange over the median step.
+        chance: how likely chance makes it vary more than AS_MUCH times as much as computing.
+        is_high: whether that holds among all comparisons of the report, and ``deviation_share`` is
+            above CLEAR_PART.
+    """
+
+    median_s: float
+    cv: float
+    robust_cv: float
+    compute_cv: float
+    compute_robust_cv: float
+    deviation_share: float
+    chance: float
+    is_high: bool
+
+
+def sync_variance(
+    sync_s: Times, compute_s: Times, step_s: Times,
+) -> tuple[SyncVariance | None, str]:
+    """Return how the exchange (step,) varies beside computing (rank, step); or None, and why.
+
+    ``step_s`` (step,) is the time of whole steps.
+    """
+    n = sync_s.size
+    if n < MIN_N:
+        return None, f"{n} steps are fewer than {MIN_N}"
+    if np.median(sync_s) <= 0 or np.median(compute_s, axis=1).min() <= 0:
+        return None, "its stamps are too coarse: a median time is 0"
+    sync, computes = dispersion(sync_s), [dispersion(times_s) for times_s in compute_s]
+    reference = np.mean([_relative(times_s) for times_s in compute_s], axis=0)
+    chance = chance_of_excess(_relative(sync_s), reference)
+    share = sync.deviation_s / float(np.median(step_s))
+    return SyncVariance(
+        median_s=sync.median_s, cv=sync.cv, robust_cv=sync.robust_cv,
+        compute_cv=float(np.median([one.cv for one in computes])),
+        compute_robust_cv=float(np.median([one.robust_cv for one in computes])),
+        deviation_share=share, chance=chance, is_high=share >= CLEAR_PART), ""
+
+
+def variance_comparison(sync: SyncVariance | None) -> Iterator[Comparison]:
+    """Yield the comparison of the exchange with computing, where there is one."""
+    if sync is not None:
+        yield Comparison(_SYNC, sync.chance)
+
+
+def settled_variance(
+    sync: SyncVariance | None, comparisons: Sequence[Comparison],
+) -> SyncVariance | None:
+    """Return how the exchange varies, high only where that holds in the whole report."""
+    if sync is None:
+        return None
+    return replace(sync, is_high=sync.is_high and clear(comparisons, _SYNC) is not None)
+
+
+def _relative(times_s: Times) -> Times:
+    """Return the absolute deviations from the median, relative to it."""
+    middle = np.median(times_s)
+    return np.asarray(np.abs(times_s - middle) / middle)
+
+
+_BEFORE_READY = ("data", "forward", "backward")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,3 +290,92 @@ def _estimate(values: Times, passes: tuple[int, ...]) -> Estimate:
 
 def _medians(times_s: Times) -> tuple[float, ...]:
     return tuple(np.median(times_s, axis=1).tolist())
+
+
+STAMPS, WITHOUT = "stamps", "steps without communication"
+
+
+@dataclass(frozen=True, slots=True)
+class Pop:
+    """POP's efficiencies of a training.
+
+    Attributes:
+        source: what tells which time is useful: STAMPS or WITHOUT.
+        useful_s: each rank's useful seconds of a step.
+        step_s: seconds of a step.
+        efficiency: the factors.
+        computation_scaling: useful seconds for a sample in the scaling's base over those here.
+        global_efficiency: that times the parallel efficiency.
+    """
+
+    source: str
+    useful_s: tuple[float, ...]
+    step_s: float
+    efficiency: Efficiency
+    computation_scaling: float | None = None
+    global_efficiency: float | None = None
+
+    @property
+    def score(self) -> float | None:
+        """Return the efficiency score: useful over consumed device time, from 0 to 1.
+
+        None where the two times contradict each other.
+        """
+        return self.efficiency.parallel if self.efficiency.parallel <= 1 else None
+
+    @property
+    def limit(self) -> str | None:
+        """Return the name of the smallest factor below what is acceptable; None of none."""
+        parts = ("load_balance", *(("serialisation", "transfer") if self.source == STAMPS
+                                   else ("communication",)))
+        least = min(parts, key=lambda name: float(getattr(self.efficiency, name)))
+        return least if getattr(self.efficiency, least) < ACCEPTABLE else None
+
+
+def from_stamps(item: CaseResult, samples: CaseSamples) -> Pop | None:
+    """Return what the stamps of a training tell; None where they cannot separate waiting."""
+    work, case = training_of(item.case), item.case
+    if len(samples.ranks) == 1 and case.batch == 1:
+        _, counted = counted_steps(case, samples)
+        step_s = fold.waits_ns(samples)[:, counted] / 1e9
+        before_s, after_s = step_s, np.zeros_like(step_s)
+    elif why_not(case, work, samples) or case.backend == BLOCKING or "broadcast" in work.calls:
+        return None  # the last: ranks send each other in the optimizer what they updated
+    else:
+        stamps = stamps_of(case, samples)
+        step_s, before_s = stamps.step_s, stamps.ready_s
+        after_s = stamps.phase_s.get("optimizer", np.zeros_like(step_s))
+    longest_s = step_s.max(axis=0)
+    found = of_steps_that_meet(before_s, after_s, longest_s)
+    if found is None:
+        return None
+    useful_s = tuple((before_s + after_s).mean(axis=1).tolist())
+    return Pop(STAMPS, useful_s, float(longest_s.mean()), found)
+
+
+def from_partner(item: CaseResult, exposure: Exposure) -> Pop | None:
+    """Return what the steps without communication tell; None without them."""
+    if item.statistics is None or len(exposure.own_s) < 2:
+        return None
+    useful_s = tuple(own.median for own in exposure.own_s)
+    found = of_two_factors(useful_s, item.statistics.median_s)
+    return None if found is None else Pop(WITHOUT, useful_s, item.statistics.median_s, found)
+
+
+def beside_base(
+    own: Pop | None, scaling: ScalingRecord | None, known: Mapping[str, Pop | None],
+) -> Pop | None:
+    """Return the same with how useful time scales from the base, where both are told alike.
+
+    ``known`` has those of all cases by id. A sample needs as much useful time on any number of
+    ranks where computing scales: the factor is 1.
+    """
+    base = known.get(scaling.base_case) if scaling else None
+    if own is None or base is None or scaling is None:
+        return own
+    if own.source != base.source and scaling.base_ranks > 1:
+        return own
+    samples = len(own.useful_s) / len(base.useful_s) if scaling.kind == "weak" else 1.0
+    factor = sum(base.useful_s) * samples / sum(own.useful_s)
+    return replace(own, computation_scaling=factor,
+                   global_efficiency=factor * own.efficiency.parallel)

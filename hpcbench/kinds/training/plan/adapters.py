@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from hpcbench.kinds.training.plan.tensors import Tensor, block_tensors, of_transposed
+from hpcbench.kinds.training.plan.models import Tensor, block_tensors, of_transposed
 from hpcbench.operations.models import ModelShape
 
 _ATTENTION = (

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hpcbench.kinds.training.plan import resnet, tensors
+from hpcbench.kinds.training.plan import models as tensors
+from hpcbench.kinds.training.plan import resnet
 from hpcbench.kinds.training.plan.adapters import Adapters
 from hpcbench.kinds.training.plan.flops import EXECUTED, flops, forward_again, recomputed
-from hpcbench.kinds.training.plan.models import named_extents, parameters, shape_of, with_extents
+from hpcbench.kinds.training.plan.models import (
+    Tensor,
+    named_extents,
+    parameters,
+    shape_of,
+    with_extents,
+)
 from hpcbench.kinds.training.plan.registry import adapters_of
 from hpcbench.kinds.training.plan.resnet import RESNETS, ResNetShape
-from hpcbench.kinds.training.plan.tensors import Tensor
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training
 from hpcbench.operations.models import MODELS, ModelShape
 

@@ -9,11 +9,8 @@ from typing import Annotated, ClassVar
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from hpcbench.config.axes import MAX_ITERATIONS, Axis, named
-from hpcbench.config.block import Block, Extent, Replaceable
-from hpcbench.config.implementations import Strategies
-from hpcbench.config.names import DTYPE_ALIASES
-from hpcbench.config.section import Text
+from hpcbench.config.axes import DTYPE_ALIASES, MAX_ITERATIONS, Axis, named
+from hpcbench.config.section import Block, Extent, Replaceable, Strategies, Text
 from hpcbench.kinds.training.plan.resnet import RESNETS
 from hpcbench.kinds.training.plan.workload import LOSSES
 from hpcbench.operations.models import MODELS, OWN_LIBRARY

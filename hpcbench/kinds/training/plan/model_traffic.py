@@ -12,9 +12,8 @@ from collections.abc import Iterator
 
 from hpcbench.kinds.training.plan.any_model import AnyShape
 from hpcbench.kinds.training.plan.resnet import ResNetShape, sent_elements
-from hpcbench.kinds.training.plan.stages import Stage
-from hpcbench.kinds.training.plan.step import Step
-from hpcbench.kinds.training.plan.traffic import Calls, calls
+from hpcbench.kinds.training.plan.spec import Calls, calls
+from hpcbench.kinds.training.plan.step import Stage, Step
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.models import ModelShape
 

@@ -1,31 +1,45 @@
-"""The planner of trainings: points become cases, or skips with their reasons."""
+"""The planner of trainings: points become cases, or skips with their reasons.
+
+What sweep files can name of trainings.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
-from hpcbench.config.block import Block
+from hpcbench.config.section import Block
 from hpcbench.kinds.kind import Planner
 from hpcbench.kinds.training.plan import build_workload
+from hpcbench.kinds.training.plan.any_model import NAMES, parameters_of, published
 from hpcbench.kinds.training.plan.block import TrainingBlock
-from hpcbench.kinds.training.plan.fits import advice
+from hpcbench.kinds.training.plan.fits import advice, untimed_s
 from hpcbench.kinds.training.plan.memory import ERROR
 from hpcbench.kinds.training.plan.predict import Demands, predict
+from hpcbench.kinds.training.plan.registry import strategies
 from hpcbench.kinds.training.plan.spec import StrategySpec
-from hpcbench.kinds.training.plan.untimed import untimed_s
 from hpcbench.kinds.training.plan.workload import CROSS_ENTROPY, SYNTHETIC, Training
 from hpcbench.operations.models import OWN_LIBRARY
-from hpcbench.plan.assemble import Draft, assemble, least_calls, too_large
 from hpcbench.plan.case import Case
 from hpcbench.plan.estimate import ALPHA_S, FLOPS_PER_S, bytes_per_s, device_kind, setup_s
-from hpcbench.plan.points import COMMON_AXES, PlanRequest, listed_lengths, number_of_sets
+from hpcbench.plan.points import (
+    COMMON_AXES,
+    Draft,
+    PlanRequest,
+    assemble,
+    described,
+    least_calls,
+    listed_lengths,
+    number_of_sets,
+    too_large,
+)
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 from hpcbench.plan.workload import Workload
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Config, Hardware
+
 
 _AXES = ("model", "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "seq_length",
          "width", "classes", "image_size", "batch_size", "accumulation", "optimizer",
@@ -124,3 +138,14 @@ def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:
             and value != 0  # an extent that its kind of model lacks
             and usual.get(name) != value}
     return {"kind": "training", **stated, "options": spec.identifying(work.options)}
+
+
+def catalogue() -> dict[str, dict[str, Any]]:
+    """Return the models with their published extents, and the strategies with their options."""
+    shapes = {name: published(name) for name in NAMES}
+    return {
+        "models": {name: {**asdict(shape), "layers": shape.layers,
+                          "parameters": parameters_of(shape)} for name, shape in shapes.items()},
+        "strategies": {spec.name: {"meaning": spec.meaning, "options": described(spec.options)}
+                       for spec in strategies()},
+    }

@@ -1,6 +1,11 @@
 """What a training will need, before it runs: memory, flops and traffic of a rank.
 
 Pure arithmetic from the extents; what an allocator keeps beyond that is not in it.
+
+Which trainings of a sweep are the same program under several names.
+
+A model of a few MiB has its gradients in one bucket, whether a bucket may hold 5, 25 or 100 MiB.
+Such cases take equally long; what their medians differ by is noise.
 """
 
 from __future__ import annotations
@@ -8,18 +13,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from hpcbench.kinds.training.plan import resnet, traffic
+from hpcbench.kinds.training.plan import resnet
+from hpcbench.kinds.training.plan import spec as traffic
 from hpcbench.kinds.training.plan.any_model import NAMES, flops_again, model_of
 from hpcbench.kinds.training.plan.flops import EXECUTED, flops, recomputed
-from hpcbench.kinds.training.plan.held import held_of
-from hpcbench.kinds.training.plan.memory import Memory, memory_of
+from hpcbench.kinds.training.plan.memory import Memory, held_of, memory_of
 from hpcbench.kinds.training.plan.model_traffic import pipeline_calls, tensor_calls
-from hpcbench.kinds.training.plan.models import is_recomputed
+from hpcbench.kinds.training.plan.models import Parameters, is_recomputed
 from hpcbench.kinds.training.plan.registry import adapters_of, own_traffic, strategy
 from hpcbench.kinds.training.plan.resnet import ResNetShape
-from hpcbench.kinds.training.plan.stages import Stage, stages_of
-from hpcbench.kinds.training.plan.step import step_of
-from hpcbench.kinds.training.plan.tensors import Parameters
+from hpcbench.kinds.training.plan.spec import buckets
+from hpcbench.kinds.training.plan.step import Stage, stages_of, step_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training
 from hpcbench.operations.models import ModelShape
 
@@ -159,3 +163,21 @@ def _roots(local: Parameters, *, alone: bool) -> list[Parameters]:
             for end in (("embedding.", "stem."), "head.")]
     gathered = ends if alone else [ends[0] + ends[1]]
     return [Parameters(tuple(items)) for items in gathered if items]
+
+
+def program_of(work: Training) -> tuple[object, ...]:
+    """Return what is equal for two trainings exactly if they run the same.
+
+    It is the training without options that only cut calls into pieces (`StrategySpec.cuts`), the
+    calls that are predicted of each rank, and how many gradients each of DDP's buckets holds.
+    """
+    spec = strategy(work.strategy)
+    if spec is None or not spec.cuts:
+        return (work,)
+    layout, pieces = step_of(work).layout, []
+    for stage in stages_of(work):
+        filled = (buckets(held_of(work, stage).local.trained.tensors, layout.buckets.mib)
+                  if layout.buckets else [])
+        pieces.append((predict_stage(work, stage).calls, tuple(map(len, filled))))
+    kept = tuple(option for option in work.options if option[0] not in spec.cuts)
+    return (replace(work, options=kept), *pieces)

@@ -15,17 +15,14 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TypeVar
 
-from hpcbench.config.implementations import OptionAxes
+from hpcbench.config.section import OptionAxes
 from hpcbench.entry_points import Offer, offers
 from hpcbench.kinds.training.plan import strategies as package
 from hpcbench.kinds.training.plan.adapters import Adapters
-from hpcbench.kinds.training.plan.layout import Layout
-from hpcbench.kinds.training.plan.schedules import Pipelining
-from hpcbench.kinds.training.plan.spec import StrategySpec
-from hpcbench.kinds.training.plan.tensors import Tensor
-from hpcbench.kinds.training.plan.traffic import Calls
+from hpcbench.kinds.training.plan.models import Tensor
+from hpcbench.kinds.training.plan.spec import Calls, Layout, Pipelining, StrategySpec
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.plan.options import Option, Values
+from hpcbench.plan.points import Option, Values
 
 ENTRY_POINTS = "hpcbench.strategies"
 """The group of entry points; each is a `StrategySpec` and has its name."""

@@ -18,7 +18,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
-from hpcbench.kinds.training.plan.tensors import Tensor
+from hpcbench.kinds.training.plan.models import Tensor
 from hpcbench.kinds.training.plan.workload import Training
 
 FAMILY = "resnet"

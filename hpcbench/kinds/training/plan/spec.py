@@ -1,17 +1,303 @@
-"""What a training strategy provides to a plan (docs/training.md, docs/plugins.md)."""
+"""The schedules of pipeline parallelism: what each is, and its limits on stages and micro-batches.
+
+They are those of torch.distributed.pipelining (``get_schedule_class``), under its names.
+
+How a training lies on its ranks, as its strategy defines it.
+
+What a plan predicts of memory and traffic follows from that, and from the degrees of the training.
+
+What the ranks of a data-parallel group exchange in a step, counted from the parameters.
+
+Sizes are those of nccl-tests; bytes on the wire are sizes times busbw factors
+(`operations.bandwidth.busbw_factor`). What is counted is what torch 2.13 calls: a test compares it
+with the calls that a step makes.
+
+What a training strategy provides to a plan (docs/training.md, docs/plugins.md).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import MappingProxyType
+from typing import Literal, NamedTuple
 
-from hpcbench.config.implementations import OptionAxes
-from hpcbench.kinds.training.plan.layout import Layout
-from hpcbench.kinds.training.plan.tensors import Tensor
-from hpcbench.kinds.training.plan.traffic import Calls
+from hpcbench.config.section import OptionAxes
+from hpcbench.kinds.training.plan.adapters import Adapters
+from hpcbench.kinds.training.plan.models import Parameters, Tensor, of_each
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.plan.options import NO_OPTIONS, Option, Values, in_order
+from hpcbench.plan.points import NO_OPTIONS, Option, Values, in_order
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One order of forwards and backwards of micro-batches.
+
+    Attributes:
+        name: torch's.
+        stages_per_rank: the least number of stages on a rank.
+        most_stages: the greatest, None: any.
+        placement: where stage s of p ranks is: ``loop``: on rank s mod p; ``v``: down and up
+            again, so that the first and the last stage are both on rank 0.
+        full: whether there must be as many micro-batches as stages.
+        rounds: whether micro-batches go in rounds of about as many as there are ranks, of equal
+            size.
+        halves: whether gradients of activations and of weights are computed apart.
+    """
+
+    name: str
+    stages_per_rank: int
+    most_stages: int | None
+    placement: Literal["loop", "v"] = "loop"
+    full: bool = False
+    rounds: bool = False
+    halves: bool = False
+
+
+SCHEDULES = (
+    Schedule("1F1B", 1, 1, full=True),
+    Schedule("GPipe", 1, 1),
+    Schedule("Interleaved1F1B", 2, None, rounds=True),
+    Schedule("LoopedBFS", 2, None),
+    Schedule("InterleavedZeroBubble", 2, None, rounds=True, halves=True),
+    Schedule("ZBVZeroBubble", 2, 2, placement="v", halves=True),
+    Schedule("DualPipeV", 2, 2, placement="v", full=True, halves=True),
+)
+AUTO = "auto"
+"""For ``stages_per_rank``: as many as the schedule needs."""
+SCHEDULE_NAMES = tuple(schedule.name for schedule in SCHEDULES)
+
+
+def schedule_of(name: str) -> Schedule:
+    """Return the schedule of a name. Raises KeyError."""
+    return {schedule.name: schedule for schedule in SCHEDULES}[name]
+
+
+class Pipelining(NamedTuple):
+    """How a training is pipelined."""
+
+    schedule: Schedule
+    stages_per_rank: int
+    microbatches: int
+
+
+def stages_on(schedule: Schedule, ranks: int, rank: int, stages_per_rank: int) -> tuple[int, ...]:
+    """Return the indices of the stages on a rank, in the order of the model."""
+    if schedule.placement == "v":
+        return rank, 2 * ranks - 1 - rank
+    return tuple(range(rank, ranks * stages_per_rank, ranks))
+
+
+def unscheduled(
+    schedule: Schedule, ranks: int, stages_per_rank: int, microbatches: int,
+) -> str | None:
+    """Return why the schedule does not go with these numbers, or None."""
+    name, stages = schedule.name, ranks * stages_per_rank
+    if stages_per_rank < schedule.stages_per_rank:
+        return f"{name} needs {schedule.stages_per_rank} stages per rank, not {stages_per_rank}"
+    if schedule.most_stages is not None and stages_per_rank > schedule.most_stages:
+        return f"stages per rank: {name} has {schedule.most_stages}, not {stages_per_rank}"
+    if schedule.full and microbatches < stages:
+        return (f"{name} needs as many micro-batches as stages: {microbatches} micro-batches are "
+                f"fewer than {stages} stages")
+    count = max(1, microbatches // ranks)
+    if schedule.rounds and microbatches % count:
+        return (f"{name} deals micro-batches in rounds of equal size: {microbatches} cannot be "
+                f"divided evenly into {count} rounds")
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """How parameters that are handled block by block are spread.
+
+    Attributes:
+        shards: ranks that each is divided among.
+        copies: groups of shards that have the same.
+        element_bytes: bytes of an element that is gathered.
+        reshard: whether blocks give up what they gathered between forward and backward.
+        rounds: how often in a step all that is needed is gathered.
+        exchanges: how often in a step gradients are exchanged.
+    """
+
+    shards: int = 1
+    copies: int = 1
+    element_bytes: int = 4
+    reshard: bool = False
+    rounds: int = 1
+    exchanges: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """How DistributedDataParallel exchanges gradients: in buckets of ``mib`` MiB.
+
+    ``are_views``: gradients lie in the buckets. ``hook``: in what form they travel.
+    """
+
+    mib: int
+    are_views: bool = False
+    hook: str = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What is divided, copied and cast, and how gradients are exchanged.
+
+    A strategy states what differs from a rank that trains the whole model by itself.
+
+    Attributes:
+        groups: how parameters are spread that are handled block by block: gathered when they are
+            needed (FSDP), cast, and their gradients exchanged together; None where they are not.
+        buckets: how gradients are exchanged by DDP; None where they are not.
+        state_ranks: ranks that the optimizer's states alone are divided among (ZeRO stage 1).
+        by_tokens: whether tensor-parallel ranks divide the tokens, too (sequence parallel).
+        by_words: whether they divide the logits (loss parallel).
+        pipeline: how stages and micro-batches are scheduled; None without a pipeline.
+        adapters: what alone is trained; None where the model itself is.
+        balanced: whether samples are divided among replicas by their speed.
+    """
+
+    groups: Groups | None = None
+    buckets: Buckets | None = None
+    state_ranks: int = 1
+    by_tokens: bool = False
+    by_words: bool = False
+    pipeline: Pipelining | None = None
+    adapters: Adapters | None = None
+    balanced: bool = False
+
+    @property
+    def shards(self) -> int:
+        """Return the ranks that each parameter is divided among by FSDP."""
+        return self.groups.shards if self.groups else 1
+
+
+_WIRE = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
+"""Times (n - 1) / n: the busbw factor on n ranks."""
+_COMPRESSED = {"none": 4, "bf16": 2, "fp16": 2}
+"""Bytes of a gradient's element under a comm hook of DDP."""
+_KEPT = 256
+"""Counts of calls that are kept: a sweep asks for them again with each batch."""
+_WORTH = 2
+"""PowerSGD compresses a matrix if that saves more than this factor (its min_compression_rate)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Calls of one collective in one step: how many, their sizes together, and on the wire."""
+
+    collective: str
+    count: int
+    size_bytes: int
+    wire_bytes: int
+
+
+def calls(collective: str, ranks: int, sizes: Sequence[int]) -> Calls:
+    """Return the calls of a collective on so many ranks; one without ranks to talk to is none.
+
+    torch calls groups of one rank in some layouts (HSDP of one replica), in others not.
+    """
+    if ranks == 1:
+        return Calls(collective, 0, 0, 0)
+    size = sum(sizes)
+    wire = _WIRE[collective] * size * (ranks - 1) // ranks if collective in _WIRE else size
+    return Calls(collective, len(sizes), size, wire)
+
+
+def together(parts: Iterable[Calls]) -> tuple[Calls, ...]:
+    """Return the calls of each collective added up, in the order of first appearance."""
+    totals: dict[str, Calls] = {}
+    for part in parts:
+        total = totals.get(part.collective, Calls(part.collective, 0, 0, 0))
+        totals[part.collective] = Calls(
+            part.collective, total.count + part.count, total.size_bytes + part.size_bytes,
+            total.wire_bytes + part.wire_bytes)
+    return tuple(part for part in totals.values() if part.count)
+
+
+@lru_cache(maxsize=_KEPT)
+def ddp_calls(
+    parameters: Parameters, ranks: int, bucket_mb: int, hook: str = "none",
+) -> tuple[Calls, ...]:
+    """Return what DDP calls: an all_reduce of each bucket of fp32 gradients.
+
+    The hooks ``bf16`` and ``fp16`` halve them. ``powersgd`` of rank 1 (Vogels et al., arXiv
+    1905.13727) has three of each bucket: what is not worth to be compressed, and the two vectors
+    that stand for each matrix of the rest.
+    """
+    filled = buckets(parameters.tensors, bucket_mb)
+    if hook != "powersgd":
+        sizes = [sum(item.elements for item in bucket) * _COMPRESSED[hook] for bucket in filled]
+        return (calls("all_reduce", ranks, sizes),)
+    return (calls("all_reduce", ranks, [4 * part for bucket in filled
+                                        for part in _powersgd(bucket)]),)
+
+
+def buckets(parameters: Sequence[Tensor], bucket_mb: int) -> list[list[Tensor]]:
+    """Return the buckets of DDP: gradients in the order in which backward gives them.
+
+    A bucket is full as soon as it has ``bucket_mb`` MiB (compute_bucket_assignment_by_size).
+    """
+    filled: list[list[Tensor]] = []
+    space = 0
+    for parameter in reversed(parameters):
+        if space <= 0:
+            filled.append([])
+            space = bucket_mb * 2**20
+        filled[-1].append(parameter)
+        space -= parameter.held_bytes
+    return filled
+
+
+def _powersgd(bucket: Sequence[Tensor]) -> tuple[int, int, int]:
+    """Return the elements that travel as they are, those of all P, and those of all Q."""
+    shapes = [(item.extents[0], item.elements // item.extents[0]) for item in bucket]
+    worth = [(rows, columns) for rows, columns in shapes
+             if (rows + columns) * _WORTH < rows * columns]
+    rest = sum(rows * columns for rows, columns in shapes if (rows, columns) not in worth)
+    return rest, sum(rows for rows, _ in worth), sum(columns for _, columns in worth)
+
+
+@lru_cache(maxsize=_KEPT)
+def sharded_bytes(group: Parameters, shards: int, element_bytes: int) -> int:
+    """Return the size of a group of parameters that FSDP gathers at once.
+
+    Each is divided by its first extent, padded to equal shards.
+    """
+    return sum(-(-item.extents[0] // shards) * shards * (item.elements // item.extents[0])
+               * travelling_bytes(item, element_bytes) for item in group.tensors)
+
+
+def travelling_bytes(item: Tensor, element_bytes: int) -> int:
+    """Return the bytes of an element of a parameter when it is gathered: packed ones stay so."""
+    return 1 if item.element_bytes == 1 else element_bytes
+
+
+def fsdp_calls(
+    blocks: Sequence[Parameters], roots: Sequence[Parameters], groups: Groups,
+) -> list[Calls]:
+    """Return what FSDP calls for blocks, and for what else is gathered together.
+
+    Each is gathered in forward and blocks, if ``reshard``, again in backward; gradients of what is
+    trained are scattered in fp32, and averaged over ``copies`` of the shards (Rajbhandari et al.,
+    ZeRO, arXiv 1910.02054, section 7). Without shards there are copies alone, and nothing to
+    gather.
+    """
+    again = blocks if groups.reshard else ()
+    gathered = of_each(lambda group: sharded_bytes(group, groups.shards, groups.element_bytes),
+                       (*blocks, *roots, *again))
+    scattered = of_each(lambda group: sharded_bytes(group, groups.shards, 4),
+                        [group.trained for group in (*blocks, *roots) if group.trained.tensors])
+    averaged = [size // groups.shards for size in scattered] * groups.exchanges
+    traffic = []
+    if groups.shards > 1:
+        traffic = [calls("all_gather", groups.shards, gathered * groups.rounds),
+                   calls("reduce_scatter", groups.shards, scattered * groups.exchanges)]
+    if groups.copies > 1:
+        traffic.append(calls("all_reduce", groups.copies, averaged))
+    return traffic
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,16 +18,15 @@ from hpcbench.backends.counting_backend import REHEARSAL as REHEARSAL
 from hpcbench.backends.counting_backend import CallLog, open_silent
 from hpcbench.errors import CaseError
 from hpcbench.kinds.training.plan.registry import strategy
-from hpcbench.kinds.training.plan.shares import is_dynamic
+from hpcbench.kinds.training.plan.step import is_dynamic
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.kinds.training.run.counted_step import count_step
 from hpcbench.kinds.training.run.data import Loader
 from hpcbench.kinds.training.run.fingerprint import Fingerprints, why_no_fingerprints
 from hpcbench.kinds.training.run.memory import Peak
 from hpcbench.kinds.training.run.models.build import SETTLING, forget, graphs
-from hpcbench.kinds.training.run.parity import Disparity, Parity, parity
-from hpcbench.kinds.training.run.parity_model import parity_training
+from hpcbench.kinds.training.run.parity import Disparity, Parity, parity, parity_training
 from hpcbench.kinds.training.run.phases import PHASES, phase_clock
+from hpcbench.kinds.training.run.step_counter import count_step
 from hpcbench.kinds.training.run.strategies.base import Batch, Strategy
 from hpcbench.operations.place import Place
 from hpcbench.trace.schema import ARRIVAL

@@ -1,36 +1,201 @@
-"""Parity before speed: a strategy must compute what a single process computes."""
+"""What parity is tried on: the model itself, or a small one of the same kind where it is large.
+
+Parity of a large model itself, in a short step: what it takes, and why it may be too much.
+
+Parity before speed: a strategy must compute what a single process computes.
+"""
 
 from __future__ import annotations
 
 import math
+import resource
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 
+import psutil
 import torch
+import torch.distributed as dist
 
-from hpcbench.kinds.training.plan.gradients import bias_scale, weight_beside
-from hpcbench.kinds.training.plan.registry import adapters_of
-from hpcbench.kinds.training.plan.shares import is_dynamic, unlike_shares
-from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.kinds.training.run.bounds import (
+from hpcbench.backends.devices import free_bytes
+from hpcbench.kinds.training.plan.adapters import NF4_BLOCK
+from hpcbench.kinds.training.plan.build_workload import counted, why_not
+from hpcbench.kinds.training.plan.fits import MOST_S, SHORT_TOKENS, comparison_s, is_tried_itself
+from hpcbench.kinds.training.plan.registry import adapters_of, strategy
+from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_of
+from hpcbench.kinds.training.plan.step import is_dynamic, step_of, unlike_shares
+from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training, bias_scale, weight_beside
+from hpcbench.kinds.training.run.data import Loader
+from hpcbench.kinds.training.run.models.resnet import MOMENTUM
+from hpcbench.kinds.training.run.phases import phase_clock
+from hpcbench.kinds.training.run.reference import (
     LEAST,
     UNIT,
     UPDATE_ROUNDINGS,
     Bound,
+    Reference,
     arithmetic_bound,
     gradient_bound,
+    in_fp64,
+    reference_of,
 )
-from hpcbench.kinds.training.run.data import Loader
-from hpcbench.kinds.training.run.models.resnet import MOMENTUM
-from hpcbench.kinds.training.run.parity_model import parity_training, parity_words
-from hpcbench.kinds.training.run.phases import phase_clock
-from hpcbench.kinds.training.run.reference import Reference, in_fp64, reference_of
 from hpcbench.kinds.training.run.strategies.base import Exchange, Strategy
-from hpcbench.kinds.training.run.timed_model import short_step, short_words, too_much
+from hpcbench.measure.allocation import granted_cores
+from hpcbench.measure.process import KernelFiles
 from hpcbench.operations.place import Place
 from hpcbench.operations.token_file import TokenFile
+
+_HEAD_DIM = 8
+_TOKENS = 16
+_VOCAB = 128
+_CLASSES = 128
+_WIDTH = 8
+_VALUES = 16
+"""Values of a channel that each batch norm of a small model has at least: of very few, statistics
+are noise."""
+_HALVINGS = 32
+"""Pixels of an image for each behind the last block."""
+
+
+def parity_training(spec: Training) -> Training:
+    """Return the training that parity is tried on, ``spec`` itself if it is small enough."""
+    if spec.of_images:
+        return _parity_images(spec)
+    assert spec.tokens is not None  # noqa: S101  (it has no images)
+    return spec if is_tried_itself(spec.parameters, spec.tokens) else small_training(spec)
+
+
+def small_training(spec: Training) -> Training:
+    """Return a training that takes the same steps on a small model of the same kind.
+
+    It has all that makes the layout: degrees, options, batch and accumulation. Its extents are
+    divisible as the model's are. Its layers are the fewest that the strategy takes.
+    """
+    if spec.of_images:
+        return counted(_small_images(spec))
+    kv_heads = spec.tp * min(2, spec.kv_heads // spec.tp)
+    heads = kv_heads * min(2, spec.heads // spec.kv_heads)
+    adapters = adapters_of(spec)
+    hidden = NF4_BLOCK if adapters and adapters.packed else _HEAD_DIM * heads
+    small = replace(
+        spec, data=SYNTHETIC, changed=True, hidden=hidden, heads=heads, kv_heads=kv_heads,
+        inner=2 * hidden, vocab=min(spec.vocab, _VOCAB * spec.tp),
+        seq_length=min(spec.seq_length, spec.tp * -(-_TOKENS // spec.tp)))
+    return counted(_shallow(small, least=2 * spec.pp))
+
+
+def parity_words(spec: Training) -> str:
+    """Return what a small model is, for people."""
+    layers = "1 layer" if spec.layers == 1 else f"{spec.layers} layers"
+    if spec.of_images:
+        return f"a small model of {layers}, width {spec.width}, images of {spec.image_size} pixels"
+    return (f"a small model of {layers}, hidden {spec.hidden}, {spec.heads} heads, "
+            f"{spec.seq_length} tokens")
+
+
+def _parity_images(spec: Training) -> Training:
+    """Return what a ResNet is tried on: itself if it is small and narrow.
+
+    Errors grow with the layers, and a wide one's ReLUs cut half of all values (`bounds`).
+    """
+    small = _small_images(spec)
+    fits = (spec.classes <= _CLASSES and resnet_of(spec).is_narrow and spec.layers == small.layers
+            and small.image_size <= spec.image_size <= 2 * small.image_size)
+    return spec if fits else counted(small)
+
+
+def _small_images(spec: Training) -> Training:
+    pixels = math.isqrt(-(-_VALUES // step_of(spec).samples) - 1) + 1
+    return _shallow(replace(spec, changed=True, width=min(spec.width, _WIDTH),
+                            classes=min(spec.classes, _CLASSES), image_size=_HALVINGS * pixels),
+                    least=len(RESNETS[spec.model].blocks))
+
+
+def _shallow(small: Training, least: int) -> Training:
+    """Return the training with the fewest layers that its strategy takes, from ``least`` on."""
+    known = strategy(small.strategy)
+    layers = least
+    while known and layers < small.layers:
+        shallow = replace(small, layers=layers)
+        if why_not(shallow, known) is None:
+            return shallow
+        layers *= 2
+    return small
+
+
+BYTES = 96
+"""Of a parameter, on each rank. In fp64 the reference has weight and gradient, a copy of both, and
+for the step of the optimizer those and two states; the strategy has up to 32 in fp32."""
+
+
+def short_step(spec: Training) -> Training:
+    """Return the same model and layout with a step of few tokens and of as few samples as it takes.
+
+    It is not compiled: the small model is. Of learnt positions there are fewer.
+    """
+    short = counted(replace(
+        spec, data=SYNTHETIC, changed=True, compile=False,
+        seq_length=min(spec.seq_length, spec.tp * -(-SHORT_TOKENS // spec.tp))))
+    known = strategy(spec.strategy)
+    if known is None or is_dynamic(spec):
+        return short
+    for size in range(spec.accumulation, spec.batch_size, spec.accumulation):
+        fewer = replace(short, batch_size=size)
+        if spec.batch_size % size == 0 and why_not(fewer, known) is None:
+            return fewer
+    return short
+
+
+def too_much(short: Training, place: Place) -> str | None:
+    """Return why the ranks cannot compare a model itself, or None. All ranks call it, and agree."""
+    if short.of_images:
+        return "rounding decides which values its ReLUs cut"
+    seconds = _agreed(place, int(_seconds(short, place)), dist.ReduceOp.MAX)
+    if seconds > MOST_S:
+        return f"it is expected to take {seconds} s on each rank, more than {MOST_S:g} s"
+    needed, free = BYTES * short.parameters, _least_free(place)
+    if needed > free:
+        return (f"it takes {needed / 1e9:.3g} GB on each rank, and a rank has "
+                f"{max(free, 0) / 1e9:.3g} GB")
+    return None
+
+
+def short_words(short: Training) -> str:
+    """Return what was compared, for people."""
+    return (f"the timed model ({short.parameters / 1e6:.4g} M parameters) in a step of "
+            f"{short.global_batch} x {short.seq_length} tokens")
+
+
+def _seconds(short: Training, place: Place) -> float:
+    """Return the assumed seconds of a comparison, as if all ranks were on this node."""
+    assert short.tokens is not None  # noqa: S101  (it has no images)
+    ranks_per_core = max(1.0, place.world_size / granted_cores(KernelFiles()))
+    return ranks_per_core * comparison_s(short.parameters, short.tokens, place.device.type)
+
+
+def _least_free(place: Place) -> int:
+    """Return the bytes that the rank with the fewest can take, as if all were on one node.
+
+    The half of what is free is left to what else is there.
+    """
+    free = psutil.virtual_memory().available // place.world_size
+    limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    held = KernelFiles().process_bytes("VmData")
+    if limit != resource.RLIM_INFINITY and held is not None:
+        free = min(free, limit - held)
+    if place.device.type == "cuda":
+        free = min(free, free_bytes(place.device))
+    return _agreed(place, free // 2, dist.ReduceOp.MIN)
+
+
+def _agreed(place: Place, value: int, how: dist.ReduceOp.RedOpType) -> int:
+    """Return the least or the greatest value of all ranks."""
+    found = torch.tensor([value], dtype=torch.int64, device=place.device)
+    if place.world_size > 1 and place.group is not None:
+        dist.all_reduce(found, how, group=place.group)
+    return int(found)
+
 
 Tensors = Mapping[str, torch.Tensor]
 Make = Callable[[Training, Place], Strategy]

@@ -1,25 +1,169 @@
-"""The runner of trainings."""
+"""The communication of a step without the step: its calls one after another, with as many bytes.
+
+Steps of the same strategy on a group that communicates nothing show what a rank calls.
+
+The runner of trainings.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
 
 import psutil
 import torch
+import torch.distributed as dist
 
+from hpcbench.backends.counting_backend import CallLog, RecordedCall, TensorSpec, Wait
 from hpcbench.backends.devices import out_of_memory
+from hpcbench.backends.groups import open_lines
 from hpcbench.kinds.kind import Runner
 from hpcbench.kinds.training.plan.fits import advice
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.memory import Peak
-from hpcbench.kinds.training.run.operation import TrainingOperation
-from hpcbench.kinds.training.run.replay import ReplayOperation
-from hpcbench.measure.kernel_files import KernelFiles
+from hpcbench.kinds.training.run.operation import TrainingOperation, silent
+from hpcbench.measure.process import KernelFiles
 from hpcbench.operations.operation import AnyOperation
 from hpcbench.operations.place import Place
 from hpcbench.plan.workload import Workload
+
+Program = Sequence[RecordedCall | Wait]
+Works = dict[int, Sequence[Any]]
+"""Entry of a message in the program -> what to wait for."""
+_MESSAGES = {"send": dist.isend, "recv": dist.irecv}
+_DRY_STEPS = 1
+"""Before the one whose calls are taken: in the first torch's pipelines agree on shapes."""
+
+
+class ReplayOperation:
+    """A call is the collectives and messages of one step, on real groups.
+
+    Collectives are waited for one by one. Messages are sent, received and waited for in the order
+    of the step's own program, so ranks wait for each other there only.
+    """
+
+    def __init__(self, spec: Training, place: Place) -> None:
+        self.name = spec.name
+        self.place = place
+        ledger = CallLog(counts=False)
+        program = calls_of_step(spec, place, ledger)
+        self._opened = [open_lines(place.group, lines, place.number) for lines in ledger.opened]
+        groups = dict(zip(map(str, ledger.opened), self._opened, strict=True))
+        self._steps = list(_steps(program, {str(None): place.group, **groups}))
+
+    def prepare(self) -> None:
+        """Do nothing: all buffers hold zeros, and stay so."""
+
+    def run(self) -> None:
+        """Make every call."""
+        works: Works = {}
+        for step in self._steps:
+            step(works)
+        for left in works.values():
+            _wait(left)
+
+    def spoil(self) -> None:
+        """Do nothing: there is no result."""
+
+    def check(self) -> None:
+        """Return None: there is no result that could be wrong."""
+
+    def answer(self) -> dict[str, Any]:
+        """Return nothing: there are no values beside the rows."""
+        return {}
+
+    def close(self) -> None:
+        """Close the groups that were opened. All ranks call it."""
+        for group in self._opened:
+            dist.destroy_process_group(group)
+
+
+def calls_of_step(spec: Training, place: Place, ledger: CallLog) -> Program:
+    """Return what this rank calls in a step, in order; all ranks call it.
+
+    ``ledger`` is left with the lines of the groups that were opened for it, and are closed.
+    """
+    dry = silent(place, ledger)
+    work = replace(spec, communication="on", compile=False)  # compiled it calls the same
+    operation = TrainingOperation(work, dry, validate=False)
+    operation.prepare()
+    for _ in range(_DRY_STEPS):
+        operation.run()
+    ledger.keep()
+    operation.run()
+    program, ledger.program = ledger.program or [], None
+    operation.close()
+    dist.destroy_process_group(dry.group)
+    return program
+
+
+def _steps(program: Program, groups: dict[str, Any]) -> Iterator[Callable[[Works], None]]:
+    """Yield what carries out each part of a program, on buffers that equal calls share."""
+    buffers: dict[object, torch.Tensor] = {}
+    for key, entries in groupby(enumerate(program), lambda entry: _kind(entry[1])):
+        if key == "wait":
+            yield from (_waiting(entry.call) for _, entry in entries if isinstance(entry, Wait))
+            continue
+        calls = [(number, call) for number, call in entries if isinstance(call, RecordedCall)]
+        group = groups[str(calls[0][1].lines)]
+        made = [(number, call.method, _made(call.arguments, call.method, buffers))
+                for number, call in calls]
+        if calls[0][1].method in _MESSAGES:
+            yield _exchanging(group, made)
+        else:
+            yield from (_calling(group, method, arguments) for _, method, arguments in made)
+
+
+def _kind(entry: RecordedCall | Wait) -> str:
+    """Return what entries have in common that are carried out together."""
+    if isinstance(entry, Wait):
+        return "wait"
+    return f"{'message' if entry.method in _MESSAGES else 'collective'} {entry.lines}"
+
+
+def _made(value: Any, key: object, buffers: dict[object, torch.Tensor]) -> Any:
+    """Return a value with a tensor of zeros for each `Blank` in it."""
+    if isinstance(value, TensorSpec):
+        place = key, value
+        if place not in buffers:
+            buffers[place] = torch.zeros(value.shape, dtype=value.dtype, device=value.device)
+        return buffers[place]
+    if isinstance(value, tuple):
+        return [_made(item, (key, at), buffers) for at, item in enumerate(value)]
+    return value
+
+
+def _calling(group: Any, method: str, arguments: Sequence[Any]) -> Callable[[Works], None]:
+    return lambda _: getattr(group, method)(*arguments).wait()
+
+
+def _exchanging(
+    group: Any, messages: Sequence[tuple[int, str, Sequence[Any]]],
+) -> Callable[[Works], None]:
+    """Return what begins messages that nothing is waited for between."""
+    operations = [dist.P2POp(_MESSAGES[method], tensor, group=group, tag=tag, group_peer=peer)
+                  for _, method, ((tensor,), peer, tag) in messages]
+
+    def exchange(works: Works) -> None:
+        begun = dist.batch_isend_irecv(operations)
+        each = len(begun) == len(messages)  # else one for all, as NCCL has it
+        for at, (number, *_) in enumerate(messages):
+            works[number] = begun[at:at + 1] if each else begun
+
+    return exchange
+
+
+def _waiting(call: int) -> Callable[[Works], None]:
+    return lambda works: _wait(works.pop(call, ()))
+
+
+def _wait(works: Sequence[Any]) -> None:
+    for work in works:
+        work.wait()
 
 
 class TrainingRunner(Runner):

@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from hpcbench.kinds.primitive.run import inputs as given
 from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Implementation
-from hpcbench.operations.torch_calls import all_gather_tensor, reduce_scatter_tensor
+from hpcbench.operations.data import all_gather_tensor, reduce_scatter_tensor
 
 
 class Columnwise(Implementation[given.Columnwise]):

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from hpcbench.kinds.primitive.run import inputs as given
 from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Returning
-from hpcbench.operations.torch_calls import all_gather_tensor, reduce_scatter_tensor
+from hpcbench.operations.data import all_gather_tensor, reduce_scatter_tensor
 
 Step = Callable[[torch.Tensor], torch.Tensor]
 """What makes a tensor of another: a collective, or nothing."""

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from hpcbench.kinds.primitive.run import inputs as given
 from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Implementation
-from hpcbench.operations.messages import finish, receiving, sending, start
+from hpcbench.operations.place import finish, receiving, sending, start
 
 
 class _Ring(Implementation[AnyInputs]):

@@ -27,7 +27,7 @@ from hpcbench.errors import CaseError
 from hpcbench.kinds.primitive.plan.implementations import reserved
 from hpcbench.kinds.primitive.run import inputs as given
 from hpcbench.kinds.primitive.run.implementations.base import Implementation
-from hpcbench.operations.torch_calls import all_gather_tensor
+from hpcbench.operations.data import all_gather_tensor
 
 _BLOCK = 128
 

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from hpcbench.config.names import DTYPE_BYTES
-from hpcbench.kinds.training.plan.layout import Buckets, Groups, Layout
-from hpcbench.kinds.training.plan.shares import SPEED_BYTES, is_dynamic, unfit_to_balance
-from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
-from hpcbench.kinds.training.plan.tensors import Tensor
-from hpcbench.kinds.training.plan.traffic import Calls, calls
+from hpcbench.config.axes import DTYPE_BYTES
+from hpcbench.kinds.training.plan.models import Tensor
+from hpcbench.kinds.training.plan.spec import (
+    Buckets,
+    Calls,
+    Degrees,
+    Groups,
+    Layout,
+    StrategySpec,
+    calls,
+)
+from hpcbench.kinds.training.plan.step import SPEED_BYTES, is_dynamic, unfit_to_balance
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.plan.options import Option, Values
+from hpcbench.plan.points import Option, Values
 
 _RUN = "hpcbench.kinds.training.run.strategies"
 BUCKETS = MappingProxyType({"bucket_mb": Values(25)})

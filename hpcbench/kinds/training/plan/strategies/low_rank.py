@@ -8,11 +8,10 @@ from functools import partial
 from types import MappingProxyType
 
 from hpcbench.kinds.training.plan.adapters import NF4_BLOCK, TARGETS, Adapters
-from hpcbench.kinds.training.plan.layout import Layout
-from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
+from hpcbench.kinds.training.plan.spec import Degrees, Layout, StrategySpec
 from hpcbench.kinds.training.plan.strategies import data_parallel
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.plan.options import Option, Values
+from hpcbench.plan.points import Option, Values
 
 _OPTIONS_OF: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "single": (), "data": ("bucket_mb",), "fsdp": ("reshard",)})

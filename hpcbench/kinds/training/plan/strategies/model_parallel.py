@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from hpcbench.config.names import DTYPE_BYTES
-from hpcbench.kinds.training.plan import schedules
-from hpcbench.kinds.training.plan.layout import Groups, Layout
+from hpcbench.config.axes import DTYPE_BYTES
+from hpcbench.kinds.training.plan import spec as schedules
 from hpcbench.kinds.training.plan.models import keeps_products
-from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
+from hpcbench.kinds.training.plan.spec import Degrees, Groups, Layout, StrategySpec
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.plan.options import Option, Values
+from hpcbench.plan.points import Option, Values
 
 _RUN = "hpcbench.kinds.training.run.strategies"
 _SWITCH = Values(False, (False, True))

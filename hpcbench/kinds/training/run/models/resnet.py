@@ -16,8 +16,7 @@ from hpcbench.kinds.training.plan.resnet import (
     bottlenecks,
     features,
 )
-from hpcbench.kinds.training.run.models.draw import drawn
-from hpcbench.kinds.training.run.models.model import Model
+from hpcbench.kinds.training.run.models.model import Model, drawn
 
 NARROW_BIAS = 3.0
 """Biases of norms in narrow models begin about it: one value in a thousand is below 0."""

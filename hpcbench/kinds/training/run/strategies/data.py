@@ -1,9 +1,12 @@
-"""Data parallelism: every rank has the whole model; gradients are averaged in buckets (DDP)."""
+"""Data parallelism: every rank has the whole model; gradients are averaged in buckets (DDP).
+
+ZeRO stage 1: DDP, but each rank keeps and updates its part of the optimizer's states only.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from inspect import signature
 from statistics import median
@@ -12,20 +15,22 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 from hpcbench.backends.counting_backend import is_counted
-from hpcbench.kinds.training.plan.shares import EVERY, divide, even_shares, is_dynamic
-from hpcbench.kinds.training.plan.tensors import Tensor
-from hpcbench.kinds.training.plan.traffic import buckets
+from hpcbench.kinds.training.plan.models import Tensor
+from hpcbench.kinds.training.plan.spec import buckets
+from hpcbench.kinds.training.plan.step import EVERY, divide, even_shares, is_dynamic
 from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.run.memory import Held, held, states
 from hpcbench.kinds.training.run.models.model import Model
 from hpcbench.kinds.training.run.phases import PhaseClock, phase_clock
+from hpcbench.kinds.training.run.precision import RECIPES
 from hpcbench.kinds.training.run.strategies.base import Batch, Exchange
-from hpcbench.kinds.training.run.strategies.group_watch import spread
-from hpcbench.kinds.training.run.strategies.replica import Replica
+from hpcbench.kinds.training.run.strategies.replica import Replica, spread
+from hpcbench.operations.data import all_gather_tensor
 from hpcbench.operations.place import Place
-from hpcbench.operations.torch_calls import all_gather_tensor
 from hpcbench.trace.schema import ARRIVAL
 
 _EXCHANGES = {
@@ -237,3 +242,23 @@ class Balancer:
         if self._under_way is not None:
             self._under_way.wait()
             self._under_way = None
+
+
+class Zero1(Data):
+    """torch's ZeroRedundancyOptimizer: each rank updates some parameters, and broadcasts them."""
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        """Return the optimizer, sharded over the group under test."""
+        recipe = RECIPES[self.spec.optimizer]
+        self._sharded = ZeroRedundancyOptimizer(
+            self.plain.parameters(), optimizer_class=recipe.kind,
+            process_group=self.place.group, **recipe.settings)
+        return self._sharded
+
+    def held(self) -> Held:
+        """Return the bytes that this rank holds; the states are those of its own part."""
+        return held(self.plain.parameters(), self._sharded.optim)
+
+    def states(self) -> Iterator[torch.Tensor]:
+        """Yield the states of its own part."""
+        return states(self._sharded.optim)

@@ -15,11 +15,9 @@ from hpcbench.kinds.training.run.models.build import build
 from hpcbench.kinds.training.run.models.model import Model
 from hpcbench.kinds.training.run.phases import PhaseClock
 from hpcbench.kinds.training.run.precision import autocast, is_mixed
-from hpcbench.kinds.training.run.strategies.base import Batch
-from hpcbench.kinds.training.run.strategies.group_watch import GroupWatch
-from hpcbench.kinds.training.run.strategies.mesh import Grid, row_of
-from hpcbench.kinds.training.run.strategies.replica import Replica
-from hpcbench.operations.dtypes import DTYPES
+from hpcbench.kinds.training.run.strategies.base import Batch, Grid, row_of
+from hpcbench.kinds.training.run.strategies.replica import GroupWatch, Replica
+from hpcbench.operations.data import DTYPES
 
 
 class Fsdp(Replica):

@@ -21,12 +21,12 @@ from hpcbench.kinds.training.run.data import SEED
 from hpcbench.kinds.training.run.memory import Held, local, local_bytes
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import Model, Part
-from hpcbench.kinds.training.run.optimizers import make_optimizer
+from hpcbench.kinds.training.run.precision import make_optimizer
 from hpcbench.kinds.training.run.strategies.base import Strategy
 from hpcbench.kinds.training.run.strategies.data import Data
 from hpcbench.kinds.training.run.strategies.fsdp import Fsdp
 from hpcbench.kinds.training.run.strategies.replica import Replica, whole
-from hpcbench.operations.dtypes import DTYPES
+from hpcbench.operations.data import DTYPES
 from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.operations.place import Place
 

@@ -1,4 +1,6 @@
-"""Pipeline parallelism: each rank has some of the blocks, and micro-batches pass through them.
+"""Stages of a pipeline that tell when they compute: what lies between is waiting and messages.
+
+Pipeline parallelism: each rank has some of the blocks, and micro-batches pass through them.
 
 torch.distributed.pipelining. Each stage may be divided further (`tensor`, `fsdp`).
 """
@@ -6,12 +8,13 @@ torch.distributed.pipelining. Each stage may be divided further (`tensor`, `fsdp
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
+from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 from torch.utils.hooks import RemovableHandle
 
@@ -20,25 +23,72 @@ from hpcbench.backends.counting_backend import is_counted
 from hpcbench.kinds.training.plan.any_model import model_of
 from hpcbench.kinds.training.plan.registry import layout_of, pipelining
 from hpcbench.kinds.training.plan.resnet import COLOURS, bottlenecks, resnet_of
-from hpcbench.kinds.training.plan.schedules import stages_on
+from hpcbench.kinds.training.plan.spec import stages_on
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import SEED
 from hpcbench.kinds.training.run.memory import local
 from hpcbench.kinds.training.run.models.build import build, make_loss, make_model
 from hpcbench.kinds.training.run.models.model import Model, fill_part
 from hpcbench.kinds.training.run.models.transformer import TIED
-from hpcbench.kinds.training.run.optimizers import grouped_optimizer
 from hpcbench.kinds.training.run.phases import PhaseClock
-from hpcbench.kinds.training.run.precision import AgreedScaler, Autocast, is_mixed
-from hpcbench.kinds.training.run.strategies.base import Batch, Strategy
+from hpcbench.kinds.training.run.precision import (
+    AgreedScaler,
+    Autocast,
+    grouped_optimizer,
+    is_mixed,
+)
+from hpcbench.kinds.training.run.strategies.base import Batch, Strategy, grid_of, settle
 from hpcbench.kinds.training.run.strategies.fsdp import Sharder
-from hpcbench.kinds.training.run.strategies.mesh import grid_of, settle
 from hpcbench.kinds.training.run.strategies.replica import whole
 from hpcbench.kinds.training.run.strategies.tensor import Divider, Tensor
-from hpcbench.kinds.training.run.strategies.timed_stage import StageClock, TimedStage
-from hpcbench.operations.dtypes import DTYPES
+from hpcbench.operations.data import DTYPES
 from hpcbench.operations.models import ModelShape
 from hpcbench.operations.place import Place
+from hpcbench.trace.schema import ARRIVAL
+
+Result = TypeVar("Result")
+
+
+class StageClock:
+    """The phases of the step that is under way, for all stages of a rank."""
+
+    def __init__(self, *, exchanges: bool) -> None:
+        """``exchanges``: there are other replicas of the pipeline, which get its gradients."""
+        self.phases: PhaseClock | None = None
+        self._exchanges = exchanges
+
+    def timed(self, phase: str, compute: Callable[[], Result]) -> Result:
+        """Return what is computed; its time is of the phase, that before it of ``exchange``."""
+        if self.phases is None:
+            return compute()
+        self.phases.end("exchange")
+        result = compute()
+        self.phases.end(phase)
+        if phase == "backward" and self._exchanges:
+            self.phases.arrive(f"{ARRIVAL}1")  # of several the last: all own gradients are there
+        return result
+
+
+class TimedStage(PipelineStage):  # type: ignore[misc]
+    """A stage whose forward and backward passes are phases, of each micro-batch."""
+
+    clock: StageClock
+
+    def forward_one_chunk(self, *arguments: Any, **named: Any) -> Any:
+        """Run a micro-batch forward; its input is there."""
+        return self.clock.timed(
+            "forward", lambda: PipelineStage.forward_one_chunk(self, *arguments, **named))
+
+    def backward_one_chunk(self, *arguments: Any, **named: Any) -> Any:
+        """Run a micro-batch backward, or that half of it that others wait for."""
+        return self.clock.timed(
+            "backward", lambda: PipelineStage.backward_one_chunk(self, *arguments, **named))
+
+    def backward_weight_one_chunk(self, *arguments: Any, **named: Any) -> Any:
+        """Compute the gradients of the weights, where that is a half of its own."""
+        return self.clock.timed(
+            "backward", lambda: PipelineStage.backward_weight_one_chunk(self, *arguments, **named))
+
 
 Whole = Callable[[nn.Parameter], torch.Tensor]
 

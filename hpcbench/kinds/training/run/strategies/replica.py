@@ -1,13 +1,19 @@
-"""A step of a rank that runs the whole model: micro-batches forward and backward, in turn."""
+"""When the gradients of a rank are there that torch's fully_shard, or its sibling, exchanges.
+
+A step of a rank that runs the whole model: micro-batches forward and backward, in turn.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import nn
 from torch.autograd import Variable
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training
@@ -15,11 +21,57 @@ from hpcbench.kinds.training.run.data import SEED
 from hpcbench.kinds.training.run.memory import local
 from hpcbench.kinds.training.run.models.build import build, make_loss, make_model
 from hpcbench.kinds.training.run.models.model import Model, Part, fill_part
-from hpcbench.kinds.training.run.optimizers import make_optimizer
 from hpcbench.kinds.training.run.phases import PhaseClock
-from hpcbench.kinds.training.run.precision import INITIAL_SCALE, autocast
+from hpcbench.kinds.training.run.precision import INITIAL_SCALE, autocast, make_optimizer
 from hpcbench.kinds.training.run.strategies.base import Batch, Strategy
 from hpcbench.operations.place import Place
+from hpcbench.trace.schema import ARRIVAL
+
+MOST = 32
+"""Of more buckets so many are watched, from the first to the last."""
+
+
+class GroupWatch:
+    """Calls a callback with the name of each group of parameters whose gradients are there.
+
+    A group is a block, or what is no block; its gradients are exchanged together. The moment is
+    that before torch begins with it: the group's own ``post_backward``, for which torch has no
+    public hook. In micro-batches that exchange nothing it is not called.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        """Watch a model whose parts are spread already, or not at all."""
+        self.on_bucket: Callable[[str], object] = lambda _name: None
+        groups = list(_groups(model))[::-1]  # backward begins with the last block; the root ends it
+        for number in spread(len(groups)):
+            self._watch(groups[number], f"{ARRIVAL}{number + 1}")
+
+    def _watch(self, group: Any, name: str) -> None:
+        exchange = group.post_backward
+
+        def post_backward(*unused: Any) -> Any:
+            if group.reduce_grads:
+                self.on_bucket(name)
+            return exchange(*unused)
+
+        group.post_backward = post_backward
+
+
+def _groups(model: nn.Module) -> Iterator[Any]:
+    """Yield the groups of a model that have something to train, the root's first."""
+    for module in model.modules():
+        if not isinstance(module, FSDPModule):
+            continue
+        for group in module._get_fsdp_state()._fsdp_param_groups:
+            if any(one.sharded_param.requires_grad for one in group.fsdp_params):
+                yield group
+
+
+def spread(count: int) -> list[int]:
+    """Return up to MOST of so many numbers from 0, the first and the last among them."""
+    if count <= MOST:
+        return list(range(count))
+    return [number * (count - 1) // (MOST - 1) for number in range(MOST)]
 
 
 class Replica(Strategy):

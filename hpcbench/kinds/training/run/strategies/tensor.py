@@ -28,18 +28,14 @@ from torch.distributed.tensor.parallel.style import ParallelStyle
 
 from hpcbench.kinds.training.plan.registry import layout_of
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.kinds.training.run.models.blocks import Block
 from hpcbench.kinds.training.run.models.build import build
 from hpcbench.kinds.training.run.models.model import Model
-from hpcbench.kinds.training.run.models.transformer import Embedding
-from hpcbench.kinds.training.run.optimizers import grouped_optimizer
+from hpcbench.kinds.training.run.models.transformer import Block, Embedding
 from hpcbench.kinds.training.run.phases import PhaseClock
-from hpcbench.kinds.training.run.precision import AgreedScaler
-from hpcbench.kinds.training.run.strategies.base import Batch
+from hpcbench.kinds.training.run.precision import AgreedScaler, grouped_optimizer
+from hpcbench.kinds.training.run.strategies.base import Batch, grid_of, settle
 from hpcbench.kinds.training.run.strategies.fsdp import Sharder
-from hpcbench.kinds.training.run.strategies.group_watch import GroupWatch
-from hpcbench.kinds.training.run.strategies.mesh import grid_of, settle
-from hpcbench.kinds.training.run.strategies.replica import Replica
+from hpcbench.kinds.training.run.strategies.replica import GroupWatch, Replica
 
 Styles = dict[str, ParallelStyle]
 

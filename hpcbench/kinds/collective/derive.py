@@ -1,0 +1,202 @@
+"""What a call of a collective does: it moves bytes, and more ranks do not share that.
+
+The columns of collectives in ``/cases`` of results.h5.
+
+The deriver of collectives: algorithm and bus bandwidth, as nccl-tests defines them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from hpcbench.kinds.collective.plan.workload import Collective, collective_of
+from hpcbench.kinds.kind import Deriver
+from hpcbench.operations.collectives import (
+    Bandwidth,
+    WireRate,
+    busbw_factor,
+    collective_spec,
+    wire_rate,
+)
+from hpcbench.reduce.case_columns import CaseColumn
+from hpcbench.reduce.checks import Problem, bandwidth_problem
+from hpcbench.reduce.kind_facts import Work
+from hpcbench.reduce.results import CaseResult
+from hpcbench.reduce.roofline import (
+    BOUND_COLUMNS,
+    Demand,
+    Roofline,
+    ceilings_of,
+    column_values_of,
+    measured_link,
+    roofline,
+)
+from hpcbench.trace.columns import PURE, TEXT
+from hpcbench.units import size_text
+
+
+def work(item: CaseResult, record: Any | None) -> Work | None:
+    """Return the bytes that count for busbw; None of one rank, and of what moves no data."""
+    of = collective_of(item.case)
+    ranks = item.case.world_size // of.groups
+    factor = busbw_factor(of.collective, ranks)
+    if not factor or ranks < 2:
+        return None
+    words = (of.collective, of.dtype, of.op, "in_place" if of.in_place else "",
+             f"split={of.split}" if of.split != "even" else "",
+             f"groups={of.groups}" if of.groups > 1 else "",
+             f"stride={of.group_stride}" if of.group_stride > 1 else "")
+    return Work(
+        task=(of.collective, of.dtype, of.op, of.root, of.in_place, of.split, of.groups,
+              of.group_stride, of.requested_bytes),
+        title=" ".join(filter(None, words)), way="", amount=of.size_bytes * factor, unit="bytes",
+        only_communicates=True, size=size_text(of.requested_bytes))
+
+
+COLUMNS = (
+    CaseColumn("collective", TEXT, "name of the collective", str),
+    CaseColumn("op", TEXT, "reduction: sum, max and so on; empty of none", str),
+    CaseColumn("root", PURE, "root rank; -1 of none", int),
+    CaseColumn("in_place", PURE, "1 in place, 0 out of place; -1 of a barrier", int),
+    CaseColumn("requested_bytes", "bytes", "size in the sweep file", int),
+    CaseColumn("size_bytes", "bytes", "size as nccl-tests counts it, after rounding", int),
+    CaseColumn("count", "elements", "nccl-tests' count", int),
+    CaseColumn("split", TEXT, "how data are divided among ranks: even, or another way", str),
+    CaseColumn("buffers", TEXT, "warm: restored before each call; cold: sets take turns", str),
+    CaseColumn("group_stride", PURE, "how far apart the ranks of a group are", int),
+    CaseColumn("busbw_factor", PURE, "bus bandwidth over algorithm bandwidth"),
+    CaseColumn("algbw_bytes_per_s", "bytes/s", "size_bytes / median_s"),
+    CaseColumn("busbw_bytes_per_s", "bytes/s", "algbw_bytes_per_s x busbw_factor"),
+    CaseColumn("of_link", PURE, "share of what the declared links allow; NaN where none is"),
+    CaseColumn("of_measured_link", PURE, "share of what two ranks reached in the run"),
+    CaseColumn("measured_link_bytes_per_s", "bytes/s", "what two ranks reached in the run",
+               apart=True),
+    *BOUND_COLUMNS,
+)
+
+
+def column_values(item: CaseResult, record: CollectiveRecord | None) -> dict[str, Any]:
+    """Return a case's values of COLUMNS."""
+    work = asdict(collective_of(item.case))
+    names = {column.name for column in COLUMNS}
+    return {**{name: value for name, value in work.items() if name in names},
+            "busbw_factor": record and record.busbw_factor, "of_link": record and record.of_link,
+            "of_measured_link": record and record.of_measured_link,
+            "measured_link_bytes_per_s": record and record.measured_link,
+            **column_values_of(record.roofline if record else None, BOUND_COLUMNS),
+            **(asdict(record.bandwidth) if record and record.bandwidth else {})}
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveRecord:
+    """Rates of a collective; None where there is no such number.
+
+    Attributes:
+        busbw_factor: busbw / algbw; None of barrier. Cases that were not ok have it, too.
+        bandwidth: rates in the median time.
+        busbw_at: bus bandwidth in bytes/s in each time that the statistics name (``min_s``,
+            ``ci_low_s``); times that are absent are left out.
+        of_link: what a rank's links carry in the median time over what the declared ones allow.
+        of_measured_link: the same over what two ranks of this backend reached in this run.
+        measured_link: that rate, in bytes/s.
+        roofline: whether communication or latency binds it.
+    """
+
+    busbw_factor: float | None = None
+    bandwidth: Bandwidth | None = None
+    busbw_at: Mapping[str, float] = field(default_factory=dict)
+    of_link: float | None = None
+    of_measured_link: float | None = None
+    measured_link: float | None = None
+    roofline: Roofline | None = None
+
+
+class CollectiveDeriver(Deriver):
+    """Derives bandwidths."""
+
+    record = CollectiveRecord
+    version = 4
+    columns = COLUMNS
+    column_values = staticmethod(column_values)
+    work = staticmethod(work)
+
+    def derive(
+        self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
+    ) -> Mapping[str, CollectiveRecord]:
+        """Return the rates of each case."""
+        return {item.case.case_id: _record(item, hardware) for item in items}
+
+    def sent_bytes(self, item: CaseResult) -> float | None:
+        """Return the data that have to leave a rank, summed over all ranks and groups.
+
+        Of a rooted collective all but the root send, or receive, once; of others each rank sends
+        its size times the busbw factor.
+        """
+        work, n = collective_of(item.case), item.case.world_size
+        ranks = n // work.groups
+        factor = busbw_factor(work.collective, ranks)
+        if factor is None:
+            return None
+        spec = collective_spec(work.collective)
+        senders = ranks if not spec.has_root else 1 if spec.split else ranks - 1
+        return work.size_bytes * factor * senders * work.groups
+
+    def problems(
+        self, item: CaseResult, time_s: float, nodes: Mapping[int, str],
+        hardware: Mapping[str, Any],
+    ) -> Iterator[Problem]:
+        """Yield HB128 if the links carried more than the declared peak."""
+        rates = bandwidth(collective_of(item.case), item.case.world_size, time_s)
+        yield from bandwidth_problem(item.case, _wire_rate(item, rates), nodes, hardware)
+
+
+def bandwidth(workload: Collective, world_size: int, time_s: float) -> Bandwidth | None:
+    """Return S / t and S / t x factor; None for barrier and for a time that is not positive.
+
+    Of several groups at once the rates are those of one group, in the time of the slowest.
+    """
+    factor = busbw_factor(workload.collective, world_size // workload.groups)
+    if factor is None or not time_s > 0:
+        return None
+    algbw = workload.size_bytes / time_s
+    return Bandwidth(algbw, algbw * factor)
+
+
+def _record(item: CaseResult, hardware: Mapping[str, Any]) -> CollectiveRecord:
+    work, ranks = collective_of(item.case), item.case.world_size
+    factor = busbw_factor(work.collective, ranks // work.groups)
+    if item.statistics is None:
+        return CollectiveRecord(factor)
+    rates = {name: bandwidth(work, ranks, time_s)
+             for name, time_s in asdict(item.statistics).items()
+             if name.endswith("_s") and time_s is not None}
+    carried = _wire_rate(item, rates["median_s"])
+    link = item.timing and item.timing.link_bytes_per_s
+    measured = measured_link(item, hardware)
+    return CollectiveRecord(
+        factor, rates["median_s"],
+        {name: rate.busbw_bytes_per_s for name, rate in rates.items() if rate is not None},
+        carried.bytes_per_s / link if carried and link else None,
+        carried.bytes_per_s / measured if carried and measured else None, measured,
+        _roofline(item, carried, hardware))
+
+
+def _roofline(
+    item: CaseResult, carried: WireRate | None, hardware: Mapping[str, Any],
+) -> Roofline | None:
+    """Return what binds the call: what a rank sends, or its messages, of which there is one."""
+    if item.statistics is None or item.case.group_size == 1:
+        return None
+    median_s = item.statistics.median_s
+    sent = carried.bytes_per_s * median_s if carried else 0.0
+    return roofline(Demand(network_bytes=sent, messages=1), median_s,
+                    ceilings_of(item, None, hardware))
+
+
+def _wire_rate(item: CaseResult, rates: Bandwidth | None) -> WireRate | None:
+    """Return what a rank's links carry at these rates, by what the library told of the case."""
+    work, told = collective_of(item.case), item.library or {}
+    return wire_rate(work.collective, rates, item.case.world_size // work.groups,
+                     told.get("algorithm"))

@@ -1,1 +1,0 @@
-"""Bandwidths of collectives."""

@@ -1,0 +1,479 @@
+"""What every collective is to the measuring loop: prepare, run, check.
+
+A collective whose calls take turns over several sets of buffers: ``buffers`` is ``cold``.
+
+Collectives whose calls a group makes itself, without torch: backend ``mpi/direct``.
+
+The collectives as a worker runs them; `operations.collectives` has a row for each.
+
+Where the parts differ in size (the ``split`` axis), what is called is the backend's own form with
+lists of parts or of sizes. gloo's and nccl's, inside torch, may be several simpler operations of
+their own; nothing is put together here.
+
+The runner of collectives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from hpcbench.backends.devices import cache_bytes
+from hpcbench.errors import CaseError
+from hpcbench.kinds.collective.plan.workload import Collective
+from hpcbench.kinds.kind import Runner
+from hpcbench.operations.collectives import cold_bytes, part_counts
+from hpcbench.operations.data import (
+    AVG_ULPS,
+    DTYPES,
+    Mismatch,
+    all_gather_tensor,
+    average_is_exact,
+    compare,
+    contributed,
+    moved,
+    poison,
+    reduce_scatter_tensor,
+    reduced,
+)
+from hpcbench.operations.operation import Buffers, Lane
+from hpcbench.operations.place import Place
+from hpcbench.plan.workload import Workload
+
+
+class Operation:
+    """One collective on its own buffers; subclasses allocate in ``__init__`` and define ``run``.
+
+    ``source`` is what this rank starts from, ``buffer`` what an in-place form restores from it,
+    ``output`` what is checked against ``expected`` if this rank ``has_result``. ``root`` is the
+    global rank of the root, which is rank 0 of the group where the collective has none.
+    """
+
+    source: torch.Tensor
+    output: torch.Tensor
+    expected: torch.Tensor
+    has_result = True
+    given: torch.Tensor | None = None
+    """What a lane's call reads, where that is not ``output`` (`run.lane`)."""
+
+    def __init__(self, spec: Collective, place: Place) -> None:
+        self.spec = spec
+        self.place = place
+        self.dtype = DTYPES[spec.dtype]
+        self.poison = poison(self.dtype)
+        exact = spec.op != "avg" or average_is_exact(place.world_size, self.dtype)
+        self._ulps = 0 if exact else AVG_ULPS
+        self.name = spec.collective
+        self.root = place.global_rank(int(spec.root or 0))
+        self.is_root = place.number == self.root
+
+    def prepare(self) -> None:
+        """Make the next call start from the same inputs and an output that is not yet right."""
+        self.output.fill_(self.poison)
+
+    def run(self) -> None:
+        """Issue the collective; on return it is complete, or ordered on the current stream."""
+        raise NotImplementedError
+
+    def spoil(self) -> None:
+        """Make one element of the output wrong, for tests of the check."""
+        if self.output.numel():
+            self.output.reshape(-1)[-1] = self.poison
+
+    def check(self) -> Mismatch | None:
+        """Compare the buffer that was just timed with the expected result, if there is one."""
+        if not self.has_result:
+            return None
+        return compare(self.output, self.expected, ulps=self._ulps)
+
+    def empty(self, count: int) -> torch.Tensor:
+        """Return an uninitialised buffer of ``count`` elements on the device."""
+        return torch.empty(count, dtype=self.dtype, device=self.place.device)
+
+    def on_device(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return ``tensor`` on the device of this place."""
+        return tensor.to(self.place.device)
+
+
+def reduce_op(name: str | None) -> dist.ReduceOp:
+    """Return torch's reduction for sum, prod, min, max or avg."""
+    return {
+        "sum": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN,
+        "max": dist.ReduceOp.MAX, "avg": dist.ReduceOp.AVG,
+    }[str(name)]
+
+
+class Rotation:
+    """Sets of buffers, each an operation; a call is one of the set that was used longest ago.
+
+    All are restored when all have been used, the next one first. So what a call touches was last
+    touched one set short of a round ago, and nothing is restored right before a call.
+    """
+
+    def __init__(self, sets: Sequence[Operation]) -> None:
+        self.sets = sets
+        self.name, self.place = sets[0].name, sets[0].place
+        self._calls = [one.run for one in sets]
+        self._at = -1
+        self._used = len(sets)
+
+    def prepare(self) -> None:
+        """Restore all sets if the next call would find one that was used."""
+        if self._used >= len(self.sets):
+            self.restore()
+
+    def restore(self) -> None:
+        """Restore all sets, the next one first."""
+        for step in range(1, len(self.sets) + 1):
+            self.sets[(self._at + step) % len(self.sets)].prepare()
+        self._used = 0
+
+    def run(self) -> None:
+        """Call the operation of the next set."""
+        self._at = (self._at + 1) % len(self._calls)
+        self._used += 1
+        self._calls[self._at]()
+
+    def spoil(self) -> None:
+        """Make one element of the last call's output wrong."""
+        self.sets[self._at].spoil()
+
+    def check(self) -> Mismatch | None:
+        """Compare the output of the last call."""
+        return self.sets[self._at].check()
+
+
+def take(operation: Operation, lane: Lane) -> None:
+    """Have the operation make the lane's call; what is restored, checked and spoilt stays."""
+    spec = operation.spec
+    operation.run = lane.prepared(spec.collective, Buffers(  # type: ignore[method-assign, assignment]
+        source=operation.given, output=operation.output, op=spec.op or "",
+        root=int(spec.root or 0)))
+
+
+class Reduction(Operation):
+    """What reduces all ranks' buffers in place, of ``count`` elements each."""
+
+    def __init__(self, spec: Collective, place: Place) -> None:
+        super().__init__(spec, place)
+        self.op = reduce_op(spec.op)
+        self.source = self.on_device(self.contribution())
+        self.output = self.empty(spec.count)
+
+    def contribution(self) -> torch.Tensor:
+        """Return what this rank gives to the reduction."""
+        return contributed(self.place.rank, self.place.world_size, str(self.spec.op),
+                           self.spec.count, self.dtype, self.place.numbers)
+
+    def expect(self) -> None:
+        """Make the result, which a rank that has none need not hold."""
+        self.expected = self.on_device(reduced(
+            self.place.world_size, str(self.spec.op), 0, self.spec.count, self.dtype,
+            self.place.numbers))
+
+    def prepare(self) -> None:
+        """Restore the input that the last call may have overwritten."""
+        self.output.copy_(self.source)
+
+
+class AllReduce(Reduction):
+    """torch.distributed.all_reduce, which has only the in-place form; a lane may have the other.
+
+    Out of place the call reads ``source`` itself, which must be the same after it.
+    """
+
+    def __init__(self, spec: Collective, place: Place) -> None:
+        super().__init__(spec, place)
+        self.expect()
+        self.keeps_input = spec.in_place is False
+        if self.keeps_input:
+            self.given = self.source
+
+    def prepare(self) -> None:
+        """Restore the input that the last call overwrote, or wipe the output."""
+        if self.keeps_input:
+            self.output.fill_(self.poison)
+        else:
+            self.output.copy_(self.source)
+
+    def check(self) -> Mismatch | None:
+        """Compare the output; out of place, also the input with what it was."""
+        if (wrong := super().check()) or not self.keeps_input:
+            return wrong
+        return compare(self.source, self.on_device(self.contribution()))
+
+    def run(self) -> None:
+        """Reduce in place."""
+        dist.all_reduce(self.output, self.op, group=self.place.group)
+
+
+class AllGather(Operation):
+    """All-gather into one tensor: every rank ends with all ranks' parts, in rank order.
+
+    In place, the part to send is the rank's own slot of the output, as in nccl-tests.
+    """
+
+    def __init__(self, spec: Collective, place: Place) -> None:
+        super().__init__(spec, place)
+        counts = part_counts(spec.split, place.world_size, spec.count)
+        parts = [moved(rank, 0, count, self.dtype)
+                 for rank, count in zip(place.numbers, counts, strict=True)]
+        self.expected = self.on_device(torch.cat(parts))
+        self.source = self.on_device(parts[place.rank])
+        self.output = self.empty(sum(counts))
+        self.parts = list(self.output.split(counts))
+        self.part = self.parts[place.rank] if spec.in_place else self.source
+        self.given = None if spec.in_place else self.source
+
+    def prepare(self) -> None:
+        """Wipe the output; in place, put this rank's part back into its slot."""
+        self.output.fill_(self.poison)
+        if self.spec.in_place:
+            self.part.copy_(self.source)
+
+    def run(self) -> None:
+        """Gather all parts."""
+        all_gather_tensor(self.output, self.part, group=self.place.group)
+
+
+class UnevenAllGather(AllGather):
+    """torch.distributed.all_gather: rank r gives part r to all."""
+
+    def run(self) -> None:
+        """Gather all parts."""
+        dist.all_gather(self.parts, self.source, group=self.place.group)
+
+
+class ReduceScatter(Operation):
+    """Reduce-scatter of one tensor: rank r ends with part r of the reduction.
+
+    In place, the result is written to the rank's own slot of the input, as in nccl-tests.
+    """
+
+    def __init__(self, spec: Collective, place: Place) -> None:
+        super().__init__(spec, place)
+        counts = part_counts(spec.split, place.world_size, spec.count)
+        op, start, own = str(spec.op), sum(counts[:place.rank]), counts[place.rank]
+        self.op = reduce_op(op)
+        self.source = self.on_device(
+            contributed(place.rank, place.world_size, op, sum(counts), self.dtype, place.numbers))
+        self.expected = self.on_device(
+            reduced(place.world_size, op, start, own, self.dtype, place.numbers))
+        self.input = self.empty(sum(counts)) if spec.in_place else self.source
+        self.given = self.input
+        self.parts = list(self.input.split(counts))
+        self.output = self.parts[place.rank] if spec.in_place else self.empty(own)
+
+    def prepare(self) -> None:
+        """Restore the input that an in-place call overwrote, or wipe the output."""
+        if self.spec.in_place:
+            self.input.copy_(self.source)
+        else:
+            self.output.fill_(self.poison)
+
+    def run(self) -> None:
+        """Reduce, and keep this rank's part."""
+        reduce_scatter_tensor(self.output, self.input, self.op, group=self.place.group)
+
+
+class UnevenReduceScatter(ReduceScatter):
+    """torch.distributed.reduce_scatter: rank r is left with part r of the reduction."""
+
+    def run(self) -> None:
+        """Reduce, and keep this rank's part."""
+        dist.reduce_scatter(self.output, self.parts, self.op, group=self.place.group)
+
+
+class AllToAll(Operation):
+    """torch.distributed.all_to_all_single: part d of rank s ends as part s of rank d."""
+
+    def __init__(self, spec: Collective, place: Place) -> None:
+        super().__init__(spec, place)
+        self.sent = part_counts(spec.split, place.world_size, spec.count)
+        start, own = sum(self.sent[:place.rank]), self.sent[place.rank]
+        self.received = [own] * place.world_size
+        parts = [moved(rank, start, own, self.dtype) for rank in place.numbers]
+        self.expected = self.on_device(torch.cat(parts))
+        self.source = self.on_device(moved(place.number, 0, sum(self.sent), self.dtype))
+        self.given = self.source
+        self.output = self.empty(sum(self.received))
+
+    def run(self) -> None:
+        """Exchange the parts, which are equal."""
+        dist.all_to_all_single(self.output, self.source, group=self.place.group)
+
+
+class UnevenAllToAll(AllToAll):
+    """The same with sizes: every rank sends part d of its buffer to rank d."""
+
+    def run(self) -> None:
+        """Exchange the parts."""
+        dist.all_to_all_single(self.output, self.source, self.received, self.sent,
+                               group=self.place.group)
+
+
+class Broadcast(Operation):
+    """torch.distributed.broadcast of ``count`` elements; it has only the in-place form."""
+
+    def __init__(self, spec: Collective, place: Place) -> None:
+        super().__init__(spec, place)
+        self.expected = self.on_device(moved(self.root, 0, spec.count, self.dtype))
+        self.output = self.empty(spec.count)
+
+    def prepare(self) -> None:
+        """Give the root its data, and every other rank anything but that."""
+        if self.is_root:
+            self.output.copy_(self.expected)
+        else:
+            self.output.fill_(self.poison)
+
+    def run(self) -> None:
+        """Broadcast from the root."""
+        dist.broadcast(self.output, self.root, group=self.place.group)
+
+
+class Reduce(Reduction):
+    """torch.distributed.reduce, which has only the in-place form.
+
+    Checked at the root: what the other ranks' buffers hold afterwards is not defined.
+    """
+
+    def __init__(self, spec: Collective, place: Place) -> None:
+        super().__init__(spec, place)
+        self.has_result = self.is_root
+        if self.is_root:
+            self.expect()
+
+    def run(self) -> None:
+        """Reduce to the root."""
+        dist.reduce(self.output, self.root, self.op, group=self.place.group)
+
+
+class Gather(Operation):
+    """torch.distributed.gather; ``count`` elements from each rank, checked at the root."""
+
+    def __init__(self, spec: Collective, place: Place) -> None:
+        super().__init__(spec, place)
+        self.source = self.on_device(moved(place.number, 0, spec.count, self.dtype))
+        self.given = self.source
+        self.output, self.parts = self.empty(0), None
+        self.has_result = self.is_root
+        if self.is_root:
+            parts = [moved(rank, 0, spec.count, self.dtype) for rank in place.numbers]
+            self.expected = self.on_device(torch.cat(parts))
+            self.output = self.empty(spec.count * place.world_size)
+            self.parts = list(self.output.split(spec.count))
+
+    def run(self) -> None:
+        """Send this rank's part to the root."""
+        dist.gather(self.source, self.parts, self.root, group=self.place.group)
+
+
+class Scatter(Operation):
+    """torch.distributed.scatter; ``count`` elements to each rank, the root's own included."""
+
+    def __init__(self, spec: Collective, place: Place) -> None:
+        super().__init__(spec, place)
+        start, total = place.rank * spec.count, place.world_size * spec.count
+        self.parts = None
+        if self.is_root:
+            self.source = self.on_device(moved(self.root, 0, total, self.dtype))
+            self.given = self.source
+            self.parts = list(self.source.split(spec.count))
+        self.expected = self.on_device(moved(self.root, start, spec.count, self.dtype))
+        self.output = self.empty(spec.count)
+
+    def run(self) -> None:
+        """Receive this rank's part from the root."""
+        dist.scatter(self.output, self.parts, self.root, group=self.place.group)
+
+
+class SendRecv(Operation):
+    """A ring: every rank sends to the next and receives from the one before, as nccl-tests.
+
+    ``count`` elements travel at the same time; at least 2 ranks.
+    """
+
+    def __init__(self, spec: Collective, place: Place) -> None:
+        super().__init__(spec, place)
+        following = place.global_rank((place.rank + 1) % place.world_size)
+        preceding = place.global_rank((place.rank - 1) % place.world_size)
+        self.source = self.on_device(moved(place.number, 0, spec.count, self.dtype))
+        self.expected = self.on_device(moved(preceding, 0, spec.count, self.dtype))
+        self.output = self.empty(spec.count)
+        self.given = self.source
+        # The receive first: gloo's permission to send travels behind a rank's own data.
+        self.exchange = [] if isinstance(place.group, Lane) else [
+            dist.P2POp(dist.irecv, self.output, preceding, group=place.group),
+            dist.P2POp(dist.isend, self.source, following, group=place.group),
+        ]
+
+    def run(self) -> None:
+        """Start both directions, then wait for both."""
+        for request in self._start():
+            request.wait()
+
+    def _start(self) -> list[Any]:
+        """Start both in one batch; torch has no batch for a plug-in that is itself the group."""
+        if getattr(self.place.group, "_device_types", True):
+            return list(dist.batch_isend_irecv(self.exchange))
+        return [item.op(item.tensor, item.peer, group=item.group) for item in self.exchange]
+
+
+class Barrier(Operation):
+    """torch.distributed.barrier: nothing to prepare and nothing to check (the plan says so)."""
+
+    def __init__(self, spec: Collective, place: Place) -> None:
+        super().__init__(spec, place)
+        self.output, self.has_result = self.empty(0), False
+
+    def run(self) -> None:
+        """Wait for all ranks of the group under test: none leaves before all have entered."""
+        dist.barrier(group=self.place.group, device_ids=self.place.device_ids)
+
+
+class CollectiveRunner(Runner):
+    """Opens collectives; which class runs which is told by its row."""
+
+    def open(self, work: Workload, place: Place, *, validate: bool) -> Operation | Rotation:
+        """Allocate the collective on this rank. Raises CaseError if it is not here.
+
+        A module that begins with a dot is one of this package.
+        """
+        assert isinstance(work, Collective)
+        traits = work.traits
+        path = traits.operation if work.split == "even" else traits.uneven_operation
+        if traits.problem:
+            raise CaseError(f"{traits.problem}; install its plug-in on every node")
+        module, _, name = path.partition(":")
+        try:
+            operation: type[Operation] = getattr(import_module(module, __package__), name)
+        except (ImportError, AttributeError) as error:
+            raise CaseError(f"{path} of {work.collective} cannot be loaded: {error}") from error
+        if work.buffers == "cold":
+            sets = work.sets(cold_bytes(cache_bytes(place.device)))
+            return Rotation([_opened(operation, work, place) for _ in range(sets)])
+        return _opened(operation, work, place)
+
+    def stray(self, work: Workload, place: Place) -> Operation | Rotation:
+        """Return a broadcast, or a barrier where a broadcast is planned."""
+        stray = Collective(
+            collective="broadcast", dtype=work.dtype, op=None, root=0, in_place=True,
+            requested_bytes=0, size_bytes=0,
+            count=max(work.count, 1) if isinstance(work, Collective) else 1)
+        if work.name == "broadcast":
+            stray = replace(stray, collective="barrier", root=None)
+        return self.open(stray, place, validate=False)
+
+
+def _opened(operation: type[Operation], work: Collective, place: Place) -> Operation:
+    """Return the collective on buffers of its own, called as the group calls it."""
+    opened = operation(work, place)
+    if isinstance(place.group, Lane):
+        take(opened, place.group)
+    return opened

@@ -1,1 +1,0 @@
-"""The collectives as a worker runs them."""

@@ -1,0 +1,223 @@
+"""The largest batch that a search found, beside the one that was predicted.
+
+The columns of this kind in ``/cases`` of results.h5.
+
+The deriver of memory: what the rank with most held, beside what was predicted of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hpcbench.kinds.kind import Deriver
+from hpcbench.kinds.memory.plan.workload import (
+    TRIES,
+    bracket_of,
+    least_bytes,
+    predicted_largest,
+    with_batch,
+    work_of,
+)
+from hpcbench.kinds.training.derive.deriver import OF_TRAINING, training_values
+from hpcbench.kinds.training.plan.memory import Memory
+from hpcbench.kinds.training.plan.predict import is_predicted, predict
+from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.reduce.case_columns import CaseColumn
+from hpcbench.reduce.results import CaseResult
+from hpcbench.trace.columns import PURE, TEXT
+
+
+@dataclass(frozen=True, slots=True)
+class Largest:
+    """What a search found; None where there is no such number. Batches are a replica's samples.
+
+    Attributes:
+        largest_batch: the most that fitted on every rank.
+        too_large_batch: the fewest that did not; None: all that were tried fitted.
+        too_large_ended, too_large_reason: how that try ended, and why.
+        tries: how many batches were tried.
+        limit_bytes: what the training was allowed to take on a rank, the least of all ranks.
+        predicted_largest_batch: the most that is predicted to need no more; 0: none.
+        batch_deviation: largest over predicted, less 1.
+    """
+
+    largest_batch: int
+    too_large_batch: int | None = None
+    too_large_ended: str | None = None
+    too_large_reason: str = ""
+    tries: int = 0
+    limit_bytes: int | None = None
+    predicted_largest_batch: int | None = None
+    batch_deviation: float | None = None
+
+
+def tries_of(item: CaseResult) -> list[Mapping[str, Any]]:
+    """Return what was tried, as rank 0 recorded it; nothing if it did not."""
+    tries: list[Mapping[str, Any]] = item.detail.get("0", {}).get(TRIES, [])
+    return tries
+
+
+def measured_training(item: CaseResult) -> Training:
+    """Return the training that the numbers of a case are of: of a search the one it found."""
+    work = work_of(item.case)
+    fits = bracket_of(tries_of(item)).fits if work.search else 0
+    return with_batch(work.training, fits) if fits else work.training
+
+
+def largest_of(item: CaseResult, limits: Mapping[int, int]) -> Largest | None:
+    """Return what a search found, within these limits of its ranks; None of other cases."""
+    work, tries = work_of(item.case), tries_of(item)
+    if work.search is None or not tries:
+        return None
+    limit_bytes, found = min(limits.values()), bracket_of(tries)
+    expected = predicted_largest(work.training, work.search.unit, limit_bytes)
+    return Largest(
+        largest_batch=found.fits, too_large_batch=found.too_large, too_large_ended=found.ended,
+        too_large_reason=found.reason, tries=len(tries), limit_bytes=limit_bytes,
+        predicted_largest_batch=expected,
+        batch_deviation=found.fits / expected - 1 if expected else None)
+
+
+_OF_PEAK = ("parameters", "gradients", "optimizer_state", "activations", "temporary")
+_BYTES = {
+    **{f"{name}_bytes": f"{name.replace('_', ' ')} in the peak" for name in _OF_PEAK},
+    "overhead_bytes": "taken by the allocator beyond the peak",
+    "peak_bytes": "most that the rank with most held at once",
+    "predicted_peak_bytes": "predicted of the rank that needs most",
+    "capacity_bytes": "memory that this rank could have had",
+    "least_bytes": "parameters, gradients and states of the model, each once",
+    "used_bytes": "peaks of all ranks together"}
+_SHARES = {"deviation": "peak_bytes / predicted_peak_bytes - 1",
+           "utilisation": "peak_bytes / capacity_bytes", "efficiency": "least_bytes / used_bytes"}
+_SEARCHED = {
+    "largest_batch": "search: most samples of a replica that fitted on every rank",
+    "too_large_batch": "search: the fewest tried that did not fit",
+    "predicted_largest_batch": "search: predicted to be the most that fit",
+    "tries": "search: batches that were tried"}
+_SEARCH = (
+    *(CaseColumn(name, PURE, text, int) for name, text in _SEARCHED.items()),
+    CaseColumn("limit_bytes", "bytes", "search: what the training may take on a rank; the least "
+               "of all ranks", int),
+    CaseColumn("too_large_ended", TEXT, "search: how too_large_batch ended: out of memory, died",
+               str),
+    CaseColumn("batch_deviation", PURE, "largest_batch / predicted_largest_batch - 1"))
+COLUMNS = (*OF_TRAINING,
+           *(CaseColumn(name, "bytes", text, int) for name, text in _BYTES.items()),
+           *(CaseColumn(name, PURE, text) for name, text in _SHARES.items()), *_SEARCH)
+
+
+def column_values(item: CaseResult, record: MemoryRecord | None) -> dict[str, Any]:
+    """Return a case's values of COLUMNS."""
+    values = training_values(replace(item, case=replace(
+        item.case, workload=measured_training(item))))
+    if record is None:
+        return values
+    held = record.held_bytes or {}
+    found = record.largest
+    searched = {column.name: getattr(found, column.name) for column in _SEARCH} if found else {}
+    return {**values, **searched, **{f"{name}_bytes": held.get(name) for name in _OF_PEAK},
+            **{name: getattr(record, name) for name in (*_BYTES, *_SHARES)
+               if name.removesuffix("_bytes") not in _OF_PEAK}}
+
+
+PARTS = ("parameters", "gradients", "optimizer_state", "activations", "temporary")
+"""What the peak is made of; they add up to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRecord:
+    """What is derived of one case; None where there is no such number.
+
+    Attributes:
+        rank: the rank with the highest peak: all that follows is of it, unless it says otherwise.
+        held_bytes: what its peak is made of, by PARTS.
+        peak_bytes: the sum of these; the most that it held at once.
+        overhead_bytes: what the allocator took beyond the peak.
+        peak_of: how the peak was measured.
+        predicted_bytes: what the plan says of the rank that needs most, by PARTS.
+        predicted_peak_bytes: the sum of these; ``moment`` is that of the step.
+        deviation: peak over predicted peak, less 1.
+        capacity_bytes, capacity_of: what the rank could have had.
+        utilisation: peak over capacity.
+        least_bytes: parameters, gradients and states of the whole model, each once.
+        used_bytes: the peaks of all ranks together.
+        efficiency: least over used.
+        largest: of a search what it found; all else is of the largest batch that fitted.
+    """
+
+    rank: int | None = None
+    held_bytes: Mapping[str, int] | None = None
+    peak_bytes: int | None = None
+    overhead_bytes: int | None = None
+    peak_of: str | None = None
+    predicted_bytes: Mapping[str, int] | None = None
+    predicted_peak_bytes: int | None = None
+    moment: str | None = None
+    deviation: float | None = None
+    capacity_bytes: int | None = None
+    capacity_of: str | None = None
+    utilisation: float | None = None
+    least_bytes: int | None = None
+    used_bytes: int | None = None
+    efficiency: float | None = None
+    largest: Largest | None = None
+
+    def deviation_of(self, part: str) -> float | None:
+        """Return a part over what was predicted of it, less 1; None where that is nothing."""
+        predicted = (self.predicted_bytes or {}).get(part)
+        return (self.held_bytes or {}).get(part, 0) / predicted - 1 if predicted else None
+
+
+NOTHING_KNOWN = MemoryRecord()
+
+
+class MemoryDeriver(Deriver):
+    """Derives deviations, utilisation and efficiency."""
+
+    record = MemoryRecord
+    version = 2
+    columns = COLUMNS
+    column_values = staticmethod(column_values)
+
+    def derive(
+        self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
+    ) -> Mapping[str, MemoryRecord]:
+        """Return the record of each case whose ranks told what they held."""
+        return {item.case.case_id: record for item in items if (record := _record(item))}
+
+
+def _record(item: CaseResult) -> MemoryRecord | None:
+    told = {int(rank): left for rank, left in item.detail.items() if "held" in left}
+    if item.status != "ok" or not told or (work_of(item.case).search and not tries_of(item)):
+        return None  # without its tries nobody knows of which batch a search tells
+    held = {rank: {part: int(left["held"][part]) for part in PARTS} for rank, left in told.items()}
+    peaks = {rank: sum(parts.values()) for rank, parts in held.items()}
+    rank = max(peaks, key=lambda one: (peaks[one], -one))
+    left, capacity = told[rank], told[rank]["capacity"]
+    overhead = left["held"]["overhead"]
+    work = measured_training(item)
+    known = is_predicted(work)
+    memory = predict(work).memory if known else Memory()
+    least, used = (least_bytes(work) if known else None), sum(peaks.values())
+    complete = len(told) == item.case.world_size
+    return MemoryRecord(
+        rank=rank, held_bytes=held[rank], peak_bytes=peaks[rank],
+        # a process that takes what it had before grows by less than it holds
+        overhead_bytes=overhead if overhead is not None and overhead >= 0 else None,
+        peak_of=left["held"]["of"],
+        predicted_bytes=_by_part(memory) if known else None,
+        predicted_peak_bytes=memory.total if known else None,
+        moment=memory.moment if known else None,
+        deviation=peaks[rank] / memory.total - 1 if memory.total else None,
+        capacity_bytes=capacity["bytes"], capacity_of=capacity["of"],
+        utilisation=peaks[rank] / capacity["bytes"] if capacity["bytes"] else None,
+        least_bytes=least, used_bytes=used if complete else None,
+        efficiency=least / used if least and complete and used else None,
+        largest=largest_of(item, {rank: left["capacity"]["bytes"] for rank, left in told.items()}))
+
+
+def _by_part(memory: Memory) -> dict[str, int]:
+    """Return a prediction by PARTS: its buffers are what is temporary here."""
+    return dict(zip(PARTS, memory.parts().values(), strict=True))

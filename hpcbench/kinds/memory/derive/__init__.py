@@ -1,1 +1,0 @@
-"""What was held, beside what was predicted."""

@@ -1,0 +1,439 @@
+"""What bar charts of memory have in common: which bars share one, and what tells them apart.
+
+The tables of what trainings hold: measured, and predicted.
+
+The table of the largest batches that fitted, beside those that were predicted to.
+
+Stacked bars of what the rank with most holds, a bar a case.
+
+Bars of the largest batches that fitted, a bar a search.
+
+The presenter of memory, and its fields of summary.json and summary.csv (docs/memory.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from hpcbench.kinds.kind import CountedCall, Presenter
+from hpcbench.kinds.memory.derive import (
+    NOTHING_KNOWN,
+    PARTS,
+    Largest,
+    MemoryRecord,
+    measured_training,
+    tries_of,
+)
+from hpcbench.kinds.memory.plan.workload import MemoryWork, with_batch, work_of
+from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.present import charts as _training_charts
+from hpcbench.kinds.training.present.presenter import MEMORY_FIELDS, TrainingPresenter
+from hpcbench.kinds.training.present.stalls import degrees_text, model_text, telling_options
+from hpcbench.plan.case import Case
+from hpcbench.reduce.results import CaseResult
+from hpcbench.units import grouped, in_parts, plural, size_text
+from hpcbench.views import columns
+from hpcbench.views.chart import (
+    COLOURS,
+    Axis,
+    Bar,
+    BarChart,
+    BarSection,
+    Chart,
+    HeatMapCase,
+    Look,
+    file_name,
+)
+from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table
+from hpcbench.views.words import backend_text, device_type, options_text
+
+MOST_BARS = 30
+"""More cases than this are split over several charts."""
+Value = TypeVar("Value")
+Options = Mapping[Training, str]
+"""Training -> those of its options that not all trainings of a chart have alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What all charts of a sort have; ``title`` follows the name of the model."""
+
+    title: str
+    stem: str
+    caption: str
+    x: Axis
+    columns: tuple[Column, ...]
+    legend: tuple[Look, ...]
+
+
+def bar_charts(
+    form: Form, known: Sequence[tuple[CaseResult, Value]],
+    key_of: Callable[[CaseResult, Value], tuple[str, ...]],
+    bar_of: Callable[[CaseResult, Value, Options], Bar],
+) -> Iterator[BarChart]:
+    """Yield a chart of all that have the same key, a bar a case; of many cases several."""
+    for key, same in grouped((key_of(*one), one) for one in known).items():
+        options = telling_options(work_of(item.case).training for item, _ in same)
+        for number, part in in_parts(same, MOST_BARS):
+            yield BarChart(
+                f"{key[0]}: {form.title}", ", ".join(key[1:]),
+                file_name(f"{form.stem}-{'-'.join(key)}{number}"), (form.caption,),
+                tuple(item.case.case_id for item, _ in part), form.x, form.columns,
+                (BarSection("", tuple(bar_of(item, value, options) for item, value in part)),),
+                form.legend, limit="predicted")
+
+
+def chart_key(item: CaseResult) -> tuple[str, ...]:
+    """Return what all bars of a chart have alike."""
+    work = work_of(item.case).training
+    return (work.model, model_text(work), work.dtype, work.optimizer, device_type(item),
+            plural(item.case.world_size, "rank"))
+
+
+def strategy_words(work: Training, options: Options, batch: str = "") -> str:
+    """Return what tells a bar from others."""
+    accumulation = [("accumulation", work.accumulation)] if work.accumulation > 1 else []
+    return " ".join(filter(None, (work.strategy, degrees_text(work), options[work], batch,
+                                  options_text([*accumulation, *work.unusual()]))))
+
+
+Records = Mapping[str, MemoryRecord]
+_OF = "in the peak of the rank with most"
+_WHO = (
+    Column("strategy", "strategy"), Column("options", "options", optional=True),
+    Column("degrees", "degrees", optional=True), Column("batch", "batch", Show.COUNT, "replica"),
+    Column("step", "step", meaning="how it is taken, where that is unusual", optional=True))
+TITLES = {"parameters": "parameters", "gradients": "gradients", "optimizer_state": "optimizer",
+          "activations": "activations", "temporary": "temporary"}
+"""Part -> what people read above it."""
+_MEASURED = (
+    *_WHO, *(Column(name, title, Show.MIB, "MiB", _OF) for name, title in TITLES.items()),
+    Column("overhead", "overhead", Show.MIB, "MiB", "taken by the allocator beyond the peak",
+           "less", optional=True),
+    Column("peak", "peak", Show.MIB, "MiB", "the sum without overhead", "less"),
+    Column("predicted", "predicted", Show.MIB, "MiB", "what the plan says of the peak",
+           optional=True),
+    Column("deviation", "deviation %", Show.PERCENT, "", "peak / predicted - 1", optional=True),
+    Column("utilisation", "of capacity %", Show.PERCENT, "", "peak / capacity", optional=True),
+    Column("efficiency", "efficiency", Show.RATIO, "", "least memory / memory of all ranks", "more",
+           optional=True), columns.STATUS)
+_PREDICTED = (
+    *_WHO, *(column for name, title in TITLES.items() for column in (
+        Column(name, title, Show.MIB, "MiB", "what the plan says of it"),
+        Column(f"{name}_deviation", "dev. %", Show.PERCENT, "", "measured / predicted - 1",
+               optional=True))),
+    Column("moment", "at the"))
+MEMORY_DEFINITIONS = (
+    "memory: parts of the most that the rank with most held at once, in a step that was followed;",
+    "  temporary = copies of weights, exchanged gradients, what the optimizer works on, the batch;",
+    "  deviation = peak / predicted - 1; efficiency = parameters, gradients and states of the",
+    "  whole model, each once / peaks of all ranks (docs/memory.md)")
+
+
+def memory_tables(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
+    """Yield what was measured, then what was predicted, a row a case."""
+    listed = [item for item in items if item.status in columns.TABLED]
+    if not listed:
+        return
+    options = telling_options(work_of(item.case).training for item in listed)
+    groups = grouped((where_text(item), item) for item in listed)
+
+    def known(item: CaseResult) -> MemoryRecord:
+        return derived.get(item.case.case_id, NOTHING_KNOWN)
+
+    def who(item: CaseResult) -> tuple[Cell, ...]:
+        return who_cells(work_of(item.case).training, options)
+
+    yield Table(title, _MEASURED, tuple(Group(where, tuple(
+        Row((*who(item), *_measured(known(item)), item.status), item.status, item.case.case_id)
+        for item in same)) for where, same in groups.items()),
+        notes=tuple(_memory_notes(listed, derived)))
+    told = {where: [item for item in same if known(item).predicted_bytes]
+            for where, same in groups.items()}
+    if any(told.values()):
+        yield Table(f"{title}: predicted", _PREDICTED, tuple(Group(where, tuple(
+            Row((*who(item), *_predicted(known(item))), item.status, item.case.case_id)
+            for item in same)) for where, same in told.items() if same))
+
+
+def where_text(item: CaseResult) -> str:
+    """Return what was trained where."""
+    work, case = work_of(item.case).training, item.case
+    return "  ".join((f"{work.model} ({model_text(work)})",
+                      f"{backend_text(case)} ({device_type(item)})",
+                      plural(case.world_size, "rank"), work.dtype, work.optimizer))
+
+
+def who_cells(work: Training, options: Mapping[Training, str]) -> tuple[Cell, ...]:
+    """Return the strategy, its options and degrees, the batch, and how a step is unusual."""
+    unusual = [("accumulation", work.accumulation)] if work.accumulation > 1 else []
+    return (work.strategy if work.trains else f"{work.strategy} (communication off)",
+            options[work] or None, degrees_text(work) or None, work.batch_size,
+            options_text([*unusual, *work.unusual()]) or None)
+
+
+def _measured(record: MemoryRecord) -> tuple[Cell, ...]:
+    held = record.held_bytes or {}
+    return (*(held.get(part) for part in PARTS), record.overhead_bytes, record.peak_bytes,
+            record.predicted_peak_bytes, record.deviation, record.utilisation, record.efficiency)
+
+
+def _predicted(record: MemoryRecord) -> tuple[Cell, ...]:
+    predicted, held = record.predicted_bytes or {}, record.held_bytes or {}
+    return (*(cell for part in PARTS for cell in (
+        predicted.get(part), record.deviation_of(part) if held else None)), record.moment)
+
+
+def _memory_notes(items: Sequence[CaseResult], derived: Records) -> Iterator[Line]:
+    """Yield how peaks were measured, and what the capacity is."""
+    records = [record for item in items if (record := derived.get(item.case.case_id))]
+    for words, values in (("the peak is of:", {one.peak_of for one in records}),
+                          ("the capacity is", {one.capacity_of for one in records})):
+        told = ", ".join(sorted(filter(None, values)))
+        if told:
+            yield Line(f"{words} {told}", "quiet")
+
+
+_COLUMNS = (
+    Column("strategy", "strategy"), Column("options", "options", optional=True),
+    Column("degrees", "degrees", optional=True),
+    Column("step", "step", meaning="how it is taken, where that is unusual", optional=True),
+    Column("limit", "limit", Show.MIB, "MiB", "what the training may take on a rank"),
+    Column("largest", "largest batch", Show.COUNT, "replica", "the most that fitted on all ranks",
+           "more"),
+    Column("too_large", "too large", Show.COUNT, "replica", "the fewest tried that did not fit"),
+    Column("ended", "ended", meaning="how that try ended", optional=True),
+    Column("predicted", "predicted", Show.COUNT, "replica", "the most that the plan says need no "
+           "more", optional=True),
+    Column("deviation", "deviation %", Show.PERCENT, "", "largest / predicted - 1", optional=True),
+    Column("tries", "tries", Show.COUNT, "", "batches tried, each by new workers"),
+    Column("peak", "peak", Show.MIB, "MiB", "of the largest batch, without overhead"),
+    Column("utilisation", "of limit %", Show.PERCENT, "", "peak / limit of the rank",
+           optional=True), columns.STATUS)
+LARGEST_DEFINITIONS = (
+    "largest batch: the most samples of a replica whose steps fitted into the limit on every rank,",
+    "  to 5 %, or to what batches are multiples of; too large = the fewest tried that did not fit;",
+    "  each try has new workers (docs/memory.md)")
+
+
+def is_search(item: CaseResult) -> bool:
+    """Return whether a case looks for a largest batch."""
+    return work_of(item.case).search is not None
+
+
+def largest_batch_tables(
+    title: str, items: Sequence[CaseResult], derived: Mapping[str, MemoryRecord],
+) -> Iterator[Table]:
+    """Yield a row for each search."""
+    listed = [item for item in items if item.status in columns.TABLED]
+    if not listed:
+        return
+    options = telling_options(work_of(item.case).training for item in listed)
+    groups = grouped((where_text(item), item) for item in listed)
+    yield Table(f"{title}: largest batch", _COLUMNS, tuple(Group(where, tuple(
+        Row((*_who(item, options), *_found(item, derived), item.status), item.status,
+            item.case.case_id) for item in same)) for where, same in groups.items()),
+        notes=tuple(_largest_notes(listed, derived)))
+
+
+def _who(item: CaseResult, options: Mapping[Training, str]) -> tuple[Cell, ...]:
+    strategy, option, degrees, _, step = who_cells(work_of(item.case).training, options)
+    return strategy, option, degrees, step
+
+
+def _found(item: CaseResult, derived: Mapping[str, MemoryRecord]) -> tuple[Cell, ...]:
+    record = derived.get(item.case.case_id, NOTHING_KNOWN)
+    found, search = record.largest, work_of(item.case).search
+    if found is None:
+        limit = search.limit_bytes if search else 0
+        return (limit or None, *(None,) * 5, len(tries_of(item)) or None, None, None)
+    return (found.limit_bytes, found.largest_batch, found.too_large_batch, found.too_large_ended,
+            found.predicted_largest_batch, found.batch_deviation, found.tries, record.peak_bytes,
+            record.utilisation)
+
+
+def _largest_notes(
+    items: Sequence[CaseResult], derived: Mapping[str, MemoryRecord],
+) -> Iterator[Line]:
+    """Yield what the limits are of, and batches that are multiples of more than one sample."""
+    records = [record for item in items if (record := derived.get(item.case.case_id))]
+    if told := ", ".join(sorted({one.capacity_of for one in records if one.capacity_of})):
+        yield Line(f"the limit is {told}", "quiet")
+    for unit in sorted({search.unit for item in items if (search := work_of(item.case).search)}):
+        if unit > 1:
+            yield Line(f"batches of some rows are multiples of {unit}: others cannot be divided as "
+                       "asked for", "quiet")
+
+
+_LOOKS = {part: Look(TITLES[part], COLOURS[at])
+          for part, at in zip(PARTS, (0, 1, 2, 4, 6), strict=True)}
+_MEMORY_FORM = Form(
+    "memory of a training by strategy", "memory",
+    "Bar: the most that the rank with most held at once, by what it was of. Dashed: what was "
+    "predicted of it.", Axis("memory of a rank", Show.MIB, "MiB"),
+    (Column("peak", "peak", Show.MIB, "MiB", better="less"),
+     Column("predicted", "predicted", Show.MIB, "MiB"),
+     Column("efficiency", "efficiency", Show.RATIO, better="more")), tuple(_LOOKS.values()))
+
+
+def memory_charts(
+    items: Sequence[CaseResult], derived: Mapping[str, MemoryRecord],
+) -> Iterator[BarChart]:
+    """Yield a chart of each model, device and number of ranks."""
+    known = [(item, record) for item in items
+             if (record := derived.get(item.case.case_id)) and record.held_bytes]
+    yield from bar_charts(_MEMORY_FORM, known, lambda item, _: chart_key(item), _memory_bar)
+
+
+def _memory_bar(item: CaseResult, record: MemoryRecord, options: Options) -> Bar:
+    work, held = work_of(item.case).training, record.held_bytes or {}
+    return Bar(strategy_words(work, options, f"batch {work.batch_size}"),
+               (record.peak_bytes, record.predicted_peak_bytes, record.efficiency),
+               tuple((float(held[part]), _LOOKS[part]) for part in PARTS),
+               limit=record.predicted_peak_bytes)
+
+
+_LOOK = Look("largest batch", COLOURS[0])
+_LARGEST_FORM = Form(
+    "largest batch that fits, by strategy", "largest_batch",
+    "Bar: the most samples of a replica that fitted on every rank. Dashed: what was "
+    "predicted. Too large: the fewest that were tried and did not fit.",
+    Axis("samples of a replica", Show.COUNT),
+    (Column("largest", "largest", Show.COUNT, better="more"),
+     Column("too_large", "too large", Show.COUNT),
+     Column("predicted", "predicted", Show.COUNT)), (_LOOK,))
+
+
+def largest_batch_charts(
+    items: Sequence[CaseResult], derived: Mapping[str, MemoryRecord],
+) -> Iterator[BarChart]:
+    """Yield a chart of each model, limit, device and number of ranks."""
+    known = [(item, record.largest) for item in items
+             if (record := derived.get(item.case.case_id)) and record.largest]
+    yield from bar_charts(_LARGEST_FORM, known, _key, _largest_bar)
+
+
+def _key(item: CaseResult, found: Largest) -> tuple[str, ...]:
+    return (*chart_key(item), f"limit {size_text(found.limit_bytes or 0)}")
+
+
+def _largest_bar(item: CaseResult, found: Largest, options: Options) -> Bar:
+    return Bar(strategy_words(work_of(item.case).training, options),
+               (found.largest_batch, found.too_large_batch, found.predicted_largest_batch),
+               ((float(found.largest_batch), _LOOK),), limit=found.predicted_largest_batch)
+
+
+Items = Sequence[CaseResult]
+_OF_RECORD = ("overhead_bytes", "predicted_peak_bytes", "deviation", "capacity_bytes",
+              "capacity_of", "utilisation", "least_bytes", "used_bytes", "efficiency")
+LARGEST = ("largest_batch", "too_large_batch", "too_large_ended", "predicted_largest_batch",
+           "batch_deviation", "tries", "limit_bytes")
+"""Of searches for the largest batch."""
+FIELDS = ("temporary_bytes", *(f"{part}_bytes_of_peak_predicted" for part in PARTS),
+          *_OF_RECORD, "peak_rank", "peak_moment_predicted", *LARGEST)
+"""Beside the fields that trainings have, too (`MEMORY_FIELDS`)."""
+_FIRST_TRIED = "batch of a search for the largest one: what is tried first"
+
+
+class MemoryPresenter(Presenter[MemoryWork, MemoryRecord]):
+    """Presents what trainings hold; what it trains is told as of a training."""
+
+    in_every_summary = False
+    fields = FIELDS
+    part_looks = TrainingPresenter.part_looks
+
+    def __init__(self, problem: str = "") -> None:
+        super().__init__(problem)
+        self._trainings = TrainingPresenter()
+
+    def listing(self) -> Iterator[Line]:
+        """Yield what can be measured."""
+        yield Line("memory of trainings (kind memory)", "title")
+        yield Line("  what each rank holds, by what it is of, beside what was predicted of it")
+        yield Line("  or the largest batch that fits (largest_batch: true): tries by new workers")
+        yield Line("  models and strategies: those of trainings")
+
+    def plan_table(self, title: str, cases: Sequence[Case], *, listed: bool) -> Table:
+        """Return the cases as those of trainings; of a search the batch that is tried first."""
+        found = self._trainings.plan_table(title, [first_training(case) for case in cases],
+                                           listed=listed)
+        if not any(work_of(case).search for case in cases):
+            return found
+        return replace(found, notes=(*found.notes, Line(_FIRST_TRIED, "quiet")))
+
+    def dry_run_lines(
+        self, work: MemoryWork, calls: Sequence[CountedCall] | None,
+    ) -> Iterable[str]:
+        """Yield what is known of the training, and where a search begins."""
+        yield from self._trainings.dry_run_lines(work.training, calls)
+        if (search := work.search) is not None:
+            limit = size_text(search.limit_bytes) if search.limit_bytes else "what a rank can have"
+            yield (f"largest batch: multiples of {plural(search.unit, 'sample')} within {limit}; "
+                   f"{search.first} is tried first, and set up here is {search.unit}")
+
+    def span_words(self, works: Sequence[MemoryWork]) -> Iterable[str]:
+        """Yield the models, and how much of each step."""
+        words = self._trainings.span_words([work.training for work in works])
+        searched = any(work.search for work in works)
+        return ["batch=largest" if searched and word.startswith("batch=") else word
+                for word in words]
+
+    def definitions(self, items: Items, derived: Records) -> Iterable[str]:
+        """Yield what the columns mean."""
+        searches, others = _apart(items)
+        return (*(MEMORY_DEFINITIONS if others else ()),
+                *(LARGEST_DEFINITIONS if searches else ()))
+
+    def tables(self, title: str, items: Items, derived: Records) -> Iterator[Table]:
+        """Yield what was held, then the largest batches that were found."""
+        searches, others = _apart(items)
+        yield from memory_tables(title, others, derived)
+        yield from largest_batch_tables(title, searches, derived)
+
+    def charts(self, items: Items, derived: Records) -> Iterable[Chart]:
+        """Yield stacked bars, a bar a case, and bars of the largest batches."""
+        searches, others = _apart(items)
+        yield from memory_charts(others, derived)
+        yield from largest_batch_charts(searches, derived)
+
+    def heat_map_case(self, case: Case) -> HeatMapCase:
+        """Return what is trained, and how."""
+        return _training_charts.heat_map_case(first_training(case))
+
+    def row(self, item: CaseResult, record: MemoryRecord | None) -> dict[str, Any]:
+        """Return the fields that say what is trained, and what was held; no times of trainings."""
+        record = record or NOTHING_KNOWN
+        training = replace(item, case=replace(item.case, workload=measured_training(item)))
+        held, predicted = record.held_bytes or {}, record.predicted_bytes or {}
+        return {
+            **self._trainings.row(training, None),
+            **{f"{part}_bytes": held.get(part) for part in PARTS},
+            **{f"{part}_bytes_of_peak_predicted": predicted.get(part) for part in PARTS},
+            **{name: getattr(record, name) for name in _OF_RECORD},
+            "peak_bytes": record.peak_bytes, "peak_of": record.peak_of,
+            "peak_rank": record.rank, "peak_moment_predicted": record.moment,
+            **{name: getattr(record.largest, name, None) for name in LARGEST}}
+
+    def sections(
+        self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,
+    ) -> dict[str, Any]:
+        """Return rows of ``memory``, behind those of trainings."""
+        held = [row for row, item in zip(rows, items, strict=True)
+                if row["status"] == "ok" and item.case.case_id in derived]
+        return {"memory": [{name: row[name] for name in (*MEMORY_FIELDS, *FIELDS)}
+                           for row in held]} if held else {}
+
+
+def first_training(case: Case) -> Case:
+    """Return a case as one of the training that it takes first."""
+    work = work_of(case)
+    return replace(case, workload=with_batch(work.training, work.search.first)
+                   if work.search else work.training)
+
+
+def _apart(items: Items) -> tuple[Items, Items]:
+    """Return the searches, and the other cases."""
+    return ([item for item in items if is_search(item)],
+            [item for item in items if not is_search(item)])

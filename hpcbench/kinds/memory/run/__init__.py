@@ -1,1 +1,0 @@
-"""Steps that are followed, storage by storage."""

@@ -1,1 +1,0 @@
-"""Rates of primitives, and what they are compared with."""

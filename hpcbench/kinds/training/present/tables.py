@@ -1,0 +1,497 @@
+"""The results tables of trainings, and what their columns mean.
+
+The table of what one step of each training called, computed and took, beside what is predicted.
+
+The table of parallel efficiency and its factors, below those of the blocks.
+
+The table of how trainings scale over ranks, below those of the blocks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from hpcbench.kinds.training.derive.deriver import GROWTH, NOTHING_KNOWN, TrainingRecord
+from hpcbench.kinds.training.derive.rates import (
+    Counted,
+    ScalingRecord,
+    StepDemand,
+    shown_definition,
+)
+from hpcbench.kinds.training.derive.slow_ranks import Exposure, LateRank, SlowPhase
+from hpcbench.kinds.training.derive.stalls import Pop
+from hpcbench.kinds.training.plan.build_workload import Setting
+from hpcbench.kinds.training.plan.flops import DEFINITIONS as DEFINITIONS_OF_FLOPS
+from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
+from hpcbench.kinds.training.present import stalls as words
+from hpcbench.kinds.training.present.stalls import (
+    SHORT,
+    findings,
+    model_text,
+    slow_alone_text,
+    telling_options,
+    titles,
+)
+from hpcbench.plan.case import Case
+from hpcbench.reduce.results import CaseResult, Steps
+from hpcbench.units import grouped, plural
+from hpcbench.views import columns
+from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table, cell_text
+from hpcbench.views.words import device_type, env_text, flag_cell, options_text, timed_text
+
+COLUMNS = (
+    Column("strategy", "strategy"), Column("options", "options", optional=True),
+    Column("degrees", "degrees", optional=True),
+    Column("batch", "batch", Show.COUNT, "replica", once=True),
+    Column("accumulated", "accumulated", Show.COUNT, optional=True),
+    Column("step_p50", "step p50", Show.MS, "ms", "of one optimizer step", "less", optional=True),
+    replace(columns.INTERVAL, show=Show.MS, unit="ms", optional=True),
+    Column("samples_per_s", "samples/s", Show.NUMBER, better="more", optional=True),
+    Column("tokens_per_s", "tokens/s", Show.NUMBER, better="more", optional=True),
+    Column("mfu", "MFU", Show.SIGNIFICANT_PERCENT, "%", better="more", optional=True),
+    Column("mfu_of_measured", "MFU of gemm", Show.SIGNIFICANT_PERCENT, "%",
+           "beside the best product that this run measured", "more", optional=True),
+    Column("hfu", "HFU", Show.SIGNIFICANT_PERCENT, "%", "as executed", "more", optional=True),
+    Column("hfu_nominal", "HFU nominal", Show.SIGNIFICANT_PERCENT, "%",
+           "of whole forward passes again", "more", optional=True),
+    *(Column(f"cost_per_{of}", "cost", Show.NUMBER, unit, better="less", optional=True)
+      for of, unit in (("step", "a step"), ("million_tokens", "1e6 tokens"),
+                       ("million_samples", "1e6 images"))),
+    *(Column(name, title, Show.PERCENT, "%", "of the time of all steps", optional=True)
+      for name, title in SHORT.items()),
+    Column("other", "other", Show.PERCENT, "%", "of the time of all steps", "less", optional=True),
+    Column("exposed_time", "exposed", Show.MS, "ms", "t - t(off)", "less", optional=True),
+    Column("exposed_share", "exposed", Show.PERCENT, "%", "of t", "less", optional=True),
+    Column("overhead", "overhead", Show.PERCENT, "%", "t / t(off) - 1", "less", optional=True),
+    Column("overlap", "overlap", Show.WHOLE_PERCENT, "%", "of the shorter part", "more",
+           optional=True),
+    Column("memory", "memory", Show.MIB, "MiB", "most of any rank", "less", optional=True),
+    Column("growth", "growth", Show.MIB, "MiB", "most of any rank", "less", optional=True),
+    Column("parity", "parity", optional=True), replace(columns.N, optional=True),
+    columns.STATUS, replace(columns.LAUNCHES, show=Show.MS, unit="p50, ms"), columns.FLAGS,
+)
+DEFINITIONS = (
+    "step p50 = time of one optimizer step, accumulation included; samples/s = samples of all "
+    "replicas / step p50;",
+    "  tokens/s = samples/s x sequence length: each token counts once, however many ranks see it;",
+    "  a sample of a ResNet is an image, which has no tokens",
+    "data .. optimizer = time in the phase, in % of the time of all steps of all ranks; data = "
+    "waiting for the batch,",
+    "  exchange = waiting for the gradients of others when the own ones are there,",
+    "  balance = agreeing on the ranks' samples, other = in no phase.",
+    "  All ranks leave an exchange together: who is slow has the shortest",
+    "parity = loss, gradients and updated weights against those of a single process with the same "
+    "weights and samples:",
+    "  the largest error of any rank in % of what is allowed",
+)
+DEFINITIONS_OF_EXPOSURE = (
+    "exposed = t - t(off), in % of t, too; overhead = t / t(off) - 1; overlap = (t(off) + t(only) "
+    "- t) / the shorter of both,",
+    "  where t is the time of a step, t(off) that of the same step without communication, t(only) "
+    "that of its calls alone",
+    "  (of the same pass; shown is the median over passes, and from the least to the greatest; "
+    f"{columns.CANNOT_TELL}:",
+    "  the 95 % interval over passes holds opposite answers, see method.md)",
+)
+DEFINITIONS_OF_PIPELINES = (
+    "idle = 1 - a rank's own time without communication / t: it waits, or communicates; bubble = "
+    "the share of a step that",
+    "  the schedule alone makes ranks wait: if all take equally long, and rank by rank if each "
+    "takes its own time",
+)
+Records = Mapping[str, TrainingRecord]
+Member = tuple[CaseResult, TrainingRecord]
+
+
+def definitions(items: Sequence[CaseResult], derived: Records) -> Iterator[str]:
+    """Yield what the columns of these trainings mean."""
+    yield from DEFINITIONS
+    works = [training_of(item.case) for item in items]
+    names = [name for name in dict.fromkeys(map(shown_definition, works)) if name is not None]
+    if names:
+        yield "MFU = FLOPs of the model in a step / (step p50 x ranks x hardware.peak_flops);"
+    for name in names:
+        meaning = f": {DEFINITIONS_OF_FLOPS[name].meaning}" if name in DEFINITIONS_OF_FLOPS else ""
+        yield f"  FLOPs as {name} counts them{meaning}"
+    if names:
+        yield "  (what is computed twice counts once; other definitions: summary.json)"
+    yield from _further_definitions(works, [_record(item, derived) for item in items])
+    if any(work.adapters for work in works):
+        yield ("  (of lora and qlora 4 for each frozen weight and token, not 6: none has a "
+               "gradient; and what adapters add)")
+    if any(not work.trains for work in works):
+        yield from DEFINITIONS_OF_EXPOSURE
+        if any(work.pp > 1 for work in works):
+            yield from DEFINITIONS_OF_PIPELINES
+    peaks = dict.fromkeys(filter(None, (_record(item, derived).peak_of for item in items)))
+    if allocated := ", ".join(name for name in peaks if name != GROWTH):
+        yield f"memory = the most that any rank used ({allocated})"
+    if GROWTH in peaks:
+        yield "growth = the most that the process of any rank grew, buffers of libraries included:"
+        yield "  no counterpart of the memory that plan predicts, which is of tensors"
+
+
+def _further_definitions(
+    works: Sequence[Training], records: Sequence[TrainingRecord],
+) -> Iterator[str]:
+    if any(work.checkpointing != "none" for work in works) and any(
+            record.hfu is not None for record in records):
+        yield ("HFU = the same with the FLOPs that are executed again; HFU nominal = with a whole "
+               "forward pass of each block")
+        yield "  that is run again, as papers count: torch leaves out what nothing needs"
+    if any(record.cost_per_step is not None for record in records):
+        yield "cost = time x ranks x hardware.price_per_device_hour, in the currency of that price"
+
+
+def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
+    """Yield one block's table: a group of rows per model, backend, device, ranks and dtype.
+
+    What was run without communication, or nothing but that, is shown in the row of its training.
+    """
+    members = ((item, _record(item, derived)) for item in items if item.status in columns.TABLED)
+    groups = grouped(((_group_title(member[0]), timed_text(member[0])), member)
+                     for member in members if not member[1].is_partner)
+    if not groups:
+        return
+    listed = [member for group in groups.values() for member in group]
+    options = words.telling_options(training_of(item.case) for item, _ in listed)
+    yield Table(title, COLUMNS, tuple(
+        Group(name, tuple(_row(item, record, options) for item, record in group), timed)
+        for (name, timed), group in groups.items()), notes=(
+        *_same_programs(listed, options), *_table_notes(listed), *_row_notes(listed, options)))
+
+
+def _record(item: CaseResult, derived: Records) -> TrainingRecord:
+    return derived.get(item.case.case_id, NOTHING_KNOWN)
+
+
+def _group_title(item: CaseResult) -> str:
+    case, work = item.case, training_of(item.case)
+    unusual = [f"{name} {value}" if value is not True else f"{name}d"
+               for name, value in work.unusual()]
+    parts = (f"{work.model} ({words.model_text(work)})", f"{case.backend} ({device_type(item)})",
+             plural(case.world_size, "rank"), work.dtype, work.optimizer, *unusual,
+             env_text(case))
+    return "  ".join(part for part in parts if part)
+
+
+def _row(item: CaseResult, record: TrainingRecord, options: Mapping[Training, str]) -> Row:
+    work, stats = training_of(item.case), item.statistics
+    return Row((
+        words.strategy_text(work), options[work], words.degrees_text(work) or None, work.batch_size,
+        work.accumulation if work.accumulation != 1 else "",
+        None if record.step_s is None else columns.median_cell(stats),
+        columns.interval_cell(stats), record.samples_per_s, record.tokens_per_s, record.mfu,
+        record.mfu_of_measured,
+        *((record.hfu, record.hfu_nominal) if _computes_again(work) else (None, None)),
+        record.cost_per_step, record.cost_per_million_tokens,
+        record.cost_per_million_samples if work.of_images else None,
+        *_phase_cells(item.timing.steps if item.timing else None),
+        *_exposure_cells(record.exposure), *_peak_cells(record),
+        words.parity_text(item, record), columns.n_cell(stats), item.status,
+        columns.launches_cell(item), flag_cell(item, Show.MS)),
+        item.status, item.case.case_id)
+
+
+def _peak_cells(record: TrainingRecord) -> tuple[Cell, Cell]:
+    """Return the peak as memory of tensors, or as growth of the process: one of the two."""
+    peak = record.held_bytes.get("peak")
+    return (None, peak) if record.peak_of == GROWTH else (peak, None)
+
+
+def _exposure_cells(exposure: Exposure) -> tuple[Cell, ...]:
+    exposed, overhead = exposure.exposed_s, exposure.overhead
+    return (columns.middle_cell(exposed), columns.over_passes_cell(exposure.exposed_share),
+            columns.middle_cell(overhead), columns.over_passes_cell(exposure.efficiency))
+
+
+def _computes_again(work: Training) -> bool:
+    return work.checkpointing != "none" or work.loss == CHUNKED
+
+
+def _phase_cells(steps: Steps | None) -> tuple[Cell, ...]:
+    """Return a cell for each phase, and one for the time in none, as shares of the step."""
+    shares = {phase.name: phase.share for phase in steps.phases} if steps else {}
+    return *map(shares.get, SHORT), steps.other_share if steps else None
+
+
+def _same_programs(
+    listed: Sequence[Member], options: Mapping[Training, str]
+) -> Iterator[Line]:
+    """Yield which rows are the same program: they cannot be ranked."""
+    groups = grouped((record.same_program_as or item.case.case_id, _row_title(item, options))
+                     for item, record in listed)
+    for first, *others in groups.values():
+        if others:
+            yield Line(f"{first}: the same program as {', '.join(others)}; what they differ by is "
+                       "noise", "quiet")
+
+
+def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
+    """Yield what parity was shown of, and why rows lack numbers."""
+    beside = (dict.fromkeys(str(left["parity"]["on"]) for left in item.detail.values()
+                            if "parity" in left) for item, _ in listed)
+    for compared, count in Counter(", ".join(each) for each in beside if each).items():
+        yield Line(f"parity of {plural(count, 'row')}: a step beside one process in fp64, of "
+                   f"{compared}", "quiet")
+    beside_others = Counter(map(words.counterpart_text, (
+        record.counterpart for _, record in listed if record.counterpart)))
+    for text, count in beside_others.items():
+        yield Line(f"timed model of {plural(count, 'row')}: {text}", "quiet")
+    reasons = Counter(record.mfu_missing for _, record in listed if record.mfu_missing)
+    for reason, count in reasons.items():
+        yield Line(f"{plural(count, 'row')} without MFU: {reason}", "quiet")
+    missing = Counter(reason for _, record in listed for reason in record.exposure.missing)
+    for reason, count in missing.items():
+        yield Line(f"{plural(count, 'row')} not paired: {reason}", "quiet")
+
+
+def _row_notes(listed: Sequence[Member], options: Mapping[Training, str]) -> Iterator[Line]:
+    """Yield what single rows have to say, and what their ranks do not do alike."""
+    for item, record in listed:
+        noted = (item.case.note,) if item.case.note else ()
+        for text in (*noted, *_shares(item), *_read_again(item, record)):
+            yield Line(f"{_row_title(item, options)}: {text}", "quiet")
+    for item, record in listed:
+        tone = "plain" if record.exposure.idle_share else "warning"
+        for text in _standing_out(record):
+            yield Line(f"{_row_title(item, options)}: {text}", tone)
+
+
+def _row_title(item: CaseResult, options: Mapping[Training, str]) -> str:
+    work = training_of(item.case)
+    return f"{words.strategy_text(work)} {options[work]}".rstrip()
+
+
+def _shares(item: CaseResult) -> Iterator[str]:
+    """Yield what the replicas' samples were at the end, where they were divided by speed."""
+    samples = {int(rank): left["balance"]["samples"] for rank, left in item.detail.items()
+               if "balance" in left}
+    if samples:
+        shares = ", ".join(f"{samples[rank]} on rank {rank}" for rank in sorted(samples))
+        yield f"of {training_of(item.case).global_batch} samples in the end {shares}"
+
+
+def _read_again(item: CaseResult, record: TrainingRecord) -> Iterator[str]:
+    """Yield how often a file of tokens was read in a pass, if it was too short for all steps."""
+    if record.passes_over_data is not None and record.passes_over_data > 1:
+        yield (f"{training_of(item.case).data} was read {record.passes_over_data:.1f} times in a "
+               "pass: it has fewer samples than the steps take")
+
+
+def _standing_out(record: TrainingRecord) -> Iterator[str]:
+    """Yield which rank is slow in which phase, and how long ranks wait in a pipeline."""
+    yield from findings(record.stalls)
+    if record.late_rank and not (record.stalls and record.stalls.last):
+        yield _late_line(record.late_rank)
+    yield from map(_slow_phase_line, record.slow_phases)
+    if record.exposure.idle_share:
+        yield _idle_line(record.exposure)
+    if record.slow_alone:
+        yield slow_alone_text(record.slow_alone)
+
+
+def _idle_line(exposure: Exposure) -> str:
+    bubble = "" if exposure.bubble is None else (
+        f"bubble {cell_text(exposure.bubble, Show.PERCENT)} % as the schedule predicts, with the "
+        "ranks' own times "
+        f"{', '.join(cell_text(share, Show.PERCENT) for share in exposure.uneven_bubble)} %; ")
+    idle = ", ".join(
+        f"{cell_text(columns.over_passes_cell(share), Show.PERCENT)} % on rank {rank}"
+        for rank, share in zip(exposure.ranks, exposure.idle_share, strict=True))
+    return f"{bubble}idle {idle}"
+
+
+def _late_line(late: LateRank) -> str:
+    before = "" if late.first_behind_s is None else (
+        f"; at the first of {late.buckets} buckets {_ms(late.first_behind_s)}")
+    return (f"rank {late.rank} arrives last at the exchange in {late.share:.0%} of the steps, "
+            f"{_ms(late.behind_s)} behind the median of the others{before}")
+
+
+def _slow_phase_line(slow: SlowPhase) -> str:
+    which, wait = ("shortest", ": the others wait for it") if slow.is_shortest else ("longest", "")
+    return (f"{slow.phase} is {which} on rank {slow.rank} in {slow.share:.0%} of the steps"
+            f"{wait}; longest of a rank / shortest {slow.ratio:.2f}")
+
+
+def _ms(time_s: float) -> str:
+    return f"{cell_text(time_s, Show.MS)} ms"
+
+
+_MOST = "counted in one step that was not timed, on the rank that has most"
+_PLAN = "what the plan says of it"
+_KINDS = (("calls", "calls", Show.COUNT, ""), ("wire", "wire", Show.MIB, "MiB"),
+          ("flops", "GFLOP", Show.GFLOP, "1e9"),
+          ("activations", "activations", Show.MIB, "MiB"))
+COUNTED_COLUMNS = (
+    Column("strategy", "strategy"), Column("options", "options", optional=True),
+    Column("degrees", "degrees", optional=True), Column("batch", "batch", Show.COUNT, "replica"),
+    *(column for name, title, show, unit in _KINDS for column in (
+        Column(name, title, show, unit, _MOST, optional=True),
+        Column(f"{name}_predicted", "predicted", show, unit, _PLAN, optional=True))),
+)
+
+
+def counted_tables(
+    title: str, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
+) -> Iterator[Table]:
+    """Yield the table of a block's trainings whose steps were counted; none if none was."""
+    members = [(item, record.counted) for item in items if item.status in columns.TABLED
+               and (record := derived.get(item.case.case_id, NOTHING_KNOWN)).counted
+               and training_of(item.case).trains]
+    listed = [(item, found) for item, found in members if found]
+    if not listed:
+        return
+    options = words.telling_options(training_of(item.case) for item, _ in listed)
+    groups = grouped((training_of(item.case).model, (item, found)) for item, found in listed)
+    yield Table(f"{title}: one step, counted", COUNTED_COLUMNS, tuple(
+        Group(name, tuple(_counted_row(item, options[training_of(item.case)], found)
+                          for item, found in group))
+        for name, group in groups.items()), notes=tuple(_notes(listed)))
+
+
+def _counted_row(item: CaseResult, options: str, found: Counted) -> Row:
+    work = training_of(item.case)
+    pairs = zip(_cells(found.measured), _cells(found.predicted), strict=True)
+    return Row((words.strategy_text(work), options, words.degrees_text(work) or None,
+                work.batch_size, *(cell for pair in pairs for cell in pair)),
+               case_id=item.case.case_id)
+
+
+def _cells(demand: StepDemand) -> tuple[Cell, ...]:
+    return demand.calls, demand.wire_bytes, demand.flops, demand.activations_bytes
+
+
+def _notes(listed: Sequence[tuple[CaseResult, Counted]]) -> Iterator[Line]:
+    """Yield why something was not counted, and what activations are of."""
+    reasons = grouped(((name, reason), item) for item, found in listed
+                      for name, reason in found.missing.items())
+    for (name, reason), items in reasons.items():
+        yield Line(f"{plural(len(items), 'row')} without {name}: {reason}", "quiet")
+    kinds = ", ".join(dict.fromkeys(
+        found.activations_of for _, found in listed if found.activations_of))
+    if kinds:
+        yield Line("activations = the most bytes at once that forward and backward hold: "
+                   f"{kinds}", "quiet")
+
+
+FACTORS = {"load_balance": "load balance", "communication": "communication",
+           "serialisation": "serialisation", "transfer": "transfer"}
+"""Field of the efficiency -> what it is called."""
+EFFICIENCY_DEFINITION = (
+    "score = useful time of all ranks / (ranks x step) = load balance x communication, in %;",
+    "  communication = serialisation x transfer; global = score x computation scaling;",
+    "  limits: the smallest factor, where it is below 80 % (docs/hardware.md)",
+)
+_COLUMNS = (
+    Column("case", "training"), Column("ranks", "ranks", Show.COUNT),
+    Column("score", "score", Show.PERCENT, "%", "useful over consumed device time", "more"),
+    *(Column(name, title, Show.PERCENT, "%", better="more", optional=True)
+      for name, title in FACTORS.items()),
+    Column("scaling", "comp. scaling", Show.PERCENT, "%",
+           "useful time for a sample in the scaling's base over that here", "more", optional=True),
+    Column("global", "global", Show.PERCENT, "%", "score x computation scaling", "more",
+           optional=True),
+    Column("limits", "limits", meaning="the smallest factor below what is acceptable",
+           optional=True),
+    Column("source", "by", meaning="what tells which time is useful"),
+)
+
+
+def efficiencies(
+    items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
+) -> Iterator[Table]:
+    """Yield a row for each training of several ranks whose useful time is told; or nothing."""
+    told = [(item, record.pop) for item in items if item.case.world_size > 1
+            and (record := derived.get(item.case.case_id)) and record.pop]
+    if told:
+        named = titles([item for item, _ in told])
+        yield Table("parallel efficiency of trainings", _COLUMNS, (Group("", tuple(
+            _efficiency_row(named[item.case.case_id], item, pop) for item, pop in told)),))
+
+
+def _efficiency_row(name: str, item: CaseResult, pop: Pop) -> Row:
+    return Row((name, item.case.world_size, pop.score,
+                *(getattr(pop.efficiency, factor) for factor in FACTORS),
+                pop.computation_scaling, pop.global_efficiency, FACTORS.get(pop.limit or ""),
+                pop.source),
+               case_id=item.case.case_id)
+
+
+FIELDS = {"efficiency_score": "score", "computation_scaling": "computation_scaling",
+          "global_efficiency": "global_efficiency", "efficiency_of": "source"}
+"""Field of the summaries -> what it is of the record, beside the factors."""
+FACTOR_FIELDS = {"load_balance": "load_balance", "communication_efficiency": "communication",
+                 "serialisation": "serialisation", "transfer": "transfer"}
+
+
+def values(pop: Pop | None) -> dict[str, float | str | None]:
+    """Return the fields of the summaries."""
+    return {**{field: getattr(pop, name, None) for field, name in FIELDS.items()},
+            **{field: getattr(pop and pop.efficiency, name, None)
+               for field, name in FACTOR_FIELDS.items()}}
+
+
+SCALING_DEFINITION = (
+    "efficiency = samples/s of n ranks / (n / m x samples/s of the m ranks of the base), in %;",
+    "  weak: each rank has as many samples as in the base, strong: all ranks together have",
+)
+_FIRST = (
+    Column("strategy", "strategy"), Column("options", "options", optional=True),
+    Column("setting", "setting", optional=True), Column("batch", "batch", Show.COUNT, "replica"),
+    Column("scaling", "scaling"), Column("base", "base"),
+    Column("base_rate", "base", Show.NUMBER, "samples/s", better="more", optional=True))
+ScalingMember = tuple[Case, ScalingRecord]
+
+
+def overviews(
+    items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
+) -> Iterator[Table]:
+    """Yield a row for each training that was timed on several numbers of ranks; or nothing."""
+    scaled = [(item.case, record.scaling) for item in items
+             if (record := derived.get(item.case.case_id)) and record.scaling]
+    if not scaled:
+        return
+    rows: dict[tuple[object, ...], list[ScalingMember]] = defaultdict(list)
+    for case, scaling in scaled:
+        work = training_of(case)
+        rows[_title(case), work.strategy, work.options, tuple(
+            getattr(work, name) for name in Setting._fields), scaling.kind].append((case, scaling))
+    ranks = sorted({case.world_size for case, _ in scaled})
+    columns = (*_FIRST, *(Column(f"n={count}", f"n={count}", Show.PERCENT, "%", "efficiency",
+                                 "more", optional=True) for count in ranks))
+    varied = _varied([case for case, _ in scaled])
+    options = telling_options(training_of(row[0][0]) for row in rows.values())
+    yield Table("scaling of trainings", columns, tuple(
+        Group(title, tuple(_scaling_row(row, ranks, varied, options[training_of(row[0][0])])
+                           for row in same))
+        for title, same in groupby(rows.values(), key=lambda row: _title(row[0][0]))))
+
+
+def _title(case: Case) -> str:
+    work = training_of(case)
+    return "  ".join(part for part in (
+        f"{work.model} ({model_text(work)})", f"{case.backend} ({case.device})",
+        case.mode, env_text(case)) if part)
+
+
+def _varied(cases: Sequence[Case]) -> list[str]:
+    """Return what of a step is not the same for all; the batch has a column of its own."""
+    return [name for name in Setting._fields if name != "batch_size"
+            and len({getattr(training_of(case), name) for case in cases}) > 1]
+
+
+def _scaling_row(
+    members: Sequence[ScalingMember], ranks: Sequence[int], varied: Sequence[str], options: str,
+) -> Row:
+    (case, first), work = members[0], training_of(members[0][0])
+    shares = {case.world_size: scaling.efficiency for case, scaling in members}
+    base = ", ".join(filter(None, (first.base_alone, plural(first.base_ranks, "rank"))))
+    return Row((
+        work.strategy, options, options_text([(key, getattr(work, key)) for key in varied]),
+        work.batch_size, first.kind, base, first.base_samples_per_s, *map(shares.get, ranks)),
+        case_id=case.case_id)

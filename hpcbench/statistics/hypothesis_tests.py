@@ -1,0 +1,437 @@
+"""Several tests in one report: which of them hold if any false one counts as an error.
+
+Two samples of independent values, such as medians of launches: is one shifted, and how far?
+
+All of it is about ranks, so no distribution is assumed. The test is the exact one of Wilcoxon, Mann
+and Whitney. The shift is the median of all differences (Hodges and Lehmann), and its interval holds
+the shifts that the test does not refuse (Hollander, Wolfe and Chicken, Nonparametric Statistical
+Methods, 3rd edition, sections 4.1 to 4.3).
+
+Whether one of several equal ranks takes longer than all others, with a known error rate.
+
+Steps share disturbances with their neighbours, and all steps of a pass with one another: a rank
+may share its core with something for the whole of it. So a pass is one observation, however many
+steps it has. The medians of ranks in passes are compared as in a two-way layout: what a rank takes
+longer in some passes and not in others is the error (Scheffe, The Analysis of Variance, 4.2).
+
+Passes depend on their neighbours, too: a rank that shares its core now will probably do so in the
+next pass. The error is that of an AR(1) process (`Passes`). Its correlation is the largest that
+what ranks differ by leaves possible, at most `MOST_CORRELATION`: nine passes of two ranks leave all
+of that possible, twenty of four ranks much less.
+
+A rank stands out if it is apart from *each* other rank, so from the next one: ranks that share a
+core are slow together, and none of them is the slow one.
+
+Whether one time of a step varies more than another of the same steps, with a known error rate.
+
+Deviations are from the median and relative to it, so that a long and a short time compare. A
+permutation test of paired differences decides (Fisher 1935; Good, Permutation Tests, 3.2): if the
+difference is as likely above 0 as below, its sign says nothing, and any other sign would have
+been as likely. Neighbouring steps share disturbances, so signs are those of blocks of neighbours.
+
+Whether times follow a condition that was read beside them, and how much of them it accounts for.
+
+Both are of passes. The condition is given as the slowdown that it would cause if nothing else
+counted: a clock that is 10 % lower makes work at most 1 / 0.9 times as long. So the slope of the
+logarithm of times over that of the slowdown is 1 where the condition is the cause, less where only
+a part of the work feels it, and more where something else changes with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcbench.statistics.order import Values, median, medians, t_quantile, t_tail
+
+
+def holm(chances: Sequence[float], rate: float) -> list[bool]:
+    """Return which tests hold, so that any false one does in at most a share ``rate`` of reports.
+
+    ``chances`` are their p-values, however they depend on one another (Holm, Scandinavian Journal
+    of Statistics 6, 1979).
+    """
+    holds = [False] * len(chances)
+    in_order = sorted(range(len(chances)), key=chances.__getitem__)
+    for place, at in enumerate(in_order):
+        if chances[at] * (len(chances) - place) > rate:
+            break
+        holds[at] = True
+    return holds
+
+
+def benjamini_hochberg(chances: Sequence[float]) -> list[float]:
+    """Return for each test the least share of false ones among those that hold, if it holds.
+
+    ``chances`` are p-values. Tests below a share q of these numbers are false in at most a share q
+    in the mean (Benjamini and Hochberg, Journal of the Royal Statistical Society B 57, 1995).
+    """
+    adjusted = [0.0] * len(chances)
+    least = 1.0
+    in_order = sorted(range(len(chances)), key=chances.__getitem__)
+    for place in range(len(chances), 0, -1):
+        at = in_order[place - 1]
+        least = min(least, chances[at] * len(chances) / place)
+        adjusted[at] = least
+    return adjusted
+
+
+EXACT_UP_TO = 60
+"""Values of a sample; larger ones have the normal distribution that ranks come close to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """How far the second sample is shifted, with its interval; infinite where it has no end.
+
+    ``chance`` is how likely equal samples lie apart at least as much: the p-value, two-sided.
+    """
+
+    shift: float
+    low: float
+    high: float
+    chance: float
+
+
+def shift_of(first: Values, second: Values, level: float = 0.95) -> Shift:
+    """Return the shift from ``first`` (n,) to ``second`` (m,); neither is empty."""
+    differences = np.sort(np.subtract.outer(second, first), axis=None)
+    n, m = len(first), len(second)
+    below = _rank_of_interval(n, m, level)
+    low, high = ((float(differences[below - 1]), float(differences[-below])) if below
+                 else (-math.inf, math.inf))
+    return Shift(median(differences), low, high, _chance(differences, n, m))
+
+
+def least_chance(n: int, m: int) -> float:
+    """Return the smallest p-value that samples of these sizes can have."""
+    return min(1.0, 2 / math.comb(n + m, n))
+
+
+def _chance(differences: Values, n: int, m: int) -> float:
+    """Return the two-sided p-value; a tie of two values counts half, which is conservative."""
+    above = int((differences > 0).sum())
+    ties = int((differences == 0).sum())
+    nearer = min(above, n * m - above - ties) + ties  # as if ties were against a difference
+    return min(1.0, 2 * _at_most(nearer, n, m))
+
+
+def _rank_of_interval(n: int, m: int, level: float) -> int:
+    """Return k: from the k-th smallest to the k-th largest difference; 0 where there is none."""
+    found = 0
+    while 2 * _at_most(found, n, m) <= 1 - level:
+        found += 1
+    return found
+
+
+def _at_most(count: int, n: int, m: int) -> float:
+    """Return P(U <= count) of equal samples; U counts the differences on one side."""
+    if max(n, m) <= EXACT_UP_TO:
+        return float(_distribution(min(n, m), max(n, m))[count])
+    spread = math.sqrt(n * m * (n + m + 1) / 12)
+    return 0.5 * math.erfc(-(count + 0.5 - n * m / 2) / spread / math.sqrt(2))
+
+
+@lru_cache(maxsize=64)
+def _distribution(n: int, m: int) -> npt.NDArray[np.float64]:
+    """Return P(U <= u) for u = 0 to n m: the counts are Gaussian binomial coefficients.
+
+    Each factor (1 - x^(m+i)) / (1 - x^i) is a difference and a running sum.
+    """
+    counts = np.zeros(n * m + 1)
+    counts[0] = 1.0
+    for i in range(1, n + 1):
+        shifted = m + i
+        if shifted <= n * m:
+            counts[shifted:] -= counts[:-shifted].copy()
+        for start in range(i, n * m + 1):
+            counts[start] += counts[start - i]
+        counts /= counts.sum() if i == n else 1.0
+    return np.minimum(np.cumsum(counts), 1.0)
+
+
+MIN_PASSES, MIN_STEPS = 3, 5
+"""Two passes leave two ranks one degree of freedom, with which only what is 800 times its error
+passes a corrected test. The median of 5 steps ignores two that are disturbed."""
+LEVEL = 0.99
+"""Of the interval of the difference."""
+MOST_CORRELATION, OF_TWO_RANKS = 0.85, 0.9
+"""Of neighbouring passes, that is reckoned with; of two ranks, whose tail is exact, the second one.
+They keep false alarms at 1 % of reports where passes correlate by up to 0.9
+(`benchmarks/dependent_passes.py`)."""
+_UNLIKELY = 1e-4
+"""A correlation is ruled out if as little would be seen this rarely."""
+_STEPS = 20
+Times = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The rank that takes longest, beside the one that takes the next longest.
+
+    Attributes:
+        row, next_row: which they are.
+        apart_s: the mean over passes of the difference of their medians.
+        low_s, high_s: its interval of level `LEVEL`.
+        chance: how likely any one of equal ranks is this surely more than ``least_s`` apart.
+        correlation: of neighbouring passes, that this reckons with.
+    """
+
+    row: int
+    next_row: int
+    apart_s: float
+    low_s: float
+    high_s: float
+    chance: float
+    correlation: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """What the mean over passes of an AR(1) process is known by, from the passes themselves.
+
+    ``inflation``: n times the variance of the mean over the variance that the passes show in the
+    mean. ``degrees``: how many independent values would show it as well (Satterthwaite 1946).
+    """
+
+    inflation: float
+    degrees: float
+
+
+@lru_cache(maxsize=1024)
+def correlated_passes(n: int, correlation: float) -> Passes:
+    """Return what so many passes, whose neighbours correlate so much, tell of their mean."""
+    covariance = _covariance(n, correlation)
+    seen = (np.eye(n) - 1 / n) @ covariance
+    shown = float(np.trace(seen))
+    return Passes(float(covariance.sum()) / n / (shown / (n - 1)),
+                  shown ** 2 / float(np.trace(seen @ seen)))
+
+
+def largest_correlation(apart_s: Times) -> float:
+    """Return the largest correlation of neighbouring passes that ``apart_s`` leaves possible.
+
+    It is (rank, pass), without the means of ranks and of passes. At most `MOST_CORRELATION`.
+    """
+    ranks, n = apart_s.shape
+    squares = float((apart_s ** 2).sum())
+    if squares <= 0:
+        return MOST_CORRELATION
+    seen = float((apart_s[:, 1:] * apart_s[:, :-1]).sum()) / squares
+    tried = [MOST_CORRELATION * step / _STEPS for step in range(_STEPS + 1)]
+    low, high = 0, _STEPS
+    while low < high:  # the first that is ruled out, or the last of all
+        middle = (low + high) // 2
+        ruled_out = _chance_of_less(seen, n, tried[middle], ranks - 1) < _UNLIKELY
+        low, high = (low, middle) if ruled_out else (middle + 1, high)
+    return tried[low]
+
+
+def _chance_of_less(seen: float, n: int, correlation: float, ranks: int) -> float:
+    """Return how likely the neighbours of n passes of so many ranks correlate less than ``seen``.
+
+    They do where a quadratic form is negative.
+    """
+    lag = np.diag(np.full(n - 1, 0.5), 1)
+    centre = np.eye(n) - 1 / n
+    return 1 - _chance_above_0(
+        centre @ (lag + lag.T - seen * np.eye(n)) @ centre, n, correlation, ranks)
+
+
+def tail_of_two(t: float, n: int, correlation: float) -> float:
+    """Return P(T > t) of the mean of n passes over its error as the passes show it, exactly.
+
+    Student's t of as many degrees of freedom has tails that are far too long.
+    """
+    if not math.isfinite(t) or t <= 0:
+        return 0.0 if t > 0 else 0.5
+    centre = np.eye(n) - 1 / n
+    return _chance_above_0(
+        np.full((n, n), n ** -2.0) - t * t / (n * (n - 1)) * centre, n, correlation, 1) / 2
+
+
+@lru_cache(maxsize=1024)
+def _quantile_of_two(tail: float, n: int, correlation: float) -> float:
+    low, high = 0.0, 1.0
+    while tail_of_two(high, n, correlation) > tail:
+        low, high = high, 2 * high
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if tail_of_two(middle, n, correlation) > tail else (low, middle)
+    return high
+
+
+def _chance_above_0(form: Times, n: int, correlation: float, ranks: int) -> float:
+    """Return how likely a quadratic form of n correlated normal values, of ranks alike, is above 0.
+
+    Imhof (Biometrika 48, 1961), the integral over the logarithm of u; within 1e-8.
+    """
+    root = np.linalg.cholesky(_covariance(n, correlation))
+    weights = np.linalg.eigvalsh(root.T @ form @ root)
+    u = np.geomspace(1e-9, 1e9, 1200)
+    turned = np.outer(u, weights / np.abs(weights).max())
+    angle = ranks / 2 * np.arctan(turned).sum(axis=1)
+    damping = ranks / 4 * np.log1p(turned ** 2).sum(axis=1)
+    values = np.sin(angle) * np.exp(-damping)
+    step = math.log(u[1] / u[0])
+    return 0.5 + float((values[1:] + values[:-1]).sum()) / 2 * step / math.pi
+
+
+def _covariance(n: int, correlation: float) -> npt.NDArray[np.float64]:
+    passes = np.arange(n)
+    return np.asarray(float(correlation) ** np.abs(passes[:, None] - passes[None, :]))
+
+
+def are_enough(passes: Sequence[int]) -> bool:
+    """Return whether passes of so many steps each can tell whether a rank stands out."""
+    return len(passes) >= MIN_PASSES and min(passes) >= MIN_STEPS
+
+
+def pass_medians(times_s: Times, passes: Sequence[int]) -> Times | None:
+    """Return the medians of times (rank, step) in each pass, (rank, pass), if they `are_enough`.
+
+    ``passes`` are the numbers of steps of each pass, in order.
+    """
+    if not are_enough(passes):
+        return None
+    ends = np.cumsum(passes)
+    return np.stack([medians(times_s[:, end - length:end])
+                     for end, length in zip(ends, passes, strict=True)], axis=1)
+
+
+def standing(medians_s: Times, least_s: float) -> Standing:
+    """Return which of several ranks takes longest, from its medians, (rank, pass).
+
+    Raises ValueError for fewer than two ranks or passes.
+    """
+    ranks, passes = medians_s.shape
+    if min(ranks, passes) < 2:
+        raise ValueError(f"{ranks} ranks and {passes} passes: both take two at least")
+    row, next_row = (int(one) for one in np.argsort(-medians_s.mean(axis=1), kind="stable")[:2])
+    apart = medians_s - medians_s.mean(axis=0)
+    apart -= apart.mean(axis=1, keepdims=True)
+    between = medians_s[row] - medians_s[next_row]
+    variance = max(2 * float((apart ** 2).sum()) / ((ranks - 1) * (passes - 1)),
+                   float(between.var(ddof=1)))
+    correlation = largest_correlation(apart)
+    mistaken = _UNLIKELY if correlation < MOST_CORRELATION else 0.0
+    apart_s, deviation_s = float(between.mean()), float(np.sqrt(variance / passes))
+    if ranks == 2:
+        correlation = correlation if mistaken else OF_TWO_RANKS
+        half_s = _quantile_of_two((1 - LEVEL) / 2, passes, correlation) * deviation_s
+        tail = partial(tail_of_two, n=passes, correlation=correlation)
+    else:
+        known = correlated_passes(passes, correlation)
+        deviation_s, degrees = deviation_s * math.sqrt(known.inflation), known.degrees * (ranks - 1)
+        half_s = t_quantile((1 - LEVEL) / 2, degrees) * deviation_s
+        tail = partial(t_tail, degrees=degrees)
+    far = (apart_s - least_s) / deviation_s if deviation_s > 0 else (
+        np.inf if apart_s > least_s else -np.inf)
+    chance = ranks * tail(float(far)) + (mistaken if deviation_s > 0 else 0.0)
+    return Standing(row, next_row, apart_s, apart_s - half_s, apart_s + half_s,
+                    min(1.0, max(0.0, chance)), correlation)
+
+
+MIN_N = 20
+"""Fewer steps make fewer than 10 blocks, and 1,024 signs of them: too few for the error rate."""
+AS_MUCH = 2.0
+"""Only what varies more than so many times as much is reported: less is seen in any long run."""
+_MOST_BLOCKS, _FLIPS, _SEED = 25, (1_999, 99_999), 0
+_MAD_OF_NORMAL = 1.4826
+"""Standard deviation of normal values over their median absolute deviation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dispersion:
+    """How one time varies from step to step.
+
+    ``cv`` is the standard deviation over the mean, which single stalls dominate. ``robust_cv`` is
+    1.4826 times the median absolute deviation over the median, which half of the steps can be
+    stalls of. ``deviation_s`` is the mean absolute deviation from the median.
+    """
+
+    median_s: float
+    cv: float
+    robust_cv: float
+    deviation_s: float
+
+
+def dispersion(times_s: Values) -> Dispersion:
+    """Return how times (n,) vary. Raises ValueError unless n and the median are above 0."""
+    middle = median(times_s) if times_s.size else 0.0
+    if middle <= 0:
+        raise ValueError("times without a median above 0 have no relative deviation")
+    away = np.abs(times_s - middle)
+    return Dispersion(middle, float(times_s.std() / times_s.mean()),
+                      _MAD_OF_NORMAL * median(away) / middle, float(away.mean()))
+
+
+def chance_of_excess(relative: Values, reference: Values, as_much: float = AS_MUCH) -> float:
+    """Return how likely chance makes ``relative`` exceed ``as_much`` times ``reference`` so far.
+
+    Both are relative deviations of the same steps, (n,). If they are of one distribution, it is
+    below x in at most a share x of runs, and in fewer the more ``as_much`` is above 1. Raises
+    ValueError for fewer than `MIN_N` steps.
+    """
+    if relative.size < MIN_N:
+        raise ValueError(f"{relative.size} steps are fewer than {MIN_N}")
+    excess = relative - as_much * reference
+    blocks = np.array([part.mean() for part in np.array_split(
+        excess, min(_MOST_BLOCKS, excess.size // 2))])
+    for flips in _FLIPS:
+        signs = np.random.default_rng(_SEED).choice((-1.0, 1.0), size=(flips, blocks.size))
+        exceeding = int(np.sum(signs @ blocks >= blocks.sum()))
+        if exceeding:
+            break  # more flips are for chances that the first ones cannot tell from none
+    return (1 + exceeding) / (1 + flips)
+
+
+FEWEST_PASSES = 5
+"""Fewer leave one or two degrees of freedom, with which nothing but a coincidence is clear."""
+LEAST_RANGE = 0.01
+"""A condition that changes by less over the passes tells nothing."""
+_TAIL, _MOST = 0.005, 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class Accounted:
+    """How times follow a condition.
+
+    Attributes:
+        effect: by how much the time rises from the least to the greatest slowdown, as a share;
+            ``low`` to ``high`` is its 99 % interval.
+        share: which share of the rise the condition can account for, 1 at most.
+        fit: which share of the variance of the times lies on the line.
+        chance: how likely times that do not follow it seem to do so as surely.
+    """
+
+    effect: float
+    low: float
+    high: float
+    share: float
+    fit: float
+    chance: float
+
+
+def accounted(times_s: Values, slowdowns: Values) -> Accounted | None:
+    """Return how times (pass,) follow slowdowns (pass,), 1 of none; None where nothing can tell."""
+    n = times_s.size
+    if n < FEWEST_PASSES or np.ptp(np.log(slowdowns)) < LEAST_RANGE:
+        return None
+    x, y = np.log(slowdowns), np.log(times_s)
+    span = float(np.ptp(x))
+    x, y = x - x.mean(), y - y.mean()
+    slope = float(x @ y / (x @ x))
+    left = float(((y - slope * x) ** 2).sum())
+    error = math.sqrt(max(left, 1e-18) / (n - 2) / float(x @ x))
+    half = t_quantile(_TAIL, n - 2) * error
+    whole = float(y @ y)
+    effect, low, high = (math.expm1(min(value * span, _MOST))
+                         for value in (slope, slope - half, slope + half))
+    return Accounted(effect, low, high, min(1.0, 1 / slope) if slope > 0 else 0.0,
+                     1 - left / whole if whole > 0 else 0.0, t_tail(slope / error, n - 2))
