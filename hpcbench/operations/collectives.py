@@ -192,37 +192,37 @@ def _to_the_next(nodes: Sequence[str]) -> Mapping[str, tuple[float, float]]:
 
 _OURS = (
     CollectiveSpec(
-        "all_reduce", ".collectives:AllReduce", aliases=("allreduce",), summary_key="allreduce",
+        "all_reduce", ".run:AllReduce", aliases=("allreduce",), summary_key="allreduce",
         has_op=True, in_place=(True,), needs_all_ranks=True, busbw=_around_twice,
         crossing=_sums_and_parts, ring_rounds=2),
     CollectiveSpec(
-        "all_gather", ".collectives:AllGather", ".collectives:UnevenAllGather",
+        "all_gather", ".run:AllGather", ".run:UnevenAllGather",
         aliases=("allgather",), summary_key="allgather", split=True, source="part",
         needs_all_ranks=True, busbw=_around_once, crossing=_every_part),
     CollectiveSpec(
-        "reduce_scatter", ".collectives:ReduceScatter", ".collectives:UnevenReduceScatter",
+        "reduce_scatter", ".run:ReduceScatter", ".run:UnevenReduceScatter",
         aliases=("reducescatter",), summary_key="reduce_scatter", has_op=True, split=True,
         result="part", needs_all_ranks=True, busbw=_around_once, crossing=_sums_of_parts),
     CollectiveSpec(
-        "all_to_all", ".collectives:AllToAll", ".collectives:UnevenAllToAll", aliases=("alltoall",),
+        "all_to_all", ".run:AllToAll", ".run:UnevenAllToAll", aliases=("alltoall",),
         in_place=(False,), split=True, pairwise=True, needs_all_ranks=True, busbw=_around_once,
         crossing=_each_pair),
     CollectiveSpec(
-        "broadcast", ".collectives:Broadcast", has_root=True, in_place=(True,), source="nothing",
+        "broadcast", ".run:Broadcast", has_root=True, in_place=(True,), source="nothing",
         busbw=_one_way, crossing=_all_once),
     CollectiveSpec(
-        "reduce", ".collectives:Reduce", has_op=True, has_root=True, in_place=(True,),
+        "reduce", ".run:Reduce", has_op=True, has_root=True, in_place=(True,),
         busbw=_one_way, crossing=_all_once),
     CollectiveSpec(
-        "gather", ".collectives:Gather", has_root=True, in_place=(False,), split=True,
+        "gather", ".run:Gather", has_root=True, in_place=(False,), split=True,
         source="part", busbw=_around_once, crossing=_all_but_own),
     CollectiveSpec(
-        "scatter", ".collectives:Scatter", has_root=True, in_place=(False,), split=True,
+        "scatter", ".run:Scatter", has_root=True, in_place=(False,), split=True,
         result="part", busbw=_around_once, crossing=_all_but_own),
     CollectiveSpec(
-        "send_recv", ".collectives:SendRecv", aliases=("sendrecv",), summary_key="p2p",
+        "send_recv", ".run:SendRecv", aliases=("sendrecv",), summary_key="p2p",
         in_place=(False,), min_world_size=2, busbw=_one_way, crossing=_to_the_next),
-    CollectiveSpec("barrier", ".collectives:Barrier", in_place=None, needs_all_ranks=True),
+    CollectiveSpec("barrier", ".run:Barrier", in_place=None, needs_all_ranks=True),
 )
 """A module that begins with a dot is one of `kinds.collective.run`. Source of the bus bandwidths:
 nccl-tests, doc/PERFORMANCE.md."""

@@ -6,8 +6,8 @@ _ROOM = "hpcbench.kinds.collective"
 SPEC = KindSpec(
     name="collective", block=f"{_ROOM}.plan.block:CollectiveBlock",
     planner_path=f"{_ROOM}.plan.planner:CollectivePlanner",
-    runner_path=f"{_ROOM}.run.runner:CollectiveRunner",
-    deriver_path=f"{_ROOM}.derive.deriver:CollectiveDeriver",
-    presenter_path=f"{_ROOM}.present.presenter:CollectivePresenter",
-    catalogue_path=f"{_ROOM}.plan.catalogue:catalogue",
+    runner_path=f"{_ROOM}.run:CollectiveRunner",
+    deriver_path=f"{_ROOM}.derive:CollectiveDeriver",
+    presenter_path=f"{_ROOM}.present:CollectivePresenter",
+    catalogue_path=f"{_ROOM}.plan.planner:catalogue",
     aliases=("comm",), order=10)

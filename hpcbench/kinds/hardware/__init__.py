@@ -9,5 +9,5 @@ SPEC = KindSpec(
     runner_path=f"{_ROOM}.run.runner:HardwareRunner",
     deriver_path=f"{_ROOM}.derive.deriver:HardwareDeriver",
     presenter_path=f"{_ROOM}.present.presenter:HardwarePresenter",
-    catalogue_path=f"{_ROOM}.plan.catalogue:catalogue",
+    catalogue_path=f"{_ROOM}.plan.planner:catalogue",
     aliases=("machine",), order=40)

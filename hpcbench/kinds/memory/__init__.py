@@ -6,6 +6,6 @@ _ROOM = "hpcbench.kinds.memory"
 SPEC = KindSpec(
     name="memory", block=f"{_ROOM}.plan.block:MemoryBlock",
     planner_path=f"{_ROOM}.plan.planner:MemoryPlanner",
-    runner_path=f"{_ROOM}.run.runner:MemoryRunner",
-    deriver_path=f"{_ROOM}.derive.deriver:MemoryDeriver",
-    presenter_path=f"{_ROOM}.present.presenter:MemoryPresenter", order=50)
+    runner_path=f"{_ROOM}.run:MemoryRunner",
+    deriver_path=f"{_ROOM}.derive:MemoryDeriver",
+    presenter_path=f"{_ROOM}.present:MemoryPresenter", order=50)

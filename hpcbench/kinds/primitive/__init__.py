@@ -7,7 +7,7 @@ SPEC = KindSpec(
     name="primitive", block=f"{_ROOM}.plan.block:PrimitiveBlock",
     planner_path=f"{_ROOM}.plan.planner:PrimitivePlanner",
     runner_path=f"{_ROOM}.run.operation:PrimitiveRunner",
-    deriver_path=f"{_ROOM}.derive.deriver:PrimitiveDeriver",
-    presenter_path=f"{_ROOM}.present.presenter:PrimitivePresenter",
-    catalogue_path=f"{_ROOM}.plan.catalogue:catalogue",
+    deriver_path=f"{_ROOM}.derive:PrimitiveDeriver",
+    presenter_path=f"{_ROOM}.present:PrimitivePresenter",
+    catalogue_path=f"{_ROOM}.plan.planner:catalogue",
     aliases=("primitives",), order=20)

@@ -9,5 +9,5 @@ SPEC = KindSpec(
     runner_path=f"{_ROOM}.run.runner:TrainingRunner",
     deriver_path=f"{_ROOM}.derive.deriver:TrainingDeriver",
     presenter_path=f"{_ROOM}.present.presenter:TrainingPresenter",
-    catalogue_path=f"{_ROOM}.plan.catalogue:catalogue",
+    catalogue_path=f"{_ROOM}.plan.planner:catalogue",
     aliases=("train",), order=30)

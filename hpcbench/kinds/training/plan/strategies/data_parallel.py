@@ -123,7 +123,7 @@ SPECS = (
     StrategySpec(
         name="zero1",
         meaning="DDP whose optimizer states are divided among the ranks (ZeRO stage 1)",
-        runner=f"{_RUN}.zero1:Zero1", order=30, also=("zero", "zero_redundancy_optimizer"),
+        runner=f"{_RUN}.data:Zero1", order=30, also=("zero", "zero_redundancy_optimizer"),
         degrees=_replicas, unfit=unfit_to_balance,
         layout=lambda work: _ddp_layout(work, state_ranks=work.dp),
         calls=lambda work: _with_speeds(work, "all_reduce", "broadcast"), traffic=_zero1_traffic,
