@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any
 
-from hpcbench.kinds.moved import install_aliases
-
 
 @dataclass(frozen=True, slots=True)
 class Offer:
@@ -25,7 +23,6 @@ class Offer:
 
 def offers(group: str) -> Iterator[Offer]:
     """Yield what each entry point of a group names, sorted by name. A broken one raises nothing."""
-    install_aliases()
     points = sorted(entry_points(group=group), key=lambda point: (point.name, point.value))
     for point in points:
         origin = f"{point.dist.name} {point.dist.version}" if point.dist else point.value

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
-from hpcbench.kinds.moved import moved_name
 from hpcbench.operations.collectives import Call
 
 MOST_TRIES = 40
@@ -256,8 +255,3 @@ class UnknownWorkload(Workload):
     def to_json(self) -> dict[str, Any]:
         """Return what was stored."""
         return dict(self.data)
-
-
-def __getattr__(name: str) -> Any:
-    """Return a workload of a kind, which plug-ins for 0.1 import from here."""
-    return moved_name(__name__, name)

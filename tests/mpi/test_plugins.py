@@ -11,8 +11,6 @@ from hpcbench.kinds.primitive.plan.workload import primitive_of
 from launcher import ROOT, MpiLauncher
 from packages import hpcbench, install, offer, path_with
 
-SOURCES = ("plugin", "plugin_v0_1")
-"""The package of docs/plugins.md, and what that page showed in 0.1, which still works."""
 SWEEP = {
     "measure": {**ONCE, "warmup": 1, "iterations": 3}, "output": {"plots": False},
     "launch": {"timeout_s": 30}, "benchmarks": [
@@ -34,10 +32,10 @@ SPECS = [
 """
 
 
-@pytest.fixture(scope="module", params=SOURCES)
-def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder for PYTHONPATH with the built package, and with others that are broken."""
-    target = install(ROOT / "tests/data" / request.param, tmp_path_factory.mktemp("plugins"))
+    target = install(ROOT / "tests/data/plugin", tmp_path_factory.mktemp("plugins"))
     (target / "brittle.py").write_text(BRITTLE)
     offer(target, "broken", "hpcbench.primitives", {
         "brittle": "brittle:SPECS", "broken": "no_such_module:SPEC",

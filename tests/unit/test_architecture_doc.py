@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.kinds.moved import today
 from launcher import ROOT
 from package_source import PACKAGE, modules
 
@@ -42,7 +41,6 @@ def test_paths_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_modules_exist(page: Path) -> None:
     for name in DOTTED.findall(page.read_text(encoding="utf-8")):
-        name = today(name)  # pages may name modules of version 0.1, which still work
         package = name.rpartition(".")[0]
         known = not name or name in NOT_MODULES or name in modules() or package in modules()
         assert known, name
