@@ -40,7 +40,7 @@ from hpcbench.config.axes import (
     values_of,
 )
 from hpcbench.kinds.registry import kind_aliases, kinds
-from hpcbench.operations.collectives import collective_aliases, collective_names
+from hpcbench.operations.collectives import collective_names, collectives
 from hpcbench.units import parse_bytes
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -48,7 +48,7 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 Kind = Annotated[str, named(kinds(), kind_aliases(), names.unknown_kind)]
 Benchmark = Annotated[str, named((*kinds(), names.SCALING), kind_aliases(), names.unknown_kind)]
 """What of a sweep is run: the blocks of a kind, or those that scale."""
-CollectiveName = Annotated[str, named(collective_names(), collective_aliases())]
+CollectiveName = Annotated[str, named(collective_names(), collectives().aliases)]
 Backend = Annotated[str, named(names.BACKENDS)]
 Requirable = Annotated[str, named(names.REQUIRABLE)]
 Device = Annotated[str, named(names.DEVICES)]

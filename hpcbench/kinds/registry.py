@@ -9,79 +9,36 @@ from __future__ import annotations
 import contextlib
 import json
 import pkgutil
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import hpcbench.kinds
-from hpcbench.entry_points import offers
 from hpcbench.errors import PluginError
 from hpcbench.kinds.kind import Planner, Presenter
 from hpcbench.kinds.spec import KindSpec
+from hpcbench.registry import Registry
 
 if TYPE_CHECKING:
     from hpcbench.plan.case import Case
 
 ENTRY_POINTS = "hpcbench.kinds"
 """The group of entry points; each is a `KindSpec`."""
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
+@cache
 def kinds() -> Mapping[str, KindSpec]:
     """Return the kinds that are installed, by name, in the order in which they are listed.
 
     A plug-in that cannot be imported counts as a kind of the entry point's name; its cases are
     skips. What is installed does not change while a process runs, so it is looked up once.
     """
-    return _scan()[0]
-
-
-def broken_kinds() -> Mapping[str, str]:
-    """Return why the kinds of some entry points cannot be used, by the entry point's name."""
-    return _scan()[1]
-
-
-@cache
-def _scan() -> tuple[Mapping[str, KindSpec], Mapping[str, str]]:
-    specs = {spec.name: spec for spec in _rooms()}
-    broken: dict[str, str] = {}
-    for offer in offers(ENTRY_POINTS):
-        spec = offer.value
-        problem = offer.problem or _problem(spec, _taken(specs))
-        if problem:
-            broken[offer.name] = problem if offer.problem else f"{offer.origin} offers {problem}"
-        else:
-            specs[spec.name] = spec
-    for name in broken.keys() - _taken(specs):
-        specs[name] = KindSpec(name, "", "", "", "", "", problem=broken[name])
-    ordered = sorted(specs.values(), key=lambda one: (one.order, one.name))
-    return MappingProxyType({spec.name: spec for spec in ordered}), MappingProxyType(broken)
-
-
-def _taken(specs: Mapping[str, KindSpec]) -> set[str]:
-    """Return the names and aliases of these kinds."""
-    return {name for spec in specs.values() for name in (spec.name, *spec.aliases)}
-
-
-def _problem(spec: object, taken: Collection[str]) -> str:
-    """Return why what an entry point names is no usable kind; nothing if it is one."""
-    if not isinstance(spec, KindSpec):
-        return f"a {type(spec).__name__}, no KindSpec"
-    paths = (spec.block, spec.planner_path, spec.runner_path, spec.deriver_path,
-             spec.presenter_path, spec.catalogue_path, spec.problem)
-    if not isinstance(spec.aliases, tuple):
-        return "a KindSpec whose aliases are no tuple"
-    for name in (spec.name, *spec.aliases):
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            return f"a KindSpec with a name or an alias that is no word: {name!r}"
-        if name in taken:
-            return f"a kind named {name}, and there is a kind {name} already"
-    if not all(isinstance(path, str) for path in paths):
-        return "a KindSpec with a path that is no text"
-    return "" if isinstance(spec.order, int) else "a KindSpec whose order is no whole number"
+    found = Registry("kind {}", _rooms(), ENTRY_POINTS, (KindSpec,),
+                     order=lambda spec: (spec.order, spec.name))
+    broken = {name: KindSpec(name, problem=reason) for name, reason in found.broken.items()}
+    return MappingProxyType({**found, **broken})
 
 
 def _rooms() -> Iterator[KindSpec]:
@@ -92,7 +49,7 @@ def _rooms() -> Iterator[KindSpec]:
 
 def spec_of(kind: str) -> KindSpec:
     """Return a kind; of one that is not installed what makes its cases skips."""
-    return kinds().get(kind) or KindSpec(kind, "", "", "", "", "", problem="it is not installed")
+    return kinds().get(kind) or KindSpec(kind, problem="it is not installed")
 
 
 def planner_of(case: Case) -> Planner:

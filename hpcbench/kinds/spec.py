@@ -28,11 +28,11 @@ class KindSpec:
     """
 
     name: str
-    block: str
-    planner_path: str
-    runner_path: str
-    deriver_path: str
-    presenter_path: str
+    block: str = ""
+    planner_path: str = ""
+    runner_path: str = ""
+    deriver_path: str = ""
+    presenter_path: str = ""
     aliases: tuple[str, ...] = ()
     order: int = 100
     problem: str = ""

@@ -34,7 +34,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import Literal
 
-from hpcbench.entry_points import Offer, offers
+from hpcbench.errors import PluginError
+from hpcbench.registry import Registry
 
 ENTRY_POINTS = "hpcbench.collectives"
 """The group of entry points; each is a `CollectiveSpec`."""
@@ -228,14 +229,19 @@ _OURS = (
 nccl-tests, doc/PERFORMANCE.md."""
 
 
-def collectives() -> Mapping[str, CollectiveSpec]:
+@cache
+def collectives() -> Registry[CollectiveSpec]:
     """Return the collectives that are installed, by name: ours, then those of plug-ins."""
-    return _installed()[0]
+    return Registry("collective {}", _OURS, ENTRY_POINTS, (CollectiveSpec,), adopted=_tried)
 
 
-def broken_collectives() -> Mapping[str, str]:
-    """Return why the collectives of some entry points cannot be used, by the entry point's name."""
-    return _installed()[1]
+def _tried(spec: CollectiveSpec) -> CollectiveSpec:
+    """Return the row. Raises what its formula raises: later that would cost all collectives."""
+    if (spec.busbw is None) is spec.moves_data:
+        raise PluginError("a collective has both busbw and in_place, or neither where it moves no "
+                          "data")
+    spec.busbw_factor(2)
+    return spec
 
 
 def collective_spec(name: str) -> CollectiveSpec:
@@ -245,65 +251,19 @@ def collective_spec(name: str) -> CollectiveSpec:
     """
     if (spec := collectives().get(name)) is not None:
         return spec
-    problem = broken_collectives().get(name, "no plug-in that is installed offers it")
+    problem = collectives().broken.get(name, "no plug-in that is installed offers it")
     return CollectiveSpec(name, "", problem=f"collective {name} cannot be used: {problem}")
 
 
 def collective_names() -> tuple[str, ...]:
     """Return the names that a sweep file may use, also those of plug-ins that are broken."""
-    return tuple(dict.fromkeys([*collectives(), *broken_collectives()]))
-
-
-def collective_aliases() -> dict[str, str]:
-    """Return other names of collectives, with the name that each stands for."""
-    return {alias: spec.name for spec in collectives().values() for alias in spec.aliases}
+    return (*collectives(), *collectives().broken)
 
 
 def summary_keys() -> dict[str, str]:
     """Return the key of each collective in summary.json; those that other tools have come first."""
     ordered = sorted(collectives().values(), key=lambda spec: not spec.summary_key)
     return {spec.name: spec.summary_key or spec.name for spec in ordered}
-
-
-@cache
-def _installed() -> tuple[Mapping[str, CollectiveSpec], Mapping[str, str]]:
-    """Return the rows, and the problems. What is installed does not change in a process."""
-    specs = {spec.name: spec for spec in _OURS}
-    broken: dict[str, str] = {}
-    for offer in offers(ENTRY_POINTS):
-        problem = offer.problem or _problem(offer, specs)
-        if problem:
-            broken[offer.name] = problem
-        else:
-            specs[offer.value.name] = offer.value
-    return MappingProxyType(specs), MappingProxyType(broken)
-
-
-def _problem(offer: Offer, specs: Mapping[str, CollectiveSpec]) -> str:
-    """Return why what a plug-in offers cannot be used, or nothing."""
-    spec = offer.value
-    if not isinstance(spec, CollectiveSpec):
-        return f"{offer.origin} offers a {type(spec).__name__}, no CollectiveSpec"
-    try:
-        return next(_problems(spec, specs), "")
-    except Exception as error:  # Python has checked no type of a field
-        return f"{spec.name}: {type(error).__name__}: {error}"
-
-
-def _problems(spec: CollectiveSpec, specs: Mapping[str, CollectiveSpec]) -> Iterator[str]:
-    names = (spec.name, *spec.aliases)
-    taken = {*specs, *(alias for each in specs.values() for alias in each.aliases)}
-    yield from (f"{name!r} is no name" for name in names if not isinstance(name, str) or not name)
-    yield from (f"there is a collective {name} already" for name in names if name in taken)
-    yield from (f"{path!r} is not written as module:class" for path in
-                (spec.operation, spec.uneven_operation or "module:class")
-                if not isinstance(path, str) or not all(path.partition(":")))
-    yield from (f"it calls {name!r}, which is no collective" for name in spec.calls
-                if name not in specs)
-    if (spec.busbw is None) is spec.moves_data:
-        yield "a collective has both busbw and in_place, or neither where it moves no data"
-    elif spec.busbw is not None and not isinstance(spec.busbw(2), (int, float)):
-        yield "busbw must return a number"
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,37 +69,31 @@ def test_one_that_is_right_is_planned_like_ours(offering: Offering) -> None:
 @pytest.mark.parametrize(("offered", "problem"), [
     ("1 / 0", "ZeroDivisionError: division by zero"),
     ("'mine'", "offers a str, no StrategySpec"),
-    ("mine(name='data')", "the entry point is named mine, the strategy data"),
-    ("mine(runner='mine.Mine')", "runner: 'mine.Mine' is not written as module:class"),
-    ("mine(degrees=4)", "degrees must be a function"),
-    ("mine(options={'parts': 1})", "options must be a mapping of names to Values whose default"),
-    ("mine(options={'backend': Values(1)})", "an option cannot be named backend"),
+    ("mine(name='data')", "there is a strategy data already"),
 ])
 def test_one_that_cannot_be_used_costs_its_own_cases(
     offered: str, problem: str, offering: Offering,
 ) -> None:
     offering(offered)
-    (plugin,) = registry().plugins
+    (plugin,) = registry().offers
     assert plugin.problem.startswith(problem)
     case = case_of({"mine": {"anything": 4}})
-    assert case.skip == f"the plug-in {plugin.origin} cannot be used: {plugin.problem}"
+    assert case.skip == f"strategy mine cannot be used: {plugin.origin}: {plugin.problem}"
     assert training_of(case_of("data")).strategy == "data"
 
 
 @pytest.mark.parametrize(("offered", "reason"), [
     ("mine(degrees=lambda ranks, options: 1 / 0)", "ZeroDivisionError: division by zero"),
-    ("mine(degrees=lambda ranks, options: None)", "TypeError: degrees returned None, no Degrees"),
     ("mine(degrees=lambda ranks, options: Degrees())",
      "ValueError: degrees returned dp=1 x tp=1 x pp=1 for 4 ranks"),
-    ("mine(unfit=lambda work: False)", "TypeError: unfit returned False, neither text nor None"),
     ("mine(layout=lambda work: 1 / 0)", "ZeroDivisionError: division by zero"),
     ("mine(layout=lambda work: Layout(groups=Groups(0)))",
      "ZeroDivisionError: integer division or modulo by zero"),
-    ("mine(calls=lambda work: ('all_reduc',))", 'ValueError: calls: "all_reduc" is not known;'),
-    ("mine(traffic=lambda work, held: [8])", "TypeError: traffic yielded a int, no Calls"),
+    ("mine(calls=lambda work: 1 / 0)", "ZeroDivisionError: division by zero"),
+    ("mine(traffic=lambda work, held: 1 / 0)", "ZeroDivisionError: division by zero"),
     ("mine(idle=lambda options: 1 / 0)", "ZeroDivisionError: division by zero"),
 ])
-def test_answers_that_no_plan_can_use_are_reasons_to_skip(
+def test_functions_that_raise_are_reasons_to_skip(
     offered: str, reason: str, offering: Offering,
 ) -> None:
     offering(offered)
@@ -119,7 +113,7 @@ def test_what_was_stored_is_read_without_the_plug_in(
 ) -> None:
     offering("mine()")
     case = case_of("mine")
-    monkeypatch.setattr("hpcbench.kinds.training.plan.registry.offers", lambda _: iter(()))
+    monkeypatch.setattr("hpcbench.registry.entry_points", lambda group: ())
     registry.cache_clear()
     assert strategy("mine") is None
     assert case_from_json(case_to_json(case)) == case
@@ -129,5 +123,6 @@ def test_what_was_stored_is_read_without_the_plug_in(
 def test_plans_that_stored_the_place_of_a_class_are_read() -> None:
     case = case_of("data")
     assert isinstance(case.workload, Training)
-    stored = {**case.workload.to_json(), "runner": "hpcbench.kinds.training.run.strategies.data:Data"}
+    place = "hpcbench.kinds.training.run.strategies.data:Data"
+    stored = {**case.workload.to_json(), "runner": place}
     assert TrainingPlanner().workload_from_json(stored) == case.workload

@@ -33,7 +33,7 @@ from hpcbench.kinds.primitive.derive import (
     parts_first,
 )
 from hpcbench.kinds.primitive.plan.registry import Registry, load_registry
-from hpcbench.kinds.primitive.plan.spec import LAYERS, ImplementationSpec
+from hpcbench.kinds.primitive.plan.spec import LAYERS, ImplementationSpec, PrimitiveSpec
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
@@ -165,9 +165,15 @@ def _plugins(registry: Registry) -> Iterator[Line]:
     yield Line("")
     yield Line("plug-ins", "title")
     for plugin in registry.plugins:
-        problem = plugin.problem and f"cannot be used: {plugin.problem}"
-        yield Line(f"  {plugin.name:<20}{plugin.origin}: {problem or '; '.join(plugin.offers)}",
+        told = (f"cannot be used: {plugin.problem}" if plugin.problem else
+                "; ".join(map(_offered, plugin.values)))
+        yield Line(f"  {plugin.name:<20}{plugin.origin}: {told}",
                    "warning" if plugin.problem else "plain")
+
+
+def _offered(spec: PrimitiveSpec | ImplementationSpec) -> str:
+    return (f"primitive {spec.name}" if isinstance(spec, PrimitiveSpec) else
+            f"{spec.name} of {', '.join(spec.runners)}")
 
 
 DEFINITIONS = (

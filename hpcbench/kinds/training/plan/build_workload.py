@@ -28,10 +28,9 @@ from hpcbench.kinds.training.plan.registry import (
     usable,
 )
 from hpcbench.kinds.training.plan.resnet import bottlenecks, resnet_of
-from hpcbench.kinds.training.plan.spec import Calls, Degrees, Layout, StrategySpec
+from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
 from hpcbench.kinds.training.plan.step import is_dynamic, stages_of, step_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, CROSS_ENTROPY, SYNTHETIC, Training
-from hpcbench.operations.collectives import collectives
 from hpcbench.operations.models import OWN_LIBRARY, ModelShape
 from hpcbench.plan.points import (
     CommonPoint,
@@ -267,8 +266,7 @@ def block_problems(block: TrainingBlock) -> Iterator[str]:
             spec = usable(name, axes)
             if spec is None:
                 also = {word: known.name for known in strategies() for word in known.also}
-                yield (f"strategies.{name}: "
-                       f"{unknown_name(name, registry().strategies, of_others=also)}")
+                yield f"strategies.{name}: {unknown_name(name, registry(), of_others=also)}"
             else:
                 yield from _bad_options(f"strategies.{name}", axes, spec)
 
@@ -277,7 +275,7 @@ def _bad_ranks(block: TrainingBlock) -> Iterator[str]:
     """Yield where the block's rank of adapters has no strategy, or contradicts that of one."""
     if block.lora_rank is None:
         return
-    known = registry().strategies
+    known = registry()
     having = [name for name, spec in known.items() if _RANK in spec.options]
     if not set(having) & set(block.strategies) and set(block.strategies) <= set(known):
         yield (f"lora_rank: {' and '.join(block.strategies)} trains no adapters; take lora_rank "
@@ -331,7 +329,7 @@ def _training(point: TrainingPoint) -> tuple[Training, str | None]:
     work = counted(_draft(point, any_model.extents_of(shape), degrees))
     work = replace(work, flops=any_model.flops_of(shape, work.global_batch, adapters_of(work)))
     if not is_ours(spec):
-        _check_answers(spec, work)
+        _try_all(spec, work)
     reason = spec.ineffective(dict(point.options)) or why_not(work, spec)
     calls = () if work.communication == "off" else spec.calls(work)
     return (work, reason) if reason else (replace(work, calls=calls), None)
@@ -360,30 +358,17 @@ def _draft(point: TrainingPoint, extents: Mapping[str, Any], degrees: Degrees) -
         modules=(*point.strategy.modules, *(() if library == OWN_LIBRARY else (library,))))
 
 
-def _check_degrees(degrees: object, ranks: int) -> None:
-    if not isinstance(degrees, Degrees):
-        raise TypeError(f"degrees returned {degrees!r}, no Degrees")
+def _check_degrees(degrees: Degrees, ranks: int) -> None:
     if degrees.dp * degrees.tp * degrees.pp != ranks:
         raise ValueError(f"degrees returned dp={degrees.dp} x tp={degrees.tp} x pp={degrees.pp} "
                          f"for {ranks} ranks")
 
 
-def _check_answers(spec: StrategySpec, work: Training) -> None:
-    """Raise what a function of a plug-in raises, or an error for an answer of another kind.
-
-    It is other people's code, and Python checks no types: what is wrong costs only its own case.
-    """
-    if not isinstance(reason := spec.unfit(work), str | None):
-        raise TypeError(f"unfit returned {reason!r}, neither text nor None")
-    if reason:
+def _try_all(spec: StrategySpec, work: Training) -> None:
+    """Raise what a function of a plug-in raises: here it costs only its own case."""
+    if spec.unfit(work):
         return  # the other functions are called only for trainings that suit the strategy
-    if not isinstance(layout := spec.layout(work), Layout):
-        raise TypeError(f"layout returned a {type(layout).__name__}, no Layout")
-    for name in spec.calls(work):
-        if name not in collectives():
-            raise ValueError(f"calls: {unknown_name(name, collectives())}")
+    spec.layout(work)
     for stage in stages_of(work):
-        for item in spec.traffic(work, stage.tensors(any_model.model_of(work))):
-            if not isinstance(item, Calls):
-                raise TypeError(f"traffic yielded a {type(item).__name__}, no Calls")
+        tuple(spec.traffic(work, stage.tensors(any_model.model_of(work))))
     predict(work)  # fails if a layout divides by more ranks than there are, and the like

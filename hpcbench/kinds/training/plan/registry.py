@@ -9,63 +9,39 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
-from types import MappingProxyType
 from typing import TypeVar
 
 from hpcbench.config.section import OptionAxes
-from hpcbench.entry_points import Offer, offers
 from hpcbench.kinds.training.plan import strategies as package
 from hpcbench.kinds.training.plan.adapters import Adapters
 from hpcbench.kinds.training.plan.models import Tensor
 from hpcbench.kinds.training.plan.spec import Calls, Layout, Pipelining, StrategySpec
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.plan.points import Option, Values
+from hpcbench.registry import Registry
 
 ENTRY_POINTS = "hpcbench.strategies"
 """The group of entry points; each is a `StrategySpec` and has its name."""
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
-class Registry:
-    """Strategies by name, as they are listed, and what plug-ins offer.
-
-    The ``problem`` of an offer says why its strategy cannot be used; it is empty where it can.
-    """
-
-    strategies: Mapping[str, StrategySpec]
-    plugins: tuple[Offer, ...] = ()
-
-
 @cache
-def registry() -> Registry:
-    """Return what is installed; that does not change while a process runs."""
-    specs, plugins = {spec.name: spec for spec in _ours()}, []
-    for offer in offers(ENTRY_POINTS):
-        problem = offer.problem or next(_problems(offer, specs), "")
-        plugins.append(replace(offer, problem=problem))
-        if not problem:
-            specs[offer.name] = _of_plugin(offer.value)
-    ordered = sorted(specs.values(), key=lambda spec: (spec.order, spec.name))
-    return Registry(MappingProxyType({spec.name: spec for spec in ordered}), tuple(plugins))
+def registry() -> Registry[StrategySpec]:
+    """Return what is installed, in listed order; that does not change while a process runs."""
+    return Registry("strategy {}", _ours(), ENTRY_POINTS, (StrategySpec,), adopted=_of_plugin,
+                    order=lambda spec: (spec.order, spec.name))
 
 
 def strategies() -> tuple[StrategySpec, ...]:
-    """Return the strategies that are installed, in the order in which they are listed."""
-    return tuple(registry().strategies.values())
+    return tuple(registry().values())
 
 
 def strategy(name: str) -> StrategySpec | None:
     """Return the strategy of a name, or None if it is not installed."""
-    return registry().strategies.get(name)
-
-
-def is_ours(spec: StrategySpec) -> bool:
-    """Return whether a strategy is of this package, not a plug-in's."""
-    return any(spec is own for own in _ours())
+    return registry().get(name)
 
 
 def usable(name: str, axes: OptionAxes) -> StrategySpec | None:
@@ -74,54 +50,28 @@ def usable(name: str, axes: OptionAxes) -> StrategySpec | None:
     A stand-in takes the place of a plug-in that cannot be used: its cases are skips with the
     reason. Nobody knows the options of the plug-in, so those in ``axes`` are its options.
     """
-    broken = [one for one in registry().plugins if one.name == name and one.problem]
-    if name in registry().strategies or not broken:
+    if name not in (broken := registry().broken):
         return strategy(name)
-    reason = f"the plug-in {broken[0].origin} cannot be used: {broken[0].problem}"
+    reason = f"strategy {name} cannot be used: {broken[name]}"
     return StrategySpec(
         name, reason, runner="", degrees=lambda _ranks, _options: reason, calls=lambda _work: (),
         options={option: Values(values[0], values) for option, values in axes.items()
                  if option != "backend"})
 
 
-@cache
-def _ours() -> tuple[StrategySpec, ...]:
-    return tuple(spec for module in pkgutil.iter_modules(package.__path__)
-                 for spec in import_module(f"{package.__name__}.{module.name}").SPECS)
+def is_ours(spec: StrategySpec) -> bool:
+    return registry().is_ours(spec)
+
+
+def _ours() -> Iterator[StrategySpec]:
+    for module in pkgutil.iter_modules(package.__path__):
+        yield from import_module(f"{package.__name__}.{module.name}").SPECS
 
 
 def _of_plugin(spec: StrategySpec) -> StrategySpec:
     """Return the strategy with its package among its needs: a rank may lack what others have."""
     own = spec.runner.partition(":")[0].partition(".")[0]
     return replace(spec, modules=tuple(dict.fromkeys((own, *spec.modules))))
-
-
-def _problems(offer: Offer, known: Mapping[str, StrategySpec]) -> Iterator[str]:
-    """Yield why what an entry point names cannot be used as a strategy."""
-    spec = offer.value
-    if not isinstance(spec, StrategySpec):
-        yield f"offers a {type(spec).__name__}, no StrategySpec"
-        return
-    if spec.name != offer.name:
-        yield f"the entry point is named {offer.name}, the strategy {spec.name}"
-    if spec.name in known:
-        yield f"there is a strategy {spec.name} already"
-    if not isinstance(spec.runner, str) or not all(spec.runner.partition(":")):
-        yield f"runner: {spec.runner!r} is not written as module:class"
-    for item in fields(spec):
-        value = getattr(spec, item.name)
-        if str(item.type).startswith("Callable") and not callable(value):
-            yield f"{item.name} must be a function"
-    if not isinstance(spec.options, Mapping) or not all(
-            isinstance(name, str) and isinstance(values, Values) and values.allows(values.default)
-            for name, values in spec.options.items()):
-        yield "options must be a mapping of names to Values whose default is one of them"
-    elif not isinstance(spec.together, Mapping) or not all(
-            name in spec.options and spec.options[name].allows(value)
-            for name, value in spec.together.items()):
-        yield "together must be a mapping of options to values that they may have"
-    elif "backend" in spec.options:
-        yield "an option cannot be named backend: that is an axis of every strategy"
 
 
 def layout_of(work: Training) -> Layout:

@@ -19,7 +19,7 @@ from hpcbench.kinds.training.derive.slow_ranks import Exposure
 from hpcbench.kinds.training.plan import block
 from hpcbench.kinds.training.plan.any_model import AnyShape, parameters_of
 from hpcbench.kinds.training.plan.predict import predict, predict_stage
-from hpcbench.kinds.training.plan.registry import registry
+from hpcbench.kinds.training.plan.registry import registry, strategies
 from hpcbench.kinds.training.plan.resnet import RESNETS
 from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import (
@@ -87,10 +87,10 @@ def training_listing() -> Iterator[Line | Table]:
     yield _models("model of images", _IMAGE_EXTENTS, RESNETS)
     yield Line("")
     yield Line("training strategies", "title")
-    for spec in registry().strategies.values():
+    for spec in strategies():
         yield Line(f"  {spec.name:<20}{spec.meaning}")
         yield from option_lines(spec.options)
-    for plugin in registry().plugins:
+    for plugin in registry().offers:
         problem = plugin.problem and f"cannot be used: {plugin.problem}"
         yield Line(f"  plug-in {plugin.name:<12}{plugin.origin}: {problem or 'offers a strategy'}",
                    "warning" if problem else "plain")

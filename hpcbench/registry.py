@@ -1,0 +1,119 @@
+"""What can be named: what this package has, and what packages beside it offer by entry points.
+
+There is one registry for each thing that a plug-in can add (docs/plugins.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
+
+from hpcbench.errors import PluginError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Offer(Generic[T]):
+    """One entry point: its name, its distribution and version, and the objects that it names.
+
+    ``problem`` says why none of them is used; it is empty where all are.
+    """
+
+    name: str
+    origin: str
+    values: tuple[T, ...] = ()
+    problem: str = ""
+
+
+def _names(one: Any) -> tuple[str, ...]:
+    return (one.name, *getattr(one, "aliases", ()))
+
+
+def _as_it_is(one: T) -> T:
+    return one
+
+
+class Registry(Mapping[str, T]):
+    """Name -> object: ours, then those that entry points of ``group`` name, read when it is made.
+
+    An entry point names an object of a class of ``of``, or a list of them: all are used, or none.
+    One that cannot be imported, offers something else, or takes a name that there is already costs
+    nothing but itself: it is an offer with a ``problem``.
+
+    Args:
+        title: what a name is of: ``kind {}``.
+        names: gives the names of an object; the first is its key, the others are aliases.
+        adopted: gives what is kept of a plug-in's object. What it raises is the problem.
+        order: gives what objects are sorted by; else they stay as they come.
+    """
+
+    def __init__(
+        self, title: str, ours: Iterable[T], group: str, of: tuple[type, ...], *,
+        names: Callable[[T], Iterable[str]] = _names, adopted: Callable[[T], T] = _as_it_is,
+        order: Callable[[T], Any] | None = None,
+    ) -> None:
+        self._title, self._of, self._names = title, of, names
+        self._adopted, self._order = adopted, order
+        self._ours = tuple(ours)
+        self._found: dict[str, T] = {}
+        self.aliases: dict[str, str] = {}
+        """Other name -> the key that it stands for."""
+        self._add(self._ours)
+        points = sorted(entry_points(group=group), key=lambda point: (point.name, point.value))
+        self.offers: tuple[Offer[T], ...] = tuple(map(self._read, points))
+
+    def __getitem__(self, name: str) -> T:
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @property
+    def broken(self) -> dict[str, str]:
+        """Return which entry points cannot be used, by name, and why; none whose name is taken."""
+        return {one.name: f"{one.origin}: {one.problem}" for one in self.offers
+                if one.problem and one.name not in self and one.name not in self.aliases}
+
+    def is_ours(self, one: T) -> bool:
+        """Return whether an object is of this package, not a plug-in's."""
+        return any(one is own for own in self._ours)
+
+    def _read(self, point: EntryPoint) -> Offer[T]:
+        origin = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+        try:
+            value = point.load()
+            values = tuple(value) if isinstance(value, (list, tuple)) else (value,)
+            for one in values:
+                if not isinstance(one, self._of):
+                    wanted = " or ".join(each.__name__ for each in self._of)
+                    raise PluginError(f"offers a {type(one).__name__}, no {wanted}")
+            values = tuple(map(self._adopted, values))
+            self._add(values)
+            return Offer(point.name, origin, values)
+        except PluginError as error:
+            return Offer(point.name, origin, problem=str(error))
+        except (Exception, SystemExit) as error:  # an import can raise anything
+            return Offer(point.name, origin, problem=f"{type(error).__name__}: {error}")
+
+    def _add(self, values: Iterable[T]) -> None:
+        """Keep the objects. Raises PluginError, and keeps none, if a name cannot be used."""
+        found, aliases = dict(self._found), dict(self.aliases)
+        for one in values:
+            key, *others = names = tuple(self._names(one))
+            for name in names:
+                if not isinstance(name, str) or not name:
+                    raise PluginError(f"{name!r} is no name")
+                if name in found or name in aliases:
+                    raise PluginError(f"there is a {self._title.format(name)} already")
+            found[key] = one
+            aliases |= dict.fromkeys(others, key)
+        if self._order is not None:
+            order = self._order
+            found = dict(sorted(found.items(), key=lambda item: order(item[1])))
+        self._found, self.aliases = found, aliases
