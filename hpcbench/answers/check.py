@@ -31,7 +31,7 @@ from hpcbench.answers.compare_inputs import CaseOfSide, Side, cases_of, launch_t
 from hpcbench.config.axes import unknown_name
 from hpcbench.config.section import SCALES, Limit, Section, limit_below
 from hpcbench.config.yaml_text import commented_yaml
-from hpcbench.errors import ConfigError, ExitCode, FileError, UsageError
+from hpcbench.errors import ConfigError, ExitCode, FileError, PluginError, UsageError
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.case_columns import ABSENT, COLUMNS, CaseColumn, kind_columns, row_of
@@ -489,12 +489,20 @@ def refuse_limits(plan: Plan) -> None:
     if not limits:
         return
     own = (column for kind in plan.kinds if kind in kinds()
-           for column in kinds()[kind].deriver().columns)
+           for column in _own_columns(kind))
     try:
         refuse_unknown(limits, {
             column.name: column for column in (*COLUMNS, *own)})
     except ConfigError as error:
         raise ConfigError(f"limits of the sweep: {_one_line(str(error).splitlines())}") from None
+
+
+def _own_columns(kind: str) -> Iterable[CaseColumn]:
+    """Return the columns of a kind; none of a plug-in that cannot be loaded."""
+    try:
+        return kinds()[kind].deriver().columns
+    except PluginError:
+        return ()
 
 
 def _one_line(lines: Iterable[str]) -> str:

@@ -24,9 +24,8 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from hpcbench.backends.gpu_readings import NvmlRefusals
-from hpcbench.errors import how_to_install
+from hpcbench.errors import PluginError, how_to_install
 from hpcbench.kinds.registry import spec_of
-from hpcbench.kinds.unusable import UnusableRunner
 from hpcbench.operations.collectives import Call
 from hpcbench.plan.case import Case
 from hpcbench.plan.workload import Gpu
@@ -490,8 +489,11 @@ def _older(rank: RankFacts, index: int | None, least: tuple[int, ...]) -> str | 
 
 
 def _no_runner(kind: str) -> str | None:
-    runner = spec_of(kind).runner()
-    return runner.problem if isinstance(runner, UnusableRunner) else None
+    try:
+        spec_of(kind).runner()
+    except PluginError as error:
+        return str(error)
+    return None
 
 
 def _no_module(name: str) -> str | None:

@@ -7,9 +7,8 @@ A room is a package below `hpcbench.kinds` whose ``__init__`` has a ``SPEC``. A 
 from __future__ import annotations
 
 import contextlib
-import json
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from types import MappingProxyType
@@ -60,8 +59,6 @@ def planner_of(case: Case) -> Planner:
 @cache
 def presenter_of(kind: str) -> Presenter[Any, Any]:
     """Return the presenter of a kind; of one that is not installed what presents any kind.
-
-    That of a plug-in is guarded: it never raises.
     """
     spec = kinds().get(kind)
     return spec.presenter() if spec else Presenter()
@@ -75,15 +72,9 @@ def catalogue() -> dict[str, dict[str, Any]]:
     groups: dict[str, dict[str, Any]] = {}
     for spec in kinds().values():
         with contextlib.suppress(PluginError):
-            for group, names in (spec.catalogue(_plain) or {}).items():
+            for group, names in spec.catalogue().items():
                 groups[group] = {**groups.get(group, {}), **names}
     return groups
-
-
-def _plain(find: Callable[[], Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
-    """Return a catalogue as JSON keeps it. Raises TypeError or ValueError if JSON cannot."""
-    groups = {str(group): dict(names) for group, names in find().items()}
-    return json.loads(json.dumps(groups, allow_nan=False))  # type: ignore[no-any-return]
 
 
 def kind_aliases() -> dict[str, str]:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from inspect import isroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hpcbench.errors import PluginError
+from hpcbench.errors import ConfigError, PluginError
 from hpcbench.kinds.kind import Deriver, Planner, Presenter, Runner
 
 if TYPE_CHECKING:
     from hpcbench.config.section import Block
 
 S = TypeVar("S")
-_UNUSABLE = "hpcbench.kinds.unusable:Unusable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,68 +46,50 @@ class KindSpec:
     def block_class(self) -> type[Block]:
         """Return the class of the kind's blocks in sweep files."""
         try:
-            return self._checked_block()
+            return self._block()
         except PluginError:
             return _load("hpcbench.config.section:UnusableBlock")  # type: ignore[no-any-return]
 
     def planner(self) -> Planner:
-        """Return a new planner; that of a plug-in is guarded, so that it costs its cases only."""
+        """Return a new planner; where a plug-in's fails, its cases are one skip with the reason."""
+        def stand_in(problem: str) -> Planner:
+            return _load(  # type: ignore[no-any-return]
+                "hpcbench.plan.points:UnusablePlanner")(self.name, problem)
+
         try:
-            self._checked_block()
-            planner = self._made(self.planner_path, Planner)  # type: ignore[type-abstract]
-            return _load("hpcbench.plan.unusable:GuardedPlanner")(
-                self.name, planner) if self.is_plugin else planner
+            self._block()
+            return self._guarded("planner", self.planner_path, stand_in)
         except PluginError as error:
-            return _load("hpcbench.plan.unusable:UnusablePlanner")(  # type: ignore[no-any-return]
-                self.name, str(error))
+            return stand_in(str(error))
 
     def runner(self) -> Runner:
-        """Return a new runner; this imports torch."""
-        return self._made(self.runner_path, Runner, f"{_UNUSABLE}Runner")  # type: ignore[type-abstract]
+        """Return a new runner; this imports torch. Raises PluginError if it cannot be loaded."""
+        return self._load(self.runner_path, _made)  # type: ignore[no-any-return]
 
     def deriver(self) -> Deriver:
-        """Return a new deriver."""
-        return self._made(self.deriver_path, Deriver, f"{_UNUSABLE}Deriver")
+        """Return a new deriver. Raises PluginError if it cannot be loaded."""
+        return self._load(self.deriver_path, _made)  # type: ignore[no-any-return]
 
     def presenter(self) -> Presenter[Any, Any]:
-        """Return a new presenter; that of a plug-in is guarded: it costs its own tables only."""
-        make = partial(self._made, self.presenter_path, Presenter, "hpcbench.kinds.kind:Presenter")
-        return make() if in_this_package(self.presenter_path) else _load(
-            "hpcbench.views.guarded:GuardedPresenter")(make)
-
-    def catalogue(self, read: Callable[[Any], S]) -> S | None:
-        """Return what ``read`` makes of ``catalogue_path``'s function. Raises PluginError."""
-        return self._load(self.catalogue_path, read) if self.catalogue_path else None
-
-    def _checked_block(self) -> type[Block]:
-        block = self._load(self.block)
-        if not self.is_plugin:
-            return block  # type: ignore[no-any-return]
+        """Return a new presenter; where a plug-in's fails, that of any kind, with the reason."""
         try:
-            if issubclass(block, _load("hpcbench.config.section:Block")):
-                block.model_rebuild()  # what its annotations name may not be there
-                return block  # type: ignore[no-any-return]
-            problem = "no subclass of Block"
-        except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
-        raise PluginError(f"{self.block} cannot be used: {problem}")
-
-    def _made(self, path: str, side: type[S], stand_in: str = "") -> S:
-        """Return a new object of a class, or of ``stand_in`` where a plug-in is at fault.
-
-        Raises PluginError with the reason where nothing stands in.
-        """
-        try:
-            made = self._load(path, lambda factory: factory())
-            if not isinstance(made, side):
-                raise PluginError(f"{path} cannot be used: it is no {side.__name__}")
-            return made
+            return self._guarded("presenter", self.presenter_path, Presenter)
         except PluginError as error:
-            if not stand_in:
-                raise
-            return _load(stand_in)(str(error))  # type: ignore[no-any-return]
+            return Presenter(str(error))
 
-    def _load(self, path: str, use: Callable[[Any], Any] = lambda found: found) -> Any:
+    def catalogue(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return what sweep files can name. Raises PluginError."""
+        return self._load(self.catalogue_path, _made) if self.catalogue_path else {}
+
+    def _block(self) -> type[Block]:
+        return self._load(self.block, _resolved)  # type: ignore[no-any-return]
+
+    def _guarded(self, side: str, path: str, stand_in: Callable[[str], S]) -> S:
+        own = self._load(path, _made)
+        return own if in_this_package(path) else Guarded(  # type: ignore[no-any-return]
+            f"its {side}", own, stand_in)
+
+    def _load(self, path: str, use: Callable[[Any], Any]) -> Any:
         """Return what a path names, used. Raises PluginError if a plug-in is at fault."""
         if self.problem:
             raise PluginError(self.problem)
@@ -120,9 +102,44 @@ class KindSpec:
             raise PluginError(f"{path} cannot be loaded: {reason}") from error
 
 
+class Guarded:
+    """A side of a plug-in's kind that is not asked again once it has raised.
+
+    What stands in for it answers then. ``problem`` says what it raised.
+    """
+
+    def __init__(self, title: str, own: Any, stand_in: Callable[[str], Any]) -> None:
+        self._title, self._own, self._stand_in = title, own, stand_in
+        self.problem = ""
+
+    def __getattr__(self, name: str) -> Any:
+        usual = getattr(self._stand_in(self.problem), name)
+        return partial(self._ask, name) if isroutine(usual) else getattr(self._own, name, usual)
+
+    def _ask(self, name: str, *values: Any, **options: Any) -> Any:
+        if not self.problem:
+            try:
+                answer = getattr(self._own, name)(*values, **options)
+                return [*answer] if isinstance(answer, Iterator) else answer
+            except ConfigError:
+                raise
+            except Exception as error:
+                self.problem = f"{self._title}'s {name} raised {type(error).__name__}: {error}"
+        return getattr(self._stand_in(self.problem), name)(*values, **options)
+
+
 def in_this_package(path: str) -> bool:
     """Return whether a ``module:name`` is ours, so that what it raises is no fault of a plug-in."""
     return path.startswith("hpcbench.")
+
+
+def _made(side: Callable[[], S]) -> S:
+    return side()
+
+
+def _resolved(block: type[Block]) -> type[Block]:
+    block.model_rebuild()  # what its annotations name may not be there
+    return block
 
 
 def _load(path: str) -> Any:

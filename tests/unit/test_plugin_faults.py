@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from hpcbench.kinds.kind import Planner, Presenter
 from hpcbench.kinds.registry import kinds, presenter_of
+from hpcbench.kinds.spec import KindSpec
 from hpcbench.plan.case import case_from_json, case_to_json
 from hpcbench.plan.workload import UnknownWorkload, Workload
 from hpcbench.report.console import print_results
@@ -19,8 +19,7 @@ from hpcbench.report.document import print_listing
 from hpcbench.report.summary import case_rows, summary_document
 from hpcbench.trace.source import plan_from_text, plan_to_text
 from hpcbench.views.chart import Look
-from hpcbench.views.guarded import GuardedPresenter
-from hpcbench.views.table import Column, Group, Row, Show, Table
+from hpcbench.views.table import Column, Group, Row, Table
 from results_factory import make_case, make_plan, make_results, ok
 
 if TYPE_CHECKING:
@@ -73,27 +72,6 @@ class BadPresenter(Presenter[Any, Any]):
     tables = dry_run_lines = size_words = row = sections = heat_map_case = type_word = _early
 
 
-class Malformed(Presenter[Any, Any]):
-    """Returns what no renderer can show."""
-
-    def tables(self, *values: object) -> Any:
-        return [Table("short", (Column("a", "a"), Column("b", "b")), (Group("", (Row((1,)),)),))]
-
-    def plan_table(self, *values: object, listed: bool) -> Any:
-        time = Column("time", "time", Show.US)
-        return Table("no number", (time,), (Group("", (Row(({},)),)),))  # type: ignore[arg-type]
-
-    def overviews(self, *values: object) -> Any:
-        size = Column("size", "size", Show.SIZE)
-        return [Table("endless", (size,), (Group("", (Row((1,)), Row((math.inf,)))),))]
-
-    def definitions(self, *values: object) -> Any:
-        return [5]
-
-    def row(self, *values: object) -> Any:
-        return {"milliseconds": {5}}
-
-
 class Stillborn(Presenter[Any, Any]):
     """Cannot be made."""
 
@@ -108,7 +86,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
                     planner_path=f"{__name__}:BadPlanner",
                     presenter_path=f"{__name__}:BadPresenter")
     known = {**kinds(), "sleep": sleep}
-    for module in ("kinds.registry", "plan.case", "report.summary", "report.listing"):
+    for module in ("kinds.registry", "plan.case", "report.summary", "report.document"):
         monkeypatch.setattr(f"hpcbench.{module}.kinds", lambda: known)
     presenter_of.cache_clear()
     yield
@@ -173,27 +151,9 @@ def test_every_answer_is_that_of_any_kind() -> None:
 
 
 def test_a_presenter_that_cannot_be_made_says_why() -> None:
-    presenter = GuardedPresenter(Stillborn)
-    assert presenter.problem == "its presenter raised ZeroDivisionError: at once"
+    presenter = KindSpec("naps", presenter_path=f"{__name__}:Stillborn").presenter()
+    assert "Stillborn cannot be loaded: ZeroDivisionError: at once" in presenter.problem
     assert presenter.tables("naps", [], {}) is None
-
-
-@pytest.mark.parametrize(("method", "values", "problem"), [
-    ("tables", ("naps", [], {}), "ValueError: table 'short', row 1: 1 cells for 2 columns"),
-    ("plan_table", ("naps", []),
-     "TypeError: table 'no number', row 1, column 'time': {} cannot be shown as us"),
-    ("overviews", ([], {}),
-     "TypeError: table 'endless', row 2, column 'size': inf cannot be shown as size"),
-    ("definitions", ([], {}), "TypeError: 5 is not a str"),
-    ("row", (None, None), "TypeError: Object of type set is not JSON serializable")])
-def test_an_answer_that_cannot_be_shown_is_refused_where_it_comes_in(
-    method: str, values: tuple[Any, ...], problem: str,
-) -> None:
-    presenter = GuardedPresenter(Malformed)
-    options = {"listed": False} if method == "plan_table" else {}
-    found = getattr(presenter, method)(*values, **options)
-    assert found in (None, [], {})
-    assert presenter.problem.startswith(f"its presenter's {method} raised {problem}")
 
 
 class Coloured(Presenter[Any, Any]):
@@ -202,19 +162,7 @@ class Coloured(Presenter[Any, Any]):
     part_looks = {"nap": Look("nap", "#123456")}
 
 
-class Colourless(Presenter[Any, Any]):
-    """A colour is no look."""
-
-    part_looks = {"nap": "#123456"}  # type: ignore[dict-item]
-
-
 def test_how_parts_look_is_taken_over_from_a_plug_in() -> None:
-    assert GuardedPresenter(Coloured).part_looks == Coloured.part_looks
-    wrong = GuardedPresenter(Colourless)
-    assert wrong.part_looks == {} and "is not a Look" in wrong.problem
-
-
-def test_every_method_of_a_presenter_is_guarded() -> None:
-    methods = {name for name in vars(Presenter) if callable(getattr(Presenter, name))}
-    guarded = vars(GuardedPresenter(Presenter)).keys()
-    assert {name for name in methods if not name.startswith("_")} <= guarded
+    presenter = KindSpec("naps", presenter_path=f"{__name__}:Coloured").presenter()
+    assert presenter.part_looks == Coloured.part_looks
+    assert presenter.ranks_word == "ranks"

@@ -239,8 +239,8 @@ REVERSIBLE = {"hpcbench.backends.child", "hpcbench.launch.communicator",
               "hpcbench.launch.store_communicator", "hpcbench.launch.messages",
               "hpcbench.launch.run_folder"}
 """Messages between our processes: Python's JSON keeps every text, paths too, as Python has it."""
-NOT_WRITTEN = {"hpcbench.kinds.registry", "hpcbench.config.axes", "hpcbench.config.schema",
-               "hpcbench.config.load", "hpcbench.views.guarded", "hpcbench.plan.expand",
+NOT_WRITTEN = {"hpcbench.config.axes", "hpcbench.config.schema",
+               "hpcbench.config.load", "hpcbench.plan.expand",
                "hpcbench.plan.case", "hpcbench.reduce.records", "hpcbench.reduce.run_checks",
                "hpcbench.operations.token_file", "hpcbench.gen_data",
                "hpcbench.profiling.flight"}

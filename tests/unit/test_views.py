@@ -92,7 +92,7 @@ def test_a_plan_lists_cases_of_any_kind(capsys: Capture) -> None:
 def test_a_presenter_that_cannot_be_loaded_says_why(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    broken = KindSpec("sleep", "", "", "", "", "no_such_module:Presenter")
+    broken = KindSpec("sleep", presenter_path="no_such_module:Presenter")
     presenter = broken.presenter()
     assert "no_such_module" in presenter.problem and presenter.tables("naps", [], {}) is None
     monkeypatch.setattr("hpcbench.report.console.presenter_of", lambda kind: presenter)
