@@ -18,9 +18,8 @@ from dataclasses import dataclass
 
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Answer, Run, TopicOptions
 from hpcbench.errors import command_line
-from hpcbench.kinds.registry import kinds
 from hpcbench.reduce.comparison import FALSE_ALARMS, NEEDED, Comparison
-from hpcbench.reduce.kind_facts import BEFORE_THE_CALL, Lateness
+from hpcbench.reduce.kind_facts import BEFORE_THE_CALL, Lateness, facts_of
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import format_seconds, grouped, plural
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
@@ -217,10 +216,9 @@ def _start(start: Comparison | None) -> Lateness:
 
 
 def _within(run: Run, item: CaseResult) -> tuple[Lateness, ...]:
-    spec = kinds().get(item.case.kind)
-    if spec is None or item.case.kind in run.results.missing_kinds:
+    if item.case.kind in run.results.missing_kinds:
         return ()
-    return tuple(spec.deriver().lateness(item, run.results.record_of(item)))
+    return facts_of(item, run.results.record_of(item), Lateness)
 
 
 def _look(run: Run, item: CaseResult, late: Lateness, found: Comparison) -> RankComparison:

@@ -30,8 +30,7 @@ import numpy.typing as npt
 
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, MOST_UNSEEN, NONE, Answer, Run, TopicOptions
 from hpcbench.errors import command_line
-from hpcbench.kinds.registry import kinds
-from hpcbench.reduce.kind_facts import PairRates
+from hpcbench.reduce.kind_facts import PairRates, RankRates, facts_of
 from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.order import t_quantile, t_tail
 from hpcbench.units import plural
@@ -367,7 +366,7 @@ class _Look:
 def machine(runs: Sequence[Run], asked: TopicOptions) -> Machine:
     """Return which links and ranks are slow in these runs."""
     matrices = [(run, item, pairs) for run in runs for item in _ok(run)
-                if (pairs := _pairs(run, item)) is not None]
+                for pairs in facts_of(item, run.results.record_of(item), PairRates)]
     rated = [(run, rates) for run in runs if (rates := _rates(run))]
     chance = CHANCE / max(1, len(matrices) + len(rated))
     looks = [*(_of_links(item, pairs, chance) for _, item, pairs in matrices),
@@ -380,18 +379,15 @@ def machine(runs: Sequence[Run], asked: TopicOptions) -> Machine:
 
 def _ok(run: Run) -> Iterator[CaseResult]:
     return (item for item in run.results.cases if item.status == "ok"
-            and item.case.kind in kinds() and item.case.kind not in run.results.missing_kinds)
-
-
-def _pairs(run: Run, item: CaseResult) -> PairRates | None:
-    return kinds()[item.case.kind].deriver().pair_rates(item, run.results.record_of(item))
+            and item.case.kind not in run.results.missing_kinds)
 
 
 def _rates(run: Run) -> list[tuple[float, ...]]:
     """Return the rates of all ranks of the run in each case that has them."""
-    found = (kinds()[item.case.kind].deriver().rank_rates(item, run.results.record_of(item))
-             for item in _ok(run) if item.case.world_size == run.results.run.world_size > 1)
-    return [tuple(rates) for rates in found if rates and min(rates) > 0]
+    return [fact.rates for item in _ok(run)
+            if item.case.world_size == run.results.run.world_size > 1
+            for fact in facts_of(item, run.results.record_of(item), RankRates)
+            if fact.rates and min(fact.rates) > 0]
 
 
 def _hosts(item: CaseResult) -> list[str]:

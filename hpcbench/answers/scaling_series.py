@@ -20,7 +20,7 @@ from hpcbench.answers.answer import Run
 from hpcbench.answers.compare import FALSE_SHARE, CaseComparison, SideComparison, compare
 from hpcbench.answers.compare_inputs import CaseOfSide, Side, cases_of, differences
 from hpcbench.plan.case import Case
-from hpcbench.reduce.kind_facts import Work, work_of
+from hpcbench.reduce.kind_facts import Work, facts_of
 from hpcbench.reduce.results import CaseResult, RunInfo
 from hpcbench.statistics.overlap import OverPasses, told
 from hpcbench.statistics.scaling_laws import AMDAHL, UNIVERSAL, Law, amdahl, universal, why_not
@@ -145,10 +145,16 @@ def worked(runs: Sequence[Run]) -> list[Worked]:
     found: dict[str, Worked] = {}
     for run in runs:
         for item in run.results.cases:
-            of = None if item.case.case_id in found else work_of(run.results, item)
+            of = None if item.case.case_id in found else _work_of(run, item)
             if of is not None and times[item.case.case_id].launch_s:
                 found[item.case.case_id] = Worked(run, item, times[item.case.case_id], of)
     return [*found.values()]
+
+
+def _work_of(run: Run, item: CaseResult) -> Work | None:
+    if item.statistics is None or not item.statistics.median_s > 0:
+        return None
+    return next(iter(facts_of(item, run.results.record_of(item), Work)), None)
 
 
 def untimed(runs: Sequence[Run]) -> list[str]:

@@ -26,9 +26,15 @@ import numpy.typing as npt
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, MOST_UNSEEN, NONE, Answer, Run, TopicOptions
 from hpcbench.answers.diagnose import diagnose
 from hpcbench.errors import command_line
-from hpcbench.kinds.registry import kinds
 from hpcbench.reduce.comparison import FALSE_ALARMS
-from hpcbench.reduce.kind_facts import BEFORE_THE_CALL, EXCHANGE, RankWork, Variation, Waiting
+from hpcbench.reduce.kind_facts import (
+    BEFORE_THE_CALL,
+    EXCHANGE,
+    RankWork,
+    Variation,
+    Waiting,
+    facts_of,
+)
 from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.hypothesis_tests import MIN_PASSES, holm, standing
 from hpcbench.units import format_seconds, plural
@@ -93,12 +99,17 @@ def settled_causes(found: Sequence[Cause]) -> Iterator[Cause]:
 
 
 def _taken(run: Run, item: CaseResult) -> RankWork | None:
-    if item.status != "ok" or item.case.world_size == 1 or item.case.kind not in kinds() or (
-            item.case.kind in run.results.missing_kinds):
+    if not _can_wait(run, item):
         return None
     n_stamps = item.case.world_size * (item.statistics.n if item.statistics else 0)
-    return kinds()[item.case.kind].deriver().rank_work(
-        item, lambda: run.samples.samples(item.case.case_id) if n_stamps <= MOST_STAMPS else None)
+    return next(iter(facts_of(
+        item, run.results.record_of(item), RankWork,
+        lambda: run.samples.samples(item.case.case_id) if n_stamps <= MOST_STAMPS else None)), None)
+
+
+def _can_wait(run: Run, item: CaseResult) -> bool:
+    return (item.status == "ok" and item.case.world_size > 1
+            and item.case.kind not in run.results.missing_kinds)
 
 
 def causes_of(taken: RankWork) -> Iterator[Cause]:
@@ -370,10 +381,9 @@ def stalled(runs: Sequence[Run], late: Late) -> Iterator[Stalled]:
 
 
 def _waiting(run: Run, item: CaseResult) -> Waiting | None:
-    if item.status != "ok" or item.case.world_size == 1 or item.case.kind not in kinds() or (
-            item.case.kind in run.results.missing_kinds):
+    if not _can_wait(run, item):
         return None
-    return kinds()[item.case.kind].deriver().waiting(item, run.results.record_of(item))
+    return next(iter(facts_of(item, run.results.record_of(item), Waiting)), None)
 
 
 def _of_case(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hpcbench.plan.workload import Workload
     from hpcbench.reduce.case_columns import CaseColumn
     from hpcbench.reduce.checks import Problem
-    from hpcbench.reduce.kind_facts import Lateness, PairRates, RankWork, Waiting, Work
+    from hpcbench.reduce.kind_facts import Fact, ReadSamples
     from hpcbench.reduce.results import CaseResult, CaseSamples
     from hpcbench.views.chart import Chart, HeatMapCase, Look
     from hpcbench.views.table import Line, Table
@@ -151,55 +151,24 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
         """
         return {}
 
-    def sent_bytes(self, item: CaseResult) -> float | None:
-        """Return what all ranks of a case together send in one call, by formulas; None: unknown."""
-        return None
+    def facts(
+        self, item: CaseResult, record: Any | None, read: ReadSamples,
+    ) -> Iterable[Fact]:
+        """Yield what else is known of a case: the classes of `reduce.kind_facts`, each optional.
 
-    def work(self, item: CaseResult, record: Any | None) -> Work | None:
-        """Return how much a call of an ok case does; None: this kind has no such measure."""
-        return None
-
-    def lateness(self, item: CaseResult, record: Any | None) -> Iterable[Lateness]:
-        """Yield which rank others wait for within a call of an ok case; its start is known anyway.
+        ``record`` is None where there is none. ``read`` reads the samples of the case, which takes
+        time; it gives None where nobody asks for what follows from them.
         """
-        return ()
-
-    def waiting(self, item: CaseResult, record: Any | None) -> Waiting | None:
-        """Return how much of a call ranks wait for the last one; None: this kind does not know."""
-        return None
-
-    def rank_work(
-        self, item: CaseResult, read: Callable[[], CaseSamples | None],
-    ) -> RankWork | None:
-        """Return what each rank takes by itself in an ok case; None: this kind does not know.
-
-        ``read`` reads the samples, which takes time.
-        """
-        return None
-
-    def pair_rates(self, item: CaseResult, record: Any | None) -> PairRates | None:
-        """Return the rates between ranks of an ok case; None: it did not measure them."""
-        return None
-
-    def rank_rates(self, item: CaseResult, record: Any | None) -> Sequence[float]:
-        """Return a rate of each rank by itself, of equal work; nothing: it did not measure them."""
         return ()
 
     def problems(
         self, item: CaseResult, time_s: float, nodes: Mapping[int, str],
         hardware: Mapping[str, Any],
     ) -> Iterable[Problem]:
-        """Yield what contradicts itself or the declared hardware in the time of an ok case.
+        """Yield what contradicts itself, the plan or the declared hardware in an ok case.
 
-        ``item`` has no statistics yet.
+        ``item`` has no statistics yet, but its time, and in ``detail`` what its ranks recorded.
         ``nodes`` maps each rank to its machine; ``hardware`` is the section of the sweep file.
-        """
-        return ()
-
-    def told_problems(self, case: Case, detail: Mapping[str, Any]) -> Iterable[Problem]:
-        """Yield what contradicts the plan in what the ranks of an ok case recorded beside samples.
-
-        ``detail`` maps each rank, as text, to that.
         """
         return ()
 

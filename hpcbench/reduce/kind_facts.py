@@ -1,20 +1,15 @@
-"""Which rank others wait for, as stamps tell it: of every case its start, more where a kind knows.
-
-What a kind knows of waiting within a call: how much, and which rank or part of it is the cause.
-
-How much a call of a case does, and what it does the same as cases on other numbers of ranks.
-
-What a case tells of single ranks and of single links of the machine.
-"""
+"""What a kind knows of a case beyond its record (`kinds.kind.Deriver.facts`)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from hpcbench.kinds.registry import kinds
 from hpcbench.kinds.spec import in_this_package
 from hpcbench.reduce.comparison import Comparison
-from hpcbench.reduce.results import CaseResult, Results
+from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.statistics.overlap import OverPasses
 
 BEFORE_THE_CALL = "before the call"
@@ -128,22 +123,6 @@ class Work:
     communication: OverPasses | None = None
 
 
-def work_of(results: Results, item: CaseResult) -> Work | None:
-    """Return what a case does, as its kind says it; a plug-in's fault costs only that.
-
-    None of a case without statistics, and of a kind that does not count its work.
-    """
-    spec = kinds().get(item.case.kind)
-    if spec is None or item.statistics is None or not item.statistics.median_s > 0:
-        return None
-    try:
-        return spec.deriver().work(item, results.record_of(item))
-    except Exception:
-        if in_this_package(spec.deriver_path):
-            raise
-        return None
-
-
 @dataclass(frozen=True, slots=True)
 class PairRates:
     """A rate from every rank (row) to every other one (column); more is better.
@@ -155,3 +134,42 @@ class PairRates:
     rates: tuple[tuple[float | None, ...], ...] = ()
     each_way: bool = True
     missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RankRates:
+    """A rate of each rank by itself, of equal work; more is better."""
+
+    rates: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SentBytes:
+    """What all ranks of a case together send in one call, by formulas."""
+
+    count: float
+
+
+ReadSamples = Callable[[], CaseSamples | None]
+Fact = SentBytes | Work | Lateness | Waiting | RankWork | PairRates | RankRates
+F = TypeVar("F", SentBytes, Work, Lateness, Waiting, RankWork, PairRates, RankRates)
+
+
+def facts_of(
+    item: CaseResult, record: Any | None, wanted: type[F],
+    read: ReadSamples = lambda: None,
+) -> tuple[F, ...]:
+    """Return the facts of one class that a case's kind knows; a plug-in's fault costs only them.
+
+    ``read`` reads the samples of the case, which takes time.
+    """
+    spec = kinds().get(item.case.kind)
+    if spec is None:
+        return ()
+    try:
+        facts = spec.deriver().facts(item, record, read)
+        return tuple(fact for fact in facts if isinstance(fact, wanted))
+    except Exception:
+        if in_this_package(spec.deriver_path):
+            raise
+        return ()

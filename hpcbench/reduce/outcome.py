@@ -321,9 +321,7 @@ def _kind_problems(item: CaseResult, time_s: float, context: Context) -> Iterabl
         return ()
     try:
         nodes = context.attempts[-1].nodes
-        deriver = spec.deriver()
-        return [*deriver.problems(item, time_s, nodes, context.hardware),
-                *deriver.told_problems(item.case, item.detail)]
+        return [*spec.deriver().problems(item, time_s, nodes, context.hardware)]
     except Exception as error:
         if in_this_package(spec.deriver_path):
             raise

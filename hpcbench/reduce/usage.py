@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from hpcbench.kinds.registry import kinds
-from hpcbench.kinds.spec import in_this_package
 from hpcbench.plan.case import Case
+from hpcbench.reduce.kind_facts import SentBytes, facts_of
 from hpcbench.reduce.results import CaseResult, Usage
 from hpcbench.reduce.stack import PassKey
 from hpcbench.trace.schema import SETTLING_CALLS, Flag, Record
@@ -222,21 +221,10 @@ def with_usage(items: Iterable[CaseResult], used: Usages) -> Iterator[CaseResult
     """Yield the cases with what they used."""
     for item in items:
         passes = used.passes(item.case)
-        usage = usage_of(passes, _sent(item)) if passes else None
+        sent = next((fact.count for fact in facts_of(item, None, SentBytes)), None)
+        usage = usage_of(passes, sent) if passes else None
         yield replace(item, usage=None if usage is None else replace(usage, spans_ns=tuple(
             use.span_ns for use in passes if use.attempt == used.newest)))
-
-
-def _sent(item: CaseResult) -> float | None:
-    """Return what a call of a case sends, as its kind says it; a plug-in's fault costs only that.
-    """
-    spec = kinds().get(item.case.kind)
-    try:
-        return None if spec is None else spec.deriver().sent_bytes(item)
-    except Exception:
-        if spec is not None and in_this_package(spec.deriver_path):
-            raise
-        return None
 
 
 def usage_of(passes: Sequence[PassUse], sent_a_call: float | None) -> Usage | None:

@@ -22,7 +22,7 @@ from hpcbench.operations.collectives import (
 )
 from hpcbench.reduce.case_columns import CaseColumn
 from hpcbench.reduce.checks import Problem, bandwidth_problem
-from hpcbench.reduce.kind_facts import Work
+from hpcbench.reduce.kind_facts import Fact, ReadSamples, SentBytes, Work
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import (
     BOUND_COLUMNS,
@@ -37,7 +37,23 @@ from hpcbench.trace.columns import PURE, TEXT
 from hpcbench.units import size_text
 
 
-def work(item: CaseResult, record: Any | None) -> Work | None:
+def sent_bytes(item: CaseResult) -> float | None:
+    """Return the data that have to leave a rank, summed over all ranks and groups.
+
+    Of a rooted collective all but the root send, or receive, once; of others each rank sends
+    its size times the busbw factor.
+    """
+    of = collective_of(item.case)
+    ranks = item.case.world_size // of.groups
+    factor = busbw_factor(of.collective, ranks)
+    if factor is None:
+        return None
+    spec = collective_spec(of.collective)
+    senders = ranks if not spec.has_root else 1 if spec.split else ranks - 1
+    return of.size_bytes * factor * senders * of.groups
+
+
+def work(item: CaseResult) -> Work | None:
     """Return the bytes that count for busbw; None of one rank, and of what moves no data."""
     of = collective_of(item.case)
     ranks = item.case.world_size // of.groups
@@ -120,7 +136,6 @@ class CollectiveDeriver(Deriver):
     version = 4
     columns = COLUMNS
     column_values = staticmethod(column_values)
-    work = staticmethod(work)
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
@@ -128,20 +143,11 @@ class CollectiveDeriver(Deriver):
         """Return the rates of each case."""
         return {item.case.case_id: _record(item, hardware) for item in items}
 
-    def sent_bytes(self, item: CaseResult) -> float | None:
-        """Return the data that have to leave a rank, summed over all ranks and groups.
-
-        Of a rooted collective all but the root send, or receive, once; of others each rank sends
-        its size times the busbw factor.
-        """
-        work, n = collective_of(item.case), item.case.world_size
-        ranks = n // work.groups
-        factor = busbw_factor(work.collective, ranks)
-        if factor is None:
-            return None
-        spec = collective_spec(work.collective)
-        senders = ranks if not spec.has_root else 1 if spec.split else ranks - 1
-        return work.size_bytes * factor * senders * work.groups
+    def facts(self, item: CaseResult, record: Any | None, read: ReadSamples) -> Iterator[Fact]:
+        if (sent := sent_bytes(item)) is not None:
+            yield SentBytes(sent)
+        if found := work(item):
+            yield found
 
     def problems(
         self, item: CaseResult, time_s: float, nodes: Mapping[int, str],

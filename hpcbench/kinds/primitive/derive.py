@@ -28,7 +28,7 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.points import Option
 from hpcbench.reduce.case_columns import CaseColumn, settings
 from hpcbench.reduce.checks import MOST_OF_PEAK, Problem, bandwidth_problem
-from hpcbench.reduce.kind_facts import Work
+from hpcbench.reduce.kind_facts import Fact, ReadSamples, SentBytes, Work
 from hpcbench.reduce.records import median_s, nearest, pass_medians_s, why_unpaired
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import (
@@ -334,7 +334,6 @@ class PrimitiveDeriver(Deriver):
     version = 4
     columns = COLUMNS
     column_values = staticmethod(column_values)
-    work = staticmethod(work)
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
@@ -346,9 +345,12 @@ class PrimitiveDeriver(Deriver):
             **product_shares(item, found[case_id].flops, hardware))
             for item in items if (case_id := item.case.case_id) in found}
 
-    def sent_bytes(self, item: CaseResult) -> float | None:
-        """Return what a rank sends, as sizes times busbw factors, times the ranks."""
-        return float(primitive_of(item.case).wire_bytes * item.case.world_size)
+    def facts(
+        self, item: CaseResult, record: PrimitiveRecord | None, read: ReadSamples,
+    ) -> Iterator[Fact]:
+        yield SentBytes(float(primitive_of(item.case).wire_bytes * item.case.world_size))
+        if found := work(item, record):
+            yield found
 
     def problems(
         self, item: CaseResult, time_s: float, nodes: Mapping[int, str],

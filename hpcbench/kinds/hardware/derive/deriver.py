@@ -5,7 +5,7 @@ The deriver of tests of the machine: each test derives its own part of the recor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
@@ -18,7 +18,7 @@ from hpcbench.kinds.hardware.derive.stream import StreamRecord
 from hpcbench.kinds.hardware.plan.test import work_of
 from hpcbench.kinds.kind import Deriver
 from hpcbench.reduce.case_columns import CaseColumn, texts, whole_numbers
-from hpcbench.reduce.kind_facts import PairRates
+from hpcbench.reduce.kind_facts import Fact, RankRates, ReadSamples
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.reduce.roofline import MEASURED, ROOFLINE_COLUMNS, column_values_of
 from hpcbench.trace.columns import PURE
@@ -147,16 +147,17 @@ class HardwareDeriver(Deriver):
                 "links": pairs.peaks(tested, of_pairs, "bandwidth"),
                 "messages": pairs.peaks(tested, of_pairs, "latency")}
 
-    def pair_rates(
-        self, item: CaseResult, record: HardwareRecord | None,
-    ) -> PairRates | None:
-        """Return the matrix of pairs as rates."""
-        return pairs.rates_of(item, record.pairs) if record and record.pairs else None
+    def facts(
+        self, item: CaseResult, record: HardwareRecord | None, read: ReadSamples,
+    ) -> Iterator[Fact]:
+        """Yield the matrix of pairs, or each rank's rate in its own times.
 
-    def rank_rates(self, item: CaseResult, record: HardwareRecord | None) -> Sequence[float]:
-        """Return each rank's rate in its own times; of files it is no fact of the node alone."""
-        is_own = work_of(item.case).test in ("gemm", "stream")
-        return record.rank_rates if record and is_own else ()
+        The rate of files is no fact of the node alone.
+        """
+        if record and record.pairs and (found := pairs.rates_of(item, record.pairs)):
+            yield found
+        if record and work_of(item.case).test in ("gemm", "stream"):
+            yield RankRates(record.rank_rates)
 
     def observe(self, item: CaseResult, samples: CaseSamples) -> Mapping[str, Any]:
         """Return the fields that a test reads from its stamps."""

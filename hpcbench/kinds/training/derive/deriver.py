@@ -32,7 +32,6 @@ from hpcbench.kinds.training.derive.rates import (
     counted_wire_bytes,
     differences,
     rooflines,
-    work,
 )
 from hpcbench.kinds.training.derive.slow_ranks import (
     BLOCKING,
@@ -62,7 +61,17 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.case_columns import CaseColumn, settings, texts, whole_numbers
 from hpcbench.reduce.checks import Problem
 from hpcbench.reduce.comparison import Comparison, clear
-from hpcbench.reduce.kind_facts import EXCHANGE, OWN_WORK, Lateness, RankWork, Variation, Waiting
+from hpcbench.reduce.kind_facts import (
+    EXCHANGE,
+    OWN_WORK,
+    Fact,
+    Lateness,
+    RankWork,
+    ReadSamples,
+    SentBytes,
+    Variation,
+    Waiting,
+)
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.reduce.roofline import (
     ROOFLINE_COLUMNS,
@@ -334,10 +343,6 @@ class TrainingDeriver(Deriver):
     version = 8
     columns = COLUMNS
     column_values = staticmethod(column_values)
-    work = staticmethod(work)
-    lateness = staticmethod(lateness)
-    waiting = staticmethod(waiting)
-    rank_work = staticmethod(rank_work)
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
@@ -369,32 +374,25 @@ class TrainingDeriver(Deriver):
             _settled(record, records), pop=beside_base(record.pop, record.scaling, known))
             for case_id, record in records.items()}
 
-    def sent_bytes(self, item: CaseResult) -> float | None:
-        """Return what all ranks counted in one step, as sizes times busbw factors."""
-        return counted_wire_bytes(item)
+    def facts(
+        self, item: CaseResult, record: TrainingRecord | None, read: ReadSamples,
+    ) -> Iterator[Fact]:
+        if (sent := counted_wire_bytes(item)) is not None:
+            yield SentBytes(sent)
+        yield from lateness(item, record)
+        yield from filter(None, (
+            rates.work(item, record), waiting(item, record), rank_work(item, read)))
 
     def problems(
         self, item: CaseResult, time_s: float, nodes: Mapping[int, str],
         hardware: Mapping[str, Any],
     ) -> Iterator[Problem]:
-        """Yield HB149 for numbers that contradict one another, or the devices."""
-        work = training_of(item.case)
-        computed = rates.rates(work, time_s)
-        if computed is None or not work.trains:
-            return
-        shares: dict[str, float | None] = {}
-        if definition := rates.shown_definition(work):
-            shares[f"MFU ({definition})"] = rates.mfu(
-                work, definition, time_s, item.case.world_size,
-                hardware.get("peak_flops", {})).share
-        for text in rates.violations(rates.Record(
-                time_s, computed.samples_per_s, computed.tokens_per_s, work.global_batch,
-                work.seq_length, shares)):
-            yield Problem("HB149", text)
+        """Yield HB149 for numbers that contradict one another, or the devices.
 
-    def told_problems(self, case: Case, detail: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield HB157 for calls of a step that are not those that were predicted."""
-        found = list(differences(case, detail))
+        HB157 for calls of a step that are not those that were predicted.
+        """
+        yield from _contradictions(item, time_s, hardware)
+        found = list(differences(item.case, item.detail))
         if found:
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
             yield Problem("HB157", f"{found[0]}{more}: the numbers that are measured stand; what "
@@ -414,6 +412,24 @@ class TrainingDeriver(Deriver):
                 yield item.case, problem
             if record.counterpart and record.counterpart.n_wrong:
                 yield item.case, Problem("HB158", disagreement(record.counterpart))
+
+
+def _contradictions(
+    item: CaseResult, time_s: float, hardware: Mapping[str, Any],
+) -> Iterator[Problem]:
+    work = training_of(item.case)
+    computed = rates.rates(work, time_s)
+    if computed is None or not work.trains:
+        return
+    shares: dict[str, float | None] = {}
+    if definition := rates.shown_definition(work):
+        shares[f"MFU ({definition})"] = rates.mfu(
+            work, definition, time_s, item.case.world_size,
+            hardware.get("peak_flops", {})).share
+    for text in rates.violations(rates.Record(
+            time_s, computed.samples_per_s, computed.tokens_per_s, work.global_batch,
+            work.seq_length, shares)):
+        yield Problem("HB149", text)
 
 
 def _settled(record: TrainingRecord, records: Mapping[str, TrainingRecord]) -> TrainingRecord:
