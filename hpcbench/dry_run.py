@@ -62,14 +62,14 @@ def _not_tried(case: Case) -> Trial | None:
     if case.skip:
         return Trial(case, "skipped", case.skip)
     work = case.workload
-    if work.only_on() and "cpu" not in work.only_on():
+    if work.features.only_on and "cpu" not in work.features.only_on:
         return Trial(case, "not tried", f"{work.implementer} runs on "
-                                        f"{' or '.join(work.only_on())} only")
-    if work.needs_ranks():
+                                        f"{' or '.join(work.features.only_on)} only")
+    if work.features.needs_ranks:
         return Trial(case, "not tried", f"{work.implementer} connects the ranks by itself, and a "
                                         "dry run has one process")
     rehearsed = work.rehearsed()
-    missing = [*filter(None, tool_facts(set(rehearsed.needs()) - {COMPILER}).values())]
+    missing = [*filter(None, tool_facts(set(rehearsed.features.needs) - {COMPILER}).values())]
     return Trial(case, "not tried", missing[0]) if missing else None
 
 

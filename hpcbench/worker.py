@@ -179,7 +179,7 @@ class Worker:
         communicator_ns = self._open_group(case, device)
         with self._opened(case, device, validate=case.validate) as operation:
             schedule = SampleSchedule(case.warmup, case.batch, case.validate,
-                                f"{case.case_id}/{request.number}", case.workload.settles)
+                                f"{case.case_id}/{request.number}", case.workload.features.settles)
             measured = measure(operation, device, self._progress, schedule,
                                self._surroundings(request, operation))
             end_ns = time.perf_counter_ns()

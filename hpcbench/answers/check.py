@@ -242,7 +242,7 @@ def _of_status(item: CaseResult) -> Reason:
 
 def unchecked(item: CaseResult) -> Iterator[Reason]:
     """Yield that the results of an ok case were not checked, if they were not."""
-    if item.n_wrong is None and item.case.workload.has_result:
+    if item.n_wrong is None and item.case.workload.features.has_result:
         yield Reason(CANNOT_TELL, item.case.label, "results were not checked", item.case.case_id)
 
 

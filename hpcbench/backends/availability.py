@@ -189,7 +189,7 @@ def lacking(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
         return (refusal := first_reason(ranks, refusals)) and f"mps has no bf16 here: {refusal}"
     if case.backend.partition("/")[0] != "ucc":
         return None
-    reasons = (_lacks(case, call, device, ranks) for call in case.workload.collective_calls())
+    reasons = (_lacks(case, call, device, ranks) for call in case.workload.features.calls)
     return next((reason for reason in reasons if reason), None)
 
 
@@ -307,7 +307,7 @@ def unreachable(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | No
 
     Each rank has a GPU of its own (`unavailable`).
     """
-    if device != "cuda" or not case.workload.reads_peers():
+    if device != "cuda" or not case.workload.features.reads_peers:
         return None
     places = {rank: _placed(ranks[rank], index)
               for rank, index in enumerate(gpu_indices(ranks)) if index is not None}
@@ -418,7 +418,7 @@ _SOURCE = "#include <Python.h>\nint main(void) { return 0; }\n"
 def wanted_tools(cases: Iterable[Case]) -> list[str]:
     """Return what the machine must have: modules, ``compiler``, and runners of plug-ins' kinds."""
     runs = [case for case in cases if not case.skip]
-    return sorted({need for case in runs for need in case.workload.needs()}
+    return sorted({need for case in runs for need in case.workload.features.needs}
                   | {_RUNNER + case.kind for case in runs if spec_of(case.kind).is_plugin})
 
 
@@ -435,16 +435,16 @@ def tool_facts(wanted: Iterable[str]) -> dict[str, Any]:
 
 def untooled(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
     """Return why what is measured cannot run on ``device`` on these ranks, or None if it can."""
-    work = case.workload
+    work, devices = case.workload, case.workload.features.only_on
     reasons = [rank.facts.get("tools", {}).get(_RUNNER + case.kind) for rank in ranks]
     if reason := first_reason(ranks, reasons):
         return f"kind {case.kind} cannot be used: {reason}"
-    if work.only_on() and device not in work.only_on():
-        return f"{work.implementer} runs on {' or '.join(work.only_on())} only, not on {device}"
-    if work.only_on() == ("cuda",) and (
+    if devices and device not in devices:
+        return f"{work.implementer} runs on {' or '.join(devices)} only, not on {device}"
+    if devices == ("cuda",) and (
             reason := first_reason(ranks, [_for_rocm(rank.facts) for rank in ranks])):
         return f"{work.implementer}: {reason}"
-    for need in work.needs():
+    for need in work.features.needs:
         found = [rank.facts["tools"][need] for rank in ranks]
         reasons = [each[device] for each in found] if need == COMPILER else found
         if reason := first_reason(ranks, reasons):
@@ -455,7 +455,7 @@ def untooled(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
 def _unfit_gpu(case: Case, ranks: Sequence[RankFacts]) -> str | None:
     """Return what the GPU of some rank is too old, too small or too large for, or None."""
     work, indices = case.workload, gpu_indices(ranks)
-    if least := work.least_capability():
+    if least := work.features.least_capability:
         reasons = [_older(rank, index, least) for rank, index in zip(ranks, indices, strict=True)]
         if reason := first_reason(ranks, reasons):
             return f"{work.implementer} of {work.dtype} needs {reason}"

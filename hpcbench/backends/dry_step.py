@@ -385,7 +385,7 @@ def _calls_of(case: Case, opened: Opener) -> dict[str, tuple[int, int]]:
     ledger = CallLog()
     world = open_rehearsal(case.world_size, ledger)
     operation = opened(Place(0, case.world_size, world, torch.device("cpu")))
-    for _ in range(case.workload.rehearsal_calls()):
+    for _ in range(case.workload.features.rehearsal_calls):
         operation.prepare()
         ledger.tally.clear()
         operation.run()

@@ -164,7 +164,7 @@ def probe_here() -> dict[str, Any]:
 
 def _lacks_op(case: Case, ranks: Sequence[RankFacts]) -> str | None:
     """Return a reason if a rank's torch is too old, or its MPI too poor, for the case."""
-    reasons = (_lacks(case, call, rank.facts) for call in case.workload.collective_calls()
+    reasons = (_lacks(case, call, rank.facts) for call in case.workload.features.calls
                for rank in ranks)
     return next((reason for reason in reasons if reason), None)
 

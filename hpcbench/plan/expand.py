@@ -138,7 +138,7 @@ def _refuse_idle(config: Config, cases: Sequence[Case]) -> None:
                  and (fault.iteration or 0) < case.warmup + (case.min_iterations or case.iterations)
                  and (fault.case == case.case_id
                       or any(fnmatchcase(label, fault.case) for label in _labels(case)))
-                 and (fault.kind != "slow_samples" or case.workload.has_whole_samples)]
+                 and (fault.kind != "slow_samples" or case.workload.features.has_whole_samples)]
         if not meant:
             lines.append(f'fault[{number}]: no case "{fault.case}" has a rank {fault.rank} and an '
                          f"iteration {fault.iteration or 0}; the fault could never happen")
@@ -151,13 +151,13 @@ def _selected(cases: Sequence[Case], config: Config) -> Sequence[Case]:
     for key, wanted in (("model", config.model), ("strategy", config.strategy)):
         if not wanted:
             continue
-        cases = [case for case in cases if key in case.workload.selectors()]
-        known = dict.fromkeys(case.workload.selectors()[key] for case in cases)
+        cases = [case for case in cases if key in case.workload.features.selectors]
+        known = dict.fromkeys(case.workload.features.selectors[key] for case in cases)
         for name in wanted:
             if name not in known:
                 raise ConfigError(f"{key}: {unknown_name(name, known)}" if known else
                                   f"{key}: no case of the sweep has a {key} to select it by")
-        cases = [case for case in cases if case.workload.selectors()[key] in wanted]
+        cases = [case for case in cases if case.workload.features.selectors[key] in wanted]
     return cases
 
 
@@ -183,7 +183,7 @@ def _of_target(cases: Sequence[Case], config: Config) -> Sequence[Case]:
     target = config.profiling.target
     kept = [case for case in cases if target is None or target in _shown_by(case)]
     if not kept and cases:
-        if any(target in case.workload.profiled_for() for case in cases):
+        if any(target in case.workload.features.profiled_for for case in cases):
             raise ConfigError(f"profiling.target: the cases that show {target} have one rank, "
                               "which waits for nobody: start more ranks, or raise world_size")
         counts = Counter(name for case in cases for name in _shown_by(case))
@@ -196,7 +196,7 @@ def _of_target(cases: Sequence[Case], config: Config) -> Sequence[Case]:
 
 def _shown_by(case: Case) -> frozenset[str]:
     """Return the targets that a case shows: a single rank only computes."""
-    shown = case.workload.profiled_for()
+    shown = case.workload.features.profiled_for
     return shown if case.world_size > 1 else shown & {"compute"}
 
 

@@ -207,7 +207,7 @@ def assemble(title: str, block: Block, job: PlanRequest, point: CommonPoint, dra
         iterations=most, validate=draft.validate,
         timeout_s=block.timeout_s or config.launch.timeout_s, wakeup_s=point.wakeup_s,
         workload=draft.workload, skip=skip,
-        needs=() if skip else (*needs(point.backend, draft.device), *draft.workload.needs()),
+        needs=() if skip else (*needs(point.backend, draft.device), *draft.workload.features.needs),
         estimate_s=0.0 if skip else draft.estimate_s, memory_bytes=draft.memory_bytes,
         host_bytes=draft.host_bytes, min_iterations=least, batch=calls_of_sample(point, config),
         memory_error=draft.memory_error, note=note, cuda_graph=point.cuda_graph)
@@ -262,7 +262,7 @@ def _unfit_device(point: CommonPoint, draft: Draft) -> str | None:
     if draft.device != "mps":
         return None
     work = draft.workload
-    return unfit_for_mps(point.world_size, work.dtype, work.collective_calls())
+    return unfit_for_mps(point.world_size, work.dtype, work.features.calls)
 
 
 def _not_captured(point: CommonPoint, draft: Draft) -> str | None:
@@ -270,8 +270,8 @@ def _not_captured(point: CommonPoint, draft: Draft) -> str | None:
     if not point.cuda_graph:
         return None
     work = draft.workload
-    return (unfit_for_graph(point.backend, draft.device, work.collective_calls())
-            or work.not_captured())
+    return (unfit_for_graph(point.backend, draft.device, work.features.calls)
+            or work.features.not_captured)
 
 
 def _contradiction(point: CommonPoint) -> str | None:

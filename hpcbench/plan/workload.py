@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -61,23 +61,65 @@ class Gpu:
     cache_bytes: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What a workload needs, and how it behaves; each field has what holds of most.
+
+    Attributes:
+        implementer: the library or method that runs it; empty: it has the workload's name.
+        calls: the collectives that it calls on the backend.
+        needs: what it needs of a machine beside backend and device: modules, ``compiler``.
+        only_on: the devices that it runs on; none named: all that the backend has.
+        least_capability: the least compute capability of a GPU of CUDA; (): any.
+        needs_ranks: only real ranks can run it: a library of its own connects them.
+        reads_peers: ranks read each other's GPU memory, which not all GPUs can.
+        selectors: the values by which keys of the sweep file, such as ``model``, select it.
+        profiled_for: the targets of a profile (`config.axes.TARGETS`) that it shows.
+        not_captured: why a CUDA graph cannot hold a call of it.
+        compiled_graphs: how many graphs torch.compile makes when it is set up.
+        drawn_numbers: how many random numbers a rank draws on its device when it is set up.
+        rehearsal_calls: how often a dry run calls it; the last call is counted.
+        has_result: a call leaves a result that can be checked.
+        has_whole_samples: each rank sees samples from end to end, so that one can take longer.
+        has_phases: durations of phases are recorded beside each sample.
+        settles: calls that are not recorded follow each check of a result: they bring the caches
+            back. Calls must be alike: none changes what the next one does.
+        needs_all_ranks: no rank can end a call before all ranks have begun it.
+    """
+
+    implementer: str = ""
+    calls: tuple[Call, ...] = ()
+    needs: tuple[str, ...] = ()
+    only_on: tuple[str, ...] = ()
+    least_capability: tuple[int, ...] = ()
+    needs_ranks: bool = False
+    reads_peers: bool = False
+    selectors: Mapping[str, str] = field(default_factory=dict)
+    profiled_for: frozenset[str] = frozenset()
+    not_captured: str | None = None
+    compiled_graphs: int = 0
+    drawn_numbers: int = 0
+    rehearsal_calls: int = 1
+    has_result: bool = True
+    has_whole_samples: bool = False
+    has_phases: bool = False
+    settles: bool = False
+    needs_all_ranks: bool = False
+
+
 class Workload(ABC):
     """Base of the workloads of all kinds: a frozen dataclass of what a case runs.
 
     Its fields are plain JSON values or tuples of them. ``dtype`` is the element type, ``groups``
-    how many equal groups of ranks run it at the same time (`grouping.equal_groups`). A trait that a
-    kind does not have keeps the answer given here.
+    how many equal groups of ranks, ``group_stride`` apart, run it at the same time
+    (`grouping.equal_groups`). What a kind does not have keeps the answer given here.
     """
 
     __slots__ = ()
 
     dtype: str
     groups: int
-
-    @property
-    def group_stride(self) -> int:
-        """Return how far apart the ranks of a group are: 1, they are consecutive."""
-        return 1
+    group_stride: int = 1
 
     @property
     @abstractmethod
@@ -89,85 +131,18 @@ class Workload(ABC):
         """Return the words of its label; backend and device follow the first."""
 
     @property
+    def features(self) -> Features:
+        """Return what the plan, the run and the checks must know of it."""
+        return Features()
+
+    @property
     def implementer(self) -> str:
         """Return the library or method that runs it, for messages about what is missing."""
-        return self.name
-
-    def collective_calls(self) -> tuple[Call, ...]:
-        """Return the collectives that it calls on the backend."""
-        return ()
-
-    def needs(self) -> tuple[str, ...]:
-        """Return what it needs of a machine beside backend and device: modules, a compiler."""
-        return ()
-
-    def only_on(self) -> tuple[str, ...]:
-        """Return the devices that it runs on; none named: on all that the backend has."""
-        return ()
-
-    def least_capability(self) -> tuple[int, ...]:
-        """Return the least compute capability of a GPU of CUDA that has what it runs; (): any."""
-        return ()
+        return self.features.implementer or self.name
 
     def unfit_for(self, gpu: Gpu) -> str | None:
         """Return why a rank that has this GPU cannot run it, or None."""
         return None
-
-    def selectors(self) -> Mapping[str, str]:
-        """Return the values by which keys of the sweep file, such as ``model``, select it."""
-        return {}
-
-    def needs_ranks(self) -> bool:
-        """Return whether only real ranks can run it: a library of its own connects them."""
-        return False
-
-    def reads_peers(self) -> bool:
-        """Return whether ranks read each other's GPU memory, which not all GPUs can."""
-        return False
-
-    def profiled_for(self) -> frozenset[str]:
-        """Return the targets of a profile (`config.names.TARGETS`) that it shows."""
-        return frozenset()
-
-    def not_captured(self) -> str | None:
-        """Return why a CUDA graph cannot hold a call of it, or None."""
-        return None
-
-    def compiled_graphs(self) -> int:
-        """Return how many graphs torch.compile makes when it is set up."""
-        return 0
-
-    def drawn_numbers(self) -> int:
-        """Return how many random numbers a rank draws on its device when it is set up."""
-        return 0
-
-    @property
-    def has_whole_samples(self) -> bool:
-        """Return whether each rank sees samples from end to end, so that one can take longer."""
-        return False
-
-    @property
-    def has_result(self) -> bool:
-        """Return whether a call leaves a result that can be checked."""
-        return True
-
-    @property
-    def settles(self) -> bool:
-        """Return whether calls that are not recorded follow each check of a result.
-
-        They bring the caches back. Calls must be alike: none changes what the next one does.
-        """
-        return False
-
-    @property
-    def needs_all_ranks(self) -> bool:
-        """Return whether no rank can end a call before all ranks have begun it."""
-        return False
-
-    @property
-    def has_phases(self) -> bool:
-        """Return whether durations of phases are recorded beside each sample."""
-        return False
 
     def step_words(self, rank: int, world_size: int, step: int) -> str:
         """Return where in a sample a rank is that told this step (`operations.operation.Stepping`).
@@ -190,10 +165,6 @@ class Workload(ABC):
     def rehearsed(self) -> Workload:
         """Return the form that a dry run tries."""
         return self
-
-    def rehearsal_calls(self) -> int:
-        """Return how often a dry run calls it; the last call is counted."""
-        return 1
 
     def axes(self) -> dict[str, Any]:
         """Return what tells it from others by name, without what follows from that.
@@ -238,7 +209,7 @@ class UnknownWorkload(Workload):
         return groups if isinstance(groups, int) else 1
 
     @property
-    def group_stride(self) -> int:
+    def group_stride(self) -> int:  # type: ignore[override]
         """Return the stored stride, or 1."""
         stride = self.data.get("group_stride", 1)
         return stride if isinstance(stride, int) else 1

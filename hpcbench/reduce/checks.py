@@ -88,7 +88,7 @@ def check_records(case: Case, records: Pass, samples: CaseSamples | None) -> Ite
     yield from _iterations(case, records, samples)
     yield from _stop_reasons(case, records)
     unchecked = [rank for rank, record in records.items() if record.n_wrong < 0]
-    if case.validate and case.workload.has_result and unchecked:
+    if case.validate and case.workload.features.has_result and unchecked:
         yield Problem("HB126", f"rank {rank_list(unchecked)}: results were not checked, but the "
                       f"plan says they are: a time without a right result does not count; {AGAIN}")
 
@@ -385,7 +385,7 @@ def _limiting(
     peaks = []
     network, apart = _between_nodes(hardware), [one for one in groups if len(set(one)) > 1]
     if network and apart:
-        share = _busiest_share(case.workload.collective_calls(), apart)
+        share = _busiest_share(case.workload.features.calls, apart)
         peaks += [] if share is None else [replace(network, gb_per_s=network.gb_per_s / share)]
     inside = _within_node(hardware)
     if inside and (len(apart) < len(groups) or not network):

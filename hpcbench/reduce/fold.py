@@ -363,7 +363,7 @@ def overtaking_ns(case: Case, common: Edges) -> npt.NDArray[np.float64]:
     another: rooted ones, send_recv, and those of which a rank's part is empty. Nor of primitives:
     a rank that only computes needs no other, and what an implementation calls is its own affair.
     """
-    known = case.workload.needs_all_ranks
+    known = case.workload.features.needs_all_ranks
     return np.asarray(overtaken_ns(common) - (common.bound_ns if known else np.inf))
 
 

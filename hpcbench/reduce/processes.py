@@ -74,7 +74,7 @@ def case_bytes(plan: Plan, counts: Mapping[str, int]) -> Sequence[int]:
 
 def _records_bytes(case: Case, plan: Plan, counts: Mapping[str, int]) -> int:
     """Return the size of the records that all ranks have of a case."""
-    row_bytes = 8 * len(SAMPLE_COLUMNS) * (1 + case.workload.has_phases)
+    row_bytes = 8 * len(SAMPLE_COLUMNS) * (1 + case.workload.features.has_phases)
     rows_bytes = counts.get(case.case_id, 0) * row_bytes
     return (rows_bytes + _RECORD_BYTES * plan.passes * plan.launches) * case.world_size
 

@@ -86,8 +86,8 @@ GPU_SETUP_S = 10.0
 def assert_time_for_set_up(plan: Plan) -> None:
     """Even if a single busy core drew all weights, as it did on GPUs before they drew their own."""
     for case in (case for case in plan.cases if case.skip is None):
-        weights_s = case.workload.drawn_numbers() / SLOW_DRAWS_PER_S
-        compile_s = 2 * COMPILE_S * case.workload.compiled_graphs()
+        weights_s = case.workload.features.drawn_numbers / SLOW_DRAWS_PER_S
+        compile_s = 2 * COMPILE_S * case.workload.features.compiled_graphs
         needed_s = weights_s + compile_s + GPU_SETUP_S * (case.device != "cpu")
         assert max(needed_s, case.estimate_s) < case.timeout_s, case.label
 
@@ -104,7 +104,8 @@ def test_the_time_limit_of_a_shipped_file_holds_the_set_up_of_its_largest_model(
 def test_a_collective_that_hangs_costs_a_job_of_slurm_one_minute(path: Path) -> None:
     """Ten would be a twelfth of its time; a block that draws weights or compiles has its own."""
     cases = [case for case in make_plan(load_config(path), FILES[path]).cases
-             if not case.workload.drawn_numbers() and not case.workload.compiled_graphs()]
+             if not (features := case.workload.features).drawn_numbers
+             and not features.compiled_graphs]
     blocks = {case.block for case in cases if case.timeout_s <= 60}
     assert blocks and {case.block for case in cases if case.kind == "collective"} <= blocks
 

@@ -62,7 +62,7 @@ def test_one_that_is_right_is_planned_like_ours(offering: Offering) -> None:
     work = training_of(case_of({"mine": {"parts": 3}}))
     assert (work.strategy, work.options, work.dp) == ("mine", (("parts", 3),), 4)
     assert [item.collective for item in predict(work).of_ranks[0].calls] == ["all_reduce"]
-    assert work.needs() == ("mine",)  # a rank without the package skips the case
+    assert work.features.needs == ("mine",)  # a rank without the package skips the case
     assert strategies()[-1].name == "mine"
 
 

@@ -61,7 +61,7 @@ def test_the_estimate_has_the_weights_and_on_gpus_the_workers() -> None:
     assert estimate("cuda", "nccl", 3)[0] == pytest.approx(3 * once)
     assert once == pytest.approx(plan.cases[0].estimate_s + 4)
     work = plan.cases[0].workload
-    assert work.drawn_numbers() == pytest.approx(8.03e9, rel=0.01)
+    assert work.features.drawn_numbers == pytest.approx(8.03e9, rel=0.01)
     assert setup_s(work, "cpu") == pytest.approx(200, rel=0.02)
     assert setup_s(work, "cuda") == pytest.approx(16, rel=0.02)
     on_cpu, of_cpu = estimate("cpu", "gloo", 1)

@@ -499,7 +499,7 @@ def collective_heat_map_case(case: Case) -> HeatMapCase:
     words = (form_text(work), work.dtype, work.op or "", "in place" if work.in_place else "")
     order = (work.collective == "all_reduce", case.world_size, work.size_bytes)
     return HeatMapCase(
-        f"{work.collective}{size}", words, order, note if work.needs_all_ranks else "",
+        f"{work.collective}{size}", words, order, note if work.features.needs_all_ranks else "",
         "an all_reduce, then the most ranks, then the largest")
 
 

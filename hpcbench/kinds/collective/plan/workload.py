@@ -15,7 +15,7 @@ from hpcbench.operations.collectives import (
     collective_spec,
 )
 from hpcbench.plan.case import Case
-from hpcbench.plan.workload import Gpu, Workload
+from hpcbench.plan.workload import Features, Gpu, Workload
 from hpcbench.units import plural, size_text
 
 
@@ -69,18 +69,10 @@ class Collective(Workload):
         """Return what is known of the collective."""
         return collective_spec(self.collective)
 
-    def collective_calls(self) -> tuple[Call, ...]:
-        """Return the collectives that the workload calls: this one, or those it is made of."""
-        return calls_of(self.traits.calls, self.dtype) or (self.own_call(),)
-
     def own_call(self) -> Call:
         """Return the collective as one call."""
         return Call(self.collective, self.dtype, self.op, self.split, self.in_place,
                     is_case=True)
-
-    def profiled_for(self) -> frozenset[str]:
-        """Return communication: it is nothing else."""
-        return frozenset({"communication"})
 
     def sets(self, together_bytes: int) -> int:
         """Return over how many sets of buffers the calls take turns, which hold that together."""
@@ -100,23 +92,18 @@ class Collective(Workload):
         return self.too_many_sets(cold_bytes(gpu.cache_bytes), where)
 
     @property
-    def has_result(self) -> bool:
-        """Return whether data are moved; a barrier moves none."""
-        return self.traits.moves_data
+    def features(self) -> Features:
+        """Return that it calls itself, or what it is made of.
 
-    @property
-    def settles(self) -> bool:
-        """Return True: calls are alike."""
-        return True
-
-    @property
-    def needs_all_ranks(self) -> bool:
-        """Return whether each rank's result depends on every other rank's data.
-
-        Not where a root, or a neighbour, is all that some rank waits for, nor where a part is
-        empty.
+        No rank can end a call before all have begun where each rank's result depends on every other
+        rank's data: not where a root, or a neighbour, is all that some rank waits for, nor where a
+        part is empty.
         """
-        return self.traits.needs_all_ranks and self.split != "zero"
+        return Features(
+            calls=calls_of(self.traits.calls, self.dtype) or (self.own_call(),),
+            profiled_for=frozenset({"communication"}), has_result=self.traits.moves_data,
+            settles=True,
+            needs_all_ranks=self.traits.needs_all_ranks and self.split != "zero")
 
     def words(self, world_size: int) -> list[str]:
         """Return what tells it from others, for labels; backend and device go behind the 1st."""

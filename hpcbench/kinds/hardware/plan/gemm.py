@@ -20,6 +20,7 @@ from hpcbench.operations.models import LAYERS, MODELS, layer_extents
 from hpcbench.plan.estimate import CASE_S, DRAWN_PER_S, FLOPS_PER_S, device_kind
 from hpcbench.plan.points import CommonPoint, Draft, PlanRequest, least_calls, too_large
 from hpcbench.plan.support import resolve_device, unfit_world
+from hpcbench.plan.workload import Features
 
 if TYPE_CHECKING:
     from hpcbench.plan.case import Case
@@ -123,10 +124,13 @@ class Gemm(HardwareWork):
         kept = super(Gemm, self).to_json()  # slots: a bare super() has no class here
         return {name: value for name, value in kept.items() if value or name not in _LATER}
 
-    def least_capability(self) -> tuple[int, ...]:
-        """Return the least compute capability that has such a product."""
+    @property
+    def features(self) -> Features:
+        """Return what has such a product: tf32 and fast sums are modes of CUDA's matrix units."""
         least = PRODUCTS[self.dtype].least_capability if self.dtype in PRODUCTS else (0, 0)
-        return least if any(least) else ()
+        return Features(
+            only_on=("cuda",) if self.dtype == "tf32" or self.fast_accumulation else (),
+            least_capability=least if any(least) else (), profiled_for=frozenset({"compute"}))
 
     @property
     def flops(self) -> int:
@@ -160,14 +164,6 @@ class Gemm(HardwareWork):
         fast = ["sums=fast"] if self.fast_accumulation else []
         return [self.test, self.dtype, *right, f"{self.m}x{self.n}x{self.k}", *fast,
                 f"ranks={world_size}"]
-
-    def only_on(self) -> tuple[str, ...]:
-        """Return cuda for tf32 and fast sums, which are modes of its matrix units."""
-        return ("cuda",) if self.dtype == "tf32" or self.fast_accumulation else ()
-
-    def profiled_for(self) -> frozenset[str]:
-        """Return compute: it is nothing else."""
-        return frozenset({"compute"})
 
 
 def gemm_of(case: Case) -> Gemm:

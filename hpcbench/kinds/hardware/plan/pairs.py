@@ -19,7 +19,6 @@ from hpcbench.kinds.hardware.plan.block import DIRECTIONS, WHAT, HardwareBlock
 from hpcbench.kinds.hardware.plan.test import HardwareTest, HardwareWork
 from hpcbench.operations.collectives import (
     MOST_COLD_BYTES,
-    Call,
     calls_of,
     cold_sets,
     planned_cold_bytes,
@@ -27,7 +26,7 @@ from hpcbench.operations.collectives import (
 from hpcbench.plan.estimate import ALPHA_S, CASE_S, bytes_per_s, device_kind
 from hpcbench.plan.points import CommonPoint, Draft, PlanRequest, least_calls, too_large
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
-from hpcbench.plan.workload import Workload
+from hpcbench.plan.workload import Features, Workload
 from hpcbench.units import format_bytes, plural
 
 if TYPE_CHECKING:
@@ -144,17 +143,14 @@ class Pairs(HardwareWork):
         cold = max(cold_sets(self.place_bytes, together_bytes), distinct)
         return cold, cold + ranks - 1
 
-    def collective_calls(self) -> tuple[Call, ...]:
-        """Return messages, and the barrier before each round."""
-        return calls_of(("send_recv", "barrier"), self.dtype)
-
-    def profiled_for(self) -> frozenset[str]:
-        """Return communication: it is nothing else."""
-        return frozenset({"communication"})
-
-    def not_captured(self) -> str | None:
-        """Return that the host reads the clock between rounds."""
-        return "cuda_graph: the host reads the clock before and after each pair's messages"
+    @property
+    def features(self) -> Features:
+        """Return messages, and the barrier before each round, where all ranks meet."""
+        return Features(
+            calls=calls_of(("send_recv", "barrier"), self.dtype),
+            profiled_for=frozenset({"communication"}), has_phases=True, needs_all_ranks=True,
+            not_captured="cuda_graph: the host reads the clock before and after each pair's "
+                         "messages")
 
     def step_words(self, rank: int, world_size: int, step: int) -> str:
         """Return where a rank is in a tournament: before or in a round, and with whom."""
@@ -169,16 +165,6 @@ class Pairs(HardwareWork):
         if step % 2:
             return f"before {place}"
         return f"in {place}" + (f" with rank {peer}" if self.at_once else "")
-
-    @property
-    def has_phases(self) -> bool:
-        """Return True: each rank records its time of each round."""
-        return True
-
-    @property
-    def needs_all_ranks(self) -> bool:
-        """Return True: all ranks meet before each round."""
-        return True
 
 
 @cache
@@ -212,7 +198,7 @@ def _draft(work: Pairs, point: CommonPoint, job: PlanRequest) -> Draft:
                              job.config)
     memory = work.place_bytes * (1 + sum(work.places(ranks, planned_cold_bytes(device))))
     skip = (unfit_world(point.backend, ranks, job.world_size) or _unfit(work, ranks)
-            or unsupported(point.backend, device, work.collective_calls())
+            or unsupported(point.backend, device, work.features.calls)
             or too_large(memory, 0, device, config.hardware))
     kind = device_kind(device)
     one_s = work.messages * 2 * (

@@ -12,6 +12,7 @@ from hpcbench.kinds.hardware.plan.test import HardwareTest, HardwareWork
 from hpcbench.plan.estimate import CASE_S
 from hpcbench.plan.points import CommonPoint, Draft, PlanRequest, least_calls
 from hpcbench.plan.support import unfit_world
+from hpcbench.plan.workload import Features
 from hpcbench.units import format_bytes
 
 if TYPE_CHECKING:
@@ -46,9 +47,10 @@ class Storage(HardwareWork):
             return BLOCK_BYTES * min(BLOCKS, self.size_bytes // BLOCK_BYTES)
         return self.size_bytes
 
-    def needs_ranks(self) -> bool:
-        """Return whether it is torch's checkpoint, whose ranks exchange a plan."""
-        return self.access == "write_dcp"
+    @property
+    def features(self) -> Features:
+        """Return that torch's checkpoint needs ranks, which exchange a plan."""
+        return Features(needs_ranks=self.access == "write_dcp")
 
     def words(self, world_size: int) -> list[str]:
         """Return what tells it from others."""

@@ -21,9 +21,8 @@ from hpcbench.kinds.training.plan.predict import is_predicted
 from hpcbench.kinds.training.plan.registry import adapters_of
 from hpcbench.kinds.training.plan.step import Stage
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.operations.collectives import Call
 from hpcbench.plan.case import Case
-from hpcbench.plan.workload import Ended, Tried, Workload
+from hpcbench.plan.workload import Ended, Features, Tried, Workload
 from hpcbench.units import format_bytes
 
 
@@ -185,10 +184,6 @@ class MemoryWork(Workload):
             rest[at:at + 1] = [what, *limit]
         return [f"{self.name} {first}", *rest]
 
-    def drawn_numbers(self) -> int:
-        """Return those of the training."""
-        return self.training.drawn_numbers()
-
     def next_try(self, tries: Sequence[Tried]) -> MemoryWork | None:
         """Return the training of the batch that is tried next; None if none is looked for."""
         search = self.search
@@ -213,35 +208,10 @@ class MemoryWork(Workload):
     def choice(self) -> None:
         """Return None: what counts is memory, not time."""
 
-    def collective_calls(self) -> tuple[Call, ...]:
-        """Return the collectives that the training calls."""
-        return self.training.collective_calls()
-
-    def needs(self) -> tuple[str, ...]:
-        """Return what the training needs of a machine."""
-        return self.training.needs()
-
-    def selectors(self) -> dict[str, str]:
-        """Return what ``--model`` and ``--strategy`` select it by."""
-        return self.training.selectors()
-
-    def not_captured(self) -> str | None:
-        """Return why a step is not captured."""
-        return self.training.not_captured()
-
-    def rehearsal_calls(self) -> int:
-        """Return how often a dry run calls it."""
-        return self.training.rehearsal_calls()
-
     @property
-    def has_whole_samples(self) -> bool:
-        """Return whether a rank sees steps from end to end."""
-        return self.training.has_whole_samples
-
-    @property
-    def has_phases(self) -> bool:
-        """Return True: a step records its phases."""
-        return True
+    def features(self) -> Features:
+        """Return those of the training, but no profile shows it."""
+        return replace(self.training.features, profiled_for=frozenset(), compiled_graphs=0)
 
     def to_json(self) -> dict[str, Any]:
         """Return the training, and the search if it is one, as plain JSON values."""

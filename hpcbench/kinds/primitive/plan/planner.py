@@ -392,7 +392,7 @@ def _unsupported(point: PrimitivePoint, work: Primitive, device: str) -> str | N
         if point.common.cuda_graph and implementation.uncaptured:
             return f"cuda_graph: {implementation.uncaptured}"
     return (_other_library(point.implementation, point.common.backend)
-            or unsupported(point.common.backend, device, work.collective_calls()))
+            or unsupported(point.common.backend, device, work.features.calls))
 
 
 def _other_library(implementation: ImplementationSpec | str, backend: str) -> str | None:

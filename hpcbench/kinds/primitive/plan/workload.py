@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbench.operations.collectives import Call, calls_of
+from hpcbench.operations.collectives import calls_of
 from hpcbench.plan.case import Case
 from hpcbench.plan.points import Option
-from hpcbench.plan.workload import Choice, Gpu, Workload
+from hpcbench.plan.workload import Choice, Features, Gpu, Workload
 
 _AXES = ("primitive", "implementation", "order", "dtype", "m", "n", "k", "groups")
 _LATER = ("variables", "connects", "peers", "capability", "multiprocessors")
@@ -85,27 +85,18 @@ class Primitive(Workload):
         return Choice({name: value for name, value in axes.items() if name not in own},
                       {name: value for name, value in axes.items() if name in own}, any_ranks=True)
 
-    def collective_calls(self) -> tuple[Call, ...]:
-        """Return the collectives that the workload calls."""
-        return calls_of(self.calls, self.dtype, str(dict(self.options).get("split", "even")))
-
     @property
-    def implementer(self) -> str:
-        """Return who does it: the name of the implementation."""
-        return self.implementation
-
-    @property
-    def settles(self) -> bool:
-        """Return True: calls are alike."""
-        return True
-
-    def only_on(self) -> tuple[str, ...]:
-        """Return the devices that the implementation runs on."""
-        return self.devices
-
-    def least_capability(self) -> tuple[int, ...]:
-        """Return the least compute capability that the implementation is made for."""
-        return self.capability
+    def features(self) -> Features:
+        """Return what the implementation needs; a profile shows what does nothing else."""
+        alone = {(False, True): "compute", (True, False): "communication"}
+        shown = alone.get((bool(self.calls), self.flops > 0))
+        split = str(dict(self.options).get("split", "even"))
+        return Features(
+            implementer=self.implementation, calls=calls_of(self.calls, self.dtype, split),
+            needs=(*self.modules, *(("compiler",) if self.compiles else ())),
+            only_on=self.devices, least_capability=self.capability, needs_ranks=self.connects,
+            reads_peers=self.peers, profiled_for=frozenset({shown} if shown else ()),
+            compiled_graphs=int(self.compiles), settles=True)
 
     def unfit_for(self, gpu: Gpu) -> str | None:
         """Return why the GPU is too small for the implementation, or None."""
@@ -114,32 +105,10 @@ class Primitive(Workload):
         return (f"the GPU has {gpu.multiprocessors} multiprocessors, and {self.multiprocessors} "
                 "are needed")
 
-    def profiled_for(self) -> frozenset[str]:
-        """Return compute or communication of what does nothing else; nothing of what does both."""
-        alone = {(False, True): "compute", (True, False): "communication"}
-        found = alone.get((bool(self.calls), self.flops > 0))
-        return frozenset({found} if found else ())
-
-    def compiled_graphs(self) -> int:
-        """Return 1 where the implementation compiles, else 0."""
-        return int(self.compiles)
-
-    def needs(self) -> tuple[str, ...]:
-        """Return what it needs of a machine beside backend and device: modules, a compiler."""
-        return (*self.modules, *(("compiler",) if self.compiles else ()))
-
     def to_json(self) -> dict[str, Any]:
         """Return its fields; of those that earlier versions lack only what says something."""
         kept = super(Primitive, self).to_json()  # slots: a bare super() has no class here
         return {name: value for name, value in kept.items() if value or name not in _LATER}
-
-    def needs_ranks(self) -> bool:
-        """Return whether only real ranks can run it."""
-        return self.connects
-
-    def reads_peers(self) -> bool:
-        """Return whether ranks read each other's GPU memory."""
-        return self.peers
 
     def option(self, name: str) -> Option:
         """Return the value of an option. Raises KeyError."""

@@ -102,7 +102,7 @@ def _draft(point: build_workload.TrainingPoint, job: PlanRequest) -> Draft:
     work, reason = build_workload.make_training(point)
     device = resolve_device(common.backend, common.device)
     reason = (unfit_world(common.backend, common.world_size, job.world_size) or reason
-              or unsupported(common.backend, device, work.collective_calls()))
+              or unsupported(common.backend, device, work.features.calls))
     expected = Demands() if reason else predict(work)
     hardware = job.config.hardware
     reason = reason or too_large(expected.memory.total, 0, device, hardware, ERROR)

@@ -9,11 +9,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hpcbench.operations.collectives import Call, calls_of
+from hpcbench.operations.collectives import calls_of
 from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.plan.case import Case
 from hpcbench.plan.points import Option
-from hpcbench.plan.workload import Choice, Workload
+from hpcbench.plan.workload import Choice, Features, Workload
 
 CROSS_ENTROPY = "cross_entropy"
 """The loss that is as torch has it: all logits at once."""
@@ -30,6 +30,12 @@ _AXES = (
 """Fields that tell a training from others; the rest follows from them."""
 SYNTHETIC = "synthetic"
 """The data of a training that reads no file: random tokens."""
+
+
+_PROFILED_FOR = {"on": frozenset({"sync_stalls"}), "off": frozenset({"compute", "sync_stalls"}),
+                 "only": frozenset({"communication"})}
+_NOT_CAPTURED = ("cuda_graph: a training step takes data from the host and stamps its phases "
+                 "there; collectives and primitives can be captured")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,59 +158,28 @@ class Training(Workload):
             del plain["loss"]
         return plain
 
-    def collective_calls(self) -> tuple[Call, ...]:
-        """Return the collectives that the workload calls."""
-        return calls_of(self.calls, self.dtype)
+    @property
+    def features(self) -> Features:
+        """Return what a step calls and needs.
 
-    def selectors(self) -> dict[str, str]:
-        """Return what ``--model`` and ``--strategy`` select it by."""
-        return {"model": self.model, "strategy": self.strategy}
-
-    def profiled_for(self) -> frozenset[str]:
-        """Return stalls for all communication, compute for none, and communication for only that.
-
-        Without communication it also tells which rank makes the others wait with it.
+        A profile of it shows stalls; without communication also computing, and which rank makes the
+        others wait with it. A pipeline stage sees no samples from end to end. Each rank draws all
+        weights and keeps its own; a stage draws fewer. Compiled are the loss and a block, as all
+        are like it. Steps of this package's strategies all call the same; what others agree on
+        once, such as the order of buckets, is over after a step, or is not counted.
         """
-        return {"on": frozenset({"sync_stalls"}), "off": frozenset({"compute", "sync_stalls"}),
-                "only": frozenset({"communication"})}[self.communication]
-
-    @property
-    def has_whole_samples(self) -> bool:
-        """Return whether a rank sees samples from end to end; a pipeline stage does not."""
-        return self.pp == 1
-
-    @property
-    def has_phases(self) -> bool:
-        """Return True: a step records its phases."""
-        return True
-
-    def not_captured(self) -> str | None:
-        """Return that a step is not captured: it reads stamps and data on the host."""
-        return ("cuda_graph: a training step takes data from the host and stamps its phases there; "
-                "collectives and primitives can be captured")
-
-    def compiled_graphs(self) -> int:
-        """Return how many graphs are compiled: a block, as all are like it, and the loss."""
-        return 2 * self.compiles
-
-    def drawn_numbers(self) -> int:
-        """Return the weights: each rank draws all, and keeps its own; a stage draws fewer."""
-        return self.parameters
+        return Features(
+            calls=calls_of(self.calls, self.dtype),
+            needs=(*self.modules, *(("compiler",) if self.compiles else ())),
+            selectors={"model": self.model, "strategy": self.strategy},
+            profiled_for=_PROFILED_FOR[self.communication], not_captured=_NOT_CAPTURED,
+            compiled_graphs=2 * self.compiles, drawn_numbers=self.parameters,
+            rehearsal_calls=1 if self.strategy in _SAME_STEPS else 2,
+            has_whole_samples=self.pp == 1, has_phases=True)
 
     def rehearsed(self) -> Training:
         """Return it as it is written: compiled or not it calls the same."""
         return replace(self, compile=False)
-
-    def rehearsal_calls(self) -> int:
-        """Return 1 for this package's strategies, whose steps all call the same, else 2.
-
-        What they agree on once, such as the order of buckets, is over by then or is not counted.
-        """
-        return 1 if self.strategy in _SAME_STEPS else 2
-
-    def needs(self) -> tuple[str, ...]:
-        """Return what it needs of a machine beside backend and device: modules, a compiler."""
-        return (*self.modules, *(("compiler",) if self.compiles else ()))
 
     @property
     def compiles(self) -> bool:
