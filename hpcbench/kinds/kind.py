@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Config
@@ -34,6 +34,19 @@ if TYPE_CHECKING:
 
 W = TypeVar("W", bound="Workload")
 R = TypeVar("R")
+
+
+class Words(NamedTuple):
+    """Short words for what several cases span: ``what`` follows names, ``sizes`` the types.
+
+    ``types`` are the element types, one a case; None of what moves no data.
+    """
+
+    what: Sequence[str] = ()
+    types: Sequence[str | None] = ()
+    sizes: Sequence[str] = ()
+
+
 CountedCall = tuple[str, int, int]
 """A collective, how often it was called, and the bytes of all calls as nccl-tests sizes them."""
 
@@ -68,10 +81,6 @@ class Planner(ABC):
         """Return what would fit into so much memory, in words; nothing where nobody knows."""
         return ""
 
-    def canary(self, world_size: int, timeout_s: float, wakeup_s: float) -> Case | None:
-        """Return a small case that shows drift of the machine; None: this kind offers none."""
-        return None
-
 
 class Runner(ABC):
     """Runs the cases of one kind in a worker."""
@@ -88,10 +97,6 @@ class Runner(ABC):
         ``device`` is a torch device; ``local_size`` ranks share the node.
         """
         return contextlib.nullcontext()
-
-    def stray(self, work: Workload, place: Place) -> AnyOperation | None:
-        """Return another collective than ``work`` plans, for tests; None: this kind has none."""
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,17 +222,9 @@ class Presenter(Generic[W, R]):
         """Yield what is known of a case that was tried; ``calls`` are rank 0's, if it ran."""
         return ()
 
-    def type_word(self, work: W) -> str | None:
-        """Return the element type; None of what moves no data."""
-        return work.dtype
-
-    def span_words(self, works: Sequence[W]) -> Iterable[str]:
-        """Yield short words for what several cases span; they follow their names."""
-        return ()
-
-    def size_words(self, works: Sequence[W]) -> Iterable[str]:
-        """Yield short words for the sizes of several cases; they follow their types."""
-        return ()
+    def words(self, works: Sequence[W]) -> Words:
+        """Return short words for what several cases span."""
+        return Words(types=[work.dtype for work in works])
 
     def definitions(self, items: Items, derived: Mapping[str, R]) -> Iterable[str]:
         """Yield what the columns of the tables of these cases mean."""

@@ -86,8 +86,8 @@ class KindSpec:
 
     def _guarded(self, side: str, path: str, stand_in: Callable[[str], S]) -> S:
         own = self._load(path, _made)
-        return own if in_this_package(path) else Guarded(  # type: ignore[no-any-return]
-            f"its {side}", own, stand_in)
+        guarded: Any = own if in_this_package(path) else Guarded(f"its {side}", own, stand_in)
+        return guarded  # type: ignore[no-any-return]
 
     def _load(self, path: str, use: Callable[[Any], Any]) -> Any:
         """Return what a path names, used. Raises PluginError if a plug-in is at fault."""

@@ -267,8 +267,7 @@ def _init_timeout_s(launch: Launch, topology: RankIdentity) -> float:
 
 def most_rows(plan: Plan) -> int:
     """Return the most rows that one case of the plan, or its canary, can record."""
-    canary = planned_canary(plan.world_size)
-    cases: list[Case] = [*plan.cases, *([canary] if canary else [])]
+    cases = (*plan.cases, planned_canary(plan.world_size))
     measured = max(case.warmup + case.iterations for case in cases) + SINGLE_CALLS
     profiling = stored_config(plan.config).profiling
     return max(measured, *(max(case.warmup, 1) + profiling.samples for case in cases))
@@ -294,7 +293,7 @@ def job_canary(attempt: RunAttempt) -> Case | None:
     """Return the canary, or None if it is not wanted or this machine cannot run it."""
     plan, launch = attempt.plan, attempt.config.launch
     canary = planned_canary(plan.world_size, launch.timeout_s, launch.wakeup_s)
-    if canary is None or not attempt.config.measure.canary:
+    if not attempt.config.measure.canary:
         return None
     return None if resolve(replace(plan, cases=(canary,)), attempt.machine.ranks).skips else canary
 

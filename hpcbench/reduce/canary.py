@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from hpcbench.plan.case import CANARY_ID, planned_canary
+from hpcbench.plan.case import planned_canary
 from hpcbench.reduce.results import Canary, CanaryRun, Finding
 from hpcbench.reduce.timing import summarise
 from hpcbench.statistics.trend import steady_drift
@@ -44,8 +44,7 @@ def canary_of(sources: Mapping[int, TraceSource], world_size: int) -> Canary | N
                             if _is_ok(runs, world_size)}))
     drift = steady_drift(np.array([run.median_s for run in series]),
                          np.array([run.since_start_s for run in series]))
-    canary = planned_canary(world_size)
-    return Canary(canary.label if canary else CANARY_ID, series,
+    return Canary(planned_canary(world_size).label, series,
                   len(runs_by_index) - len(series), drift.change if drift else None,
                   ("drifting",) if drift and drift.significant else (),
                   drift.tau if drift else None)

@@ -185,16 +185,17 @@ def rule_line(rule: str, cases: Sequence[Case]) -> Text:
 
 def span_line(cases: Sequence[Case]) -> str:
     """Return names, spans, backends, types, sizes, ranks and environment of some cases."""
-    shown = [(presenter_of(kind), [case.workload for case in cases if case.kind == kind])
-             for kind in in_order(case.kind for case in cases)]
-    ranks = {presenter.ranks_word for presenter, _ in shown}
+    presenters = {kind: presenter_of(kind) for kind in in_order(case.kind for case in cases)}
+    shown = [presenter.words([case.workload for case in cases if case.kind == kind])
+             for kind, presenter in presenters.items()]
+    ranks = {presenter.ranks_word for presenter in presenters.values()}
     word = ranks.pop() if len(ranks) == 1 else "ranks"
     parts = [
         distinct(case.workload.name for case in cases),
-        *(part for presenter, works in shown for part in presenter.span_words(works)),
+        *(part for words in shown for part in words.what),
         distinct(case.backend for case in cases),
-        distinct(presenter_of(case.kind).type_word(case.workload) for case in cases),
-        *(part for presenter, works in shown for part in presenter.size_words(works)),
+        distinct(name for words in shown for name in words.types),
+        *(part for words in shown for part in words.sizes),
         f"{word}={distinct(sorted({case.world_size for case in cases}))}",
         distinct(env_text(case) or None for case in cases),
     ]

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 
@@ -16,8 +15,6 @@ import packages
 from golden import RUNS
 from hpcbench.backends.availability import RankFacts, tool_facts, untooled, wanted_tools
 from hpcbench.kinds.registry import kinds, planner_of
-from hpcbench.kinds.spec import KindSpec
-from hpcbench.plan.case import planned_canary
 from hpcbench.reduce.records import with_records
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.console import print_results
@@ -126,8 +123,7 @@ def test_a_side_of_no_use_costs_its_own_cases(
 def test_a_planner_that_raises_costs_its_own_cases(tmp_path: Path, method: str) -> None:
     (tmp_path / "sides.py").write_text(
         "from hpcbench_sleep.planner import SleepPlanner\n"
-        f"class Side(SleepPlanner):\n    def {method}(self, *asked): 1 / 0\n"
-        "    def canary(self, *asked): 1 / 0\n")
+        f"class Side(SleepPlanner):\n    def {method}(self, *asked): 1 / 0\n")
     (tmp_path / "half.py").write_text(f"{EXTRA}SPEC = replace(WHOLE, planner_path='sides:Side')\n")
     told = plan(offer(tmp_path, "half:SPEC"), SLEEPS, BARRIER)
     assert "2 cases" in told
@@ -151,18 +147,6 @@ def test_a_catalogue_of_no_use_is_left_out_of_the_listing(
     found = json.loads(done.stdout)
     assert found.get("naps") == naps
     assert found["schema"] == "hpcbench.list" and "gpt2" in found["models"]
-
-
-def test_a_canary_of_a_plugin_is_asked_for_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = planned_canary(2)
-    spec = KindSpec("early", "hpcbench.config.section:Block", "canaries:Planner", order=0)
-    asked = []
-    monkeypatch.setattr(KindSpec, "planner", lambda self, made=KindSpec.planner: (
-        asked.append(self.name), made(self))[1])
-    monkeypatch.setattr("hpcbench.plan.case.kinds",
-                        lambda: MappingProxyType({"early": spec, **kinds()}))
-    assert ours is not None and planned_canary(2) == ours
-    assert "early" not in asked
 
 
 def test_a_case_whose_kind_or_runner_is_not_here_is_a_skip() -> None:

@@ -68,8 +68,8 @@ class BadPresenter(Presenter[Any, Any]):
     def _early(self, *values: object) -> Any:
         raise ZeroDivisionError("early")
 
-    listing = definitions = overviews = charts = span_words = _late
-    tables = dry_run_lines = size_words = row = sections = heat_map_case = type_word = _early
+    listing = definitions = overviews = charts = _late
+    tables = dry_run_lines = words = row = sections = heat_map_case = _early
 
 
 class Stillborn(Presenter[Any, Any]):
@@ -142,11 +142,10 @@ def test_every_answer_is_that_of_any_kind() -> None:
     presenter, item = presenter_of("sleep"), ok(CASE, 1e-3)
     assert presenter.fields == ("milliseconds",)
     assert list(presenter.charts([item], {})) == list(presenter.overviews([item], {})) == []
-    assert list(presenter.span_words([SLEEP])) == list(presenter.size_words([SLEEP])) == []
+    assert presenter.words([SLEEP]) == ((), ["uint8"], ())
     assert list(presenter.dry_run_lines(SLEEP, None)) == []
     assert presenter.plan_table("naps", [CASE], listed=True) is None
     assert presenter.heat_map_case(CASE) is None
-    assert presenter.type_word(SLEEP) == "uint8"
     assert presenter.row(item, None) == presenter.sections([], [item], {}) == {}
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from hpcbench.kinds.collective.derive import CollectiveRecord
 from hpcbench.kinds.collective.plan.workload import Collective, collective_of, groups_text
-from hpcbench.kinds.kind import Presenter
+from hpcbench.kinds.kind import Presenter, Words
 from hpcbench.operations.collectives import collective_spec, summary_keys
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Statistics
@@ -519,28 +519,19 @@ class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
     in_every_summary = False
     ranks_word = "n"
     plan_table = staticmethod(collective_plan_table)
-    type_word = staticmethod(collective_type_word)
     tables = staticmethod(result_tables)
     charts = staticmethod(collective_charts)
     heat_map_case = staticmethod(collective_heat_map_case)
 
-    def span_words(self, works: Sequence[Collective]) -> Iterator[str]:
-        """Yield splits, numbers of groups and buffers, where they are not the usual ones."""
-        splits = distinct(sorted({work.split for work in works}))
-        groups = distinct(sorted({work.groups for work in works}))
-        strides = distinct(sorted({work.group_stride for work in works}))
-        if splits != "even":
-            yield f"split={splits}"
-        if groups != "1":
-            yield f"groups={groups}"
-        if strides != "1":
-            yield f"stride={strides}"
-        if (buffers := distinct(sorted({work.buffers for work in works}))) != "warm":
-            yield f"buffers={buffers}"
-
-    def size_words(self, works: Sequence[Collective]) -> Iterator[str]:
-        """Yield the range of sizes."""
-        yield size_range(works)
+    def words(self, works: Sequence[Collective]) -> Words:
+        """Return splits, groups and buffers where they are not the usual ones; sizes."""
+        told = (("split", "even"), ("groups", 1), ("stride", 1), ("buffers", "warm"))
+        fields = {"stride": "group_stride"}
+        values = {name: distinct(sorted({getattr(work, fields.get(name, name)) for work in works}))
+                  for name, _ in told}
+        return Words([f"{name}={values[name]}" for name, usual in told
+                      if values[name] != str(usual)],
+                     list(map(collective_type_word, works)), [size_range(works)])
 
     def definitions(self, items: Items, derived: Records) -> Iterator[str]:
         """Yield what the bandwidths are."""

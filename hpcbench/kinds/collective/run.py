@@ -460,15 +460,16 @@ class CollectiveRunner(Runner):
             return Rotation([_opened(operation, work, place) for _ in range(sets)])
         return _opened(operation, work, place)
 
-    def stray(self, work: Workload, place: Place) -> Operation | Rotation:
-        """Return a broadcast, or a barrier where a broadcast is planned."""
-        stray = Collective(
-            collective="broadcast", dtype=work.dtype, op=None, root=0, in_place=True,
-            requested_bytes=0, size_bytes=0,
-            count=max(work.count, 1) if isinstance(work, Collective) else 1)
-        if work.name == "broadcast":
-            stray = replace(stray, collective="barrier", root=None)
-        return self.open(stray, place, validate=False)
+
+def stray(work: Workload, place: Place) -> Operation | Rotation:
+    """Return another collective than is planned, for tests: a broadcast, or a barrier."""
+    other = Collective(
+        collective="broadcast", dtype=work.dtype, op=None, root=0, in_place=True,
+        requested_bytes=0, size_bytes=0,
+        count=max(work.count, 1) if isinstance(work, Collective) else 1)
+    if work.name == "broadcast":
+        other = replace(other, collective="barrier", root=None)
+    return CollectiveRunner().open(other, place, validate=False)
 
 
 def _opened(operation: type[Operation], work: Collective, place: Place) -> Operation:

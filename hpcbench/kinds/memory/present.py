@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from hpcbench.kinds.kind import CountedCall, Presenter
+from hpcbench.kinds.kind import CountedCall, Presenter, Words
 from hpcbench.kinds.memory.derive import (
     NOTHING_KNOWN,
     PARTS,
@@ -373,12 +373,13 @@ class MemoryPresenter(Presenter[MemoryWork, MemoryRecord]):
             yield (f"largest batch: multiples of {plural(search.unit, 'sample')} within {limit}; "
                    f"{search.first} is tried first, and set up here is {search.unit}")
 
-    def span_words(self, works: Sequence[MemoryWork]) -> Iterable[str]:
-        """Yield the models, and how much of each step."""
-        words = self._trainings.span_words([work.training for work in works])
+    def words(self, works: Sequence[MemoryWork]) -> Words:
+        """Return the models, and how much of each step."""
+        words = self._trainings.words([work.training for work in works])
         searched = any(work.search for work in works)
-        return ["batch=largest" if searched and word.startswith("batch=") else word
-                for word in words]
+        return words._replace(what=[
+            "batch=largest" if searched and word.startswith("batch=") else word
+            for word in words.what])
 
     def definitions(self, items: Items, derived: Records) -> Iterable[str]:
         """Yield what the columns mean."""

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
-from hpcbench.kinds.kind import Presenter
+from hpcbench.kinds.kind import Presenter, Words
 from hpcbench.kinds.primitive.derive import (
     COMM_ONLY,
     COMPUTE_ONLY,
@@ -489,12 +489,13 @@ class PrimitivePresenter(Presenter[Primitive, PrimitiveRecord]):
     heat_map_case = staticmethod(primitive_heat_map_case)
     listing = staticmethod(primitive_listing)
 
-    def span_words(self, works: Sequence[Primitive]) -> Iterator[str]:
-        """Yield the implementations and orders, and which problems they were to solve."""
-        yield distinct(work.implementation for work in works)
-        yield distinct(work.order for work in works)
-        for name in ("m", "n", "k"):
-            yield f"{name}={span_text(getattr(work, name) for work in works)}"
+    def words(self, works: Sequence[Primitive]) -> Words:
+        """Return the implementations and orders, and which problems they were to solve."""
+        extents = (f"{name}={span_text(getattr(work, name) for work in works)}"
+                   for name in ("m", "n", "k"))
+        return Words([distinct(work.implementation for work in works),
+                      distinct(work.order for work in works), *extents],
+                     [work.dtype for work in works])
 
     def overviews(self, items: Items, derived: Records) -> Iterator[Table]:
         """Yield what binds each case."""

@@ -248,7 +248,7 @@ _FEWEST_ITERATIONS = 6
 
 
 class CollectivePlanner(Planner):
-    """Plans collectives, and the canary of every job."""
+    """Plans collectives."""
 
     def lengths(self, block: Block, config: Config) -> Mapping[str, int]:
         """Return the number of values of each axis."""
@@ -266,19 +266,20 @@ class CollectivePlanner(Planner):
         """Rebuild a collective."""
         return Collective(**data)
 
-    def canary(self, world_size: int, timeout_s: float, wakeup_s: float) -> Case:
-        """Return an all_reduce of 64 KiB on gloo over all ranks: what every worker can do."""
-        work = Collective(
-            collective="all_reduce", dtype="fp32", op="sum", root=None, in_place=True,
-            requested_bytes=_CANARY_BYTES, size_bytes=_CANARY_BYTES, count=_CANARY_BYTES // 4)
-        iterations = max(_FEWEST_ITERATIONS,
-                         min(_CANARY_ITERATIONS, _CANARY_RANK_CALLS // world_size))
-        return Case(
-            case_id=CANARY_ID, index=-1, block=CANARY_ID, kind="collective", backend="gloo",
-            device="cpu", world_size=world_size, env=(), mode="barrier_start",
-            warmup=_CANARY_WARMUP, iterations=iterations, validate=True,
-            timeout_s=timeout_s, wakeup_s=wakeup_s, workload=work, skip=None, needs=(),
-            estimate_s=0.0, memory_bytes=3 * _CANARY_BYTES, min_iterations=iterations)
+
+def canary(world_size: int, timeout_s: float, wakeup_s: float) -> Case:
+    """Return an all_reduce of 64 KiB on gloo over all ranks: what every worker can do."""
+    work = Collective(
+        collective="all_reduce", dtype="fp32", op="sum", root=None, in_place=True,
+        requested_bytes=_CANARY_BYTES, size_bytes=_CANARY_BYTES, count=_CANARY_BYTES // 4)
+    iterations = max(_FEWEST_ITERATIONS,
+                     min(_CANARY_ITERATIONS, _CANARY_RANK_CALLS // world_size))
+    return Case(
+        case_id=CANARY_ID, index=-1, block=CANARY_ID, kind="collective", backend="gloo",
+        device="cpu", world_size=world_size, env=(), mode="barrier_start",
+        warmup=_CANARY_WARMUP, iterations=iterations, validate=True,
+        timeout_s=timeout_s, wakeup_s=wakeup_s, workload=work, skip=None, needs=(),
+        estimate_s=0.0, memory_bytes=3 * _CANARY_BYTES, min_iterations=iterations)
 
 
 def catalogue() -> dict[str, dict[str, Any]]:

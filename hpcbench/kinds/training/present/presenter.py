@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from hpcbench.kinds.kind import CountedCall, Presenter
+from hpcbench.kinds.kind import CountedCall, Presenter, Words
 from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingRecord
 from hpcbench.kinds.training.derive.rates import Counted
 from hpcbench.kinds.training.derive.slow_ranks import Exposure
@@ -283,10 +283,12 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
     listing = staticmethod(training_listing)
     plan_table = staticmethod(training_plan_table)
     dry_run_lines = staticmethod(training_dry_run_lines)
-    span_words = staticmethod(words.span_words)
     profile = staticmethod(_stalls.profile)
     heat_map_case = staticmethod(_charts.heat_map_case)
     part_looks = _charts.PART_LOOKS
+
+    def words(self, works: Sequence[Training]) -> Words:
+        return Words(list(words.span_words(works)), [work.dtype for work in works])
 
     def tables(
         self, title: str, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
