@@ -52,7 +52,7 @@ def test_a_collective_needs_one_row_and_one_class(
     assert told == {
         ("all_gather", "cpu"): ("ok", ""), ("ring_all_gather", "cpu"): ("ok", ""),
         ("broken", "cpu"): ("skipped", "collective broken cannot be used: "
-                            "ModuleNotFoundError: No module named 'no_such_module'"),
+                            "broken 0.1: ModuleNotFoundError: No module named 'no_such_module'"),
         ("ring_all_gather", "cuda"): (
             "skipped", "gloo has no send_recv on cuda, which ring_all_gather calls")}
     assert {item.n_wrong for item in results.cases if item.status == "ok"} == {0}

@@ -41,7 +41,7 @@ def test_a_kind_goes_all_the_way_without_an_edit(
     assert told == [
         ("collective", "ok", ""),
         ("drowsy", "skipped", "kind drowsy cannot be used: "
-         "ModuleNotFoundError: No module named 'no_such_module'"),
+         "broken 0.1: ModuleNotFoundError: No module named 'no_such_module'"),
         ("sleep", "ok", ""), ("sleep", "ok", "")]
     shown = hpcbench(installed, "show", str(job.folder))
     assert "overslept" in shown and "naps" in shown

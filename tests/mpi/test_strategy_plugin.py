@@ -22,8 +22,8 @@ SWEEP = {
         "kind": "training", "model": "transformer-tiny", "layers": 2, "hidden": 64, "vocab": 96,
         "seq_length": 16, "communication": ["on", "off", "only"],
         "strategies": {"flat": {"parts": [1, 3]}, "data": {}, "brittle": {"bits": 4}}}]}
-REASON = ("the plug-in broken 0.1 cannot be used: ModuleNotFoundError: No module named "
-          "'no_such_module'")
+REASON = ("strategy brittle cannot be used: broken 0.1: ModuleNotFoundError: "
+          "No module named 'no_such_module'")
 
 
 @pytest.fixture(scope="module")
