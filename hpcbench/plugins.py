@@ -1,158 +1,125 @@
 """What packages beside hpcbench may import (docs/plugins.md); names stay here when modules move.
 
 Nothing is imported before it is asked for: a specification that takes its classes from here can be
-read where torch is not installed.
+read where torch is not installed. The imports below are for type checkers; at run time they say
+where each name is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+from functools import cache
 from importlib import import_module
-from types import MappingProxyType
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hpcbench.config.axes import Axis
-    from hpcbench.config.schema import Config
-    from hpcbench.config.section import Block
-    from hpcbench.errors import CaseError
-    from hpcbench.kinds.collective.plan.workload import Collective
-    from hpcbench.kinds.collective.run import Operation, reduce_op
-    from hpcbench.kinds.kind import Deriver, Planner, Presenter, Runner
-    from hpcbench.kinds.primitive.plan.spec import (
-        ImplementationSpec,
-        PrimitiveSpec,
-        Problem,
-        Traffic,
-        Work,
-        not_divided,
-        on_every_rank,
-    )
-    from hpcbench.kinds.primitive.plan.workload import Primitive
-    from hpcbench.kinds.primitive.run.implementations.base import Implementation
-    from hpcbench.kinds.primitive.run.inputs import (
-        Columnwise,
-        Experts,
-        Gradients,
-        Inputs,
-        Mlp,
-        Rowwise,
-    )
-    from hpcbench.kinds.primitive.run.operands import (
-        Expected,
-        joined,
-        left_operand,
-        magnitude,
-        product,
-        right_operand,
-    )
-    from hpcbench.kinds.spec import KindSpec
-    from hpcbench.kinds.training.plan.models import Tensor
-    from hpcbench.kinds.training.plan.spec import (
-        Buckets,
-        Calls,
-        Degrees,
-        Groups,
-        Layout,
-        StrategySpec,
-        calls,
-    )
-    from hpcbench.kinds.training.plan.workload import Training
-    from hpcbench.kinds.training.run.models.model import Model
-    from hpcbench.kinds.training.run.phases import PhaseClock
-    from hpcbench.kinds.training.run.strategies.base import Batch, Strategy
-    from hpcbench.kinds.training.run.strategies.replica import Replica
-    from hpcbench.operations.collectives import Call, CollectiveSpec
-    from hpcbench.operations.data import (
-        DTYPES,
-        Mismatch,
-        compare,
-        contributed,
-        moved,
-        poison,
-        reduced,
-    )
-    from hpcbench.operations.operation import AnyOperation
-    from hpcbench.operations.place import Place, meeting_point
-    from hpcbench.plan.case import Case
-    from hpcbench.plan.points import (
-        COMMON_AXES,
-        Draft,
-        Option,
-        PlanRequest,
-        Values,
-        assemble,
-        common_points,
-        listed_lengths,
-    )
-    from hpcbench.plan.support import resolve_device, unsupported
-    from hpcbench.plan.workload import Workload
-    from hpcbench.reduce.case_columns import CaseColumn
-    from hpcbench.reduce.results import CaseResult
-    from hpcbench.views import chart, table
+    from hpcbench.config.axes import Axis as Axis
+    from hpcbench.config.schema import Config as Config
+    from hpcbench.config.section import Block as Block
+    from hpcbench.errors import CaseError as CaseError
+    from hpcbench.kinds.collective.plan.workload import Collective as Collective
+    from hpcbench.kinds.collective.run import Operation as Operation
+    from hpcbench.kinds.collective.run import reduce_op as reduce_op
+    from hpcbench.kinds.kind import CountedCall as CountedCall
+    from hpcbench.kinds.kind import Deriver as Deriver
+    from hpcbench.kinds.kind import Planner as Planner
+    from hpcbench.kinds.kind import Presenter as Presenter
+    from hpcbench.kinds.kind import Runner as Runner
+    from hpcbench.kinds.kind import Words as Words
+    from hpcbench.kinds.primitive.plan.spec import ImplementationSpec as ImplementationSpec
+    from hpcbench.kinds.primitive.plan.spec import PrimitiveSpec as PrimitiveSpec
+    from hpcbench.kinds.primitive.plan.spec import Problem as Problem
+    from hpcbench.kinds.primitive.plan.spec import Traffic as Traffic
+    from hpcbench.kinds.primitive.plan.spec import Work as Work
+    from hpcbench.kinds.primitive.plan.spec import not_divided as not_divided
+    from hpcbench.kinds.primitive.plan.spec import on_every_rank as on_every_rank
+    from hpcbench.kinds.primitive.plan.workload import Primitive as Primitive
+    from hpcbench.kinds.primitive.run.implementations.base import Implementation as Implementation
+    from hpcbench.kinds.primitive.run.inputs import Columnwise as Columnwise
+    from hpcbench.kinds.primitive.run.inputs import Experts as Experts
+    from hpcbench.kinds.primitive.run.inputs import Gradients as Gradients
+    from hpcbench.kinds.primitive.run.inputs import Inputs as Inputs
+    from hpcbench.kinds.primitive.run.inputs import Mlp as Mlp
+    from hpcbench.kinds.primitive.run.inputs import Rowwise as Rowwise
+    from hpcbench.kinds.primitive.run.operands import Expected as Expected
+    from hpcbench.kinds.primitive.run.operands import joined as joined
+    from hpcbench.kinds.primitive.run.operands import left_operand as left_operand
+    from hpcbench.kinds.primitive.run.operands import magnitude as magnitude
+    from hpcbench.kinds.primitive.run.operands import product as product
+    from hpcbench.kinds.primitive.run.operands import right_operand as right_operand
+    from hpcbench.kinds.spec import KindSpec as KindSpec
+    from hpcbench.kinds.training.plan.models import Tensor as Tensor
+    from hpcbench.kinds.training.plan.spec import Buckets as Buckets
+    from hpcbench.kinds.training.plan.spec import Calls as Calls
+    from hpcbench.kinds.training.plan.spec import Degrees as Degrees
+    from hpcbench.kinds.training.plan.spec import Groups as Groups
+    from hpcbench.kinds.training.plan.spec import Layout as Layout
+    from hpcbench.kinds.training.plan.spec import StrategySpec as StrategySpec
+    from hpcbench.kinds.training.plan.spec import calls as calls
+    from hpcbench.kinds.training.plan.workload import Training as Training
+    from hpcbench.kinds.training.run.models.model import Model as Model
+    from hpcbench.kinds.training.run.phases import PhaseClock as PhaseClock
+    from hpcbench.kinds.training.run.strategies.base import Batch as Batch
+    from hpcbench.kinds.training.run.strategies.base import Strategy as Strategy
+    from hpcbench.kinds.training.run.strategies.replica import Replica as Replica
+    from hpcbench.operations.collectives import Call as Call
+    from hpcbench.operations.collectives import CollectiveSpec as CollectiveSpec
+    from hpcbench.operations.data import DTYPES as DTYPES
+    from hpcbench.operations.data import Mismatch as Mismatch
+    from hpcbench.operations.data import compare as compare
+    from hpcbench.operations.data import contributed as contributed
+    from hpcbench.operations.data import moved as moved
+    from hpcbench.operations.data import poison as poison
+    from hpcbench.operations.data import reduced as reduced
+    from hpcbench.operations.operation import AnyOperation as AnyOperation
+    from hpcbench.operations.place import Place as Place
+    from hpcbench.operations.place import meeting_point as meeting_point
+    from hpcbench.plan.case import Case as Case
+    from hpcbench.plan.points import COMMON_AXES as COMMON_AXES
+    from hpcbench.plan.points import Draft as Draft
+    from hpcbench.plan.points import Option as Option
+    from hpcbench.plan.points import PlanRequest as PlanRequest
+    from hpcbench.plan.points import Values as Values
+    from hpcbench.plan.points import assemble as assemble
+    from hpcbench.plan.points import common_points as common_points
+    from hpcbench.plan.points import least_calls as least_calls
+    from hpcbench.plan.points import listed_lengths as listed_lengths
+    from hpcbench.plan.support import resolve_device as resolve_device
+    from hpcbench.plan.support import unfit_world as unfit_world
+    from hpcbench.plan.support import unsupported as unsupported
+    from hpcbench.plan.workload import Choice as Choice
+    from hpcbench.plan.workload import Ended as Ended
+    from hpcbench.plan.workload import Features as Features
+    from hpcbench.plan.workload import Gpu as Gpu
+    from hpcbench.plan.workload import Tried as Tried
+    from hpcbench.plan.workload import Workload as Workload
+    from hpcbench.reduce import checks as checks
+    from hpcbench.reduce import kind_facts as kind_facts
+    from hpcbench.reduce.case_columns import CaseColumn as CaseColumn
+    from hpcbench.reduce.comparison import Comparison as Comparison
+    from hpcbench.reduce.results import CaseResult as CaseResult
+    from hpcbench.reduce.results import CaseSamples as CaseSamples
+    from hpcbench.views import chart as chart
+    from hpcbench.views import table as table
 
-__all__ = (
-    "AnyOperation", "Axis", "Batch", "Block", "Buckets", "COMMON_AXES", "Call", "Calls", "Case",
-    "CaseColumn", "CaseError", "CaseResult", "Collective", "CollectiveSpec", "Columnwise", "Config",
-    "DTYPES", "Degrees", "Deriver", "Draft", "Expected", "Experts", "Gradients", "Groups",
-    "Implementation", "ImplementationSpec", "Inputs", "KindSpec", "Layout", "Mismatch", "Mlp",
-    "Model", "Operation", "Option", "PhaseClock", "Place", "PlanRequest", "Planner", "Presenter",
-    "Primitive", "PrimitiveSpec", "Problem", "Replica", "Rowwise", "Runner", "Strategy",
-    "StrategySpec", "Tensor", "Traffic", "Training", "Values", "Work", "Workload", "assemble",
-    "calls", "chart", "common_points", "compare", "contributed", "joined", "left_operand",
-    "listed_lengths", "magnitude", "meeting_point", "moved", "not_divided", "on_every_rank",
-    "poison", "product", "reduce_op", "reduced", "resolve_device", "right_operand", "table",
-    "unsupported",
-)
-_WHERE: Mapping[str, str] = MappingProxyType({
-    "config.axes": "Axis",
-    "config.schema": "Config",
-    "config.section": "Block",
-    "errors": "CaseError",
-    "kinds.collective.plan.workload": "Collective",
-    "kinds.collective.run": "Operation reduce_op",
-    "kinds.kind": "Deriver Planner Presenter Runner",
-    "kinds.spec": "KindSpec",
-    "kinds.primitive.plan.spec":
-        "ImplementationSpec PrimitiveSpec Problem Traffic Work not_divided on_every_rank",
-    "kinds.primitive.plan.workload": "Primitive",
-    "kinds.primitive.run.implementations.base": "Implementation",
-    "kinds.primitive.run.inputs": "Columnwise Experts Gradients Inputs Mlp Rowwise",
-    "kinds.primitive.run.operands": "Expected joined left_operand magnitude product right_operand",
-    "kinds.training.plan.models": "Tensor",
-    "kinds.training.plan.spec": "Buckets Calls Degrees Groups Layout StrategySpec calls",
-    "kinds.training.plan.workload": "Training",
-    "kinds.training.run.models.model": "Model",
-    "kinds.training.run.phases": "PhaseClock",
-    "kinds.training.run.strategies.base": "Batch Strategy",
-    "kinds.training.run.strategies.replica": "Replica",
-    "operations.collectives": "Call CollectiveSpec",
-    "operations.data": "DTYPES Mismatch compare contributed moved poison reduced",
-    "operations.operation": "AnyOperation",
-    "operations.place": "Place meeting_point",
-    "plan.case": "Case",
-    "plan.points":
-        "COMMON_AXES Draft Option PlanRequest Values assemble common_points listed_lengths",
-    "plan.support": "resolve_device unsupported",
-    "plan.workload": "Workload",
-    "reduce.case_columns": "CaseColumn",
-    "reduce.results": "CaseResult",
-    "views": "chart table",
-})
-"""Module or package below hpcbench: the public names that it gives; of a package, its modules."""
 
-_MODULES = MappingProxyType({name: f"hpcbench.{module}" for module, names in _WHERE.items()
-                             for name in names.split()})
+@cache
+def _modules() -> dict[str, str]:
+    """Return name -> the module that has it, or the package of which it is a module."""
+    tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    return {alias.name: node.module for node in block.body
+            if isinstance(node, ast.ImportFrom) and node.module for alias in node.names}
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for, and nothing else. Raises AttributeError."""
-    if name not in _MODULES:
+    if name not in _modules():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = _MODULES[name]
+    module = _modules()[name]
     return getattr(import_module(module), name, None) or import_module(f"{module}.{name}")
 
 
 def __dir__() -> list[str]:
-    """Return the public names."""
-    return sorted(_MODULES)
+    return sorted(_modules())

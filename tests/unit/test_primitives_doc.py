@@ -10,16 +10,20 @@ from pathlib import Path
 import pytest
 
 from hpcbench.config.load import check_config
+from hpcbench.kinds.kind import Deriver, Planner, Presenter, Runner
 from hpcbench.kinds.primitive.plan.registry import load_registry
 from hpcbench.kinds.primitive.plan.spec import LAYERS
 from hpcbench.kinds.primitive.present import cells, reasons
 from hpcbench.operations.models import MODELS
+from hpcbench.plan.workload import Workload
 from hpcbench.units import grouped
 from launcher import ROOT
 
 DOC = (ROOT / "docs/primitives.md").read_text()
 PLUGINS = (ROOT / "docs/plugins.md").read_text()
 REGISTRY = load_registry()
+OUR_OWN = {"implementer", "record"}
+"""What no kind answers: it follows from the hooks; or is a class, no hook."""
 OURS = [name for name in cells(REGISTRY) if name in REGISTRY.implementations]
 
 
@@ -97,10 +101,19 @@ def test_examples_load() -> None:
 
 
 @pytest.mark.parametrize("path", [
-    path for package in ("plugin", "collective_plugin", "strategy_plugin")
+    path for package in ("plugin", "collective_plugin", "strategy_plugin", "kind_plugin")
     for path in sorted((ROOT / "tests/data" / package).rglob("*.*")) if path.suffix != ".pyc"],
     ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_the_page_on_plug_ins_has_the_tested_files_whole(path: Path) -> None:
     shown = re.findall(rf"^`(?:\w+/)?{re.escape(path.name)}`:\n\n```\w+\n(.*?)```", PLUGINS,
                        re.DOTALL | re.M)
     assert path.read_text() in shown
+
+
+@pytest.mark.parametrize("side", [Workload, Planner, Runner, Deriver, Presenter])
+def test_the_page_on_plug_ins_has_an_example_of_every_hook_of_a_kind(side: type) -> None:
+    hooks = {name for name, value in vars(side).items() if not name.startswith("_")
+             and (callable(value) or isinstance(value, property))}
+    table = PLUGINS.partition(f"| `{side.__name__}` | says |")[2].partition("\n\n")[0]
+    shown = re.findall(r"^\| (?:\*\*)?`(\w+)[^|]*\| [^|]+ \| `", table, re.M)
+    assert sorted(shown) == sorted(hooks - OUR_OWN)

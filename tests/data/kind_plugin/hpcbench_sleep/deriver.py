@@ -25,13 +25,11 @@ class SleepDeriver(Deriver):
     columns = (CaseColumn("overslept_s", "s", "median beyond what was asked"),)
 
     def column_values(self, item: CaseResult, record: SleepRecord | None) -> Mapping[str, Any]:
-        """Return the column of a case in /cases of results.h5."""
         return {"overslept_s": record and record.overslept_s}
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
     ) -> Mapping[str, SleepRecord]:
-        """Return the record of each case that was timed."""
         return {item.case.case_id: SleepRecord(item.statistics.median_s - work.milliseconds / 1e3)
                 for item in items if item.statistics is not None
                 and isinstance(work := item.case.workload, Sleep)}

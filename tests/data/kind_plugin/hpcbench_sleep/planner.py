@@ -33,11 +33,9 @@ class Sleep(Workload):
 
     @property
     def name(self) -> str:
-        """Return what is run."""
         return "sleep"
 
     def words(self, world_size: int) -> list[str]:
-        """Return what tells it from others."""
         return [self.name, f"{self.milliseconds}ms", f"ranks={world_size}"]
 
 
@@ -45,11 +43,9 @@ class SleepPlanner(Planner):
     """Plans sleeps."""
 
     def lengths(self, block: SleepBlock, config: Config) -> Mapping[str, int]:
-        """Return the number of values of each axis."""
         return listed_lengths(block, ("milliseconds", *COMMON_AXES))
 
     def cases(self, title: str, block: SleepBlock, job: PlanRequest) -> Iterator[Case]:
-        """Yield the case of every point."""
         for point, milliseconds in product(common_points(block, job), block.milliseconds):
             yield assemble(title, block, job, point, Draft(
                 workload=Sleep(milliseconds, point.dtype), validate=point.validate,
@@ -57,5 +53,4 @@ class SleepPlanner(Planner):
                 estimate_s=0.0, identity={"kind": "sleep", "milliseconds": milliseconds}))
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Sleep:
-        """Rebuild a sleep."""
         return Sleep(**data)

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from hpcbench.plugins import CaseResult, Presenter
-from hpcbench.views.chart import Axis, Bar, BarChart, BarSection, Look
-from hpcbench.views.table import Column, Group, Row, Show, Table
+from hpcbench.plugins import CaseResult, Presenter, Words, chart, table
 from hpcbench_sleep.deriver import SleepRecord
 from hpcbench_sleep.planner import Sleep
 
 Records = Mapping[str, SleepRecord]
-ASKED = Column("milliseconds", "asked", Show.COUNT, "ms")
-TIME = Column("time_p50", "time p50", Show.US, "us", better="less")
-OVERSLEPT = Column("overslept", "overslept", Show.US, "us", "median beyond what was asked", "less")
+COLUMNS = (
+    table.Column("milliseconds", "asked", table.Show.COUNT, "ms"),
+    table.Column("time_p50", "time p50", table.Show.US, "us", better="less"),
+    table.Column("overslept", "overslept", table.Show.US, "us", "median beyond what was asked",
+                 "less"))
+LOOK = chart.Look("sleeping", "#0072B2")
 
 
 class SleepPresenter(Presenter[Sleep, SleepRecord]):
@@ -24,34 +25,40 @@ class SleepPresenter(Presenter[Sleep, SleepRecord]):
 
     fields = ("milliseconds", "overslept_s")
 
+    def listing(self) -> Iterator[table.Line]:
+        yield table.Line("sleeps (kind sleep)", "title")
+
+    def words(self, works: Sequence[Sleep]) -> Words:
+        longest = max(work.milliseconds for work in works)
+        return Words(what=[f"up to {longest} ms"], types=[work.dtype for work in works])
+
+    def definitions(self, items: Sequence[CaseResult], derived: Records) -> Iterator[str]:
+        yield "overslept = time p50 less what was asked"
+
     def tables(
         self, title: str, items: Sequence[CaseResult], derived: Records,
-    ) -> Iterator[Table]:
-        """Yield the table of a block."""
-        rows = tuple(Row(_cells(item, derived[item.case.case_id]), item.status, item.case.case_id)
+    ) -> Iterator[table.Table]:
+        rows = tuple(table.Row(_cells(item, derived[item.case.case_id]), item.status,
+                               item.case.case_id)
                      for item in items if item.case.case_id in derived)
-        yield Table(title, (ASKED, TIME, OVERSLEPT), (Group("", rows),))
+        yield table.Table(title, COLUMNS, (table.Group("", rows),))
 
-    def charts(self, items: Sequence[CaseResult], derived: Records) -> Iterator[BarChart]:
-        """Yield the times, one bar a case."""
-        look = Look("sleeping", "#0072B2")
-        bars = tuple(Bar(item.case.label, (), ((item.statistics.median_s, look),))
+    def charts(self, items: Sequence[CaseResult], derived: Records) -> Iterator[chart.BarChart]:
+        bars = tuple(chart.Bar(item.case.label, (), ((item.statistics.median_s, LOOK),))
                      for item in items if item.statistics)
         if bars:
-            yield BarChart(
+            yield chart.BarChart(
                 "sleeps", "median of the timed samples", "sleep", (),
-                tuple(item.case.case_id for item in items), Axis("time", Show.MS, "ms"), (),
-                (BarSection("", bars),), (look,))
+                tuple(item.case.case_id for item in items),
+                chart.Axis("time", table.Show.MS, "ms"), (), (chart.BarSection("", bars),), (LOOK,))
 
     def row(self, item: CaseResult, record: SleepRecord | None) -> Mapping[str, object]:
-        """Return the values of `fields`."""
         return {"milliseconds": item.case.workload.milliseconds,
                 "overslept_s": record.overslept_s if record else None}
 
     def sections(
         self, rows: Sequence[Mapping[str, object]], items: Sequence[CaseResult], derived: Records,
     ) -> Mapping[str, object]:
-        """Return ``sleep``: what was asked, and how much too long it took."""
         return {"sleep": [{name: row[name] for name in self.fields} for row in rows]}
 
 
