@@ -32,6 +32,12 @@ def _names(one: Any) -> tuple[str, ...]:
     return (one.name, *getattr(one, "aliases", ()))
 
 
+def _order(item: tuple[str, Any]) -> tuple[int, str]:
+    """Return what objects are sorted by that have an ``order``; others stay as they come."""
+    name, one = item
+    return (one.order, name) if hasattr(one, "order") else (0, "")
+
+
 def _as_it_is(one: T) -> T:
     return one
 
@@ -47,16 +53,14 @@ class Registry(Mapping[str, T]):
         title: what a name is of: ``kind {}``.
         names: gives the names of an object; the first is its key, the others are aliases.
         adopted: gives what is kept of a plug-in's object. What it raises is the problem.
-        order: gives what objects are sorted by; else they stay as they come.
     """
 
     def __init__(
         self, title: str, ours: Iterable[T], group: str, of: tuple[type, ...], *,
         names: Callable[[T], Iterable[str]] = _names, adopted: Callable[[T], T] = _as_it_is,
-        order: Callable[[T], Any] | None = None,
     ) -> None:
         self._title, self._of, self._names = title, of, names
-        self._adopted, self._order = adopted, order
+        self._adopted = adopted
         self._ours = tuple(ours)
         self._found: dict[str, T] = {}
         self.aliases: dict[str, str] = {}
@@ -113,7 +117,4 @@ class Registry(Mapping[str, T]):
                     raise PluginError(f"there is a {self._title.format(name)} already")
             found[key] = one
             aliases |= dict.fromkeys(others, key)
-        if self._order is not None:
-            order = self._order
-            found = dict(sorted(found.items(), key=lambda item: order(item[1])))
-        self._found, self.aliases = found, aliases
+        self._found, self.aliases = dict(sorted(found.items(), key=_order)), aliases

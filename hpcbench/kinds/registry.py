@@ -34,8 +34,7 @@ def kinds() -> Mapping[str, KindSpec]:
     A plug-in that cannot be imported counts as a kind of the entry point's name; its cases are
     skips. What is installed does not change while a process runs, so it is looked up once.
     """
-    found = Registry("kind {}", _rooms(), ENTRY_POINTS, (KindSpec,),
-                     order=lambda spec: (spec.order, spec.name))
+    found = Registry("kind {}", _rooms(), ENTRY_POINTS, (KindSpec,))
     broken = {name: KindSpec(name, problem=reason) for name, reason in found.broken.items()}
     return MappingProxyType({**found, **broken})
 

@@ -31,8 +31,7 @@ Result = TypeVar("Result")
 @cache
 def registry() -> Registry[StrategySpec]:
     """Return what is installed, in listed order; that does not change while a process runs."""
-    return Registry("strategy {}", _ours(), ENTRY_POINTS, (StrategySpec,), adopted=_of_plugin,
-                    order=lambda spec: (spec.order, spec.name))
+    return Registry("strategy {}", _ours(), ENTRY_POINTS, (StrategySpec,), adopted=_of_plugin)
 
 
 def strategies() -> tuple[StrategySpec, ...]:
