@@ -1,17 +1,12 @@
-"""A case that is several runs: how each try ended, and what the next one is (`Workload.next_try`).
-
-Every try has new workers, so that nothing of an earlier one is left, and its end costs no other.
-
-What a case runs, as far as every kind of case has it.
-"""
+"""What a case runs, as far as every kind of case has it; and how the tries of one ended."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from hpcbench.operations.collectives import Call
 
@@ -120,6 +115,8 @@ class Workload(ABC):
     dtype: str
     groups: int
     group_stride: int = 1
+    later: ClassVar[tuple[str, ...]] = ()
+    """Fields that earlier versions did not store: they are stored where they are not as usual."""
 
     @property
     @abstractmethod
@@ -182,7 +179,11 @@ class Workload(ABC):
 
     def to_json(self) -> dict[str, Any]:
         """Return its fields as plain JSON values."""
-        return asdict(self)  # type: ignore[call-overload,no-any-return]
+        usual = {one.name: one.default for one in fields(self)  # type: ignore[arg-type]
+                 if one.name in self.later}
+        plain: dict[str, Any] = asdict(self)  # type: ignore[call-overload]
+        return {name: value for name, value in plain.items()
+                if name not in usual or value != usual[name]}
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from launcher import ROOT
 DOC = (ROOT / "docs/primitives.md").read_text()
 PLUGINS = (ROOT / "docs/plugins.md").read_text()
 REGISTRY = load_registry()
-OUR_OWN = {"implementer", "record"}
-"""What no kind answers: it follows from the hooks; or is a class, no hook."""
+OUR_OWN = {"implementer", "record", "to_json"}
+"""What kinds do not answer: it follows from hooks or fields; or it is a class, no hook."""
 OURS = [name for name in cells(REGISTRY) if name in REGISTRY.implementations]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from hpcbench.operations.collectives import (
@@ -45,19 +45,12 @@ class Collective(Workload):
     groups: int = 1
     buffers: str = "warm"
     group_stride: int = 1
+    later = ("buffers", "group_stride")
 
     def axes(self) -> dict[str, Any]:
         """Return what tells it from others; sizes as the sweep file has them."""
-        return {name: value for name, value in Workload.to_json(self).items()
+        return {name: value for name, value in asdict(self).items()
                 if name not in ("size_bytes", "count")}
-
-    def to_json(self) -> dict[str, Any]:
-        """Return its fields as plain JSON values, without later ones that say what is usual."""
-        plain = Workload.to_json(self)
-        for name, usual in (("buffers", "warm"), ("group_stride", 1)):
-            if plain[name] == usual:
-                del plain[name]
-        return plain
 
     @property
     def name(self) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import ConfigError
@@ -92,7 +92,6 @@ ROWS = 256
 """Rows of the reference that are computed at a time."""
 _SHAPE = re.compile(r"(\d+)(?:x(\d+)x(\d+))?")
 _MOST = 2**20
-_LATER = ("right", "fast_accumulation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +111,13 @@ class Gemm(HardwareWork):
     test: str = "gemm"
     right: str = ""
     fast_accumulation: bool = False
+    later = ("right", "fast_accumulation")
 
     @property
     def types(self) -> str:
         """Return the types of the operands and how sums are kept, for people."""
         by = f" x {self.right}" if self.right else ""
         return f"{self.dtype}{by}{', fast sums' if self.fast_accumulation else ''}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return its fields; of those that earlier versions lack only what says something."""
-        kept = super(Gemm, self).to_json()  # slots: a bare super() has no class here
-        return {name: value for name, value in kept.items() if value or name not in _LATER}
 
     @property
     def features(self) -> Features:

@@ -11,8 +11,6 @@ from hpcbench.plan.points import Option
 from hpcbench.plan.workload import Choice, Features, Gpu, Workload
 
 _AXES = ("primitive", "implementation", "order", "dtype", "m", "n", "k", "groups")
-_LATER = ("variables", "connects", "peers", "capability", "multiprocessors")
-"""Fields that are not in results of version 0.1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +55,7 @@ class Primitive(Workload):
     connects: bool = False
     peers: bool = False
     multiprocessors: int = 0
+    later = ("variables", "connects", "peers", "capability", "multiprocessors")
 
     @property
     def name(self) -> str:
@@ -104,11 +103,6 @@ class Primitive(Workload):
             return None
         return (f"the GPU has {gpu.multiprocessors} multiprocessors, and {self.multiprocessors} "
                 "are needed")
-
-    def to_json(self) -> dict[str, Any]:
-        """Return its fields; of those that earlier versions lack only what says something."""
-        kept = super(Primitive, self).to_json()  # slots: a bare super() has no class here
-        return {name: value for name, value in kept.items() if value or name not in _LATER}
 
     def option(self, name: str) -> Option:
         """Return the value of an option. Raises KeyError."""

@@ -97,6 +97,7 @@ class Training(Workload):
     compile: bool = False
     count_step: bool = True
     loss: str = CROSS_ENTROPY
+    later = ("named_extents", "count_step", "loss")
 
     def axes(self) -> dict[str, Any]:
         """Return what tells it from others."""
@@ -150,12 +151,6 @@ class Training(Workload):
         plain = Workload.to_json(self)
         if self.changed == self.shrunk:
             del plain["changed"]
-        if not self.named_extents:
-            del plain["named_extents"]
-        if self.count_step:
-            del plain["count_step"]
-        if self.loss == CROSS_ENTROPY:
-            del plain["loss"]
         return plain
 
     @property
