@@ -1,27 +1,18 @@
-"""Which collectives there are: one row each, those of this package and those of plug-ins.
+"""Which collectives there are, one row each; their sizes, bandwidths and memory.
 
-A row is all that is known of a collective without torch. Plans, sizes, rates and reports ask it;
-nothing else lists collectives. A plug-in names its `CollectiveSpec` by an entry point of the group
-``hpcbench.collectives`` (docs/plugins.md).
+A row is all that is known of a collective without torch; nothing else lists collectives. A plug-in
+names its `CollectiveSpec` by an entry point of the group ``hpcbench.collectives``
+(docs/plugins.md). A rate is derived once, from one time: the mean of rates is not the rate of the
+mean time.
 
-Algorithm and bus bandwidth of a collective, as nccl-tests defines them.
-
-A rate is derived once, from one time; rates are never averaged (the mean of rates is not the rate
-of the mean time).
-
-Sizes exactly as nccl-tests counts them, and the memory a case takes.
-
-nccl-tests' size column S: the buffer of all_reduce, broadcast, reduce and send_recv; the parts of
-all ranks together for all_gather, reduce_scatter, all_to_all, gather and scatter. Its count column
-is in elements: S / e for the former, one rank's part for the latter. A part is rounded down to 16
-bytes (nccl-tests: ``(count / nranks) & -(16 / e)``); S is what is left after rounding.
-
-Parts that differ in size are whole multiples (`weights`) of one unit, which is a multiple of 16
-bytes. Their S is the sum of all parts for all_gather and reduce_scatter. For all_to_all it is the
-maximum over ranks of what a rank sends or receives, as in nccl-tests' alltoallv. Part d of every
-rank's buffer goes to rank d, so this is n times the largest part.
-
-What a workload calls on a backend: one collective, without its size.
+Sizes are nccl-tests' column S: the buffer of all_reduce, broadcast, reduce and send_recv; the parts
+of all ranks together for all_gather, reduce_scatter, all_to_all, gather and scatter. Its count
+column is in elements: S / e for the former, one rank's part for the latter. A part is rounded down
+to 16 bytes (nccl-tests: ``(count / nranks) & -(16 / e)``); S is what is left after rounding. Parts
+that differ in size are whole multiples (`weights`) of one unit, which is a multiple of 16 bytes.
+Their S is the sum of all parts for all_gather and reduce_scatter. For all_to_all it is the maximum
+over ranks of what a rank sends or receives, as in nccl-tests' alltoallv. Part d of every rank's
+buffer goes to rank d, so this is n times the largest part.
 """
 
 from __future__ import annotations
