@@ -32,7 +32,7 @@ from hpcbench.reduce.fold import (
     waits_ns,
 )
 from hpcbench.reduce.results import CaseSamples
-from hpcbench.reduce.stack import Pass, different_rows, is_timed
+from hpcbench.reduce.stack import Pass, is_timed
 from hpcbench.trace.schema import ARRIVAL, NO_DEVICE_TIME, STOP_REASONS, UNTIMED, Flag
 from hpcbench.units import by_value, on_ranks, rank_list, to_gb_per_s
 
@@ -127,7 +127,7 @@ def _iterations(case: Case, records: Pass, samples: CaseSamples | None) -> Itera
     planned_kinds = np.concatenate([
         [*(flag | int(Flag.WARMUP) for flag in apart), *[int(Flag.WARMUP)] * case.warmup],
         np.zeros(timed, np.int64), apart])
-    kinds = different_rows(samples.flags) & UNTIMED
+    kinds = samples.flags & UNTIMED
     different = np.any(kinds != planned_kinds, axis=1) | (timed > case.iterations)
     if different.any():
         row = int(np.argmax(different))
@@ -143,7 +143,7 @@ def _planned(case: Case) -> str:
 
 
 def _stop_reasons(case: Case, records: Pass) -> Iterator[Problem]:
-    """HB133: one decision ended the case on all ranks. Traces of version 1 have no reason.
+    """HB133: one decision ended the case on all ranks.
 
     A rank that decided for itself took part in other calls than the rest, however the rows add up.
     """
@@ -173,8 +173,7 @@ def _plausible(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
                                  ("enqueue time", samples.enqueue_ns, NO_DEVICE_TIME),
                                  ("device time", samples.device_ns, NO_DEVICE_TIME),
                                  ("flags", samples.flags, 0)):
-        different = different_rows(stamps)
-        if different.min() >= lowest and different.max() < _NEVER_NS:
+        if stamps.min() >= lowest and stamps.max() < _NEVER_NS:
             continue
         bad = (stamps < lowest) | (stamps == _NEVER_NS)
         if at := first_true(bad):
@@ -210,7 +209,7 @@ def _parts(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
     """HB129: neither issuing the work nor the work on the device takes longer than all of it."""
     for name, part_ns, event_ns, rate in (("enqueue time", samples.enqueue_ns, 0, 0),
                                           ("device time", samples.device_ns, _EVENT_NS, _RATE)):
-        if different_rows(part_ns).max() == NO_DEVICE_TIME:
+        if part_ns.max() == NO_DEVICE_TIME:
             continue
         wait_ns = waits_ns(samples)
         spare_ns = event_ns + rate * wait_ns

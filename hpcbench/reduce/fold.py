@@ -36,9 +36,6 @@ from hpcbench.trace.schema import ARRIVAL, Flag
 from hpcbench.trace.source import TraceSource, sync_records
 from hpcbench.units import grouped, rank_list
 
-_FIRST_WITH_CLOCKS = 2
-"""Schema version of traces."""
-
 
 @dataclass(frozen=True, slots=True)
 class GlobalStamps:
@@ -150,7 +147,7 @@ def rank_clocks(sources: Iterable[TraceSource]) -> RankClocks:
         keys[rank] = syncs[-1].identity if syncs else source.header.node
         if syncs:
             synced[keys[rank]][rank] = syncs
-        elif source.header.schema_version >= _FIRST_WITH_CLOCKS:
+        else:
             silent.add(rank)
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys.values()))}
     return RankClocks({rank: numbers[key] for rank, key in keys.items()},

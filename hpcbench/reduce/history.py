@@ -22,7 +22,6 @@ from hpcbench.reduce.fold import rank_clocks
 from hpcbench.reduce.outcome import Attempt, Context
 from hpcbench.reduce.results import Finding
 from hpcbench.texts import say
-from hpcbench.trace.chunks import ChunkMemory
 from hpcbench.trace.container import (
     attempt_folder,
     attempt_folders,
@@ -77,7 +76,6 @@ def open_traces(traces: Path) -> tuple[list[TraceSource], list[Finding]]:
     findings: list[Finding] = []
     sealed: set[str] = set()
     known: Known = {}
-    chunks = ChunkMemory()
     for path in sorted(traces.iterdir()) if traces.is_dir() else []:
         if is_later_attempt(path):
             continue
@@ -89,7 +87,7 @@ def open_traces(traces: Path) -> tuple[list[TraceSource], list[Finding]]:
             continue
         try:
             sources.append(read_journal(path) if path.suffix == ".journal"
-                           else open_trace(path, known, chunks))
+                           else open_trace(path, known))
             sealed.add(path.stem)
         except UnreadableTrace as error:
             findings.append(Finding(error.code, "rank", f"{error}; it is left out"))

@@ -35,7 +35,6 @@ from hpcbench.reduce.fold import Edges, RankClocks, edges, extreme_waits, joined
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding
 from hpcbench.reduce.stack import Pass, PassKey, is_timed, stack_samples
 from hpcbench.reduce.timing import Planned, measured
-from hpcbench.trace.arena import Empty
 from hpcbench.trace.schema import LIBRARY, LibraryChoices, Record, merged
 from hpcbench.units import by_value, grouped, on_ranks, plural, rank_list
 
@@ -98,10 +97,8 @@ class PassOutcome:
     """Those on the global clock, where it is known."""
 
 
-def judge_pass(
-    case: Case, key: PassKey, by_rank: Pass, context: Context, empty: Empty
-) -> PassOutcome:
-    """Return what the members' records of one pass add up to; ``empty`` makes arrays."""
+def judge_pass(case: Case, key: PassKey, by_rank: Pass, context: Context) -> PassOutcome:
+    """Return what the members' records of one pass add up to."""
     records = {rank: by_rank[rank] for rank in range(case.world_size) if rank in by_rank}
     attempt = context.attempt_of(records.values())
     if case.skip is not None and not records:
@@ -119,7 +116,7 @@ def judge_pass(
         return replace(outcome, status="not_run", blamed_rank=None, problems=_notes(missing),
                        reason=f"the run ended before rank {rank_list(absent)} recorded it")
     if status == "ok":
-        samples = stack_samples({key: records}, empty)
+        samples = stack_samples({key: records})
         problems += missing if problems else [*missing, *check_records(case, records, samples)]
         if samples is not None and not problems:
             problems += check_samples(samples, records)
@@ -223,11 +220,11 @@ class Outcome:
 
 
 def judge(
-    case: Case, records: Mapping[int, Sequence[Record]], context: Context, empty: Empty
+    case: Case, records: Mapping[int, Sequence[Record]], context: Context,
 ) -> Outcome:
-    """Return the outcome of a case from each rank's records of it; ``empty`` makes arrays."""
+    """Return the outcome of a case from each rank's records of it."""
     passes, problems = _by_pass(case, records, context)
-    outcomes = {key: judge_pass(case, key, passes.get(key, {}), context, empty)
+    outcomes = {key: judge_pass(case, key, passes.get(key, {}), context)
                 for key in context.keys}
     first = outcomes[context.keys[0]]
     if first.status == "skipped":  # recorded once: what cannot run here never can
@@ -246,8 +243,7 @@ def judge(
     if decisive.status == "ok" and (why := _rejection(problems)):
         decisive = replace(decisive, status="failed", reason=why)
         trace_missing = all(problem.trace_missing for problem in problems if problem.rejects)
-    samples = (None if decisive.status == "ok" else _samples(outcomes, empty)) or _samples(
-        ran, empty)
+    samples = (None if decisive.status == "ok" else _samples(outcomes)) or _samples(ran)
     result = replace(_result(case, decisive, outcomes), trace_missing=trace_missing)
     if decisive.status == "ok" and samples is not None:
         result, use, notes = _with_numbers(result, samples, ran, context)
@@ -278,12 +274,12 @@ def _unbracketed(outcomes: Outcomes, context: Context) -> frozenset[int]:
                      and not clocks.bracketed(rank, record.begin_ns, record.end_ns))
 
 
-def _samples(outcomes: Outcomes, empty: Empty) -> CaseSamples | None:
+def _samples(outcomes: Outcomes) -> CaseSamples | None:
     """Return the samples of all these passes."""
     stacked = [item.samples for item in outcomes.values()]
     if len(stacked) == 1 and stacked[0] is not None:
         return stacked[0]
-    return stack_samples({key: item.records for key, item in outcomes.items()}, empty)
+    return stack_samples({key: item.records for key, item in outcomes.items()})
 
 
 def _with_numbers(

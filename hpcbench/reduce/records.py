@@ -123,17 +123,6 @@ Observed = Fields | Exception
 """Or what a plug-in raised instead: it must not cost the results of the run."""
 
 
-def observe(item: CaseResult, samples: CaseSamples, topology: Topology) -> Observed | None:
-    """Have the kind of an ok case look at its stamps; None where there is nothing to look at."""
-    spec = kinds().get(item.case.kind)
-    if spec is None or item.statistics is None:
-        return None
-    try:
-        return dict(spec.deriver().observe(item, replace(samples, topology=topology)))
-    except Exception as error:
-        return error
-
-
 class Observations:
     """The fields of records that follow from stamps, kept while the stamps go by.
 
@@ -146,12 +135,15 @@ class Observations:
 
     def add(self, item: CaseResult, samples: CaseSamples) -> None:
         """Have the kind of an ok case look at its stamps."""
-        self.keep(item.case.case_id, observe(item, samples, self._topology))
-
-    def keep(self, case_id: str, observed: Observed | None) -> None:
-        """Keep what was observed of a case."""
-        if observed is not None:
-            self._fields[case_id] = observed
+        spec = kinds().get(item.case.kind)
+        if spec is None or item.statistics is None:
+            return
+        found: Observed
+        try:
+            found = dict(spec.deriver().observe(item, replace(samples, topology=self._topology)))
+        except Exception as error:
+            found = error
+        self._fields[item.case.case_id] = found
 
     def of(self, item: CaseResult) -> Fields:
         """Return what is known of a case. Raises what its kind raised."""

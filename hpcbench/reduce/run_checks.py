@@ -294,17 +294,12 @@ class ExecutedOrder:
                 key = PassKey(record.launch, record.pass_index)
                 self.positions[record.case_id, key] = record.position
 
-    def update(self, other: ExecutedOrder) -> None:
-        """Take in what another one knows of other cases."""
-        self.positions.update(other.positions)
-        self.skipped.update(other.skipped)
-
 
 def order_findings(plan: Plan, executed: ExecutedOrder) -> Iterator[Finding]:
     """Yield HB135 if cases were not run in the order that the seed says.
 
     A note: the order guards against drift of the machine that meets some cases only; each time is
-    right all the same. Cases that were not run or have no position (schema version 1) say nothing.
+    right all the same. Cases that were not run have no position and say nothing.
     """
     measure = plan.config.get("measure", {})
     if not executed.positions or "seed" not in measure:

@@ -5,18 +5,16 @@ Records of all ranks stacked to (rank, sample), passes and launches one after an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import cycle
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from hpcbench.reduce.results import CaseSamples
-from hpcbench.trace.arena import Empty
-from hpcbench.trace.schema import SAMPLE_COLUMNS, UNTIMED, Flag, Record, Times
+from hpcbench.trace.schema import SAMPLE_COLUMNS, UNTIMED, Flag, Record
 
 
 class Use(IntEnum):
@@ -53,10 +51,10 @@ class PassKey(NamedTuple):
     pass_index: int
 
 
-def stack_samples(passes: Mapping[PassKey, Pass], empty: Empty) -> CaseSamples | None:
+def stack_samples(passes: Mapping[PassKey, Pass]) -> CaseSamples | None:
     """Return the stamps of all passes, or None where they do not fill (rank, sample).
 
-    ``empty`` makes the arrays. None means that nothing was stamped, or that in some pass ranks
+    None means that nothing was stamped, or that in some pass ranks
     stamped different numbers of samples; nothing is ever filled up. There are no phases unless all
     records have the same.
     """
@@ -70,34 +68,14 @@ def stack_samples(passes: Mapping[PassKey, Pass], empty: Empty) -> CaseSamples |
     counts = [len(records[ranks[0]].samples) for records in stamped.values()]
     ordered = [records[rank] for rank in ranks for records in stamped.values()]
     columns: dict[str, Any] = {
-        name: _stacked(parts, len(ranks), empty) for name, parts in zip(
+        name: np.concatenate(parts).reshape(len(ranks), -1) for name, parts in zip(
             SAMPLE_COLUMNS, zip(*(record.samples.columns() for record in ordered), strict=True),
             strict=True)}
     names = {tuple(record.phases) for record in ordered}
-    phases = {name: _stacked([record.phases[name] for record in ordered], len(ranks), empty)
-              for name in names.pop()} if len(names) == 1 else {}
+    phases = {name: np.concatenate([record.phases[name] for record in ordered]).reshape(
+        len(ranks), -1) for name in names.pop()} if len(names) == 1 else {}
     launch, pass_index = np.repeat(np.array(list(stamped), dtype=np.int64), counts, axis=0).T
     return CaseSamples(ranks=ranks, launch=launch, pass_index=pass_index, phases=phases, **columns)
-
-
-def _stacked(parts: Sequence[Times], ranks: int, empty: Empty) -> Times:
-    """Return (rank, sample) from parts of each rank in turn, as many of each.
-
-    Where all ranks have the very arrays of the first one, their rows are one in memory.
-    """
-    own = parts[:len(parts) // ranks]
-    length = sum(map(len, own))
-    if all(part is first for part, first in zip(parts, cycle(own), strict=False)):
-        row = own[0] if len(own) == 1 else np.concatenate(own)
-        return np.broadcast_to(row, (ranks, length))
-    stacked = empty((ranks, length))
-    np.concatenate(parts, out=stacked.reshape(-1))
-    return stacked
-
-
-def different_rows(column: Times) -> Times:
-    """Return the rows of (rank, sample) that may differ: one where all are one in memory."""
-    return column if column.strides[0] else column[:1]
 
 
 def is_timed(samples: CaseSamples) -> npt.NDArray[np.bool_]:
@@ -112,7 +90,7 @@ def has_flag(samples: CaseSamples, flags: int) -> npt.NDArray[np.bool_]:
 
 def any_flags(samples: CaseSamples) -> npt.NDArray[np.int64]:
     """Return (sample,): the flags that any rank has on it."""
-    return np.asarray(np.bitwise_or.reduce(different_rows(samples.flags), axis=0), dtype=np.int64)
+    return np.asarray(np.bitwise_or.reduce(samples.flags, axis=0), dtype=np.int64)
 
 
 def pass_slices(samples: CaseSamples) -> list[slice]:

@@ -37,7 +37,7 @@ from hpcbench.reduce.results import (
     Steps,
     Timing,
 )
-from hpcbench.reduce.stack import Pass, PassKey, Use, different_rows, has_flag, pass_slices
+from hpcbench.reduce.stack import Pass, PassKey, Use, has_flag, pass_slices
 from hpcbench.statistics.hypothesis_tests import are_enough
 from hpcbench.statistics.interval import (
     MIN_N_RELIABLE,
@@ -354,8 +354,8 @@ def measured(
         **_opening(case, passes), last_in_s=last_in_s,
         local_max_s=_median_s(waits.longest_ns, counted, case.batch),
         imbalance_s=None if common is None else _median_s(fold.imbalance_ns(common), counted),
-        enqueue_s=_median_s(different_rows(samples.enqueue_ns).max(axis=0), counted, case.batch),
-        device_s=_median_s(different_rows(samples.device_ns).max(axis=0), counted, case.batch),
+        enqueue_s=_median_s(samples.enqueue_ns.max(axis=0), counted, case.batch),
+        device_s=_median_s(samples.device_ns.max(axis=0), counted, case.batch),
         clock_bound_s=None if common is None else common.bound_ns / 1e9,
         quickest_rank=rank, quickest_share=share, launch_medians_s=launch_medians_s,
         pass_medians_s=tuple(  # so that cases can be compared pass by pass

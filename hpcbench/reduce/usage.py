@@ -117,29 +117,6 @@ WIDEST = 2
 """A bracket may be this many times as long as the record in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class UsedPasses:
-    """The attempt of each pass of a case that is used, and the ``newest`` that has records."""
-
-    newest: int
-    passes: dict[PassKey, PassUse]
-
-
-def used_passes(case: Case, records: Mapping[int, Sequence[Record]]) -> UsedPasses:
-    """Return it from each rank's records of a case."""
-    newest, passes = 0, dict[PassKey, PassUse]()
-    for _, items in sorted(records.items()):
-        for record in items:
-            newest = max(newest, record.attempt)
-            key = PassKey(record.launch, record.pass_index)
-            known = passes.get(key)
-            if record.end_ns > record.begin_ns and (
-                    known is None or known.attempt < record.attempt):
-                passes[key] = PassUse(record.attempt, _calls(case, record),
-                                      (record.begin_ns, record.end_ns))
-    return UsedPasses(newest, passes)
-
-
 class Usages:
     """What each case used, put together while cases and then traces go by."""
 
@@ -147,11 +124,20 @@ class Usages:
         self.newest = 0
         self._passes: dict[str, dict[PassKey, PassUse]] = {}
 
-    def add_case(self, case: Case, used: UsedPasses) -> None:
+    def add_case(self, case: Case, records: Mapping[int, Sequence[Record]]) -> None:
         """Note which attempt of each pass is used, and how often it called the operation."""
-        self.newest = max(self.newest, used.newest)
-        if used.passes:
-            self._passes[case.case_id] = used.passes
+        passes: dict[PassKey, PassUse] = {}
+        for _, items in sorted(records.items()):
+            for record in items:
+                self.newest = max(self.newest, record.attempt)
+                key = PassKey(record.launch, record.pass_index)
+                known = passes.get(key)
+                if record.end_ns > record.begin_ns and (
+                        known is None or known.attempt < record.attempt):
+                    passes[key] = PassUse(record.attempt, _calls(case, record),
+                                          (record.begin_ns, record.end_ns))
+        if passes:
+            self._passes[case.case_id] = passes
 
     def add_source(self, source: TraceSource, tables: Mapping[str, Rows]) -> None:
         """Note what one rank read around its records."""

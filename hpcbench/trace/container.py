@@ -4,11 +4,10 @@ Reading files only if they are regular ones, and writing them absent or whole.
 
 Sealed files: HDF5 that is absent or whole, and proved whole before HDF5 sees it.
 
-A sealed file is a 512-byte text head, an HDF5 image, and what else the writer puts behind that.
-HDF5 looks for its signature at offsets 0, 512, 1024, ..., and reads as far as its image goes. So
-any HDF5 tool opens the file as it is. The head holds format, schema version, length of all behind
-it and a CRC-32, and is padded with newlines. The CRC-32 is over the head's lines before it and all
-behind it. Only this exact text is accepted, so no bit can change unnoticed.
+A sealed file is a 512-byte text head and an HDF5 image. HDF5 looks for its signature at offsets 0,
+512, 1024, ... So any HDF5 tool opens the file as it is. The head holds format, schema version,
+length of the image and a CRC-32, and is padded with newlines. The CRC-32 is over the head's lines
+before it and the image. Only this exact text is accepted, so no bit can change unnoticed.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import re
 import secrets
 import stat
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -147,12 +146,11 @@ _HEAD = re.compile(
 @contextlib.contextmanager
 def new_container(
     path: Path, file_format: str, schema_version: int,
-    behind: Callable[[h5py.File], bytes] | None = None,
 ) -> Iterator[h5py.File]:
     """Yield an HDF5 file to fill; ``path`` appears, whole and durable, when the block ends well.
 
-    What ``behind`` makes of the filled file is put behind the image. Memory stays small whatever
-    is written. Raises FileError if the disk does not take it; then ``path`` is as it was before.
+    Memory stays small whatever is written. Raises FileError if the disk does not take it; then
+    ``path`` is as it was before.
     """
     with whole_file(path) as beside, beside.open("w+b", buffering=0) as raw:
         write_all(raw.fileno(), b"\n" * HEAD_BYTES)
@@ -160,13 +158,10 @@ def new_container(
         try:
             with h5py.File(image, "w", libver=("v110", "v110")) as file:
                 yield file
-                tail = b"" if behind is None else behind(file)
         except (OSError, RuntimeError, ValueError) as error:
             raise image.error or error from None  # the disk's error explains whatever HDF5 made
         if image.error is not None:
             raise image.error
-        raw.seek(0, os.SEEK_END)
-        write_all(raw.fileno(), tail)
         raw.seek(0)
         write_all(raw.fileno(), _head(raw.fileno(), file_format, schema_version))
 

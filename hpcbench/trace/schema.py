@@ -164,8 +164,6 @@ SAMPLE_COLUMNS = ("start_ns", "end_ns", "enqueue_ns", "device_ns", "flags")
 """One row per sample, int64. ``start_ns`` and ``end_ns`` are stamps of the rank's own clock;
 ``enqueue_ns`` is how long the host took to issue the work, ``device_ns`` how long the device took
 for it: both are NO_DEVICE_TIME where the call returns when the work is done."""
-SAMPLE_COLUMNS_1 = ("start_ns", "end_ns", "device_ns", "flags")
-"""Those of version 1; readers fill up what it lacks with NO_DEVICE_TIME."""
 NO_DEVICE_TIME = -1
 NO_COMMUNICATOR = -1
 

@@ -16,14 +16,12 @@ Layout (schema version 2; `trace.contents` describes each part, in the file itse
   /telemetry    what the supervisor read of the machine, a group a table (trace.telemetry);
                 not there where nothing was read
   /clock        what this rank's clock was, one row per synchronisation (trace.clock.SyncRecord)
-Behind the image stands where the chunks of all datasets lie (trace.positions).
 
 Columns and not a group per case: a group costs about 1 kB and 0.5 ms per case.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -35,12 +33,15 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.texts import from_json, printable
-from hpcbench.trace.arena import Empty, new_array
-from hpcbench.trace.chunks import ChunkMemory, StoredColumn
 from hpcbench.trace.clock import ClockModel, SyncRecord
 from hpcbench.trace.columns import (
     describe,
     lines_of,
+    read_column,
+    read_lines,
+    read_rows,
+    read_text,
+    stored_bytes,
     text_column,
     texts_of,
     write_column,
@@ -48,27 +49,15 @@ from hpcbench.trace.columns import (
     write_lines,
 )
 from hpcbench.trace.container import (
-    HEAD_BYTES,
     expected_content,
     new_container,
     open_container,
-    open_regular,
     verify,
 )
 from hpcbench.trace.contents import ATTRIBUTES, CONTENTS
 from hpcbench.trace.journal import read_journal
-from hpcbench.trace.positions import (
-    Datasets,
-    Hdf5Datasets,
-    PlacedDatasets,
-    behind_image,
-    lines,
-    read_positions,
-)
 from hpcbench.trace.schema import (
-    NO_DEVICE_TIME,
     SAMPLE_COLUMNS,
-    SAMPLE_COLUMNS_1,
     SCHEMA_VERSION,
     Header,
     Phases,
@@ -77,7 +66,6 @@ from hpcbench.trace.schema import (
     no_samples,
 )
 from hpcbench.trace.source import (
-    SINCE_2,
     Damage,
     Note,
     TraceSource,
@@ -90,7 +78,6 @@ from hpcbench.trace.source import (
     sync_records,
     was_cut_short,
 )
-from hpcbench.trace.telemetry import GROUP as TELEMETRY
 from hpcbench.trace.telemetry import Rows, read_tables, write_tables
 from hpcbench.units import grouped
 
@@ -101,7 +88,6 @@ _RANGE = ("sample_offset", "sample_count")
 
 _CLOCK_FLOATS = frozenset({"slope", "bound_ns", "slope_bound", "residual_ns", "check_error_ns",
                            "check_bound_ns"})
-_ALL_FIELDS = frozenset((*_TEXT_FIELDS, *_INTEGER_FIELDS, *_RANGE))
 
 Known = dict[tuple[str, str, str, bytes], Any]
 """What was made of columns, by what it is, and their name, their length and stored bytes."""
@@ -168,24 +154,20 @@ class CaseTable:
         return [self.integers[name][at].tolist() for name in names]
 
 
-def read_cases(datasets: Datasets, known: Known) -> CaseTable:
+def read_cases(file: h5py.File, known: Known) -> CaseTable:
     """Read the table; what ``known`` holds already is not made anew.
 
     Raises KeyError, TypeError or ValueError if it is none.
     """
     def made(make: Callable[[npt.NDArray[Any]], Any], name: str) -> Any:
-        stored = datasets.stored(f"cases/{name}")
-        key = (make.__name__, name, *stored)
+        key = (make.__name__, name, *stored_bytes(file, f"cases/{name}"))
         if key not in known:
-            known[key] = make(datasets.column(f"cases/{name}"))
+            known[key] = make(read_column(file, f"cases/{name}"))
         return known[key]
 
-    held = frozenset(name.removeprefix("cases/") for name in datasets.names) | (
-        _ALL_FIELDS - SINCE_2)
     table = CaseTable(
-        texts={name: made(texts_of, name) for name in _TEXT_FIELDS if name in held},
-        integers={name: made(_integers, name) for name in (*_INTEGER_FIELDS, *_RANGE)
-                  if name in held},
+        texts={name: made(texts_of, name) for name in _TEXT_FIELDS},
+        integers={name: made(_integers, name) for name in (*_INTEGER_FIELDS, *_RANGE)},
         details=made(_details, "detail"), rows_of=made(_rows_of, "case_id"))
     lengths = {*map(len, table.texts.values()), *map(len, table.integers.values())}
     if lengths != {len(table.details)}:
@@ -231,7 +213,6 @@ def write_clocks(file: h5py.File, rows: Sequence[tuple[int, SyncRecord]]) -> Non
 
 FORMAT = "hpcbench-trace"
 _PHASES = "phases/ns"
-_COLUMNS = (*(f"samples/{name}" for name in SAMPLE_COLUMNS), _PHASES)
 _IDENTITY = ("run_id", "plan_hash", "rank", "world_size", "local_rank", "hostname", "node", "pid",
              "schema_version")
 
@@ -248,7 +229,7 @@ def seal(journal_path: Path, trace_path: Path) -> None:
     """
     journal = read_journal(journal_path)
     records = list(journal.records())
-    with new_container(trace_path, FORMAT, SCHEMA_VERSION, behind_image) as file:
+    with new_container(trace_path, FORMAT, SCHEMA_VERSION) as file:
         _write_identity(file, journal.header, recovered=was_cut_short(journal))
         if journal.plan is not None:
             write_lines(file, "plan", [plan_to_text(journal.plan)])
@@ -286,17 +267,9 @@ def _write_samples(file: h5py.File, records: Sequence[Record]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SealedTrace(TraceSource):
-    """A sealed trace after it was verified.
-
-    ``held`` are its columns of stamps and phases, and ``columns`` where the chunks of each lie, if
-    that is known. ``chunks`` are shared with other traces.
-    """
+    """A sealed trace after it was verified."""
 
     table: CaseTable
-    held: frozenset[str]
-    columns: Mapping[str, StoredColumn] | None
-    chunks: ChunkMemory
-    has_telemetry: bool
     sealed: ClassVar[bool] = True
 
     @property
@@ -311,17 +284,16 @@ class SealedTrace(TraceSource):
 
     def records(
         self, case_ids: Collection[str] | None = None, *, samples: bool = True,
-        empty: Empty = new_array,
     ) -> Iterator[Record]:
         """Yield the records of these cases in the order they were written."""
         rows = self.table.rows(case_ids)
         stamps = [no_samples() for _ in rows]
         phases: list[Phases] = [{} for _ in rows]
         if samples and rows:
-            with _datasets(self.path, self.columns, self.chunks) as datasets:
-                stamps = [*_read_stamps(datasets, self, rows, empty)]
-                if _PHASES in self.held:
-                    phases = [*_read_phases(datasets, self.table.phase_ranges(rows), empty)]
+            with open_container(self.path) as file, expected_content(self.path):
+                stamps = [*_read_stamps(file, self.table.sample_ranges(rows))]
+                if _PHASES in file:
+                    phases = [*_read_phases(file, self.table.phase_ranges(rows))]
         with expected_content(self.path):
             records = [
                 checked_record(Record(**values, samples=of_samples, phases=of_phases))
@@ -331,77 +303,49 @@ class SealedTrace(TraceSource):
 
     def telemetry(self) -> Mapping[str, Rows]:
         """Return the readings of each table."""
-        if not self.has_telemetry:
-            return {}
         with open_container(self.path) as file, expected_content(self.path):
             return read_tables(file)
 
 
-def open_trace(
-    path: Path, known: Known | None = None, chunks: ChunkMemory | None = None,
-) -> SealedTrace:
+def open_trace(path: Path, known: Known | None = None) -> SealedTrace:
     """Check a sealed trace from end to end and return its reader.
 
-    Give the same ``known``, at first an empty one, and the same ``chunks`` for all ranks of a run:
-    what they have in common is then held once. Raises UnreadableTrace, with the code of the check,
-    for a truncated, changed, foreign or future file.
+    Give the same ``known``, at first an empty one, for all ranks of a run: what they have in common
+    is then held once. Raises UnreadableTrace, with the code of the check, for a truncated, changed
+    or foreign file, or one of another version.
     """
     verify(path, FORMAT, SCHEMA_VERSION)
-    chunks = ChunkMemory() if chunks is None else chunks
-    with open_regular(path) as raw, expected_content(path):
-        positions = read_positions(raw, HEAD_BYTES)
-    with _datasets(path, positions, chunks) as datasets:
-        names = datasets.names
-        held = frozenset(name for name in _COLUMNS if name in names)
+    with open_container(path) as file, expected_content(path):
         return SealedTrace(
-            path=path,
-            header=header_from_json(from_json("\n".join(lines(datasets, "header"))), path),
-            plan=plan_from_text("\n".join(lines(datasets, "plan")), path)
-            if "plan" in names else None,
-            notes=tuple(Note(**from_json(line)) for line in lines(datasets, "notes")),
-            damage=tuple(Damage(**from_json(line)) for line in lines(datasets, "damage")),
-            table=read_cases(datasets, {} if known is None else known),
-            held=held, columns=positions and {name: positions[name] for name in held},
-            has_telemetry=any(name.startswith(f"{TELEMETRY}/") for name in names), chunks=chunks)
-
-
-@contextlib.contextmanager
-def _datasets(
-    path: Path, positions: Mapping[str, StoredColumn] | None, chunks: ChunkMemory,
-) -> Iterator[Datasets]:
-    """Yield the datasets of a trace; what is wrong with them raises UnreadableTrace."""
-    if positions is None:
-        with open_container(path) as file, expected_content(path):
-            yield Hdf5Datasets.of(file)
-    else:
-        with open_regular(path) as descriptor, expected_content(path):
-            yield PlacedDatasets(descriptor, positions, chunks)
+            path=path, header=header_from_json(from_json(read_text(file, "header")), path),
+            plan=plan_from_text(read_text(file, "plan"), path) if "plan" in file else None,
+            notes=tuple(Note(**from_json(line)) for line in read_lines(file, "notes")),
+            damage=tuple(Damage(**from_json(line)) for line in read_lines(file, "damage")),
+            table=read_cases(file, {} if known is None else known))
 
 
 def _read_stamps(
-    datasets: Datasets, trace: SealedTrace, rows: Sequence[int], empty: Empty,
+    file: h5py.File, ranges: Iterable[tuple[int, int]],
 ) -> Iterator[SampleColumns]:
-    """Yield the samples of these records; neighbours are read together, once."""
-    for first, last, parts in _runs(trace.table.sample_ranges(rows)):
-        columns = [
-            datasets.read(f"samples/{name}", first, last - first, empty)
-            if f"samples/{name}" in trace.held or name in SAMPLE_COLUMNS_1  # else it is version 1
-            else np.broadcast_to(np.int64(NO_DEVICE_TIME), last - first)
-            for name in SAMPLE_COLUMNS]
-        at = [slice(offset - first, offset - first + count) for offset, count in parts]
-        yield from map(SampleColumns, *(trace.chunks.cut(column, at) for column in columns))
+    """Yield the samples of records; neighbours are read together, once."""
+    for first, last, parts in _runs(ranges):
+        columns = [read_rows(file, f"samples/{name}", first, last - first)
+                   for name in SAMPLE_COLUMNS]
+        for offset, count in parts:
+            yield SampleColumns(*(
+                column[offset - first:offset - first + count] for column in columns))
 
 
 def _read_phases(
-    datasets: Datasets, wanted: Iterable[tuple[int, int, list[str]]], empty: Empty
+    file: h5py.File, wanted: Iterable[tuple[int, int, list[str]]],
 ) -> Iterator[Phases]:
     """Yield the phases at each (offset, samples, names)."""
     for first, count, names in wanted:
-        if not names:
+        if names:
+            block = read_rows(file, _PHASES, first, len(names) * count)
+            yield dict(zip(names, block.reshape(len(names), count), strict=True))
+        else:
             yield {}
-            continue
-        block = datasets.read(_PHASES, first, len(names) * count, empty)
-        yield dict(zip(names, block.reshape(len(names), count), strict=True))
 
 
 def _runs(wanted: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:

@@ -14,7 +14,6 @@ import numpy as np
 from hpcbench.errors import TraceError
 from hpcbench.plan.case import STATUSES, Plan, plan_from_json, plan_to_json
 from hpcbench.texts import from_json, to_json
-from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.clock import SyncRecord
 from hpcbench.trace.schema import (
     SCHEMA_VERSION,
@@ -27,8 +26,6 @@ from hpcbench.trace.schema import (
 )
 from hpcbench.trace.telemetry import TELEMETRY_NOTE, Rows, Told
 
-SINCE_2 = frozenset({"stop_reason", "position", "communicator_ns"})
-"""Fields of a record that version 1 did not have."""
 END_NOTE = "end"
 """The note that a rank writes last, when it is done with the whole plan or was stopped."""
 STOPPED_NOTE = "stopped"
@@ -107,13 +104,10 @@ class TraceSource(ABC):
     @abstractmethod
     def records(
         self, case_ids: Collection[str] | None = None, *, samples: bool = True,
-        empty: Empty = new_array,
     ) -> Iterator[Record]:
         """Yield the records of these cases (None: of all) in the order they were written.
 
-        ``empty`` makes the arrays of samples, but for those that ranks have alike: these nobody
-        may write into. Without ``samples`` they have no rows. Raises TraceError if the file has
-        gone.
+        Without ``samples`` they have no rows. Raises TraceError if the file has gone.
         """
 
     @abstractmethod
@@ -163,10 +157,10 @@ def header_from_json(data: Mapping[str, Any], path: Path) -> Header:
 
 def check_version(version: int, known: int, path: Path) -> None:
     """Raise UnreadableTrace if this reader does not know the version of a file."""
-    if not 1 <= version <= known:
+    if version != known:
         raise UnreadableTrace(
-            "HB104", f"{path}: written as version {version}, this hpcbench reads 1 to {known}: "
-            "use the hpcbench that wrote it, or a newer one")
+            "HB104", f"{path}: written as version {version}, this hpcbench reads {known}: "
+            "use the hpcbench that wrote it" + (", or a newer one" if version > known else ""))
 
 
 def plan_to_text(plan: Plan) -> str:
@@ -204,11 +198,11 @@ def phase_names(record: Record) -> dict[str, list[str]]:
 def record_from_json(
     data: Mapping[str, Any], samples: SampleColumns, phases: Phases = MappingProxyType({}),
 ) -> Record:
-    """Rebuild a record; keys that version 1 did not have get their defaults, others are ignored.
+    """Rebuild a record; keys that it should not have are ignored.
 
     Raises KeyError, TypeError or ValueError if it is none.
     """
-    known = {name: data[name] for name in _RECORD_FIELDS if name in data or name not in SINCE_2}
+    known = {name: data[name] for name in _RECORD_FIELDS}
     return checked_record(Record(**known, samples=samples, phases=phases))
 
 
