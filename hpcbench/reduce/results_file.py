@@ -267,8 +267,8 @@ def open_results(path: Path) -> Iterator[ResultsFile]:
 def _read_results(file: h5py.File, path: Path) -> Results:
     if _USE not in file:
         raise UnreadableTrace(
-            "HB104", f"{path}: an early file of version {SCHEMA_VERSION}, this hpcbench reads those "
-            f"with /{_USE}: use the hpcbench that wrote it, or reduce its traces again")
+            "HB104", f"{path}: an early file of version {SCHEMA_VERSION} without /{_USE}: use the "
+            "hpcbench that wrote it, or reduce its traces again")
     plan = plan_from_text(read_text(file, "plan"), path)
     table: dict[str, list[Any]] = {name: file[f"cases/{name}"][:].tolist() for name in (
         "n", "n_wrong", "blamed_rank", *_TIMES, "ci_reliable")}

@@ -410,6 +410,16 @@ def test_samples_are_those_of_the_traces(
                 assert np.array_equal(getattr(samples, name), expected[:, :, at])
 
 
+def test_a_missing_trace_is_known_from_the_file_too(tmp_path: Path) -> None:
+    traces = write_synthetic_run(tmp_path / "run", make_plan(world_size=2))
+    (traces / "rank00001.h5").unlink()
+    results = reduce_folder(tmp_path / "run")
+    assert all(item.trace_missing for item in results.cases)
+    with open_results(tmp_path / "run") as file:
+        assert file.results.cases == results.cases
+        assert exit_code(file.results) is exit_code(results) is ExitCode.INCOMPLETE
+
+
 def test_a_trace_that_vanishes_while_it_is_read_is_one_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
