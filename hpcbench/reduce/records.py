@@ -76,7 +76,7 @@ Derived = Mapping[str, Mapping[str, Any]]
 def comparisons(results: Results) -> Iterator[Comparison]:
     """Yield all comparisons of a report: who starts late, and those of the records.
 
-    Among them are those that could not be made, as of cases of older results.
+    Among them are those that could not be made.
     """
     yield from _all(results.cases, results.derived)
     yield from (Comparison(LATE_START) for item in results.cases if item.case.world_size > 1

@@ -18,7 +18,7 @@ from hpcbench.units import rank_list
 NAME = "topology"
 CONTENTS: Contents = {NAME: Described(
     "one line: ranks, a place for each rank, and gpus, how the GPUs of a node are joined; see "
-    "docs/provenance.md; absent in older files", LINES)}
+    "docs/provenance.md", LINES)}
 ONE_BOARD = ("NV", "PSB")
 """Beginnings of links between GPUs that NVLink joins, or that share a board."""
 
@@ -92,8 +92,8 @@ def write_topology(file: h5py.File, topology: Topology) -> None:
 
 
 def read_topology(file: h5py.File) -> Topology:
-    """Return what a file holds; nothing of an older file."""
-    return from_text(Topology, read_text(file, NAME)) if NAME in file else Topology()
+    """Return what a file holds."""
+    return from_text(Topology, read_text(file, NAME))
 
 
 def slurm_switches(scheduler: Mapping[str, Any], hostname: str) -> tuple[str, ...] | None:
