@@ -67,7 +67,6 @@ class Problem:
 
 
 def first_true(bad: npt.NDArray[np.bool_]) -> tuple[int, int] | None:
-    """Return the index of the first bad entry of (rank, sample), or None."""
     if not bad.any():
         return None
     row, column = np.argwhere(bad)[0]
@@ -75,7 +74,6 @@ def first_true(bad: npt.NDArray[np.bool_]) -> tuple[int, int] | None:
 
 
 def bad_entry(code: str, samples: CaseSamples, at: tuple[int, int], what: str) -> Problem:
-    """Return the problem with one entry of (rank, sample), for which the case is rejected."""
     return Problem(code, f"rank {samples.ranks[at[0]]} iteration {at[1]}: {what}; {AGAIN}")
 
 
@@ -289,7 +287,6 @@ def check_causality(
 def timer_problem(
     samples: CaseSamples, waits: Waits, resolution_ns: float,
 ) -> Iterator[Problem]:
-    """HB119: yield a note if the median duration is too short for the clock."""
     shortest_ns = waits.shortest_ns[is_timed(samples)]
     if np.mean((shortest_ns >= 2 * resolution_ns) & (shortest_ns > 0)) > 0.5:
         return  # most durations are as long, and so is their median

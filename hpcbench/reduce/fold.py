@@ -64,7 +64,6 @@ class ClockHistory:
 
     @property
     def steepest(self) -> float:
-        """Return the slope that is furthest from 0."""
         return max((model.slope for model in self.models), key=abs)
 
     @property
@@ -86,7 +85,6 @@ class RankClocks:
 
     @property
     def n_clocks(self) -> int:
-        """Return how many different clocks the ranks read."""
         return len(set(self.ids.values()))
 
     def stamps(self, samples: CaseSamples) -> GlobalStamps | None:
@@ -136,7 +134,6 @@ def _slice_if_whole(rows: Sequence[int]) -> slice | Sequence[int]:
 
 
 def rank_clocks(sources: Iterable[TraceSource]) -> RankClocks:
-    """Return the clocks of the ranks that wrote these traces."""
     keys: dict[int, str] = {}
     synced: dict[str, dict[int, list[SyncRecord]]] = defaultdict(dict)
     silent: set[int] = set()
@@ -222,7 +219,6 @@ class Waits:
 
 
 def extreme_waits(samples: CaseSamples) -> Waits:
-    """Return both, in one reading of the stamps."""
     parts = [(some_ns.min(axis=0), some_ns.max(axis=0)) for some_ns in _some_waits_ns(samples)]
     shortest, longest = zip(*parts, strict=True)
     return Waits(np.stack(shortest).min(axis=0), np.stack(longest).max(axis=0))

@@ -263,7 +263,6 @@ Opened = Sequence[tuple[Sequence[TraceSource], Sequence[Finding]]]
 
 
 def open_attempts(traces: Path) -> Opened:
-    """Open the traces of every attempt of a run."""
     return [open_traces(folder) for folder in attempt_folders(traces)]
 
 
@@ -316,7 +315,6 @@ def _how_ended(sources: Mapping[int, TraceSource]) -> str:
 
 
 def context_of(plan: Plan, attempts: Attempts) -> Context:
-    """Return what the cases of the plan are judged against."""
     resolutions = [source.header.environment.get("clock_resolution_ns")
                    for source in attempts.sources]
     return Context(
@@ -430,7 +428,6 @@ def _finished(known: Attempts, plan: Plan) -> tuple[frozenset[RunKey], frozenset
 
 
 def _were_ok(known: Attempts, plan: Plan) -> frozenset[str]:
-    """Return the cases whose newest run was ok on all their ranks."""
     newest: dict[tuple[str, int], tuple[tuple[int, int, int], str]] = {}
     for number, intake in enumerate(known.intakes):
         for rank, source in intake.sources.items():

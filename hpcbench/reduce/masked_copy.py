@@ -71,7 +71,6 @@ def _copy_attributes(
     source: h5py.Group | h5py.Dataset, target: h5py.Group | h5py.Dataset,
     texts: Texts | None = None,
 ) -> None:
-    """Copy attributes, with other ``texts`` those of the file; what is overwritten stays in it."""
     for key, value in source.attrs.items():
         if texts is not None and isinstance(value, str) and key not in _STATIC:
             value = texts.json(value, key)

@@ -72,13 +72,11 @@ class Context:
     inline: bool = False
 
     def attempt_of(self, records: Iterable[Record]) -> Attempt:
-        """Return the attempt that these records are of; of none the newest."""
         number = max((record.attempt for record in records), default=len(self.attempts))
         return self.attempts[min(number, len(self.attempts) - 1)]
 
     @property
     def keys(self) -> list[PassKey]:
-        """Return every planned pass of every planned launch, in order."""
         return [PassKey(turn.launch, turn.pass_index) for turn in turns(self.launches, self.passes)]
 
 
@@ -98,7 +96,6 @@ class PassOutcome:
 
 
 def judge_pass(case: Case, key: PassKey, by_rank: Pass, context: Context) -> PassOutcome:
-    """Return what the members' records of one pass add up to."""
     records = {rank: by_rank[rank] for rank in range(case.world_size) if rank in by_rank}
     attempt = context.attempt_of(records.values())
     if case.skip is not None and not records:
@@ -143,7 +140,6 @@ def _on_global_clock(case: Case, outcome: PassOutcome, clocks: RankClocks) -> Pa
 
 
 def _notes(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Return what is wrong with a pass that is not ok anyway."""
     return tuple(replace(problem, rejects=False) for problem in problems)
 
 
@@ -222,7 +218,6 @@ class Outcome:
 def judge(
     case: Case, records: Mapping[int, Sequence[Record]], context: Context,
 ) -> Outcome:
-    """Return the outcome of a case from each rank's records of it."""
     passes, problems = _by_pass(case, records, context)
     outcomes = {key: judge_pass(case, key, passes.get(key, {}), context)
                 for key in context.keys}
@@ -258,7 +253,6 @@ def judge(
 
 
 def _rejection(problems: Iterable[Problem]) -> str | None:
-    """Return the first reason to reject a case, None if there is none."""
     return next((f"{problem.code}: {problem.message}" for problem in problems if problem.rejects),
                 None)
 
@@ -275,7 +269,6 @@ def _unbracketed(outcomes: Outcomes, context: Context) -> frozenset[int]:
 
 
 def _samples(outcomes: Outcomes) -> CaseSamples | None:
-    """Return the samples of all these passes."""
     stacked = [item.samples for item in outcomes.values()]
     if len(stacked) == 1 and stacked[0] is not None:
         return stacked[0]
@@ -418,7 +411,6 @@ def _misplaced(
 
 
 def _most_memory(records: Iterable[tuple[int, Record]]) -> dict[str, dict[str, int | str]] | None:
-    """Return for each rank, as text, the maximum of each number over its records."""
     most: dict[str, dict[str, int | str]] = defaultdict(dict)
     for rank, record in sorted(records, key=lambda item: item[0]):
         peaks, reported = most[str(rank)], record.detail.get(_MEMORY, {})

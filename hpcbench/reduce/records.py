@@ -61,12 +61,10 @@ def why_unpaired(name: str, what: str, item: CaseResult, other: CaseResult | Non
 
 
 def pass_medians_s(item: CaseResult | None) -> PassTimes:
-    """Return the medians of the passes in seconds, none where nothing was timed."""
     return item.timing.pass_medians_s if item is not None and item.timing is not None else ()
 
 
 def median_s(item: CaseResult | None) -> float | None:
-    """Return the median in seconds, None where there are no statistics."""
     return item.statistics.median_s if item is not None and item.statistics is not None else None
 
 
@@ -134,7 +132,6 @@ class Observations:
         self._fields: dict[str, Observed] = {}
 
     def add(self, item: CaseResult, samples: CaseSamples) -> None:
-        """Have the kind of an ok case look at its stamps."""
         spec = kinds().get(item.case.kind)
         if spec is None or item.statistics is None:
             return
@@ -248,7 +245,6 @@ def _derivers(kinds_here: Iterable[str], missing: dict[str, str]) -> dict[str, D
 
 @contextlib.contextmanager
 def _may_fail(kind: str, missing: dict[str, str]) -> Iterator[None]:
-    """Note why a kind has no records: a plug-in must not cost the results of the run."""
     try:
         yield
     except Exception as error:
@@ -268,7 +264,6 @@ def _derived(
 
 
 def write_records(file: h5py.File, results: Results) -> None:
-    """Store the records of each kind that has some."""
     for kind, items in _by_kind(results).items():
         if kind in results.derived:
             deriver = kinds()[kind].deriver()

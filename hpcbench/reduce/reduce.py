@@ -15,16 +15,16 @@ from hpcbench.config.section import fault_texts
 from hpcbench.errors import ExitCode, FileError, TraceError
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce import history, run_checks
-from hpcbench.reduce.canary import canary_findings, canary_of
 from hpcbench.reduce.fold import clock_findings
 from hpcbench.reduce.history import Attempts, majority
 from hpcbench.reduce.outcome import Context, Outcome, judge
 from hpcbench.reduce.records import Observations, with_joint_findings, with_records
 from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
-from hpcbench.reduce.results_contents import TelemetryWriter
-from hpcbench.reduce.results_file import FILE_NAME, new_results
+from hpcbench.reduce.results_file import FILE_NAME, TelemetryWriter, new_results
 from hpcbench.reduce.run_checks import (
     ExecutedOrder,
+    canary_findings,
+    canary_of,
     environment_findings,
     environment_hash,
     usage_findings,
@@ -102,7 +102,6 @@ class AllCases:
         self.observed = Observations(topology)
 
     def add(self, case: Case, records: RecordsByRank, outcome: Outcome) -> None:
-        """Add one case."""
         self.results.append(outcome.result)
         self.findings += outcome.findings
         if outcome.unbracketed:
@@ -164,7 +163,6 @@ def sample_counts(plan: Plan, attempts: Attempts) -> Mapping[str, int]:
 def _add_telemetry(
     writer: TelemetryWriter, attempts: Attempts, context: Context, used: Usages,
 ) -> None:
-    """Write what every rank read of its machine, and note what was read around each case."""
     for number, (intake, attempt) in enumerate(
             zip(attempts.intakes, context.attempts, strict=True)):
         for source in intake.sources.values():
@@ -193,7 +191,6 @@ def exit_code(results: Results) -> ExitCode:
 
 
 def _load_plan(folder: Path, opened: Sequence[TraceSource]) -> Plan:
-    """Return the plan of the folder, or of rank 0's trace if there is none."""
     if (folder / history.PLAN_FILE).is_file():
         return history.read_plan(folder)
     plans = [source.plan for source in opened if source.plan is not None]
@@ -219,7 +216,6 @@ def _run_info(plan: Plan, attempts: Attempts) -> RunInfo:
 
 
 def _faults(plan: Plan, attempts: Attempts) -> tuple[str, ...]:
-    """Return the faults of the plan, and those of attempts with another ``fault`` section."""
     of_attempts = (str(text) for source in attempts.sources
                    for text in source.header.environment.get("faults", ()))
     return tuple(dict.fromkeys((*fault_texts(plan.config.get("fault", ())), *of_attempts)))

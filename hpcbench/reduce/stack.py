@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.reduce.results import CaseSamples
-from hpcbench.trace.schema import SAMPLE_COLUMNS, UNTIMED, Flag, Record
+from hpcbench.trace.schema import ARRIVAL, SAMPLE_COLUMNS, UNTIMED, Flag, Record
 
 
 class Use(IntEnum):
@@ -36,7 +36,6 @@ class Use(IntEnum):
 
 
 def counts(use: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Return which samples with these uses count."""
     return np.asarray(use <= Use.COUNTED_SURPLUS)
 
 
@@ -84,12 +83,10 @@ def is_timed(samples: CaseSamples) -> npt.NDArray[np.bool_]:
 
 
 def has_flag(samples: CaseSamples, flags: int) -> npt.NDArray[np.bool_]:
-    """Return (sample,): whether any rank has one of these flags on it."""
     return np.asarray(any_flags(samples) & flags != 0, dtype=np.bool_)
 
 
 def any_flags(samples: CaseSamples) -> npt.NDArray[np.int64]:
-    """Return (sample,): the flags that any rank has on it."""
     return np.asarray(np.bitwise_or.reduce(samples.flags, axis=0), dtype=np.int64)
 
 
@@ -141,3 +138,53 @@ def sample_map(samples: CaseSamples, most_columns: int) -> SampleMap:
         has_single=bool(np.any(samples.flags & Flag.SINGLE)),
         pass_ends=tuple(part.stop - 1 for part in pass_slices(samples)[:-1]),
         below=bool(time_s.min() < scale.min()), above=bool(time_s.max() > scale.max()))
+
+
+@dataclass(frozen=True, slots=True)
+class RankCourse:
+    """One rank in one sample: it begins ``begin_s`` after the first rank, and spends ``parts``.
+
+    A part is a name and its seconds; what is in no phase of a step is the part ``""``.
+    """
+
+    rank: int
+    begin_s: float
+    parts: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleCourse:
+    """All ranks in one sample: ``number`` is its place among all samples of the case."""
+
+    word: str
+    number: int
+    ranks: tuple[RankCourse, ...]
+
+
+def courses_of(samples: CaseSamples) -> tuple[SampleCourse, ...]:
+    """Return the middle and the longest of the samples that count; of one sample that alone.
+
+    The stamps have to be of one clock. There is nothing where no sample counts.
+    """
+    counted = counts(samples.use) if samples.use is not None else is_timed(samples)
+    places = np.flatnonzero(counted)
+    if not places.size:
+        return ()
+    time_ns = samples.end_ns.max(axis=0) - samples.start_ns.min(axis=0)
+    ordered = places[np.argsort(time_ns[places], kind="stable")]
+    chosen = {"middle": int(ordered[(len(ordered) - 1) // 2]), "longest": int(ordered[-1])}
+    return tuple(SampleCourse(word, at, _ranks(samples, at)) for word, at in chosen.items()
+                 if word == "middle" or at != chosen["middle"])
+
+
+def _ranks(samples: CaseSamples, at: int) -> tuple[RankCourse, ...]:
+    begin_ns = samples.start_ns[:, at].min()
+    found = []
+    for row, rank in enumerate(samples.ranks):
+        whole_s = float(samples.end_ns[row, at] - samples.start_ns[row, at]) / 1e9
+        parts = [(name, float(values[row, at]) / 1e9) for name, values in samples.phases.items()
+                 if not name.startswith(ARRIVAL)]
+        rest_s = max(whole_s - sum(seconds for _, seconds in parts), 0.0)
+        found.append(RankCourse(rank, float(samples.start_ns[row, at] - begin_ns) / 1e9,
+                                (*parts, ("", rest_s))))
+    return tuple(found)

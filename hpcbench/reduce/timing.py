@@ -93,7 +93,6 @@ class Precision:
 
 
 def over_samples(interval: Interval | None) -> Precision:
-    """Return what this interval over samples says; None: there are too few for one."""
     if interval is None:
         return Precision()
     return Precision(interval.low, interval.high, interval.reliable, rank=interval.rank)
@@ -206,7 +205,6 @@ class Flagged:
 
     @property
     def late_share(self) -> float:
-        """Return the share of samples that a rank started late."""
         return float(self.late.mean())
 
 
@@ -245,7 +243,6 @@ def is_moved(statistics: Statistics, samples: Flagged, left: Chosen) -> bool:
 
 
 def is_enough(left: Chosen) -> bool:
-    """Return whether so many samples have an interval of 99 %."""
     return median_ranks(int(left.sum()), LEVEL) is not None
 
 
@@ -382,7 +379,6 @@ def _late_start(
 
 
 def order_statistics(times_s: npt.NDArray[np.float64]) -> Statistics:
-    """Return the statistics of at least one time, without an interval."""
     ordered_s = np.sort(times_s)
     p25_s, p75_s = percentiles(ordered_s, (25, 75))
     p5_s, p95_s, p99_s = percentiles_if_enough(ordered_s, (5, 95, 99))
@@ -393,7 +389,6 @@ def order_statistics(times_s: npt.NDArray[np.float64]) -> Statistics:
 
 
 def summarise(times_s: npt.NDArray[np.float64]) -> Statistics:
-    """Return the statistics of at least one time of one pass."""
     interval = median_interval(times_s, CI_LEVEL)
     return _with_precision(order_statistics(times_s), over_samples(interval))
 
@@ -407,7 +402,6 @@ def _with_precision(statistics: Statistics, known: Precision) -> Statistics:
 def _words(
     folded: fold.Folded, statistics: Statistics, told: Mapping[str, bool], *, repeats: bool,
 ) -> tuple[str, ...]:
-    """Return the words of QUALITIES that apply; ``told`` has some of them."""
     applies = {
         **told,
         "clock_unreliable": folded.clock_unreliable,
@@ -430,7 +424,6 @@ def _drifting(
 
 
 def _opening(case: Case, passes: Passes) -> dict[str, float | None]:
-    """Return how long the first call and opening the group took where this case opened it."""
     opened = [record for records in passes.values() for record in records.values()
               if record.communicator_ns >= 0]
     return {"first_call_s": _longest_s(  # not known where the first row is several calls

@@ -80,19 +80,16 @@ def share_switch(here: RankPlace, there: RankPlace, *, on_gpus: bool) -> bool:
 
 
 def topology_of(headers: Iterable[Header]) -> Topology:
-    """Return the topology that the headers of all ranks tell."""
     matrices: dict[GpuMatrix, int] = {}
     places = tuple(_place(header, matrices) for header in headers)
     return Topology(places, tuple(matrices))
 
 
 def write_topology(file: h5py.File, topology: Topology) -> None:
-    """Write the topology as one line."""
     write_json(file, NAME, [asdict(topology)])
 
 
 def read_topology(file: h5py.File) -> Topology:
-    """Return what a file holds."""
     return from_text(Topology, read_text(file, NAME))
 
 

@@ -140,7 +140,6 @@ class Usages:
             self._passes[case.case_id] = passes
 
     def add_source(self, source: TraceSource, tables: Mapping[str, Rows]) -> None:
-        """Note what one rank read around its records."""
         told = told_of(source)
         if told is None:
             return
@@ -166,7 +165,6 @@ class Usages:
         return of_case.get(PassKey(record.launch, record.pass_index))
 
     def passes(self, case: Case) -> list[PassUse]:
-        """Return what is known of each pass of a case."""
         return [*self._passes.get(case.case_id, {}).values()]
 
 
@@ -205,7 +203,6 @@ def _is_counted(domain: str) -> bool:
 
 
 def with_usage(items: Iterable[CaseResult], used: Usages) -> Iterator[CaseResult]:
-    """Yield the cases with what they used."""
     for item in items:
         passes = used.passes(item.case)
         usage = usage_of(passes, _sent(item)) if passes else None
@@ -244,7 +241,6 @@ def usage_of(passes: Sequence[PassUse], sent_a_call: float | None) -> Usage | No
 
 
 def _rise(uses: Sequence[TableUse], column: str, scale: float = 1.0) -> float | None:
-    """Return by how much a counter rose in a mean pass; None if some device did not tell."""
     if not uses or any(column in one.unread for one in uses):
         return None
     return scale * sum(one.rises[column] for one in uses) / len(uses)
@@ -259,7 +255,6 @@ Read = Mapping[str, Sequence[TableUse]]
 
 
 def _energy(read: Read) -> dict[str, Any]:
-    """Return energy and mean power of packages with their memory, of GPUs, or of both."""
     parts: dict[str, tuple[float, float]] = {}
     for name, table, column, scale in (("cpu", "energy", "energy_uj", 1e-6),
                                        ("gpu", "gpu", "energy_mj", 1e-3)):
@@ -274,7 +269,6 @@ def _energy(read: Read) -> dict[str, Any]:
 
 
 def _clocks(read: Read) -> dict[str, Any]:
-    """Return the least and the greatest clock of GPUs, else of cores."""
     for name, table, low, high, scale in (
             ("gpu", "gpu", "sm_mhz", "sm_mhz", 1.0),
             ("cpu", "frequency", "lowest_khz", "highest_khz", 1e-3)):
@@ -287,7 +281,6 @@ def _clocks(read: Read) -> dict[str, Any]:
 
 
 def _throttling(read: Read) -> dict[str, Any]:
-    """Return whether something lowered clocks, and what."""
     told = [one.reasons for one in read["gpu"] if "throttle_reasons" in one.least]
     words = [word for bit, word in THROTTLE_REASONS.items() if any(bits & bit for bits in told)]
     cores = _rise(read["frequency"], "throttled")
@@ -314,7 +307,6 @@ def _steal(uses: Sequence[TableUse]) -> float | None:
 
 
 def _of_network(uses: Sequence[TableUse]) -> dict[str, Any]:
-    """Return what interfaces sent: all of them, those of each node, and loopback."""
     if not uses:
         return {}
     by_node = sum((one.sent for one in uses), Counter[int]())

@@ -38,8 +38,7 @@ from hpcbench.reduce.results import (
     Results,
     SampleSource,
 )
-from hpcbench.reduce.stack import SampleMap, sample_map
-from hpcbench.reduce.timeline import RankCourse, SampleCourse, courses_of
+from hpcbench.reduce.stack import RankCourse, SampleCourse, SampleMap, courses_of, sample_map
 from hpcbench.units import grouped, plural
 from hpcbench.views.chart import (
     COLOURS,

@@ -100,7 +100,6 @@ class GrowingColumn:
             self.finish()
 
     def finish(self) -> None:
-        """Write the rows that were kept for a whole chunk."""
         if self._waiting:
             self._dataset.resize((self.rows,))
             self._dataset[self.rows - self._n_waiting:] = np.concatenate(self._waiting)
@@ -165,7 +164,6 @@ def stored_bytes(file: h5py.File, name: str) -> tuple[str, bytes]:
 
 
 def texts_of(column: npt.NDArray[Any]) -> list[str]:
-    """Return the texts of a column that `text_column` made."""
     return [item.decode() for item in column.tolist()]
 
 
@@ -178,7 +176,6 @@ def json_line(value: Any, *, allow_nan: bool = True) -> str:
 
 
 def write_json(file: h5py.File, name: str, values: Iterable[Any]) -> None:
-    """Store JSON values, a line each, as one packed text."""
     write_lines(file, name, [json_line(value) for value in values])
 
 
@@ -200,6 +197,5 @@ def read_lines(file: h5py.File, name: str) -> list[str]:
 
 
 def lines_of(column: npt.NDArray[Any]) -> list[str]:
-    """Return the lines of a column that `write_lines` made."""
     (text,) = texts_of(column)
     return text.split("\n") if text else []

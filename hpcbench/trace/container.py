@@ -33,12 +33,10 @@ _PREFIX = "attempt"
 
 
 def attempt_folder(traces: Path, attempt: int) -> Path:
-    """Return the folder of an attempt's traces: ``traces``, then ``traces/attempt1`` and so on."""
     return traces / f"{_PREFIX}{attempt}" if attempt else traces
 
 
 def is_later_attempt(path: Path) -> bool:
-    """Return whether the path is the folder of an attempt after the first."""
     number = path.name.removeprefix(_PREFIX)
     return number.isdecimal() and path.name == f"{_PREFIX}{int(number)}" and path.is_dir()
 
@@ -51,7 +49,6 @@ def attempt_folders(traces: Path) -> list[Path]:
 
 
 def attempt_of(traces: Path) -> int:
-    """Return the number of the attempt whose folder this is."""
     return int(traces.name.removeprefix(_PREFIX)) if is_later_attempt(traces) else 0
 
 
@@ -64,7 +61,6 @@ _CANNOT = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS
 
 
 def is_suite(folder: Path) -> bool:
-    """Return whether this is the folder of a suite, whose members have the results."""
     return (folder / SUITE_FILE).is_file()
 
 
@@ -168,7 +164,6 @@ def new_container(
 
 @contextlib.contextmanager
 def open_container(path: Path) -> Iterator[h5py.File]:
-    """Yield a sealed file that `verify` has accepted, open for reading."""
     try:
         file = h5py.File(path, "r", locking=False)
     except OSError as error:
@@ -208,7 +203,6 @@ def verify(path: Path, file_format: str, known_version: int) -> None:
 
 
 def _head(descriptor: int, file_format: str, schema_version: int) -> bytes:
-    """Return the head that belongs to the image behind it."""
     payload_bytes = os.fstat(descriptor).st_size - HEAD_BYTES
     text = (f"format {file_format}\nschema_version {schema_version}\n"
             f"payload_bytes {payload_bytes}\n").encode()

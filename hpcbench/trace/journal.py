@@ -99,7 +99,6 @@ class Frame:
 
     @property
     def end(self) -> int:
-        """Return the offset of the byte behind the frame."""
         return self.offset + HEAD_BYTES + len(self.meta) + len(self.rows)
 
     def json(self) -> Any:
@@ -107,7 +106,6 @@ class Frame:
         return from_json(self.meta)
 
     def samples(self) -> SampleColumns:
-        """Return the samples."""
         values = np.frombuffer(self.rows, dtype="<i8").astype(np.int64)
         width = len(SAMPLE_COLUMNS)
         return SampleColumns.of_rows(values[:self._n_samples() * width].reshape(-1, width))
@@ -135,7 +133,6 @@ class Frame:
         return names
 
     def phases(self) -> Phases:
-        """Return each phase's ns, (sample,)."""
         names = self.phase_names()
         if not names:
             return {}
@@ -156,7 +153,6 @@ def pack_frame(
     kind: Kind, meta: Mapping[str, Any], samples: Samples | None = None,
     phases: Iterable[Times] = (),
 ) -> bytes:
-    """Return the bytes of one frame; ``phases`` are those of kind PHASED."""
     rows = no_rows() if samples is None else samples
     text = to_json(meta, separators=(",", ":")).encode("ascii")
     numbers = b"".join(part.astype("<i8").tobytes() for part in (rows, *phases))
@@ -203,7 +199,6 @@ def scan(data: bytes) -> Iterator[Frame | Damage]:
 
 
 def journal_path(traces: Path, rank: int) -> Path:
-    """Return where a rank's journal lies in the folder of traces."""
     return traces / f"rank{rank:05d}.journal"
 
 
@@ -268,7 +263,6 @@ class Journal:
             self._write(b"".join(frames), durable=False)
 
     def close(self) -> None:
-        """Close the file; closing twice does nothing."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -329,7 +323,6 @@ class JournalTrace(TraceSource):
 
     @property
     def case_ids(self) -> frozenset[str]:
-        """Return the ids of all cases with a record."""
         return frozenset(case_id for case_id, _, _ in self.index)
 
     def sample_counts(self) -> Mapping[str, int]:
@@ -342,7 +335,6 @@ class JournalTrace(TraceSource):
     def records(
         self, case_ids: Collection[str] | None = None, *, samples: bool = True,
     ) -> Iterator[Record]:
-        """Yield the records of these cases in the order they were written."""
         with open_regular(self.path) as descriptor:
             for case_id, offset, n_bytes in self.index:
                 if case_ids is None or case_id in case_ids:
@@ -352,7 +344,6 @@ class JournalTrace(TraceSource):
                     yield _record(frame, samples=samples)
 
     def telemetry(self) -> Mapping[str, Rows]:
-        """Return the readings of each table."""
         found: dict[str, list[Rows]] = {}
         with open_regular(self.path) as descriptor:
             for at in self.read_at:
@@ -419,7 +410,6 @@ def _understood(frame: Frame) -> tuple[str, int, int] | Note | ReadAt | Damage |
 
 
 def _record(frame: Frame, *, samples: bool) -> Record:
-    """Return the record of a frame, with its samples or without."""
     if not samples:
         frame.phase_names()  # raises where the rows are not what the meta text says
         return record_from_json(frame.json(), no_samples())

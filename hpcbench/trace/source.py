@@ -121,12 +121,10 @@ def never_ended(source: TraceSource) -> bool:
 
 
 def was_cut_short(source: TraceSource) -> bool:
-    """Return whether the rank never came to its end, or a part of its trace is lost."""
     return bool(source.damage) or never_ended(source)
 
 
 def noted(source: TraceSource, kind: str) -> list[Mapping[str, Any]]:
-    """Return what the notes of a kind hold, in the order in which they were written."""
     return [note.data for note in source.notes if note.kind == kind]
 
 
@@ -142,7 +140,6 @@ def told_of(source: TraceSource) -> Told | None:
 
 
 def header_to_json(header: Header) -> dict[str, Any]:
-    """Return plain JSON values; `header_from_json` is the inverse."""
     return {item.name: getattr(header, item.name) for item in fields(Header)}
 
 
@@ -156,7 +153,6 @@ def header_from_json(data: Mapping[str, Any], path: Path) -> Header:
 
 
 def check_version(version: int, known: int, path: Path) -> None:
-    """Raise UnreadableTrace if this reader does not know the version of a file."""
     if version != known:
         raise UnreadableTrace(
             "HB104", f"{path}: written as version {version}, this hpcbench reads {known}: "
@@ -164,7 +160,6 @@ def check_version(version: int, known: int, path: Path) -> None:
 
 
 def plan_to_text(plan: Plan) -> str:
-    """Return a plan as one line of JSON."""
     return to_json(plan_to_json(plan), separators=(",", ":"))
 
 
@@ -191,7 +186,6 @@ def record_to_json(record: Record) -> dict[str, Any]:
 
 
 def phase_names(record: Record) -> dict[str, list[str]]:
-    """Return ``phases``, the names of a record's phases; nothing where it has none."""
     return {"phases": [*record.phases]} if record.phases else {}
 
 
@@ -207,7 +201,6 @@ def record_from_json(
 
 
 def checked_record(record: Record) -> Record:
-    """Return the record, or raise ValueError if it does not keep to the schema."""
     shape = record.samples.start_ns.shape
     for name, values in record.phases.items():
         if values.dtype != _INT64 or values.shape != shape:
