@@ -34,8 +34,8 @@ from hpcbench.reduce.usage import Usages, with_usage
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
 from hpcbench.trace.source import TraceSource, sync_records
 
-READ_BYTES = 64 << 20
-"""Records that are read at a time."""
+READ_BYTES = 192 << 20
+"""Records that are read at a time: of less, traces are opened more often, which takes longest."""
 _RECORD_BYTES = 1024
 """About what a record takes beside its samples."""
 RecordsByRank = dict[int, list[Record]]

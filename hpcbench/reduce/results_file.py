@@ -54,6 +54,7 @@ from hpcbench.trace.clock import SyncRecord, to_global
 from hpcbench.trace.columns import (
     LINES,
     PURE,
+    RANGES,
     ROOT,
     Contents,
     Described,
@@ -82,7 +83,6 @@ from hpcbench.trace.source import (
 )
 from hpcbench.trace.telemetry import GROUP, KEYS, NOT_READ, TABLES, Rows
 
-_CHUNK_ROWS = 4096
 _OWN = ("rank", "attempt")
 _SOURCES = f"{GROUP}/sources"
 CONTENTS: Contents = {
@@ -119,7 +119,7 @@ class TelemetryWriter:
         for name, values in {**columns, **own}.items():
             path = f"{GROUP}/{table}/{name}"
             if path not in self._columns:
-                self._columns[path] = GrowingColumn(self._file, path, chunk_rows=_CHUNK_ROWS)
+                self._columns[path] = GrowingColumn(self._file, path)
             self._columns[path].add(
                 np.ascontiguousarray(np.broadcast_to(values, len(rows)), dtype=np.int64))
 
@@ -251,24 +251,25 @@ def contents(of_kinds: KindColumns, derived: Iterable[str]) -> Contents:
 
 
 SAMPLE_ROW_COLUMNS = ("case", "rank", "launch", "pass_index", "iteration", "use", *SAMPLE_COLUMNS)
-CHUNK_ROWS = 16384
-"""Samples are read a whole case, all ranks, at a time."""
 
 
-def _rows_of(case: Case, samples: CaseSamples) -> dict[str, npt.NDArray[np.int64]]:
-    """Return the rows of a case by SAMPLE_ROW_COLUMNS, rank by rank.
+def _rows_of(
+    case: Case, samples: CaseSamples,
+) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
+    """Yield each of SAMPLE_ROW_COLUMNS with the rows of a case, rank by rank.
 
     Raises ValueError where their ``use`` is not known.
     """
     if samples.use is None:
         raise ValueError(f"case {case.case_id}: which samples count is not known")
     ranks, each = samples.start_ns.shape
-    return {
-        "case": np.full(ranks * each, case.index),
-        "rank": np.repeat(samples.ranks, each), "launch": np.tile(samples.launch, ranks),
-        "pass_index": np.tile(samples.pass_index, ranks),
-        "iteration": np.tile(np.arange(each), ranks), "use": np.tile(samples.use, ranks),
-        **{name: getattr(samples, name).ravel() for name in SAMPLE_COLUMNS}}
+    yield "case", np.full(ranks * each, case.index)
+    yield "rank", np.repeat(samples.ranks, each)
+    for name, values in (("launch", samples.launch), ("pass_index", samples.pass_index),
+                         ("iteration", np.arange(each)), ("use", samples.use)):
+        yield name, np.tile(values, ranks)
+    for name in SAMPLE_COLUMNS:
+        yield name, getattr(samples, name).ravel()
 
 
 FORMAT = "hpcbench-results"
@@ -289,7 +290,7 @@ class ResultsWriter:
         """Use `new_results` instead."""
         self._file = file
         self._blocks: dict[str, tuple[int, int, int]] = {}
-        self._columns = {name: GrowingColumn(file, f"samples/{name}", chunk_rows=CHUNK_ROWS)
+        self._columns = {name: GrowingColumn(file, f"samples/{name}", RANGES)
                          for name in SAMPLE_ROW_COLUMNS}
         file[_USE].attrs["names"] = [use.name.lower() for use in Use]
         self._phases: GrowingColumn | None = None  # runs without phases have no column
@@ -299,11 +300,10 @@ class ResultsWriter:
     def add_samples(self, case: Case, samples: CaseSamples) -> None:
         """Append the samples of one case. Raises ValueError where their ``use`` is not known."""
         self._blocks[case.case_id] = (self._columns["case"].rows, *samples.start_ns.shape)
-        for name, values in _rows_of(case, samples).items():
+        for name, values in _rows_of(case, samples):
             self._columns[name].add(values)
         if samples.phases:
-            column = self._phases = self._phases or GrowingColumn(
-                self._file, _PHASES, chunk_rows=CHUNK_ROWS)
+            column = self._phases = self._phases or GrowingColumn(self._file, _PHASES, RANGES)
             self._positions[case.case_id] = {"names": [*samples.phases], "offset": column.rows}
             for values in samples.phases.values():
                 column.add(values.ravel())

@@ -398,8 +398,7 @@ class SealedTrace(TraceSource):
         if samples and rows:
             with open_container(self.path) as file, expected_content(self.path):
                 stamps = [*_read_stamps(file, self.table.sample_ranges(rows))]
-                if _PHASES in file:
-                    phases = [*_read_phases(file, self.table.phase_ranges(rows))]
+                phases = [*_read_phases(file, self.table.phase_ranges(rows))]
         with expected_content(self.path):
             records = [
                 checked_record(Record(**values, samples=of_samples, phases=of_phases))
@@ -436,9 +435,9 @@ def _read_stamps(
     for first, last, parts in _runs(ranges):
         columns = [read_rows(file, f"samples/{name}", first, last - first)
                    for name in SAMPLE_COLUMNS]
-        for offset, count in parts:
+        for offset, count in parts:  # copies: a view would keep all of the run in memory
             yield SampleColumns(*(
-                column[offset - first:offset - first + count] for column in columns))
+                column[offset - first:offset - first + count].copy() for column in columns))
 
 
 def _read_phases(

@@ -394,7 +394,6 @@ def test_samples_are_those_of_the_traces(
 
     write_synthetic_run(tmp_path / "run", plan_of(cases, 2, passes=2), change=change)
     monkeypatch.setattr("hpcbench.reduce.reduce.READ_BYTES", read_bytes)
-    monkeypatch.setattr("hpcbench.reduce.results_file.CHUNK_ROWS", 16)
     results = reduce_folder(tmp_path / "run")
     assert [item.case for item in results.cases] == cases
     with open_results(tmp_path / "run") as file:

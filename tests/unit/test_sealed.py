@@ -4,8 +4,10 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -13,7 +15,7 @@ import pytest
 
 from hpcbench.errors import FileError
 from hpcbench.trace import container
-from hpcbench.trace.columns import GrowingColumn, write_column
+from hpcbench.trace.columns import GZIP, RANGES, GrowingColumn, write_column
 from hpcbench.trace.journal import Journal, read_journal
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record, no_samples
 from hpcbench.trace.sealed import FORMAT, SealedTrace, open_trace, seal
@@ -212,13 +214,19 @@ def test_a_column_that_has_gone_is_no_crash(tmp_path: Path) -> None:
         [*trace.records()]
 
 
-@pytest.mark.parametrize("sizes", [[], [0], [5], [100], [99, 1, 100], [1000, 3, 250], [30] * 20])
-def test_a_column_written_in_pieces_is_the_whole_column(tmp_path: Path, sizes: list[int]) -> None:
+@pytest.mark.parametrize("bits", [1, 40, 62, 64])
+@pytest.mark.parametrize("filters", [GZIP, RANGES], ids=["gzip", "ranges"])
+@pytest.mark.parametrize("sizes", [
+    [], [0], [5], [2048], [2047, 1, 2048], [20480, 3, 5000], [600] * 60])
+def test_a_column_written_in_pieces_is_the_whole_column(
+    tmp_path: Path, sizes: list[int], filters: Mapping[str, Any], bits: int,
+) -> None:
     noise = np.random.default_rng(2)
-    pieces = [noise.integers(0, 2**40, size) for size in sizes] + [np.full(300, 7)]
+    pieces = [noise.integers(-2**(bits - 1), 2**(bits - 1), size) for size in sizes]
+    pieces += [np.full(300, 7), np.array([0, -1, -2**63, 2**63 - 1])]
     expected = np.concatenate(pieces)
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        column = GrowingColumn(file, "pieces", chunk_rows=100)
+        column = GrowingColumn(file, "pieces", filters)
         for piece in pieces:
             column.add(piece)
         assert column.rows == expected.size
