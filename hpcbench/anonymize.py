@@ -40,7 +40,6 @@ from hpcbench.texts import say, to_json
 from hpcbench.trace.columns import texts_of
 from hpcbench.trace.container import is_suite, open_container, verify
 from hpcbench.trace.journal import Frame, scan
-from hpcbench.trace.positions import behind_image
 from hpcbench.trace.schema import SCHEMA_VERSION as TRACE_VERSION
 from hpcbench.trace.sealed import FORMAT as TRACE_FORMAT
 
@@ -425,10 +424,8 @@ def _copied(run: Path, files: Sequence[Path], target: Path, names: Pseudonyms) -
         if _is_made_again(place):
             continue
         copy.parent.mkdir(parents=True, exist_ok=True)
-        if path.name == FILE_NAME:
-            copy_sealed(path, copy, FORMAT, names)
-        elif path.suffix == ".h5":
-            copy_sealed(path, copy, TRACE_FORMAT, names, behind_image)
+        if path.suffix == ".h5":
+            copy_sealed(path, copy, FORMAT if path.name == FILE_NAME else TRACE_FORMAT, names)
         elif path.suffix == ".journal":
             if damaged := copy_journal(path, copy, names):
                 yield f"{place}: {damaged} damaged places"

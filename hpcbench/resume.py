@@ -12,8 +12,6 @@ from pathlib import Path
 from hpcbench.config.schema import Config, stored_config
 from hpcbench.errors import UsageError
 from hpcbench.launch.attempt import PlannedRun
-from hpcbench.measure.allocation import usable_cores
-from hpcbench.measure.process import KernelFiles
 from hpcbench.plan.case import Plan
 from hpcbench.plan.order import History
 from hpcbench.texts import path_of
@@ -131,12 +129,10 @@ def _cases_of(folder: Path, plan: Plan, statuses: Collection[str]) -> list[str]:
 
     The results in the folder may be older: a job that was killed has not written any.
     """
-    from hpcbench.reduce.processes import Processes
     from hpcbench.reduce.reduce import reduce_folder
 
     results = reduce_folder(
-        folder, allow_mixed=stored_config(plan.config).launch.allow_mixed,
-        processes=Processes(usable_cores(KernelFiles()), start="spawn"))
+        folder, allow_mixed=stored_config(plan.config).launch.allow_mixed)
     return [item.case.case_id for item in results.cases if item.status in statuses]
 
 

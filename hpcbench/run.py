@@ -36,9 +36,7 @@ from hpcbench.launch.session import AgreedError, Session, from_root, on_all, on_
 from hpcbench.launch.template_process import TemplateProcess
 from hpcbench.launch.worker_pool import WorkerPool
 from hpcbench.masking import masked, print_traceback
-from hpcbench.measure.allocation import usable_cores
 from hpcbench.measure.process import (
-    KernelFiles,
     no_collection_of_modules,
     rare_collection,
     unsupervised,
@@ -179,7 +177,6 @@ def _reduce_and_report(attempt: RunAttempt, folder: RunFolder, request: RunReque
     """
     from hpcbench.answers.check import final_code
     from hpcbench.profiling.record import write_profiles
-    from hpcbench.reduce.processes import Processes
     from hpcbench.reduce.reduce import reduce_folder
     from hpcbench.report.answer_lines import told_in
     from hpcbench.report.console import print_profile, print_profiles, report_run
@@ -187,9 +184,7 @@ def _reduce_and_report(attempt: RunAttempt, folder: RunFolder, request: RunReque
 
     config, verbosity = attempt.config, request.verbosity
     with verbosity.stage("reduction"), rare_collection():
-        results = reduce_folder(
-            folder.path, allow_mixed=config.launch.allow_mixed,
-            processes=Processes(usable_cores(KernelFiles()), start="spawn"))
+        results = reduce_folder(folder.path, allow_mixed=config.launch.allow_mixed)
     with verbosity.stage("summaries and plots"), rare_collection():
         told = told_in(folder.path)
         write_reports(results, folder.path, told, verbosity.announce, verbosity.complain)

@@ -31,10 +31,8 @@ GOLDEN = ROOT / "tests" / "data" / "golden"
 EXPECTED = GOLDEN / "expected"
 KINDS = ("collective", "primitive", "training", "mixed")
 RUNS = {kind: GOLDEN / "runs" / kind for kind in KINDS}
-RESULTS = {"v1": ROOT / "tests" / "data" / "results-v1.h5",
-           "v2": ROOT / "tests" / "data" / "results-v2.h5",
-           **{kind: folder / "results.h5" for kind, folder in RUNS.items()}}
-"""Name -> a results file of earlier code."""
+RESULTS = {kind: folder / "results.h5" for kind, folder in RUNS.items()}
+"""Kind -> a results file."""
 COMMANDS = ("run", "suite", "profile", "plan", "reduce", "show", "plot", "compare", "check",
             "advise", "validate", "list", "gen-config", "gen-data", "schema")
 SWEEPS = (
@@ -131,11 +129,14 @@ def results_texts(name: str) -> dict[str, str]:
 def reduced_texts(name: str, folder: Path) -> dict[str, str]:
     """Return what is printed and summarised of a run's traces, reduced anew in ``folder``.
 
-    It differs from that of its results file, which earlier code wrote, in what is computed
-    otherwise today. Figures are made, not painted.
+    Figures are made, not painted.
     """
     shutil.copytree(RUNS[name], folder, ignore=shutil.ignore_patterns("results.h5"))
-    return _named(f"reduced-{name}", folder, {**_reduced(folder), **_summaries(folder)})
+    texts = _reduced(folder)
+    begin, end, shown = texts["show.txt"].partition("report.html\n")
+    return _named(name, folder, {
+        "show.txt": shown, "reduced.txt": begin + end + texts["reduced.txt"],
+        **_summaries(folder)})
 
 
 def stopped_texts(kind: str, parent: Path) -> dict[str, str]:

@@ -39,10 +39,7 @@ def reduce(
         hpcbench reduce results/latest --allow-mixed --verbose
     """
     from hpcbench.answers.check import final_code
-    from hpcbench.measure.allocation import usable_cores
-    from hpcbench.measure.process import KernelFiles
     from hpcbench.profiling.record import write_profiles
-    from hpcbench.reduce.processes import Processes
     from hpcbench.reduce.reduce import reduce_folder
     from hpcbench.reduce.suite_file import refuse_suite
     from hpcbench.report.answer_lines import told_in
@@ -52,8 +49,7 @@ def reduce(
     refuse_suite(folder)
     verbosity.details([f"reads the traces in {folder.absolute()}"])
     with verbosity.stage("reduction"):
-        results = reduce_folder(folder, allow_mixed=allow_mixed,
-                                processes=Processes(usable_cores(KernelFiles())))
+        results = reduce_folder(folder, allow_mixed=allow_mixed)
     with verbosity.stage("summaries and plots"):
         told = told_in(folder)
         write_reports(results, folder, told, verbosity.announce, verbosity.complain)

@@ -16,8 +16,6 @@ STATUSES = ("ok", "wrong", "skipped", "failed", "timeout", "not_run")
 """Every planned case ends in exactly one of these."""
 CANARY_ID = "canary"
 """The id of the small case that is measured again and again, to see the machine drift."""
-_LATER = ("memory_error", "note", "cuda_graph")
-"""Fields that earlier versions did not store."""
 DEFAULT_MODE = "isolated"
 """The timing mode that labels do not name."""
 
@@ -140,12 +138,8 @@ def plan_from_json(data: Mapping[str, Any]) -> Plan:
 
 
 def case_to_json(case: Case) -> dict[str, Any]:
-    """Return one case as plain JSON values; `case_from_json` is the inverse.
-
-    What earlier versions did not store is left out where it says nothing.
-    """
-    plain = {item.name: value for item in fields(case)
-             if (value := getattr(case, item.name)) or item.name not in _LATER}
+    """Return one case as plain JSON values; `case_from_json` is the inverse."""
+    plain = {item.name: getattr(case, item.name) for item in fields(case)}
     return {**plain, "workload": case.workload.to_json()}
 
 

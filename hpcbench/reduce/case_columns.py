@@ -21,7 +21,7 @@ _NAME = re.compile("[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class CaseColumn:
-    """A column: its name, units (`trace.described`), what it says, and the type of its values.
+    """A column: its name, units (`trace.columns`), what it says, and the type of its values.
 
     The type is str, int or float. True and False are 1 and 0. What a case has not is ABSENT. Rates
     follow from ``median_s``, unless ``apart``.
@@ -135,7 +135,6 @@ Row = dict[str, Any]
 
 
 def row_of(item: CaseResult, block: tuple[int, int, int]) -> Row:
-    """Return the values of a case in COLUMNS; ``block`` is where its samples lie."""
     case, stats, timing = item.case, item.statistics, item.timing
     row: Row = {column.name: getattr(case, column.name) for column in OF_CASE}
     row |= {column.name: getattr(stats, column.name, None) for column in (*COUNTS, *TIMES)}
@@ -187,7 +186,6 @@ def kind_columns(results: Results) -> KindColumns:
 
 
 def _check(own: Mapping[str, CaseColumn], others: Mapping[str, CaseColumn]) -> None:
-    """Raise ValueError for columns that cannot stand beside those that there are."""
     taken = {*(column.name for column in COLUMNS), *LINES_OF_CASES}
     for name, column in own.items():
         if not _NAME.fullmatch(name) or name in taken:

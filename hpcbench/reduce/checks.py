@@ -32,7 +32,7 @@ from hpcbench.reduce.fold import (
     waits_ns,
 )
 from hpcbench.reduce.results import CaseSamples
-from hpcbench.reduce.stack import Pass, different_rows, is_timed
+from hpcbench.reduce.stack import Pass, is_timed
 from hpcbench.trace.schema import ARRIVAL, NO_DEVICE_TIME, STOP_REASONS, UNTIMED, Flag
 from hpcbench.units import by_value, on_ranks, rank_list, to_gb_per_s
 
@@ -67,7 +67,6 @@ class Problem:
 
 
 def first_true(bad: npt.NDArray[np.bool_]) -> tuple[int, int] | None:
-    """Return the index of the first bad entry of (rank, sample), or None."""
     if not bad.any():
         return None
     row, column = np.argwhere(bad)[0]
@@ -75,7 +74,6 @@ def first_true(bad: npt.NDArray[np.bool_]) -> tuple[int, int] | None:
 
 
 def bad_entry(code: str, samples: CaseSamples, at: tuple[int, int], what: str) -> Problem:
-    """Return the problem with one entry of (rank, sample), for which the case is rejected."""
     return Problem(code, f"rank {samples.ranks[at[0]]} iteration {at[1]}: {what}; {AGAIN}")
 
 
@@ -127,7 +125,7 @@ def _iterations(case: Case, records: Pass, samples: CaseSamples | None) -> Itera
     planned_kinds = np.concatenate([
         [*(flag | int(Flag.WARMUP) for flag in apart), *[int(Flag.WARMUP)] * case.warmup],
         np.zeros(timed, np.int64), apart])
-    kinds = different_rows(samples.flags) & UNTIMED
+    kinds = samples.flags & UNTIMED
     different = np.any(kinds != planned_kinds, axis=1) | (timed > case.iterations)
     if different.any():
         row = int(np.argmax(different))
@@ -143,7 +141,7 @@ def _planned(case: Case) -> str:
 
 
 def _stop_reasons(case: Case, records: Pass) -> Iterator[Problem]:
-    """HB133: one decision ended the case on all ranks. Traces of version 1 have no reason.
+    """HB133: one decision ended the case on all ranks.
 
     A rank that decided for itself took part in other calls than the rest, however the rows add up.
     """
@@ -173,8 +171,7 @@ def _plausible(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
                                  ("enqueue time", samples.enqueue_ns, NO_DEVICE_TIME),
                                  ("device time", samples.device_ns, NO_DEVICE_TIME),
                                  ("flags", samples.flags, 0)):
-        different = different_rows(stamps)
-        if different.min() >= lowest and different.max() < _NEVER_NS:
+        if stamps.min() >= lowest and stamps.max() < _NEVER_NS:
             continue
         bad = (stamps < lowest) | (stamps == _NEVER_NS)
         if at := first_true(bad):
@@ -210,7 +207,7 @@ def _parts(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
     """HB129: neither issuing the work nor the work on the device takes longer than all of it."""
     for name, part_ns, event_ns, rate in (("enqueue time", samples.enqueue_ns, 0, 0),
                                           ("device time", samples.device_ns, _EVENT_NS, _RATE)):
-        if different_rows(part_ns).max() == NO_DEVICE_TIME:
+        if part_ns.max() == NO_DEVICE_TIME:
             continue
         wait_ns = waits_ns(samples)
         spare_ns = event_ns + rate * wait_ns
@@ -290,7 +287,6 @@ def check_causality(
 def timer_problem(
     samples: CaseSamples, waits: Waits, resolution_ns: float,
 ) -> Iterator[Problem]:
-    """HB119: yield a note if the median duration is too short for the clock."""
     shortest_ns = waits.shortest_ns[is_timed(samples)]
     if np.mean((shortest_ns >= 2 * resolution_ns) & (shortest_ns > 0)) > 0.5:
         return  # most durations are as long, and so is their median

@@ -76,12 +76,10 @@ def settled(comparisons: Sequence[Comparison]) -> Iterator[Comparison]:
 
 
 def family(comparisons: Iterable[Comparison]) -> Family:
-    """Return how many there are of each sort."""
     listed = [*comparisons]
     n_made = sum(one.chance is not None for one in listed)
     return Family(n_made, sum(one.is_clear for one in listed), len(listed) - n_made)
 
 
 def clear(comparisons: Iterable[Comparison], what: str) -> Comparison | None:
-    """Return the comparison of this name if it holds."""
     return next((one for one in comparisons if one.what == what and one.is_clear), None)

@@ -36,9 +36,6 @@ from hpcbench.trace.schema import ARRIVAL, Flag
 from hpcbench.trace.source import TraceSource, sync_records
 from hpcbench.units import grouped, rank_list
 
-_FIRST_WITH_CLOCKS = 2
-"""Schema version of traces."""
-
 
 @dataclass(frozen=True, slots=True)
 class GlobalStamps:
@@ -67,7 +64,6 @@ class ClockHistory:
 
     @property
     def steepest(self) -> float:
-        """Return the slope that is furthest from 0."""
         return max((model.slope for model in self.models), key=abs)
 
     @property
@@ -89,7 +85,6 @@ class RankClocks:
 
     @property
     def n_clocks(self) -> int:
-        """Return how many different clocks the ranks read."""
         return len(set(self.ids.values()))
 
     def stamps(self, samples: CaseSamples) -> GlobalStamps | None:
@@ -139,7 +134,6 @@ def _slice_if_whole(rows: Sequence[int]) -> slice | Sequence[int]:
 
 
 def rank_clocks(sources: Iterable[TraceSource]) -> RankClocks:
-    """Return the clocks of the ranks that wrote these traces."""
     keys: dict[int, str] = {}
     synced: dict[str, dict[int, list[SyncRecord]]] = defaultdict(dict)
     silent: set[int] = set()
@@ -150,7 +144,7 @@ def rank_clocks(sources: Iterable[TraceSource]) -> RankClocks:
         keys[rank] = syncs[-1].identity if syncs else source.header.node
         if syncs:
             synced[keys[rank]][rank] = syncs
-        elif source.header.schema_version >= _FIRST_WITH_CLOCKS:
+        else:
             silent.add(rank)
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys.values()))}
     return RankClocks({rank: numbers[key] for rank, key in keys.items()},
@@ -225,7 +219,6 @@ class Waits:
 
 
 def extreme_waits(samples: CaseSamples) -> Waits:
-    """Return both, in one reading of the stamps."""
     parts = [(some_ns.min(axis=0), some_ns.max(axis=0)) for some_ns in _some_waits_ns(samples)]
     shortest, longest = zip(*parts, strict=True)
     return Waits(np.stack(shortest).min(axis=0), np.stack(longest).max(axis=0))

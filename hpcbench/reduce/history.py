@@ -22,7 +22,6 @@ from hpcbench.reduce.fold import rank_clocks
 from hpcbench.reduce.outcome import Attempt, Context
 from hpcbench.reduce.results import Finding
 from hpcbench.texts import say
-from hpcbench.trace.chunks import ChunkMemory
 from hpcbench.trace.container import (
     attempt_folder,
     attempt_folders,
@@ -77,7 +76,6 @@ def open_traces(traces: Path) -> tuple[list[TraceSource], list[Finding]]:
     findings: list[Finding] = []
     sealed: set[str] = set()
     known: Known = {}
-    chunks = ChunkMemory()
     for path in sorted(traces.iterdir()) if traces.is_dir() else []:
         if is_later_attempt(path):
             continue
@@ -89,7 +87,7 @@ def open_traces(traces: Path) -> tuple[list[TraceSource], list[Finding]]:
             continue
         try:
             sources.append(read_journal(path) if path.suffix == ".journal"
-                           else open_trace(path, known, chunks))
+                           else open_trace(path, known))
             sealed.add(path.stem)
         except UnreadableTrace as error:
             findings.append(Finding(error.code, "rank", f"{error}; it is left out"))
@@ -265,7 +263,6 @@ Opened = Sequence[tuple[Sequence[TraceSource], Sequence[Finding]]]
 
 
 def open_attempts(traces: Path) -> Opened:
-    """Open the traces of every attempt of a run."""
     return [open_traces(folder) for folder in attempt_folders(traces)]
 
 
@@ -318,7 +315,6 @@ def _how_ended(sources: Mapping[int, TraceSource]) -> str:
 
 
 def context_of(plan: Plan, attempts: Attempts) -> Context:
-    """Return what the cases of the plan are judged against."""
     resolutions = [source.header.environment.get("clock_resolution_ns")
                    for source in attempts.sources]
     return Context(
@@ -432,7 +428,6 @@ def _finished(known: Attempts, plan: Plan) -> tuple[frozenset[RunKey], frozenset
 
 
 def _were_ok(known: Attempts, plan: Plan) -> frozenset[str]:
-    """Return the cases whose newest run was ok on all their ranks."""
     newest: dict[tuple[str, int], tuple[tuple[int, int, int], str]] = {}
     for number, intake in enumerate(known.intakes):
         for rank, source in intake.sources.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -42,16 +42,13 @@ def _other_line(line: str, texts: Texts) -> str:
     return texts.text(line)
 
 
-def copy_sealed(
-    path: Path, target: Path, file_format: str, texts: Texts,
-    behind: Callable[[h5py.File], bytes] | None = None,
-) -> None:
+def copy_sealed(path: Path, target: Path, file_format: str, texts: Texts) -> None:
     """Write a sealed file's copy with other texts, sealed again; its numbers are the same bytes.
 
-    ``path`` was verified. ``behind`` as for `new_container`. Raises UnreadableTrace, FileError.
+    ``path`` was verified. Raises UnreadableTrace, FileError.
     """
     with open_container(path) as file, new_container(
-            target, file_format, int(file.attrs["schema_version"]), behind) as new:
+            target, file_format, int(file.attrs["schema_version"])) as new:
         _copy_attributes(file, new, texts)
         file.visititems(lambda name, item: _copy(name, item, new, texts))
 
@@ -74,7 +71,6 @@ def _copy_attributes(
     source: h5py.Group | h5py.Dataset, target: h5py.Group | h5py.Dataset,
     texts: Texts | None = None,
 ) -> None:
-    """Copy attributes, with other ``texts`` those of the file; what is overwritten stays in it."""
     for key, value in source.attrs.items():
         if texts is not None and isinstance(value, str) and key not in _STATIC:
             value = texts.json(value, key)

@@ -35,7 +35,6 @@ from hpcbench.reduce.fold import Edges, RankClocks, edges, extreme_waits, joined
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding
 from hpcbench.reduce.stack import Pass, PassKey, is_timed, stack_samples
 from hpcbench.reduce.timing import Planned, measured
-from hpcbench.trace.arena import Empty
 from hpcbench.trace.schema import LIBRARY, LibraryChoices, Record, merged
 from hpcbench.units import by_value, grouped, on_ranks, plural, rank_list
 
@@ -73,13 +72,11 @@ class Context:
     inline: bool = False
 
     def attempt_of(self, records: Iterable[Record]) -> Attempt:
-        """Return the attempt that these records are of; of none the newest."""
         number = max((record.attempt for record in records), default=len(self.attempts))
         return self.attempts[min(number, len(self.attempts) - 1)]
 
     @property
     def keys(self) -> list[PassKey]:
-        """Return every planned pass of every planned launch, in order."""
         return [PassKey(turn.launch, turn.pass_index) for turn in turns(self.launches, self.passes)]
 
 
@@ -98,10 +95,7 @@ class PassOutcome:
     """Those on the global clock, where it is known."""
 
 
-def judge_pass(
-    case: Case, key: PassKey, by_rank: Pass, context: Context, empty: Empty
-) -> PassOutcome:
-    """Return what the members' records of one pass add up to; ``empty`` makes arrays."""
+def judge_pass(case: Case, key: PassKey, by_rank: Pass, context: Context) -> PassOutcome:
     records = {rank: by_rank[rank] for rank in range(case.world_size) if rank in by_rank}
     attempt = context.attempt_of(records.values())
     if case.skip is not None and not records:
@@ -119,7 +113,7 @@ def judge_pass(
         return replace(outcome, status="not_run", blamed_rank=None, problems=_notes(missing),
                        reason=f"the run ended before rank {rank_list(absent)} recorded it")
     if status == "ok":
-        samples = stack_samples({key: records}, empty)
+        samples = stack_samples({key: records})
         problems += missing if problems else [*missing, *check_records(case, records, samples)]
         if samples is not None and not problems:
             problems += check_samples(samples, records)
@@ -146,7 +140,6 @@ def _on_global_clock(case: Case, outcome: PassOutcome, clocks: RankClocks) -> Pa
 
 
 def _notes(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Return what is wrong with a pass that is not ok anyway."""
     return tuple(replace(problem, rejects=False) for problem in problems)
 
 
@@ -223,11 +216,10 @@ class Outcome:
 
 
 def judge(
-    case: Case, records: Mapping[int, Sequence[Record]], context: Context, empty: Empty
+    case: Case, records: Mapping[int, Sequence[Record]], context: Context,
 ) -> Outcome:
-    """Return the outcome of a case from each rank's records of it; ``empty`` makes arrays."""
     passes, problems = _by_pass(case, records, context)
-    outcomes = {key: judge_pass(case, key, passes.get(key, {}), context, empty)
+    outcomes = {key: judge_pass(case, key, passes.get(key, {}), context)
                 for key in context.keys}
     first = outcomes[context.keys[0]]
     if first.status == "skipped":  # recorded once: what cannot run here never can
@@ -246,8 +238,7 @@ def judge(
     if decisive.status == "ok" and (why := _rejection(problems)):
         decisive = replace(decisive, status="failed", reason=why)
         trace_missing = all(problem.trace_missing for problem in problems if problem.rejects)
-    samples = (None if decisive.status == "ok" else _samples(outcomes, empty)) or _samples(
-        ran, empty)
+    samples = (None if decisive.status == "ok" else _samples(outcomes)) or _samples(ran)
     result = replace(_result(case, decisive, outcomes), trace_missing=trace_missing)
     if decisive.status == "ok" and samples is not None:
         result, use, notes = _with_numbers(result, samples, ran, context)
@@ -262,7 +253,6 @@ def judge(
 
 
 def _rejection(problems: Iterable[Problem]) -> str | None:
-    """Return the first reason to reject a case, None if there is none."""
     return next((f"{problem.code}: {problem.message}" for problem in problems if problem.rejects),
                 None)
 
@@ -278,12 +268,11 @@ def _unbracketed(outcomes: Outcomes, context: Context) -> frozenset[int]:
                      and not clocks.bracketed(rank, record.begin_ns, record.end_ns))
 
 
-def _samples(outcomes: Outcomes, empty: Empty) -> CaseSamples | None:
-    """Return the samples of all these passes."""
+def _samples(outcomes: Outcomes) -> CaseSamples | None:
     stacked = [item.samples for item in outcomes.values()]
     if len(stacked) == 1 and stacked[0] is not None:
         return stacked[0]
-    return stack_samples({key: item.records for key, item in outcomes.items()}, empty)
+    return stack_samples({key: item.records for key, item in outcomes.items()})
 
 
 def _with_numbers(
@@ -420,7 +409,6 @@ def _misplaced(
 
 
 def _most_memory(records: Iterable[tuple[int, Record]]) -> dict[str, dict[str, int | str]] | None:
-    """Return for each rank, as text, the maximum of each number over its records."""
     most: dict[str, dict[str, int | str]] = defaultdict(dict)
     for rank, record in sorted(records, key=lambda item: item[0]):
         peaks, reported = most[str(rank)], record.detail.get(_MEMORY, {})

@@ -61,12 +61,10 @@ def why_unpaired(name: str, what: str, item: CaseResult, other: CaseResult | Non
 
 
 def pass_medians_s(item: CaseResult | None) -> PassTimes:
-    """Return the medians of the passes in seconds, none where nothing was timed."""
     return item.timing.pass_medians_s if item is not None and item.timing is not None else ()
 
 
 def median_s(item: CaseResult | None) -> float | None:
-    """Return the median in seconds, None where there are no statistics."""
     return item.statistics.median_s if item is not None and item.statistics is not None else None
 
 
@@ -76,7 +74,7 @@ Derived = Mapping[str, Mapping[str, Any]]
 def comparisons(results: Results) -> Iterator[Comparison]:
     """Yield all comparisons of a report: who starts late, and those of the records.
 
-    Among them are those that could not be made, as of cases of older results.
+    Among them are those that could not be made.
     """
     yield from _all(results.cases, results.derived)
     yield from (Comparison(LATE_START) for item in results.cases if item.case.world_size > 1
@@ -123,17 +121,6 @@ Observed = Fields | Exception
 """Or what a plug-in raised instead: it must not cost the results of the run."""
 
 
-def observe(item: CaseResult, samples: CaseSamples, topology: Topology) -> Observed | None:
-    """Have the kind of an ok case look at its stamps; None where there is nothing to look at."""
-    spec = kinds().get(item.case.kind)
-    if spec is None or item.statistics is None:
-        return None
-    try:
-        return dict(spec.deriver().observe(item, replace(samples, topology=topology)))
-    except Exception as error:
-        return error
-
-
 class Observations:
     """The fields of records that follow from stamps, kept while the stamps go by.
 
@@ -145,13 +132,15 @@ class Observations:
         self._fields: dict[str, Observed] = {}
 
     def add(self, item: CaseResult, samples: CaseSamples) -> None:
-        """Have the kind of an ok case look at its stamps."""
-        self.keep(item.case.case_id, observe(item, samples, self._topology))
-
-    def keep(self, case_id: str, observed: Observed | None) -> None:
-        """Keep what was observed of a case."""
-        if observed is not None:
-            self._fields[case_id] = observed
+        spec = kinds().get(item.case.kind)
+        if spec is None or item.statistics is None:
+            return
+        found: Observed
+        try:
+            found = dict(spec.deriver().observe(item, replace(samples, topology=self._topology)))
+        except Exception as error:
+            found = error
+        self._fields[item.case.case_id] = found
 
     def of(self, item: CaseResult) -> Fields:
         """Return what is known of a case. Raises what its kind raised."""
@@ -254,7 +243,6 @@ def _derivers(kinds_here: Iterable[str], missing: dict[str, str]) -> dict[str, D
 
 @contextlib.contextmanager
 def _may_fail(kind: str, missing: dict[str, str]) -> Iterator[None]:
-    """Note why a kind has no records: a plug-in must not cost the results of the run."""
     try:
         yield
     except Exception as error:
@@ -274,7 +262,6 @@ def _derived(
 
 
 def write_records(file: h5py.File, results: Results) -> None:
-    """Store the records of each kind that has some."""
     for kind, items in _by_kind(results).items():
         if kind in results.derived:
             deriver = kinds()[kind].deriver()

@@ -1,56 +1,53 @@
 """Rank 0's last step, or a laptop's: traces become ``results.h5``.
 
-The same traces always give the same results. Memory is bounded by a group of cases for each
-process, whatever the number of ranks: each trace is opened once for all cases of a group.
+The same traces always give the same results. Cases are read some at a time, which bounds the
+memory whatever the number of ranks: each trace is opened once for these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hpcbench import __version__
 from hpcbench.config.section import fault_texts
 from hpcbench.errors import ExitCode, FileError, TraceError
-from hpcbench.plan.case import Plan
+from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce import history, run_checks
-from hpcbench.reduce.canary import canary_findings, canary_of
 from hpcbench.reduce.fold import clock_findings
 from hpcbench.reduce.history import Attempts, majority
-from hpcbench.reduce.outcome import Context
-from hpcbench.reduce.processes import (
-    AllCases,
-    CaseReducer,
-    Processes,
-    Work,
-    case_bytes,
-    case_groups,
-    group_bytes,
-    reduced_cases,
-    sample_counts,
-    usual_rows,
+from hpcbench.reduce.outcome import Context, Outcome, judge
+from hpcbench.reduce.records import Observations, with_joint_findings, with_records
+from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
+from hpcbench.reduce.results_file import FILE_NAME, TelemetryWriter, new_results
+from hpcbench.reduce.run_checks import (
+    ExecutedOrder,
+    canary_findings,
+    canary_of,
+    environment_findings,
+    environment_hash,
+    usage_findings,
 )
-from hpcbench.reduce.records import with_joint_findings, with_records
-from hpcbench.reduce.results import Results, RunInfo
-from hpcbench.reduce.results_contents import TelemetryWriter
-from hpcbench.reduce.results_file import FILE_NAME, chunk_rows, new_results
-from hpcbench.reduce.run_checks import environment_findings, environment_hash, usage_findings
-from hpcbench.reduce.topology import topology_of
+from hpcbench.reduce.topology import Topology, topology_of
 from hpcbench.reduce.usage import Usages, with_usage
+from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
 from hpcbench.trace.source import TraceSource, sync_records
 
+READ_BYTES = 192 << 20
+"""Records that are read at a time: of less, traces are opened more often, which takes longest."""
+_RECORD_BYTES = 1024
+"""About what a record takes beside its samples."""
+RecordsByRank = dict[int, list[Record]]
 _INCOMPLETE_CODES = frozenset({"HB101", "HB110", "HB141"})
 
 
-def reduce_folder(
-    folder: Path, *, allow_mixed: bool = False, processes: Processes | None = None,
-) -> Results:
+def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
     """Check and stack all traces of a results folder, write ``results.h5``, return its contents.
 
     Works on folders of finished, stopped and crashed runs. Traces that cannot be used are left
     out and named in the findings. Canary, noise and environment are those of the newest attempt.
-    ``processes`` may share the work, by default this one does it alone. Raises FileError if the
-    folder cannot be used, TraceError if it holds no plan.
+    Raises FileError if the folder cannot be used, TraceError if it holds no plan.
     """
     if not folder.is_dir():
         raise FileError(f"{folder}: no such folder; give the folder that `run` wrote")
@@ -61,15 +58,12 @@ def reduce_folder(
     headers = [source.header for source in sources.values()]
     topology, clocks = topology_of(headers), context.attempts[-1].clocks
     canary, every = canary_of(sources, plan.world_size), AllCases(topology)
-    work = _work(plan, attempts, CaseReducer(attempts, context, topology), processes)
-    with reduced_cases(work) as reduced, new_results(
-            folder / FILE_NAME, work.rows_of_chunk) as writer:
-        for item in reduced:
-            every.add(item)
-            if item.packed is not None:
-                writer.add_rows(item.case, item.packed)
-            elif item.outcome.samples is not None:
-                writer.add_samples(item.case, item.outcome.samples)
+    with new_results(folder / FILE_NAME) as writer:
+        for case, records in read_cases(plan, attempts):
+            outcome = judge(case, records, context)
+            every.add(case, records, outcome)
+            if outcome.samples is not None:
+                writer.add_samples(case, outcome.samples)
         _add_telemetry(writer.telemetry, attempts, context, every.used)
         cases = [*with_usage(every.results, every.used)]
         findings = [
@@ -93,24 +87,82 @@ def reduce_folder(
     return results
 
 
-def _work(
-    plan: Plan, attempts: Attempts, reducer: CaseReducer, processes: Processes | None,
-) -> Work:
-    """Return the cases in groups, and in how many processes they are reduced."""
+class AllCases:
+    """What is known of all cases, put together while they go by in the order of the plan.
+
+    ``unbracketed`` are ranks of each case, by its label, whose clocks were not synchronised around.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self.results: list[CaseResult] = []
+        self.findings: list[Finding] = []
+        self.unbracketed: dict[str, frozenset[int]] = {}
+        self.executed = ExecutedOrder()
+        self.used = Usages()
+        self.observed = Observations(topology)
+
+    def add(self, case: Case, records: RecordsByRank, outcome: Outcome) -> None:
+        self.results.append(outcome.result)
+        self.findings += outcome.findings
+        if outcome.unbracketed:
+            self.unbracketed[case.label] = outcome.unbracketed
+        self.executed.add(records.get(0, ()))
+        self.used.add_case(case, records)
+        if outcome.samples is not None:
+            self.observed.add(outcome.result, outcome.samples)
+
+
+def read_cases(plan: Plan, attempts: Attempts) -> Iterator[tuple[Case, RecordsByRank]]:
+    """Yield the cases in order with the records of every rank that has some.
+
+    As many are read at a time as take READ_BYTES, or a single larger one.
+    """
     counts = sample_counts(plan, attempts)
-    sizes = case_bytes(plan, counts)
-    n_bytes = sum(sizes)
-    processes = Processes() if processes is None else processes.for_bytes(
-        n_bytes, max(sizes, default=0))
-    size_bytes = group_bytes(n_bytes, processes.most)
-    return Work(reducer, [*case_groups(plan, counts, size_bytes)], size_bytes,
-                chunk_rows(usual_rows(plan, counts)), processes)
+    some: list[Case] = []
+    n_bytes = 0
+    for case in plan.cases:
+        row_bytes = 8 * len(SAMPLE_COLUMNS) * (1 + case.workload.features.has_phases)
+        of_case = case.world_size * (counts.get(case.case_id, 0) * row_bytes
+                                     + _RECORD_BYTES * plan.passes * plan.launches)
+        if some and n_bytes + of_case > READ_BYTES:
+            yield from _read_some(some, attempts)
+            some, n_bytes = [], 0
+        some.append(case)
+        n_bytes += of_case
+    yield from _read_some(some, attempts)
+
+
+def _read_some(
+    cases: Sequence[Case], attempts: Attempts,
+) -> Iterator[tuple[Case, RecordsByRank]]:
+    records: dict[str, RecordsByRank] = {case.case_id: {} for case in cases}
+    for source in attempts.sources:
+        for record in source.records(records.keys()):
+            records[record.case_id].setdefault(source.header.rank, []).append(record)
+    for case in cases:
+        yield case, records.pop(case.case_id)
+
+
+def sample_counts(plan: Plan, attempts: Attempts) -> Mapping[str, int]:
+    """Return the samples that a rank, the first that has the case, has of it over all attempts.
+
+    The plan does not show it, because a case that stops by itself takes far fewer than it may.
+    """
+    counts: Counter[str] = Counter()
+    wanted = {case.case_id for case in plan.cases if case.skip is None}
+    for intake in attempts.intakes:
+        of_rank: dict[str, int] = {}
+        for source in intake.sources.values():
+            of_rank = {**source.sample_counts(), **of_rank}
+            if wanted <= of_rank.keys():
+                break
+        counts.update(of_rank)
+    return counts
 
 
 def _add_telemetry(
     writer: TelemetryWriter, attempts: Attempts, context: Context, used: Usages,
 ) -> None:
-    """Write what every rank read of its machine, and note what was read around each case."""
     for number, (intake, attempt) in enumerate(
             zip(attempts.intakes, context.attempts, strict=True)):
         for source in intake.sources.values():
@@ -139,7 +191,6 @@ def exit_code(results: Results) -> ExitCode:
 
 
 def _load_plan(folder: Path, opened: Sequence[TraceSource]) -> Plan:
-    """Return the plan of the folder, or of rank 0's trace if there is none."""
     if (folder / history.PLAN_FILE).is_file():
         return history.read_plan(folder)
     plans = [source.plan for source in opened if source.plan is not None]
@@ -165,7 +216,6 @@ def _run_info(plan: Plan, attempts: Attempts) -> RunInfo:
 
 
 def _faults(plan: Plan, attempts: Attempts) -> tuple[str, ...]:
-    """Return the faults of the plan, and those of attempts with another ``fault`` section."""
     of_attempts = (str(text) for source in attempts.sources
                    for text in source.header.environment.get("faults", ()))
     return tuple(dict.fromkeys((*fault_texts(plan.config.get("fault", ())), *of_attempts)))

@@ -1,17 +1,7 @@
-"""What statistics are said to be beside their numbers.
-
-How the clocks of a run were compared, in a few numbers.
-
-The canary of a run: its runs, and how the machine changed between them.
-
-What a case used of the machine, and what was read of it: records of the results.
-
-Readings over time: power and the use of cores, in as many points as a picture can show.
-
-The reduced results of one run, as read from and written to ``results.h5``.
+"""The reduced results of one run, as read from and written to ``results.h5``.
 
 Definitions (docs/method.md): what the time of a sample is, its fold, depends on the timing mode;
-statistics are over the samples that count (`reduce.use.Use`), of all passes and launches; the
+statistics are over the samples that count (`reduce.stack.Use`), of all passes and launches; the
 others are kept; a case that is not ``ok`` has none.
 """
 
@@ -99,8 +89,7 @@ class Canary:
     ``runs`` were ok on all ranks, ``n_not_ok`` others were not. ``drift`` is the change over all
     runs, relative to their median, and ``tau`` how steadily they rise or fall
     (`statistics.drift.Drift`); both are None where runs are too few to tell. ``quality`` is
-    ("drifting",) if the drift is significant. In results of older versions ``tau`` is None, and
-    ``drift`` compares the last run with the first.
+    ("drifting",) if the drift is significant.
     """
 
     label: str
@@ -108,7 +97,7 @@ class Canary:
     n_not_ok: int
     drift: float | None
     quality: tuple[str, ...]
-    tau: float | None = None
+    tau: float | None
 
 
 CANARY_QUALITIES = {
@@ -116,9 +105,6 @@ CANARY_QUALITIES = {
                 "series do, by more than 3 %",
 }
 """Word -> what it says of the whole run (docs/method.md)."""
-OLD_RULE = ("last run against first, by the rule of an earlier version, which alarms on stationary "
-            "runs, too: reduce the run again")
-"""What is said of a drift without ``tau``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,8 +326,7 @@ class Steps:
     ``step_s`` is end - start on the rank's own clock. ``other_s`` is what of it is in no phase;
     ``other_share`` is the same of all steps of all ranks together. ``phases`` are in the order of a
     step. ``pass_step_s`` has ``step_s`` of each planned pass, None where it was not run.
-    ``arrivals`` are those at the buckets in which several ranks exchange gradients. Both are empty
-    in results of older versions.
+    ``arrivals`` are those at the buckets in which several ranks exchange gradients.
     """
 
     ranks: tuple[int, ...]
@@ -378,18 +363,17 @@ class Timing:
         launch_medians_s: the median of each launch.
         n_surplus: samples that are more than the shortest pass has.
         pass_medians_s: the median of each planned pass of each launch, in order; None where it was
-            not run. Empty in results written before there were any.
+            not run.
         steps: where the time of training steps went, None of other cases.
         all_count: whether all timed samples count, those of n_ramp and n_surplus, too.
-        unflagged: all statistics of the samples without a flag. None where all have one, and in
-            results of older versions.
+        unflagged: all statistics of the samples without a flag. None where all have one.
         ci_unit: what the interval's order statistics are of: ``samples``, ``passes`` or
             ``launches``, that is the medians of passes or of launches.
         ci_rank: the interval goes from the smallest to the largest of this rank among these.
         launch_level: probability with which the range of the launches' medians holds the median
             over launches; None where there is no such range.
         late_start: the rank that starts later than any other; None of one rank, or one clock a
-            rank that nobody compared, and in older results.
+            rank that nobody compared.
         modes: the two modes that the median lies between; nothing where there is one mode.
         link_bytes_per_s: the busbw that the declared links allow; None where none is declared.
     """
@@ -506,8 +490,8 @@ class CaseSamples:
     (sample,), say which. ``flags`` are `hpcbench.trace.schema.Flag` bits; ``enqueue_ns`` and
     ``device_ns`` are -1 where not measured. All stamps are of the ranks' own clocks. ``phases`` are
     those of training steps in ns, each (rank, sample), in the order of a step, and the arrivals at
-    buckets (`trace.schema.ARRIVAL`). ``use`` (sample,) has a `reduce.use.Use` each; None where it
-    is not known, as in results of older versions. ``topology`` says where ranks ran.
+    buckets (`trace.schema.ARRIVAL`). ``use`` (sample,) has a `reduce.stack.Use` each; None where it
+    is not known yet. ``topology`` says where ranks ran.
     """
 
     ranks: tuple[int, ...]
@@ -521,7 +505,6 @@ class CaseSamples:
     phases: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     use: npt.NDArray[np.int64] | None = None
     topology: Topology = Topology()
-    schema_version: int = SCHEMA_VERSION
 
 
 class SampleSource(Protocol):
@@ -541,7 +524,7 @@ class Results:
     ``canary`` and ``clocks`` are None where nothing was recorded of them. ``derived`` maps each
     installed kind to its records by case id (`kinds.kind.Deriver`). ``missing_kinds`` maps other
     kinds to the reason why they have no records. ``told`` is what ranks could read of the machine,
-    ``topology`` where they ran; both are empty in older files. ``schema_version`` is the file's.
+    ``topology`` where they ran.
     """
 
     run: RunInfo
@@ -554,7 +537,6 @@ class Results:
     missing_kinds: Mapping[str, str] = field(default_factory=dict)
     told: tuple[RankTold, ...] = ()
     topology: Topology = Topology()
-    schema_version: int = SCHEMA_VERSION
 
     def record_of(self, item: CaseResult) -> Any | None:
         """Return the derived record of a case; None if its kind derived none, or is not installed.

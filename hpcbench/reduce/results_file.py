@@ -1,14 +1,6 @@
-"""What results files of older versions say in other words.
+"""``results.h5``: written case by case, read case by case, in the container of the traces.
 
-The rows of a case in ``/samples`` of the results: as values, or packed as they are stored.
-
-``results.h5``: written case by case, read case by case, in the container of the traces.
-
-`reduce.results_contents` describes each part (schema version 2), in the file itself, too. A row of
-/cases is a planned case, in the plan's order. Rows of /samples are rank by rank within a case.
-Version 1 had neither launch, enqueue_ns, timing, fold, confidence intervals, canary nor clocks; its
-attribute ``fold`` was the same for all cases. Older files of version 2 lack ``use``, /derived,
-/phases, most columns of /cases and the descriptions.
+A row of /cases is a planned case, in the plan's order. Rows of /samples are rank by rank in a case.
 """
 
 from __future__ import annotations
@@ -17,8 +9,7 @@ import contextlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +17,6 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.config.section import fault_texts
 from hpcbench.errors import FileError, command_line
 from hpcbench.plan.case import Case
 from hpcbench.reduce.case_columns import (
@@ -38,6 +28,7 @@ from hpcbench.reduce.case_columns import (
     plain,
     row_of,
 )
+from hpcbench.reduce.fold import RankClocks
 from hpcbench.reduce.records import StoredObservations, with_records, write_records
 from hpcbench.reduce.results import (
     SCHEMA_VERSION,
@@ -47,29 +38,29 @@ from hpcbench.reduce.results import (
     Clocks,
     Course,
     Finding,
+    RankTold,
     Results,
     RunInfo,
     Statistics,
     Timing,
     Usage,
 )
-from hpcbench.reduce.results_contents import (
-    ATTRIBUTES,
-    TelemetryWriter,
-    contents,
-    courses,
-    read_told,
-)
 from hpcbench.reduce.stack import Use
+from hpcbench.reduce.topology import CONTENTS as TOPOLOGY
 from hpcbench.reduce.topology import read_topology, write_topology
 from hpcbench.texts import from_json
-from hpcbench.trace import columns
-from hpcbench.trace.chunks import Packer
-from hpcbench.trace.clock import SyncRecord
+from hpcbench.trace import columns, telemetry
+from hpcbench.trace.clock import SyncRecord, to_global
 from hpcbench.trace.columns import (
+    LINES,
+    PURE,
+    RANGES,
+    ROOT,
+    Contents,
+    Described,
     GrowingColumn,
-    PackedRows,
     describe,
+    read_column,
     read_lines,
     read_text,
     write_json,
@@ -77,145 +68,208 @@ from hpcbench.trace.columns import (
 )
 from hpcbench.trace.container import expected_content, new_container, open_container, verify
 from hpcbench.trace.schema import (
-    NO_DEVICE_TIME,
     SAMPLE_COLUMNS,
-    SAMPLE_COLUMNS_1,
     Read,
     from_text,
     to_values,
 )
-from hpcbench.trace.sealed import write_clocks
-from hpcbench.trace.source import plan_from_text, plan_to_text
+from hpcbench.trace.sealed import CLOCKS, STAMPS, write_clocks
+from hpcbench.trace.source import (
+    TraceSource,
+    UnreadableTrace,
+    plan_from_text,
+    plan_to_text,
+    told_of,
+)
+from hpcbench.trace.telemetry import GROUP, KEYS, NOT_READ, TABLES, Rows
 
-_OLDER_MISSING = "HB112: no trace of rank "
-"""How each problem begins of a case that lacks a trace, in files without ``trace_missing``."""
-
-
-def as_older(cases: Sequence[CaseResult], findings: Sequence[Finding]) -> Iterator[CaseResult]:
-    """Yield the cases with ``trace_missing`` as findings say it, where the file does not."""
-    problems: dict[str, list[str]] = {}
-    for finding in findings:
-        if finding.scope == "case":
-            whose, _, text = finding.message.partition("): ")
-            problems.setdefault(whose, []).append(f"{finding.code}: {text}")
-    for item in cases:
-        found = problems.get(f"case {item.case.label} ({item.case.case_id}", ())
-        is_missing = item.status == "failed" and found and all(
-            text.startswith(_OLDER_MISSING) for text in found)
-        yield replace(item, trace_missing=True) if is_missing else item
-
-
-KEY_COLUMNS = ("rank", "launch", "pass_index", "iteration")
-"""What tells the samples of a case apart: most cases of a run have the same arrays of them."""
-SAMPLE_ROW_COLUMNS = ("case", *KEY_COLUMNS, "use", *SAMPLE_COLUMNS)
-CHUNK_ROWS = 16384
-"""Samples are read a whole case, all ranks, at a time."""
-_MOST_CHUNK_ROWS = 65536
-Values = npt.NDArray[np.int64]
+_OWN = ("rank", "attempt")
+_SOURCES = f"{GROUP}/sources"
+CONTENTS: Contents = {
+    **telemetry.contents({
+        "rank": Described("rank that read it", PURE),
+        "attempt": Described("attempt at the run, from 0; each has a global clock of its own",
+                             PURE)}, "the global clock; -1 if the rank's is not known"),
+    _SOURCES: Described("a line for each rank and attempt: rate_hz, devices of each table in the "
+                        "order of their numbers, and missing: why a table or TABLE.COLUMN was not "
+                        "read", LINES)}
 
 
-def chunk_rows(case_rows: int) -> int:
-    """Return the length of chunks of which whole ones make a case, or whole cases make one.
+class TelemetryWriter:
+    """Writes the readings of one rank after another."""
 
-    ``case_rows`` is how many rows most cases have, 0 if that is not known.
+    def __init__(self, file: h5py.File) -> None:
+        self._file = file
+        self._columns: dict[str, GrowingColumn] = {}
+        self.told: list[RankTold] = []
+
+    def add(
+        self, source: TraceSource, tables: Mapping[str, Rows], attempt: int, clocks: RankClocks,
+    ) -> None:
+        """Append what one rank read in one attempt."""
+        if (told := told_of(source)) is not None:
+            self.told.append(RankTold(source.header.rank, attempt, **asdict(told)))
+        for table, rows in tables.items():
+            self._append(table, rows, {
+                "rank": source.header.rank, "attempt": attempt,
+                "time_ns": _global_ns(rows[:, 0], source.header.rank, clocks)})
+
+    def _append(self, table: str, rows: Rows, own: Mapping[str, int | Rows]) -> None:
+        columns = {name: rows[:, at] for at, name in enumerate((*KEYS, *TABLES[table].names))}
+        for name, values in {**columns, **own}.items():
+            path = f"{GROUP}/{table}/{name}"
+            if path not in self._columns:
+                self._columns[path] = GrowingColumn(self._file, path)
+            self._columns[path].add(
+                np.ascontiguousarray(np.broadcast_to(values, len(rows)), dtype=np.int64))
+
+    def finish(self) -> None:
+        for column in self._columns.values():
+            column.finish()
+        if self.told:
+            write_json(self._file, _SOURCES, map(asdict, self.told))
+
+
+def _global_ns(local_ns: Rows, rank: int, clocks: RankClocks) -> Rows:
+    history = clocks.known.get(clocks.ids[rank])
+    if clocks.n_clocks == 1:
+        return local_ns
+    return np.full_like(local_ns, NOT_READ) if history is None else to_global(
+        history.models, local_ns)
+
+
+def read_told(file: h5py.File) -> tuple[RankTold, ...]:
+    lines: Sequence[str] = read_lines(file, _SOURCES) if _SOURCES in file else ()
+    return tuple(from_text(RankTold, line) for line in lines)
+
+
+def courses(
+    file: h5py.File, told: Sequence[RankTold], table: str, column: str,
+) -> Iterator[Course]:
+    at = f"{GROUP}/{table}"
+    if at not in file:
+        return
+    data = {name: read_column(file, f"{at}/{name}")
+            for name in (*_OWN, *KEYS, column)}
+    newest = data["attempt"].max()
+    chosen = np.flatnonzero((data["attempt"] == newest) & (data[column] != NOT_READ)
+                            & (data["time_ns"] != NOT_READ))
+    chosen = chosen[np.lexsort((data["device"][chosen], data["rank"][chosen]))]
+    data = {name: values[chosen] for name, values in data.items()}
+    ranks = data["rank"]
+    for one in told:
+        if one.attempt != newest:
+            continue
+        of_rank = slice(*np.searchsorted(ranks, [one.rank, one.rank + 1]))
+        devices = data["device"][of_rank]
+        for number, device in enumerate(one.devices.get(table, ())):
+            first, end = of_rank.start + np.searchsorted(devices, [number, number + 1])
+            if first < end:
+                yield Course(one.rank, device, data["time_ns"][first:end], data[column][first:end])
+
+
+MEANING: Mapping[Use, str] = {
+    Use.COUNTED: "in the statistics, without a flag of this kind",
+    Use.COUNTED_RAMP: "in the statistics, as the number of iterations was given; before the steady "
+                      "state",
+    Use.COUNTED_SURPLUS: "in the statistics, as the number of iterations was given; more than the "
+                         "shortest pass has",
+    Use.WARMUP: "not in the statistics: a warm-up",
+    Use.SINGLE: "not in the statistics: one call for its check",
+    Use.RAMP: "not in the statistics: before the steady state",
+    Use.SURPLUS: "not in the statistics: more than the shortest pass has",
+    Use.CASE_NOT_OK: "not in the statistics: the case has none",
+}
+VALUES = tuple(f"{int(use)} {use.name.lower()}: {text}" for use, text in MEANING.items())
+ATTRIBUTES: Mapping[str, str] = {
+    "format": "hpcbench-results",
+    "schema_version": "version of the layout of this file",
+    "run_id": "id of the run",
+    "plan_hash": "hash of the plan",
+    "name": "name of the run, from the sweep file",
+    "world_size": "number of ranks of the job",
+    "faults": "faults that were injected on purpose; absent without any",
+}
+_CASES: Contents = {
+    "cases": Described(
+        "a row for each planned case, in the plan's order; where a case has no such value a text "
+        "is empty, a whole number is -1 and any other number is NaN"),
+    "cases/detail": Described(
+        "a line for each row: reason, device, library (algorithm, protocol, channels, transport), "
+        "memory by rank, detail: what ranks recorded beside their samples, and trace_missing: true "
+        "if it failed only because a rank's trace is not there", LINES),
+    "cases/timing": Described(
+        "a line for each row: what is known of its timing beyond the columns, such as "
+        "launch_medians_s, pass_medians_s and steps; null if it was not timed", LINES),
+    "cases/usage": Described(
+        "a line for each row: what it used of the machine; null where nothing was read around it; "
+        "absent where nothing was to be read", LINES),
+    "cases/phases": Described(
+        "a line for each row: names of its phases and offset of the first value in /phases/ns; "
+        "null if it has none", LINES),
+}
+_CONTENTS: Contents = {
+    ROOT: Described("reduced results of one run; see docs/results-file.md"),
+    "run": Described("one line: what identifies the run, versions, nodes and environment", LINES),
+    "plan": Described("one line: the plan with the resolved configuration", LINES),
+    "findings": Described("a line for each finding: code, scope and message; see docs/checks.md",
+                          LINES),
+    "canary": Described(
+        "one line: the small case that was measured again and again; null without it", LINES),
+    "clocks": Described("one line: how clocks were compared; null if nothing was recorded", LINES),
+    **_CASES,
+    "samples": Described("a row for each rank and sample; rank by rank within a case"),
+    "samples/case": Described("row of the case in /cases", PURE),
+    "samples/rank": Described("the rank", PURE),
+    "samples/launch": Described("the launch, from 0", PURE),
+    "samples/pass_index": Described("the pass within its launch, from 0", PURE),
+    "samples/iteration": Described("number of the sample in its case on this rank, from 0", PURE),
+    "samples/use": Described(
+        "whether the sample is in the statistics, and if not why", PURE, values=VALUES),
+    **STAMPS,
+    "phases": Described(
+        "phases of samples, such as those of a training step; absent where no case has any"),
+    "phases/ns": Described(
+        "of each case with phases one phase after another, each with a value for each of its "
+        "samples, in their order: its duration, or of 'arrival N' the time from the step's begin "
+        "to the last gradient of bucket N", "ns"),
+    **CLOCKS,
+    **TOPOLOGY,
+    **CONTENTS,
+    "derived": Described("what each kind computes from statistics and stamps"),
+}
+
+
+def contents(of_kinds: KindColumns, derived: Iterable[str]) -> Contents:
+    columns = {f"cases/{column.name}": Described(column.text, column.units)
+               for column in (*COLUMNS, *of_kinds.columns)}
+    records = {f"derived/{kind}": Described(
+        f"a line for each case of kind {kind}, in the plan's order: its record in SI units; null "
+        "without one. Attributes: record (type), fields (digest of its form), version (of the "
+        "formulas)", LINES) for kind in derived}
+    return {**_CONTENTS, **columns, **records}
+
+
+SAMPLE_ROW_COLUMNS = ("case", "rank", "launch", "pass_index", "iteration", "use", *SAMPLE_COLUMNS)
+
+
+def _rows_of(
+    case: Case, samples: CaseSamples,
+) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
+    """Yield each of SAMPLE_ROW_COLUMNS with the rows of a case, rank by rank.
+
+    Raises ValueError where their ``use`` is not known.
     """
-    if case_rows > CHUNK_ROWS:
-        return math.ceil(case_rows / math.ceil(case_rows / _MOST_CHUNK_ROWS))
-    return CHUNK_ROWS // case_rows * case_rows if case_rows else CHUNK_ROWS
-
-
-@dataclass(frozen=True, slots=True)
-class SampleRows:
-    """The rows of one case by the names of COLUMNS, rank by rank, and those of its phases.
-
-    ``shape`` is (ranks, samples of each).
-    """
-
-    shape: tuple[int, int]
-    columns: Mapping[str, Values | PackedRows]
-    phases: Mapping[str, Values | PackedRows]
-
-
-class RowMaker:
-    """Makes the rows of cases; columns that are mostly equal from case to case are made once."""
-
-    def __init__(self) -> None:
-        self._key_columns = lru_cache(maxsize=1)(_key_columns)
-
-    def rows(self, case: Case, samples: CaseSamples) -> SampleRows:
-        """Return the rows of a case. Raises ValueError where their ``use`` is not known."""
-        if samples.use is None:
-            raise ValueError(f"case {case.case_id}: which samples count is not known")
-        ranks, each = samples.start_ns.shape
-        columns = {
-            "case": np.broadcast_to(np.int64(case.index), ranks * each),
-            **self._key_columns(
-                samples.ranks, samples.launch.tobytes(), samples.pass_index.tobytes()),
-            "use": np.tile(samples.use, ranks),
-            **{name: _flat(getattr(samples, name)) for name in SAMPLE_COLUMNS}}
-        return SampleRows((ranks, each), columns, {
-            name: values.ravel() for name, values in samples.phases.items()})
-
-
-def _flat(values: Values) -> Values:
-    """Return the rows of all ranks one after another; one value for all is not copied."""
-    return np.broadcast_to(values[0, 0], values.size) if (
-        values.strides == (0, 0) and values.size) else values.ravel()
-
-
-def _key_columns(ranks: Sequence[int], launch: bytes, pass_index: bytes) -> dict[str, Values]:
-    """Return the columns that identify a sample of a case."""
-    launches, passes = (np.frombuffer(column, dtype=np.int64) for column in (launch, pass_index))
-    return {"rank": np.repeat(ranks, passes.size), "launch": np.tile(launches, len(ranks)),
-            "pass_index": np.tile(passes, len(ranks)),
-            "iteration": np.tile(np.arange(passes.size), len(ranks))}
-
-
-class RowPacker:
-    """Packs rows of cases into chunks of so many rows."""
-
-    def __init__(self, rows_of_chunk: int) -> None:
-        self._rows_of_chunk = rows_of_chunk
-        self._packers = {name: Packer() for name in SAMPLE_ROW_COLUMNS}
-        self._phase_packer = Packer()
-        self._key_columns: dict[str, tuple[Values | PackedRows, PackedRows]] = {}
-
-    def packed(self, rows: SampleRows) -> SampleRows | None:
-        """Return the same rows packed; None where they do not fill whole chunks."""
-        if math.prod(rows.shape) % self._rows_of_chunk:
-            return None
-        return SampleRows(rows.shape, {
-            name: self._column(name, values) for name, values in rows.columns.items()}, {
-            name: self._packed(self._phase_packer, values)
-            for name, values in rows.phases.items()})
-
-    def _column(self, name: str, values: Values | PackedRows) -> PackedRows:
-        """Return a column packed; one of KEY_COLUMNS is not packed again if it comes again.
-
-        Others never come again, and would be kept in memory beside the next case's.
-        """
-        known = self._key_columns.get(name)
-        if known is not None and known[0] is values:
-            return known[1]
-        packed = self._packed(self._packers[name], values)
-        if name in KEY_COLUMNS:
-            self._key_columns[name] = values, packed
-        return packed
-
-    def _packed(self, packer: Packer, values: Values | PackedRows) -> PackedRows:
-        if isinstance(values, PackedRows):
-            return values
-        chunks = [*map(packer.pack, values.reshape(-1, self._rows_of_chunk))]
-        return PackedRows(values.size, chunks)
-
-
-def add_rows(columns: Iterable[tuple[GrowingColumn, Values | PackedRows]]) -> None:
-    """Append rows to each of the columns."""
-    for column, rows in columns:
-        if isinstance(rows, PackedRows):
-            column.add_packed(rows)
-        else:
-            column.add(rows)
+    if samples.use is None:
+        raise ValueError(f"case {case.case_id}: which samples count is not known")
+    ranks, each = samples.start_ns.shape
+    yield "case", np.full(ranks * each, case.index)
+    yield "rank", np.repeat(samples.ranks, each)
+    for name, values in (("launch", samples.launch), ("pass_index", samples.pass_index),
+                         ("iteration", np.arange(each)), ("use", samples.use)):
+        yield name, np.tile(values, ranks)
+    for name in SAMPLE_COLUMNS:
+        yield name, getattr(samples, name).ravel()
 
 
 FORMAT = "hpcbench-results"
@@ -232,36 +286,29 @@ _TYPES = {int: np.int64, float: np.float64}
 class ResultsWriter:
     """An unfinished results file: samples case by case, then everything else at once."""
 
-    def __init__(self, file: h5py.File, rows_of_chunk: int) -> None:
+    def __init__(self, file: h5py.File) -> None:
         """Use `new_results` instead."""
         self._file = file
-        self._rows_of_chunk = rows_of_chunk
         self._blocks: dict[str, tuple[int, int, int]] = {}
-        self._columns = {
-            name: GrowingColumn(file, f"samples/{name}", chunk_rows=rows_of_chunk)
-            for name in SAMPLE_ROW_COLUMNS}
+        self._columns = {name: GrowingColumn(file, f"samples/{name}", RANGES)
+                         for name in SAMPLE_ROW_COLUMNS}
         file[_USE].attrs["names"] = [use.name.lower() for use in Use]
-        self._maker = RowMaker()
         self._phases: GrowingColumn | None = None  # runs without phases have no column
         self._positions: dict[str, Mapping[str, Any]] = {}
         self.telemetry = TelemetryWriter(file)
 
     def add_samples(self, case: Case, samples: CaseSamples) -> None:
         """Append the samples of one case. Raises ValueError where their ``use`` is not known."""
-        self.add_rows(case, self._maker.rows(case, samples))
-
-    def add_rows(self, case: Case, rows: SampleRows) -> None:
-        """Append the rows of one case."""
-        self._blocks[case.case_id] = (self._columns["case"].rows, *rows.shape)
-        add_rows((self._columns[name], values) for name, values in rows.columns.items())
-        if rows.phases:
-            column = self._phases = self._phases or GrowingColumn(
-                self._file, _PHASES, chunk_rows=self._rows_of_chunk)
-            self._positions[case.case_id] = {"names": [*rows.phases], "offset": column.rows}
-            add_rows((column, values) for values in rows.phases.values())
+        self._blocks[case.case_id] = (self._columns["case"].rows, *samples.start_ns.shape)
+        for name, values in _rows_of(case, samples):
+            self._columns[name].add(values)
+        if samples.phases:
+            column = self._phases = self._phases or GrowingColumn(self._file, _PHASES, RANGES)
+            self._positions[case.case_id] = {"names": [*samples.phases], "offset": column.rows}
+            for values in samples.phases.values():
+                column.add(values.ravel())
 
     def finish(self, results: Results, syncs: Sequence[tuple[int, SyncRecord]] = ()) -> None:
-        """Write everything but the samples; ``syncs`` pairs ranks and synchronisations."""
         for column in self._columns.values():
             column.finish()
         if self._phases is not None:
@@ -308,14 +355,13 @@ class ResultsWriter:
 
 
 @contextlib.contextmanager
-def new_results(path: Path, rows_of_chunk: int = CHUNK_ROWS) -> Iterator[ResultsWriter]:
+def new_results(path: Path) -> Iterator[ResultsWriter]:
     """Yield a writer; ``path`` appears, whole, when the block ends well.
 
-    `sample_rows.chunk_rows` tells chunks that begin where cases do. Raises FileError if the disk
-    does not take it.
+    Raises FileError if the disk does not take it.
     """
     with new_container(path, FORMAT, SCHEMA_VERSION) as file:
-        yield ResultsWriter(file, rows_of_chunk)
+        yield ResultsWriter(file)
 
 
 class ResultsFile:
@@ -325,7 +371,6 @@ class ResultsFile:
         """Use `open_results` instead."""
         self.results = results
         self._file = file
-        self._version = int(file.attrs["schema_version"])
         blocks = zip(*(file[f"cases/{name}"][:].tolist() for name in _BLOCK), strict=True)
         self._blocks = {item.case.case_id: block
                         for item, block in zip(results.cases, blocks, strict=True)}
@@ -339,26 +384,21 @@ class ResultsFile:
         if offset < 0:
             return None
         rows = slice(offset, offset + math.prod(shape))
-        names = ("launch", *SAMPLE_COLUMNS) if self._version > 1 else SAMPLE_COLUMNS_1
-        table = {"launch": np.zeros(shape, np.int64),
-                 "enqueue_ns": np.full(shape, NO_DEVICE_TIME, np.int64),
-                 **{name: self._file[f"samples/{name}"][rows].reshape(shape)
-                    for name in ("rank", "pass_index", *names)}}
+        table = {name: self._file[f"samples/{name}"][rows].reshape(shape)
+                 for name in ("rank", "launch", "pass_index", *SAMPLE_COLUMNS)}
         return CaseSamples(
             ranks=tuple(table["rank"][:, 0].tolist()), launch=table["launch"][0],
             pass_index=table["pass_index"][0],
             phases=self._phases(self._positions.get(case_id), shape),
-            use=self._file[_USE][offset:offset + shape[1]] if _USE in self._file else None,
+            use=self._file[_USE][offset:offset + shape[1]],
             **{name: table[name] for name in SAMPLE_COLUMNS})
 
     def courses(self, table: str, column: str) -> Sequence[Course]:
-        """Return a column of telemetry over time, by rank and device; nothing if not read."""
         return [*courses(self._file, self.results.told, table, column)]
 
     def _phases(
         self, position: Mapping[str, Any] | None, shape: Sequence[int],
     ) -> dict[str, npt.NDArray[np.int64]]:
-        """Return each phase of a case, (rank, sample); nothing of a case without phases."""
         if position is None:
             return {}
         first, size = position["offset"], math.prod(shape)
@@ -367,7 +407,6 @@ class ResultsFile:
 
 
 def _no_results(path: Path, file_path: Path) -> str:
-    """Return that there are no results, and where they may come from."""
     folder = file_path.parent
     if file_path.name == FILE_NAME and (folder / "traces").is_dir():
         return (f"{file_path}: no such file; {command_line('reduce', folder)} makes it from the "
@@ -381,7 +420,8 @@ def _no_results(path: Path, file_path: Path) -> str:
 def open_results(path: Path) -> Iterator[ResultsFile]:
     """Yield a results file, given it or its folder, after checking that it is whole.
 
-    Raises FileError if there is none, UnreadableTrace for a damaged, foreign or future one.
+    Raises FileError if there is none, UnreadableTrace for a damaged or foreign one, or for one of
+    another version.
     """
     file_path = path / FILE_NAME if path.is_dir() else path
     if not file_path.exists():
@@ -397,17 +437,15 @@ def open_results(path: Path) -> Iterator[ResultsFile]:
 
 
 def _read_results(file: h5py.File, path: Path) -> Results:
+    if _USE not in file:
+        raise UnreadableTrace(
+            "HB104", f"{path}: an early file of version {SCHEMA_VERSION} without /{_USE}: use the "
+            "hpcbench that wrote it, or reduce its traces again")
     plan = plan_from_text(read_text(file, "plan"), path)
-    run = from_text(RunInfo, read_text(file, "run"))
-    if not run.faults:  # older files name them in the plan alone
-        run = replace(run, faults=fault_texts(plan.config.get("fault", ())))
-    old = int(file.attrs["schema_version"]) == 1
-    names = [name for name in ("n", "n_wrong", "blamed_rank", *_TIMES, "ci_reliable")
-             if f"cases/{name}" in file]  # older files have no intervals, or no launches
-    table: dict[str, list[Any]] = {name: file[f"cases/{name}"][:].tolist() for name in names}
+    table: dict[str, list[Any]] = {name: file[f"cases/{name}"][:].tolist() for name in (
+        "n", "n_wrong", "blamed_rank", *_TIMES, "ci_reliable")}
     table["status"] = columns.texts_of(columns.read_column(file, "cases/status"))
-    table["timing"] = [None] * len(plan.cases) if old else [
-        _known(Timing, line) for line in read_lines(file, "cases/timing")]
+    table["timing"] = [_known(Timing, line) for line in read_lines(file, "cases/timing")]
     table["usage"] = [_known(Usage, line) for line in read_lines(file, _USAGE)] if (
         _USAGE in file) else [None] * len(plan.cases)
     rows = (dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True))
@@ -415,25 +453,23 @@ def _read_results(file: h5py.File, path: Path) -> Results:
     cases = [_case_result(case, row, detail)
              for case, row, detail in zip(plan.cases, rows, details, strict=True)]
     findings = [from_text(Finding, line) for line in read_lines(file, "findings")]
-    canary = None if old else _known(Canary, read_text(file, "canary"))
-    clocks = None if old else _known(Clocks, read_text(file, "clocks"))
-    return Results(run, plan, tuple(as_older(cases, findings)), tuple(findings), canary, clocks,
-                   told=read_told(file), topology=read_topology(file),
-                   schema_version=int(file.attrs["schema_version"]))
+    return Results(
+        from_text(RunInfo, read_text(file, "run")), plan, tuple(cases), tuple(findings),
+        _known(Canary, read_text(file, "canary")), _known(Clocks, read_text(file, "clocks")),
+        told=read_told(file), topology=read_topology(file))
 
 
 def _known(kind: type[Read], line: str) -> Read | None:
-    """Return what a line holds, None where it holds null."""
     return None if line == "null" else from_text(kind, line)
 
 
 def _case_result(case: Case, row: Mapping[str, Any], detail: Mapping[str, Any]) -> CaseResult:
     """Return a case from its row of columns; ``detail`` has other fields of it."""
-    times: dict[str, Any] = {name: None if math.isnan(row[name]) else row[name]
-                             for name in _TIMES if name in row}
+    times: dict[str, Any] = {
+        name: None if math.isnan(row[name]) else row[name] for name in _TIMES}
     return CaseResult(
         case=case, status=row["status"], timing=row["timing"], usage=row["usage"],
         blamed_rank=None if row["blamed_rank"] < 0 else row["blamed_rank"],
         n_wrong=None if row["n_wrong"] < 0 else row["n_wrong"],
-        statistics=Statistics(n=row["n"], ci_reliable=bool(row.get("ci_reliable")), **times)
+        statistics=Statistics(n=row["n"], ci_reliable=bool(row["ci_reliable"]), **times)
         if row["n"] else None, **detail)

@@ -186,7 +186,6 @@ class Demand:
     messages: int = 0
 
     def amount(self, limit: str) -> float | None:
-        """Return what is needed of one of LIMITS."""
         return {COMPUTE: self.flops, MEMORY: self.memory_bytes,
                 COMMUNICATION: self.network_bytes, LATENCY: float(self.messages)}[limit]
 
@@ -227,12 +226,10 @@ class Roofline:
 
     @property
     def flop_per_memory_byte(self) -> float | None:
-        """Return the arithmetic intensity; None without FLOPs or without bytes."""
         return _intensity(self.demand.flops, self.demand.memory_bytes)
 
     @property
     def flop_per_network_byte(self) -> float | None:
-        """Return the FLOPs for each byte that a rank sends; None without one of them."""
         return _intensity(self.demand.flops, self.demand.network_bytes)
 
     @property
@@ -301,7 +298,6 @@ def roofline_values(found: Roofline | None) -> dict[str, Any]:
 def column_values_of(
     found: Roofline | None, columns: Sequence[CaseColumn] = ROOFLINE_COLUMNS,
 ) -> Mapping[str, Any]:
-    """Return the values of these columns."""
     values = roofline_values(found)
     return {column.name: values[column.name] for column in columns}
 
@@ -341,7 +337,6 @@ def _bound(part: str, time_s: float, demand: Demand, least: tuple[Least, ...]) -
 
 
 def _least_texts(demand: Demand, first: Mapping[str, Least], longest: Least) -> Iterator[str]:
-    """Yield what each ceiling allows at least, the longest last."""
     for limit, one in first.items():
         if one is not longest:
             yield f"{limit} {format_seconds(one.time_s)}"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -21,21 +21,22 @@ from typing import Any
 
 import numpy as np
 
-from hpcbench.plan.case import Case, Plan
+from hpcbench.plan.case import Case, Plan, planned_canary
 from hpcbench.plan.order import Turn, generations, shuffled, turns
-from hpcbench.reduce.results import CaseResult, Finding
+from hpcbench.reduce.results import Canary, CanaryRun, CaseResult, Finding
 from hpcbench.reduce.stack import PassKey
-from hpcbench.reduce.timing import MOST_LATE
+from hpcbench.reduce.timing import MOST_LATE, summarise
 from hpcbench.statistics.hypothesis_tests import standing
 from hpcbench.statistics.order import MIN_N_P5_P95
+from hpcbench.statistics.trend import steady_drift
 from hpcbench.texts import to_json
+from hpcbench.trace.container import expected_content
 from hpcbench.trace.schema import NOISE_NOTE, Header, Noise, Record, from_values
 from hpcbench.trace.source import TEARDOWN_NOTE, TraceSource, noted
 from hpcbench.units import by_value, grouped, on_ranks, plural, rank_list
 
 
 def usage_findings(items: Iterable[CaseResult]) -> Iterator[Finding]:
-    """Yield a note for each reason of lower clocks, each XID, and for memory errors of GPUs."""
     used = [(item.case.label, item.usage) for item in items if item.usage is not None]
     slowed = grouped((why, label) for label, usage in used for why in usage.throttled_by)
     for why, labels in slowed.items():
@@ -226,7 +227,6 @@ def _names_loopback(value: str, header: Header) -> bool:
 
 
 def _nested(value: Any, *names: str) -> Any:
-    """Return the value at this path, None where the trace has none."""
     for name in names:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
@@ -286,7 +286,6 @@ class ExecutedOrder:
     skipped: set[str] = field(default_factory=set)
 
     def add(self, records: Iterable[Record]) -> None:
-        """Take in records of rank 0, a member of every case; later attempts have no position."""
         for record in records:
             if (record.begin_ns, record.end_ns) == (0, 0):
                 self.skipped.add(record.case_id)
@@ -294,17 +293,12 @@ class ExecutedOrder:
                 key = PassKey(record.launch, record.pass_index)
                 self.positions[record.case_id, key] = record.position
 
-    def update(self, other: ExecutedOrder) -> None:
-        """Take in what another one knows of other cases."""
-        self.positions.update(other.positions)
-        self.skipped.update(other.skipped)
-
 
 def order_findings(plan: Plan, executed: ExecutedOrder) -> Iterator[Finding]:
     """Yield HB135 if cases were not run in the order that the seed says.
 
     A note: the order guards against drift of the machine that meets some cases only; each time is
-    right all the same. Cases that were not run or have no position (schema version 1) say nothing.
+    right all the same. Cases that were not run have no position and say nothing.
     """
     measure = plan.config.get("measure", {})
     if not executed.positions or "seed" not in measure:
@@ -322,7 +316,6 @@ def order_findings(plan: Plan, executed: ExecutedOrder) -> Iterator[Finding]:
 def _misplaced(
     plan: Plan, executed: ExecutedOrder, measure: Mapping[str, Any]
 ) -> Iterator[tuple[Turn, str, int, int]]:
-    """Yield (turn, label, position, expected position) of every case that was run out of order."""
     todo = generations(case for case in plan.cases if case.case_id not in executed.skipped)
     for turn, generation in product(turns(plan.launches, plan.passes), todo):
         key = PassKey(turn.launch, turn.pass_index)
@@ -334,7 +327,6 @@ def _misplaced(
 
 
 def noise_by_rank(sources: Mapping[int, TraceSource]) -> dict[int, Noise]:
-    """Return each rank's first noise check, of the ranks that made one."""
     notes = {rank: noted(source, NOISE_NOTE) for rank, source in sources.items()}
     return {rank: from_values(Noise, data[0]["detours"])
             for rank, data in notes.items() if data and data[0]}
@@ -505,3 +497,71 @@ def teardown_findings(sources: Iterable[TraceSource]) -> Iterator[Finding]:
         yield Finding("HB152", "note", f"rank {rank} on {hostname}: {ended} when it left the "
                       f"process group{again}: its cases had been recorded before, and stand; see "
                       "that rank's libraries")
+
+
+CANARY_NOTE = "canary"
+
+_Run = tuple[int, list[int]]
+"""One run as one rank noted it: when it began, and its durations in ns, none unless it was ok."""
+_RunIndex = tuple[int, int, int]
+"""Launch, pass, and the number of the run in it."""
+
+
+def canary_of(sources: Mapping[int, TraceSource], world_size: int) -> Canary | None:
+    """Return the canary's series, or None if none was recorded.
+
+    ``sources`` maps rank to trace. A run that some rank of the world did not record, or that was
+    not ok, has no time. Raises UnreadableTrace for notes of another kind of canary.
+    """
+    runs_by_index: dict[_RunIndex, dict[int, _Run]] = defaultdict(dict)
+    for rank, source in sources.items():
+        counts: Counter[tuple[int, int]] = Counter()
+        with expected_content(source.path):
+            for data in noted(source, CANARY_NOTE):
+                turn = int(data["launch"]), int(data["pass_index"])
+                index = (*turn, counts[turn])
+                counts[turn] += 1
+                times = data["durations_ns"] if data["status"] == "ok" else ()
+                runs_by_index[index][rank] = int(data["at_ns"]), [*map(int, times)]
+    if not runs_by_index:
+        return None
+    series = tuple(_series({index: runs for index, runs in sorted(runs_by_index.items())
+                            if _is_ok(runs, world_size)}))
+    drift = steady_drift(np.array([run.median_s for run in series]),
+                         np.array([run.since_start_s for run in series]))
+    return Canary(planned_canary(world_size).label, series,
+                  len(runs_by_index) - len(series), drift.change if drift else None,
+                  ("drifting",) if drift and drift.significant else (),
+                  drift.tau if drift else None)
+
+
+def _is_ok(runs: Mapping[int, _Run], world_size: int) -> bool:
+    """Return whether all ranks have as many samples of it, that took some time."""
+    counts = {len(durations_ns) for _, durations_ns in runs.values()}
+    return (len(runs) == world_size and len(counts) == 1
+            and all(min(durations_ns, default=0) > 0 for _, durations_ns in runs.values()))
+
+
+def _series(runs_by_index: Mapping[_RunIndex, Mapping[int, _Run]]) -> Iterator[CanaryRun]:
+    first_ns = None
+    for (launch, pass_index, _), runs in runs_by_index.items():
+        at_ns, _ = runs[min(runs)]
+        first_ns = at_ns if first_ns is None else first_ns
+        durations_ns = np.array([durations_ns for _, durations_ns in runs.values()], dtype=np.int64)
+        times = summarise(durations_ns.max(axis=0) / 1e9)
+        yield CanaryRun(launch, pass_index, (at_ns - first_ns) / 1e9, times.n, times.median_s,
+                        times.ci_low_s, times.ci_high_s)
+
+
+def canary_findings(canary: Canary) -> Iterator[Finding]:
+    if canary.n_not_ok:
+        yield Finding("HB147", "note", f"{canary.n_not_ok} of {canary.n_not_ok + len(canary.runs)} "
+                      f"runs of the canary ({canary.label}) were not ok on every rank: what the "
+                      "machine did around them is unknown; see the traces' notes")
+    if canary.drift is not None and "drifting" in canary.quality:
+        duration_s = canary.runs[-1].since_start_s
+        yield Finding("HB145", "note", f"the machine drifted during the sweep: {canary.label} "
+                      f"changed by {100 * canary.drift:+.1f} % over {len(canary.runs)} runs in "
+                      f"{duration_s:.0f} s (Kendall's tau {canary.tau:+.2f}; of runs that do not "
+                      "drift at most 1 % are reported): compare cases of one pass only, or run on "
+                      "a quiet machine")

@@ -41,7 +41,6 @@ def ramp_share(item: CaseResult) -> float | None:
 
 
 def range_of(times_s: Iterable[float | None]) -> Range | None:
-    """Return the least and the greatest of at least two times, as of passes or launches."""
     known = [time_s for time_s in times_s if time_s is not None]
     return (min(known), max(known)) if len(known) > 1 else None
 
@@ -102,7 +101,6 @@ class StartUp:
 
 
 def sample_counts(items: Iterable[CaseResult]) -> SampleCounts:
-    """Return the sums over all cases with a timing."""
     timed = [(item, item.timing) for item in items if item.timing is not None]
 
     def total(name: str, *, counting: bool | None = None) -> int:
@@ -118,7 +116,6 @@ def sample_counts(items: Iterable[CaseResult]) -> SampleCounts:
 
 
 def launch_spreads(items: Iterable[CaseResult]) -> LaunchSpread | None:
-    """Return how far launches lie apart; None where no case has several."""
     spreads = sorted(
         ((spread, item) for item in items if item.timing is not None
          and (spread := launch_spread(item.timing)) is not None), key=lambda pair: pair[0])
@@ -126,7 +123,6 @@ def launch_spreads(items: Iterable[CaseResult]) -> LaunchSpread | None:
 
 
 def start_ups(items: Iterable[CaseResult]) -> Iterator[StartUp]:
-    """Yield the start-up on each backend and number of ranks, in the order of the cases."""
     groups = grouped(((item.case.backend, item.case.world_size), item.timing)
                      for item in items if item.timing is not None)
     for (backend, ranks), timings in groups.items():

@@ -5,18 +5,16 @@ Records of all ranks stacked to (rank, sample), passes and launches one after an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import cycle
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from hpcbench.reduce.results import CaseSamples
-from hpcbench.trace.arena import Empty
-from hpcbench.trace.schema import SAMPLE_COLUMNS, UNTIMED, Flag, Record, Times
+from hpcbench.trace.schema import ARRIVAL, SAMPLE_COLUMNS, UNTIMED, Flag, Record
 
 
 class Use(IntEnum):
@@ -38,7 +36,6 @@ class Use(IntEnum):
 
 
 def counts(use: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Return which samples with these uses count."""
     return np.asarray(use <= Use.COUNTED_SURPLUS)
 
 
@@ -53,10 +50,10 @@ class PassKey(NamedTuple):
     pass_index: int
 
 
-def stack_samples(passes: Mapping[PassKey, Pass], empty: Empty) -> CaseSamples | None:
+def stack_samples(passes: Mapping[PassKey, Pass]) -> CaseSamples | None:
     """Return the stamps of all passes, or None where they do not fill (rank, sample).
 
-    ``empty`` makes the arrays. None means that nothing was stamped, or that in some pass ranks
+    None means that nothing was stamped, or that in some pass ranks
     stamped different numbers of samples; nothing is ever filled up. There are no phases unless all
     records have the same.
     """
@@ -70,34 +67,14 @@ def stack_samples(passes: Mapping[PassKey, Pass], empty: Empty) -> CaseSamples |
     counts = [len(records[ranks[0]].samples) for records in stamped.values()]
     ordered = [records[rank] for rank in ranks for records in stamped.values()]
     columns: dict[str, Any] = {
-        name: _stacked(parts, len(ranks), empty) for name, parts in zip(
+        name: np.concatenate(parts).reshape(len(ranks), -1) for name, parts in zip(
             SAMPLE_COLUMNS, zip(*(record.samples.columns() for record in ordered), strict=True),
             strict=True)}
     names = {tuple(record.phases) for record in ordered}
-    phases = {name: _stacked([record.phases[name] for record in ordered], len(ranks), empty)
-              for name in names.pop()} if len(names) == 1 else {}
+    phases = {name: np.concatenate([record.phases[name] for record in ordered]).reshape(
+        len(ranks), -1) for name in names.pop()} if len(names) == 1 else {}
     launch, pass_index = np.repeat(np.array(list(stamped), dtype=np.int64), counts, axis=0).T
     return CaseSamples(ranks=ranks, launch=launch, pass_index=pass_index, phases=phases, **columns)
-
-
-def _stacked(parts: Sequence[Times], ranks: int, empty: Empty) -> Times:
-    """Return (rank, sample) from parts of each rank in turn, as many of each.
-
-    Where all ranks have the very arrays of the first one, their rows are one in memory.
-    """
-    own = parts[:len(parts) // ranks]
-    length = sum(map(len, own))
-    if all(part is first for part, first in zip(parts, cycle(own), strict=False)):
-        row = own[0] if len(own) == 1 else np.concatenate(own)
-        return np.broadcast_to(row, (ranks, length))
-    stacked = empty((ranks, length))
-    np.concatenate(parts, out=stacked.reshape(-1))
-    return stacked
-
-
-def different_rows(column: Times) -> Times:
-    """Return the rows of (rank, sample) that may differ: one where all are one in memory."""
-    return column if column.strides[0] else column[:1]
 
 
 def is_timed(samples: CaseSamples) -> npt.NDArray[np.bool_]:
@@ -106,13 +83,11 @@ def is_timed(samples: CaseSamples) -> npt.NDArray[np.bool_]:
 
 
 def has_flag(samples: CaseSamples, flags: int) -> npt.NDArray[np.bool_]:
-    """Return (sample,): whether any rank has one of these flags on it."""
     return np.asarray(any_flags(samples) & flags != 0, dtype=np.bool_)
 
 
 def any_flags(samples: CaseSamples) -> npt.NDArray[np.int64]:
-    """Return (sample,): the flags that any rank has on it."""
-    return np.asarray(np.bitwise_or.reduce(different_rows(samples.flags), axis=0), dtype=np.int64)
+    return np.asarray(np.bitwise_or.reduce(samples.flags, axis=0), dtype=np.int64)
 
 
 def pass_slices(samples: CaseSamples) -> list[slice]:
@@ -163,3 +138,53 @@ def sample_map(samples: CaseSamples, most_columns: int) -> SampleMap:
         has_single=bool(np.any(samples.flags & Flag.SINGLE)),
         pass_ends=tuple(part.stop - 1 for part in pass_slices(samples)[:-1]),
         below=bool(time_s.min() < scale.min()), above=bool(time_s.max() > scale.max()))
+
+
+@dataclass(frozen=True, slots=True)
+class RankCourse:
+    """One rank in one sample: it begins ``begin_s`` after the first rank, and spends ``parts``.
+
+    A part is a name and its seconds; what is in no phase of a step is the part ``""``.
+    """
+
+    rank: int
+    begin_s: float
+    parts: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleCourse:
+    """All ranks in one sample: ``number`` is its place among all samples of the case."""
+
+    word: str
+    number: int
+    ranks: tuple[RankCourse, ...]
+
+
+def courses_of(samples: CaseSamples) -> tuple[SampleCourse, ...]:
+    """Return the middle and the longest of the samples that count; of one sample that alone.
+
+    The stamps have to be of one clock. There is nothing where no sample counts.
+    """
+    counted = counts(samples.use) if samples.use is not None else is_timed(samples)
+    places = np.flatnonzero(counted)
+    if not places.size:
+        return ()
+    time_ns = samples.end_ns.max(axis=0) - samples.start_ns.min(axis=0)
+    ordered = places[np.argsort(time_ns[places], kind="stable")]
+    chosen = {"middle": int(ordered[(len(ordered) - 1) // 2]), "longest": int(ordered[-1])}
+    return tuple(SampleCourse(word, at, _ranks(samples, at)) for word, at in chosen.items()
+                 if word == "middle" or at != chosen["middle"])
+
+
+def _ranks(samples: CaseSamples, at: int) -> tuple[RankCourse, ...]:
+    begin_ns = samples.start_ns[:, at].min()
+    found = []
+    for row, rank in enumerate(samples.ranks):
+        whole_s = float(samples.end_ns[row, at] - samples.start_ns[row, at]) / 1e9
+        parts = [(name, float(values[row, at]) / 1e9) for name, values in samples.phases.items()
+                 if not name.startswith(ARRIVAL)]
+        rest_s = max(whole_s - sum(seconds for _, seconds in parts), 0.0)
+        found.append(RankCourse(rank, float(samples.start_ns[row, at] - begin_ns) / 1e9,
+                                (*parts, ("", rest_s))))
+    return tuple(found)

@@ -93,14 +93,12 @@ _SUITE = TypeAdapter(Suite)
 
 
 def suite_document(suite: Suite) -> dict[str, Any]:
-    """Return the content of suite.json as plain values."""
     plain = asdict(suite)
     members = plain.pop("members")
     return {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **plain, "members": members}
 
 
 def suite_text(suite: Suite) -> str:
-    """Return suite.json as text."""
     return to_json(suite_document(suite), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
@@ -143,7 +141,6 @@ def refuse_suite(folder: Path) -> None:
 
 
 def not_counted(planned: int) -> dict[str, int]:
-    """Return the counts of a member of which no case was run."""
     return {"planned": planned, **dict.fromkeys(STATUSES, 0), "not_run": planned}
 
 
@@ -195,7 +192,6 @@ def _missed_limits(summary: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def skip_reasons(summary: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the different reasons of skips, in the order of the cases."""
     return tuple(dict.fromkeys(case["reason"] for case in summary["cases"]
                                if case["status"] == "skipped"))
 

@@ -37,7 +37,7 @@ from hpcbench.reduce.results import (
     Steps,
     Timing,
 )
-from hpcbench.reduce.stack import Pass, PassKey, Use, different_rows, has_flag, pass_slices
+from hpcbench.reduce.stack import Pass, PassKey, Use, has_flag, pass_slices
 from hpcbench.statistics.hypothesis_tests import are_enough
 from hpcbench.statistics.interval import (
     MIN_N_RELIABLE,
@@ -93,7 +93,6 @@ class Precision:
 
 
 def over_samples(interval: Interval | None) -> Precision:
-    """Return what this interval over samples says; None: there are too few for one."""
     if interval is None:
         return Precision()
     return Precision(interval.low, interval.high, interval.reliable, rank=interval.rank)
@@ -206,7 +205,6 @@ class Flagged:
 
     @property
     def late_share(self) -> float:
-        """Return the share of samples that a rank started late."""
         return float(self.late.mean())
 
 
@@ -245,7 +243,6 @@ def is_moved(statistics: Statistics, samples: Flagged, left: Chosen) -> bool:
 
 
 def is_enough(left: Chosen) -> bool:
-    """Return whether so many samples have an interval of 99 %."""
     return median_ranks(int(left.sum()), LEVEL) is not None
 
 
@@ -354,8 +351,8 @@ def measured(
         **_opening(case, passes), last_in_s=last_in_s,
         local_max_s=_median_s(waits.longest_ns, counted, case.batch),
         imbalance_s=None if common is None else _median_s(fold.imbalance_ns(common), counted),
-        enqueue_s=_median_s(different_rows(samples.enqueue_ns).max(axis=0), counted, case.batch),
-        device_s=_median_s(different_rows(samples.device_ns).max(axis=0), counted, case.batch),
+        enqueue_s=_median_s(samples.enqueue_ns.max(axis=0), counted, case.batch),
+        device_s=_median_s(samples.device_ns.max(axis=0), counted, case.batch),
         clock_bound_s=None if common is None else common.bound_ns / 1e9,
         quickest_rank=rank, quickest_share=share, launch_medians_s=launch_medians_s,
         pass_medians_s=tuple(  # so that cases can be compared pass by pass
@@ -382,7 +379,6 @@ def _late_start(
 
 
 def order_statistics(times_s: npt.NDArray[np.float64]) -> Statistics:
-    """Return the statistics of at least one time, without an interval."""
     ordered_s = np.sort(times_s)
     p25_s, p75_s = percentiles(ordered_s, (25, 75))
     p5_s, p95_s, p99_s = percentiles_if_enough(ordered_s, (5, 95, 99))
@@ -393,7 +389,6 @@ def order_statistics(times_s: npt.NDArray[np.float64]) -> Statistics:
 
 
 def summarise(times_s: npt.NDArray[np.float64]) -> Statistics:
-    """Return the statistics of at least one time of one pass."""
     interval = median_interval(times_s, CI_LEVEL)
     return _with_precision(order_statistics(times_s), over_samples(interval))
 
@@ -407,7 +402,6 @@ def _with_precision(statistics: Statistics, known: Precision) -> Statistics:
 def _words(
     folded: fold.Folded, statistics: Statistics, told: Mapping[str, bool], *, repeats: bool,
 ) -> tuple[str, ...]:
-    """Return the words of QUALITIES that apply; ``told`` has some of them."""
     applies = {
         **told,
         "clock_unreliable": folded.clock_unreliable,
@@ -430,7 +424,6 @@ def _drifting(
 
 
 def _opening(case: Case, passes: Passes) -> dict[str, float | None]:
-    """Return how long the first call and opening the group took where this case opened it."""
     opened = [record for records in passes.values() for record in records.values()
               if record.communicator_ns >= 0]
     return {"first_call_s": _longest_s(  # not known where the first row is several calls

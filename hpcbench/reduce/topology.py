@@ -18,7 +18,7 @@ from hpcbench.units import rank_list
 NAME = "topology"
 CONTENTS: Contents = {NAME: Described(
     "one line: ranks, a place for each rank, and gpus, how the GPUs of a node are joined; see "
-    "docs/provenance.md; absent in older files", LINES)}
+    "docs/provenance.md", LINES)}
 ONE_BOARD = ("NV", "PSB")
 """Beginnings of links between GPUs that NVLink joins, or that share a board."""
 
@@ -80,20 +80,17 @@ def share_switch(here: RankPlace, there: RankPlace, *, on_gpus: bool) -> bool:
 
 
 def topology_of(headers: Iterable[Header]) -> Topology:
-    """Return the topology that the headers of all ranks tell."""
     matrices: dict[GpuMatrix, int] = {}
     places = tuple(_place(header, matrices) for header in headers)
     return Topology(places, tuple(matrices))
 
 
 def write_topology(file: h5py.File, topology: Topology) -> None:
-    """Write the topology as one line."""
     write_json(file, NAME, [asdict(topology)])
 
 
 def read_topology(file: h5py.File) -> Topology:
-    """Return what a file holds; nothing of an older file."""
-    return from_text(Topology, read_text(file, NAME)) if NAME in file else Topology()
+    return from_text(Topology, read_text(file, NAME))
 
 
 def slurm_switches(scheduler: Mapping[str, Any], hostname: str) -> tuple[str, ...] | None:

@@ -116,29 +116,6 @@ WIDEST = 2
 """A bracket may be this many times as long as the record in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class UsedPasses:
-    """The attempt of each pass of a case that is used, and the ``newest`` that has records."""
-
-    newest: int
-    passes: dict[PassKey, PassUse]
-
-
-def used_passes(case: Case, records: Mapping[int, Sequence[Record]]) -> UsedPasses:
-    """Return it from each rank's records of a case."""
-    newest, passes = 0, dict[PassKey, PassUse]()
-    for _, items in sorted(records.items()):
-        for record in items:
-            newest = max(newest, record.attempt)
-            key = PassKey(record.launch, record.pass_index)
-            known = passes.get(key)
-            if record.end_ns > record.begin_ns and (
-                    known is None or known.attempt < record.attempt):
-                passes[key] = PassUse(record.attempt, _calls(case, record),
-                                      (record.begin_ns, record.end_ns))
-    return UsedPasses(newest, passes)
-
-
 class Usages:
     """What each case used, put together while cases and then traces go by."""
 
@@ -146,14 +123,22 @@ class Usages:
         self.newest = 0
         self._passes: dict[str, dict[PassKey, PassUse]] = {}
 
-    def add_case(self, case: Case, used: UsedPasses) -> None:
+    def add_case(self, case: Case, records: Mapping[int, Sequence[Record]]) -> None:
         """Note which attempt of each pass is used, and how often it called the operation."""
-        self.newest = max(self.newest, used.newest)
-        if used.passes:
-            self._passes[case.case_id] = used.passes
+        passes: dict[PassKey, PassUse] = {}
+        for _, items in sorted(records.items()):
+            for record in items:
+                self.newest = max(self.newest, record.attempt)
+                key = PassKey(record.launch, record.pass_index)
+                known = passes.get(key)
+                if record.end_ns > record.begin_ns and (
+                        known is None or known.attempt < record.attempt):
+                    passes[key] = PassUse(record.attempt, _calls(case, record),
+                                          (record.begin_ns, record.end_ns))
+        if passes:
+            self._passes[case.case_id] = passes
 
     def add_source(self, source: TraceSource, tables: Mapping[str, Rows]) -> None:
-        """Note what one rank read around its records."""
         told = told_of(source)
         if told is None:
             return
@@ -179,7 +164,6 @@ class Usages:
         return of_case.get(PassKey(record.launch, record.pass_index))
 
     def passes(self, case: Case) -> list[PassUse]:
-        """Return what is known of each pass of a case."""
         return [*self._passes.get(case.case_id, {}).values()]
 
 
@@ -218,7 +202,6 @@ def _is_counted(domain: str) -> bool:
 
 
 def with_usage(items: Iterable[CaseResult], used: Usages) -> Iterator[CaseResult]:
-    """Yield the cases with what they used."""
     for item in items:
         passes = used.passes(item.case)
         sent = next((fact.count for fact in facts_of(item, None, SentBytes)), None)
@@ -246,7 +229,6 @@ def usage_of(passes: Sequence[PassUse], sent_a_call: float | None) -> Usage | No
 
 
 def _rise(uses: Sequence[TableUse], column: str, scale: float = 1.0) -> float | None:
-    """Return by how much a counter rose in a mean pass; None if some device did not tell."""
     if not uses or any(column in one.unread for one in uses):
         return None
     return scale * sum(one.rises[column] for one in uses) / len(uses)
@@ -261,7 +243,6 @@ Read = Mapping[str, Sequence[TableUse]]
 
 
 def _energy(read: Read) -> dict[str, Any]:
-    """Return energy and mean power of packages with their memory, of GPUs, or of both."""
     parts: dict[str, tuple[float, float]] = {}
     for name, table, column, scale in (("cpu", "energy", "energy_uj", 1e-6),
                                        ("gpu", "gpu", "energy_mj", 1e-3)):
@@ -276,7 +257,6 @@ def _energy(read: Read) -> dict[str, Any]:
 
 
 def _clocks(read: Read) -> dict[str, Any]:
-    """Return the least and the greatest clock of GPUs, else of cores."""
     for name, table, low, high, scale in (
             ("gpu", "gpu", "sm_mhz", "sm_mhz", 1.0),
             ("cpu", "frequency", "lowest_khz", "highest_khz", 1e-3)):
@@ -289,7 +269,6 @@ def _clocks(read: Read) -> dict[str, Any]:
 
 
 def _throttling(read: Read) -> dict[str, Any]:
-    """Return whether something lowered clocks, and what."""
     told = [one.reasons for one in read["gpu"] if "throttle_reasons" in one.least]
     words = [word for bit, word in THROTTLE_REASONS.items() if any(bits & bit for bits in told)]
     cores = _rise(read["frequency"], "throttled")
@@ -316,7 +295,6 @@ def _steal(uses: Sequence[TableUse]) -> float | None:
 
 
 def _of_network(uses: Sequence[TableUse]) -> dict[str, Any]:
-    """Return what interfaces sent: all of them, those of each node, and loopback."""
     if not uses:
         return {}
     by_node = sum((one.sent for one in uses), Counter[int]())

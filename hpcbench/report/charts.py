@@ -31,7 +31,6 @@ from hpcbench.reduce.results import (
     FEWEST_FOR_DRIFT,
     FOLDS,
     LEAST_DRIFT,
-    OLD_RULE,
     Canary,
     CanaryRun,
     CaseResult,
@@ -39,8 +38,7 @@ from hpcbench.reduce.results import (
     Results,
     SampleSource,
 )
-from hpcbench.reduce.stack import SampleMap, sample_map
-from hpcbench.reduce.timeline import RankCourse, SampleCourse, courses_of
+from hpcbench.reduce.stack import RankCourse, SampleCourse, SampleMap, courses_of, sample_map
 from hpcbench.units import grouped, plural
 from hpcbench.views.chart import (
     COLOURS,
@@ -517,9 +515,7 @@ def _canary_caption(canary: Canary) -> str:
             f"Bar: {INTERVAL_TITLE}, none where n < 6. "
             f"Grey: within {LEAST_DRIFT:.0%} of the first run.")
     text += f" {canary.n_not_ok} more runs were not ok." if canary.n_not_ok else ""
-    if canary.drift is None:
+    if canary.drift is None or canary.tau is None:
         return f"{text} Fewer than {FEWEST_FOR_DRIFT} runs cannot tell drift."
-    if canary.tau is None:
-        return f"{text} Drift: {canary.drift:+.1%} ({OLD_RULE})."
     how = ", ".join([f"Kendall's tau {canary.tau:+.2f}", *canary.quality])
     return f"{text} Drift: {canary.drift:+.1%} ({how})."

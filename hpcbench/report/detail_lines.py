@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from rich.text import Text
 
-from hpcbench.reduce.results import CANARY_QUALITIES, FEWEST_FOR_DRIFT, OLD_RULE, Canary, Results
+from hpcbench.reduce.results import CANARY_QUALITIES, FEWEST_FOR_DRIFT, Canary, Results
 from hpcbench.reduce.spread import SampleCounts, launch_spreads, sample_counts, start_ups
 from hpcbench.reduce.topology import GpuMatrix, RankPlace, Topology
 from hpcbench.report.terminal import table_lines
@@ -149,8 +149,7 @@ def _canary_lines(results: Results) -> Iterator[Text]:
     text = f"canary {canary.label}: {plural(len(canary.runs), 'run')}"
     text += f", {canary.n_not_ok} more not ok" if canary.n_not_ok else ""
     text += _canary_course(canary)
-    known = canary.quality if canary.tau is not None else ()  # the word once meant something else
-    words = [f"{word}: {CANARY_QUALITIES[word]}" for word in known]
+    words = [f"{word}: {CANARY_QUALITIES[word]}" for word in canary.quality]
     yield Text("; ".join([text, *words]), style="yellow" if words else "")
 
 
@@ -160,7 +159,6 @@ def _canary_course(canary: Canary) -> str:
         return ""
     ends = [cell_text(end(run.median_s for run in canary.runs), Show.US) for end in (min, max)]
     text = f" in {format_seconds(canary.runs[-1].since_start_s)}; medians {'..'.join(ends)} us"
-    if canary.drift is None:
+    if canary.drift is None or canary.tau is None:
         return f"{text}; drift: fewer than {FEWEST_FOR_DRIFT} runs cannot tell"
-    how = f"tau {canary.tau:+.2f}" if canary.tau is not None else OLD_RULE
-    return f"{text}; drift {canary.drift:+.1%} ({how})"
+    return f"{text}; drift {canary.drift:+.1%} (tau {canary.tau:+.2f})"

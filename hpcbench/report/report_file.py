@@ -42,7 +42,7 @@ from hpcbench.answers.topics import TOPICS, TopicResult, ending_lines, told_of
 from hpcbench.config.axes import RETRIED
 from hpcbench.errors import FileError, UsageError, command_line, how_to_install, job_command_line
 from hpcbench.plan.case import STATUSES
-from hpcbench.reduce.results import SCHEMA_VERSION, Finding, Results
+from hpcbench.reduce.results import Finding, Results
 from hpcbench.reduce.results_file import FILE_NAME, open_results
 from hpcbench.reduce.run_checks import flattened
 from hpcbench.reduce.suite_file import is_suite, read_suite
@@ -140,9 +140,6 @@ def _first(results: Results) -> Iterator[Line]:
     """Yield what a reader must know before any number."""
     if not any(item.status == "ok" for item in results.cases):
         yield Line("No case is ok, so there are no times in this report.", "warning")
-    if results.schema_version < SCHEMA_VERSION:
-        yield Line(f"The file is of schema version {results.schema_version}, this is "
-                   f"{SCHEMA_VERSION}: it lacks what later versions record.", "warning")
     if any(one.code == RESUMED for one in results.findings):
         yield Line("The run was resumed: cases of different attempts are compared with care.",
                    "warning")

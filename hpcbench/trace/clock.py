@@ -55,7 +55,6 @@ class ClockModel:
         return self.offset_ns + round(self.slope * (local_ns - self.t_ref_ns))
 
     def to_global(self, local_ns: int) -> int:
-        """Return the global time at a local time, in ns."""
         return local_ns - self.offset_at(local_ns)
 
     def to_local(self, global_ns: int) -> int:
@@ -64,7 +63,6 @@ class ClockModel:
         return self.t_ref_ns + since_ref + round(since_ref * self.slope / (1 - self.slope))
 
     def all_to_global(self, local_ns: Nanoseconds) -> Nanoseconds:
-        """Return the global times at many local ones (int64, any shape)."""
         drifted = np.rint(self.slope * (local_ns - self.t_ref_ns)).astype(np.int64)
         return np.asarray(local_ns - self.offset_ns - drifted, dtype=np.int64)
 
@@ -74,7 +72,6 @@ class ClockModel:
 
     @staticmethod
     def identity(t_ref_ns: int) -> ClockModel:
-        """Return the model of a clock that is the global one."""
         return ClockModel(t_ref_ns, 0.0, 0, 0.0, 0.0, 0.0, parent=-1, n_used=0, n_rejected=0)
 
 
@@ -205,5 +202,4 @@ class SyncRecord:
     realtime_ns: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
         return asdict(self)

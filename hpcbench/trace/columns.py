@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.texts import to_json, valid
-from hpcbench.trace.chunks import LEVEL, Packer, unpack
 
 PURE, TEXT, LINES = "1", "text", "JSON lines"
 """Units of what has none: a pure number, a text, and one text of lines that are JSON each."""
@@ -64,93 +63,51 @@ def _set(item: h5py.Group | h5py.Dataset, what: Described) -> None:
 
 CHUNK_ROWS = 2048
 """Reading one case of 200 rows unpacks 16 kB per column; larger chunks hardly pack better."""
-
+LEVEL = 1
+GZIP: Mapping[str, Any] = {"shuffle": True, "compression": "gzip", "compression_opts": LEVEL}
+RANGES: Mapping[str, Any] = {"scaleoffset": 0}
+"""HDF5's filter scale-offset, without loss for int64: of each chunk the least value, and so many
+bits of each as the range takes. Noise is written in a quarter of gzip's time, and read in half."""
+_WRITTEN_ROWS = 8 * CHUNK_ROWS
 _DEFLATE_AT_MOST = 1032
 _SMALL_BYTES = 2**20
 
 
 def write_column(file: h5py.File, name: str, values: npt.NDArray[Any]) -> None:
     """Store a column that can grow, packed without loss."""
-    column = _new_column(file, name, values.dtype, values.size, CHUNK_ROWS)
-    column.write(h5py.h5s.ALL, h5py.h5s.ALL, np.ascontiguousarray(values))
+    long = values.dtype == np.int64 and values.size >= CHUNK_ROWS  # else gzip takes less space
+    _new_column(file, name, RANGES if long else GZIP, dtype=values.dtype, data=values)
 
 
 def _new_column(
-    file: h5py.File, name: str, dtype: npt.DTypeLike, rows: int, chunk_rows: int,
-) -> h5py.h5d.DatasetID:
-    """Make a column by h5py's lower level, which takes less than half the time."""
-    stored = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    stored.set_chunk((chunk_rows,))
-    stored.set_shuffle()
-    stored.set_deflate(LEVEL)
-    stored.set_obj_track_times(False)
-    link = h5py.h5p.create(h5py.h5p.LINK_CREATE)
-    link.set_create_intermediate_group(True)
-    return h5py.h5d.create(
-        file.id, name.encode(), h5py.h5t.py_create(np.dtype(dtype), logical=True),
-        h5py.h5s.create_simple((rows,), (h5py.h5s.UNLIMITED,)), stored, link)
-
-
-@dataclass(frozen=True, slots=True)
-class PackedRows:
-    """Rows of a column as `GrowingColumn` stores them: whole ``chunks``, one after another."""
-
-    rows: int
-    chunks: Sequence[bytes]
+    file: h5py.File, name: str, filters: Mapping[str, Any], **values: Any,
+) -> h5py.Dataset:
+    return file.create_dataset(name, maxshape=(None,), chunks=(CHUNK_ROWS,), **filters, **values)
 
 
 class GrowingColumn:
-    """An int64 column that is written piece by piece; `finish` writes what is left of it."""
+    """An int64 column that is written some chunks at a time; `finish` writes what is left."""
 
-    def __init__(self, file: h5py.File, name: str, *, chunk_rows: int) -> None:
-        self._dataset = h5py.Dataset(_new_column(file, name, "<i8", 0, chunk_rows))
-        self._chunk_rows = chunk_rows
-        self._rest = np.empty(0, dtype=np.int64)
-        self._taken = 0
-        self._packer = Packer()
-
-    @property
-    def rows(self) -> int:
-        """Return how many rows were added."""
-        return self._taken
+    def __init__(self, file: h5py.File, name: str, filters: Mapping[str, Any] = GZIP) -> None:
+        self._dataset = _new_column(file, name, filters, dtype="<i8", shape=(0,))
+        self._waiting: list[npt.NDArray[np.int64]] = []
+        self._n_waiting = 0
+        self.rows = 0
 
     def add(self, values: npt.NDArray[np.int64]) -> None:
-        """Append rows; those that fill no chunk are kept for the next ones."""
-        first = self._taken - self._rest.size
-        self._taken += values.size
-        missing = -self._rest.size % self._chunk_rows
-        if self._rest.size + values.size < self._chunk_rows:
-            self._rest = np.concatenate([self._rest, values])
-            return
-        end = values.size - (values.size - missing) % self._chunk_rows
-        chunks = [np.concatenate([self._rest, values[:missing]])] if missing else []
-        self._rest = values[end:].copy()
-        self._write(first, map(self._packer.pack, (
-            *chunks, *values[missing:end].reshape(-1, self._chunk_rows))))
-
-    def add_packed(self, packed: PackedRows) -> None:
-        """Append rows of whole chunks; they are unpacked where they do not begin with a chunk."""
-        if self._rest.size:
-            values = np.empty(packed.rows, dtype="<i8")
-            unpack(packed.chunks, values)
-            self.add(values)
-            return
-        first = self._taken
-        self._taken += packed.rows
-        self._write(first, packed.chunks)
-
-    def _write(self, first: int, chunks: Iterable[bytes]) -> None:
-        """Store packed chunks from row ``first`` on; all rows but the rest are then there."""
-        column = self._dataset.id
-        column.set_extent((self._taken - self._rest.size,))
-        for number, chunk in enumerate(chunks):
-            column.write_direct_chunk((first + number * self._chunk_rows,), chunk)
+        """Append rows; nobody may write into them before `finish`."""
+        self._waiting.append(values)
+        self._n_waiting += values.size
+        self.rows += values.size
+        if self._n_waiting >= _WRITTEN_ROWS:
+            self.finish()
 
     def finish(self) -> None:
-        """Write the rows behind the last whole chunk."""
-        if self._rest.size:
-            self._dataset.resize((self._taken,))
-            self._dataset[self._taken - self._rest.size:] = self._rest
+        if self._waiting:
+            self._dataset.resize((self.rows,))
+            self._dataset[self.rows - self._n_waiting:] = (
+                np.concatenate(self._waiting) if len(self._waiting) > 1 else self._waiting[0])
+            self._waiting, self._n_waiting = [], 0
 
 
 def text_column(texts: Iterable[str]) -> npt.NDArray[np.bytes_]:
@@ -161,18 +118,41 @@ def text_column(texts: Iterable[str]) -> npt.NDArray[np.bytes_]:
 
 
 def read_column(file: h5py.File, name: str) -> npt.NDArray[Any]:
-    """Return a whole column. Raises KeyError if it is not there.
-
-    Raises ValueError if it says that it holds more than its bytes in the file can: deflate packs
-    1032 bytes into one at most (zlib.net, "Zlib Technical Details").
-    """
+    """Return a whole column. Raises KeyError if it is not there, ValueError as `_check_bytes`."""
     dataset = h5py.h5d.open(file.id, name.encode())
-    claimed = math.prod(dataset.shape) * dataset.dtype.itemsize
-    if claimed > _DEFLATE_AT_MOST * dataset.get_storage_size() + _SMALL_BYTES:
-        raise ValueError(f"{name} is said to hold {claimed} bytes, which are not there")
+    _check_bytes(dataset, name, math.prod(dataset.shape) * dataset.dtype.itemsize)
     values = np.empty(dataset.shape, dtype=dataset.dtype)
     dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
     return values
+
+
+def read_rows(file: h5py.File, name: str, first: int, count: int) -> npt.NDArray[np.int64]:
+    """Return ``count`` rows of a column of int64, from row ``first`` on.
+
+    By h5py's lower level, which takes a third of the time. Raises KeyError if the column is not
+    there, ValueError if there are no such rows.
+    """
+    dataset = h5py.h5d.open(file.id, name.encode())
+    selection = dataset.get_space()
+    if (not dataset.get_type().equal(h5py.h5t.STD_I64LE)
+            or selection.get_simple_extent_dims() < (first + count,)):
+        raise ValueError(f"{name}: no int64 rows {first} to {first + count}")
+    _check_bytes(dataset, name, 8 * count)
+    rows = np.empty(count, dtype=np.int64)
+    if count:
+        selection.select_hyperslab((first,), rows.shape)
+        dataset.read(h5py.h5s.create_simple(rows.shape), selection, rows, h5py.h5t.NATIVE_INT64)
+    return rows
+
+
+def _check_bytes(dataset: h5py.h5d.DatasetID, name: str, claimed: int) -> None:
+    """Raise ValueError if so many bytes are more than those in the file can hold.
+
+    Deflate packs 1032 bytes into one at most (zlib.net, "Zlib Technical Details").
+    """
+    if claimed > _SMALL_BYTES and (  # how many bytes there are takes long to say
+            claimed > _DEFLATE_AT_MOST * dataset.get_storage_size() + _SMALL_BYTES):
+        raise ValueError(f"{name} is said to hold {claimed} bytes, which are not there")
 
 
 def stored_bytes(file: h5py.File, name: str) -> tuple[str, bytes]:
@@ -181,26 +161,14 @@ def stored_bytes(file: h5py.File, name: str) -> tuple[str, bytes]:
     Columns of one name for which both are equal hold the same. Raises KeyError if it is not there.
     """
     dataset = h5py.h5d.open(file.id, name.encode())
-    try:
-        is_one_chunk = dataset.get_num_chunks() == 1
-    except (RuntimeError, TypeError, ValueError):  # not stored in chunks
-        is_one_chunk = False
-    if not is_one_chunk:
+    if dataset.get_create_plist().get_layout() != h5py.h5d.CHUNKED or (
+            dataset.get_num_chunks() != 1):
         return f"{dataset.dtype.str} {dataset.shape}", read_column(file, name).tobytes()
     mask, packed = dataset.read_direct_chunk((0,) * dataset.rank)
     return f"{dataset.shape} packed {mask}", packed
 
 
-def read_rows(file: h5py.File, name: str, first: int, rows: npt.NDArray[np.int64]) -> None:
-    """Fill ``rows`` from a column, beginning at its row ``first``."""
-    dataset = h5py.h5d.open(file.id, name.encode())
-    selection = dataset.get_space()
-    selection.select_hyperslab((first,), rows.shape)
-    dataset.read(h5py.h5s.create_simple(rows.shape), selection, rows)
-
-
 def texts_of(column: npt.NDArray[Any]) -> list[str]:
-    """Return the texts of a column that `text_column` made."""
     return [item.decode() for item in column.tolist()]
 
 
@@ -213,7 +181,6 @@ def json_line(value: Any, *, allow_nan: bool = True) -> str:
 
 
 def write_json(file: h5py.File, name: str, values: Iterable[Any]) -> None:
-    """Store JSON values, a line each, as one packed text."""
     write_lines(file, name, [json_line(value) for value in values])
 
 
@@ -235,6 +202,5 @@ def read_lines(file: h5py.File, name: str) -> list[str]:
 
 
 def lines_of(column: npt.NDArray[Any]) -> list[str]:
-    """Return the lines of a column that `write_lines` made."""
     (text,) = texts_of(column)
     return text.split("\n") if text else []

@@ -36,13 +36,10 @@ import numpy as np
 from hpcbench.errors import FileError, TraceError
 from hpcbench.plan.case import Plan, plan_to_json
 from hpcbench.texts import from_json, to_json
-from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.clock import SyncRecord
 from hpcbench.trace.container import open_regular, sync_folder, write_all
 from hpcbench.trace.schema import (
-    NO_DEVICE_TIME,
     SAMPLE_COLUMNS,
-    SAMPLE_COLUMNS_1,
     Header,
     Phases,
     Record,
@@ -78,14 +75,13 @@ HEAD_BYTES = _HEAD.size + _CRC.size
 
 
 class Kind(IntEnum):
-    """What a frame holds: RECORD_1 a record of version 1, with shorter rows; PHASED has phases.
+    """What a frame holds: PHASED a record with phases, TELEMETRY readings of one table.
 
-    TELEMETRY holds readings of one table (`trace.telemetry`).
+    Number 3 was a record of schema version 1.
     """
 
     HEADER = 1
     PLAN = 2
-    RECORD_1 = 3
     NOTE = 4
     RECORD = 5
     PHASED = 6
@@ -103,25 +99,16 @@ class Frame:
 
     @property
     def end(self) -> int:
-        """Return the offset of the byte behind the frame."""
         return self.offset + HEAD_BYTES + len(self.meta) + len(self.rows)
 
     def json(self) -> Any:
         """Return the meta text as JSON values. Raises ValueError if it is none."""
         return from_json(self.meta)
 
-    def samples(self, empty: Empty) -> SampleColumns:
-        """Return the samples, in what ``empty`` makes."""
-        names = _columns(self.kind)
-        values = np.frombuffer(self.rows, dtype="<i8")
-        rows = values[:self._n_samples() * len(names)].reshape(-1, len(names))
-        samples = empty((len(rows), len(SAMPLE_COLUMNS)))
-        if names == SAMPLE_COLUMNS:
-            samples[:] = rows
-        else:
-            samples[:] = NO_DEVICE_TIME
-            samples[:, [SAMPLE_COLUMNS.index(name) for name in names]] = rows
-        return SampleColumns.of_rows(samples)
+    def samples(self) -> SampleColumns:
+        values = np.frombuffer(self.rows, dtype="<i8").astype(np.int64)
+        width = len(SAMPLE_COLUMNS)
+        return SampleColumns.of_rows(values[:self._n_samples() * width].reshape(-1, width))
 
     def readings(self) -> tuple[str, Rows]:
         """Return table and rows of kind TELEMETRY; none of a table that is not known.
@@ -145,35 +132,27 @@ class Frame:
             raise ValueError(f"{len(self.rows)} bytes hold no samples with the phases {names}")
         return names
 
-    def phases(self, empty: Empty) -> Phases:
-        """Return each phase's ns, (sample,), in what ``empty`` makes."""
+    def phases(self) -> Phases:
         names = self.phase_names()
         if not names:
             return {}
-        n_samples = self._n_samples()
-        block = empty((len(names), n_samples))
-        behind = n_samples * len(SAMPLE_COLUMNS)
-        block[:] = np.frombuffer(self.rows, dtype="<i8")[behind:].reshape(block.shape)
+        values = np.frombuffer(self.rows, dtype="<i8").astype(np.int64)
+        block = values[self._n_samples() * len(SAMPLE_COLUMNS):].reshape(len(names), -1)
         return dict(zip(names, block, strict=True))
 
     def _n_samples(self) -> int:
-        return len(self.rows) // (8 * (len(_columns(self.kind)) + len(self.phase_names())))
-
-
-def _columns(kind: int) -> tuple[str, ...]:
-    return SAMPLE_COLUMNS_1 if kind == Kind.RECORD_1 else SAMPLE_COLUMNS
+        return len(self.rows) // (8 * (len(SAMPLE_COLUMNS) + len(self.phase_names())))
 
 
 def _row_bytes(kind: int) -> int:
     """Return what the head counts: rows, or single values where rows are of other lengths."""
-    return 8 if kind in (Kind.PHASED, Kind.TELEMETRY) else 8 * len(_columns(kind))
+    return 8 if kind in (Kind.PHASED, Kind.TELEMETRY) else 8 * len(SAMPLE_COLUMNS)
 
 
 def pack_frame(
     kind: Kind, meta: Mapping[str, Any], samples: Samples | None = None,
     phases: Iterable[Times] = (),
 ) -> bytes:
-    """Return the bytes of one frame; ``phases`` are those of kind PHASED."""
     rows = no_rows() if samples is None else samples
     text = to_json(meta, separators=(",", ":")).encode("ascii")
     numbers = b"".join(part.astype("<i8").tobytes() for part in (rows, *phases))
@@ -220,7 +199,6 @@ def scan(data: bytes) -> Iterator[Frame | Damage]:
 
 
 def journal_path(traces: Path, rank: int) -> Path:
-    """Return where a rank's journal lies in the folder of traces."""
     return traces / f"rank{rank:05d}.journal"
 
 
@@ -285,7 +263,6 @@ class Journal:
             self._write(b"".join(frames), durable=False)
 
     def close(self) -> None:
-        """Close the file; closing twice does nothing."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -346,31 +323,27 @@ class JournalTrace(TraceSource):
 
     @property
     def case_ids(self) -> frozenset[str]:
-        """Return the ids of all cases with a record."""
         return frozenset(case_id for case_id, _, _ in self.index)
 
     def sample_counts(self) -> Mapping[str, int]:
         """Return how many samples each case has at most: its frames hold nothing else."""
         counts: Counter[str] = Counter()
         for case_id, _, n_bytes in self.index:
-            counts[case_id] += n_bytes // (8 * len(SAMPLE_COLUMNS_1))
+            counts[case_id] += n_bytes // (8 * len(SAMPLE_COLUMNS))
         return counts
 
     def records(
         self, case_ids: Collection[str] | None = None, *, samples: bool = True,
-        empty: Empty = new_array,
     ) -> Iterator[Record]:
-        """Yield the records of these cases in the order they were written."""
         with open_regular(self.path) as descriptor:
             for case_id, offset, n_bytes in self.index:
                 if case_ids is None or case_id in case_ids:
                     frame = frame_at(os.pread(descriptor, n_bytes, offset), 0)
                     if isinstance(frame, Damage):
                         raise TraceError(f"{self.path}: changed while it was read")
-                    yield _record(frame, empty if samples else None)
+                    yield _record(frame, samples=samples)
 
     def telemetry(self) -> Mapping[str, Rows]:
-        """Return the readings of each table."""
         found: dict[str, list[Rows]] = {}
         with open_regular(self.path) as descriptor:
             for at in self.read_at:
@@ -415,8 +388,8 @@ def _understood(frame: Frame) -> tuple[str, int, int] | Note | ReadAt | Damage |
     None for others; Damage for unknown.
     """
     try:
-        if frame.kind in (Kind.RECORD, Kind.RECORD_1, Kind.PHASED):
-            record = _record(frame, None)
+        if frame.kind in (Kind.RECORD, Kind.PHASED):
+            record = _record(frame, samples=False)
             check_types(record, ARRAYS)
             return record.case_id, frame.offset, frame.end - frame.offset
         if frame.kind == Kind.NOTE:
@@ -436,9 +409,8 @@ def _understood(frame: Frame) -> tuple[str, int, int] | Note | ReadAt | Damage |
     return None
 
 
-def _record(frame: Frame, empty: Empty | None) -> Record:
-    """Return the record of a frame, without samples where nothing makes arrays for them."""
-    if empty is None:
+def _record(frame: Frame, *, samples: bool) -> Record:
+    if not samples:
         frame.phase_names()  # raises where the rows are not what the meta text says
         return record_from_json(frame.json(), no_samples())
-    return record_from_json(frame.json(), frame.samples(empty), frame.phases(empty))
+    return record_from_json(frame.json(), frame.samples(), frame.phases())

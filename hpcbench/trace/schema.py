@@ -52,7 +52,6 @@ def from_text(kind: type[Read], text: str | bytes) -> Read:
 
 
 def from_values(kind: type[Read], values: Any) -> Read:
-    """Return what JSON values hold, as `from_text` does."""
     return from_text(kind, to_json(values))
 
 
@@ -138,7 +137,6 @@ class LibraryChoices:
 
     @classmethod
     def from_json(cls, data: Mapping[str, str]) -> LibraryChoices:
-        """Rebuild what `to_json` gave."""
         return cls(**{name: () if data[name] == UNKNOWN else tuple(data[name].split(_AND))
                       for name in cls.__slots__})
 
@@ -155,7 +153,6 @@ def merged(choices: Iterable[LibraryChoices]) -> LibraryChoices:
 
 
 def different(texts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return all texts, each once, in the order of appearance."""
     return tuple(dict.fromkeys(text for several in texts for text in several))
 
 
@@ -164,8 +161,6 @@ SAMPLE_COLUMNS = ("start_ns", "end_ns", "enqueue_ns", "device_ns", "flags")
 """One row per sample, int64. ``start_ns`` and ``end_ns`` are stamps of the rank's own clock;
 ``enqueue_ns`` is how long the host took to issue the work, ``device_ns`` how long the device took
 for it: both are NO_DEVICE_TIME where the call returns when the work is done."""
-SAMPLE_COLUMNS_1 = ("start_ns", "end_ns", "device_ns", "flags")
-"""Those of version 1; readers fill up what it lacks with NO_DEVICE_TIME."""
 NO_DEVICE_TIME = -1
 NO_COMMUNICATOR = -1
 
@@ -266,7 +261,6 @@ class SampleColumns:
         return len(self.start_ns)
 
     def columns(self) -> tuple[Times, ...]:
-        """Return them in the order of SAMPLE_COLUMNS."""
         return self.start_ns, self.end_ns, self.enqueue_ns, self.device_ns, self.flags
 
     def rows(self) -> Samples:
@@ -315,7 +309,6 @@ class Record:
 
     @property
     def key(self) -> tuple[str, int, int, int]:
-        """Return (case_id, pass, launch, attempt)."""
         return (self.case_id, self.pass_index, self.launch, self.attempt)
 
 
@@ -349,10 +342,8 @@ class FixedWork:
 
 
 def no_rows() -> Samples:
-    """Return the rows of a case that never ran."""
     return np.empty((0, len(SAMPLE_COLUMNS)), dtype=np.int64)
 
 
 def no_samples() -> SampleColumns:
-    """Return the samples of a case that never ran."""
     return SampleColumns.of_rows(no_rows())

@@ -2,7 +2,7 @@
 
 The sealed trace of one rank: HDF5 in columns, one row per record and one per sample.
 
-Layout (schema version 2; `trace.contents` describes each part, in the file itself, too)
+Layout (schema version 2; `CONTENTS` describes each part, in the file itself, too)
   attributes    format, schema_version, run_id, plan_hash, rank, world_size, local_rank, hostname,
                 node, pid, recovered: whether the rank never came to its end, or a part was lost
   /header, /environment  JSON: all of the header; its environment alone, for people with h5dump
@@ -16,14 +16,12 @@ Layout (schema version 2; `trace.contents` describes each part, in the file itse
   /telemetry    what the supervisor read of the machine, a group a table (trace.telemetry);
                 not there where nothing was read
   /clock        what this rank's clock was, one row per synchronisation (trace.clock.SyncRecord)
-Behind the image stands where the chunks of all datasets lie (trace.positions).
 
 Columns and not a group per case: a group costs about 1 kB and 0.5 ms per case.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -34,13 +32,24 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.plan.case import STATUSES
 from hpcbench.texts import from_json, printable
-from hpcbench.trace.arena import Empty, new_array
-from hpcbench.trace.chunks import ChunkMemory, StoredColumn
+from hpcbench.trace import telemetry
 from hpcbench.trace.clock import ClockModel, SyncRecord
 from hpcbench.trace.columns import (
+    LINES,
+    PURE,
+    ROOT,
+    TEXT,
+    Contents,
+    Described,
     describe,
     lines_of,
+    read_column,
+    read_lines,
+    read_rows,
+    read_text,
+    stored_bytes,
     text_column,
     texts_of,
     write_column,
@@ -48,28 +57,18 @@ from hpcbench.trace.columns import (
     write_lines,
 )
 from hpcbench.trace.container import (
-    HEAD_BYTES,
     expected_content,
     new_container,
     open_container,
-    open_regular,
     verify,
 )
-from hpcbench.trace.contents import ATTRIBUTES, CONTENTS
 from hpcbench.trace.journal import read_journal
-from hpcbench.trace.positions import (
-    Datasets,
-    Hdf5Datasets,
-    PlacedDatasets,
-    behind_image,
-    lines,
-    read_positions,
-)
 from hpcbench.trace.schema import (
-    NO_DEVICE_TIME,
     SAMPLE_COLUMNS,
-    SAMPLE_COLUMNS_1,
     SCHEMA_VERSION,
+    SETTLING_CALLS,
+    STOP_REASONS,
+    Flag,
     Header,
     Phases,
     Record,
@@ -77,7 +76,6 @@ from hpcbench.trace.schema import (
     no_samples,
 )
 from hpcbench.trace.source import (
-    SINCE_2,
     Damage,
     Note,
     TraceSource,
@@ -90,9 +88,110 @@ from hpcbench.trace.source import (
     sync_records,
     was_cut_short,
 )
-from hpcbench.trace.telemetry import GROUP as TELEMETRY
 from hpcbench.trace.telemetry import Rows, read_tables, write_tables
 from hpcbench.units import grouped
+
+MEANING: Mapping[Flag, str] = {
+    Flag.WARMUP: "a warm-up; in no statistic",
+    Flag.CHECKED: "the result was compared with what must come out, outside the time",
+    Flag.LATE_START: "the rank was not ready at the agreed start (mode isolated); it counts",
+    Flag.SINGLE: "one call for its check among samples of several calls; in no statistic",
+    Flag.SETTLED: f"{SETTLING_CALLS} unrecorded calls stand between a check and the sample",
+}
+BITS = tuple(f"{int(flag)} {(flag.name or '').lower()}: {text}" for flag, text in MEANING.items())
+STAMPS: Contents = {
+    "samples/start_ns": Described("begin of the sample on the rank's own monotonic clock", "ns"),
+    "samples/end_ns": Described("end of the sample on the same clock", "ns"),
+    "samples/enqueue_ns": Described(
+        "time that the host took to issue the work to the device; -1 on a CPU", "ns"),
+    "samples/device_ns": Described(
+        "time between two events of the device around the work; -1 on a CPU", "ns"),
+    "samples/flags": Described(
+        "bits that are set for the sample, added up; 0 of none", PURE, bits=BITS),
+}
+"""Of the table of samples, in traces and in results."""
+CLOCKS: Contents = {
+    "clock": Described("a row for each rank and synchronisation of its clock with rank 0's"),
+    "clock/rank": Described("the rank", PURE),
+    "clock/identity": Described("which clock it reads: boot id and time namespace", TEXT),
+    "clock/n_clocks": Described("number of different clocks in the job", PURE),
+    "clock/local_ns": Described("when this row was recorded, on the rank's monotonic clock", "ns"),
+    "clock/realtime_ns": Described("the same moment as time since 1970", "ns"),
+    "clock/t_ref_ns": Described("local time of the last point of the fit", "ns"),
+    "clock/slope": Described("local time gained per local time; 1e-6 is 1 ppm fast", "ns/ns"),
+    "clock/offset_ns": Described("local minus global time at t_ref_ns", "ns"),
+    "clock/bound_ns": Described("largest possible error of the offset at t_ref_ns", "ns"),
+    "clock/slope_bound": Described("largest possible error of the slope", "ns/ns"),
+    "clock/residual_ns": Described("median distance of the used points from the line", "ns"),
+    "clock/parent": Described(
+        "rank whose clock it was compared with; -1 of the global clock", PURE),
+    "clock/n_used": Described("points of the fit", PURE),
+    "clock/n_rejected": Described("points left out, with a wider bound than the median", PURE),
+    "clock/check_error_ns": Described(
+        "error that a check after the fit measured; NaN without a check", "ns"),
+    "clock/check_bound_ns": Described(
+        "largest possible error of the check; NaN without a check", "ns"),
+}
+ATTRIBUTES: Mapping[str, str] = {
+    "format": "hpcbench-trace",
+    "schema_version": "version of the layout of this file",
+    "run_id": "id of the run, the same on all ranks",
+    "plan_hash": "hash of the plan, the same on all ranks",
+    "rank": "rank in the job, from 0",
+    "world_size": "number of ranks of the job",
+    "local_rank": "rank on its node, from 0",
+    "hostname": "name of the node",
+    "node": "what identifies the machine: ranks of one machine have the same",
+    "pid": "process id of the supervisor",
+    "recovered": "whether the rank never came to its end, or a part of its journal was lost",
+}
+CONTENTS: Contents = {
+    ROOT: Described("what one rank recorded in one attempt at a run; see docs/results-file.md"),
+    "header": Described("one line: who wrote the trace, as in the attributes, with versions of "
+                        "libraries and the environment", LINES),
+    "environment": Described(
+        "one line: the environment of the header alone; see docs/provenance.md", LINES),
+    "plan": Described("one line: the plan, in the trace of rank 0 only", LINES),
+    "notes": Described("a line for each event beside the cases: kind and data", LINES),
+    "damage": Described("a line for each part of the journal that could not be read", LINES),
+    "cases": Described("a row for each record: a case in a pass of a launch"),
+    "cases/case_id": Described("id of the case, as in the plan", TEXT),
+    "cases/status": Described(f"how it ended: {', '.join(STATUSES)}", TEXT),
+    "cases/mode": Described("timing mode: isolated, pipelined or barrier_start", TEXT),
+    "cases/device": Described("where it ran: cpu, cuda:0; empty if it did not run", TEXT),
+    "cases/stop_reason": Described(
+        f"why it took no further sample: {', '.join(STOP_REASONS)}; empty if it did not run", TEXT),
+    "cases/pass_index": Described("the pass, from 0", PURE),
+    "cases/launch": Described("the launch, from 0", PURE),
+    "cases/attempt": Described("the attempt at the run, from 0", PURE),
+    "cases/blamed_rank": Described("rank that a failure is put down to; -1 of none", PURE),
+    "cases/begin_ns": Described("begin of the record on the rank's monotonic clock", "ns"),
+    "cases/end_ns": Described("end of the record on the same clock", "ns"),
+    "cases/n_wrong": Described(
+        "wrong elements on this rank in the checked samples; -1 if none was checked", "elements"),
+    "cases/position": Described(
+        "cases that these workers had run before it in this pass; -1 if it did not run", PURE),
+    "cases/communicator_ns": Described(
+        "time to open the group under test; -1 where an earlier case had opened it", "ns"),
+    "cases/sample_offset": Described("first row of its samples in /samples", "rows"),
+    "cases/sample_count": Described("number of its rows in /samples", "rows"),
+    "cases/detail": Described(
+        "a line for each row: reason of a status other than ok, detail (first wrong element, "
+        "stderr, stacks, memory), and phases, the names of its phases if it has any", LINES),
+    "samples": Described("a row for each sample, in the order of /cases"),
+    "samples/case": Described("row of the record in /cases", PURE),
+    "samples/iteration": Described("number of the sample within its record, from 0", PURE),
+    **STAMPS,
+    "phases": Described(
+        "phases of samples, such as those of a training step; absent where no record has any"),
+    "phases/ns": Described(
+        "of each record with phases, in the order of /cases, one phase after another, each with a "
+        "value for each sample: its duration, or of 'arrival N' the time from the step's begin to "
+        "the last gradient of bucket N", "ns"),
+    **CLOCKS,
+    **telemetry.contents({}, "the rank's own monotonic clock"),
+}
+
 
 _TEXT_FIELDS = ("case_id", "status", "mode", "device", "stop_reason")
 _INTEGER_FIELDS = ("pass_index", "launch", "attempt", "blamed_rank", "begin_ns", "end_ns",
@@ -101,7 +200,6 @@ _RANGE = ("sample_offset", "sample_count")
 
 _CLOCK_FLOATS = frozenset({"slope", "bound_ns", "slope_bound", "residual_ns", "check_error_ns",
                            "check_bound_ns"})
-_ALL_FIELDS = frozenset((*_TEXT_FIELDS, *_INTEGER_FIELDS, *_RANGE))
 
 Known = dict[tuple[str, str, str, bytes], Any]
 """What was made of columns, by what it is, and their name, their length and stored bytes."""
@@ -134,7 +232,6 @@ class CaseTable:
     rows_of: Mapping[str, Sequence[int]]
 
     def rows(self, case_ids: Collection[str] | None) -> list[int]:
-        """Return the rows of these cases (None: of all) in the order they were written."""
         if case_ids is None:
             return [*range(len(self.details))]
         return sorted(row for case_id in case_ids for row in self.rows_of.get(case_id, ()))
@@ -152,7 +249,6 @@ class CaseTable:
         return [(int(offsets[row]), int(counts[row]), names[row]) for row in rows]
 
     def values(self, rows: Sequence[int]) -> Iterator[dict[str, Any]]:
-        """Yield each row's values by the names of the record's fields, but samples and phases."""
         columns: list[Sequence[Any]] = [
             [column[row] for row in rows] for column in self.texts.values()]
         integers = [name for name in self.integers if name not in _RANGE]
@@ -168,24 +264,20 @@ class CaseTable:
         return [self.integers[name][at].tolist() for name in names]
 
 
-def read_cases(datasets: Datasets, known: Known) -> CaseTable:
+def read_cases(file: h5py.File, known: Known) -> CaseTable:
     """Read the table; what ``known`` holds already is not made anew.
 
     Raises KeyError, TypeError or ValueError if it is none.
     """
     def made(make: Callable[[npt.NDArray[Any]], Any], name: str) -> Any:
-        stored = datasets.stored(f"cases/{name}")
-        key = (make.__name__, name, *stored)
+        key = (make.__name__, name, *stored_bytes(file, f"cases/{name}"))
         if key not in known:
-            known[key] = make(datasets.column(f"cases/{name}"))
+            known[key] = make(read_column(file, f"cases/{name}"))
         return known[key]
 
-    held = frozenset(name.removeprefix("cases/") for name in datasets.names) | (
-        _ALL_FIELDS - SINCE_2)
     table = CaseTable(
-        texts={name: made(texts_of, name) for name in _TEXT_FIELDS if name in held},
-        integers={name: made(_integers, name) for name in (*_INTEGER_FIELDS, *_RANGE)
-                  if name in held},
+        texts={name: made(texts_of, name) for name in _TEXT_FIELDS},
+        integers={name: made(_integers, name) for name in (*_INTEGER_FIELDS, *_RANGE)},
         details=made(_details, "detail"), rows_of=made(_rows_of, "case_id"))
     lengths = {*map(len, table.texts.values()), *map(len, table.integers.values())}
     if lengths != {len(table.details)}:
@@ -231,13 +323,11 @@ def write_clocks(file: h5py.File, rows: Sequence[tuple[int, SyncRecord]]) -> Non
 
 FORMAT = "hpcbench-trace"
 _PHASES = "phases/ns"
-_COLUMNS = (*(f"samples/{name}" for name in SAMPLE_COLUMNS), _PHASES)
 _IDENTITY = ("run_id", "plan_hash", "rank", "world_size", "local_rank", "hostname", "node", "pid",
              "schema_version")
 
 
 def trace_path(traces: Path, rank: int) -> Path:
-    """Return where a rank's sealed trace lies in the folder of traces."""
     return traces / f"rank{rank:05d}.h5"
 
 
@@ -248,7 +338,7 @@ def seal(journal_path: Path, trace_path: Path) -> None:
     """
     journal = read_journal(journal_path)
     records = list(journal.records())
-    with new_container(trace_path, FORMAT, SCHEMA_VERSION, behind_image) as file:
+    with new_container(trace_path, FORMAT, SCHEMA_VERSION) as file:
         _write_identity(file, journal.header, recovered=was_cut_short(journal))
         if journal.plan is not None:
             write_lines(file, "plan", [plan_to_text(journal.plan)])
@@ -286,42 +376,29 @@ def _write_samples(file: h5py.File, records: Sequence[Record]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SealedTrace(TraceSource):
-    """A sealed trace after it was verified.
-
-    ``held`` are its columns of stamps and phases, and ``columns`` where the chunks of each lie, if
-    that is known. ``chunks`` are shared with other traces.
-    """
+    """A sealed trace after it was verified."""
 
     table: CaseTable
-    held: frozenset[str]
-    columns: Mapping[str, StoredColumn] | None
-    chunks: ChunkMemory
-    has_telemetry: bool
     sealed: ClassVar[bool] = True
 
     @property
     def case_ids(self) -> frozenset[str]:
-        """Return the ids of all cases with a record."""
         return frozenset(self.table.rows_of)
 
     def sample_counts(self) -> Mapping[str, int]:
-        """Return how many samples each case has, over all its records."""
         counts = self.table.integers["sample_count"]
         return {case_id: int(counts[rows].sum()) for case_id, rows in self.table.rows_of.items()}
 
     def records(
         self, case_ids: Collection[str] | None = None, *, samples: bool = True,
-        empty: Empty = new_array,
     ) -> Iterator[Record]:
-        """Yield the records of these cases in the order they were written."""
         rows = self.table.rows(case_ids)
         stamps = [no_samples() for _ in rows]
         phases: list[Phases] = [{} for _ in rows]
         if samples and rows:
-            with _datasets(self.path, self.columns, self.chunks) as datasets:
-                stamps = [*_read_stamps(datasets, self, rows, empty)]
-                if _PHASES in self.held:
-                    phases = [*_read_phases(datasets, self.table.phase_ranges(rows), empty)]
+            with open_container(self.path) as file, expected_content(self.path):
+                stamps = [*_read_stamps(file, self.table.sample_ranges(rows))]
+                phases = [*_read_phases(file, self.table.phase_ranges(rows))]
         with expected_content(self.path):
             records = [
                 checked_record(Record(**values, samples=of_samples, phases=of_phases))
@@ -330,78 +407,49 @@ class SealedTrace(TraceSource):
         yield from records
 
     def telemetry(self) -> Mapping[str, Rows]:
-        """Return the readings of each table."""
-        if not self.has_telemetry:
-            return {}
         with open_container(self.path) as file, expected_content(self.path):
             return read_tables(file)
 
 
-def open_trace(
-    path: Path, known: Known | None = None, chunks: ChunkMemory | None = None,
-) -> SealedTrace:
+def open_trace(path: Path, known: Known | None = None) -> SealedTrace:
     """Check a sealed trace from end to end and return its reader.
 
-    Give the same ``known``, at first an empty one, and the same ``chunks`` for all ranks of a run:
-    what they have in common is then held once. Raises UnreadableTrace, with the code of the check,
-    for a truncated, changed, foreign or future file.
+    Give the same ``known``, at first an empty one, for all ranks of a run: what they have in common
+    is then held once. Raises UnreadableTrace, with the code of the check, for a truncated, changed
+    or foreign file, or one of another version.
     """
     verify(path, FORMAT, SCHEMA_VERSION)
-    chunks = ChunkMemory() if chunks is None else chunks
-    with open_regular(path) as raw, expected_content(path):
-        positions = read_positions(raw, HEAD_BYTES)
-    with _datasets(path, positions, chunks) as datasets:
-        names = datasets.names
-        held = frozenset(name for name in _COLUMNS if name in names)
+    with open_container(path) as file, expected_content(path):
         return SealedTrace(
-            path=path,
-            header=header_from_json(from_json("\n".join(lines(datasets, "header"))), path),
-            plan=plan_from_text("\n".join(lines(datasets, "plan")), path)
-            if "plan" in names else None,
-            notes=tuple(Note(**from_json(line)) for line in lines(datasets, "notes")),
-            damage=tuple(Damage(**from_json(line)) for line in lines(datasets, "damage")),
-            table=read_cases(datasets, {} if known is None else known),
-            held=held, columns=positions and {name: positions[name] for name in held},
-            has_telemetry=any(name.startswith(f"{TELEMETRY}/") for name in names), chunks=chunks)
-
-
-@contextlib.contextmanager
-def _datasets(
-    path: Path, positions: Mapping[str, StoredColumn] | None, chunks: ChunkMemory,
-) -> Iterator[Datasets]:
-    """Yield the datasets of a trace; what is wrong with them raises UnreadableTrace."""
-    if positions is None:
-        with open_container(path) as file, expected_content(path):
-            yield Hdf5Datasets.of(file)
-    else:
-        with open_regular(path) as descriptor, expected_content(path):
-            yield PlacedDatasets(descriptor, positions, chunks)
+            path=path, header=header_from_json(from_json(read_text(file, "header")), path),
+            plan=plan_from_text(read_text(file, "plan"), path) if "plan" in file else None,
+            notes=tuple(Note(**from_json(line)) for line in read_lines(file, "notes")),
+            damage=tuple(Damage(**from_json(line)) for line in read_lines(file, "damage")),
+            table=read_cases(file, {} if known is None else known))
 
 
 def _read_stamps(
-    datasets: Datasets, trace: SealedTrace, rows: Sequence[int], empty: Empty,
+    file: h5py.File, ranges: Iterable[tuple[int, int]],
 ) -> Iterator[SampleColumns]:
-    """Yield the samples of these records; neighbours are read together, once."""
-    for first, last, parts in _runs(trace.table.sample_ranges(rows)):
-        columns = [
-            datasets.read(f"samples/{name}", first, last - first, empty)
-            if f"samples/{name}" in trace.held or name in SAMPLE_COLUMNS_1  # else it is version 1
-            else np.broadcast_to(np.int64(NO_DEVICE_TIME), last - first)
-            for name in SAMPLE_COLUMNS]
-        at = [slice(offset - first, offset - first + count) for offset, count in parts]
-        yield from map(SampleColumns, *(trace.chunks.cut(column, at) for column in columns))
+    """Yield the samples of records; neighbours are read together, once."""
+    for first, last, parts in _runs(ranges):
+        columns = [read_rows(file, f"samples/{name}", first, last - first)
+                   for name in SAMPLE_COLUMNS]
+        for offset, count in parts:  # copies: a view would keep all of the run in memory
+            yield SampleColumns(*(
+                column[offset - first:offset - first + count].copy() for column in columns))
 
 
 def _read_phases(
-    datasets: Datasets, wanted: Iterable[tuple[int, int, list[str]]], empty: Empty
+    file: h5py.File, wanted: Iterable[tuple[int, int, list[str]]],
 ) -> Iterator[Phases]:
     """Yield the phases at each (offset, samples, names)."""
     for first, count, names in wanted:
-        if not names:
+        if names:
+            block = read_rows(file, _PHASES, first, len(names) * count)
+            yield dict(zip(names, block.reshape(len(names), count), strict=True))
+        else:
             yield {}
-            continue
-        block = datasets.read(_PHASES, first, len(names) * count, empty)
-        yield dict(zip(names, block.reshape(len(names), count), strict=True))
 
 
 def _runs(wanted: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:

@@ -14,7 +14,6 @@ import numpy as np
 from hpcbench.errors import TraceError
 from hpcbench.plan.case import STATUSES, Plan, plan_from_json, plan_to_json
 from hpcbench.texts import from_json, to_json
-from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.clock import SyncRecord
 from hpcbench.trace.schema import (
     SCHEMA_VERSION,
@@ -27,8 +26,6 @@ from hpcbench.trace.schema import (
 )
 from hpcbench.trace.telemetry import TELEMETRY_NOTE, Rows, Told
 
-SINCE_2 = frozenset({"stop_reason", "position", "communicator_ns"})
-"""Fields of a record that version 1 did not have."""
 END_NOTE = "end"
 """The note that a rank writes last, when it is done with the whole plan or was stopped."""
 STOPPED_NOTE = "stopped"
@@ -107,13 +104,10 @@ class TraceSource(ABC):
     @abstractmethod
     def records(
         self, case_ids: Collection[str] | None = None, *, samples: bool = True,
-        empty: Empty = new_array,
     ) -> Iterator[Record]:
         """Yield the records of these cases (None: of all) in the order they were written.
 
-        ``empty`` makes the arrays of samples, but for those that ranks have alike: these nobody
-        may write into. Without ``samples`` they have no rows. Raises TraceError if the file has
-        gone.
+        Without ``samples`` they have no rows. Raises TraceError if the file has gone.
         """
 
     @abstractmethod
@@ -127,12 +121,10 @@ def never_ended(source: TraceSource) -> bool:
 
 
 def was_cut_short(source: TraceSource) -> bool:
-    """Return whether the rank never came to its end, or a part of its trace is lost."""
     return bool(source.damage) or never_ended(source)
 
 
 def noted(source: TraceSource, kind: str) -> list[Mapping[str, Any]]:
-    """Return what the notes of a kind hold, in the order in which they were written."""
     return [note.data for note in source.notes if note.kind == kind]
 
 
@@ -148,7 +140,6 @@ def told_of(source: TraceSource) -> Told | None:
 
 
 def header_to_json(header: Header) -> dict[str, Any]:
-    """Return plain JSON values; `header_from_json` is the inverse."""
     return {item.name: getattr(header, item.name) for item in fields(Header)}
 
 
@@ -162,15 +153,13 @@ def header_from_json(data: Mapping[str, Any], path: Path) -> Header:
 
 
 def check_version(version: int, known: int, path: Path) -> None:
-    """Raise UnreadableTrace if this reader does not know the version of a file."""
-    if not 1 <= version <= known:
+    if version != known:
         raise UnreadableTrace(
-            "HB104", f"{path}: written as version {version}, this hpcbench reads 1 to {known}: "
-            "use the hpcbench that wrote it, or a newer one")
+            "HB104", f"{path}: written as version {version}, this hpcbench reads {known}: "
+            "use the hpcbench that wrote it" + (", or a newer one" if version > known else ""))
 
 
 def plan_to_text(plan: Plan) -> str:
-    """Return a plan as one line of JSON."""
     return to_json(plan_to_json(plan), separators=(",", ":"))
 
 
@@ -197,23 +186,21 @@ def record_to_json(record: Record) -> dict[str, Any]:
 
 
 def phase_names(record: Record) -> dict[str, list[str]]:
-    """Return ``phases``, the names of a record's phases; nothing where it has none."""
     return {"phases": [*record.phases]} if record.phases else {}
 
 
 def record_from_json(
     data: Mapping[str, Any], samples: SampleColumns, phases: Phases = MappingProxyType({}),
 ) -> Record:
-    """Rebuild a record; keys that version 1 did not have get their defaults, others are ignored.
+    """Rebuild a record; keys that it should not have are ignored.
 
     Raises KeyError, TypeError or ValueError if it is none.
     """
-    known = {name: data[name] for name in _RECORD_FIELDS if name in data or name not in SINCE_2}
+    known = {name: data[name] for name in _RECORD_FIELDS}
     return checked_record(Record(**known, samples=samples, phases=phases))
 
 
 def checked_record(record: Record) -> Record:
-    """Return the record, or raise ValueError if it does not keep to the schema."""
     shape = record.samples.start_ns.shape
     for name, values in record.phases.items():
         if values.dtype != _INT64 or values.shape != shape:

@@ -46,7 +46,6 @@ class ReadTable:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of the columns."""
         return tuple(column.name for column in self.columns)
 
 
@@ -122,7 +121,6 @@ class Told:
     missing: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
         return asdict(self)
 
 
@@ -158,7 +156,6 @@ def as_today(table: str, columns: Sequence[str], values: npt.NDArray[np.int64]) 
 
 
 def write_tables(file: h5py.File, tables: Mapping[str, Rows]) -> None:
-    """Write the tables that have rows."""
     for table, rows in tables.items():
         for at, name in enumerate((*KEYS, *TABLES[table].names)):
             write_column(file, f"{GROUP}/{table}/{name}", rows[:, at])

@@ -15,7 +15,7 @@ from hpcbench import __version__
 from hpcbench.config.presets import HARDWARE
 from launcher import ROOT
 
-SAMPLE = ROOT / "tests" / "data" / "results-v1.h5"
+SAMPLE = ROOT / "tests" / "data" / "golden" / "runs" / "collective" / "results.h5"
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -236,7 +236,8 @@ def make_canary(*medians_s: float, quality: tuple[str, ...] = ()) -> Canary:
     runs = tuple(CanaryRun(0, at, 10.0 * at, 20, median, median * 0.99, median * 1.01)
                  for at, median in enumerate(medians_s))
     drift = medians_s[-1] / medians_s[0] - 1 if len(medians_s) > 1 else None
-    return Canary("all_reduce gloo 65536B", runs, 0, drift, quality)
+    return Canary("all_reduce gloo 65536B", runs, 0, drift, quality,
+                  tau=None if drift is None else 0.75)
 
 
 def all_ok(cases: tuple[Case, ...]) -> Results:

@@ -15,7 +15,6 @@ from bad_input_process import CPU_S, LONGEST_LINE, MEMORY_BYTES, complaint
 from hpcbench.config import load
 from hpcbench.config.load import find_config
 from hpcbench.errors import ConfigError, FileError, TraceError
-from hpcbench.trace.arena import new_array
 from hpcbench.trace.columns import read_column
 from hpcbench.trace.journal import Frame, Kind, journal_path, pack_frame, read_journal, scan
 from hpcbench.trace.source import plan_from_text, plan_to_text
@@ -105,7 +104,7 @@ def test_a_record_of_other_types_is_damage_and_costs_itself_only(
     frames = [frame for frame in scan(path.read_bytes()) if isinstance(frame, Frame)]
     records = [frame for frame in frames if frame.kind == Kind.RECORD]
     changed = pack_frame(Kind.RECORD, {**records[0].json(), name: value},
-                         records[0].samples(new_array).rows())
+                         records[0].samples().rows())
     data = path.read_bytes()
     path.write_bytes(data[:records[0].offset] + changed + data[records[0].end:])
     trace = read_journal(path)

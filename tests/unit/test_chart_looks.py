@@ -19,7 +19,7 @@ from hpcbench.kinds.primitive.present import PrimitivePresenter
 from hpcbench.kinds.training.present.charts import PART_LOOKS, PHASES
 from hpcbench.kinds.training.present.presenter import TrainingPresenter
 from hpcbench.reduce.results import CaseResult, Finding
-from hpcbench.reduce.timeline import RankCourse, SampleCourse
+from hpcbench.reduce.stack import RankCourse, SampleCourse
 from hpcbench.report.charts import charts_of, timeline_chart
 from hpcbench.report.html.page import table_shown
 from hpcbench.report.plots import bare

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -30,7 +29,6 @@ from launcher import ROOT
 from synthetic import make_plan, write_synthetic_run
 
 FILE = RESULTS["collective"]
-OLD = ROOT / "tests" / "data" / "results-v1.h5"
 
 
 def stored(path: Path = FILE) -> Results:
@@ -132,15 +130,6 @@ def test_a_file_that_yaml_chokes_on_is_one_line(tmp_path: Path, text: str) -> No
     with pytest.raises((FileError, ConfigError)) as caught:
         read_limits(path)
     assert str(caught.value).startswith(f"{path}: is no YAML")
-
-
-def test_times_of_the_first_version_count(tmp_path: Path) -> None:
-    with open_results(OLD) as file:
-        timed = [item for item in file.results.cases if item.statistics]
-    assert timed and timed[0].timing is None
-    again = shutil.copy(OLD, tmp_path / "again.h5")
-    found = check_baseline([OLD], [again], 0.03)
-    assert found.n_cases == len(timed)
 
 
 def hpcbench(*words: str, code: str = "") -> subprocess.CompletedProcess[str]:

@@ -173,13 +173,9 @@ def test_hb121_not_between_two_synchronisations(tmp_path: Path) -> None:
     assert only(several_clocks(tmp_path / "whole", compared(OTHER)), "HB121") == []
 
 
-def test_one_clock_needs_no_model_and_old_traces_have_none(tmp_path: Path) -> None:
+def test_one_clock_needs_no_model(tmp_path: Path) -> None:
     write_synthetic_run(tmp_path / "one", PLAN)
     assert reduce_folder(tmp_path / "one").findings == ()
-    plan = make_plan(n_cases=1, iterations=20)
-    write_synthetic_run(tmp_path / "old", plan, headers=lambda header: replace(
-        on_node(header), schema_version=1))
-    assert reduce_folder(tmp_path / "old").findings == ()
 
 
 def test_hb122_clock_check_beyond_its_bounds(tmp_path: Path) -> None:

@@ -247,13 +247,13 @@ def test_a_file_is_not_two_runs(command: list[str]) -> None:
 
 @pytest.mark.parametrize(("words", "said"), [
     (("{mixed}",), "compare needs two sides"),
-    (("{mixed}", "{v1}"), "nothing to compare between"),
+    (("{mixed}", "{training}"), "nothing to compare between"),
     (("{mixed}", "--by", "bakend"), '"bakend" is not known; did you mean'),
-    (("{mixed}", "{v1}", "--by", "backend"), "compares inside one side"),
+    (("{mixed}", "{training}", "--by", "backend"), "compares inside one side"),
     (("{mixed}", "/nowhere"), "no such file"),
-    (("old=", "{v1}"), "names no results file"),
-    ((",", "{v1}"), "names no results file"),
-    (("{mixed}", "{v1}", "--plot", "a.gif"), "the name must end with .png"),
+    (("old=", "{training}"), "names no results file"),
+    ((",", "{training}"), "names no results file"),
+    (("{mixed}", "{training}", "--plot", "a.gif"), "the name must end with .png"),
 ])
 def test_bad_input_is_one_line(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
     done = hpcbench(*(word.format(**RESULTS) for word in words))

@@ -157,7 +157,7 @@ def test_a_foreign_file_is_one_clear_error(tmp_path: Path, data: bytes) -> None:
 def test_a_later_version_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "new.journal"
     Journal.create(path, replace(HEADER, schema_version=3)).close()
-    with pytest.raises(UnreadableTrace, match="version 3.*reads 1 to 2") as caught:
+    with pytest.raises(UnreadableTrace, match="version 3.*reads 2: use") as caught:
         read_journal(path)
     assert caught.value.code == "HB104"
 

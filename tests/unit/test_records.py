@@ -14,7 +14,7 @@ from typing import Any
 import h5py
 import pytest
 
-from golden import RESULTS, RUNS
+from golden import RUNS
 from hpcbench.kinds.collective.derive import CollectiveDeriver, CollectiveRecord
 from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.spec import KindSpec
@@ -46,17 +46,6 @@ def test_records_are_read_as_they_were_derived(tmp_path: Path) -> None:
             assert set(file["derived"]) == set(made.derived) == {
                 item.case.kind for item in made.cases}
         assert read(folder).derived == made.derived
-
-
-@pytest.mark.parametrize("name", RESULTS)
-def test_files_of_earlier_code_get_their_records_when_they_are_read(name: str) -> None:
-    with h5py.File(RESULTS[name], locking=False) as file:
-        assert "derived" not in file
-    results = read(RESULTS[name])
-    timed = [item for item in results.cases if item.statistics is not None]
-    assert timed
-    assert all(results.record_of(item) is not None for item in timed)
-    assert not results.missing_kinds
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 
 from hpcbench.errors import ExitCode, FileError, TraceError
-from hpcbench.plan.case import plan_to_json
-from hpcbench.reduce.history import Attempts
-from hpcbench.reduce.processes import Group, case_groups, read_group
-from hpcbench.reduce.reduce import exit_code, reduce_folder
+from hpcbench.plan.case import Case, plan_to_json
+from hpcbench.reduce.history import Attempts, Intake
+from hpcbench.reduce.outcome import Context, Outcome, judge
+from hpcbench.reduce.reduce import exit_code, read_cases, reduce_folder
 from hpcbench.reduce.results import Results
-from hpcbench.reduce.results_file import new_results, open_results
-from hpcbench.trace.arena import Arena
+from hpcbench.reduce.results_file import open_results
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import LIBRARY, SAMPLE_COLUMNS, LibraryChoices, Record, no_samples
+from hpcbench.trace.sealed import open_trace
 from synthetic import (
     BASE_NS,
     CASE_NS,
@@ -36,6 +36,18 @@ from synthetic import (
     with_rows,
     write_synthetic_run,
 )
+
+
+class NotedTrace:
+    """A sealed trace that notes of how many cases it was asked at a time."""
+
+    def __init__(self, path: Path, asked: list[int]) -> None:
+        self._trace, self._asked = open_trace(path), asked
+        self.header, self.sample_counts = self._trace.header, self._trace.sample_counts
+
+    def records(self, case_ids: Collection[str]) -> Iterator[Record]:
+        self._asked.append(len(case_ids))
+        return self._trace.records(case_ids)
 
 
 def drop(rank: int, case_id: str, pass_index: int = 0) -> Change:
@@ -234,22 +246,6 @@ def test_words_of_a_worker_do_not_make_its_failure_a_missing_trace(tmp_path: Pat
         assert exit_code(file.results) is ExitCode.FINDINGS
 
 
-def test_a_missing_trace_is_known_from_the_file_too(tmp_path: Path) -> None:
-    traces = write_synthetic_run(tmp_path / "run", make_plan(world_size=2))
-    (traces / "rank00001.h5").unlink()
-    results = reduce_folder(tmp_path / "run")
-    assert all(item.trace_missing for item in results.cases)
-    with open_results(tmp_path / "run") as file:
-        assert file.results.cases == results.cases
-        assert exit_code(file.results) is exit_code(results) is ExitCode.INCOMPLETE
-    older = replace(results, cases=tuple(
-        replace(item, trace_missing=False) for item in results.cases))
-    with new_results(tmp_path / "older.h5") as writer:
-        writer.finish(older, [])
-    with open_results(tmp_path / "older.h5") as file:
-        assert exit_code(file.results) is ExitCode.INCOMPLETE
-
-
 def test_a_case_on_fewer_ranks_needs_only_those(tmp_path: Path) -> None:
     cases = [make_case(0, world_size=1), make_case(1, world_size=2), make_case(2, world_size=4)]
     write_synthetic_run(tmp_path / "run", plan_of(cases, 4))
@@ -359,15 +355,17 @@ def test_unchecked_is_none_not_zero(tmp_path: Path) -> None:
     assert (result.status, result.n_wrong) == ("ok", None)
 
 
-def test_cases_are_read_in_groups_of_bounded_size() -> None:
-    plan = make_plan(n_cases=50, world_size=1000, warmup=0, iterations=1000)
-    counts = {case.case_id: 1000 for case in plan.cases}
-    groups = list(case_groups(plan, counts, limit_bytes=128 << 20))
-    assert [len(group) for group in groups] == [3] * 16 + [2]
-    assert [case for group in groups for case in group] == list(plan.cases)
-    assert [len(group) for group in case_groups(plan, counts, limit_bytes=1)] == [1] * 50
-    few = {case.case_id: 10 for case in plan.cases}
-    assert [len(group) for group in case_groups(plan, few, limit_bytes=128 << 20)] == [50]
+def test_cases_are_read_some_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = make_plan(n_cases=50, world_size=2, warmup=0, iterations=20)
+    traces = write_synthetic_run(tmp_path, plan)
+    asked: list[int] = []
+    attempts = Attempts((Intake({rank: NotedTrace(path, asked) for rank, path in enumerate(
+        sorted(traces.glob("*.h5")))}, ()),), ())
+    for limit, sizes in ((1, [1] * 50), (6 * (20 * 40 + 1024), [3] * 16 + [2]), (10**6, [50])):
+        monkeypatch.setattr("hpcbench.reduce.reduce.READ_BYTES", limit)
+        asked.clear()
+        assert [case for case, _ in read_cases(plan, attempts)] == list(plan.cases)
+        assert asked[::2] == asked[1::2] == sizes
 
 
 def test_groups_do_not_change_the_results(
@@ -377,17 +375,15 @@ def test_groups_do_not_change_the_results(
     write_synthetic_run(tmp_path / "run", plan)
     together = reduce_folder(tmp_path / "run")
     content = (tmp_path / "run" / "results.h5").read_bytes()
-    monkeypatch.setattr("hpcbench.reduce.reduce.case_groups",
-                        lambda plan, counts, size: case_groups(plan, counts, limit_bytes=1))
+    monkeypatch.setattr("hpcbench.reduce.reduce.READ_BYTES", 1)
     assert reduce_folder(tmp_path / "run") == together
     assert (tmp_path / "run" / "results.h5").read_bytes() == content
 
 
-@pytest.mark.parametrize("group_bytes", [0, 3000, 1 << 20])
-def test_samples_outlive_the_memory_they_were_read_into(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group_bytes: int
+@pytest.mark.parametrize("read_bytes", [0, 3000, 1 << 20])
+def test_samples_are_those_of_the_traces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_bytes: int
 ) -> None:
-    """Reading, judging and packing overlap, in memory that is used again and again."""
     cases = [make_case(index, iterations=40, skip="no" if index % 4 == 2 else None)
              for index in range(12)]
     uneven = cases[3].case_id
@@ -397,8 +393,7 @@ def test_samples_outlive_the_memory_they_were_read_into(
         yield with_rows(record, record.samples.rows()[:n])
 
     write_synthetic_run(tmp_path / "run", plan_of(cases, 2, passes=2), change=change)
-    monkeypatch.setattr("hpcbench.reduce.processes.GROUP_BYTES", group_bytes)
-    monkeypatch.setattr("hpcbench.reduce.results_file.CHUNK_ROWS", 16)
+    monkeypatch.setattr("hpcbench.reduce.reduce.READ_BYTES", read_bytes)
     results = reduce_folder(tmp_path / "run")
     assert [item.case for item in results.cases] == cases
     with open_results(tmp_path / "run") as file:
@@ -414,19 +409,29 @@ def test_samples_outlive_the_memory_they_were_read_into(
                 assert np.array_equal(getattr(samples, name), expected[:, :, at])
 
 
+def test_a_missing_trace_is_known_from_the_file_too(tmp_path: Path) -> None:
+    traces = write_synthetic_run(tmp_path / "run", make_plan(world_size=2))
+    (traces / "rank00001.h5").unlink()
+    results = reduce_folder(tmp_path / "run")
+    assert all(item.trace_missing for item in results.cases)
+    with open_results(tmp_path / "run") as file:
+        assert file.results.cases == results.cases
+        assert exit_code(file.results) is exit_code(results) is ExitCode.INCOMPLETE
+
+
 def test_a_trace_that_vanishes_while_it_is_read_is_one_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = make_plan(n_cases=5)
     traces = write_synthetic_run(tmp_path / "run", plan)
 
-    def read(group: Group, attempts: Attempts, memory: Arena) -> Iterator[object]:
-        if plan.cases[3] in group:
+    def judged(case: Case, records: Any, context: Context) -> Outcome:
+        if case == plan.cases[3]:
             (traces / "rank00001.h5").unlink()
-        return read_group(group, attempts, memory)
+        return judge(case, records, context)
 
-    monkeypatch.setattr("hpcbench.reduce.processes.GROUP_BYTES", 1)
-    monkeypatch.setattr("hpcbench.reduce.processes.read_group", read)
+    monkeypatch.setattr("hpcbench.reduce.reduce.READ_BYTES", 1)
+    monkeypatch.setattr("hpcbench.reduce.reduce.judge", judged)
     with pytest.raises(TraceError, match="rank00001.h5"):
         reduce_folder(tmp_path / "run")
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["plan.json", "traces"]

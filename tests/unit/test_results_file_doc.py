@@ -20,15 +20,14 @@ from hpcbench.reduce import run_checks as environments
 from hpcbench.reduce.case_columns import COLUMNS, LINES_OF_CASES, KindColumns
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import RankTold
-from hpcbench.reduce.results_contents import ATTRIBUTES as OF_RESULTS
-from hpcbench.reduce.results_contents import CONTENTS as TELEMETRY
-from hpcbench.reduce.results_contents import contents
+from hpcbench.reduce.results_file import ATTRIBUTES as OF_RESULTS
+from hpcbench.reduce.results_file import CONTENTS as TELEMETRY
+from hpcbench.reduce.results_file import contents
 from hpcbench.reduce.roofline import ROOFLINE_COLUMNS
 from hpcbench.report.summary import summary_document
-from hpcbench.trace.contents import ATTRIBUTES as OF_TRACE
-from hpcbench.trace.contents import CLOCKS
-from hpcbench.trace.contents import CONTENTS as OF_A_TRACE
-from hpcbench.trace.sealed import seal, write_clocks
+from hpcbench.trace.sealed import ATTRIBUTES as OF_TRACE
+from hpcbench.trace.sealed import CLOCKS, seal, write_clocks
+from hpcbench.trace.sealed import CONTENTS as OF_A_TRACE
 from launcher import ROOT
 from results_factory import make_results
 

@@ -15,8 +15,7 @@ import pytest
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult, RankTold
-from hpcbench.reduce.results_contents import courses
-from hpcbench.reduce.results_file import open_results
+from hpcbench.reduce.results_file import courses, open_results
 from hpcbench.reduce.usage import TableUse
 from hpcbench.report.summary import case_rows, write_summary
 from hpcbench.trace.clock import ClockModel
