@@ -1,9 +1,4 @@
-"""What a call of a collective does: it moves bytes, and more ranks do not share that.
-
-The columns of collectives in ``/cases`` of results.h5.
-
-The deriver of collectives: algorithm and bus bandwidth, as nccl-tests defines them.
-"""
+"""The deriver of collectives: algorithm and bus bandwidth, as nccl-tests defines them."""
 
 from __future__ import annotations
 
@@ -60,10 +55,8 @@ def work(item: CaseResult) -> Work | None:
     factor = busbw_factor(of.collective, ranks)
     if not factor or ranks < 2:
         return None
-    words = (of.collective, of.dtype, of.op, "in_place" if of.in_place else "",
-             f"split={of.split}" if of.split != "even" else "",
-             f"groups={of.groups}" if of.groups > 1 else "",
-             f"stride={of.group_stride}" if of.group_stride > 1 else "")
+    words = (of.collective, of.dtype, of.op, "in_place" if of.in_place else "", *(
+        word for name, word in of.unusual_words().items() if name != "buffers"))
     return Work(
         task=(of.collective, of.dtype, of.op, of.root, of.in_place, of.split, of.groups,
               of.group_stride, of.requested_bytes),
@@ -94,30 +87,23 @@ COLUMNS = (
 
 
 def column_values(item: CaseResult, record: CollectiveRecord | None) -> dict[str, Any]:
-    """Return a case's values of COLUMNS."""
-    work = asdict(collective_of(item.case))
-    names = {column.name for column in COLUMNS}
-    return {**{name: value for name, value in work.items() if name in names},
-            "busbw_factor": record and record.busbw_factor, "of_link": record and record.of_link,
-            "of_measured_link": record and record.of_measured_link,
-            "measured_link_bytes_per_s": record and record.measured_link,
-            **column_values_of(record.roofline if record else None, BOUND_COLUMNS),
-            **(asdict(record.bandwidth) if record and record.bandwidth else {})}
+    work, known = asdict(collective_of(item.case)), record or CollectiveRecord()
+    rates = known.bandwidth
+    return {**{column.name: work[column.name] for column in COLUMNS if column.name in work},
+            "busbw_factor": known.busbw_factor,
+            "algbw_bytes_per_s": rates and rates.algbw_bytes_per_s,
+            "busbw_bytes_per_s": rates and rates.busbw_bytes_per_s,
+            "of_link": known.of_link, "of_measured_link": known.of_measured_link,
+            "measured_link_bytes_per_s": known.measured_link,
+            **column_values_of(known.roofline, BOUND_COLUMNS)}
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveRecord:
-    """Rates of a collective; None where there is no such number.
+    """The numbers of COLUMNS, of the median time; None where there is no such number.
 
-    Attributes:
-        busbw_factor: busbw / algbw; None of barrier. Cases that were not ok have it, too.
-        bandwidth: rates in the median time.
-        busbw_at: bus bandwidth in bytes/s in each time that the statistics name (``min_s``,
-            ``ci_low_s``); times that are absent are left out.
-        of_link: what a rank's links carry in the median time over what the declared ones allow.
-        of_measured_link: the same over what two ranks of this backend reached in this run.
-        measured_link: that rate, in bytes/s.
-        roofline: whether communication or latency binds it.
+    Cases that were not ok have a ``busbw_factor``, too. ``busbw_at`` is the bus bandwidth in
+    bytes/s in each time that the statistics name (``min_s``, ``ci_low_s``), where there is one.
     """
 
     busbw_factor: float | None = None
@@ -140,7 +126,6 @@ class CollectiveDeriver(Deriver):
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
     ) -> Mapping[str, CollectiveRecord]:
-        """Return the rates of each case."""
         return {item.case.case_id: _record(item, hardware) for item in items}
 
     def facts(self, item: CaseResult, record: Any | None, read: ReadSamples) -> Iterator[Fact]:

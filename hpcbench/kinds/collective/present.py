@@ -1,13 +1,8 @@
-"""Which lines a figure has: the cases of one collective, grouped so that a person can tell them.
+"""The presenter of collectives: tables, charts and fields of the summaries.
 
-Cases that differ in size only are one line. A collective with more lines than a figure can show
-readably is split into several figures along the axes that matter least for a comparison.
-
-The tables of a plan's and of a block's collectives, and the words that stand in them.
-
-Time and bus bandwidth of collectives: against size, or, with one size, as rows to compare.
-
-The presenter of collectives, and what summary.json and summary.csv hold of them.
+Cases that differ in size only are one line of a figure, or with one size rows to compare. A
+collective with more lines than a figure can show readably is split into several figures along the
+axes that matter least for a comparison.
 """
 
 from __future__ import annotations
@@ -17,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hpcbench.kinds.collective.derive import CollectiveRecord
-from hpcbench.kinds.collective.plan.workload import Collective, collective_of, groups_text
+from hpcbench.kinds.collective.derive import CollectiveRecord, column_values
+from hpcbench.kinds.collective.plan.workload import USUAL, Collective, collective_of, groups_text
 from hpcbench.kinds.kind import Presenter, Words
 from hpcbench.operations.collectives import collective_spec, summary_keys
 from hpcbench.plan.case import Case
@@ -26,7 +21,7 @@ from hpcbench.reduce.results import CaseResult, Statistics
 from hpcbench.reduce.roofline import ROOFLINE_FIELDS, roofline_values
 from hpcbench.reduce.spread import FEWEST_FOR_PERCENTILES, interval_share
 from hpcbench.trace.schema import UNKNOWN
-from hpcbench.units import format_bytes, grouped, plural, size_text, to_gb_per_s
+from hpcbench.units import format_bytes, grouped, in_summary_units, plural, size_text
 from hpcbench.views import columns
 from hpcbench.views.chart import (
     Axis,
@@ -97,20 +92,15 @@ class SeriesGroup:
 
     @property
     def items(self) -> tuple[CaseResult, ...]:
-        """Return the cases of all lines."""
         return tuple(item for one in self.series for item in one.items)
 
     @property
     def sizes(self) -> list[int]:
-        """Return the different sizes, ascending."""
         return sorted({collective_of(item.case).size_bytes for item in self.items})
 
 
 def groups(items: Iterable[CaseResult]) -> list[SeriesGroup]:
-    """Return the figures to draw for the collectives that have statistics.
-
-    Blocks do not matter here: a case that two blocks ask for belongs to both.
-    """
+    """Return the figures to draw; a case that two blocks ask for belongs to both."""
     by_collective: dict[str, dict[Key, list[CaseResult]]] = defaultdict(lambda: defaultdict(list))
     for item in items:
         if item.statistics is not None:
@@ -216,7 +206,6 @@ Records = Mapping[str, CollectiveRecord]
 
 
 def collective_type_word(work: Collective) -> str | None:
-    """Return the dtype; None where no data are moved."""
     return work.dtype if work.traits.moves_data else None
 
 
@@ -235,7 +224,6 @@ def size_range(works: Iterable[Collective]) -> str:
 
 
 def collective_plan_table(title: str, cases: Sequence[Case], *, listed: bool) -> Table:
-    """Return a row for each case, or for each collective on each backend."""
     if listed:
         return Table(title, _CASE_COLUMNS, (Group("", tuple(map(_case_row, cases))),))
     groups = grouped(((_what_cells(case), batch_text(case), case.needs), case) for case in cases)
@@ -296,14 +284,12 @@ def _row_order(item: CaseResult) -> tuple[str, str, int, bool, int, int]:
 
 
 def _result_row(item: CaseResult, record: CollectiveRecord | None) -> Row:
-    work, stats = collective_of(item.case), item.statistics
-    rates = record.bandwidth if record else None
+    work, stats, known = collective_of(item.case), item.statistics, column_values(item, record)
     return Row((
         work.size_bytes, work.count, *_option_cells(work),
         columns.median_cell(stats), columns.interval_cell(stats), stats.p95_s if stats else None,
-        rates.algbw_bytes_per_s if rates else None, rates.busbw_bytes_per_s if rates else None,
-        record.of_link if record else None, record.of_measured_link if record else None,
-        record.roofline.bound_by if record and record.roofline else None,
+        *(known[name] for name in ("algbw_bytes_per_s", "busbw_bytes_per_s", "of_link",
+                                   "of_measured_link", "bound_by")),
         columns.wrong_cell(item) if work.traits.moves_data else None, columns.n_cell(stats),
         item.status, columns.launches_cell(item), flag_cell(item), _library_text(item)),
         item.status, item.case.case_id)
@@ -339,12 +325,6 @@ ROW_COLUMNS = (
     Column("busbw", "bus bandwidth", Show.GB_PER_S, "GB/s", better="more", optional=True))
 
 
-def collective_charts(items: Sequence[CaseResult], derived: Records) -> Iterator[Chart]:
-    """Yield the charts of the cases that have statistics."""
-    for group in groups(items):
-        yield _dots(group, derived) if len(group.sizes) == 1 else _lines(group, derived)
-
-
 def _lines(group: SeriesGroup, records: Records) -> LineChart:
     banded = len(group.series) <= MOST_BANDS
     times = tuple(_line(one.label, one.items, _times, banded=banded) for one in group.series)
@@ -361,10 +341,7 @@ def _lines(group: SeriesGroup, records: Records) -> LineChart:
 
 
 def _levels(group: SeriesGroup, records: Records) -> Iterator[Level]:
-    """Yield what declared links allow, if it is the same for all lines, and what two ranks reached.
-
-    That is of each backend; of many backends the lines could not be told apart.
-    """
+    """Yield what declared links allow, if all lines have the same, and what two ranks reached."""
     items = [item for one in group.series for item in one.items if item.case.world_size > 1]
     declared = {item.timing.link_bytes_per_s if item.timing else None for item in items}
     if len(declared) == 1 and (rate := next(iter(declared))):
@@ -520,21 +497,20 @@ class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
     ranks_word = "n"
     plan_table = staticmethod(collective_plan_table)
     tables = staticmethod(result_tables)
-    charts = staticmethod(collective_charts)
     heat_map_case = staticmethod(collective_heat_map_case)
+
+    def charts(self, items: Items, derived: Records) -> Iterator[Chart]:
+        for group in groups(items):
+            yield _dots(group, derived) if len(group.sizes) == 1 else _lines(group, derived)
 
     def words(self, works: Sequence[Collective]) -> Words:
         """Return splits, groups and buffers where they are not the usual ones; sizes."""
-        told = (("split", "even"), ("groups", 1), ("stride", 1), ("buffers", "warm"))
-        fields = {"stride": "group_stride"}
-        values = {name: distinct(sorted({getattr(work, fields.get(name, name)) for work in works}))
-                  for name, _ in told}
-        return Words([f"{name}={values[name]}" for name, usual in told
-                      if values[name] != str(usual)],
+        found = {name: distinct(sorted({getattr(work, name) for work in works})) for name in USUAL}
+        return Words([f"{name.removeprefix('group_')}={value}" for name, value in found.items()
+                      if value != str(USUAL[name])],
                      list(map(collective_type_word, works)), [size_range(works)])
 
     def definitions(self, items: Items, derived: Records) -> Iterator[str]:
-        """Yield what the bandwidths are."""
         yield "algbw = size / time p50, busbw = algbw x nccl-tests' factor; GB = 1e9 B"
         if any(record.of_link is not None for record in derived.values()):
             yield ("of link = busbw (of an all_reduce by NVLS: algbw x (n + 1) / n) over what the "
@@ -546,25 +522,15 @@ class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
                    "see docs/hardware.md")
 
     def row(self, item: CaseResult, record: CollectiveRecord | None) -> dict[str, Any]:
-        """Return what only collectives have, and their rates."""
-        rates = record.bandwidth if record else None
         link = item.timing and item.timing.link_bytes_per_s
-        return {
-            **asdict(collective_of(item.case)), "busbw_factor": record and record.busbw_factor,
-            "algbw_gb_per_s": to_gb_per_s(rates.algbw_bytes_per_s) if rates else None,
-            "busbw_gb_per_s": to_gb_per_s(rates.busbw_bytes_per_s) if rates else None,
-            "link_gb_per_s": to_gb_per_s(link) if link else None,
-            "of_link": record and record.of_link,
-            "measured_link_gb_per_s": record and record.measured_link and to_gb_per_s(
-                record.measured_link),
-            "of_measured_link": record and record.of_measured_link,
-            **roofline_values(record.roofline if record else None)}
+        return {**asdict(collective_of(item.case)), **in_summary_units({
+            **column_values(item, record), "link_bytes_per_s": link or None,
+        }), **roofline_values(record.roofline if record else None)}
 
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,
     ) -> dict[str, Any]:
-        """Return ``communication``: the ok rows under the names that other tools' users look for.
-        """
+        """Return ``communication``: the ok rows under the names that other tools use."""
         return {"communication": {
             name: [{field: row[field] for field in COMMUNICATION_FIELDS} for row in rows
                    if row["collective"] == collective and row["status"] == "ok"]

@@ -1,23 +1,15 @@
-"""Rates of a primitive. Each is derived once, from one time; rates are never averaged.
+"""Rates of a primitive, and the comparisons of its time with its parts alone and with torch.
 
-What a call of a primitive does: the rows of its product.
-
-Which cases of a run a primitive's times are compared with: its parts alone, and torch.
-
-A case of one implementation has three partners that solve the same problem on the same machine:
-``compute_only`` (size ``sharded``), ``comm_only`` and ``torch``. Options of an implementation do
-not matter, those of the primitive do: ``comm_only`` and ``torch`` have no others, so whatever
-options a partner has (but ``size``) a case must have too.
-
-The columns of primitives in ``/cases`` of results.h5.
-
-The deriver of primitives.
+A case has three partners that solve the same problem on the same machine: ``compute_only`` (size
+``sharded``), ``comm_only`` and ``torch``. Options of an implementation do not matter, those of the
+primitive do: ``comm_only`` and ``torch`` have no others, so whatever options a partner has (but
+``size``) a case must have too. Each rate is derived once, from one time; rates are never averaged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hpcbench.kinds.kind import Deriver
@@ -73,10 +65,7 @@ def flop_rates(work: Primitive, time_s: float) -> FlopRates | None:
 
 
 def roofline_of(item: CaseResult, hardware: Mapping[str, Any]) -> Roofline | None:
-    """Return what binds a case in its median time; None without a ceiling.
-
-    The products of the rank that has most to do, and each collective of a call is a message.
-    """
+    """Return what binds the rank that has most to do; each collective of a call is a message."""
     if item.statistics is None:
         return None
     work = primitive_of(item.case)
@@ -114,18 +103,15 @@ def work(item: CaseResult, record: Any | None) -> Work | None:
     if not does_both(of) or item.statistics is None:
         return None
     options = " ".join(f"{name}={value}" for name, value in of.options)
+    exposed_s = record.exposed_s if record else None
+    exposed_s = record.exposed_s if record else None
     return Work(
         task=(of.primitive, of.order, of.dtype, of.n, of.k, of.groups),
         title=f"{of.primitive} {of.order} {of.dtype} n={of.n} k={of.k}",
         way=f"{of.implementation} {options}".rstrip(), amount=of.m, unit="rows",
-        communication=_share(record.exposed_s, item.statistics.median_s) if record else None)
-
-
-def _share(exposed_s: OverPasses | None, time_s: float) -> OverPasses | None:
-    if exposed_s is None:
-        return None
-    return replace(exposed_s, **{name: getattr(exposed_s, name) / time_s
-                                 for name in ("median", "least", "greatest")})
+        communication=exposed_s and replace(exposed_s, **{
+            name: getattr(exposed_s, name) / item.statistics.median_s
+            for name in ("median", "least", "greatest")}))
 
 
 COMPUTE_ONLY, COMM_ONLY, BASE = "compute_only", "comm_only", "torch"
@@ -138,18 +124,11 @@ Options = frozenset[tuple[str, Option]]
 
 @dataclass(frozen=True, slots=True)
 class PrimitiveRecord:
-    """What is derived of one case of a primitive; None where there is no such number.
+    """The numbers of COLUMNS, of the median time; None where there is no such number.
 
-    Attributes:
-        flops: rates of its products, from its median.
-        communication: rates of its communication, where it does nothing else.
-        compute_s, communicate_s: medians of its parts alone.
-        exposed_s, efficiency, times_longest: `statistics.overlap`, of what does both.
-        speedup: over torch, of what does both.
-        missing: why one of the last four is None; empty if none is, or the case is no such case.
-        roofline: what binds it.
-        of_measured_product, of_declared_product: FLOP/s of the rank that has most to do over the
-            best product of its type in this run, and over ``hardware.peak_flops``.
+    What does both has ``exposed_s``, ``efficiency``, ``times_longest`` (`statistics.overlap`) and
+    ``speedup`` over torch; ``missing`` says why one of them is None. ``communication`` has what
+    does nothing else.
     """
 
     flops: FlopRates | None = None
@@ -183,7 +162,6 @@ NOTHING = PrimitiveRecord()
 
 
 def compare(items: Sequence[CaseResult]) -> Mapping[str, PrimitiveRecord]:
-    """Return what is derived of each primitive's case with statistics, by its id."""
     problems = grouped((problem_key(item.case), item) for item in items
                        if isinstance(item.case.workload, Primitive))
     return {item.case.case_id: _comparison(item, same) for same in problems.values()
@@ -217,7 +195,6 @@ def parts_alone(items: Iterable[CaseResult]) -> PartsAlone:
 
 
 def does_both(work: Primitive) -> bool:
-    """Return whether it computes and communicates."""
     return bool(work.flops and work.size_bytes)
 
 
@@ -234,19 +211,11 @@ def common_options(items: Iterable[CaseResult]) -> Options:
 
 
 def partner(name: str, item: CaseResult, same: Iterable[CaseResult]) -> CaseResult | None:
-    """Return the case of another implementation that solves the same problem as ``item``.
-
-    ``same`` are cases of one `problem_key`.
-    """
+    """Return another implementation's case of the same problem; ``same`` have one `problem_key`."""
     own = set(primitive_of(item.case).options)
     candidates = [other for other in same if primitive_of(other.case).implementation == name
-             and _own_options(primitive_of(other.case)) <= own]
+             and {*primitive_of(other.case).options} - {SHARDED} <= own]
     return nearest(item, candidates)
-
-
-def _own_options(work: Primitive) -> set[tuple[str, object]]:
-    """Return the primitive's options; size ``unsharded`` stays, so that it is no partner."""
-    return {option for option in work.options if option != SHARDED}
 
 
 def _comparison(item: CaseResult, same: Sequence[CaseResult]) -> PrimitiveRecord:
@@ -310,13 +279,13 @@ COLUMNS = (
 
 
 def column_values(item: CaseResult, record: PrimitiveRecord | None) -> dict[str, Any]:
-    """Return a case's values of COLUMNS."""
     work, known = primitive_of(item.case), record or NOTHING
     values: dict[str, Any] = {column.name: getattr(work, column.name) for column in _OF_WORK}
     values |= {column.name: getattr(work, column.name.removeprefix("problem_"))
                for column in _EXTENTS}
-    values |= asdict(known.flops) if known.flops else {}
-    values |= asdict(known.communication) if known.communication else {}
+    for rates, names in ((known.flops, ("busiest_rank_flops_per_s", "all_ranks_flops_per_s")),
+                         (known.communication, ("algbw_bytes_per_s", "busbw_bytes_per_s"))):
+        values |= {name: getattr(rates, name, None) for name in names}
     return values | {
         **column_values_of(known.roofline),
         "of_measured_product": known.of_measured_product,
@@ -338,7 +307,6 @@ class PrimitiveDeriver(Deriver):
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
     ) -> Mapping[str, PrimitiveRecord]:
-        """Return rates and comparisons of each case with statistics."""
         found = compare(items)
         return {case_id: replace(
             found[case_id], roofline=roofline_of(item, hardware),
@@ -366,7 +334,6 @@ class PrimitiveDeriver(Deriver):
     def joint_problems(
         self, items: Sequence[CaseResult], records: Mapping[str, PrimitiveRecord],
     ) -> Iterator[tuple[Case, Problem]]:
-        """Yield HB146 for what is above the best product of the run."""
         for item in items:
             if record := records.get(item.case.case_id):
                 for problem in over_measured("its FLOP rate", record.of_measured_product):

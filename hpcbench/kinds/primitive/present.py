@@ -1,15 +1,9 @@
-"""What `hpcbench list` says of primitives: what there is, who does it, and why nobody does.
+"""The presenter of primitives: listing, tables, charts and fields of the summaries.
 
-The tables of a plan's and of a block's primitives, and what their columns mean.
-
-One problem of a primitive: the time of every implementation, and of its parts alone.
-
-The longer part alone is the bound of perfect overlap, as in a roofline; both together are what
-one after the other takes. Cases belong together that solve the same problem with the same backend
-on the same device and as many ranks, in the same timing mode and with the same fold: then their
-times compare. A section holds those of one order.
-
-The presenter of primitives, and what summary.json and summary.csv hold of them.
+In a chart the longer part alone is the bound of perfect overlap, as in a roofline; both together
+are what one after the other takes. Cases belong together that solve the same problem with the same
+backend on the same device and as many ranks, in the same timing mode and with the same fold: then
+their times compare. A section holds those of one order.
 """
 
 from __future__ import annotations
@@ -27,6 +21,7 @@ from hpcbench.kinds.primitive.derive import (
     SHARDED,
     Options,
     PrimitiveRecord,
+    column_values,
     common_options,
     does_both,
     parts_alone,
@@ -38,7 +33,7 @@ from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import ROOFLINE_FIELDS, roofline_values
-from hpcbench.units import grouped, plural, to_gb_per_s, to_tflop_per_s
+from hpcbench.units import grouped, in_summary_units, plural
 from hpcbench.views import columns
 from hpcbench.views.chart import (
     COLOURS,
@@ -76,11 +71,6 @@ from hpcbench.views.words import (
 )
 
 
-def primitive_listing() -> Iterator[Line | Table]:
-    """Yield what `primitive_lines` says of all that is installed."""
-    return primitive_lines(load_registry())
-
-
 def primitive_lines(registry: Registry) -> Iterator[Line | Table]:
     """Yield the primitives, their implementations, the matrix of both, models and plug-ins."""
     yield Line("primitives", "title")
@@ -105,10 +95,7 @@ def primitive_lines(registry: Registry) -> Iterator[Line | Table]:
 
 
 def cells(registry: Registry) -> dict[str, dict[str, str]]:
-    """Return implementation -> primitive -> ``yes``, the orders that it has, or ``-``.
-
-    Names of other tools for our implementations are left out.
-    """
+    """Return implementation, no alias -> primitive -> ``yes``, the orders that it has, or ``-``."""
     names = [name for name in registry.names() if name not in registry.aliases]
     return {name: {primitive: _cell(registry.implementation(name, primitive), primitive, registry)
                    for primitive in registry.primitives} for name in names}
@@ -229,7 +216,6 @@ def problem_text(work: Primitive) -> str:
 
 
 def primitive_plan_table(title: str, cases: Sequence[Case], *, listed: bool) -> Table:
-    """Return a row for each case, or for each implementation on each backend."""
     if listed:
         return Table(title, _CASE_COLUMNS, (Group("", tuple(map(_case_row, cases))),))
     groups = grouped((
@@ -275,22 +261,17 @@ def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> 
                 _record(item, derived) for group in groups.values() for item in group)))
 
 
-def _group(
-    title: str, timed: str, group: Sequence[CaseResult], derived: Records,
-) -> Group:
+def _group(title: str, timed: str, group: Sequence[CaseResult], derived: Records) -> Group:
     common = common_options(group)
-    rows = (_row(item, common, _of_order(item, group), _record(item, derived)) for item in group)
+    by_order = grouped((primitive_of(item.case).order, item) for item in group)
+    of_order = {order: common_options(same) for order, same in by_order.items()}
+    rows = (_row(item, common, of_order[primitive_of(item.case).order], _record(item, derived))
+            for item in group)
     return Group(f"{title}  {options_text(sorted(common))}".rstrip(), tuple(rows), timed)
 
 
 def _record(item: CaseResult, derived: Records) -> PrimitiveRecord:
     return derived.get(item.case.case_id, NOTHING)
-
-
-def _of_order(item: CaseResult, group: Sequence[CaseResult]) -> Options:
-    """Return the options that all rows of a row's order have: an order may decide an option."""
-    return common_options([other for other in group
-                            if primitive_of(other.case).order == primitive_of(item.case).order])
 
 
 def _group_title(item: CaseResult) -> str:
@@ -302,26 +283,24 @@ def _group_title(item: CaseResult) -> str:
 
 
 def _row(item: CaseResult, common: Options, of_order: Options, record: PrimitiveRecord) -> Row:
-    work, stats, flops = primitive_of(item.case), item.statistics, record.flops
+    """``of_order``: the options that all rows of its order have, which may decide an option."""
+    work, stats, known = primitive_of(item.case), item.statistics, column_values(item, record)
     return Row((
         work.implementation,
         f"{work.order} {options_text(sorted(of_order - common))}".rstrip(),
         options_text([option for option in work.options if option not in common | of_order]),
         columns.median_cell(stats), columns.interval_cell(stats),
-        flops.busiest_rank_flops_per_s if flops else None,
-        flops.all_ranks_flops_per_s if flops else None,
-        record.of_measured_product, record.of_declared_product,
-        record.communication.busbw_bytes_per_s if record.communication else None,
-        columns.middle_cell(record.exposed_s),
-        columns.over_passes_cell(record.efficiency),
-        columns.middle_cell(record.times_longest),
-        columns.over_passes_cell(record.speedup), columns.wrong_cell(item),
-        columns.n_cell(stats), item.status, columns.launches_cell(item), flag_cell(item)),
+        *(known[name] for name in (
+            "busiest_rank_flops_per_s", "all_ranks_flops_per_s", "of_measured_product",
+            "of_declared_product", "busbw_bytes_per_s")),
+        middle_cell(record.exposed_s), over_passes_cell(record.efficiency),
+        middle_cell(record.times_longest), over_passes_cell(record.speedup),
+        columns.wrong_cell(item), columns.n_cell(stats), item.status,
+        columns.launches_cell(item), flag_cell(item)),
         item.status, item.case.case_id)
 
 
 def rooflines(items: Sequence[CaseResult], derived: Records) -> list[Shown]:
-    """Return what binds each case, in the order of cases."""
     found = [(item, _record(item, derived).roofline) for item in items]
     shown = [(item, roofline) for item, roofline in found if roofline is not None]
     titles = told_apart([(_short_title(item), _details(item)) for item, _ in shown])
@@ -342,7 +321,6 @@ def _details(item: CaseResult) -> tuple[str, ...]:
 
 
 def _not_compared(records: Iterator[PrimitiveRecord]) -> Iterator[Line]:
-    """Yield why rows have no comparison."""
     counts = Counter(reason for record in records for reason in record.missing)
     for reason, count in counts.items():
         yield Line(f"{plural(count, 'row')} not compared: {reason}", "quiet")
@@ -373,13 +351,6 @@ CAPTION = (
     "These are the median over passes of what each pass gives, overlap also from the least to the "
     "greatest pass. Cannot tell: the 95 % interval over passes holds opposite answers.")
 Key = tuple[str, ...]
-
-
-def primitive_charts(items: Sequence[CaseResult], derived: Records) -> Iterator[BarChart]:
-    """Yield the charts of the cases that have statistics: one a problem."""
-    problems = grouped((_key(item), item) for item in items if item.statistics is not None)
-    for key, same in problems.items():
-        yield from _charts(key, same, derived)
 
 
 def _key(item: CaseResult) -> Key:
@@ -487,7 +458,9 @@ class PrimitivePresenter(Presenter[Primitive, PrimitiveRecord]):
     plan_table = staticmethod(primitive_plan_table)
     tables = staticmethod(result_tables)
     heat_map_case = staticmethod(primitive_heat_map_case)
-    listing = staticmethod(primitive_listing)
+
+    def listing(self) -> Iterator[Line | Table]:
+        return primitive_lines(load_registry())
 
     def words(self, works: Sequence[Primitive]) -> Words:
         """Return the implementations and orders, and which problems they were to solve."""
@@ -498,40 +471,24 @@ class PrimitivePresenter(Presenter[Primitive, PrimitiveRecord]):
                      [work.dtype for work in works])
 
     def overviews(self, items: Items, derived: Records) -> Iterator[Table]:
-        """Yield what binds each case."""
         yield from roofline_tables("primitives", rooflines(items, derived),
                                    of=any(item.status == "ok" for item in items))
 
     def charts(self, items: Items, derived: Records) -> Iterator[Chart]:
-        """Yield the implementations of each problem, then what binds them."""
-        yield from primitive_charts(items, derived)
+        problems = grouped((_key(item), item) for item in items if item.statistics is not None)
+        for key, same in problems.items():
+            yield from _charts(key, same, derived)
         yield from roofline_charts("primitives", rooflines(items, derived))
 
     def definitions(self, items: Items, derived: Records) -> Sequence[str]:
-        """Return what rates and comparisons are."""
         return (*DEFINITIONS,
                 *roofline_definitions(rooflines(items, derived)))
 
     def row(self, item: CaseResult, record: PrimitiveRecord | None) -> dict[str, Any]:
-        """Return a case's fields and the two bandwidths; None where there is no number."""
-        work, known = primitive_of(item.case), record or NOTHING
-        flops, rates = known.flops, known.communication
-        values: dict[str, Any] = {name: getattr(work, name) for name in (
-            "primitive", "implementation", "order", "shape", "flops", "total_flops", "size_bytes",
-            "wire_bytes")}
-        values |= {f"problem_{name}": getattr(work, name) for name in ("m", "n", "k")}
-        values |= {
-            "options": [options_text([option]) for option in work.options],
-            "busiest_rank_tflop_per_s": (
-                to_tflop_per_s(flops.busiest_rank_flops_per_s) if flops else None),
-            "all_ranks_tflop_per_s": (
-                to_tflop_per_s(flops.all_ranks_flops_per_s) if flops else None),
-            "of_measured_product": known.of_measured_product,
-            "of_declared_product": known.of_declared_product,
-            "compute_only_s": known.compute_s, "comm_only_s": known.communicate_s,
-            "not_compared": list(known.missing),
-            "algbw_gb_per_s": to_gb_per_s(rates.algbw_bytes_per_s) if rates else None,
-            "busbw_gb_per_s": to_gb_per_s(rates.busbw_bytes_per_s) if rates else None}
+        known = record or NOTHING
+        values = in_summary_units(column_values(item, record)) | {
+            "options": [options_text([option]) for option in primitive_of(item.case).options],
+            "not_compared": list(known.missing)}
         compared = (known.exposed_s, known.efficiency, known.times_longest, known.speedup)
         for name, passes in zip(COMPARED_FIELDS, compared, strict=True):
             values |= ends_of(name, passes)
@@ -540,7 +497,6 @@ class PrimitivePresenter(Presenter[Primitive, PrimitiveRecord]):
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,
     ) -> dict[str, Any]:
-        """Return ``primitives``: the ok rows by primitive."""
         return {"primitives": {
             name: [{field: row[field] for field in LISTED_FIELDS} for row in rows
                    if row["primitive"] == name and row["status"] == "ok"]

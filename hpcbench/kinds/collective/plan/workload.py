@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
 from hpcbench.operations.collectives import (
@@ -17,6 +19,10 @@ from hpcbench.operations.collectives import (
 from hpcbench.plan.case import Case
 from hpcbench.plan.workload import Features, Gpu, Workload
 from hpcbench.units import plural, size_text
+
+USUAL: Mapping[str, Any] = MappingProxyType({
+    "split": "even", "groups": 1, "group_stride": 1, "buffers": "warm"})
+"""What goes without saying where it is so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +60,13 @@ class Collective(Workload):
 
     @property
     def name(self) -> str:
-        """Return what is called: ``all_reduce``."""
         return self.collective
 
     @property
     def traits(self) -> CollectiveSpec:
-        """Return what is known of the collective."""
         return collective_spec(self.collective)
 
     def own_call(self) -> Call:
-        """Return the collective as one call."""
         return Call(self.collective, self.dtype, self.op, self.split, self.in_place,
                     is_case=True)
 
@@ -99,7 +102,6 @@ class Collective(Workload):
             needs_all_ranks=self.traits.needs_all_ranks and self.split != "zero")
 
     def words(self, world_size: int) -> list[str]:
-        """Return what tells it from others, for labels; backend and device go behind the 1st."""
         traits, parts = self.traits, [self.collective]
         parts += [self.dtype] if traits.moves_data else []
         parts += [self.op] if self.op else []
@@ -107,12 +109,19 @@ class Collective(Workload):
         parts += [f"{self.size_bytes}B"] if traits.moves_data else []
         parts += ["in_place"] if self.in_place and traits.has_two_forms else []
         parts += ["out_of_place"] if self.in_place is False and traits.in_place == (True,) else []
-        parts += [f"split={self.split}"] if self.split != "even" else []
-        parts += [f"n={world_size}"]
-        parts += [f"groups={self.groups}"] if self.groups != 1 else []
-        parts += [f"stride={self.group_stride}"] if self.group_stride != 1 else []
-        parts += [f"buffers={self.buffers}"] if self.buffers != "warm" else []
-        return parts
+        own = self.unusual_words()
+        split = [own.pop("split")] if "split" in own else []
+        return [*parts, *split, f"n={world_size}", *own.values()]
+
+    def unusual(self) -> dict[str, Any]:
+        """Return those of USUAL that are otherwise."""
+        return {name: value for name, usual in USUAL.items()
+                if (value := getattr(self, name)) != usual}
+
+    def unusual_words(self) -> dict[str, str]:
+        """Return ``groups=2`` of each of `unusual`, by name."""
+        return {name: f"{name.removeprefix('group_')}={value}"
+                for name, value in self.unusual().items()}
 
 
 def groups_text(work: Collective) -> str:
@@ -122,7 +131,7 @@ def groups_text(work: Collective) -> str:
 
 
 def collective_of(case: Case) -> Collective:
-    """Return the workload of a case of a collective. Raises TypeError for another kind."""
+    """Raises TypeError for a case of another kind."""
     if not isinstance(case.workload, Collective):
         raise TypeError(f"{case.label} is not a collective")
     return case.workload

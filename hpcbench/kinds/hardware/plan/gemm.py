@@ -1,29 +1,26 @@
-"""What products of one type torch and cuBLASLt have: facts with their sources, as data.
+"""Test ``gemm``: each rank multiplies matrices of its own, all ranks at once.
 
-Test ``gemm``: each rank multiplies matrices of its own, all ranks at once.
+What products of one type torch and cuBLASLt have stands in PRODUCTS, with sources.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.hardware.plan.block import HardwareBlock
-from hpcbench.kinds.hardware.plan.test import HardwareTest, HardwareWork
+from hpcbench.kinds.hardware.plan.test import HardwareTest, HardwareWork, of_test
 from hpcbench.operations.models import LAYERS, MODELS, layer_extents
+from hpcbench.plan.case import Case
 from hpcbench.plan.estimate import CASE_S, DRAWN_PER_S, FLOPS_PER_S, device_kind
 from hpcbench.plan.points import CommonPoint, Draft, PlanRequest, least_calls, too_large
 from hpcbench.plan.support import resolve_device, unfit_world
 from hpcbench.plan.workload import Features
-
-if TYPE_CHECKING:
-    from hpcbench.plan.case import Case
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +112,6 @@ class Gemm(HardwareWork):
 
     @property
     def types(self) -> str:
-        """Return the types of the operands and how sums are kept, for people."""
         by = f" x {self.right}" if self.right else ""
         return f"{self.dtype}{by}{', fast sums' if self.fast_accumulation else ''}"
 
@@ -154,7 +150,6 @@ class Gemm(HardwareWork):
                 + self.m * self.n * RESULT_BYTES.get(self.dtype, 4))
 
     def words(self, world_size: int) -> list[str]:
-        """Return what tells it from others."""
         right = [f"by={self.right}"] if self.right else []
         fast = ["sums=fast"] if self.fast_accumulation else []
         return [self.test, self.dtype, *right, f"{self.m}x{self.n}x{self.k}", *fast,
@@ -162,19 +157,15 @@ class Gemm(HardwareWork):
 
 
 def gemm_of(case: Case) -> Gemm:
-    """Return the workload of a case of this test. Raises TypeError for another."""
-    if not isinstance(case.workload, Gemm):
-        raise TypeError(f"{case.label} is no gemm")
-    return case.workload
+    return of_test(case, Gemm)
 
 
-def _lengths(block: HardwareBlock) -> dict[str, int]:
+def _axes(block: HardwareBlock) -> Mapping[str, Sequence[object]]:
+    sums = {"fast_accumulation": block.fast_accumulation or (False,)}
     if block.model is None:
-        shapes = {"shape": len(block.shape or SEARCH)}
-    else:
-        shapes = {"model": len(block.model), "layer": len(block.layer or LAYERS),
-                  "tokens": len(block.tokens or ())}
-    return {**shapes, "fast_accumulation": len(block.fast_accumulation or (False,))}
+        return {"shape": block.shape or SEARCH, **sums}
+    return {"model": block.model, "layer": block.layer or LAYERS, "tokens": block.tokens or (),
+            **sums}
 
 
 def _drafts(block: HardwareBlock, point: CommonPoint, job: PlanRequest) -> Iterator[Draft]:
@@ -201,7 +192,6 @@ def _draft(work: Gemm, point: CommonPoint, job: PlanRequest) -> Draft:
 
 
 def _unfit_type(work: Gemm, device: str) -> str | None:
-    """Return why there is no such product, or None."""
     traits = PRODUCTS.get(work.dtype)
     if traits is None:
         return f"gemm has no {work.dtype}: take one of {', '.join(PRODUCTS)}"
@@ -232,7 +222,6 @@ def _shapes(block: HardwareBlock) -> Iterator[tuple[int, int, int, str]]:
 
 
 def _problem(block: HardwareBlock) -> str | None:
-    """Return what is wrong with the keys that give the shapes, or None."""
     if block.model is None:
         if block.layer or block.tokens:
             return "layer and tokens go with model; give model, or shape alone"
@@ -262,4 +251,4 @@ def _extents(text: str) -> tuple[int, int, int]:
 
 GEMM = HardwareTest(
     "gemm", "C = A B on each rank: TFLOP/s of a rank and of all ranks at once", Gemm,
-    _lengths, _drafts, _problem)
+    _axes, _drafts, _problem)

@@ -1,37 +1,32 @@
-"""Rounds in which every rank meets every other one once: the circle method.
+"""Test ``pairs``: messages between every two ranks, in rounds of disjoint pairs (circle method).
 
 One rank stays in its place while the others go round; opposite places are a pair. An odd number of
 ranks is filled up by nobody: who would meet nobody sits the round out.
-
-Test ``pairs``: messages between every two ranks, in rounds of disjoint pairs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from hpcbench.kinds.hardware.plan.block import DIRECTIONS, WHAT, HardwareBlock
-from hpcbench.kinds.hardware.plan.test import HardwareTest, HardwareWork
+from hpcbench.kinds.hardware.plan.test import HardwareTest, HardwareWork, of_test
 from hpcbench.operations.collectives import (
     MOST_COLD_BYTES,
     calls_of,
     cold_sets,
     planned_cold_bytes,
 )
+from hpcbench.plan.case import Case
 from hpcbench.plan.estimate import ALPHA_S, CASE_S, bytes_per_s, device_kind
 from hpcbench.plan.points import CommonPoint, Draft, PlanRequest, least_calls, too_large
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 from hpcbench.plan.workload import Features
 from hpcbench.units import format_bytes, plural
-
-if TYPE_CHECKING:
-    from hpcbench.plan.case import Case
-
 
 Pair = tuple[int, int]
 """Two ranks, the lower one first."""
@@ -53,7 +48,6 @@ def rounds(ranks: int) -> tuple[tuple[Pair, ...], ...]:
 
 
 def _facing(places: int, number: int) -> list[Pair]:
-    """Return the pairs of opposite places in a round."""
     around = places - 1
     circle = [around, *((number + step) % around for step in range(around))]
     halves = zip(circle[:places // 2], reversed(circle[places // 2:]), strict=True)
@@ -69,12 +63,10 @@ def slots(ranks: int, *, at_once: bool) -> tuple[Slot, ...]:
 
 
 def peer_in(pairs: tuple[Pair, ...], rank: int) -> int | None:
-    """Return who meets a rank, None if nobody does."""
     return next((pair[pair[0] == rank] for pair in pairs if rank in pair), None)
 
 
 def phase_name(number: int) -> str:
-    """Return the phase of a round, which holds what a rank measured in it."""
     return f"round_{number + 1}"
 
 
@@ -111,7 +103,6 @@ class Pairs(HardwareWork):
     later = ("cache",)
 
     def words(self, world_size: int) -> list[str]:
-        """Return what tells it from others."""
         size = f"{format_bytes(self.message_bytes).removesuffix('B')}B"
         cache = [] if self.cache == CACHE[self.what] else [f"cache={self.cache}"]
         return [self.test, self.what, self.direction.replace(" ", "_"),
@@ -167,16 +158,12 @@ def _slots(ranks: int, at_once: bool) -> tuple[Slot, ...]:  # noqa: FBT001  (a k
 
 
 def pairs_of(case: Case) -> Pairs:
-    """Return the workload of a case of this test. Raises TypeError for another."""
-    if not isinstance(case.workload, Pairs):
-        raise TypeError(f"{case.label} is no test of pairs")
-    return case.workload
+    return of_test(case, Pairs)
 
 
-def _lengths(block: HardwareBlock) -> dict[str, int]:
-    return {name: len(getattr(block, name) or (None,))
-            for name in ("direction", "at_once", "size", "messages", "cache")} | {
-                "what": len(block.what or WHAT)}
+def _axes(block: HardwareBlock) -> Mapping[str, Sequence[object]]:
+    names = ("direction", "at_once", "size", "messages", "cache")
+    return {name: getattr(block, name) or (None,) for name in names} | {"what": block.what or WHAT}
 
 
 def _drafts(block: HardwareBlock, point: CommonPoint, job: PlanRequest) -> Iterator[Draft]:
@@ -205,7 +192,6 @@ def _draft(work: Pairs, point: CommonPoint, job: PlanRequest) -> Draft:
 
 
 def _unfit(work: Pairs, ranks: int) -> str | None:
-    """Return why there are no such messages, or None."""
     if ranks < 2:
         return f"pairs needs two ranks, not {plural(ranks, 'rank')}"
     if work.message_bytes < 1:
@@ -215,4 +201,4 @@ def _unfit(work: Pairs, ranks: int) -> str | None:
 
 PAIRS = HardwareTest(
     "pairs", "messages between every two ranks: latency and bandwidth of each link", Pairs,
-    _lengths, _drafts)
+    _axes, _drafts)

@@ -1,9 +1,4 @@
-"""The tests of the machine.
-
-The planner of tests of the machine.
-
-What sweep files can name of tests of the machine.
-"""
+"""The tests of the machine, their planner, and what sweep files can name of them."""
 
 from __future__ import annotations
 
@@ -16,9 +11,7 @@ from hpcbench.config.section import Block
 from hpcbench.kinds.hardware.plan.block import KEYS, HardwareBlock
 from hpcbench.kinds.hardware.plan.gemm import GEMM
 from hpcbench.kinds.hardware.plan.pairs import PAIRS
-from hpcbench.kinds.hardware.plan.storage import STORAGE
-from hpcbench.kinds.hardware.plan.stream import STREAM
-from hpcbench.kinds.hardware.plan.test import HardwareTest, HardwareWork
+from hpcbench.kinds.hardware.plan.test import STORAGE, STREAM, HardwareTest, HardwareWork
 from hpcbench.kinds.kind import Planner
 from hpcbench.plan.case import Case
 from hpcbench.plan.points import COMMON_AXES, PlanRequest, assemble, common_points, listed_lengths
@@ -41,11 +34,10 @@ class HardwarePlanner(Planner):
     def lengths(self, block: Block, config: Config) -> Mapping[str, int]:
         """Return the number of values of each axis; ``test`` counts the points of all tests."""
         assert isinstance(block, HardwareBlock)
-        own = sum(math.prod(TESTS[name].lengths(block).values()) for name in block.test)
+        own = sum(math.prod(map(len, TESTS[name].axes(block).values())) for name in block.test)
         return {**listed_lengths(block, COMMON_AXES), "test": own}
 
     def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
-        """Yield the case of every point, test by test."""
         assert isinstance(block, HardwareBlock)
         for name in block.test:
             for point in common_points(block, job):
@@ -53,7 +45,6 @@ class HardwarePlanner(Planner):
                     yield assemble(title, block, job, point, draft)
 
     def problems(self, block: Block) -> Iterator[str]:
-        """Yield what is wrong with the keys that only one of the block's tests reads."""
         assert isinstance(block, HardwareBlock)
         return filter(None, (TESTS[name].problem(block) for name in block.test))
 

@@ -25,7 +25,7 @@ import torch.distributed.checkpoint as dcp
 
 from hpcbench.backends.groups import host_barrier
 from hpcbench.errors import CaseError
-from hpcbench.kinds.hardware.plan.storage import BLOCK_BYTES, BLOCKS, Storage
+from hpcbench.kinds.hardware.plan.test import BLOCK_BYTES, BLOCKS, Storage
 from hpcbench.operations.data import Mismatch
 from hpcbench.operations.place import Place
 from hpcbench.texts import path_of
@@ -45,6 +45,7 @@ class StorageOperation:
     def __init__(self, work: Storage, place: Place, *, validate: bool, local_size: int) -> None:
         """Make the folder and what is read. Raises CaseError if there is too little space."""
         self.name, self.place, self._work = work.name, place, work
+        self._group: dist.ProcessGroup = place.group
         base = path_of(work.folder).absolute()
         self._folder = base / f"{_NAME}-{self._agreed_number():x}"
         try:
@@ -59,6 +60,8 @@ class StorageOperation:
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         self._data = _pattern(work.size_bytes, place.number)
         self._file = self._folder / f"rank{place.number:05d}.bin"
+        self._shared = self._folder / "shared.bin"
+        self._checkpoint, self._key = self._folder / "checkpoint", f"rank{place.number}"
         self._buffer: Any = np.zeros(work.call_bytes, np.uint8)
         self._cold = self._warm = 0
         self._random = np.random.default_rng(place.number)
@@ -89,14 +92,12 @@ class StorageOperation:
             raise
 
     def spoil(self) -> None:
-        """Make the result wrong."""
         self._buffer[0] ^= 1
         if not self._work.reads:
             self._data = self._data.copy()
             self._data[0] ^= 1
 
     def check(self) -> Mismatch | None:
-        """Compare what was read with what was written, or the file with what was to be written."""
         if self._work.access == "read_random":
             expected = np.concatenate([self._data[at:at + BLOCK_BYTES] for at in self._offsets])
             return _compared(self._buffer[:len(expected)], expected)
@@ -112,7 +113,6 @@ class StorageOperation:
             return _compared(np.frombuffer(file.read(self._work.size_bytes), np.uint8), self._data)
 
     def answer(self) -> dict[str, Any]:
-        """Return where the files were, and how many reads found nothing in the page cache."""
         return {"storage": {"folder": str(self._folder.parent), "file_system": self._system,
                             "cold": self._cold, "warm": self._warm}}
 
@@ -130,23 +130,6 @@ class StorageOperation:
         if self.place.world_size > 1:
             dist.broadcast(number, self.place.global_rank(0), self._group)
         return int(number)
-
-    @property
-    def _group(self) -> dist.ProcessGroup:
-        group: dist.ProcessGroup = self.place.group
-        return group
-
-    @property
-    def _checkpoint(self) -> Path:
-        return self._folder / "checkpoint"
-
-    @property
-    def _shared(self) -> Path:
-        return self._folder / "shared.bin"
-
-    @property
-    def _key(self) -> str:
-        return f"rank{self.place.number}"
 
     def _calls(self) -> Mapping[str, Callable[[], None]]:
         return {"read_sequential": self._read_sequential, "read_random": self._read_random,

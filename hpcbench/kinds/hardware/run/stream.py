@@ -19,7 +19,7 @@ import torch
 
 from hpcbench.backends.devices import cache_bytes
 from hpcbench.errors import CaseError
-from hpcbench.kinds.hardware.plan.stream import ALL_THREADS, ON_GPU_BYTES, TRANSFERS, Stream
+from hpcbench.kinds.hardware.plan.test import ALL_THREADS, ON_GPU_BYTES, TRANSFERS, Stream
 from hpcbench.measure.allocation import expected_threads, granted_cores
 from hpcbench.measure.process import KernelFiles, cpu_list, own_cores
 from hpcbench.operations.collectives import cold_bytes
@@ -49,7 +49,6 @@ class StreamOperation:
             raise
 
     def _set_up(self, local_size: int) -> None:
-        """Take threads and arrays."""
         work, place = self._work, self.place
         self._threads = _threads(work, place, local_size)
         torch.set_num_threads(self._threads or self._threads_before)
@@ -58,7 +57,9 @@ class StreamOperation:
                              cache_bytes(place.device) or 0)
         self._bytes = work.size_bytes or (
             _fitting(self._cache_bytes, local_size) if place.device.type == "cpu" else
-            _fitting_gpu(place.device, over_bus=bool(work.memory)))
+            # four times its cache, but where a bus limits the rate
+            ON_GPU_BYTES if work.memory else
+            max(ON_GPU_BYTES, cold_bytes(cache_bytes(place.device))))
         self._count = self._bytes // dtype.itemsize
         self._bytes = self._count * dtype.itemsize
         self._call = self._prepared(dtype)
@@ -68,11 +69,9 @@ class StreamOperation:
         call would leave a part of the arrays in the caches."""
 
     def run(self) -> None:
-        """Call the kernel."""
         self._call()
 
     def spoil(self) -> None:
-        """Make the last element wrong."""
         self.output[-1] += 1
 
     def check(self) -> Mismatch | None:
@@ -85,12 +84,10 @@ class StreamOperation:
         return found
 
     def answer(self) -> dict[str, Any]:
-        """Return how large an array was, of which cache, and how many threads there were."""
         return {"stream": {"array_bytes": self._bytes, "cache_bytes": self._cache_bytes,
                            "threads": self._threads}}
 
     def close(self) -> None:
-        """Give threads their cores back."""
         torch.set_num_threads(self._threads_before)
         if self._affinity:
             _set_affinity(self._affinity)
@@ -136,8 +133,7 @@ class StreamOperation:
         return both
 
     def _input(self, dtype: torch.dtype, which: int) -> torch.Tensor:
-        """Return a (0) or b (1): whole numbers that differ from rank to rank; first touched here.
-        """
+        """Return a (0) or b (1): whole numbers that differ from rank to rank."""
         numbers = torch.arange(_MODULUS, dtype=torch.int64)
         table = ((1 + which) * numbers + self.place.number) % _MODULUS + 1
         repeats = -(-self._count // _MODULUS)
@@ -168,12 +164,6 @@ def last_cache_bytes(cpus: Path) -> int:
     return sum(size for (level, _), size in caches.items() if level == last)
 
 
-def _fitting_gpu(device: torch.device, *, over_bus: bool) -> int:
-    """Return the bytes of an array on a GPU: four times its cache, but where a bus limits the rate.
-    """
-    return ON_GPU_BYTES if over_bus else max(ON_GPU_BYTES, cold_bytes(cache_bytes(device)))
-
-
 def _fitting(cache_bytes: int, local_size: int) -> int:
     """Return the bytes of an array: STREAM asks for four times the caches, here of all ranks.
 
@@ -196,10 +186,7 @@ def _threads(work: Stream, place: Place, local_size: int) -> int:
 
 
 def _bound(node: int) -> set[int]:
-    """Bind this process to a NUMA node; return the cores it had, nothing where it is not bound.
-
-    Raises CaseError if there is no such node.
-    """
+    """Bind to a NUMA node, if any; return the cores before. Raises CaseError where it is not."""
     if node < 0:
         return set()
     cores = set(cpu_list(_line(_SYSTEM / "node" / f"node{node}" / "cpulist") or None))

@@ -1,10 +1,6 @@
-"""The points of a block of primitives: shapes, implementations and their options, multiplied out.
+"""The planner of primitives: shapes, implementations and their options, multiplied out to cases.
 
 Which names and options there are is known here and not before: plug-ins add to them.
-
-The planner of primitives: points of a block become cases, or skips with their reasons.
-
-What sweep files can name of primitives.
 """
 
 from __future__ import annotations
@@ -126,7 +122,6 @@ def _choices(
 
 
 def block_problems(block: PrimitiveBlock, registry: Registry) -> Iterator[str]:
-    """Yield what names nothing: primitives, implementations, orders, options, values."""
     for name in block.primitive:
         if name not in registry.primitives:
             yield f"primitive: {unknown_name(name, registry.primitives)}"
@@ -186,10 +181,7 @@ def _bad_options(
 def _contradictions(
     block: PrimitiveBlock, axes: OptionAxes, primitive: PrimitiveSpec,
 ) -> Iterator[str]:
-    """Yield the options that no order of a set can have as they are given.
-
-    In a sweep over several orders an option means those that leave a choice of it.
-    """
+    """Yield the options that all orders of a set decide otherwise than they are given."""
     orders = _orders(block, axes, primitive)
     given = {**block.options, **axes}
     for option, value in primitive.decided.get(orders[0], {}).items():
@@ -212,6 +204,8 @@ def _bad_orders(
     yield from (f"{where}: {unknown_name(order, known)}" for order in orders if order not in known)
 
 
+_IDENTITY = ("primitive", "implementation", "order", "dtype", "m", "n", "k")
+"""What makes it this primitive, beside its options; the rest follows from that."""
 _AXES = ("primitive", "m", "n", "k", "model", "layer", "tokens", "degree", "order", *COMMON_AXES)
 
 
@@ -223,34 +217,28 @@ class PrimitivePlanner(Planner):
         return load_registry()
 
     def lengths(self, block: Block, config: Config) -> Mapping[str, int]:
-        """Return the number of values of each axis; of implementations that of their sets."""
         assert isinstance(block, PrimitiveBlock)
         return {**listed_lengths(block, _AXES),
                 "implementations": number_of_sets(block.implementations),
                 **{f"options.{name}": len(values) for name, values in block.options.items()}}
 
     def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
-        """Yield the case of every point."""
         assert isinstance(block, PrimitiveBlock)
         for point in primitive_points(title, block, job, self._registry):
             yield _case(title, block, job, point)
 
     def problems(self, block: Block) -> Iterator[str]:
-        """Yield unknown primitives, implementations, orders, options and values."""
         assert isinstance(block, PrimitiveBlock)
         return block_problems(block, self._registry)
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Primitive:
         """Rebuild a primitive; earlier versions stored the paths of its modules, too."""
-        kept = {name: value for name, value in data.items() if name not in ("inputs", "runner")}
+        kept = {name: tuple(value) if isinstance(value, list) else value
+                for name, value in data.items() if name not in ("inputs", "runner")}
         options = tuple((str(name), value) for name, value in data["options"])
-        several = {name: tuple(data[name]) for name in ("calls", "devices", "modules")}
-        several |= {name: tuple(data.get(name, ()))  # earlier versions have none
-                    for name in ("variables", "capability")}
-        return Primitive(**{**kept, **several, "options": options})
+        return Primitive(**{**kept, "options": options})
 
     def merged(self, same: Sequence[Workload]) -> Workload:
-        """Return the first; one that several models lead to is named after them all."""
         works = [work for work in same if isinstance(work, Primitive)]
         return replace(works[0], shape=joined_origins(work.shape for work in works))
 
@@ -281,12 +269,14 @@ def make_workload(
 def _case(title: str, block: PrimitiveBlock, job: PlanRequest, point: PrimitivePoint) -> Case:
     """Return the case of a point, with the variables that its implementation needs."""
     work, reason = _workload(point)
-    given, least = dict(point.common.env), 0
+    given = dict(point.common.env)
+    env: Mapping[str, str] = {}
+    least = 0
     try:
-        env = _variables(point) if reason is None else {}
-        least = _least_multiprocessors(point, {**env, **given}) if reason is None else 0
+        if reason is None:
+            env, least = _asked(point, given)
     except Exception as error:  # as in `_workload`
-        env, reason = {}, _plugin_error(error)
+        reason = _plugin_error(error)
     common = point.common._replace(env=tuple(sorted({**env, **given}.items())))
     own = env.keys() - given.keys()
     work = replace(work, variables=tuple(sorted(own)), multiprocessors=least)
@@ -296,7 +286,6 @@ def _case(title: str, block: PrimitiveBlock, job: PlanRequest, point: PrimitiveP
 def _draft(
     point: PrimitivePoint, job: PlanRequest, work: Primitive, reason: str | None,
 ) -> Draft:
-    """Return what a primitive adds to a point; ``reason``: why it can run nowhere, or None."""
     common = point.common
     device, hardware = resolve_device(common.backend, common.device), job.config.hardware
     memory = device_bytes(work, common.world_size)
@@ -308,11 +297,14 @@ def _draft(
         skip=(unfit_world(common.backend, common.world_size, job.world_size) or reason
               or _unsupported(point, work, device) or too_large(memory, host, device, hardware)),
         estimate_s=_estimate_s(work, device, common.world_size, calls, common.validate, hardware),
-        identity=_identity(work, point.shape))
+        # a misfit has no shape of its own: its origin keeps it from passing for a case that has one
+        identity={
+            "kind": "primitive", **{name: getattr(work, name) for name in _IDENTITY},
+            "options": dict(work.options),
+            **({"misfit": point.shape.origin} if point.shape.misfit else {})})
 
 
 def _workload(point: PrimitivePoint) -> tuple[Primitive, str | None]:
-    """Return the workload of a point, and why it can run nowhere, or None."""
     spec, shape, implementation = point.primitive, point.shape, point.implementation
     problem = _problem(point)
     if isinstance(implementation, str):
@@ -334,16 +326,12 @@ def _problem(point: PrimitivePoint) -> Problem:
                    dict(point.options))
 
 
-def _variables(point: PrimitivePoint) -> Mapping[str, str]:
+def _asked(point: PrimitivePoint, given: Mapping[str, str]) -> tuple[Mapping[str, str], int]:
+    """Return the variables that an implementation needs, and how many multiprocessors."""
     if isinstance(point.implementation, str):
-        return {}
-    return point.implementation.env(point.primitive.name, _problem(point))
-
-
-def _least_multiprocessors(point: PrimitivePoint, variables: Mapping[str, str]) -> int:
-    if isinstance(point.implementation, str):
-        return 0
-    return point.implementation.least_multiprocessors(variables)
+        return {}, 0
+    env = point.implementation.env(point.primitive.name, _problem(point))
+    return env, point.implementation.least_multiprocessors({**env, **given})
 
 
 def _plugin_error(error: Exception) -> str:
@@ -391,18 +379,11 @@ def _unsupported(point: PrimitivePoint, work: Primitive, device: str) -> str | N
                     f"not on {device}")
         if point.common.cuda_graph and implementation.uncaptured:
             return f"cuda_graph: {implementation.uncaptured}"
-    return (_other_library(point.implementation, point.common.backend)
-            or unsupported(point.common.backend, device, work.features.calls))
-
-
-def _other_library(implementation: ImplementationSpec | str, backend: str) -> str | None:
-    """Return why an implementation cannot stand for a backend, or None."""
-    library = backend.partition("/")[0]
-    if (isinstance(implementation, str) or implementation.backends is None
-            or library in implementation.backends):
-        return None
-    return (f"{implementation.name} runs with {' or '.join(implementation.backends)} only, "
-            f"not with {backend}")
+        backends, library = implementation.backends, point.common.backend.partition("/")[0]
+        if backends is not None and library not in backends:
+            return (f"{implementation.name} runs with {' or '.join(backends)} only, not with "
+                    f"{point.common.backend}")
+    return unsupported(point.common.backend, device, work.features.calls)
 
 
 def _estimate_s(
@@ -414,16 +395,6 @@ def _estimate_s(
               + work.wire_bytes / bytes_per_s(kind, hardware, ranks))
     check_s = reference_flops(work, ranks) / FLOPS_PER_S["cpu"] if validate else 0.0
     return setup_s(work, kind) + calls * call_s + check_s
-
-
-def _identity(work: Primitive, shape: Shape) -> dict[str, Any]:
-    """Return what makes it this primitive; what follows from that is left out.
-
-    A misfit has no shape of its own: its origin keeps it from passing for a case that has one.
-    """
-    kept = ("primitive", "implementation", "order", "dtype", "m", "n", "k")
-    return {"kind": "primitive", **{name: getattr(work, name) for name in kept},
-            "options": dict(work.options), **({"misfit": shape.origin} if shape.misfit else {})}
 
 
 def catalogue() -> dict[str, dict[str, Any]]:
@@ -440,7 +411,6 @@ def catalogue() -> dict[str, dict[str, Any]]:
 
 
 def _implementation(name: str, registry: Registry) -> dict[str, Any]:
-    """Return the meaning, primitives, devices and options; all are empty of one of a plug-in."""
     specs = registry.implementations.get(name, ())
     return {
         "meaning": "; ".join(spec.meaning for spec in specs),

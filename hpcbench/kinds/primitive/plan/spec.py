@@ -1,12 +1,8 @@
-"""Where a block of primitives has its m, n and k from: given, or a published model's layer.
+"""What a primitive and its implementations provide to a plan, and where m, n and k are from.
 
-A layer is m tokens times a weight of (k, n). Biases and the attention itself are not products with
-a weight and are left out.
-
-What a primitive and its implementations provide to a plan (docs/primitives.md, docs/plugins.md).
-
-Both are plain data with pure functions, importable without torch: a plan is made, and results are
-read, where torch is not installed. What runs is named by a string, ``module:class``.
+Plain data with pure functions, importable without torch (docs/primitives.md, docs/plugins.md). What
+runs is named by a string, ``module:class``. A published model's layer is m tokens times a weight
+of (k, n); biases and the attention itself are not products with a weight and are left out.
 """
 
 from __future__ import annotations
@@ -38,7 +34,6 @@ class Shape(NamedTuple):
 
 
 def undivided(model: str, layer: str, degree: int) -> str | None:
-    """Return why the layer cannot be divided among ``degree`` ranks, or None."""
     bad = [f"{count} {what}" for what, count in layer_of(model, layer).units.items()
            if count % degree]
     return (f"{' and '.join(bad)} of {model} cannot be divided evenly among {degree} ranks"
@@ -46,10 +41,7 @@ def undivided(model: str, layer: str, degree: int) -> str | None:
 
 
 def share_on(model: str, layer: str, degree: int, ranks: int) -> tuple[int, int]:
-    """Return (n, k) over ``ranks`` ranks of which each has what one of ``degree`` ranks has.
-
-    With ``ranks`` equal to ``degree`` this is the whole layer. The layer must be dividable.
-    """
+    """Return (n, k) on ``ranks`` ranks with what one of ``degree``, which divide it, has."""
     weight = layer_of(model, layer)
     if weight.divided == "n":
         return weight.n // degree * ranks, weight.k
@@ -57,10 +49,7 @@ def share_on(model: str, layer: str, degree: int, ranks: int) -> tuple[int, int]
 
 
 def shapes(block: PrimitiveBlock, primitive: PrimitiveSpec) -> Iterator[Callable[[int], Shape]]:
-    """Yield the block's shapes as functions of the number of ranks.
-
-    Without ``layer`` a model gives all that the primitive takes.
-    """
+    """Yield the block's shapes by number of ranks; without ``layer`` all that a primitive takes."""
     if block.model is None:
         for extents in product(block.m or (), block.n or (), block.k or ()):
             yield partial(_given, Shape(*extents))
@@ -72,10 +61,7 @@ def shapes(block: PrimitiveBlock, primitive: PrimitiveSpec) -> Iterator[Callable
 
 
 def joined_origins(origins: Iterable[str]) -> str:
-    """Return what one problem was derived from, of several: ``a, b mlp tp=2``.
-
-    Equal ones are named once; where shapes were given, they are empty and are left out.
-    """
+    """Return what one problem was derived from: ``a, b mlp tp=2``; each name once."""
     models: dict[str, dict[str, None]] = {}
     for origin in filter(None, origins):
         model, _, layer = origin.partition(" ")
@@ -84,7 +70,6 @@ def joined_origins(origins: Iterable[str]) -> str:
 
 
 def _given(shape: Shape, ranks: int) -> Shape:
-    """Return the shape; it is the same for every number of ranks."""
     return shape
 
 
@@ -100,18 +85,14 @@ def _of_layer(
     usual = ranks if primitive.divides_layer else 1
     degree = int(usual if degree is None else ranks if degree == "all" else degree)
     origin = f"{model} {layer} tp={degree}"
-    misfit = _not_taken(primitive, layer) or undivided(model, layer, degree) or ""
+    taken = " or ".join(primitive.layers) or "no layer"
+    misfit = undivided(model, layer, degree) or ""
+    if layer not in primitive.layers:
+        misfit = f"{primitive.name} takes its shape from {taken}, not from {layer}"
     if misfit:
         whole = layer_of(model, layer)
         return Shape(tokens, whole.n, whole.k, origin, misfit)
     return Shape(tokens, *share_on(model, layer, degree, usual), origin)
-
-
-def _not_taken(primitive: PrimitiveSpec, layer: str) -> str | None:
-    if layer in primitive.layers:
-        return None
-    return (f"{primitive.name} takes its shape from {' or '.join(primitive.layers) or 'no layer'}, "
-            f"not from {layer}")
 
 
 Part = Literal["both", "compute", "communicate"]
@@ -134,7 +115,6 @@ class Problem:
 
     @property
     def element_bytes(self) -> int:
-        """Return the bytes of one element."""
         return DTYPE_BYTES[self.dtype]
 
     @property
@@ -255,7 +235,6 @@ class ImplementationSpec:
 
 
 def options_of(primitive: PrimitiveSpec, implementation: ImplementationSpec) -> dict[str, Values]:
-    """Return every option that a point of this pair has."""
     return {**primitive.options, **implementation.options}
 
 

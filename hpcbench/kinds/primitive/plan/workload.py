@@ -59,11 +59,9 @@ class Primitive(Workload):
 
     @property
     def name(self) -> str:
-        """Return what is called: ``tp_columnwise``."""
         return self.primitive
 
     def axes(self) -> dict[str, Any]:
-        """Return what tells it from others; the rest follows from that."""
         return {**{name: getattr(self, name) for name in _AXES},
                 **{f"options.{name}": value for name, value in self.options}}
 
@@ -98,7 +96,6 @@ class Primitive(Workload):
             compiled_graphs=int(self.compiles), settles=True)
 
     def unfit_for(self, gpu: Gpu) -> str | None:
-        """Return why the GPU is too small for the implementation, or None."""
         if gpu.multiprocessors is None or gpu.multiprocessors >= self.multiprocessors:
             return None
         return (f"the GPU has {gpu.multiprocessors} multiprocessors, and {self.multiprocessors} "
@@ -109,14 +106,13 @@ class Primitive(Workload):
         return dict(self.options)[name]
 
     def words(self, world_size: int) -> list[str]:
-        """Return the words of its label; backend and device follow the first."""
         return [f"{self.primitive} {self.implementation}", self.dtype,
                 f"m={self.m}", f"n={self.n}", f"k={self.k}", self.order,
                 *(f"{name}={value}" for name, value in self.options), f"ranks={world_size}"]
 
 
 def primitive_of(case: Case) -> Primitive:
-    """Return the workload of a case of a primitive. Raises TypeError for another kind."""
+    """Raises TypeError for a case of another kind."""
     if not isinstance(case.workload, Primitive):
         raise TypeError(f"{case.label} is not a primitive")
     return case.workload

@@ -49,10 +49,7 @@ class Inputs:
     def factors(
         self, left: tuple[int, ...], right: tuple[int, int], *, parts: int, copies: int = 1,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return a left operand (..., inner), and right ones (copies, inner, columns).
-
-        ``parts``: of a sum, each on a rank.
-        """
+        """Return a left operand (..., inner), and right ones (copies, inner, columns)."""
         sizes, dtype = self._sizes, self.spec.dtype
         if sizes is None:
             return (left_operand(left, dtype, 0, seed=1),
@@ -63,14 +60,10 @@ class Inputs:
         return left_factors(left, terms, sizes, dtype, seed=1), torch.stack(rights)
 
     def expected(self, part: str) -> Expected:
-        """Return what this rank must end with after ``both``, ``compute`` or ``communicate``.
-
-        ``compute`` is the product alone, ``communicate`` the communication alone.
-        """
+        """Return what this rank ends with after ``both``, ``compute`` or ``communicate``."""
         raise NotImplementedError
 
     def here(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a contiguous copy on the place's device."""
         return tensor.contiguous().to(self.place.device)
 
     def own(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
@@ -176,7 +169,6 @@ class Mlp(Inputs):
         self.down = self.here(self._own_down)
 
     def _operands(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return all of X, W1 and W2."""
         spec, sizes, dtype = self.spec, self._sizes, self.spec.dtype
         if sizes is None:
             return (left_operand((spec.m, spec.k), dtype, 0, seed=1),
@@ -301,7 +293,6 @@ class Experts(Inputs):
         return results
 
     def _arrived(self, expert: int) -> torch.Tensor:
-        """Return all tokens of an expert, by the rank they come from."""
         return torch.cat([tokens.split(self.counts)[expert] for tokens in self.parts(self._x, 0)])
 
     def _products(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
