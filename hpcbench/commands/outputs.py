@@ -7,54 +7,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
 from hpcbench.commands import completion
-from hpcbench.commands.flags import grouped
+from hpcbench.commands.flags import QuietOption, VerboseOption, verbosity_of
 from hpcbench.errors import UsageError
 from hpcbench.measure.process import rare_collection
 from hpcbench.texts import say
-from hpcbench.verbosity import Verbosity
 
 
-@dataclass(frozen=True, slots=True)
-class LookFlags:
-    """How figures look."""
-
-    image_format: Annotated[Optional[str], typer.Option(
-        "--format", autocompletion=completion.image_formats,
-        help="png, svg or pdf. Default: pdf of style paper, else png.")] = None
-    style: Annotated[str, typer.Option(
-        "--style", autocompletion=completion.plot_styles,
-        help="report, or paper: one column (3.5 in) wide, notes in the caption file alone.")
-    ] = "report"
-
-
-@dataclass(frozen=True, slots=True)
-class ChartFlags:
-    """Which figures are drawn, and of which case."""
-
-    kind: Annotated[Optional[str], typer.Option(
-        "--kind", autocompletion=completion.benchmarks,
-        help="Only charts of this kind of case, such as training.")] = None
-    only: Annotated[Optional[list[str]], typer.Option(
-        "--only", help="Only charts whose file has this name, without its ending; * stands for "
-        "any text. Repeatable.")] = None
-    case: Annotated[Optional[str], typer.Option(
-        "--case", help="The case of the rank x iteration map and of its timeline: an id, a label, "
-        "or enough of one.")] = None
-
-
-@grouped
 def plot(
     path: Annotated[Path, typer.Argument(help="results.h5, or the folder that holds it.")],
     output: Annotated[Optional[Path], typer.Option(
         "-o", "--output-dir", help="Default: plots/ beside the file.")] = None,
-    *, look: LookFlags, charts: ChartFlags, verbosity: Verbosity,
+    image_format: Annotated[Optional[str], typer.Option(
+        "--format", autocompletion=completion.image_formats,
+        help="png, svg or pdf. Default: pdf of style paper, else png.")] = None,
+    style: Annotated[str, typer.Option(
+        "--style", autocompletion=completion.plot_styles,
+        help="report, or paper: one column (3.5 in) wide, notes in the caption file alone.")
+    ] = "report",
+    kind: Annotated[Optional[str], typer.Option(
+        "--kind", autocompletion=completion.benchmarks,
+        help="Only charts of this kind of case, such as training.")] = None,
+    only: Annotated[Optional[list[str]], typer.Option(
+        "--only", help="Only charts whose file has this name, without its ending; * stands for "
+        "any text. Repeatable.")] = None,
+    case: Annotated[Optional[str], typer.Option(
+        "--case", help="The case of the rank x iteration map and of its timeline: an id, a label, "
+        "or enough of one.")] = None,
+    verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
     """Plot latency, bandwidth and the rank x iteration map; needs no MPI, torch or GPU.
 
@@ -68,9 +53,9 @@ def plot(
     from hpcbench.report.plots import named_style, plot_file
 
     refuse_suite(path)
-    verbosity.details([f"reads {path.absolute()}"])
-    chosen = Chosen(charts.kind, tuple(charts.only or ()), charts.case)
-    for figure in plot_file(path, output, look.image_format, chosen, named_style(look.style)):
+    verbosity_of(verbose, quiet).details([f"reads {path.absolute()}"])
+    chosen = Chosen(kind, tuple(only or ()), case)
+    for figure in plot_file(path, output, image_format, chosen, named_style(style)):
         say(figure)
 
 
@@ -89,7 +74,7 @@ def report(
         "run; of several, in this folder.")] = None,
     force: Annotated[bool, typer.Option(
         "--force", help="Replace a file that is there.")] = False,
-    *, verbosity: Verbosity,
+    verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
     """Write a report: verdict, answers, tables and charts, in one file that needs no network.
 
@@ -115,6 +100,7 @@ def report(
     target = output_path(paths, output, chosen)
     if target.exists() and not force:
         raise FileError(f"{target}: is there already; give --force to replace it, or -o FILE")
+    verbosity = verbosity_of(verbose, quiet)
     verbosity.details([f"reads {path.absolute()}" for path in paths])
     with open_runs(paths) as runs, verbosity.stage("report"):
         say(write_report(runs, chosen, target))
@@ -130,7 +116,7 @@ def anonymize(
     mapping: Annotated[Optional[Path], typer.Option(
         "--mapping", help="Also write what stands for what to this JSON file; keep it to "
         "yourself.")] = None,
-    *, verbosity: Verbosity,
+    verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
     """Copy a run with other names for hosts, users, paths, addresses, job ids and UUIDs.
 
@@ -149,6 +135,7 @@ def anonymize(
         raise UsageError(f"{mapping}: is inside {output}, which is for others; write it elsewhere")
     if mapping is not None and mapping.exists():
         raise FileError(f"{mapping}: is there already; give --mapping another file")
+    verbosity = verbosity_of(verbose, quiet)
     with verbosity.stage("anonymous copy"):
         found = copy_run(run, output, hide or ())
     if mapping is not None:

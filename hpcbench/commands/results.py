@@ -11,17 +11,21 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
 from hpcbench.commands import completion
-from hpcbench.commands.flags import ExplainOption, JsonOption, grouped
+from hpcbench.commands.flags import (
+    ExplainOption,
+    JsonOption,
+    QuietOption,
+    VerboseOption,
+    verbosity_of,
+)
 from hpcbench.measure.process import rare_collection
 from hpcbench.texts import say
-from hpcbench.verbosity import Verbosity
 
 
 @rare_collection()
@@ -30,7 +34,7 @@ def reduce(
     allow_mixed: Annotated[bool, typer.Option(
         "--allow-mixed", help="Accept ranks with different versions.")] = False,
     explain: ExplainOption = False,
-    *, verbosity: Verbosity,
+    verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
     """Rebuild results.h5, summaries, plots and merged profiles from a folder's traces.
 
@@ -50,6 +54,7 @@ def reduce(
     from hpcbench.report.summary import write_reports
 
     refuse_suite(folder)
+    verbosity = verbosity_of(verbose, quiet)
     verbosity.details([f"reads the traces in {folder.absolute()}"])
     with verbosity.stage("reduction"):
         results = reduce_folder(folder, allow_mixed=allow_mixed,
@@ -68,7 +73,7 @@ def reduce(
 def show(
     path: Annotated[Path, typer.Argument(help="results.h5, or the folder that holds it.")],
     as_json: JsonOption = False, explain: ExplainOption = False,
-    *, verbosity: Verbosity,
+    verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
     """Print the tables of a results file again; of a suite's folder its members.
 
@@ -83,6 +88,7 @@ def show(
     from hpcbench.report.console import print_results, print_suite
     from hpcbench.report.summary import print_summary
 
+    verbosity = verbosity_of(verbose, quiet)
     verbosity.details([f"reads {path.absolute()}"])
     if is_suite(path):
         suite = read_suite(path)
@@ -115,7 +121,7 @@ def compare(
         "--plot", help="Also draw the ratios with their intervals: a PNG, SVG or PDF file, "
         "numbered where there are several comparisons.")] = None,
     as_json: JsonOption = False,
-    *, verbosity: Verbosity,
+    verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
     """Compare runs, launch by launch: slower, faster, the same, or inconclusive.
 
@@ -131,6 +137,7 @@ def compare(
         print_comparisons_json,
     )
 
+    verbosity = verbosity_of(verbose, quiet)
     verbosity.details([f"reads {side}" for side in sides])
     if plot is not None:
         check_plot_name(plot)
@@ -146,41 +153,28 @@ def compare(
         print_comparisons(answer, verbosity)
 
 
-@dataclass(frozen=True, slots=True)
-class GateFlags:
-    """What results must hold, and what the exit code says."""
-
-    limits: Annotated[Optional[Path], typer.Option(
-        "--limits", help="A YAML file of limits (docs/check.md).")] = None
-    baseline: Annotated[Optional[list[Path]], typer.Option(
-        "--baseline", help="Results to be as fast as. Repeatable.")] = None
-    smallest: Annotated[float, typer.Option(
-        "--smallest-effect", min=0.001, max=1.0,
-        help="With --baseline: smallest change that matters, as a share.")] = 0.03
-    style: Annotated[str, typer.Option(
-        "--exit-style", autocompletion=completion.exit_styles,
-        help="ci, slurm or nagios: what the exit code says.")] = "ci"
-
-
-@dataclass(frozen=True, slots=True)
-class LearnFlags:
-    """Limits from clean runs."""
-
-    learn: Annotated[bool, typer.Option(
-        "--learn", help="Write limits from these results, which are clean runs, to -o.")] = False
-    output: Annotated[Optional[Path], typer.Option(
-        "-o", "--output", help="With --learn: the file of limits; it must not exist.")] = None
-    share: Annotated[float, typer.Option(
-        "--share", min=0.1, max=0.999,
-        help="With --learn: share of launches that hold a limit.")] = 0.75
-
-
-@grouped
 def check(
     results: Annotated[list[Path], typer.Argument(
         help="results.h5, or its folder; several of equal jobs count as one.")],
-    gate: GateFlags, learning: LearnFlags, as_json: JsonOption = False,
-    *, verbosity: Verbosity,
+    limits: Annotated[Optional[Path], typer.Option(
+        "--limits", help="A YAML file of limits (docs/check.md).")] = None,
+    baseline: Annotated[Optional[list[Path]], typer.Option(
+        "--baseline", help="Results to be as fast as. Repeatable.")] = None,
+    smallest: Annotated[float, typer.Option(
+        "--smallest-effect", min=0.001, max=1.0,
+        help="With --baseline: smallest change that matters, as a share.")] = 0.03,
+    style: Annotated[str, typer.Option(
+        "--exit-style", autocompletion=completion.exit_styles,
+        help="ci, slurm or nagios: what the exit code says.")] = "ci",
+    learn: Annotated[bool, typer.Option(
+        "--learn", help="Write limits from these results, which are clean runs, to -o.")] = False,
+    output: Annotated[Optional[Path], typer.Option(
+        "-o", "--output", help="With --learn: the file of limits; it must not exist.")] = None,
+    share: Annotated[float, typer.Option(
+        "--share", min=0.1, max=0.999,
+        help="With --learn: share of launches that hold a limit.")] = 0.75,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
     """Check results against limits or a baseline; only stored results are read.
 
@@ -194,27 +188,27 @@ def check(
     from hpcbench.masking import masked
     from hpcbench.report.answer_lines import PREFIX, print_checked, print_checked_json
 
-    if gate.style not in STYLES:
-        raise UsageError(f"--exit-style {gate.style}: allowed are {', '.join(STYLES)}")
+    if style not in STYLES:
+        raise UsageError(f"--exit-style {style}: allowed are {', '.join(STYLES)}")
     try:
-        if sum((gate.limits is not None, bool(gate.baseline), learning.learn)) != 1:
+        if sum((limits is not None, bool(baseline), learn)) != 1:
             raise UsageError("give one of --limits FILE, --baseline FILE and --learn")
-        if learning.learn:
-            say(write_limits(results, learning.output, learning.share))
+        if learn:
+            say(write_limits(results, output, share))
             return
-        checked = (check_file(results, gate.limits) if gate.limits is not None
-                   else check_baseline(results, gate.baseline or [], gate.smallest))
+        checked = (check_file(results, limits) if limits is not None
+                   else check_baseline(results, baseline or [], smallest))
     except Exception as error:  # an error of any kind is no evidence against a node
-        if gate.style == "ci":
+        if style == "ci":
             raise
         told = str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
         say(f"{PREFIX} UNREADABLE {masked(told, os.environ)}", sys.stderr)
-        raise typer.Exit(UNREADABLE[gate.style]) from None
+        raise typer.Exit(UNREADABLE[style]) from None
     if as_json:
         print_checked_json(checked)
     else:
-        print_checked(checked, quiet=verbosity.is_quiet)
-    raise typer.Exit(STYLES[gate.style][checked.outcome])
+        print_checked(checked, quiet=quiet)
+    raise typer.Exit(STYLES[style][checked.outcome])
 
 
 def advise(
@@ -227,7 +221,7 @@ def advise(
     samples: Annotated[int, typer.Option(
         "--samples", min=1, help="Training samples whose time and cost are told.")] = 10_000,
     as_json: JsonOption = False,
-    *, verbosity: Verbosity,
+    verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
     """Answer questions from results: the number, how sure it is, and the command behind it.
 
@@ -239,6 +233,7 @@ def advise(
     from hpcbench.answers.answer import TopicOptions
     from hpcbench.report.answer_lines import advice, print_advice, print_advice_json
 
+    verbosity = verbosity_of(verbose, quiet)
     verbosity.details([f"reads {path.absolute()}" for path in files])
     told = advice(files, only or (), TopicOptions(price, samples))
     if as_json:
