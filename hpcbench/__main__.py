@@ -69,7 +69,6 @@ def _outlasting(stream: TextIO) -> TextIO:
 
 
 def _exit_code() -> int:
-    """Run the command; return what the process is to end with."""
     words = _with_resumed_folder(sys.argv[1:])
     # a shell completes programs, not modules: whoever asks as python -m means the program, too
     name = "hpcbench" if _COMPLETION.intersection(words) else None

@@ -47,7 +47,6 @@ def dry_run(
 
 
 def trials(plan: Plan, launch: Launch) -> Iterator[Trial]:
-    """Yield what came of each case, in the order of the plan."""
     env = worker_environment(os.environ, launch.pass_env, {})
     spec = TemplateSpec(env, launch.init_timeout_s, plan.kinds)
     with WorkerPool(spec, SharedProgress.create(1),
@@ -58,7 +57,6 @@ def trials(plan: Plan, launch: Launch) -> Iterator[Trial]:
 
 
 def _not_tried(case: Case) -> Trial | None:
-    """Return why the case is not even tried, or None."""
     if case.skip:
         return Trial(case, "skipped", case.skip)
     work = case.workload
@@ -81,13 +79,11 @@ class _Rehearsal:
         self._worker: WorkerHandle | None = None
 
     def close(self) -> None:
-        """End the worker."""
         if self._worker is not None:
             self._worker.kill()
         self._worker = None
 
     def trial(self, case: Case) -> Trial:
-        """Have the case set up and called once."""
         self._worker = worker = self._worker or self._start_worker()
         worker.send(RehearsalRequest(replace(case, workload=case.workload.rehearsed())))
         in_time = worker.wait(case.timeout_s)

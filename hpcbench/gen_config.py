@@ -179,6 +179,5 @@ def as_json(sweep: Sweep) -> str:
 
 
 def as_yaml(sweep: Sweep) -> str:
-    """Return a sweep as YAML with comments."""
     remarks = (f"yaml-language-server: $schema={SCHEMA_FILE}", *sweep.remarks)
     return sweep.text or commented_yaml(sweep.content, remarks, {"hardware": sweep.sources})

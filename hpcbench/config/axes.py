@@ -155,13 +155,11 @@ class Checked:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Check with the function alone."""
         return core_schema.no_info_plain_validator_function(self.check)
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchema:
-        """Describe with the literal schema."""
         return self.schema()
 
 
@@ -172,13 +170,11 @@ class OneOrMany:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Wrap what is not a list before the tuple is checked."""
         return core_schema.no_info_before_validator_function(as_tuple, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchema:
-        """Describe both forms."""
         array = dict(handler(schema))
         return {"anyOf": [array["items"], array]}
 

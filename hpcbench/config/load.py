@@ -350,7 +350,6 @@ def parse_text(text: str, file: Path) -> Any:
 
 
 def _yaml_problem(error: yaml.YAMLError) -> str:
-    """Return where a text is not YAML, and why."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         return f"not YAML: {' '.join(str(error).split())}"
@@ -374,7 +373,6 @@ class _UniqueKeys(yaml.SafeLoader):
     """YAML's safe loader, which would else let the last of two equal keys win."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Return the mapping of a node whose keys all differ."""
         keys = [str(key.value) for key, _ in node.value]
         _unique([(key, None) for key in keys])
         return super().construct_mapping(node, deep)

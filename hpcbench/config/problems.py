@@ -106,7 +106,6 @@ def _texts(value: Any, where: Location) -> Iterator[tuple[Location, str]]:
 
 
 def _is_unknown_kind(item: ErrorDetails) -> bool:
-    """Return whether a block names an unknown kind, so that its allowed keys are unknown."""
     return (_block(item["loc"]) is not None and item["loc"][3:] == ("kind",)
             and item["type"] != "missing")
 

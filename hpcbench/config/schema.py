@@ -1,7 +1,4 @@
-"""Where a configuration comes from, so that every message about it can say so.
-
-The sweep file as frozen, typed, range-checked objects; every key with its meaning.
-"""
+"""The sweep file as frozen, typed, range-checked objects; every key with its meaning."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, reduce
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Discriminator, Field, PrivateAttr, Tag, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -84,7 +81,6 @@ def _divided(line: str) -> tuple[str, str]:
 
 
 Texts = Annotated[tuple[Text, ...], OneOrMany()]
-AnySection = TypeVar("AnySection", bound=Section)
 
 
 class Hardware(Section):
@@ -134,7 +130,6 @@ class Launch(Section):
 
     @property
     def memory_limit_bytes(self) -> int:
-        """Return the limit of a worker's data memory, 0 where there is none."""
         return int((self.memory_limit_gb or 0) * 1e9)
 
 
@@ -287,32 +282,20 @@ class Config(Section):
         return self.model_dump(mode="json", by_alias=True)
 
 
-def stored_config(stored: Mapping[str, Any]) -> Config:
-    """Return the configuration that a stored plan keeps, from its plain JSON values.
+class _StoredConfig(Config):
+    """The configuration that a stored plan keeps, without its blocks: the plan has the cases."""
 
-    A configuration of earlier code is read as far as it is known: unknown keys are left out, and
-    missing keys have their defaults. It then has no blocks, because the plan has the cases.
+    benchmarks: tuple[Block, ...] = ()
+
+
+def stored_config(stored: Mapping[str, Any]) -> Config:
+    """Return the configuration in the plain JSON values of a stored plan, without its blocks.
+
+    Raises ConfigError if another version of hpcbench has stored it, with other keys.
     """
     try:
-        return Config.model_validate_json(json.dumps(stored))
-    except ValidationError:
-        return Config.model_construct(
-            name=stored.get("name", "default"), notes=tuple(stored.get("notes", ())),
-            require=tuple(stored.get("require", ())), benchmarks=(),
-            fault=tuple(_known(Fault, fault) for fault in stored.get("fault", ())),
-            hardware=_known(Hardware, stored.get("hardware", {})),
-            launch=_known(Launch, stored.get("launch", {})),
-            measure=_known(Measure, stored.get("measure", {})),
-            profiling=_known(Profiling, stored.get("profiling", {})),
-            telemetry=_known(Telemetry, stored.get("telemetry", {})),
-            output=_known(Output, stored.get("output", {})))
-
-
-def _known(section: type[AnySection], stored: Mapping[str, Any]) -> AnySection:
-    """Return a section from those of its stored keys that this version reads."""
-    try:
-        return section.model_validate_json(json.dumps(stored))
+        return _StoredConfig.model_validate_json(json.dumps({**stored, "benchmarks": []}))
     except ValidationError as error:
-        unread = {problem["loc"][0] for problem in error.errors() if problem["loc"]}
-        known = {name: value for name, value in stored.items() if name not in unread}
-        return section.model_validate_json(json.dumps(known))
+        keys = ", ".join(".".join(map(str, item["loc"])) for item in error.errors())
+        raise ConfigError("the configuration that is stored with the plan is of another version "
+                          f"of hpcbench; this one does not read {keys}") from None

@@ -52,7 +52,6 @@ class _Dumper(yaml.SafeDumper):
     """YAML's safe dumper, with lists of plain words on one line and other lists indented."""
 
     def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> Any:
-        """Return the node of a list."""
         plain = not any(isinstance(item, (list, dict)) or " " in str(item) for item in sequence)
         return super().represent_sequence(tag, sequence, flow_style=plain)
 
@@ -70,7 +69,6 @@ class _Dumper(yaml.SafeDumper):
         return self.represent_scalar("tag:yaml.org,2002:str", data, style='"')
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
-        """Indent lists below their key."""
         super().increase_indent(flow, False)
 
     def ignore_aliases(self, data: Any) -> bool:

@@ -121,7 +121,6 @@ def _scaled(titled: Sequence[tuple[str, Block]], world_size: int) -> list[tuple[
 
 
 def _labels(case: Case) -> tuple[str, ...]:
-    """Return the label of a case, and of its first try if it is several runs."""
     first = case.workload.next_try(())
     return (case.label, *([replace(case, workload=first).label] if first else []))
 

@@ -41,7 +41,6 @@ class Turn:
 
 
 def turns(launches: int, passes: int) -> list[Turn]:
-    """Return every pass of every launch, in order."""
     return [Turn(launch, pass_index, launch * passes + pass_index)
             for launch in range(launches) for pass_index in range(passes)]
 
@@ -81,7 +80,6 @@ def ordered(cases: Sequence[Case]) -> list[Case]:
 
 
 def _first_seen(values: Iterable[object]) -> dict[object, int]:
-    """Return value -> its place in the order of first appearance."""
     return {value: place for place, value in enumerate(dict.fromkeys(values))}
 
 
@@ -140,7 +138,6 @@ class History:
         return RunKey(case.case_id, turn.launch, turn.pass_index) not in self.finished
 
     def left(self, cases: Iterable[Case], turn: Turn) -> list[Case]:
-        """Return those of the cases that are still to be run."""
         return [case for case in cases if self.is_left(case, turn)]
 
     def is_profile_left(self, case: Case) -> bool:

@@ -68,7 +68,6 @@ def wanted(value: Option, several: Sequence[Values]) -> str:
 
 
 def in_order(options: Mapping[str, Option]) -> tuple[tuple[str, Option], ...]:
-    """Return (name, value) pairs sorted by name, as workloads keep them."""
     return tuple((name, options[name]) for name in sorted(options))
 
 
@@ -133,7 +132,6 @@ class MeasurementAxes(NamedTuple):
 
 
 def measurement_axes(block: Block, config: Config) -> MeasurementAxes:
-    """Return what the block says, and what the sweep says where the block says nothing."""
     measure = config.measure
     return MeasurementAxes(
         block.mode or (measure.mode,), block.warmup or (measure.warmup,),
@@ -145,7 +143,6 @@ def measurement_axes(block: Block, config: Config) -> MeasurementAxes:
 def measurements(
     block: Block, config: Config,
 ) -> tuple[tuple[str, int, int | str, bool, float, bool], ...]:
-    """Return each combination of the axes that say how a case is measured."""
     return tuple(product(*measurement_axes(block, config)))
 
 
@@ -193,7 +190,6 @@ class Draft:
 
 
 def assemble(title: str, block: Block, job: PlanRequest, point: CommonPoint, draft: Draft) -> Case:
-    """Return the case of a point."""
     config = job.config
     env = tuple(sorted({**dict(BACKEND_TRAITS[point.backend].env), **dict(point.env)}.items()))
     least, most = sample_bounds(point, config)
@@ -226,7 +222,6 @@ def least_calls(point: CommonPoint, config: Config) -> int:
 
 
 def calls_of_sample(point: CommonPoint, config: Config) -> int:
-    """Return how many calls one sample is."""
     return config.measure.batch if point.mode == "pipelined" else 1
 
 
@@ -258,7 +253,6 @@ def _hardly_fits(draft: Draft, hardware: Hardware) -> str:
 
 
 def _unfit_device(point: CommonPoint, draft: Draft) -> str | None:
-    """Return what the device cannot do for any backend, or None."""
     if draft.device != "mps":
         return None
     work = draft.workload

@@ -1,11 +1,4 @@
-"""Which texts of the machine are not UTF-8: such a byte is recorded and shown as ``\\xfc``.
-
-Cores and GPUs: how many each rank has, whether ranks share them, whether they can be used.
-
-What the system limits: files, locked memory, processes, core files, shared memory, memory.
-
-Python, torch and the libraries that it communicates with; all alike on all ranks.
-"""
+"""What is judged of each rank's machine: texts, cores, GPUs, limits and software."""
 
 from __future__ import annotations
 
@@ -35,8 +28,6 @@ from hpcbench.validation.rank_report import (
     warn,
 )
 
-_MOST_NAMES = 8
-
 
 def not_utf8(environ: Mapping[str, str], folder: str) -> tuple[str, ...]:
     """Return which texts of this rank are not UTF-8; ``folder`` is that of the results."""
@@ -57,7 +48,6 @@ def _is_utf8(text: str) -> bool:
 
 
 def text_lines(job: JobReport) -> Iterator[CheckLine]:
-    """Yield whether all texts that come from outside are UTF-8."""
     found = reasons(job.ranks, lambda report: _named(report.not_utf8))
     if not found:
         yield ok("texts", "host names, folders and variables are UTF-8")
@@ -66,9 +56,9 @@ def text_lines(job: JobReport) -> Iterator[CheckLine]:
                r"and shown as \xfc; to have the characters, set the text in UTF-8")
 
 
-def _named(names: tuple[str, ...]) -> str:
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+def _named(names: tuple[str, ...], most: int = 8) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 _BIND = ("bind each rank to cores of its own: mpirun -bind-to core (MPICH), --bind-to core "
@@ -76,7 +66,6 @@ _BIND = ("bind each rank to cores of its own: mpirun -bind-to core (MPICH), --bi
 
 
 def affinity_lines(job: JobReport) -> Iterator[CheckLine]:
-    """Yield cores per rank, bindings that overlap, and the cgroups' quota."""
     yield _cores(job.ranks)
     yield _overlap(job)
     yield _quota(job)
@@ -140,7 +129,6 @@ def _quota(job: JobReport) -> CheckLine:
 
 
 def probe_lines(job: JobReport) -> Iterator[CheckLine]:
-    """Yield whether drivers and libraries answered when they were asked what there is."""
     lost = [line.partition("; ") for line in lost_lines([
         report.rank_facts() for report in job.with_facts])]
     if lost:
@@ -151,7 +139,6 @@ def probe_lines(job: JobReport) -> Iterator[CheckLine]:
 
 
 def device_lines(job: JobReport) -> Iterator[CheckLine]:
-    """Yield which GPUs the ranks take, and whether torch has code for them."""
     ranks = [report.rank_facts() for report in job.with_facts]
     if any(not rank.facts["mps"]["reason"] for rank in ranks):
         yield _apple_gpu(ranks)
@@ -220,7 +207,6 @@ _TOO_LITTLE_MEMORY = 400 * 2**20
 
 
 def limit_lines(job: JobReport) -> Iterator[CheckLine]:
-    """Yield a line for each limit."""
     yield _open_files(job)
     yield _locked_memory(job)
     yield _processes(job)
@@ -326,12 +312,7 @@ def _least_share(job: JobReport, sizes: Mapping[str, int]) -> tuple[int, int, st
     return min(shares)
 
 
-_NOT_ASKED = "no rank's torch could be asked"
-_INSTALL = f"{how_to_install('run')}, in the environment of every node"
-
-
 def software_lines(job: JobReport) -> Iterator[CheckLine]:
-    """Yield a line for each library, then whether all ranks have the same."""
     yield _python(job)
     yield _torch(job)
     if job.with_facts:
@@ -341,7 +322,7 @@ def software_lines(job: JobReport) -> Iterator[CheckLine]:
         yield _ucc(job.with_facts)
     else:
         for subject in ("CUDA", "driver", "NCCL", "UCC"):
-            yield not_applicable(subject, _NOT_ASKED)
+            yield not_applicable(subject, "no rank's torch could be asked")
     yield _mpi(job)
     yield _versions(job)
 
@@ -361,8 +342,8 @@ def _torch(job: JobReport) -> CheckLine:
     if silent := reasons(job.ranks, lambda report: report.facts_error):
         missing = any("No module named 'torch'" in reason for reason in silent)
         why = "; ".join(f"rank {rank_list(ranks)}: {reason}" for reason, ranks in silent.items())
-        return fail("torch", why, _INSTALL if missing else
-                    "see on that node: python -m hpcbench list")
+        return fail("torch", why, f"{how_to_install('run')}, in the environment of every node"
+                    if missing else "see on that node: python -m hpcbench list")
     versions = spread(by_version(job.ranks, "torch", "not told"))
     without = [report.rank for report in job.with_facts if not _facts(report)["built"]["gloo"]]
     if without:

@@ -88,14 +88,12 @@ def probe(folder: Path, marker: str, rank: int) -> dict[str, Any]:
 
 
 def _room(place: Path) -> dict[str, int | None]:
-    """Return what is free where a rank writes."""
     room = os.statvfs(place)
     return {"free_bytes": room.f_bavail * room.f_frsize,
             "free_files": room.f_favail if room.f_files else None}
 
 
 def _written_s(path: Path) -> float:
-    """Write a file, sync and rename it; return the seconds that took."""
     began = time.perf_counter()
     with whole_file(path) as part:
         part.write_bytes(b"hpcbench validate\n" * 256)

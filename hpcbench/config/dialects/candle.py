@@ -29,7 +29,6 @@ _BF16_CAPABILITY = 8.0
 
 
 def raw_sweep(file: CandleFile) -> dict[str, Any]:
-    """Return the same sweep as a raw mapping of ours."""
     hardware = file.hardware.model_dump(exclude_none=True, exclude={"compute_capability"})
     return {"name": "candle", "title": TITLE, "notes": list(_notes(file)), "hardware": hardware,
             "measure": _measure(file), "benchmarks": [_block(file)]}
@@ -112,7 +111,6 @@ def _strategies(file: CandleFile) -> dict[str, Any]:
 
 
 def _notes(file: CandleFile) -> Iterator[str]:
-    """Yield what is not carried over, and what the file leaves open."""
     yield from _hardware_notes(file)
     yield from _model_notes(file)
     training, benchmark, sizes = file.training, file.benchmark, file.parallelization
@@ -378,5 +376,4 @@ class CandleFile(Dialect):
                 {"total": total, "replicas": sizes.data_parallel_size})
 
     def translated(self) -> dict[str, Any]:
-        """Return the same sweep as a raw mapping of ours."""
         return raw_sweep(self)

@@ -49,7 +49,6 @@ class TorchScaleFile(Dialect):
         return tuple(name for name in own if name in raw)
 
     def translated(self) -> dict[str, Any]:
-        """Return the same sweep as a raw mapping of ours."""
         profiling = {} if self.profiling is None else {"profiling": self.profiling.model_dump()}
         return {"name": _folder_name(self.experiment_name), "notes": list(_notes(self)),
                 **profiling, "benchmarks": list(_blocks(self))}
