@@ -1,11 +1,7 @@
-"""The names a sweep file may use, other tools' spellings of them, and the nearest valid one.
+"""The names that a sweep file may use, and the types of its fields: axes, sizes, environments.
 
-Spellings: torch (``float32``, ``half``) and nccl-tests (``float``, ``bfloat16``).
-
-Field types of a sweep file: checked names, axes (one value or a list), sizes, environments.
-
-Each is an ``Annotated`` type whose check either returns the canonical value or raises a
-``ValueError`` with the sentence the user reads; each also tells editors its JSON Schema.
+Each type is ``Annotated``: its check returns the canonical value or raises a ``ValueError`` with
+the sentence that the user reads, and editors get its JSON Schema.
 """
 
 from __future__ import annotations
@@ -34,7 +30,7 @@ REQUIRABLE = (*BACKENDS, *GPU_DEVICES)
 DEVICE_TYPES = ("cpu", "cuda", "mps")
 
 DTYPES = tuple(DTYPE_BYTES)
-DTYPE_ALIASES: Mapping[str, str] = MappingProxyType({
+DTYPE_ALIASES: Mapping[str, str] = MappingProxyType({  # of torch and nccl-tests
     "float32": "fp32", "float": "fp32", "float64": "fp64", "double": "fp64",
     "float16": "fp16", "half": "fp16", "bfloat16": "bf16", "int": "int32", "long": "int64",
 })
@@ -177,6 +173,11 @@ class OneOrMany:
     ) -> JsonSchema:
         array = dict(handler(schema))
         return {"anyOf": [array["items"], array]}
+
+
+def one_or_many(value: JsonSchema) -> JsonSchema:
+    """Return the schema of one such value, or a list of some."""
+    return {"anyOf": [value, {"type": "array", "minItems": 1, "items": value}]}
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
@@ -371,15 +372,8 @@ def _text(name: str, value: Any) -> str:
     return str(value)
 
 
-def _environment_schema() -> JsonSchema:
-    value: JsonSchema = {"type": ["string", "integer"]}
-    many: JsonSchema = {"type": "array", "minItems": 1, "items": value}
-    return {"type": "object", "additionalProperties": {"anyOf": [value, many]}}
-
-
-Environment = Annotated[
-    dict[str, tuple[str, ...]], Checked(_check_environment, _environment_schema)
-]
+Environment = Annotated[dict[str, tuple[str, ...]], Checked(_check_environment, lambda: {
+    "type": "object", "additionalProperties": one_or_many({"type": ["string", "integer"]})})]
 """Environment variable -> its values; several values are an axis."""
 
 

@@ -1,12 +1,6 @@
-"""A kind that is asked for by name, of which the sweep file has no block, runs one of its own.
+"""Find, read, override and check a sweep file; all its errors are reported at once.
 
-Flags and keys that name what is to run instead of what the blocks of a file name.
-
-Results that are given as a sweep file by mistake: what they are, and how they are read.
-
-Find, read, override and check a sweep file; all its errors are reported at once.
-
-Where a configuration comes from, for users who ask: its file, and what overrides it.
+Results that are given as a sweep file by mistake are recognised, and how they are read is said.
 """
 
 from __future__ import annotations
@@ -25,10 +19,9 @@ from hpcbench.config.axes import as_tuple, quote
 from hpcbench.config.dialects.dialect import Dialect
 from hpcbench.config.dialects.registry import dialect_of
 from hpcbench.config.problems import half_characters, names_in_blocks, problems
-from hpcbench.config.schema import Config, Origin, block_classes
+from hpcbench.config.schema import Config, Origin, block_classes, kind_named
 from hpcbench.config.section import Replaceable
 from hpcbench.errors import ConfigError, FileError, command_line
-from hpcbench.kinds.registry import kind_aliases
 from hpcbench.texts import holds_halves, valid
 from hpcbench.units import shortened
 
@@ -38,19 +31,15 @@ def add_own_block(raw: dict[str, Any], named: object) -> None:
 
     A line in ``notes`` says so. What names no kind is left for the check of the file.
     """
-    kind, blocks = _kind(named), raw.get("benchmarks")
+    kind, blocks = kind_named(named), raw.get("benchmarks")
     owner = block_classes().get(kind)
     if owner is None or not owner.own or not isinstance(blocks, list):
         return
-    if any(isinstance(block, Mapping) and _kind(block.get("kind")) == kind for block in blocks):
+    if kind in (kind_named(block.get("kind")) for block in blocks if isinstance(block, Mapping)):
         return
     raw["benchmarks"] = [*blocks, {"kind": kind, "name": f"own-{kind}", **owner.own}]
     raw["notes"] = [*as_tuple(raw.get("notes", ())),
                     f"no block of the file is of kind {kind}: one that the kind offers is run"]
-
-
-def _kind(named: object) -> str:
-    return kind_aliases().get(str(named), str(named))
 
 
 REPLACING = ("model", "strategy")
@@ -78,8 +67,8 @@ def replace_names(raw: dict[str, Any], by: str) -> None:
 
 def _place_of_key(block: Any, by: str) -> Replaceable | None:
     """Return where a raw block has such names; None where its kind has none, or is unknown."""
-    kind = str(block.get("kind")) if isinstance(block, Mapping) else ""
-    owner = block_classes().get(kind_aliases().get(kind, kind))
+    owner = block_classes().get(kind_named(block.get("kind"))) if isinstance(
+        block, Mapping) else None
     place = owner.replaceable.get(by) if owner else None
     return place if place and place.key in block else None
 

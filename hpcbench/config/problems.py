@@ -19,9 +19,10 @@ from hpcbench.config.schema import (
     Profiling,
     Telemetry,
     block_classes,
+    kind_named,
 )
 from hpcbench.config.section import Fault, Limit
-from hpcbench.kinds.registry import kind_aliases, kinds
+from hpcbench.kinds.registry import kinds
 from hpcbench.texts import is_valid, to_json, valid
 
 Location = tuple[int | str, ...]
@@ -69,7 +70,7 @@ def names_in_blocks(error: ValidationError, raw: Any) -> Iterator[tuple[str, str
             continue
         bad = {location[3] for location in refused
                if location[:2] == ("benchmarks", number) and len(location) > 3}
-        kind = kind_aliases().get(str(given.get("kind")), str(given.get("kind")))
+        kind = kind_named(given.get("kind"))
         if kind not in kinds():
             continue
         kept = {name: value for name, value in given.items() if name not in bad}
@@ -159,22 +160,13 @@ def keys_of(model: type[BaseModel]) -> list[str]:
 def _section(location: Location, root: type[BaseModel]) -> type[BaseModel]:
     if len(location) == 1:
         return root
-    if issubclass(root, Dialect):
-        return _section_at(root, location[:-1])
+    if issubclass(root, Dialect):  # its files have sections, and no section within a section
+        annotation = root.model_fields[str(location[0])].annotation
+        return next(item for item in (annotation, *get_args(annotation))
+                    if isinstance(item, type) and issubclass(item, BaseModel))
     if location[0] == "benchmarks" and len(location) > 2:
         return block_classes()[str(location[2])]
     return _SECTIONS[str(location[0])]
-
-
-def _section_at(root: type[BaseModel], path: Location) -> type[BaseModel]:
-    """Return the section of a file of sections within sections that a path leads to."""
-    for part in path:
-        by_key = {field.alias or name: field for name, field in root.model_fields.items()}
-        inner = [item for item in (by_key[str(part)].annotation,
-                                   *get_args(by_key[str(part)].annotation))
-                 if isinstance(item, type) and issubclass(item, BaseModel)]
-        root = inner[0]
-    return root
 
 
 def _unknown_key(location: Location, root: type[BaseModel]) -> str:

@@ -206,10 +206,15 @@ def block_classes() -> Mapping[str, type[Block]]:
     return {name: spec.block_class() for name, spec in kinds().items()}
 
 
+def kind_named(name: object) -> str:
+    """Return the kind that a name, or another name of it, stands for; other names as they are."""
+    return kind_aliases().get(str(name), str(name))
+
+
 def _kind_of(value: Any) -> str:
     """Return the tag of a raw block; the first kind reports the problem of an unknown one."""
-    kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
-    kind = kind_aliases().get(str(kind), str(kind))
+    kind = kind_named(value.get("kind") if isinstance(value, Mapping)
+                      else getattr(value, "kind", None))
     return kind if kind in kinds() else next(iter(kinds()))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from textwrap import wrap
 from typing import Any
 
@@ -18,22 +18,16 @@ def commented_yaml(
 
     ``comments`` maps a key to the comments that stand before the keys in its mapping.
     """
-    return "".join(f"{line}\n" for line in _lines(content, remarks, comments))
-
-
-def _lines(
-    content: Mapping[str, Any], remarks: Iterable[str], comments: Mapping[str, Mapping[str, str]],
-) -> Iterator[str]:
-    for remark in remarks:
-        yield from _comment(remark)
+    lines = [line for remark in remarks for line in _comment(remark)]
     for key, value in content.items():
         if key in comments and value:
-            yield f"{key}:"
+            lines.append(f"{key}:")
             for inner, item in value.items():
-                lines = [*_comment(comments[key].get(inner, "")), *_dumped({inner: item})]
-                yield from (f"  {line}" for line in lines)
+                inside = [*_comment(comments[key].get(inner, "")), *_dumped({inner: item})]
+                lines += [f"  {line}" for line in inside]
         else:
-            yield from _dumped({key: value})
+            lines += _dumped({key: value})
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _comment(text: str) -> list[str]:

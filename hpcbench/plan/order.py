@@ -1,9 +1,7 @@
-"""The order of cases in a job: few restarts of workers, and shuffled between them.
+"""The order of cases in a job, and what earlier attempts at it have done and need not repeat.
 
 Cases that can share workers form a generation. Within it every pass has an order of its own. So
 changes of the machine during the job (heat, other users) meet all cases alike.
-
-What earlier attempts at a plan have done, so that an attempt that goes on repeats none of it.
 """
 
 from __future__ import annotations

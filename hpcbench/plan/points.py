@@ -1,8 +1,6 @@
-"""Options of implementations and strategies: what one must be, and how they are kept.
+"""The points of a sweep: what cases of every kind have in common, their number, and options.
 
-What all points have, and how many a sweep has: counted before they are written out.
-
-What cases of every kind have in common: where a point runs, how it is measured, its id.
+Points are counted before they are written out.
 """
 
 from __future__ import annotations
@@ -193,8 +191,7 @@ def assemble(title: str, block: Block, job: PlanRequest, point: CommonPoint, dra
     config = job.config
     env = tuple(sorted({**dict(BACKEND_TRAITS[point.backend].env), **dict(point.env)}.items()))
     least, most = sample_bounds(point, config)
-    skip = (_unfit_device(point, draft) or draft.skip or _contradiction(point)
-            or _not_captured(point, draft))
+    skip = next(filter(None, _obstacles(point, draft)), None)
     note = "" if skip else _hardly_fits(draft, config.hardware)
     return Case(
         case_id=case_id(_identity(point, draft, env, config)), index=0, block=title,
@@ -252,27 +249,18 @@ def _hardly_fits(draft: Draft, hardware: Hardware) -> str:
             "off: it is tried")
 
 
-def _unfit_device(point: CommonPoint, draft: Draft) -> str | None:
-    if draft.device != "mps":
-        return None
-    work = draft.workload
-    return unfit_for_mps(point.world_size, work.dtype, work.collective_calls())
-
-
-def _not_captured(point: CommonPoint, draft: Draft) -> str | None:
-    """Return why no CUDA graph can hold what is called, or None; also if none is asked for."""
-    if not point.cuda_graph:
-        return None
-    work = draft.workload
-    return (unfit_for_graph(point.backend, draft.device, work.collective_calls())
-            or work.not_captured())
-
-
-def _contradiction(point: CommonPoint) -> str | None:
-    """Return why the point's environment selects something else than its backend, or None."""
-    selected = dict(BACKEND_TRAITS[point.backend].env)
-    return next((f"env {name}={value} contradicts {point.backend}, which sets {selected[name]}"
-                 for name, value in point.env if selected.get(name, value) != value), None)
+def _obstacles(point: CommonPoint, draft: Draft) -> Iterator[str | None]:
+    """Yield what keeps every machine from running a point, the most general first; None: nothing.
+    """
+    work, selected = draft.workload, dict(BACKEND_TRAITS[point.backend].env)
+    if draft.device == "mps":
+        yield unfit_for_mps(point.world_size, work.dtype, work.collective_calls())
+    yield draft.skip
+    yield from (f"env {name}={value} contradicts {point.backend}, which sets {selected[name]}"
+                for name, value in point.env if selected.get(name, value) != value)
+    if point.cuda_graph:
+        yield unfit_for_graph(point.backend, draft.device, work.collective_calls())
+        yield work.not_captured()
 
 
 def _identity(

@@ -1,8 +1,7 @@
-"""A case that is several runs: how each try ended, and what the next one is (`Workload.next_try`).
+"""What a case runs, as far as every kind of case has it.
 
-Every try has new workers, so that nothing of an earlier one is left, and its end costs no other.
-
-What a case runs, as far as every kind of case has it.
+A case may be several runs (`Workload.next_try`). Every try has new workers, so that nothing of an
+earlier one is left, and its end costs no other.
 """
 
 from __future__ import annotations
