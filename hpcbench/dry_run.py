@@ -10,8 +10,7 @@ no results.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,11 +48,22 @@ def dry_run(
 def trials(plan: Plan, launch: Launch) -> Iterator[Trial]:
     env = worker_environment(os.environ, launch.pass_env, {})
     spec = TemplateSpec(env, launch.init_timeout_s, plan.kinds)
+    worker: WorkerHandle | None = None
     with WorkerPool(spec, SharedProgress.create(1),
-                    memory_limit_bytes=launch.memory_limit_bytes) as pool, \
-            closing(_Rehearsal(lambda: pool.start_worker(()))) as rehearsal:
-        for case in plan.cases:
-            yield _not_tried(case) or rehearsal.trial(case)
+                    memory_limit_bytes=launch.memory_limit_bytes) as pool:
+        try:
+            for case in plan.cases:
+                trial = _not_tried(case)
+                if trial is None:
+                    worker = worker or pool.start_worker(())
+                    trial = _tried(case, worker)
+                    if trial.outcome == "refused":
+                        worker.kill()
+                        worker = None
+                yield trial
+        finally:
+            if worker is not None:
+                worker.kill()
 
 
 def _not_tried(case: Case) -> Trial | None:
@@ -71,28 +81,15 @@ def _not_tried(case: Case) -> Trial | None:
     return Trial(case, "not tried", missing[0]) if missing else None
 
 
-class _Rehearsal:
-    """Has a worker try cases, and replaces it when it fails."""
-
-    def __init__(self, start_worker: Callable[[], WorkerHandle]) -> None:
-        self._start_worker = start_worker
-        self._worker: WorkerHandle | None = None
-
-    def close(self) -> None:
-        if self._worker is not None:
-            self._worker.kill()
-        self._worker = None
-
-    def trial(self, case: Case) -> Trial:
-        self._worker = worker = self._worker or self._start_worker()
-        worker.send(RehearsalRequest(replace(case, workload=case.workload.rehearsed())))
-        in_time = worker.wait(case.timeout_s)
-        answer = worker.receive() if in_time else None
-        if isinstance(answer, RehearsalAnswer):
-            calls = tuple((name, *counted) for name, counted in answer.calls.items())
-            return Trial(case, "accepted", answer.needed and
-                         f"with memory, since it reads values ({answer.needed})", calls)
-        reason = (answer.cause if isinstance(answer, FailureAnswer)
-                  else worker.how_it_ended() if in_time else f"no end in {case.timeout_s:g} s")
-        self.close()
-        return Trial(case, "refused", reason)
+def _tried(case: Case, worker: WorkerHandle) -> Trial:
+    """Have a worker set the case up and call it once; after a refusal it is of no use any more."""
+    worker.send(RehearsalRequest(replace(case, workload=case.workload.rehearsed())))
+    in_time = worker.wait(case.timeout_s)
+    answer = worker.receive() if in_time else None
+    if isinstance(answer, RehearsalAnswer):
+        calls = tuple((name, *counted) for name, counted in answer.calls.items())
+        return Trial(case, "accepted", answer.needed and
+                     f"with memory, since it reads values ({answer.needed})", calls)
+    return Trial(case, "refused", (
+        answer.cause if isinstance(answer, FailureAnswer)
+        else worker.how_it_ended() if in_time else f"no end in {case.timeout_s:g} s"))

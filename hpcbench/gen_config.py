@@ -49,7 +49,12 @@ def generate(
     preset = None if hardware is None else load_preset(hardware)
     if output is not None:
         _check_output(output, force=force)
-    sweep = _sweep(preset, source)
+    if source is not None:
+        sweep = read_sweep(source)
+        sweep = with_hardware(sweep, preset, source) if preset else sweep
+    else:
+        assert preset is not None
+        sweep = Sweep(preset.content, (preset.about,), preset.sources, preset.text)
     if output is None:
         return as_yaml(sweep)
     text = as_json(sweep) if output.suffix.lower() == ".json" else as_yaml(sweep)
@@ -76,14 +81,6 @@ def _check_output(path: Path, *, force: bool) -> None:
         raise FileError(f"{path}: there is no folder {path.parent}; make it first")
     if is_there and not force:
         raise FileError(f"{path}: there already; --force writes over it")
-
-
-def _sweep(preset: Preset | None, source: Path | None) -> Sweep:
-    if source is not None:
-        sweep = read_sweep(source)
-        return with_hardware(sweep, preset, source) if preset else sweep
-    assert preset is not None
-    return Sweep(preset.content, (preset.about,), preset.sources, preset.text)
 
 
 def read_sweep(source: Path) -> Sweep:
@@ -144,7 +141,11 @@ def with_hardware(sweep: Sweep, preset: Preset, source: Path) -> Sweep:
     merged = {key: _merged(known.get(key), own.get(key)) for key in {**known, **own}}
     sources = {key: text for key, text in preset.sources.items() if key not in kept
                and not any(f"{name} is left out" in text for name in own)}
-    return Sweep(_with_section(sweep.content, merged), (*sweep.remarks, remark), sources)
+    # section hardware stands behind the name
+    name = {key: sweep.content[key] for key in ("name",) if key in sweep.content}
+    return Sweep({**name, "hardware": merged, **{
+        key: value for key, value in sweep.content.items() if key not in ("name", "hardware")}},
+        (*sweep.remarks, remark), sources)
 
 
 def _kept(own: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[str]:
@@ -161,13 +162,6 @@ def _merged(known: Any, own: Any) -> Any:
     if isinstance(known, dict) and isinstance(own, dict):
         return {**known, **own}
     return known if own is None else own
-
-
-def _with_section(content: Mapping[str, Any], hardware: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a sweep with another section ``hardware``, which stands behind its name."""
-    name = {key: content[key] for key in ("name",) if key in content}
-    rest = {key: value for key, value in content.items() if key not in ("name", "hardware")}
-    return {**name, "hardware": dict(hardware), **rest}
 
 
 def as_json(sweep: Sweep) -> str:
