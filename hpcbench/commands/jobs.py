@@ -78,8 +78,7 @@ def run(
     force: Annotated[bool, typer.Option(
         "--force", help="With --resume: in spite of a changed plan or software, "
         "which the results then tell.")] = False,
-    explain: ExplainOption = False,
-    verbose: VerboseOption = False, quiet: QuietOption = False,
+    explain: ExplainOption = False, verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
     """Run the sweep on all ranks: mpirun -np 4 python -m hpcbench run.
 
