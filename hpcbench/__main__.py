@@ -91,10 +91,7 @@ def _exit_code() -> int:
 
 
 def _with_resumed_folder(words: list[str]) -> list[str]:
-    """Return the arguments with ``latest`` behind a --resume that no folder follows.
-
-    Options of typer have either always a value or never.
-    """
+    """Return the arguments with ``latest`` behind a --resume without folder, which typer lacks."""
     found = []
     for word, following in zip(words, [*words, "-"][1:], strict=True):
         alone = word == "--resume" and following.startswith("-")

@@ -33,10 +33,7 @@ def dry_run(
     config: Path | None, overrides: list[tuple[str, object]], world_size: int,
     verbosity: Verbosity = Verbosity.NORMAL,
 ) -> ExitCode:
-    """Try every case of the sweep for ``world_size`` ranks, print what came of it.
-
-    Returns FINDINGS if torch refused a case. Raises ConfigError and LaunchError.
-    """
+    """Try every case for ``world_size`` ranks, and print it; FINDINGS if one was refused."""
     verbosity.details(source_lines(config, overrides))
     checked = load_config(config, overrides)
     plan = make_plan(checked, world_size)

@@ -41,8 +41,8 @@ def generate(
 ) -> str:
     """Return the sweep file as YAML or, after writing it to ``output``, a line about that.
 
-    Without ``force`` nothing is written over. Raises UsageError of names and suffixes that are
-    none, ConfigError of a ``source`` that is no sweep, FileError if the file cannot be written.
+    Raises UsageError of names and suffixes that are none, ConfigError of a ``source`` that is no
+    sweep, FileError if the file cannot be written, or is there and ``force`` is not given.
     """
     if hardware is None and source is None:
         raise UsageError("give --hardware, --from or both: a machine, or a file to begin with")
@@ -84,11 +84,7 @@ def _check_output(path: Path, *, force: bool) -> None:
 
 
 def read_sweep(source: Path) -> Sweep:
-    """Return a sweep file in the canonical form: names, sizes and lists as they are understood.
-
-    Of another tool's file the notes say what could not be carried over; they become remarks.
-    Raises ConfigError or FileError as `load_config` does.
-    """
+    """Return a sweep file in the canonical form; what of another tool's is lost becomes remarks."""
     config = load_config(source)
     dumped = config.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
     content = {key: value for key, value in dumped.items() if value not in ({}, [])}
@@ -102,10 +98,7 @@ def read_sweep(source: Path) -> Sweep:
 
 
 def _readable(content: Mapping[str, Any], number: int, config: Config) -> Any:
-    """Return a block with single values instead of lists of one, if that means the same.
-
-    It does for keys that are axes; a plug-in's kind may have lists that are none.
-    """
+    """Return a block with single values for lists of one, if that means the same, as of axes."""
     short = _without_lists_of_one(content["benchmarks"][number])
     try:
         same = check_config({"benchmarks": [short]}, "").benchmarks[0] == config.benchmarks[number]
@@ -123,10 +116,7 @@ def _without_lists_of_one(value: Any) -> Any:
 
 
 def with_hardware(sweep: Sweep, preset: Preset, source: Path) -> Sweep:
-    """Return a sweep with what is known of a machine; the sweep's own values are kept.
-
-    Raises ConfigError if it is for another type of device.
-    """
+    """Return a sweep with what is known of a machine; own values stay. Raises ConfigError."""
     known: Mapping[str, Any] = preset.content["hardware"]
     given = sweep.content.get("hardware", {})
     own = {key: value for key, value in given.items() if value is not None}

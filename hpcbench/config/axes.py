@@ -89,10 +89,8 @@ def unknown_name(
     name: object, allowed: Iterable[str], aliases: Iterable[str] = (),
     of_others: Mapping[str, str] = _NOTHING,
 ) -> str:
-    """Return the message for a name that is not allowed, with the nearest one that is.
-
-    ``aliases`` are allowed, too, but not listed. ``of_others`` are names that other tools give to
-    what is allowed.
+    """Return the message for a name that is not allowed, with the nearest that is; aliases are not
+    listed, and ``of_others`` are other tools' names.
     """
     names = list(allowed)
     guess = (of_others.get(name.lower()) or nearest(name, [*names, *aliases])

@@ -27,10 +27,7 @@ from hpcbench.units import shortened
 
 
 def add_own_block(raw: dict[str, Any], named: object) -> None:
-    """Add the block that a kind offers (`Block.own`) where a raw file has none of that kind.
-
-    A line in ``notes`` says so. What names no kind is left for the check of the file.
-    """
+    """Add the block that a kind offers (`Block.own`), and a note, where a raw file has none."""
     kind, blocks = kind_named(named), raw.get("benchmarks")
     owner = block_classes().get(kind)
     if owner is None or not owner.own or not isinstance(blocks, list):
@@ -194,10 +191,7 @@ _OF_EVERY_CASE = {
 
 
 def find_config(path: Path | None) -> Path:
-    """Return the given path, else ./config.json, else the packaged copy of it.
-
-    Raises FileError if the path given is no file, or one too large for a sweep.
-    """
+    """Return the given path, else ./config.json, else the packaged one. Raises FileError."""
     if path is None:
         here = Path("config.json")
         return here if here.is_file() else PACKAGED
@@ -251,10 +245,7 @@ def _in_our_keys(raw: dict[str, Any], source: str) -> tuple[dict[str, Any], str]
 
 
 def check_config(raw: Any, source: str, overridden: Sequence[str] = ()) -> Config:
-    """Return the configuration in a plain mapping, which knows that it comes from ``source``.
-
-    Raises ConfigError that lists every problem.
-    """
+    """Return the configuration in a mapping of ``source``. Raises ConfigError of all problems."""
     origin = Origin(source, tuple(overridden))
     return _checked(Config, raw, origin).from_origin(origin)
 
@@ -298,10 +289,7 @@ def _refuse_bomb(raw: Any) -> None:
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """Return the mapping in a JSON file, or in a YAML one by its suffix, unchecked.
-
-    Raises FileError if it cannot be read, ConfigError if it is no mapping, or holds results.
-    """
+    """Return the mapping in a JSON or YAML file, unchecked. Raises FileError and ConfigError."""
     try:
         content = file.read_bytes()
         text = content.decode("utf-8-sig")
@@ -368,10 +356,7 @@ class _UniqueKeys(yaml.SafeLoader):
 
 
 def parse_assignment(text: str) -> tuple[str, object]:
-    """Return (key path, value) of ``measure.iterations=50``; the value is JSON, else text.
-
-    Raises ConfigError if there is no ``=`` or no key.
-    """
+    """Return (key path, value) of ``a.b=50``: JSON, else text. Raises ConfigError."""
     key, equals, value = valid(text).partition("=")
     if not equals or not all(key.strip().split(".")):
         raise ConfigError(f'--set {text}: write key=value, as in --set measure.iterations=50')

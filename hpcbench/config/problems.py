@@ -10,28 +10,13 @@ from pydantic_core import ErrorDetails
 
 from hpcbench.config.axes import YAML_SWITCHES, nearest, quote
 from hpcbench.config.dialects.dialect import Dialect
-from hpcbench.config.schema import (
-    Config,
-    Hardware,
-    Launch,
-    Measure,
-    Output,
-    Profiling,
-    Telemetry,
-    block_classes,
-    kind_named,
-)
-from hpcbench.config.section import Fault, Limit
+from hpcbench.config.schema import Config, block_classes, kind_named
+from hpcbench.config.section import Block
 from hpcbench.kinds.registry import kinds
 from hpcbench.texts import is_valid, to_json, valid
 
 Location = tuple[int | str, ...]
 
-_SECTIONS: Mapping[str, type[BaseModel]] = {
-    "hardware": Hardware, "launch": Launch, "measure": Measure, "output": Output,
-    "profiling": Profiling, "telemetry": Telemetry, "fault": Fault,
-    "limits": Limit,
-}
 _WANTED: Mapping[str, str] = {
     "int_type": "must be a whole number", "int_from_float": "must be a whole number",
     "int_parsing_size": "must be a smaller number", "float_type": "must be a number",
@@ -59,10 +44,7 @@ def problems(
 
 
 def names_in_blocks(error: ValidationError, raw: Any) -> Iterator[tuple[str, str]]:
-    """Yield (key, message) of each name that nothing has, as a plan of the sweep would refuse it.
-
-    Asked are blocks that are right, or would be without the keys that pydantic refused.
-    """
+    """Yield (key, message) of each name that nothing has, in blocks that are right but for that."""
     refused = [item["loc"] for item in error.errors(include_url=False)]
     blocks = raw.get("benchmarks") if isinstance(raw, Mapping) else None
     for number, given in enumerate(blocks if isinstance(blocks, list) else ()):
@@ -83,10 +65,7 @@ def names_in_blocks(error: ValidationError, raw: Any) -> Iterator[tuple[str, str
 
 
 def half_characters(raw: Any) -> Iterator[tuple[str, str]]:
-    """Yield (key path, message) of every key and text that has half of a surrogate pair.
-
-    JSON can have one as an escape; no file in UTF-8 can hold it.
-    """
+    """Yield (key path, message) of every text with half of a surrogate pair, which JSON allows."""
     for location, text in _texts(raw, ()):
         if not is_valid(text):
             yield valid(key_path(location, raw)), (
@@ -160,13 +139,17 @@ def keys_of(model: type[BaseModel]) -> list[str]:
 def _section(location: Location, root: type[BaseModel]) -> type[BaseModel]:
     if len(location) == 1:
         return root
-    if issubclass(root, Dialect):  # its files have sections, and no section within a section
-        annotation = root.model_fields[str(location[0])].annotation
-        return next(item for item in (annotation, *get_args(annotation))
-                    if isinstance(item, type) and issubclass(item, BaseModel))
     if location[0] == "benchmarks" and len(location) > 2:
         return block_classes()[str(location[2])]
-    return _SECTIONS[str(location[0])]
+    return _sections(root)[str(location[0])]
+
+
+def _sections(root: type[BaseModel]) -> dict[str, type[BaseModel]]:
+    """Return the sections of a file, without its blocks; none has a section within it."""
+    return {key: part for key, field in zip(keys_of(root), root.model_fields.values(), strict=True)
+            for part in (field.annotation, *get_args(field.annotation))
+            if isinstance(part, type) and issubclass(part, BaseModel)
+            and not issubclass(part, Block)}
 
 
 def _unknown_key(location: Location, root: type[BaseModel]) -> str:
@@ -174,7 +157,7 @@ def _unknown_key(location: Location, root: type[BaseModel]) -> str:
     if issubclass(root, Dialect):
         return (f"unknown key of a file of {root.tool};{_guess(key, allowed)} "
                 f"allowed: {', '.join(allowed)}")
-    sections = [name for name, model in _SECTIONS.items() if key in keys_of(model)]
+    sections = [name for name, model in _sections(Config).items() if key in keys_of(model)]
     kinds = [kind for kind, model in block_classes().items() if key in keys_of(model)]
     if kinds:
         sections.append("benchmarks" if _block(location) is None else

@@ -294,13 +294,11 @@ class _StoredConfig(Config):
 
 
 def stored_config(stored: Mapping[str, Any]) -> Config:
-    """Return the configuration in the plain JSON values of a stored plan, without its blocks.
-
-    Raises ConfigError if another version of hpcbench has stored it, with other keys.
-    """
+    """Return a stored plan's configuration without blocks. Raises ConfigError of other keys."""
     try:
         return _StoredConfig.model_validate_json(json.dumps({**stored, "benchmarks": []}))
     except ValidationError as error:
         keys = ", ".join(".".join(map(str, item["loc"])) for item in error.errors())
         raise ConfigError("the configuration that is stored with the plan is of another version "
-                          f"of hpcbench; this one does not read {keys}") from None
+                          f"of hpcbench: this one does not read {keys}; use that one, or a "
+                          "new folder") from None

@@ -72,10 +72,7 @@ Default = TypeVar("Default")
 
 
 def key(default: Default, description: str, **more: Any) -> Default:
-    """Return the field of a key that may be left out; ``more`` is what pydantic's Field takes.
-
-    Type checkers compare the default with the key's type, as they do for a plain one.
-    """
+    """Return the field of a key that may be left out, typed as its default."""
     return cast("Default", Field(default=default, description=description, **more))
 
 

@@ -14,10 +14,7 @@ _WIDTH = 98
 def commented_yaml(
     content: Mapping[str, Any], remarks: Iterable[str], comments: Mapping[str, Mapping[str, str]],
 ) -> str:
-    """Return YAML of a mapping, with remarks as comments at the top.
-
-    ``comments`` maps a key to the comments that stand before the keys in its mapping.
-    """
+    """Return YAML, remarks at the top, a key's ``comments`` before the keys in its mapping."""
     lines = [line for remark in remarks for line in _comment(remark)]
     for key, value in content.items():
         if key in comments and value:

@@ -189,10 +189,7 @@ def _shown_by(case: Case) -> frozenset[str]:
 
 
 def _matches(case: Case, patterns: Sequence[str]) -> bool:
-    """Return whether a label has one of some texts as whole words, or fits one as a pattern.
-
-    What stands before a slash is a word, too: ``mpi`` of ``mpi/direct``.
-    """
+    """Return whether a label has some text as whole words (also before a slash), or fits it."""
     label = f" {case.label} "
     return any(f" {text} " in label or f" {text}/" in label or fnmatchcase(case.label, text)
                for text in patterns)

@@ -66,10 +66,7 @@ def shuffled(cases: Sequence[Case], order: str, seed: int, pass_number: int) -> 
 
 
 def ordered(cases: Sequence[Case]) -> list[Case]:
-    """Return the cases grouped by environment, world size (largest first) and backend.
-
-    Stable: within a group cases stay as configured. Inline backends come last.
-    """
+    """Return the cases, stable, by environment, largest world size and backend; inline last."""
     envs = _first_seen(case.env for case in cases)
     backends = _first_seen(case.backend for case in cases)
     return sorted(cases, key=lambda case: (

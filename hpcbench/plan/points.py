@@ -30,10 +30,7 @@ NO_OPTIONS: Mapping[str, Values] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What an option may be: one of ``allowed``, or, if there are none, a number from ``least``.
-
-    ``default`` is used where the sweep sets no value.
-    """
+    """What an option may be: one of ``allowed``, or, if there are none, a number from ``least``."""
 
     default: Option
     allowed: tuple[Option, ...] = ()
@@ -250,8 +247,7 @@ def _hardly_fits(draft: Draft, hardware: Hardware) -> str:
 
 
 def _obstacles(point: CommonPoint, draft: Draft) -> Iterator[str | None]:
-    """Yield what keeps every machine from running a point, the most general first; None: nothing.
-    """
+    """Yield what keeps every machine from running a point, or None; the most general first."""
     work, selected = draft.workload, dict(BACKEND_TRAITS[point.backend].env)
     if draft.device == "mps":
         yield unfit_for_mps(point.world_size, work.dtype, work.collective_calls())

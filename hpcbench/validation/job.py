@@ -257,8 +257,7 @@ def _kind_of_file_system(first: RankReport) -> CheckLine:
 
 
 def _free(job: JobReport) -> CheckLine:
-    """Judge the rank with the least room: ranks that do not see rank 0's folder have other disks.
-    """
+    """Judge the rank with the least room: ranks may have disks of their own."""
     told = [report for report in job.ranks if report.storage.get("free_bytes") is not None]
     if not told:
         return not_applicable("free space", "the file system does not tell")

@@ -101,10 +101,7 @@ def _written_s(path: Path) -> float:
 
 
 def _apart(place: Path, rank: int) -> dict[str, Any]:
-    """Try where a run would have this rank write, which does not see rank 0's folder.
-
-    In folders of this rank only: others of its node may be at it, too.
-    """
+    """Try where a run would have this rank write; in folders of its own, as others may be at it."""
     host, name = socket.gethostname(), f"{place.name}-{rank}"
     made = _missing(place.parent)
     own, tried = separate_folder(RunFolder(place.with_name(name), name), host, rank)
@@ -147,10 +144,7 @@ def _missing(folder: Path) -> list[str]:
 
 
 def _kind(place: Path) -> str | None:
-    """Return the type of the file system whose mount point is the longest part of the path.
-
-    Format: proc(5), /proc/pid/mountinfo; the fields behind ``-`` begin with the type.
-    """
+    """Return the type of file system: proc(5), mountinfo; its mount point is the longest."""
     path, kinds = place.resolve(), {}
     with suppress(OSError):
         for line in Path("/proc/self/mountinfo").read_bytes().splitlines():

@@ -279,10 +279,7 @@ def _dtype(file: CandleFile) -> str:
 
 
 def _strategies(file: CandleFile) -> dict[str, Any]:
-    """Return the strategy with its options; one rank has nobody to exchange gradients with.
-
-    A hybrid of which one side is 1 is the other side alone.
-    """
+    """Return the strategy with its options; a hybrid of which one side is 1 is the other alone."""
     sizes = file.parallelization
     name, alone = sizes.strategy, sizes.ranks == 1
     if rank := file.benchmark.lora_rank:

@@ -42,8 +42,7 @@ class TorchScaleFile(Dialect):
 
     @classmethod
     def own_keys(cls, raw: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return those of its keys that are in the file; ``models`` may be a slip of our ``model``.
-        """
+        """Return its keys that are in the file; ``models`` may be a slip of our ``model``."""
         own = ("experiment_name", "batch_sizes", "gpu_counts",
                *(() if "benchmarks" in raw else ("models",)))
         return tuple(name for name in own if name in raw)
