@@ -277,14 +277,11 @@ def _shared_memory(job: JobReport) -> CheckLine:
                         "mount it: MPI and NCCL use it between ranks of a node")
         free_of[node] = min(free)
     each, free_bytes, where = _least_share(job, free_of)
-    tightest = f"{round_bytes(free_bytes)} free in /dev/shm on {where}"
-    fix = ("remove what crashed jobs left in /dev/shm, or enlarge it: docker --shm-size=1g, or in "
-           "Kubernetes an emptyDir with medium: Memory")
-    if each < _TOO_LITTLE_SHM:
-        return fail("shared memory", tightest, fix)
-    if each < _SHM_OF_A_RANK:
-        return warn("shared memory", tightest, fix)
-    return ok("shared memory", tightest)
+    return _graded(
+        "shared memory", f"{round_bytes(free_bytes)} free in /dev/shm on {where}",
+        "remove what crashed jobs left in /dev/shm, or enlarge it: docker --shm-size=1g, or in "
+        "Kubernetes an emptyDir with medium: Memory",
+        fails=each < _TOO_LITTLE_SHM, warns=each < _SHM_OF_A_RANK)
 
 
 def _cgroup_memory(job: JobReport) -> CheckLine:
@@ -293,23 +290,24 @@ def _cgroup_memory(job: JobReport) -> CheckLine:
     if not limits:
         return ok("memory limit", "no cgroup sets one")
     each, limit, where = _least_share(job, limits)
-    tightest = f"{round_bytes(limit)} of a cgroup on {where}"
-    fix = "ask for more memory (--mem, limits.memory), or start fewer ranks a node"
-    if each < _TOO_LITTLE_MEMORY:
-        return fail("memory limit", f"{tightest}: torch alone needs more", fix)
-    if each < _MEMORY_OF_A_RANK:
-        return warn("memory limit", tightest, fix)
-    return ok("memory limit", tightest)
+    why = ": torch alone needs more" if each < _TOO_LITTLE_MEMORY else ""
+    return _graded(
+        "memory limit", f"{round_bytes(limit)} of a cgroup on {where}{why}",
+        "ask for more memory (--mem, limits.memory), or start fewer ranks a node",
+        fails=each < _TOO_LITTLE_MEMORY, warns=each < _MEMORY_OF_A_RANK)
+
+
+def _graded(subject: str, found: str, fix: str, *, fails: bool, warns: bool) -> CheckLine:
+    return fail(subject, found, fix) if fails else (
+        warn(subject, found, fix) if warns else ok(subject, found))
 
 
 def _least_share(job: JobReport, sizes: Mapping[str, int]) -> tuple[int, int, str]:
     """Return the least that each rank of a node has, of how much, and which node that is."""
-    shares = []
-    for node, size in sizes.items():
-        ranks = job.by_node[node]
-        whose = f"{ranks[0].hostname} for {plural(len(ranks), 'rank')}"
-        shares.append((size // len(ranks), size, whose))
-    return min(shares)
+    by_node = {node: job.by_node[node] for node in sizes}
+    return min((sizes[node] // len(ranks), sizes[node],
+                f"{ranks[0].hostname} for {plural(len(ranks), 'rank')}")
+               for node, ranks in by_node.items())
 
 
 def software_lines(job: JobReport) -> Iterator[CheckLine]:

@@ -204,8 +204,9 @@ class CandleFile(Dialect):
     @property
     def seq_length(self) -> int | None:
         """Return the tokens of a sample; None where the file leaves it open."""
-        return (self.training.given("sequence_length", "seq_length")
-                or self.benchmark.given("sequence_length", "seq_length"))
+        training, benchmark = self.training, self.benchmark
+        return (training.sequence_length or training.seq_length
+                or benchmark.sequence_length or benchmark.seq_length)
 
     @model_validator(mode="after")
     def _sections_agree(self) -> CandleFile:
@@ -259,7 +260,7 @@ def _block(file: CandleFile) -> dict[str, Any]:
     return block
 
 
-def _extents(model: CandleModel) -> dict[str, int]:
+def _extents(model: CandleModel) -> dict[str, Any]:
     """Return the extents that the file has and the named model has not."""
     own = MODELS[f"transformer-{model.size}"]
     given = {name: model.given(*keys) for name, keys in _EXTENTS.items()}
