@@ -18,8 +18,15 @@ from pydantic import ValidationError
 from hpcbench.config.axes import as_tuple, quote
 from hpcbench.config.dialects.dialect import Dialect
 from hpcbench.config.dialects.registry import dialect_of
-from hpcbench.config.problems import half_characters, names_in_blocks, problems
-from hpcbench.config.schema import Config, Origin, block_classes, kind_named
+from hpcbench.config.schema import (
+    Config,
+    Origin,
+    block_classes,
+    half_characters,
+    kind_named,
+    names_in_blocks,
+    problems,
+)
 from hpcbench.config.section import Replaceable
 from hpcbench.errors import ConfigError, FileError, command_line
 from hpcbench.texts import holds_halves, valid
