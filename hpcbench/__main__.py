@@ -69,7 +69,6 @@ def _outlasting(stream: TextIO) -> TextIO:
 
 
 def _exit_code() -> int:
-    """Run the command; return what the process is to end with."""
     words = _with_resumed_folder(sys.argv[1:])
     # a shell completes programs, not modules: whoever asks as python -m means the program, too
     name = "hpcbench" if _COMPLETION.intersection(words) else None
@@ -92,10 +91,7 @@ def _exit_code() -> int:
 
 
 def _with_resumed_folder(words: list[str]) -> list[str]:
-    """Return the arguments with ``latest`` behind a --resume that no folder follows.
-
-    Options of typer have either always a value or never.
-    """
+    """Return the arguments with ``latest`` behind a --resume without folder, which typer lacks."""
     found = []
     for word, following in zip(words, [*words, "-"][1:], strict=True):
         alone = word == "--resume" and following.startswith("-")

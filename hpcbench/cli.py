@@ -15,8 +15,16 @@ from hpcbench import __version__
 from hpcbench.commands.flags import examples_text, register
 from hpcbench.commands.generate import gen_config, gen_data, list_, schema
 from hpcbench.commands.jobs import plan, profile, run, suite, validate
-from hpcbench.commands.outputs import anonymize, plot, report
-from hpcbench.commands.results import advise, check, compare, reduce, show
+from hpcbench.commands.results import (
+    advise,
+    anonymize,
+    check,
+    compare,
+    plot,
+    reduce,
+    report,
+    show,
+)
 
 app = typer.Typer(
     name="hpcbench",

@@ -10,8 +10,7 @@ no results.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,10 +33,7 @@ def dry_run(
     config: Path | None, overrides: list[tuple[str, object]], world_size: int,
     verbosity: Verbosity = Verbosity.NORMAL,
 ) -> ExitCode:
-    """Try every case of the sweep for ``world_size`` ranks, print what came of it.
-
-    Returns FINDINGS if torch refused a case. Raises ConfigError and LaunchError.
-    """
+    """Try every case for ``world_size`` ranks, and print it; FINDINGS if one was refused."""
     verbosity.details(source_lines(config, overrides))
     checked = load_config(config, overrides)
     plan = make_plan(checked, world_size)
@@ -47,18 +43,27 @@ def dry_run(
 
 
 def trials(plan: Plan, launch: Launch) -> Iterator[Trial]:
-    """Yield what came of each case, in the order of the plan."""
     env = worker_environment(os.environ, launch.pass_env, {})
     spec = TemplateSpec(env, launch.init_timeout_s, plan.kinds)
+    worker: WorkerHandle | None = None
     with WorkerPool(spec, SharedProgress.create(1),
-                    memory_limit_bytes=launch.memory_limit_bytes) as pool, \
-            closing(_Rehearsal(lambda: pool.start_worker(()))) as rehearsal:
-        for case in plan.cases:
-            yield _not_tried(case) or rehearsal.trial(case)
+                    memory_limit_bytes=launch.memory_limit_bytes) as pool:
+        try:
+            for case in plan.cases:
+                trial = _not_tried(case)
+                if trial is None:
+                    worker = worker or pool.start_worker(())
+                    trial = _tried(case, worker)
+                    if trial.outcome == "refused":
+                        worker.kill()
+                        worker = None
+                yield trial
+        finally:
+            if worker is not None:
+                worker.kill()
 
 
 def _not_tried(case: Case) -> Trial | None:
-    """Return why the case is not even tried, or None."""
     if case.skip:
         return Trial(case, "skipped", case.skip)
     work = case.workload
@@ -73,30 +78,15 @@ def _not_tried(case: Case) -> Trial | None:
     return Trial(case, "not tried", missing[0]) if missing else None
 
 
-class _Rehearsal:
-    """Has a worker try cases, and replaces it when it fails."""
-
-    def __init__(self, start_worker: Callable[[], WorkerHandle]) -> None:
-        self._start_worker = start_worker
-        self._worker: WorkerHandle | None = None
-
-    def close(self) -> None:
-        """End the worker."""
-        if self._worker is not None:
-            self._worker.kill()
-        self._worker = None
-
-    def trial(self, case: Case) -> Trial:
-        """Have the case set up and called once."""
-        self._worker = worker = self._worker or self._start_worker()
-        worker.send(RehearsalRequest(replace(case, workload=case.workload.rehearsed())))
-        in_time = worker.wait(case.timeout_s)
-        answer = worker.receive() if in_time else None
-        if isinstance(answer, RehearsalAnswer):
-            calls = tuple((name, *counted) for name, counted in answer.calls.items())
-            return Trial(case, "accepted", answer.needed and
-                         f"with memory, since it reads values ({answer.needed})", calls)
-        reason = (answer.cause if isinstance(answer, FailureAnswer)
-                  else worker.how_it_ended() if in_time else f"no end in {case.timeout_s:g} s")
-        self.close()
-        return Trial(case, "refused", reason)
+def _tried(case: Case, worker: WorkerHandle) -> Trial:
+    """Have a worker set the case up and call it once; after a refusal it is of no use any more."""
+    worker.send(RehearsalRequest(replace(case, workload=case.workload.rehearsed())))
+    in_time = worker.wait(case.timeout_s)
+    answer = worker.receive() if in_time else None
+    if isinstance(answer, RehearsalAnswer):
+        calls = tuple((name, *counted) for name, counted in answer.calls.items())
+        return Trial(case, "accepted", answer.needed and
+                     f"with memory, since it reads values ({answer.needed})", calls)
+    return Trial(case, "refused", (
+        answer.cause if isinstance(answer, FailureAnswer)
+        else worker.how_it_ended() if in_time else f"no end in {case.timeout_s:g} s"))

@@ -29,10 +29,7 @@ def job_command_line(n_ranks: int | str, *words: object) -> str:
 
 
 def how_to_install(extras: str) -> str:
-    """Return the command that installs hpcbench with these extras.
-
-    The name alone would not do: an index has another package of this name.
-    """
+    """Return the command that installs these extras; an index has another package of this name."""
     return f"pip install '.[{extras}]' in a checkout of hpcbench"
 
 

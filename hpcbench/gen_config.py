@@ -41,15 +41,20 @@ def generate(
 ) -> str:
     """Return the sweep file as YAML or, after writing it to ``output``, a line about that.
 
-    Without ``force`` nothing is written over. Raises UsageError of names and suffixes that are
-    none, ConfigError of a ``source`` that is no sweep, FileError if the file cannot be written.
+    Raises UsageError of names and suffixes that are none, ConfigError of a ``source`` that is no
+    sweep, FileError if the file cannot be written, or is there and ``force`` is not given.
     """
     if hardware is None and source is None:
         raise UsageError("give --hardware, --from or both: a machine, or a file to begin with")
     preset = None if hardware is None else load_preset(hardware)
     if output is not None:
         _check_output(output, force=force)
-    sweep = _sweep(preset, source)
+    if source is not None:
+        sweep = read_sweep(source)
+        sweep = with_hardware(sweep, preset, source) if preset else sweep
+    else:
+        assert preset is not None
+        sweep = Sweep(preset.content, (preset.about,), preset.sources, preset.text)
     if output is None:
         return as_yaml(sweep)
     text = as_json(sweep) if output.suffix.lower() == ".json" else as_yaml(sweep)
@@ -78,20 +83,8 @@ def _check_output(path: Path, *, force: bool) -> None:
         raise FileError(f"{path}: there already; --force writes over it")
 
 
-def _sweep(preset: Preset | None, source: Path | None) -> Sweep:
-    if source is not None:
-        sweep = read_sweep(source)
-        return with_hardware(sweep, preset, source) if preset else sweep
-    assert preset is not None
-    return Sweep(preset.content, (preset.about,), preset.sources, preset.text)
-
-
 def read_sweep(source: Path) -> Sweep:
-    """Return a sweep file in the canonical form: names, sizes and lists as they are understood.
-
-    Of another tool's file the notes say what could not be carried over; they become remarks.
-    Raises ConfigError or FileError as `load_config` does.
-    """
+    """Return a sweep file in the canonical form; what of another tool's is lost becomes remarks."""
     config = load_config(source)
     dumped = config.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
     content = {key: value for key, value in dumped.items() if value not in ({}, [])}
@@ -105,10 +98,7 @@ def read_sweep(source: Path) -> Sweep:
 
 
 def _readable(content: Mapping[str, Any], number: int, config: Config) -> Any:
-    """Return a block with single values instead of lists of one, if that means the same.
-
-    It does for keys that are axes; a plug-in's kind may have lists that are none.
-    """
+    """Return a block with single values for lists of one, if that means the same, as of axes."""
     short = _without_lists_of_one(content["benchmarks"][number])
     try:
         same = check_config({"benchmarks": [short]}, "").benchmarks[0] == config.benchmarks[number]
@@ -126,10 +116,7 @@ def _without_lists_of_one(value: Any) -> Any:
 
 
 def with_hardware(sweep: Sweep, preset: Preset, source: Path) -> Sweep:
-    """Return a sweep with what is known of a machine; the sweep's own values are kept.
-
-    Raises ConfigError if it is for another type of device.
-    """
+    """Return a sweep with what is known of a machine; own values stay. Raises ConfigError."""
     known: Mapping[str, Any] = preset.content["hardware"]
     given = sweep.content.get("hardware", {})
     own = {key: value for key, value in given.items() if value is not None}
@@ -144,7 +131,11 @@ def with_hardware(sweep: Sweep, preset: Preset, source: Path) -> Sweep:
     merged = {key: _merged(known.get(key), own.get(key)) for key in {**known, **own}}
     sources = {key: text for key, text in preset.sources.items() if key not in kept
                and not any(f"{name} is left out" in text for name in own)}
-    return Sweep(_with_section(sweep.content, merged), (*sweep.remarks, remark), sources)
+    # section hardware stands behind the name
+    name = {key: sweep.content[key] for key in ("name",) if key in sweep.content}
+    return Sweep({**name, "hardware": merged, **{
+        key: value for key, value in sweep.content.items() if key not in ("name", "hardware")}},
+        (*sweep.remarks, remark), sources)
 
 
 def _kept(own: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[str]:
@@ -163,13 +154,6 @@ def _merged(known: Any, own: Any) -> Any:
     return known if own is None else own
 
 
-def _with_section(content: Mapping[str, Any], hardware: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a sweep with another section ``hardware``, which stands behind its name."""
-    name = {key: content[key] for key in ("name",) if key in content}
-    rest = {key: value for key, value in content.items() if key not in ("name", "hardware")}
-    return {**name, "hardware": dict(hardware), **rest}
-
-
 def as_json(sweep: Sweep) -> str:
     """Return a sweep as JSON, which has no comments: what they say stands in ``notes``."""
     sources = (f"hardware.{key}: {text}" for key, text in sweep.sources.items())
@@ -179,6 +163,5 @@ def as_json(sweep: Sweep) -> str:
 
 
 def as_yaml(sweep: Sweep) -> str:
-    """Return a sweep as YAML with comments."""
     remarks = (f"yaml-language-server: $schema={SCHEMA_FILE}", *sweep.remarks)
     return sweep.text or commented_yaml(sweep.content, remarks, {"hardware": sweep.sources})

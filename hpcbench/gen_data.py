@@ -23,8 +23,8 @@ def generate(
 ) -> str:
     """Write ``count`` uniformly random tokens and what they are; return a line about them.
 
-    The vocabulary is given, or that of a model. Without ``force`` nothing is written over. Raises
-    UsageError of a vocabulary that is none, FileError if the files cannot be written.
+    Raises UsageError of a vocabulary that is none, FileError if a file cannot be written, or is
+    there and ``force`` is not given.
     """
     words = _vocabulary(vocab, model)
     dtype, beside = dtype_of(words), sidecar(path)

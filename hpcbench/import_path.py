@@ -19,10 +19,7 @@ _START = (
 
 
 def leave_out_current_folder() -> None:
-    """Have ``python -m hpcbench`` import nothing from the current folder.
-
-    Where hpcbench itself lies there, that folder becomes the last one.
-    """
+    """Have imports leave out the current folder; where hpcbench lies there, it comes last."""
     here = None
     if not getattr(sys.flags, "safe_path", False) and sys.path:
         here = sys.path[0] or os.curdir

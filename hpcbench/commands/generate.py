@@ -5,24 +5,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
 from hpcbench.commands import completion
-from hpcbench.commands.flags import JsonOption, grouped
+from hpcbench.commands.flags import JsonOption, QuietOption, VerboseOption, verbosity_of
 from hpcbench.config.presets import HARDWARE
 from hpcbench.texts import say
-from hpcbench.verbosity import Verbosity
 
 
 def list_(
     probe: Annotated[bool, typer.Option(
         "--probe/--no-probe", help="Ask this machine which backends it has.")] = True,
     as_json: JsonOption = False,
-    *, verbosity: Verbosity,
+    verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
     """List what can be measured: collectives, primitives, models, strategies; and backends here.
 
@@ -33,7 +31,7 @@ def list_(
     """
     from hpcbench.report.document import print_listing
 
-    print_listing(probe=probe, as_json=as_json, verbosity=verbosity)
+    print_listing(probe=probe, as_json=as_json, verbosity=verbosity_of(verbose, quiet))
 
 
 def gen_config(
@@ -47,7 +45,7 @@ def gen_config(
         "--from", metavar="FILE", help="A sweep file, also of another tool, to begin with. "
         "With --hardware its own values of the machine win.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file.")] = False,
-    *, verbosity: Verbosity,
+    verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
     """Write a sweep file for a machine, or another tool's file in the form of ours.
 
@@ -58,28 +56,20 @@ def gen_config(
     from hpcbench.gen_config import generate
 
     about = generate(hardware, source, output, force=force).rstrip("\n")
-    say(output if output and verbosity.is_quiet else about)
+    say(output if output and quiet else about)
 
 
-@dataclass(frozen=True, slots=True)
-class VocabularyFlags:
-    """Which tokens there are, in one of two ways."""
-
-    vocab: Annotated[Optional[int], typer.Option(
-        min=1, max=2**31, help="Tokens are below it.")] = None
-    model: Annotated[Optional[str], typer.Option(
-        autocompletion=completion.models_with_vocabulary,
-        help="Instead: the model whose vocabulary it is.")] = None
-
-
-@grouped
 def gen_data(
     path: Annotated[Path, typer.Argument(help="The file to write, such as corpus.bin.")],
     tokens: Annotated[int, typer.Option(min=1, max=2**40, help="How many.")],
-    vocabulary: VocabularyFlags,
+    vocab: Annotated[Optional[int], typer.Option(
+        min=1, max=2**31, help="Tokens are below it.")] = None,
+    model: Annotated[Optional[str], typer.Option(
+        autocompletion=completion.models_with_vocabulary,
+        help="Instead: the model whose vocabulary it is.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the random tokens.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Write over a file.")] = False,
-    *, verbosity: Verbosity,
+    verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
     """Write a file of random tokens for trainings: uint16, or uint32 where the vocabulary needs it.
 
@@ -89,11 +79,11 @@ def gen_data(
     """
     from hpcbench.gen_data import generate
 
-    about = generate(path, tokens, vocabulary.vocab, vocabulary.model, seed, force=force)
-    say(path if verbosity.is_quiet else about)
+    about = generate(path, tokens, vocab, model, seed, force=force)
+    say(path if quiet else about)
 
 
-def schema() -> None:
+def schema(verbose: VerboseOption = False, quiet: QuietOption = False) -> None:
     """Print the JSON Schema of config.json.
 
     Examples:

@@ -1,12 +1,6 @@
-"""``hpcbench run``: the main job, or a dry run of it.
+"""``hpcbench run``, ``plan``, ``suite``, ``profile`` and ``validate``: what has a sweep file.
 
-``hpcbench plan``: what a run would do.
-
-``hpcbench suite``: several sweep files as one MPI job.
-
-``hpcbench profile``: a run whose cases are repeated for a while, and what stalls them.
-
-``hpcbench validate``: is this machine, and this launch, ready for a run.
+The flags that say which cases there are reach `sweep_overrides` by the context of the command.
 """
 
 from __future__ import annotations
@@ -18,7 +12,6 @@ import signal
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -28,18 +21,32 @@ from hpcbench import __version__
 from hpcbench.commands import completion
 from hpcbench.commands.flags import (
     MOST_RANKS,
-    ConfigFlags,
+    BenchmarkOption,
+    ConfigArgument,
+    ConfigOption,
+    ExcludeOption,
+    ExplainOption,
     InlineOption,
+    ItersOption,
     JsonOption,
+    LaunchesOption,
+    ModelOption,
+    ModeOption,
+    OnlyOption,
     OutputOption,
+    PassesOption,
+    QuietOption,
     RequireOption,
     RetryOption,
-    RunFlags,
     SetOption,
-    SweepFlags,
-    grouped,
+    StrategyOption,
+    VerboseOption,
+    WarmupOption,
+    config_path,
     overrides_of,
     statuses_to_retry,
+    sweep_overrides,
+    verbosity_of,
 )
 from hpcbench.errors import HpcbenchError, UsageError
 from hpcbench.launch.launcher import announced_rank, announced_size
@@ -48,10 +55,30 @@ from hpcbench.units import plural, shortened
 from hpcbench.verbosity import Verbosity
 
 
-@grouped
 def run(
-    source: ConfigFlags, output: OutputOption = None, *, sweep: SweepFlags, how: RunFlags,
-    verbosity: Verbosity,
+    context: typer.Context, config: ConfigArgument = None, config_option: ConfigOption = None,
+    output: OutputOption = None,
+    benchmark: BenchmarkOption = None, warmup: WarmupOption = None, iters: ItersOption = None,
+    mode: ModeOption = None, passes: PassesOption = None, launches: LaunchesOption = None,
+    only: OnlyOption = None, exclude: ExcludeOption = None, model: ModelOption = None,
+    strategy: StrategyOption = None, assignments: SetOption = None,
+    require: RequireOption = None, inline: InlineOption = False,
+    dry: Annotated[bool, typer.Option(
+        "--dry-run", help="Set up and call every case once as rank 0, alone: "
+        "no MPI, no communication, no measurement, no results.")] = False,
+    world_size: Annotated[Optional[int], typer.Option(
+        min=1, max=MOST_RANKS, help="Ranks of a dry run; default 4.")] = None,
+    resume: Annotated[Optional[Path], typer.Option(
+        metavar="[DIR]", help="Go on where the run in this results folder ended; begin it there if "
+        "the folder is new or empty. Without DIR: the newest run in output.folder.")] = None,
+    fail_below: Annotated[Optional[list[str]], typer.Option(
+        "--fail-below", help="Exit code 1 if a rate is less, such as "
+        "all_reduce:4MiB:busbw=1.2GB/s: fail_below. Repeatable.")] = None,
+    retry: RetryOption = None,
+    force: Annotated[bool, typer.Option(
+        "--force", help="With --resume: in spite of a changed plan or software, "
+        "which the results then tell.")] = False,
+    explain: ExplainOption = False, verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
     """Run the sweep on all ranks: mpirun -np 4 python -m hpcbench run.
 
@@ -60,35 +87,34 @@ def run(
         mpirun -np 4 python -m hpcbench run sweep.json --only all_reduce -o results
         mpirun -np 4 python -m hpcbench run --resume results/latest --retry failed,timeout
     """
-    if how.world_size is not None and not how.dry:
+    if world_size is not None and not dry:
         raise typer.BadParameter("--world-size is for --dry-run; mpirun -np sets a run's ranks")
-    if how.resume is not None and (how.dry or output):
+    if resume is not None and (dry or output):
         raise typer.BadParameter("--resume names the results folder; leave --dry-run and -o away")
-    if how.force and how.resume is None:
+    if force and resume is None:
         raise typer.BadParameter("--force is for --resume")
-    retry = statuses_to_retry(how.retry, resumes=how.resume is not None)
+    retried = statuses_to_retry(retry, resumes=resume is not None)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the run can take it as a request
-    path = source.path()
-    overrides = sweep.overrides(
-        output__folder=stored_path(output) if output else None, require=how.require or None,
-        launch__inline=how.inline or None,
-        fail_below=how.fail_below or None)
-    if how.dry:
-        dry_run_here(path, overrides, how.world_size or 4, verbosity)
+    path, verbosity = config_path(config, config_option), verbosity_of(verbose, quiet)
+    overrides = sweep_overrides(
+        context, output__folder=stored_path(output) if output else None, require=require,
+        launch__inline=inline or None, fail_below=fail_below)
+    if dry:
+        dry_run_here(path, overrides, world_size or 4, verbosity)
     sys.stderr = sys.__stderr__
     announce_start(os.environ, verbosity)
     from hpcbench.launch.template_process import early_template
     from hpcbench.measure.process import no_collection_of_modules
 
     # it imports torch while all else is imported here; an inline worker needs none
-    with contextlib.nullcontext() if how.inline else early_template(os.environ) as early:
+    with contextlib.nullcontext() if inline else early_template(os.environ) as early:
         with no_collection_of_modules():
             from hpcbench.resume import RunRequest
             from hpcbench.run import run_command
 
         raise typer.Exit(run_command(
-            RunRequest(path, overrides, how.resume, how.force, retry, verbosity=verbosity,
-                       explain=how.explain), early))
+            RunRequest(path, overrides, resume, force, retried, verbosity=verbosity,
+                       explain=explain), early))
 
 
 def announce_start(environ: Mapping[str, str], verbosity: Verbosity) -> None:
@@ -111,21 +137,19 @@ def dry_run_here(
     raise typer.Exit(int(dry_run(path, overrides, world_size, verbosity)))
 
 
-@dataclass(frozen=True, slots=True)
-class PlanFlags:
-    """For which job a plan is, and what is asked of this machine."""
-
-    world_size: Annotated[int, typer.Option(min=1, max=MOST_RANKS, help="Ranks to plan for.")] = 4
-    probe: Annotated[bool, typer.Option(
-        "--probe", help="Ask this machine, in a separate process, what it has.")] = False
-    dry: Annotated[bool, typer.Option(
-        "--dry-run", help="Then do what run --dry-run does, which needs torch.")] = False
-
-
-@grouped
 def plan(
-    source: ConfigFlags, how: PlanFlags, as_json: JsonOption = False,
-    *, sweep: SweepFlags, verbosity: Verbosity,
+    context: typer.Context, config: ConfigArgument = None, config_option: ConfigOption = None,
+    world_size: Annotated[int, typer.Option(min=1, max=MOST_RANKS, help="Ranks to plan for.")] = 4,
+    probe: Annotated[bool, typer.Option(
+        "--probe", help="Ask this machine, in a separate process, what it has.")] = False,
+    dry: Annotated[bool, typer.Option(
+        "--dry-run", help="Then do what run --dry-run does, which needs torch.")] = False,
+    as_json: JsonOption = False,
+    benchmark: BenchmarkOption = None, warmup: WarmupOption = None, iters: ItersOption = None,
+    mode: ModeOption = None, passes: PassesOption = None, launches: LaunchesOption = None,
+    only: OnlyOption = None, exclude: ExcludeOption = None, model: ModelOption = None,
+    strategy: StrategyOption = None, assignments: SetOption = None,
+    verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
     """Print cases, order, skips and a time estimate; needs no MPI, torch or GPU.
 
@@ -134,18 +158,19 @@ def plan(
         hpcbench plan sweep.json --world-size 64 --probe
         hpcbench plan --only all_reduce --json | jq ".cases[].label"
     """
-    if how.dry and as_json:
+    if dry and as_json:
         raise typer.BadParameter("--json prints the plan; leave --dry-run away")
     from hpcbench.config.load import load_config, source_lines
     from hpcbench.plan.expand import make_plan
     from hpcbench.report.console import print_plan
     from hpcbench.report.plan_lines import print_plan_document
 
-    overrides, path = sweep.overrides(), source.path()
+    overrides, path = sweep_overrides(context), config_path(config, config_option)
+    verbosity = verbosity_of(verbose, quiet)
     verbosity.details(source_lines(path, overrides))
     with verbosity.stage("plan"):
-        job = make_plan(load_config(path, overrides), how.world_size)
-    if how.probe:
+        job = make_plan(load_config(path, overrides), world_size)
+    if probe:
         from hpcbench.launch.probe import resolve_here
 
         with verbosity.stage("probe"):
@@ -154,40 +179,34 @@ def plan(
         print_plan_document(job)
     else:
         print_plan(job, verbosity)
-    if how.dry:
-        dry_run_here(path, overrides, how.world_size, verbosity)
+    if dry:
+        dry_run_here(path, overrides, world_size, verbosity)
 
 
-@dataclass(frozen=True, slots=True)
-class SuiteFlags:
-    """Which files the suite has, where its summary goes, and whether it goes on with another."""
-
+def suite(
+    context: typer.Context,
     files: Annotated[Optional[list[Path]], typer.Argument(
-        metavar="FILE...", help="Sweep files, JSON or YAML, in the order to run.")] = None
+        metavar="FILE...", help="Sweep files, JSON or YAML, in the order to run.")] = None,
     more: Annotated[Optional[list[Path]], typer.Option(
-        "--config", "-c", help="One more of them. Repeatable.")] = None
+        "--config", "-c", help="One more of them. Repeatable.")] = None,
     summary: Annotated[Optional[Path], typer.Option(
-        "--output", help="Write the suite's summary, suite.json, to this file, too.")] = None
+        "--output", help="Write the suite's summary, suite.json, to this file, too.")] = None,
     as_json: Annotated[bool, typer.Option(
-        "--json", help="Print suite.json at the end; all else goes to stderr.")] = False
-    require: RequireOption = None
-    inline: InlineOption = False
+        "--json", help="Print suite.json at the end; all else goes to stderr.")] = False,
+    require: RequireOption = None, inline: InlineOption = False,
     resume: Annotated[Optional[Path], typer.Option(
         metavar="[DIR]", help="Go on with the suite in this folder: members that are done are "
-        "kept. Without DIR: results/latest.")] = None
-    retry: RetryOption = None
+        "kept. Without DIR: results/latest.")] = None,
+    retry: RetryOption = None,
     force: Annotated[bool, typer.Option(
         "--force", help="Write over the file of --output. With --resume: in spite of changed "
-        "software, which the results then tell.")] = False
-
-    def all_files(self) -> tuple[Path, ...]:
-        """Return the files that were given in either way, arguments first."""
-        return (*(self.files or ()), *(self.more or ()))
-
-
-@grouped
-def suite(
-    how: SuiteFlags, output: OutputOption = None, *, sweep: SweepFlags, verbosity: Verbosity,
+        "software, which the results then tell.")] = False,
+    output: OutputOption = None,
+    benchmark: BenchmarkOption = None, warmup: WarmupOption = None, iters: ItersOption = None,
+    mode: ModeOption = None, passes: PassesOption = None, launches: LaunchesOption = None,
+    only: OnlyOption = None, exclude: ExcludeOption = None, model: ModelOption = None,
+    strategy: StrategyOption = None, assignments: SetOption = None,
+    verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
     """Run several sweep files: mpirun -np 4 python -m hpcbench suite A.json B.yaml.
 
@@ -198,26 +217,26 @@ def suite(
         mpirun -np 4 python -m hpcbench suite -c config.json --output results.json
         mpirun -np 4 python -m hpcbench suite --resume results/latest
     """
-    files = how.all_files()
-    overrides = sweep.overrides(
-        output__folder=stored_path(output) if output else None, require=how.require or None,
-        launch__inline=how.inline or None)
-    if how.resume is None and not files:
+    verbosity, members = verbosity_of(verbose, quiet), (*(files or ()), *(more or ()))
+    overrides = sweep_overrides(
+        context, output__folder=stored_path(output) if output else None, require=require,
+        launch__inline=inline or None)
+    if resume is None and not members:
         raise typer.BadParameter("give the sweep files: hpcbench suite A.json B.yaml")
-    if how.resume is not None and (files or overrides):
+    if resume is not None and (members or overrides):
         raise typer.BadParameter("--resume goes on with a suite as it was planned: leave sweep "
                                  "files and their flags away")
-    if how.force and how.resume is None and how.summary is None:
+    if force and resume is None and summary is None:
         raise typer.BadParameter("--force is for --output or --resume")
-    retry = statuses_to_retry(how.retry, resumes=how.resume is not None)
+    retried = statuses_to_retry(retry, resumes=resume is not None)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the suite can take it as a request
     sys.stderr = sys.__stderr__
-    if not how.as_json:
+    if not as_json:
         announce_start(os.environ, verbosity)
     from hpcbench.suite import SuiteRequest, suite_command
 
     raise typer.Exit(suite_command(SuiteRequest(
-        files, overrides, how.summary, how.resume, how.force, retry, how.as_json, verbosity)))
+        members, overrides, summary, resume, force, retried, as_json, verbosity)))
 
 
 MOST_SAMPLES = 1_000_000
@@ -240,36 +259,28 @@ def seconds_of(text: str) -> float:
     return seconds
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileFlags:
-    """What is profiled, for how long, on how many ranks, and who records it."""
-
+def profile(
+    context: typer.Context, config: ConfigArgument = None, config_option: ConfigOption = None,
     gpus: Annotated[Optional[int], typer.Option(
         "-g", "--gpus", help="Ranks to start, one a GPU, where no launcher has. Default: GPUs "
-        "here, else 2.")] = None
+        "here, else 2.")] = None,
     duration: Annotated[str, typer.Option(
-        "-d", "--duration", help="Time of all timed loops together: 30s, 2m, 500ms.")] = "30s"
+        "-d", "--duration", help="Time of all timed loops together: 30s, 2m, 500ms.")] = "30s",
     target: Annotated[str, typer.Option(
         "-t", "--target", autocompletion=completion.targets,
         help="What to look at: sync_stalls, compute or communication.",
-    )] = "sync_stalls"
+    )] = "sync_stalls",
     tool: Annotated[Optional[str], typer.Option(
         autocompletion=completion.tools,
-        help="Who records traces: torch, nsys or none: profiling.tool.")] = None
+        help="Who records traces: torch, nsys or none: profiling.tool.")] = None,
     samples: Annotated[Optional[int], typer.Option(
-        help="Recorded samples of each case: profiling.samples.")] = None
-
-    def overrides(self) -> list[tuple[str, object]]:
-        """Return (key path, value) pairs of the section that they stand for."""
-        return overrides_of({
-            "profiling.enabled": True, "profiling.target": self.target,
-            "profiling.tool": self.tool, "profiling.samples": self.samples}, None)
-
-
-@grouped
-def profile(
-    source: ConfigFlags, what: ProfileFlags, output: OutputOption = None, *, sweep: SweepFlags,
-    verbosity: Verbosity,
+        help="Recorded samples of each case: profiling.samples.")] = None,
+    output: OutputOption = None,
+    benchmark: BenchmarkOption = None, warmup: WarmupOption = None, iters: ItersOption = None,
+    mode: ModeOption = None, passes: PassesOption = None, launches: LaunchesOption = None,
+    only: OnlyOption = None, exclude: ExcludeOption = None, model: ModelOption = None,
+    strategy: StrategyOption = None, assignments: SetOption = None,
+    verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
     """Run what shows stalls, compute or communication for a while, and say what it found.
 
@@ -282,23 +293,25 @@ def profile(
     """
     from hpcbench.launch.session import become_job, default_ranks, ranks_of_launch
 
-    ranks = ranks_of_launch(os.environ, what.gpus)
+    ranks, verbosity = ranks_of_launch(os.environ, gpus), verbosity_of(verbose, quiet)
     if ranks is not None:
         announce_start(os.environ, verbosity)
     from hpcbench.profiling.profiled_cases import NSYS, require_nsys
     from hpcbench.resume import RunRequest, check_request
     from hpcbench.run import run_command
 
-    path, seconds = source.path(), seconds_of(what.duration)
-    if what.tool == NSYS:
+    path, seconds = config_path(config, config_option), seconds_of(duration)
+    profiling = overrides_of({"profiling.enabled": True, "profiling.target": target,
+                              "profiling.tool": tool, "profiling.samples": samples}, None)
+    if tool == NSYS:
         require_nsys()
     folder = stored_path(output) if output else None
-    given = [*what.overrides(), *sweep.overrides(output__folder=folder)]
+    given = [*profiling, *sweep_overrides(context, output__folder=folder)]
     if announced_rank(os.environ) == 0:  # the only one that plans, and so reads the file
         given = [*_for_seconds(path, given, seconds), *given]
     request = RunRequest(path, given, verbosity=verbosity)
     if ranks is None:
-        ranks = what.gpus or default_ranks()
+        ranks = gpus or default_ranks()
         check_request(request, ranks)  # before mpirun says the same in many lines
         become_job(ranks, sys.argv[1:], os.environ)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the run can take it as a request
@@ -324,15 +337,14 @@ def _for_seconds(
         ("measure.budget_s", seconds), ("launch.timeout_s", max(timeout_s, 3 * seconds))]
 
 
-@grouped
 def validate(
-    source: ConfigFlags,
+    config: ConfigArgument = None, config_option: ConfigOption = None,
     output: OutputOption = None,
     assignments: SetOption = None,
     as_json: JsonOption = False,
     timeout: Annotated[float, typer.Option(
         min=1, max=3600, help="Seconds in which each rank has to answer.")] = 60.0,
-    *, verbosity: Verbosity,
+    verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
     """Check machine and launch before a run: mpirun -np 4 python -m hpcbench validate.
 
@@ -348,5 +360,6 @@ def validate(
     sys.stderr = sys.__stderr__
     folder = stored_path(output) if output else None
     overrides = overrides_of({"output.folder": folder}, assignments)
-    request = ValidationRequest(source.path(), overrides, as_json, timeout, verbosity)
+    request = ValidationRequest(config_path(config, config_option), overrides, as_json, timeout,
+                                verbosity_of(verbose, quiet))
     raise typer.Exit(validate_command(request))

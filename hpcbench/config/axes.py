@@ -1,11 +1,7 @@
-"""The names a sweep file may use, other tools' spellings of them, and the nearest valid one.
+"""The names that a sweep file may use, and the types of its fields: axes, sizes, environments.
 
-Spellings: torch (``float32``, ``half``) and nccl-tests (``float``, ``bfloat16``).
-
-Field types of a sweep file: checked names, axes (one value or a list), sizes, environments.
-
-Each is an ``Annotated`` type whose check either returns the canonical value or raises a
-``ValueError`` with the sentence the user reads; each also tells editors its JSON Schema.
+Each type is ``Annotated``: its check returns the canonical value or raises a ``ValueError`` with
+the sentence that the user reads, and editors get its JSON Schema.
 """
 
 from __future__ import annotations
@@ -34,7 +30,7 @@ REQUIRABLE = (*BACKENDS, *GPU_DEVICES)
 DEVICE_TYPES = ("cpu", "cuda", "mps")
 
 DTYPES = tuple(DTYPE_BYTES)
-DTYPE_ALIASES: Mapping[str, str] = MappingProxyType({
+DTYPE_ALIASES: Mapping[str, str] = MappingProxyType({  # of torch and nccl-tests
     "float32": "fp32", "float": "fp32", "float64": "fp64", "double": "fp64",
     "float16": "fp16", "half": "fp16", "bfloat16": "bf16", "int": "int32", "long": "int64",
 })
@@ -93,10 +89,8 @@ def unknown_name(
     name: object, allowed: Iterable[str], aliases: Iterable[str] = (),
     of_others: Mapping[str, str] = _NOTHING,
 ) -> str:
-    """Return the message for a name that is not allowed, with the nearest one that is.
-
-    ``aliases`` are allowed, too, but not listed. ``of_others`` are names that other tools give to
-    what is allowed.
+    """Return the message for a name that is not allowed, with the nearest that is; aliases are not
+    listed, and ``of_others`` are other tools' names.
     """
     names = list(allowed)
     guess = (of_others.get(name.lower()) or nearest(name, [*names, *aliases])
@@ -155,13 +149,11 @@ class Checked:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Check with the function alone."""
         return core_schema.no_info_plain_validator_function(self.check)
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchema:
-        """Describe with the literal schema."""
         return self.schema()
 
 
@@ -172,15 +164,18 @@ class OneOrMany:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Wrap what is not a list before the tuple is checked."""
         return core_schema.no_info_before_validator_function(as_tuple, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchema:
-        """Describe both forms."""
         array = dict(handler(schema))
         return {"anyOf": [array["items"], array]}
+
+
+def one_or_many(value: JsonSchema) -> JsonSchema:
+    """Return the schema of one such value, or a list of some."""
+    return {"anyOf": [value, {"type": "array", "minItems": 1, "items": value}]}
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
@@ -375,15 +370,8 @@ def _text(name: str, value: Any) -> str:
     return str(value)
 
 
-def _environment_schema() -> JsonSchema:
-    value: JsonSchema = {"type": ["string", "integer"]}
-    many: JsonSchema = {"type": "array", "minItems": 1, "items": value}
-    return {"type": "object", "additionalProperties": {"anyOf": [value, many]}}
-
-
-Environment = Annotated[
-    dict[str, tuple[str, ...]], Checked(_check_environment, _environment_schema)
-]
+Environment = Annotated[dict[str, tuple[str, ...]], Checked(_check_environment, lambda: {
+    "type": "object", "additionalProperties": one_or_many({"type": ["string", "integer"]})})]
 """Environment variable -> its values; several values are an axis."""
 
 

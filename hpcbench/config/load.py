@@ -1,12 +1,6 @@
-"""A kind that is asked for by name, of which the sweep file has no block, runs one of its own.
+"""Find, read, override and check a sweep file; all its errors are reported at once.
 
-Flags and keys that name what is to run instead of what the blocks of a file name.
-
-Results that are given as a sweep file by mistake: what they are, and how they are read.
-
-Find, read, override and check a sweep file; all its errors are reported at once.
-
-Where a configuration comes from, for users who ask: its file, and what overrides it.
+Results that are given as a sweep file by mistake are recognised, and how they are read is said.
 """
 
 from __future__ import annotations
@@ -24,33 +18,32 @@ from pydantic import ValidationError
 from hpcbench.config.axes import as_tuple, quote
 from hpcbench.config.dialects.dialect import Dialect
 from hpcbench.config.dialects.registry import dialect_of
-from hpcbench.config.problems import half_characters, names_in_blocks, problems
-from hpcbench.config.schema import Config, Origin, block_classes
+from hpcbench.config.schema import (
+    Config,
+    Origin,
+    block_classes,
+    half_characters,
+    kind_named,
+    names_in_blocks,
+    problems,
+)
 from hpcbench.config.section import Replaceable
 from hpcbench.errors import ConfigError, FileError, command_line
-from hpcbench.kinds.registry import kind_aliases
 from hpcbench.texts import holds_halves, valid
 from hpcbench.units import shortened
 
 
 def add_own_block(raw: dict[str, Any], named: object) -> None:
-    """Add the block that a kind offers (`Block.own`) where a raw file has none of that kind.
-
-    A line in ``notes`` says so. What names no kind is left for the check of the file.
-    """
-    kind, blocks = _kind(named), raw.get("benchmarks")
+    """Add the block that a kind offers (`Block.own`), and a note, where a raw file has none."""
+    kind, blocks = kind_named(named), raw.get("benchmarks")
     owner = block_classes().get(kind)
     if owner is None or not owner.own or not isinstance(blocks, list):
         return
-    if any(isinstance(block, Mapping) and _kind(block.get("kind")) == kind for block in blocks):
+    if kind in (kind_named(block.get("kind")) for block in blocks if isinstance(block, Mapping)):
         return
     raw["benchmarks"] = [*blocks, {"kind": kind, "name": f"own-{kind}", **owner.own}]
     raw["notes"] = [*as_tuple(raw.get("notes", ())),
                     f"no block of the file is of kind {kind}: one that the kind offers is run"]
-
-
-def _kind(named: object) -> str:
-    return kind_aliases().get(str(named), str(named))
 
 
 REPLACING = ("model", "strategy")
@@ -78,8 +71,8 @@ def replace_names(raw: dict[str, Any], by: str) -> None:
 
 def _place_of_key(block: Any, by: str) -> Replaceable | None:
     """Return where a raw block has such names; None where its kind has none, or is unknown."""
-    kind = str(block.get("kind")) if isinstance(block, Mapping) else ""
-    owner = block_classes().get(kind_aliases().get(kind, kind))
+    owner = block_classes().get(kind_named(block.get("kind"))) if isinstance(
+        block, Mapping) else None
     place = owner.replaceable.get(by) if owner else None
     return place if place and place.key in block else None
 
@@ -205,10 +198,7 @@ _OF_EVERY_CASE = {
 
 
 def find_config(path: Path | None) -> Path:
-    """Return the given path, else ./config.json, else the packaged copy of it.
-
-    Raises FileError if the path given is no file, or one too large for a sweep.
-    """
+    """Return the given path, else ./config.json, else the packaged one. Raises FileError."""
     if path is None:
         here = Path("config.json")
         return here if here.is_file() else PACKAGED
@@ -262,10 +252,7 @@ def _in_our_keys(raw: dict[str, Any], source: str) -> tuple[dict[str, Any], str]
 
 
 def check_config(raw: Any, source: str, overridden: Sequence[str] = ()) -> Config:
-    """Return the configuration in a plain mapping, which knows that it comes from ``source``.
-
-    Raises ConfigError that lists every problem.
-    """
+    """Return the configuration in a mapping of ``source``. Raises ConfigError of all problems."""
     origin = Origin(source, tuple(overridden))
     return _checked(Config, raw, origin).from_origin(origin)
 
@@ -309,10 +296,7 @@ def _refuse_bomb(raw: Any) -> None:
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """Return the mapping in a JSON file, or in a YAML one by its suffix, unchecked.
-
-    Raises FileError if it cannot be read, ConfigError if it is no mapping, or holds results.
-    """
+    """Return the mapping in a JSON or YAML file, unchecked. Raises FileError and ConfigError."""
     try:
         content = file.read_bytes()
         text = content.decode("utf-8-sig")
@@ -350,7 +334,6 @@ def parse_text(text: str, file: Path) -> Any:
 
 
 def _yaml_problem(error: yaml.YAMLError) -> str:
-    """Return where a text is not YAML, and why."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         return f"not YAML: {' '.join(str(error).split())}"
@@ -374,17 +357,13 @@ class _UniqueKeys(yaml.SafeLoader):
     """YAML's safe loader, which would else let the last of two equal keys win."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Return the mapping of a node whose keys all differ."""
         keys = [str(key.value) for key, _ in node.value]
         _unique([(key, None) for key in keys])
         return super().construct_mapping(node, deep)
 
 
 def parse_assignment(text: str) -> tuple[str, object]:
-    """Return (key path, value) of ``measure.iterations=50``; the value is JSON, else text.
-
-    Raises ConfigError if there is no ``=`` or no key.
-    """
+    """Return (key path, value) of ``a.b=50``: JSON, else text. Raises ConfigError."""
     key, equals, value = valid(text).partition("=")
     if not equals or not all(key.strip().split(".")):
         raise ConfigError(f'--set {text}: write key=value, as in --set measure.iterations=50')

@@ -1,18 +1,6 @@
-"""The base of all sections of a sweep file, and the types of their values.
+"""Sections that others are made of: faults, limits, blocks of every kind; and types of values.
 
-Faults that a sweep file asks for; apart, since workers need them and no other section.
-
-One limit of a result: of a file of limits, of a sweep file, or of ``--fail-below``.
-
-What blocks of every kind have: where a sweep runs, and how its cases are measured.
-
-Every key that takes a list is an axis; a block is measured at each point of the product.
-
-The keys ``implementations`` of primitives and ``strategies`` of trainings: names with options.
-
-They are written as one name, a list of names, or a mapping of names to options. In a mapping a name
-may also have a list of several sets of options, as in DDLB's files. Each option is a value or a
-list, which is an axis. The plan checks names and options, because plug-ins may add some.
+Every key of a block that takes a list is an axis: it is measured at each point of the product.
 """
 
 from __future__ import annotations
@@ -36,6 +24,7 @@ from hpcbench.config.axes import (
     WorldSize,
     as_tuple,
     named,
+    one_or_many,
     quote,
     values_of,
 )
@@ -83,10 +72,7 @@ Default = TypeVar("Default")
 
 
 def key(default: Default, description: str, **more: Any) -> Default:
-    """Return the field of a key that may be left out; ``more`` is what pydantic's Field takes.
-
-    Type checkers compare the default with the key's type, as they do for a plain one.
-    """
+    """Return the field of a key that may be left out, typed as its default."""
     return cast("Default", Field(default=default, description=description, **more))
 
 
@@ -264,7 +250,11 @@ OptionAxes = dict[str, tuple[str | int | bool, ...]]
 
 
 def _checked(what: str) -> Checked:
-    """Return the annotation of named sets of options; ``what`` is what the names are of."""
+    """Return the annotation of names with options; ``what`` is what the names are of.
+
+    They are written as one name, a list of names, or a mapping of names to options or to a list of
+    several sets of options. The plan checks names and options, because plug-ins may add some.
+    """
     def check(value: Any) -> dict[str, tuple[OptionAxes, ...]]:
         if isinstance(value, Mapping):
             given = {_name(name, what): _sets(name, sets) for name, sets in value.items()}
@@ -308,12 +298,10 @@ def _values(where: str, values: Any) -> tuple[str | int | bool, ...]:
 
 def _schema() -> JsonSchema:
     value: JsonSchema = {"type": ["string", "integer", "boolean"]}
-    axes: JsonSchema = {"type": "object", "additionalProperties": {
-        "anyOf": [value, {"type": "array", "minItems": 1, "items": value}]}}
-    sets: JsonSchema = {"anyOf": [axes, {"type": "array", "minItems": 1, "items": axes}]}
-    return {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1,
-                                           "items": {"type": "string"}},
-                      {"type": "object", "minProperties": 1, "additionalProperties": sets}]}
+    axes: JsonSchema = {"type": "object", "additionalProperties": one_or_many(value)}
+    names: JsonSchema = one_or_many({"type": "string"})
+    return {"anyOf": [*names["anyOf"], {"type": "object", "minProperties": 1,
+                                        "additionalProperties": one_or_many(axes)}]}
 
 
 Implementations = Annotated[dict[str, tuple[OptionAxes, ...]], _checked("implementation")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from textwrap import wrap
 from typing import Any
 
@@ -14,26 +14,17 @@ _WIDTH = 98
 def commented_yaml(
     content: Mapping[str, Any], remarks: Iterable[str], comments: Mapping[str, Mapping[str, str]],
 ) -> str:
-    """Return YAML of a mapping, with remarks as comments at the top.
-
-    ``comments`` maps a key to the comments that stand before the keys in its mapping.
-    """
-    return "".join(f"{line}\n" for line in _lines(content, remarks, comments))
-
-
-def _lines(
-    content: Mapping[str, Any], remarks: Iterable[str], comments: Mapping[str, Mapping[str, str]],
-) -> Iterator[str]:
-    for remark in remarks:
-        yield from _comment(remark)
+    """Return YAML, remarks at the top, a key's ``comments`` before the keys in its mapping."""
+    lines = [line for remark in remarks for line in _comment(remark)]
     for key, value in content.items():
         if key in comments and value:
-            yield f"{key}:"
+            lines.append(f"{key}:")
             for inner, item in value.items():
-                lines = [*_comment(comments[key].get(inner, "")), *_dumped({inner: item})]
-                yield from (f"  {line}" for line in lines)
+                inside = [*_comment(comments[key].get(inner, "")), *_dumped({inner: item})]
+                lines += [f"  {line}" for line in inside]
         else:
-            yield from _dumped({key: value})
+            lines += _dumped({key: value})
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _comment(text: str) -> list[str]:
@@ -52,7 +43,6 @@ class _Dumper(yaml.SafeDumper):
     """YAML's safe dumper, with lists of plain words on one line and other lists indented."""
 
     def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> Any:
-        """Return the node of a list."""
         plain = not any(isinstance(item, (list, dict)) or " " in str(item) for item in sequence)
         return super().represent_sequence(tag, sequence, flow_style=plain)
 
@@ -70,7 +60,6 @@ class _Dumper(yaml.SafeDumper):
         return self.represent_scalar("tag:yaml.org,2002:str", data, style='"')
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
-        """Indent lists below their key."""
         super().increase_indent(flow, False)
 
     def ignore_aliases(self, data: Any) -> bool:

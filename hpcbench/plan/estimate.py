@@ -44,10 +44,7 @@ _BETA_BYTES_PER_S: Mapping[str, float] = MappingProxyType({"cpu": 3e8, "cuda": 1
 
 
 def case_budget_s(budget_s: float, runnable: int, passes: int, launches: int) -> float:
-    """Return the seconds that each run of a case may spend in its timed loop, if not fixed.
-
-    ``budget_s`` of the job divided evenly; a case's least number of samples may take it longer.
-    """
+    """Return the seconds each run of a case may spend in its timed loop, if not fixed."""
     return budget_s / max(runnable * passes * launches, 1)
 
 
@@ -57,8 +54,7 @@ def within_timeout_s(budget_s: float, timeout_s: float) -> float:
 
 
 def setup_s(work: Workload, kind: str) -> float:
-    """Return the assumed seconds of a case outside its timed loop and its checks, by `device_kind`.
-    """
+    """Return the assumed seconds of a case outside its timed loop and its checks."""
     return (CASE_S + COMPILE_S * work.features.compiled_graphs
             + work.features.drawn_numbers / DRAWN_PER_S[kind])
 

@@ -30,22 +30,17 @@ def make_plan(config: Config, world_size: int) -> Plan:
     Each line of it says which file, or that the command line, gives the key.
     """
     with config.origin.named():
-        return _plan(config, world_size)
-
-
-def _plan(config: Config, world_size: int) -> Plan:
-    blocks = _chosen_blocks(config, world_size)
-    planners = {kind: kinds()[kind].planner() for kind in {block.kind for _, block in blocks}}
-    every = _every_case(blocks, planners, PlanRequest(config, world_size))
-    distinct = _distinct(every, planners)
-    kept = ordered(_of_target(_matching(_selected(distinct, config), config), config))
-    cases = tuple(replace(case, index=index)
-                  for index, case in enumerate(_with_budget(kept, config)))
-    _refuse_idle(config, cases)
-    plain = config.plain()
+        blocks = _chosen_blocks(config, world_size)
+        planners = {kind: kinds()[kind].planner() for kind in {block.kind for _, block in blocks}}
+        every = _every_case(blocks, planners, PlanRequest(config, world_size))
+        distinct = _distinct(every, planners)
+        kept = ordered(_of_target(_matching(_selected(distinct, config), config), config))
+        cases = tuple(replace(case, index=index)
+                      for index, case in enumerate(_with_budget(kept, config)))
+        _refuse_idle(config, cases)
     return Plan(
         name=config.name, world_size=world_size, passes=config.measure.passes, cases=cases,
-        duplicates=len(every) - len(distinct), config=plain,
+        duplicates=len(every) - len(distinct), config=config.plain(),
         plan_hash=_plan_hash(config, cases, world_size), launches=config.measure.launches)
 
 
@@ -60,17 +55,11 @@ def _every_case(
         try:
             found += planners[block.kind].cases(title, block, job)
         except ConfigError as error:
-            problems.append(str(error))
-    _refuse(problems)
+            problems += str(error).splitlines()
+    if problems:  # what several blocks share is said of the first
+        first = {line.split(": ", 2)[-1]: line for line in reversed(problems)}
+        raise ConfigError("\n".join(line for line in problems if line in first.values()))
     return found
-
-
-def _refuse(problems: Sequence[str]) -> None:
-    """Raise ConfigError if there are problems; what several blocks share is said of the first."""
-    lines = [line for problem in problems for line in problem.splitlines()]
-    if lines:
-        first = {line.split(": ", 2)[-1]: line for line in reversed(lines)}
-        raise ConfigError("\n".join(line for line in lines if line in first.values()))
 
 
 def _distinct(every: Sequence[Case], planners: Mapping[str, Planner]) -> list[Case]:
@@ -121,7 +110,6 @@ def _scaled(titled: Sequence[tuple[str, Block]], world_size: int) -> list[tuple[
 
 
 def _labels(case: Case) -> tuple[str, ...]:
-    """Return the label of a case, and of its first try if it is several runs."""
     first = case.workload.next_try(())
     return (case.label, *([replace(case, workload=first).label] if first else []))
 
@@ -201,10 +189,7 @@ def _shown_by(case: Case) -> frozenset[str]:
 
 
 def _matches(case: Case, patterns: Sequence[str]) -> bool:
-    """Return whether a label has one of some texts as whole words, or fits one as a pattern.
-
-    What stands before a slash is a word, too: ``mpi`` of ``mpi/direct``.
-    """
+    """Return whether a label has some text as whole words (also before a slash), or fits it."""
     label = f" {case.label} "
     return any(f" {text} " in label or f" {text}/" in label or fnmatchcase(case.label, text)
                for text in patterns)

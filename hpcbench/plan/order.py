@@ -1,9 +1,7 @@
-"""The order of cases in a job: few restarts of workers, and shuffled between them.
+"""The order of cases in a job, and what earlier attempts at it have done and need not repeat.
 
 Cases that can share workers form a generation. Within it every pass has an order of its own. So
 changes of the machine during the job (heat, other users) meet all cases alike.
-
-What earlier attempts at a plan have done, so that an attempt that goes on repeats none of it.
 """
 
 from __future__ import annotations
@@ -41,7 +39,6 @@ class Turn:
 
 
 def turns(launches: int, passes: int) -> list[Turn]:
-    """Return every pass of every launch, in order."""
     return [Turn(launch, pass_index, launch * passes + pass_index)
             for launch in range(launches) for pass_index in range(passes)]
 
@@ -69,10 +66,7 @@ def shuffled(cases: Sequence[Case], order: str, seed: int, pass_number: int) -> 
 
 
 def ordered(cases: Sequence[Case]) -> list[Case]:
-    """Return the cases grouped by environment, world size (largest first) and backend.
-
-    Stable: within a group cases stay as configured. Inline backends come last.
-    """
+    """Return the cases, stable, by environment, largest world size and backend; inline last."""
     envs = _first_seen(case.env for case in cases)
     backends = _first_seen(case.backend for case in cases)
     return sorted(cases, key=lambda case: (
@@ -81,7 +75,6 @@ def ordered(cases: Sequence[Case]) -> list[Case]:
 
 
 def _first_seen(values: Iterable[object]) -> dict[object, int]:
-    """Return value -> its place in the order of first appearance."""
     return {value: place for place, value in enumerate(dict.fromkeys(values))}
 
 
@@ -140,7 +133,6 @@ class History:
         return RunKey(case.case_id, turn.launch, turn.pass_index) not in self.finished
 
     def left(self, cases: Iterable[Case], turn: Turn) -> list[Case]:
-        """Return those of the cases that are still to be run."""
         return [case for case in cases if self.is_left(case, turn)]
 
     def is_profile_left(self, case: Case) -> bool:

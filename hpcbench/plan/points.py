@@ -1,8 +1,6 @@
-"""Options of implementations and strategies: what one must be, and how they are kept.
+"""The points of a sweep: what cases of every kind have in common, their number, and options.
 
-What all points have, and how many a sweep has: counted before they are written out.
-
-What cases of every kind have in common: where a point runs, how it is measured, its id.
+Points are counted before they are written out.
 """
 
 from __future__ import annotations
@@ -32,10 +30,7 @@ NO_OPTIONS: Mapping[str, Values] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What an option may be: one of ``allowed``, or, if there are none, a number from ``least``.
-
-    ``default`` is used where the sweep sets no value.
-    """
+    """What an option may be: one of ``allowed``, or, if there are none, a number from ``least``."""
 
     default: Option
     allowed: tuple[Option, ...] = ()
@@ -68,7 +63,6 @@ def wanted(value: Option, several: Sequence[Values]) -> str:
 
 
 def in_order(options: Mapping[str, Option]) -> tuple[tuple[str, Option], ...]:
-    """Return (name, value) pairs sorted by name, as workloads keep them."""
     return tuple((name, options[name]) for name in sorted(options))
 
 
@@ -133,7 +127,6 @@ class MeasurementAxes(NamedTuple):
 
 
 def measurement_axes(block: Block, config: Config) -> MeasurementAxes:
-    """Return what the block says, and what the sweep says where the block says nothing."""
     measure = config.measure
     return MeasurementAxes(
         block.mode or (measure.mode,), block.warmup or (measure.warmup,),
@@ -145,7 +138,6 @@ def measurement_axes(block: Block, config: Config) -> MeasurementAxes:
 def measurements(
     block: Block, config: Config,
 ) -> tuple[tuple[str, int, int | str, bool, float, bool], ...]:
-    """Return each combination of the axes that say how a case is measured."""
     return tuple(product(*measurement_axes(block, config)))
 
 
@@ -193,12 +185,10 @@ class Draft:
 
 
 def assemble(title: str, block: Block, job: PlanRequest, point: CommonPoint, draft: Draft) -> Case:
-    """Return the case of a point."""
     config = job.config
     env = tuple(sorted({**dict(BACKEND_TRAITS[point.backend].env), **dict(point.env)}.items()))
     least, most = sample_bounds(point, config)
-    skip = (_unfit_device(point, draft) or draft.skip or _contradiction(point)
-            or _not_captured(point, draft))
+    skip = next(filter(None, _obstacles(point, draft)), None)
     note = "" if skip else _hardly_fits(draft, config.hardware)
     return Case(
         case_id=case_id(_identity(point, draft, env, config)), index=0, block=title,
@@ -226,7 +216,6 @@ def least_calls(point: CommonPoint, config: Config) -> int:
 
 
 def calls_of_sample(point: CommonPoint, config: Config) -> int:
-    """Return how many calls one sample is."""
     return config.measure.batch if point.mode == "pipelined" else 1
 
 
@@ -257,28 +246,17 @@ def _hardly_fits(draft: Draft, hardware: Hardware) -> str:
             "off: it is tried")
 
 
-def _unfit_device(point: CommonPoint, draft: Draft) -> str | None:
-    """Return what the device cannot do for any backend, or None."""
-    if draft.device != "mps":
-        return None
-    work = draft.workload
-    return unfit_for_mps(point.world_size, work.dtype, work.features.calls)
-
-
-def _not_captured(point: CommonPoint, draft: Draft) -> str | None:
-    """Return why no CUDA graph can hold what is called, or None; also if none is asked for."""
-    if not point.cuda_graph:
-        return None
-    work = draft.workload
-    return (unfit_for_graph(point.backend, draft.device, work.features.calls)
-            or work.features.not_captured)
-
-
-def _contradiction(point: CommonPoint) -> str | None:
-    """Return why the point's environment selects something else than its backend, or None."""
-    selected = dict(BACKEND_TRAITS[point.backend].env)
-    return next((f"env {name}={value} contradicts {point.backend}, which sets {selected[name]}"
-                 for name, value in point.env if selected.get(name, value) != value), None)
+def _obstacles(point: CommonPoint, draft: Draft) -> Iterator[str | None]:
+    """Yield what keeps every machine from running a point, or None; the most general first."""
+    work, selected = draft.workload, dict(BACKEND_TRAITS[point.backend].env)
+    if draft.device == "mps":
+        yield unfit_for_mps(point.world_size, work.dtype, work.features.calls)
+    yield draft.skip
+    yield from (f"env {name}={value} contradicts {point.backend}, which sets {selected[name]}"
+                for name, value in point.env if selected.get(name, value) != value)
+    if point.cuda_graph:
+        yield unfit_for_graph(point.backend, draft.device, work.features.calls)
+        yield work.features.not_captured
 
 
 def _identity(

@@ -1,4 +1,8 @@
-"""What a case runs, as far as every kind of case has it; and how the tries of one ended."""
+"""What a case runs, as far as every kind of case has it.
+
+A case may be several runs (`Workload.next_try`). Every try has new workers, so that nothing of an
+earlier one is left, and its end costs no other.
+"""
 
 from __future__ import annotations
 
@@ -195,28 +199,23 @@ class UnknownWorkload(Workload):
 
     @property
     def name(self) -> str:
-        """Return the kind's own word for it where one is stored, else that for the kind."""
         return str(self.data.get("name", self.kind))
 
     @property
     def dtype(self) -> str:  # type: ignore[override]
-        """Return the stored dtype, or nothing."""
         return str(self.data.get("dtype", ""))
 
     @property
     def groups(self) -> int:  # type: ignore[override]
-        """Return the stored number of groups, or 1."""
         groups = self.data.get("groups", 1)
         return groups if isinstance(groups, int) else 1
 
     @property
     def group_stride(self) -> int:  # type: ignore[override]
-        """Return the stored stride, or 1."""
         stride = self.data.get("group_stride", 1)
         return stride if isinstance(stride, int) else 1
 
     def words(self, world_size: int) -> list[str]:
-        """Return its fields that are text or numbers."""
         plain = [f"{key}={value}" for key, value in self.data.items()
                  if isinstance(value, (str, int, float)) and key != "name"]
         return [self.name, *plain, f"ranks={world_size}"]
@@ -225,5 +224,4 @@ class UnknownWorkload(Workload):
         """Return None: nobody here knows what of it is how, and what is what."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return what was stored."""
         return dict(self.data)

@@ -1,4 +1,1 @@
-"""Whether a job, as it was started here, can be measured well: ``hpcbench validate``.
-
-``validate.py`` runs it, ``gather.py`` asks each rank, each other file judges one subject.
-"""
+"""``hpcbench validate``: whether a job, as it was started here, can be measured well."""

@@ -1,15 +1,4 @@
-"""The launcher, and whether the ranks that it started are one job.
-
-The interface that gloo, NCCL and UCX are kept to.
-
-Clocks: where the time comes from, and how far the nodes' clocks are apart.
-
-The results folder: can every rank write it, is it one folder, and will what is written stay.
-
-Whether rank 0's machine can write every format of reports.
-
-What one sweep file needs of these ranks: backends, devices, tools, memory.
-"""
+"""What is judged of the job: launch, network, clocks, results folder, reports, and the sweep."""
 
 from __future__ import annotations
 
@@ -43,7 +32,6 @@ _MEET = ("does torchrun run on every node, with the same --nnodes and a port tha
 
 
 def launching_lines(job: JobReport) -> Iterator[CheckLine]:
-    """Yield who started the ranks, whether all are there, and where they are."""
     yield _launcher(job)
     yield _ranks(job)
     yield _places(job)
@@ -90,7 +78,6 @@ def _places(job: JobReport) -> CheckLine:
 
 
 def network_lines(job: JobReport) -> Iterator[CheckLine]:
-    """Yield which interface is used, whether it is alike everywhere, and RDMA ports."""
     yield _interface(job)
     yield _alike(job)
     yield _rdma(job)
@@ -111,7 +98,6 @@ def _interface(job: JobReport) -> CheckLine:
 
 
 def _alike(job: JobReport) -> CheckLine:
-    """Judge speed and MTU of the chosen interface between nodes."""
     if len(job.by_node) == 1:
         return not_applicable("link", "there is one node")
     if any(report.network_error for report in job.ranks):
@@ -154,11 +140,9 @@ _SLOW = ("hpet", "acpi_pm", "jiffies", "refined-jiffies")
 seldom: Documentation/timers/timekeeping.rst of Linux."""
 _WIDE_NS = 50_000
 """Clocks that are known no better hide what a start together has to show (docs/method.md)."""
-_APART_S = 1.0
 
 
 def clock_lines(job: JobReport) -> Iterator[CheckLine]:
-    """Yield the clock source, the offset between nodes, and that of the time of day."""
     yield _source(job)
     errors = reasons(job.ranks, lambda report: report.clock_error)
     if errors and job.lost:
@@ -210,7 +194,7 @@ def _time_of_day(records: Sequence[SyncRecord]) -> CheckLine:
     """Compare what each node's time of day was at one global time."""
     real = [record.realtime_ns - record.model.to_global(record.local_ns) for record in records]
     apart_s = (max(real) - min(real)) / 1e9
-    if apart_s > _APART_S:
+    if apart_s > 1.0:
         return warn("time of day", f"differs by up to {format_seconds(apart_s)} between nodes: "
                     "logs do not line up (measurements do not use it)",
                     "run chrony or ntpd on all nodes")
@@ -222,12 +206,9 @@ _SCARCE_BYTES = 2**30
 _TOO_SMALL_BYTES = 16 * 2**20
 _SLOW_SYNC_S = 0.25
 """Each case waits for one fdatasync on every rank before it is acknowledged."""
-_VOLATILE = ("tmpfs", "ramfs")
-_LAYERED = ("overlay",)
 
 
 def storage_lines(job: JobReport) -> Iterator[CheckLine]:
-    """Yield whether the results folder is there for all ranks, its kind, and its free space."""
     bad = reasons(job.ranks, lambda report: report.storage.get("error"))
     first = next((report for report in job.ranks if report.rank == 0), None)
     if bad or first is None:
@@ -266,18 +247,17 @@ def _kind_of_file_system(first: RankReport) -> CheckLine:
     kind = first.storage.get("kind")
     if kind is None:
         return not_applicable("file system", "the system does not tell which it is")
-    if kind in _VOLATILE:
+    if kind in ("tmpfs", "ramfs"):
         return warn("file system", f"{kind}: its files are in memory, and gone after a restart",
                     _ELSEWHERE)
-    if kind in _LAYERED:
+    if kind == "overlay":
         return warn("file system", f"{kind}: a container's own layer, gone when it is removed",
                     "mount a volume, and name a folder on it with -o DIR")
     return ok("file system", str(kind))
 
 
 def _free(job: JobReport) -> CheckLine:
-    """Judge the rank with the least room: ranks that do not see rank 0's folder have other disks.
-    """
+    """Judge the rank with the least room: ranks may have disks of their own."""
     told = [report for report in job.ranks if report.storage.get("free_bytes") is not None]
     if not told:
         return not_applicable("free space", "the file system does not tell")
@@ -296,25 +276,22 @@ def _free(job: JobReport) -> CheckLine:
     return ok("free space", room)
 
 
-_SUBJECT = "PDF reports"
-
-
 def report_lines(job: JobReport) -> Iterator[CheckLine]:
     """Yield whether reports can be PDF; nothing else needs that."""
+    subject = "PDF reports"
     try:
         version = metadata.version("weasyprint")
     except metadata.PackageNotFoundError:
-        yield not_applicable(_SUBJECT, f"no WeasyPrint: {how_to_install('pdf')}")
+        yield not_applicable(subject, f"no WeasyPrint: {how_to_install('pdf')}")
         return
     if find_library("pangoft2-1.0") is None:
-        yield warn(_SUBJECT, f"WeasyPrint {version} finds no Pango",
+        yield warn(subject, f"WeasyPrint {version} finds no Pango",
                    f"install {PDF_LIBRARIES}, or write reports as HTML")
     else:
-        yield ok(_SUBJECT, f"WeasyPrint {version}")
+        yield ok(subject, f"WeasyPrint {version}")
 
 
 def sweep_lines(job: JobReport, plan: Plan) -> Iterator[CheckLine]:
-    """Yield how many cases of the plan can run here, and why the others cannot."""
     if job.lost or len(job.with_facts) < job.world_size:
         yield not_applicable("sweep", "cannot be judged before all ranks and their torch answer")
         return

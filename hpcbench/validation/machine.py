@@ -1,11 +1,4 @@
-"""Which texts of the machine are not UTF-8: such a byte is recorded and shown as ``\\xfc``.
-
-Cores and GPUs: how many each rank has, whether ranks share them, whether they can be used.
-
-What the system limits: files, locked memory, processes, core files, shared memory, memory.
-
-Python, torch and the libraries that it communicates with; all alike on all ranks.
-"""
+"""What is judged of each rank's machine: texts, cores, GPUs, limits and software."""
 
 from __future__ import annotations
 
@@ -35,8 +28,6 @@ from hpcbench.validation.rank_report import (
     warn,
 )
 
-_MOST_NAMES = 8
-
 
 def not_utf8(environ: Mapping[str, str], folder: str) -> tuple[str, ...]:
     """Return which texts of this rank are not UTF-8; ``folder`` is that of the results."""
@@ -57,7 +48,6 @@ def _is_utf8(text: str) -> bool:
 
 
 def text_lines(job: JobReport) -> Iterator[CheckLine]:
-    """Yield whether all texts that come from outside are UTF-8."""
     found = reasons(job.ranks, lambda report: _named(report.not_utf8))
     if not found:
         yield ok("texts", "host names, folders and variables are UTF-8")
@@ -66,9 +56,9 @@ def text_lines(job: JobReport) -> Iterator[CheckLine]:
                r"and shown as \xfc; to have the characters, set the text in UTF-8")
 
 
-def _named(names: tuple[str, ...]) -> str:
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+def _named(names: tuple[str, ...], most: int = 8) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 _BIND = ("bind each rank to cores of its own: mpirun -bind-to core (MPICH), --bind-to core "
@@ -76,7 +66,6 @@ _BIND = ("bind each rank to cores of its own: mpirun -bind-to core (MPICH), --bi
 
 
 def affinity_lines(job: JobReport) -> Iterator[CheckLine]:
-    """Yield cores per rank, bindings that overlap, and the cgroups' quota."""
     yield _cores(job.ranks)
     yield _overlap(job)
     yield _quota(job)
@@ -140,7 +129,6 @@ def _quota(job: JobReport) -> CheckLine:
 
 
 def probe_lines(job: JobReport) -> Iterator[CheckLine]:
-    """Yield whether drivers and libraries answered when they were asked what there is."""
     lost = [line.partition("; ") for line in lost_lines([
         report.rank_facts() for report in job.with_facts])]
     if lost:
@@ -151,7 +139,6 @@ def probe_lines(job: JobReport) -> Iterator[CheckLine]:
 
 
 def device_lines(job: JobReport) -> Iterator[CheckLine]:
-    """Yield which GPUs the ranks take, and whether torch has code for them."""
     ranks = [report.rank_facts() for report in job.with_facts]
     if any(not rank.facts["mps"]["reason"] for rank in ranks):
         yield _apple_gpu(ranks)
@@ -220,7 +207,6 @@ _TOO_LITTLE_MEMORY = 400 * 2**20
 
 
 def limit_lines(job: JobReport) -> Iterator[CheckLine]:
-    """Yield a line for each limit."""
     yield _open_files(job)
     yield _locked_memory(job)
     yield _processes(job)
@@ -291,14 +277,11 @@ def _shared_memory(job: JobReport) -> CheckLine:
                         "mount it: MPI and NCCL use it between ranks of a node")
         free_of[node] = min(free)
     each, free_bytes, where = _least_share(job, free_of)
-    tightest = f"{round_bytes(free_bytes)} free in /dev/shm on {where}"
-    fix = ("remove what crashed jobs left in /dev/shm, or enlarge it: docker --shm-size=1g, or in "
-           "Kubernetes an emptyDir with medium: Memory")
-    if each < _TOO_LITTLE_SHM:
-        return fail("shared memory", tightest, fix)
-    if each < _SHM_OF_A_RANK:
-        return warn("shared memory", tightest, fix)
-    return ok("shared memory", tightest)
+    return _graded(
+        "shared memory", f"{round_bytes(free_bytes)} free in /dev/shm on {where}",
+        "remove what crashed jobs left in /dev/shm, or enlarge it: docker --shm-size=1g, or in "
+        "Kubernetes an emptyDir with medium: Memory",
+        fails=each < _TOO_LITTLE_SHM, warns=each < _SHM_OF_A_RANK)
 
 
 def _cgroup_memory(job: JobReport) -> CheckLine:
@@ -307,31 +290,27 @@ def _cgroup_memory(job: JobReport) -> CheckLine:
     if not limits:
         return ok("memory limit", "no cgroup sets one")
     each, limit, where = _least_share(job, limits)
-    tightest = f"{round_bytes(limit)} of a cgroup on {where}"
-    fix = "ask for more memory (--mem, limits.memory), or start fewer ranks a node"
-    if each < _TOO_LITTLE_MEMORY:
-        return fail("memory limit", f"{tightest}: torch alone needs more", fix)
-    if each < _MEMORY_OF_A_RANK:
-        return warn("memory limit", tightest, fix)
-    return ok("memory limit", tightest)
+    why = ": torch alone needs more" if each < _TOO_LITTLE_MEMORY else ""
+    return _graded(
+        "memory limit", f"{round_bytes(limit)} of a cgroup on {where}{why}",
+        "ask for more memory (--mem, limits.memory), or start fewer ranks a node",
+        fails=each < _TOO_LITTLE_MEMORY, warns=each < _MEMORY_OF_A_RANK)
+
+
+def _graded(subject: str, found: str, fix: str, *, fails: bool, warns: bool) -> CheckLine:
+    return fail(subject, found, fix) if fails else (
+        warn(subject, found, fix) if warns else ok(subject, found))
 
 
 def _least_share(job: JobReport, sizes: Mapping[str, int]) -> tuple[int, int, str]:
     """Return the least that each rank of a node has, of how much, and which node that is."""
-    shares = []
-    for node, size in sizes.items():
-        ranks = job.by_node[node]
-        whose = f"{ranks[0].hostname} for {plural(len(ranks), 'rank')}"
-        shares.append((size // len(ranks), size, whose))
-    return min(shares)
-
-
-_NOT_ASKED = "no rank's torch could be asked"
-_INSTALL = f"{how_to_install('run')}, in the environment of every node"
+    by_node = {node: job.by_node[node] for node in sizes}
+    return min((sizes[node] // len(ranks), sizes[node],
+                f"{ranks[0].hostname} for {plural(len(ranks), 'rank')}")
+               for node, ranks in by_node.items())
 
 
 def software_lines(job: JobReport) -> Iterator[CheckLine]:
-    """Yield a line for each library, then whether all ranks have the same."""
     yield _python(job)
     yield _torch(job)
     if job.with_facts:
@@ -341,7 +320,7 @@ def software_lines(job: JobReport) -> Iterator[CheckLine]:
         yield _ucc(job.with_facts)
     else:
         for subject in ("CUDA", "driver", "NCCL", "UCC"):
-            yield not_applicable(subject, _NOT_ASKED)
+            yield not_applicable(subject, "no rank's torch could be asked")
     yield _mpi(job)
     yield _versions(job)
 
@@ -361,8 +340,8 @@ def _torch(job: JobReport) -> CheckLine:
     if silent := reasons(job.ranks, lambda report: report.facts_error):
         missing = any("No module named 'torch'" in reason for reason in silent)
         why = "; ".join(f"rank {rank_list(ranks)}: {reason}" for reason, ranks in silent.items())
-        return fail("torch", why, _INSTALL if missing else
-                    "see on that node: python -m hpcbench list")
+        return fail("torch", why, f"{how_to_install('run')}, in the environment of every node"
+                    if missing else "see on that node: python -m hpcbench list")
     versions = spread(by_version(job.ranks, "torch", "not told"))
     without = [report.rank for report in job.with_facts if not _facts(report)["built"]["gloo"]]
     if without:

@@ -1,6 +1,4 @@
-"""What the ranks of a job report of themselves: all that is judged.
-
-The lines of the verdict, and how they are printed: a table on a terminal, plain, or JSON.
+"""What the ranks of a job report of themselves, the lines that judge it, and how these are printed.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ class RankReport:
         clock: the comparison of the clocks, as `SyncRecord.to_json`.
         storage: `validation.storage_probe.probe` of the results folder.
         shm_bytes: free in /dev/shm; None if there is none.
-        not_utf8: which texts of this rank are not UTF-8: `validation.outside_texts.not_utf8`.
+        not_utf8: which texts of this rank are not UTF-8: `validation.machine.not_utf8`.
         core_files: the limit of a core file in bytes, "unlimited", or 0 where none is written.
     """
 
@@ -65,7 +63,6 @@ class RankReport:
     not_utf8: tuple[str, ...] = ()
 
     def of(self, *names: str) -> Any:
-        """Return the value of ``machine`` at this path, None where it is unknown."""
         value: Any = self.machine
         for name in names:
             value = value.get(name) if isinstance(value, Mapping) else None
@@ -78,7 +75,6 @@ class RankReport:
         return RankFacts(self.rank, self.hostname, self.local_rank, self.facts)
 
     def sync_record(self) -> SyncRecord | None:
-        """Return the comparison of the clocks."""
         return None if self.clock is None else from_values(SyncRecord, self.clock)
 
 
@@ -108,17 +104,14 @@ class JobReport:
 
     @property
     def by_torchrun(self) -> bool:
-        """Return whether torchrun started the ranks."""
         return self.announced is not None and self.announced[1] == "torchrun"
 
     @property
     def by_node(self) -> dict[str, list[RankReport]]:
-        """Return the ranks of each node, by the node's identity."""
         return grouped((report.node, report) for report in self.ranks)
 
     @property
     def with_facts(self) -> list[RankReport]:
-        """Return the ranks whose torch answered."""
         return [report for report in self.ranks if report.facts is not None]
 
 
@@ -140,12 +133,7 @@ def reasons(
 def by_version(
     ranks: Iterable[RankReport], name: str, missing: str = "none",
 ) -> dict[str, list[int]]:
-    """Return which ranks have which version of a library."""
     return by_value(ranks, lambda report: report.versions.get(name, missing))
-
-
-SCHEMA_VERSION = 1
-"""Of the JSON document."""
 
 
 class State(str, Enum):
@@ -172,7 +160,6 @@ class CheckLine:
 
 
 def ok(subject: str, found: str) -> CheckLine:
-    """Return a line about what is as it should be."""
     return CheckLine(subject, State.OK, found)
 
 
@@ -187,7 +174,6 @@ def fail(subject: str, found: str, fix: str) -> CheckLine:
 
 
 def not_applicable(subject: str, why: str) -> CheckLine:
-    """Return a line about what this job has not, and why."""
     return CheckLine(subject, State.NOT_APPLICABLE, why)
 
 
@@ -209,7 +195,7 @@ def show(lines: Sequence[CheckLine], ranks: int, nodes: int, *, as_json: bool) -
             table.add_row(Text(line.state.value, style=_STYLES[line.state]), Text(line.subject),
                           Text(printable(line.found)), Text(line.fix))
         console.print(table)
-        console.print(_total(_counts(lines)))
+        console.print(_total(lines))
     else:
         say(f"hpcbench {__version__} validate: {plural(ranks, 'rank')} on "
             f"{plural(nodes, 'node')}")
@@ -217,19 +203,17 @@ def show(lines: Sequence[CheckLine], ranks: int, nodes: int, *, as_json: bool) -
 
 
 def show_problems(lines: Sequence[CheckLine]) -> None:
-    """Print the warnings and the failures on standard output; nothing if there are none."""
     if problems := [line for line in lines if line.state in (State.WARN, State.FAIL)]:
         say("\n".join(_texts(problems)))
 
 
 def rendered(lines: Sequence[CheckLine], *, as_json: bool, **job: int) -> str:
     """Return the lines as plain text with their total, or as JSON with what ``job`` says."""
-    counts = _counts(lines)
     if as_json:
-        return to_json({"schema": "hpcbench.validate", "schema_version": SCHEMA_VERSION,
-                        "hpcbench": __version__, **job, "counts": counts,
+        return to_json({"schema": "hpcbench.validate", "schema_version": 1,
+                        "hpcbench": __version__, **job, "counts": _counts(lines),
                         "lines": [asdict(line) for line in lines]}, indent=1)
-    return "\n".join([*_texts(lines), _total(counts)])
+    return "\n".join([*_texts(lines), _total(lines)])
 
 
 def _texts(lines: Sequence[CheckLine]) -> list[str]:
@@ -244,5 +228,5 @@ def _counts(lines: Sequence[CheckLine]) -> dict[str, int]:
     return {state.value: counts[state] for state in State}
 
 
-def _total(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in counts.items())
+def _total(lines: Sequence[CheckLine]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in _counts(lines).items())

@@ -88,14 +88,12 @@ def probe(folder: Path, marker: str, rank: int) -> dict[str, Any]:
 
 
 def _room(place: Path) -> dict[str, int | None]:
-    """Return what is free where a rank writes."""
     room = os.statvfs(place)
     return {"free_bytes": room.f_bavail * room.f_frsize,
             "free_files": room.f_favail if room.f_files else None}
 
 
 def _written_s(path: Path) -> float:
-    """Write a file, sync and rename it; return the seconds that took."""
     began = time.perf_counter()
     with whole_file(path) as part:
         part.write_bytes(b"hpcbench validate\n" * 256)
@@ -103,10 +101,7 @@ def _written_s(path: Path) -> float:
 
 
 def _apart(place: Path, rank: int) -> dict[str, Any]:
-    """Try where a run would have this rank write, which does not see rank 0's folder.
-
-    In folders of this rank only: others of its node may be at it, too.
-    """
+    """Try where a run would have this rank write; in folders of its own, as others may be at it."""
     host, name = socket.gethostname(), f"{place.name}-{rank}"
     made = _missing(place.parent)
     own, tried = separate_folder(RunFolder(place.with_name(name), name), host, rank)
@@ -149,10 +144,7 @@ def _missing(folder: Path) -> list[str]:
 
 
 def _kind(place: Path) -> str | None:
-    """Return the type of the file system whose mount point is the longest part of the path.
-
-    Format: proc(5), /proc/pid/mountinfo; the fields behind ``-`` begin with the type.
-    """
+    """Return the type of file system: proc(5), mountinfo; its mount point is the longest."""
     path, kinds = place.resolve(), {}
     with suppress(OSError):
         for line in Path("/proc/self/mountinfo").read_bytes().splitlines():

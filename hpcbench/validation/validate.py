@@ -1,17 +1,14 @@
-"""The supervisors' communicator for ranks that may not answer: each wait ends, and names them.
+"""``hpcbench validate``: all ranks report, rank 0 judges and prints, all end with one code.
 
-Every value goes through rank 0, as one message a rank, for the few calls of ``hpcbench
-validate``. MPI's collectives could not say who is missing.
-
-Ask this rank all that is judged. Nothing here judges, and nothing waits without an end.
-
-``hpcbench validate``: all ranks tell, rank 0 judges and prints, all end with one code.
+A rank is asked by what a run asks it with (`launch.probe`, `measure.environment`). Nothing waits
+without an end.
 """
 
 from __future__ import annotations
 
 import contextlib
 import faulthandler
+import itertools
 import os
 import resource
 import secrets
@@ -19,12 +16,12 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, TypeVar
 
 from hpcbench.backends.availability import wanted_tools
 from hpcbench.config.load import load_config, source_lines
@@ -32,7 +29,7 @@ from hpcbench.config.schema import Config, Launch, stored_config
 from hpcbench.errors import ExitCode, HpcbenchError, LaunchError, RankLostError
 from hpcbench.launch.address import choose_network
 from hpcbench.launch.clocks import synchronise
-from hpcbench.launch.communicator import Communicator, Inbox, InlineComms, Pair
+from hpcbench.launch.communicator import Communicator, Inbox, Pair
 from hpcbench.launch.launcher import announced_rank, announced_size, by_torchrun, lonely_fix
 from hpcbench.launch.probe import mpi_facts, torch_facts, versions
 from hpcbench.launch.session import (
@@ -83,19 +80,21 @@ from hpcbench.validation.rank_report import (
 )
 from hpcbench.verbosity import Verbosity
 
+Answer = TypeVar("Answer")
 _ANSWER_MARGIN_S = 5.0
 
 
 class BoundedCommunicator(Communicator):
     """The collective operations over another communicator, which nobody else may use meanwhile.
 
-    Whoever does not answer rank 0 within ``timeout_s`` is in ``lost``, on rank 0, and is not waited
-    for again.
+    Every value goes through rank 0, as one message a rank: MPI's collectives could not say who is
+    missing. Whoever does not answer rank 0 within ``timeout_s`` is in ``lost``, on rank 0, and is
+    not waited for again.
     """
 
     def __init__(self, comm: Communicator, timeout_s: float) -> None:
         self._comm = comm
-        self._calls = 0
+        self._calls = itertools.count(1)
         self._inbox = Inbox(comm.posted)
         self.timeout_s = timeout_s
         self.lost: set[int] = set()
@@ -104,7 +103,7 @@ class BoundedCommunicator(Communicator):
 
     def gather(self, value: Any, timeout_s: float | None = None) -> dict[int, Any]:
         """Return on rank 0 the value of each rank that answered; elsewhere nothing, at once."""
-        number = self._next()
+        number = next(self._calls)
         if self.rank != 0:
             self._comm.post([number, value], 0)
             return {}
@@ -119,7 +118,7 @@ class BoundedCommunicator(Communicator):
 
     def _bcast(self, value: Any, before_s: float) -> Any:
         """``before_s`` is how long rank 0 may wait for a lost rank before it comes here."""
-        number = self._next()
+        number = next(self._calls)
         if self.rank == 0:
             for rank in range(1, self.size):
                 if rank not in self.lost:
@@ -141,32 +140,10 @@ class BoundedCommunicator(Communicator):
             raise RankLostError(f"rank {rank_list(lost)} has not answered for {limit_s:g} s")
         return list(everything)
 
-    def _next(self) -> int:
-        self._calls += 1
-        return self._calls
-
     def pair(self, rank: int, timeout_s: float) -> AbstractContextManager[Pair]:
-        """Give quick messages to and from another rank, which has to open the same pair."""
         return self._comm.pair(rank, timeout_s)
 
-    def first(self, count: int) -> Communicator | None:
-        """Return the communicator of ranks 0..count-1, whose waits are not bounded."""
-        return self._comm.first(count)
-
-    def notify(self, number: int) -> None:
-        """Tell the other ranks, by way of rank 0, that case ``number`` has failed here."""
-        self._comm.notify(number)
-
-    def noticed(self, number: int) -> bool:
-        """Return whether another rank reported that case ``number`` has failed."""
-        return self._comm.noticed(number)
-
-    def inline_comms(self) -> InlineComms | None:
-        """Return new communicators of the same ranks, or None where there is no MPI."""
-        return self._comm.inline_comms()
-
     def abort(self, code: int) -> None:
-        """End every rank of the job now."""
         self._comm.abort(code)
 
 
@@ -184,52 +161,41 @@ def report_rank(
     """
     env = worker_environment(os.environ, launch.pass_env, {})
     missing = (None, "not all ranks answer")
-    interface, network_error = _network(comm, topology, launch) if complete else missing
+    interface, network_error = _or_why(lambda: choose_network(
+        comm, topology, launch, os.environ).interface) if complete else missing
     described = machine(os.environ)
     if topology.rank != 0:
         storage = storage_probe.ask(
             storage["folder"], storage["marker"], topology.rank, comm.timeout_s, env)
     shm_bytes, core_files = _shm_bytes(), _core_files()
-    facts, facts_error = _facts(tools, env, _SHARE * comm.timeout_s)
-    clock, clock_error = _clock(comm) if complete else missing
+    # torch is imported in another process, which rank 0 waits for, too
+    facts, facts_error = _or_why(
+        lambda: {**torch_facts(tools, env, _SHARE * comm.timeout_s), "mpi": mpi_facts()})
+    clock, clock_error = _or_why(lambda: _clock(comm)) if complete else missing
     if topology.rank != 0:  # no other rank of this node tries a folder any more
         storage_probe.remove_empty(storage["made"])
     return RankReport(
         topology.rank, topology.local_rank, topology.hostname, topology.node, topology.mpi,
         versions=versions(topology, facts or {"versions": {}}), machine=described, facts=facts,
-        facts_error=facts_error, interface=interface, network_error=network_error, clock=clock,
-        clock_error=clock_error, storage=storage, shm_bytes=shm_bytes, core_files=core_files,
+        # of the two limits on how long torch may take it was this one
+        facts_error=facts_error.replace("launch.init_timeout_s", "--timeout"),
+        interface=interface, network_error=network_error, clock=clock, clock_error=clock_error,
+        storage=storage, shm_bytes=shm_bytes, core_files=core_files,
         not_utf8=not_utf8(os.environ, str(storage["folder"])))
 
 
-def _facts(
-    tools: Sequence[str], env: Mapping[str, str], timeout_s: float,
-) -> tuple[Mapping[str, Any] | None, str]:
-    """Import torch in another process, and ask it; rank 0 waits for both."""
+def _or_why(ask: Callable[[], Answer]) -> tuple[Answer | None, str]:
+    """Return an answer, or None and why there is none."""
     try:
-        return {**torch_facts(tools, env, timeout_s), "mpi": mpi_facts()}, ""
-    except LaunchError as error:
-        # of the two limits on how long torch may take it was this one
-        return None, masked(str(error).replace("launch.init_timeout_s", "--timeout"), os.environ)
-
-
-def _network(
-    comm: BoundedCommunicator, topology: RankIdentity, launch: Launch,
-) -> tuple[str | None, str]:
-    try:
-        network = choose_network(comm, topology, launch, os.environ)
+        return ask(), ""
     except HpcbenchError as error:
         return None, masked(str(error), os.environ)
-    return network.interface, ""
 
 
-def _clock(comm: BoundedCommunicator) -> tuple[Mapping[str, Any] | None, str]:
+def _clock(comm: BoundedCommunicator) -> dict[str, Any]:
     """Compare the clocks when no rank is busy any more, so that nothing widens their bounds."""
-    try:
-        comm.barrier(timeout_s=2 * comm.timeout_s)
-        return synchronise(comm, perf_counter_ns, clock_identity()).to_json(), ""
-    except HpcbenchError as error:
-        return None, str(error)
+    comm.barrier(timeout_s=2 * comm.timeout_s)
+    return synchronise(comm, perf_counter_ns, clock_identity()).to_json()
 
 
 def _shm_bytes() -> int | None:
@@ -317,8 +283,9 @@ def _guarded(limit_s: float, message: str | None, env: Mapping[str, str]) -> Ite
 
 def _alone(comm: Communicator, error: Exception) -> int:
     """End this and all other ranks after an error that the others do not know of."""
-    code, message = _judged(error)
-    if code is ExitCode.INTERNAL:
+    code, message = ExitCode.FINDINGS, str(error)
+    if not isinstance(error, RankLostError):
+        code, message = ExitCode.INTERNAL, "internal error, please report the lines above"
         print_traceback(os.environ)
     say(f"hpcbench: rank {comm.rank}: {masked(message, os.environ)}", sys.stderr)
     if comm.size > 1:
@@ -326,15 +293,7 @@ def _alone(comm: Communicator, error: Exception) -> int:
     return int(code)
 
 
-def _judged(error: Exception) -> tuple[ExitCode, str]:
-    """Return the exit code and the message for an error that one rank alone has."""
-    if isinstance(error, RankLostError):
-        return ExitCode.FINDINGS, str(error)
-    return ExitCode.INTERNAL, "internal error, please report the lines above"
-
-
 def _opened(timeout_s: float) -> tuple[Communicator, str, str]:
-    """Return communicator and MPI library; if the ranks do not get together one rank, and why."""
     try:
         return (*open_communicator(os.environ, timeout_s), "")
     except LaunchError as error:

@@ -19,7 +19,7 @@ from hpcbench.config.dialects.candle import CandleFile
 from hpcbench.config.dialects.ddlb import DdlbFile
 from hpcbench.config.dialects.registry import DIALECTS
 from hpcbench.config.dialects.torchscale import TorchScaleFile
-from hpcbench.config.problems import keys_of
+from hpcbench.config.schema import keys_of
 from launcher import ROOT
 
 DOC = (ROOT / "docs/coming-from.md").read_text(encoding="utf-8")

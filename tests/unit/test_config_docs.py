@@ -7,8 +7,16 @@ from pathlib import Path
 import pytest
 
 from hpcbench.config.load import PACKAGED, check_config, json_schema, load_config
-from hpcbench.config.problems import keys_of
-from hpcbench.config.schema import Config, Hardware, Launch, Measure, Output, Profiling, Telemetry
+from hpcbench.config.schema import (
+    Config,
+    Hardware,
+    Launch,
+    Measure,
+    Output,
+    Profiling,
+    Telemetry,
+    keys_of,
+)
 from hpcbench.config.section import Fault, Section
 from hpcbench.kinds.collective.plan.block import CollectiveBlock
 from hpcbench.kinds.primitive.plan.block import PrimitiveBlock

@@ -14,7 +14,7 @@ import pytest
 
 from hpcbench.answers.answer import Run, TopicOptions, TopicRecord
 from hpcbench.answers.topics import TOPICS, Topic
-from hpcbench.commands.outputs import report
+from hpcbench.commands.results import report
 from hpcbench.errors import FileError, UsageError
 from hpcbench.reduce.results import Finding
 from hpcbench.report.document import (
@@ -27,7 +27,6 @@ from hpcbench.report.document import (
 from hpcbench.report.html.page import html_text
 from hpcbench.report.plots import drawn
 from hpcbench.report.report_file import chosen_format, document_of, output_path, runs_below
-from hpcbench.verbosity import Verbosity
 from hpcbench.views.chart import Axis, ChartPoint, LineChart, Panel
 from hpcbench.views.chart import Curve as ChartLine
 from hpcbench.views.table import Column, Group, Line, Range, Row, Show, Table
@@ -208,14 +207,14 @@ def test_where_a_report_goes(tmp_path: Path) -> None:
 
 def test_files_and_a_source_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not both"):
-        report([tmp_path], tmp_path, verbosity=Verbosity.NORMAL)
+        report([tmp_path], tmp_path)
 
 
 def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
     target = tmp_path / "report.html"
     target.write_text("mine")
     with pytest.raises(FileError, match="--force"):
-        report([tmp_path], verbosity=Verbosity.NORMAL)
+        report([tmp_path])
     assert target.read_text() == "mine"
 
 

@@ -63,7 +63,6 @@ class DdlbFile(Dialect):
         return ("benchmark",) if own else ()
 
     def translated(self) -> dict[str, Any]:
-        """Return the same sweep as a raw mapping of ours."""
         benchmark = self.benchmark
         columnwise = benchmark.primitive == "tp_columnwise"
         block = {

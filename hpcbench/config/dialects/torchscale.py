@@ -42,14 +42,12 @@ class TorchScaleFile(Dialect):
 
     @classmethod
     def own_keys(cls, raw: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return those of its keys that are in the file; ``models`` may be a slip of our ``model``.
-        """
+        """Return its keys that are in the file; ``models`` may be a slip of our ``model``."""
         own = ("experiment_name", "batch_sizes", "gpu_counts",
                *(() if "benchmarks" in raw else ("models",)))
         return tuple(name for name in own if name in raw)
 
     def translated(self) -> dict[str, Any]:
-        """Return the same sweep as a raw mapping of ours."""
         profiling = {} if self.profiling is None else {"profiling": self.profiling.model_dump()}
         return {"name": _folder_name(self.experiment_name), "notes": list(_notes(self)),
                 **profiling, "benchmarks": list(_blocks(self))}
