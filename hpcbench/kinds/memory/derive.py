@@ -109,7 +109,6 @@ COLUMNS = (*OF_TRAINING,
 
 
 def column_values(item: CaseResult, record: MemoryRecord | None) -> dict[str, Any]:
-    """Return a case's values of COLUMNS."""
     values = training_values(replace(item, case=replace(
         item.case, workload=measured_training(item))))
     if record is None:
@@ -184,7 +183,6 @@ class MemoryDeriver(Deriver):
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
     ) -> Mapping[str, MemoryRecord]:
-        """Return the record of each case whose ranks told what they held."""
         return {item.case.case_id: record for item in items if (record := _record(item))}
 
 

@@ -159,7 +159,6 @@ def memory_tables(title: str, items: Sequence[CaseResult], derived: Records) -> 
 
 
 def where_text(item: CaseResult) -> str:
-    """Return what was trained where."""
     work, case = work_of(item.case).training, item.case
     return "  ".join((f"{work.model} ({model_text(work)})",
                       f"{backend_text(case)} ({device_type(item)})",
@@ -226,7 +225,6 @@ def is_search(item: CaseResult) -> bool:
 def largest_batch_tables(
     title: str, items: Sequence[CaseResult], derived: Mapping[str, MemoryRecord],
 ) -> Iterator[Table]:
-    """Yield a row for each search."""
     listed = [item for item in items if item.status in columns.TABLED]
     if not listed:
         return
@@ -349,7 +347,6 @@ class MemoryPresenter(Presenter[MemoryWork, MemoryRecord]):
         self._trainings = TrainingPresenter()
 
     def listing(self) -> Iterator[Line]:
-        """Yield what can be measured."""
         yield Line("memory of trainings (kind memory)", "title")
         yield Line("  what each rank holds, by what it is of, beside what was predicted of it")
         yield Line("  or the largest batch that fits (largest_batch: true): tries by new workers")
@@ -366,7 +363,6 @@ class MemoryPresenter(Presenter[MemoryWork, MemoryRecord]):
     def dry_run_lines(
         self, work: MemoryWork, calls: Sequence[CountedCall] | None,
     ) -> Iterable[str]:
-        """Yield what is known of the training, and where a search begins."""
         yield from self._trainings.dry_run_lines(work.training, calls)
         if (search := work.search) is not None:
             limit = size_text(search.limit_bytes) if search.limit_bytes else "what a rank can have"
@@ -374,32 +370,27 @@ class MemoryPresenter(Presenter[MemoryWork, MemoryRecord]):
                    f"{search.first} is tried first, and set up here is {search.unit}")
 
     def span_words(self, works: Sequence[MemoryWork]) -> Iterable[str]:
-        """Yield the models, and how much of each step."""
         words = self._trainings.span_words([work.training for work in works])
         searched = any(work.search for work in works)
         return ["batch=largest" if searched and word.startswith("batch=") else word
                 for word in words]
 
     def definitions(self, items: Items, derived: Records) -> Iterable[str]:
-        """Yield what the columns mean."""
         searches, others = _apart(items)
         return (*(MEMORY_DEFINITIONS if others else ()),
                 *(LARGEST_DEFINITIONS if searches else ()))
 
     def tables(self, title: str, items: Items, derived: Records) -> Iterator[Table]:
-        """Yield what was held, then the largest batches that were found."""
         searches, others = _apart(items)
         yield from memory_tables(title, others, derived)
         yield from largest_batch_tables(title, searches, derived)
 
     def charts(self, items: Items, derived: Records) -> Iterable[Chart]:
-        """Yield stacked bars, a bar a case, and bars of the largest batches."""
         searches, others = _apart(items)
         yield from memory_charts(others, derived)
         yield from largest_batch_charts(searches, derived)
 
     def heat_map_case(self, case: Case) -> HeatMapCase:
-        """Return what is trained, and how."""
         return _training_charts.heat_map_case(first_training(case))
 
     def row(self, item: CaseResult, record: MemoryRecord | None) -> dict[str, Any]:
@@ -419,7 +410,6 @@ class MemoryPresenter(Presenter[MemoryWork, MemoryRecord]):
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,
     ) -> dict[str, Any]:
-        """Return rows of ``memory``, behind those of trainings."""
         held = [row for row, item in zip(rows, items, strict=True)
                 if row["status"] == "ok" and item.case.case_id in derived]
         return {"memory": [{name: row[name] for name in (*MEMORY_FIELDS, *FIELDS)}
@@ -434,6 +424,5 @@ def first_training(case: Case) -> Case:
 
 
 def _apart(items: Items) -> tuple[Items, Items]:
-    """Return the searches, and the other cases."""
     return ([item for item in items if is_search(item)],
             [item for item in items if not is_search(item)])

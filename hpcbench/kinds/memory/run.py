@@ -94,7 +94,6 @@ class CudaLimits(Limits):
         return most, GIVEN if asked_bytes else "what was free on the GPU"
 
     def end(self) -> None:
-        """Let the allocator have all."""
         torch.cuda.set_per_process_memory_fraction(1.0, self._device)
 
 
@@ -123,7 +122,6 @@ class DataLimits(Limits):
         return limit
 
     def end(self) -> None:
-        """Let the process have what it could have before."""
         resource.setrlimit(resource.RLIMIT_DATA, (self._before, self._hard))
 
     def _share(self, held: int, resident: int) -> tuple[int, str]:
@@ -218,7 +216,6 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None,
     ) -> Any:
-        """Run an operation, and look at the storages of its tensors and at all that live."""
         if any(kind not in _WRAPPED for kind in types):
             return NotImplemented  # a subclass does it by operations on its own tensors
         before = [self._number(one) for one in _tensors((args, kwargs))]
@@ -241,7 +238,6 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
             self._most = total, now
 
     def _number(self, tensor: torch.Tensor) -> int:
-        """Return the number of a tensor's storage."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key not in self._alive:
@@ -285,23 +281,18 @@ class MemoryOperation:
         self._steps = TrainingOperation(work.training, place, validate=False)
 
     def prepare(self) -> None:
-        """Begin a row of phases."""
         self._steps.prepare()
 
     def run(self) -> None:
-        """Take one step."""
         self._steps.run()
 
     def drag(self, seconds: float) -> None:
-        """Make each step of this rank take longer, for tests."""
         self._steps.drag(seconds)
 
     def spoil(self) -> None:
-        """Make the loss wrong, for tests of the check."""
         self._steps.spoil()
 
     def check(self) -> Disparity | None:
-        """Return what is wrong with the last step."""
         return self._steps.check()
 
     def answer(self) -> dict[str, Any]:
@@ -328,7 +319,6 @@ class MemoryOperation:
         return answer
 
     def close(self) -> None:
-        """Close the training. All ranks call it."""
         self._steps.close()
 
 

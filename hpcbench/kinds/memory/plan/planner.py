@@ -117,13 +117,11 @@ class MemoryPlanner(Planner):
         self._trainings = TrainingPlanner()
 
     def lengths(self, block: Block, config: Config) -> Mapping[str, int]:
-        """Return the number of values of each axis."""
         assert isinstance(block, MemoryBlock)
         return {**self._trainings.lengths(block, config),
                 "memory_limit": len(block.memory_limit or (None,))}
 
     def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
-        """Yield the case of every point. Raises ConfigError that lists every unknown name."""
         assert isinstance(block, MemoryBlock)
         block = _with_steps(block)
         if block.largest_batch:
@@ -136,16 +134,13 @@ class MemoryPlanner(Planner):
                           case_id=case_id({"kind": block.kind, "of": case.case_id}))
 
     def problems(self, block: Block) -> Iterator[str]:
-        """Yield unknown models, strategies, options and values."""
         return self._trainings.problems(block)
 
     def workload_from_json(self, data: Mapping[str, Any]) -> MemoryWork:
-        """Rebuild the workload."""
         search = Search(**data["search"]) if data.get("search") else None
         return MemoryWork(self._trainings.workload_from_json(data["training"]), search)
 
     def advice(self, work: Workload, available_bytes: int) -> str:
-        """Return which settings of the training would fit into so much memory."""
         assert isinstance(work, MemoryWork)
         if work.search:  # which looks for such a setting itself
             return f"give memory_limit {available_bytes} or less" if not work.search.batch else ""

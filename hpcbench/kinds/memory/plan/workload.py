@@ -119,13 +119,11 @@ def bracket_of(tries: Sequence[Mapping[str, Any]]) -> Bracket:
 
 
 def told(tries: Sequence[tuple[int, Tried]]) -> list[dict[str, Any]]:
-    """Return batches and how their tries ended as plain JSON values."""
     return [{"batch": batch, "ended": one.ended.value, "reason": one.reason,
              "seconds": round(one.seconds, 3)} for batch, one in tries]
 
 
 def with_batch(work: Training, batch: int) -> Training:
-    """Return the same training of another batch size."""
     sized = replace(work, batch_size=batch)
     return replace(sized, flops=any_model.flops_of(
         any_model.model_of(work), sized.global_batch, adapters_of(work)))
@@ -162,21 +160,17 @@ class MemoryWork(Workload):
 
     @property
     def dtype(self) -> str:  # type: ignore[override]
-        """Return that of the arithmetic."""
         return self.training.dtype
 
     @property
     def groups(self) -> int:  # type: ignore[override]
-        """Return that of the training."""
         return self.training.groups
 
     @property
     def name(self) -> str:
-        """Return what is measured."""
         return "memory"
 
     def words(self, world_size: int) -> list[str]:
-        """Return the words of its label: those of the training behind ``memory``."""
         first, *rest = self.training.words(world_size)
         if (search := self.search) is not None:
             limit = [f"limit={format_bytes(search.limit_bytes)}"] if search.limit_bytes else []
@@ -186,7 +180,6 @@ class MemoryWork(Workload):
         return [f"{self.name} {first}", *rest]
 
     def drawn_numbers(self) -> int:
-        """Return those of the training."""
         return self.training.drawn_numbers()
 
     def next_try(self, tries: Sequence[Tried]) -> MemoryWork | None:
@@ -214,37 +207,29 @@ class MemoryWork(Workload):
         """Return None: what counts is memory, not time."""
 
     def collective_calls(self) -> tuple[Call, ...]:
-        """Return the collectives that the training calls."""
         return self.training.collective_calls()
 
     def needs(self) -> tuple[str, ...]:
-        """Return what the training needs of a machine."""
         return self.training.needs()
 
     def selectors(self) -> dict[str, str]:
-        """Return what ``--model`` and ``--strategy`` select it by."""
         return self.training.selectors()
 
     def not_captured(self) -> str | None:
-        """Return why a step is not captured."""
         return self.training.not_captured()
 
     def rehearsal_calls(self) -> int:
-        """Return how often a dry run calls it."""
         return self.training.rehearsal_calls()
 
     @property
     def has_whole_samples(self) -> bool:
-        """Return whether a rank sees steps from end to end."""
         return self.training.has_whole_samples
 
     @property
     def has_phases(self) -> bool:
-        """Return True: a step records its phases."""
         return True
 
     def to_json(self) -> dict[str, Any]:
-        """Return the training, and the search if it is one, as plain JSON values."""
         searched = {"search": asdict(self.search)} if self.search else {}
         return {"training": self.training.to_json(), **searched}
 

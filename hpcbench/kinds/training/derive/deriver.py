@@ -100,7 +100,6 @@ Table = tuple[tuple[float, ...], ...]
 
 
 def waiting(item: CaseResult, record: TrainingRecord | None) -> Waiting | None:
-    """Return how much of a step ranks wait, and how the exchange varies; None of one rank."""
     known = record.stalls if record else None
     if known is None or item.case.world_size == 1:
         return None
@@ -215,7 +214,6 @@ COLUMNS = (
 
 
 def column_values(item: CaseResult, record: TrainingRecord | None) -> dict[str, Any]:
-    """Return a case's values of COLUMNS."""
     values = training_values(item)
     if record is None:
         return values
@@ -240,7 +238,6 @@ def _efficiency(pop: Pop | None) -> dict[str, float | None]:
 
 
 def training_values(item: CaseResult) -> dict[str, Any]:
-    """Return a case's values of OF_TRAINING."""
     work = training_of(item.case)
     return {**{column.name: getattr(work, column.name) for column in _OF_WORK},
             "options": settings(work.options)}
@@ -342,7 +339,6 @@ class TrainingDeriver(Deriver):
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
     ) -> Mapping[str, TrainingRecord]:
-        """Return what each case gives alone, and beside the others."""
         exposed, partners, scaled = exposures(items), paired(items), rates.scaling(items)
         same, others = same_programs(items), counterparts(items)
         return {case_id: replace(
@@ -352,7 +348,6 @@ class TrainingDeriver(Deriver):
             for item in items for case_id in [item.case.case_id]}
 
     def observe(self, item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
-        """Return how the ranks of a case compare, and the stalls of one that trains."""
         found = tuple(slow_ranks.comparisons(item, samples))
         if not training_of(item.case).trains:
             return {"comparisons": found}
@@ -363,14 +358,12 @@ class TrainingDeriver(Deriver):
         return {**fields, "pop": told} if told else fields
 
     def settled(self, records: Mapping[str, TrainingRecord]) -> Mapping[str, TrainingRecord]:
-        """Return the records without ranks, and variances, that the whole report refuses."""
         known = {case_id: record.pop for case_id, record in records.items()}
         return {case_id: replace(
             _settled(record, records), pop=beside_base(record.pop, record.scaling, known))
             for case_id, record in records.items()}
 
     def sent_bytes(self, item: CaseResult) -> float | None:
-        """Return what all ranks counted in one step, as sizes times busbw factors."""
         return counted_wire_bytes(item)
 
     def problems(

@@ -107,7 +107,6 @@ def counterparts(items: Sequence[CaseResult]) -> dict[str, Counterpart]:
 
 
 def disagreement(found: Counterpart) -> str:
-    """Return what differs, for people; of a comparison in which something does."""
     share = "" if found.share is None else f", by up to {found.share:.3g} times what is allowed"
     differs = f"{found.n_wrong} of {found.n_compared} comparisons of the timed model"
     if found.on_ranks:
@@ -192,7 +191,6 @@ def compared(case: Case, other: Case | None, known: Mapping[str, Told]) -> Count
 
 
 def _copies(told: Told) -> Counterpart:
-    """Return what comes of comparing the copies of a case on its own ranks."""
     return _judged(list(_errors(told, told, of_copies=True)), on_ranks=True)
 
 
@@ -240,7 +238,6 @@ class _Allowed:
         self._per_element = whole / math.sqrt(sum(two["elements"].values()))
 
     def share(self, name: str, own: Numbers, theirs: Numbers) -> float:
-        """Return the error of a parameter's numbers as a share of what is allowed."""
         distance = float(np.sqrt(np.mean((own[1:] - theirs[1:])**2))) / SKETCH
         norms = abs(float(own[0] - theirs[0]))
         shares = [_quotient(distance, self._distance(name))]

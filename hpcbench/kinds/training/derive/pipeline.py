@@ -135,7 +135,6 @@ class _Results:
         """Rank -> the result that is sent behind the next one."""
 
     def add(self, op: Op, end: float) -> None:
-        """Note when a computation ends, in the order of its rank."""
         if op.kind == WEIGHT:  # nobody else needs it
             return
         rank, result = self._rank_of[op.stage], _result(op.kind, op.stage, op.microbatch)

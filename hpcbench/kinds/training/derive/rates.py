@@ -288,7 +288,6 @@ class Counted:
 
 
 def counted(item: CaseResult) -> Counted | None:
-    """Return what was counted of a case; None where nothing was."""
     by_rank = _by_rank(item.detail)
     if not by_rank:
         return None
@@ -378,13 +377,11 @@ class _Moved:
 
     @property
     def passes(self) -> float | None:
-        """Return those of forward and backward."""
         return None if self.forward is None or self.backward is None else (
             self.forward + self.backward)
 
     @property
     def step(self) -> float | None:
-        """Return those of a step."""
         passes = self.passes
         return None if passes is None or self.optimizer is None else passes + self.optimizer
 

@@ -252,7 +252,6 @@ def waits_within(work: Training) -> bool:
 
 
 def late_rank(item: CaseResult) -> LateRank | None:
-    """Return the rank that arrives last where gradients are exchanged; None if none stands out."""
     steps = _alike(item)
     if steps is None or not steps.arrivals:
         return None

@@ -99,7 +99,6 @@ def sync_variance(
 
 
 def variance_comparison(sync: SyncVariance | None) -> Iterator[Comparison]:
-    """Yield the comparison of the exchange with computing, where there is one."""
     if sync is not None:
         yield Comparison(_SYNC, sync.chance)
 
@@ -273,7 +272,6 @@ def _named(stamps: Stamps, row: int, ready: Comparison) -> LastRank:
 
 
 def _sync(case: Case, stamps: Stamps) -> tuple[SyncVariance | None, str]:
-    """Return how the exchange varies, once the last rank is ready; or why that is not known."""
     if case.backend == BLOCKING:
         return None, f"calls of backend {BLOCKING} block within the backward pass"
     if "exchange" not in stamps.phase_s:

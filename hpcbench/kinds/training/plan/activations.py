@@ -55,7 +55,6 @@ class Kept:
     adapters: Adapters | None = None
 
     def of_tokens(self, elements: int, size: int) -> int:
-        """Return the bytes of what is divided with the tokens, if they are."""
         return elements * size // (self.tp if self.by_tokens else 1)
 
 
@@ -111,7 +110,6 @@ def embedding_bytes(shape: ModelShape, kept: Kept) -> int:
 
 
 def head_bytes(shape: ModelShape, kept: Kept) -> int:
-    """Return what the head and the loss keep of a token."""
     transform = 2 * shape.hidden * kept.element if shape.family == "bert" else 0
     inputs = shape.hidden * kept.element
     if kept.adapters:

@@ -48,7 +48,6 @@ class Adapters:
     packed: bool
 
     def has(self, name: str) -> bool:
-        """Return whether a weight, by its name in the plain model, has an adapter."""
         product, _, kind = name.rpartition(".")
         return kind == "weight" and product.endswith(TARGETS[self.targets])
 
@@ -58,7 +57,6 @@ class Adapters:
 
 
 def of_block_product(name: str) -> bool:
-    """Return whether a parameter is of one of the products of a block."""
     return name.rpartition(".")[0].endswith(TARGETS["all"])
 
 
@@ -82,7 +80,6 @@ def low_rank_tensors(weight: Tensor, rank: int) -> tuple[Tensor, Tensor]:
 
 
 def block_adapters(shape: ModelShape, adapters: Adapters) -> list[Tensor]:
-    """Return the adapters of one block, in the order of the model."""
     return [part for item in block_tensors(shape) if adapters.has(item.name)
             for part in low_rank_tensors(item, adapters.rank)]
 

@@ -31,7 +31,6 @@ EXTENTS = {**dict.fromkeys(MODELS, ("layers", "hidden", "heads", "kv_heads", "in
 
 
 def model_of(work: Training) -> AnyShape:
-    """Return the shape of the model that a case trains."""
     return resnet.resnet_of(work) if work.of_images else shape_of(work)
 
 
@@ -62,7 +61,6 @@ def differences(name: str, extents: Mapping[str, str | int]) -> dict[str, Any]:
 
 
 def extents_of(shape: AnyShape) -> dict[str, str | int]:
-    """Return the fields of `Training` that a shape makes."""
     if isinstance(shape, ResNetShape):
         return {"family": resnet.FAMILY, "layers": shape.layers, "width": shape.width,
                 "classes": shape.classes, "image_size": shape.image,
@@ -73,7 +71,6 @@ def extents_of(shape: AnyShape) -> dict[str, str | int]:
 
 
 def parameters_of(shape: AnyShape) -> int:
-    """Return how many parameters the whole model has."""
     return resnet.resnet_parameters(shape) if isinstance(shape, ResNetShape) else parameters(shape)
 
 
@@ -104,7 +101,6 @@ def flops_again(work: Training, definition: str, *, nominal: bool = False) -> in
 
 
 def part_tensors(shape: AnyShape, number: int) -> list[Tensor]:
-    """Return the parameters of a block, in the order of the model."""
     if isinstance(shape, ResNetShape):
         return resnet.resnet_block_tensors(shape, number)
     return tensors.block_tensors(shape, number)

@@ -45,7 +45,6 @@ from hpcbench.plan.points import (
 
 
 def why_not(work: Training, spec: StrategySpec) -> str | None:
-    """Return why a model, its sizes and a strategy do not go together, or None."""
     if work.of_images:
         return (_undivided_images(work) or _indivisible(work) or spec.unfit(work)
                 or _too_few_values(work) or _no_communication(work))
@@ -253,7 +252,6 @@ def _with_rank(axes: OptionAxes, spec: StrategySpec, block: TrainingBlock) -> Op
 
 
 def block_problems(block: TrainingBlock) -> Iterator[str]:
-    """Yield what names nothing: models, strategies, options, values."""
     yield from (f"model: {unknown_name(name, NAMES)}" for name in block.model
                 if name not in EXTENTS)
     taken = {key for name in block.model for key in EXTENTS.get(name, ())}

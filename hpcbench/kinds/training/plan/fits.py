@@ -255,7 +255,6 @@ def _mildest(
 
 
 def _word(value: Option) -> str:
-    """Return a value as a sweep file has it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

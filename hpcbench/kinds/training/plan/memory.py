@@ -176,11 +176,9 @@ class Memory:
 
     @property
     def total(self) -> int:
-        """Return all of it."""
         return sum(self.parts().values())
 
     def parts(self) -> dict[str, int]:
-        """Return the bytes by what they are."""
         return {"parameters": self.parameters, "gradients": self.gradients,
                 "optimizer": self.optimizer, "activations": self.activations,
                 "buffers": self.buffers}
@@ -208,7 +206,6 @@ def memory_of(work: Training, stage: Stage) -> Memory:
 
 
 def memories(work: Training) -> list[Memory]:
-    """Return the same of each rank that differs from others."""
     return [memory_of(work, stage) for stage in stages_of(work)]
 
 
@@ -278,7 +275,6 @@ def _head_elements(rank: _Rank) -> int:
 
 
 def _trained_elements(blocks: Sequence[Parameters]) -> list[int]:
-    """Return the elements of each block that are trained."""
     return [block.trained.elements for block in blocks]
 
 

@@ -104,7 +104,6 @@ def _nearest_divisors(number: int, wanted: int) -> str:
 
 
 def shape_of(training: Training) -> ModelShape:
-    """Return the shape of the model that a case trains."""
     return ModelShape(training.family, training.layers, training.hidden, training.heads,
                       training.kv_heads, training.inner, training.vocab, training.seq_length,
                       MODELS[training.model].rotary_base, training.library)
@@ -162,12 +161,10 @@ class Tensor(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """Return how many numbers it has."""
         return math.prod(self.extents)
 
     @property
     def held_bytes(self) -> int:
-        """Return the bytes that it is held in."""
         return self.elements * self.element_bytes
 
 
@@ -182,18 +179,15 @@ class Parameters:
 
     @cached_property
     def trained(self) -> Parameters:
-        """Return those that are trained."""
         kept = tuple(item for item in self.tensors if item.trained)
         return self if len(kept) == len(self.tensors) else Parameters(kept)
 
     @cached_property
     def elements(self) -> int:
-        """Return how many numbers they have."""
         return sum(item.elements for item in self.tensors)
 
     @cached_property
     def held_bytes(self) -> int:
-        """Return the bytes that they are held in."""
         return sum(item.held_bytes for item in self.tensors)
 
 
@@ -206,7 +200,6 @@ def of_each(
 
 
 def embedding_tensors(shape: ModelShape) -> list[Tensor]:
-    """Return the parameters of the embedding, in the order of the model."""
     tensors = [Tensor("embedding.tokens.weight", (shape.vocab, shape.hidden))]
     if shape.family != "llama":
         tensors.append(Tensor("embedding.positions.weight", (shape.seq_length, shape.hidden)))
@@ -217,7 +210,6 @@ def embedding_tensors(shape: ModelShape) -> list[Tensor]:
 
 
 def block_tensors(shape: ModelShape, number: int = 0) -> list[Tensor]:
-    """Return the parameters of a block, in the order of the model."""
     parts = _own_block(shape) if shape.library == OWN_LIBRARY else _library_block(shape)
     return [part._replace(name=f"blocks.{number}.{part.name}") for part in parts]
 

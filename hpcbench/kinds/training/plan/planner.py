@@ -55,18 +55,15 @@ class TrainingPlanner(Planner):
     """Plans trainings."""
 
     def lengths(self, block: Block, config: Config) -> Mapping[str, int]:
-        """Return the number of values of each axis; of strategies that of their sets."""
         assert isinstance(block, TrainingBlock)
         return {**listed_lengths(block, _AXES), "strategies": number_of_sets(block.strategies)}
 
     def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
-        """Yield the case of every point. Raises ConfigError that lists every unknown name."""
         assert isinstance(block, TrainingBlock)
         for point in build_workload.training_points(title, block, job):
             yield case_of(title, block, job, point)
 
     def problems(self, block: Block) -> Iterator[str]:
-        """Yield unknown models, strategies, options and values."""
         assert isinstance(block, TrainingBlock)
         return build_workload.block_problems(block)
 
@@ -85,7 +82,6 @@ class TrainingPlanner(Planner):
             "calls": tuple(data["calls"]), "modules": tuple(data.get("modules", ()))})
 
     def advice(self, work: Workload, available_bytes: int) -> str:
-        """Return which settings of the training would fit into so much memory."""
         assert isinstance(work, Training)
         return advice(work, available_bytes)
 
@@ -93,7 +89,6 @@ class TrainingPlanner(Planner):
 def case_of(
     title: str, block: TrainingBlock, job: PlanRequest, point: build_workload.TrainingPoint,
 ) -> Case:
-    """Return the case of a point."""
     return assemble(title, block, job, point.common, _draft(point, job))
 
 

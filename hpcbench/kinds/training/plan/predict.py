@@ -51,7 +51,6 @@ class Prediction:
 
     @property
     def collectives(self) -> int:
-        """Return how many collectives the rank calls."""
         return sum(item.count for item in self.calls)
 
 
@@ -72,17 +71,14 @@ class Demands:
 
     @property
     def hardware_flops(self) -> int:
-        """Return the most FLOPs that a rank executes."""
         return max(one.hardware_flops for one in self.of_ranks)
 
     @property
     def wire_bytes(self) -> int:
-        """Return the most bytes of a rank on the wire."""
         return max(one.wire_bytes for one in self.of_ranks)
 
     @property
     def collectives(self) -> int:
-        """Return the most collectives that a rank calls."""
         return max(one.collectives for one in self.of_ranks)
 
 
@@ -96,7 +92,6 @@ def hardware_flops(work: Training, definition: str = EXECUTED, *, nominal: bool 
 
 
 def predict(work: Training) -> Demands:
-    """Return what a step needs of each rank that differs from others."""
     return Demands(tuple(predict_stage(work, stage) for stage in stages_of(work)))
 
 
@@ -106,7 +101,6 @@ def is_predicted(work: Training) -> bool:
 
 
 def predict_stage(work: Training, stage: Stage) -> Prediction:
-    """Return the prediction for a rank with these parts of the model."""
     return Prediction(memory_of(work, stage), _flops(work, stage),
                       traffic.together(_calls(work, stage)))
 

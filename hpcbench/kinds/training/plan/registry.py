@@ -54,17 +54,14 @@ def registry() -> Registry:
 
 
 def strategies() -> tuple[StrategySpec, ...]:
-    """Return the strategies that are installed, in the order in which they are listed."""
     return tuple(registry().strategies.values())
 
 
 def strategy(name: str) -> StrategySpec | None:
-    """Return the strategy of a name, or None if it is not installed."""
     return registry().strategies.get(name)
 
 
 def is_ours(spec: StrategySpec) -> bool:
-    """Return whether a strategy is of this package, not a plug-in's."""
     return any(spec is own for own in _ours())
 
 
@@ -125,7 +122,6 @@ def _problems(offer: Offer, known: Mapping[str, StrategySpec]) -> Iterator[str]:
 
 
 def layout_of(work: Training) -> Layout:
-    """Return how a training lies on its ranks."""
     return _result(work, lambda spec: spec.layout(spec.with_defaults(work)), Layout())
 
 
@@ -140,7 +136,6 @@ def adapters_of(work: Training) -> Adapters | None:
 
 
 def pipelining(work: Training) -> Pipelining | None:
-    """Return how a training is pipelined, None where it is not."""
     return layout_of(work).pipeline
 
 

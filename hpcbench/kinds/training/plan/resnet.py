@@ -52,7 +52,6 @@ class ResNetShape:
 
     @property
     def layers(self) -> int:
-        """Return the number of blocks of all stages."""
         return sum(self.blocks)
 
     @property
@@ -157,12 +156,10 @@ class Bottleneck(NamedTuple):
 
     @property
     def outputs(self) -> int:
-        """Return the channels that the block returns."""
         return EXPANSION * self.inner
 
     @property
     def extent_behind(self) -> int:
-        """Return height and width of what the block returns."""
         return self.extent if self.stride == 1 else halved(self.extent)
 
     @property
@@ -208,30 +205,25 @@ def _stem(shape: ResNetShape) -> Convolution:
 
 
 def features(shape: ResNetShape) -> int:
-    """Return the channels that the last block returns."""
     return bottlenecks(shape)[-1].outputs
 
 
 def stem_tensors(shape: ResNetShape) -> list[Tensor]:
-    """Return the parameters of the stem, in the order of the model."""
     return _stem(shape).tensors("stem.convolution", "stem.norm")
 
 
 def resnet_block_tensors(shape: ResNetShape, number: int) -> list[Tensor]:
-    """Return the parameters of a block, in the order of the model."""
     return [item for one in bottlenecks(shape)[number].convolutions
             for item in one.tensors(f"blocks.{number}.{one.name}",
                                     f"blocks.{number}.{one.name}_norm")]
 
 
 def resnet_head_tensors(shape: ResNetShape) -> list[Tensor]:
-    """Return the parameters of the head."""
     return [Tensor("head.logits.weight", (shape.classes, features(shape))),
             Tensor("head.logits.bias", (shape.classes,))]
 
 
 def resnet_parameters(shape: ResNetShape) -> int:
-    """Return the number of parameters: convolutions, batch norms, and the last product."""
     blocks = [resnet_block_tensors(shape, number) for number in range(shape.layers)]
     return sum(item.elements for part in (
         stem_tensors(shape), *blocks, resnet_head_tensors(shape)) for item in part)

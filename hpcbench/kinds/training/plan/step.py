@@ -28,7 +28,6 @@ _GROWTH = 2
 
 
 def is_dynamic(work: Training) -> bool:
-    """Return whether samples are divided by speed."""
     return layout_of(work).balanced
 
 
@@ -46,7 +45,6 @@ def most_share(work: Training) -> int:
 
 
 def even_shares(work: Training) -> tuple[int, ...]:
-    """Return the samples of each replica where all have the same."""
     return (work.batch_size,) * work.dp
 
 
@@ -75,7 +73,6 @@ def unlike_shares(work: Training) -> tuple[int, ...]:
 
 
 def unfit_to_balance(work: Training) -> str | None:
-    """Return why there is nothing that could be balanced, or None."""
     if not is_dynamic(work):
         return None
     if work.dp == 1:
@@ -112,7 +109,6 @@ class Stage:
     behind: tuple[int, ...] = ()
 
     def tensors(self, shape: AnyShape) -> list[Tensor]:
-        """Return the parameters of these parts."""
         before, after = end_tensors(shape, alone=self.alone)
         return [*(before if self.first else ()),
                 *(item for number in self.blocks for item in part_tensors(shape, number)),
@@ -176,7 +172,6 @@ class Step:
 
 
 def step_of(work: Training) -> Step:
-    """Return the steps of a training."""
     layout, mixed = layout_of(work), work.dtype != "fp32"
     element = DTYPE_BYTES[work.dtype]
     kept = Kept(

@@ -93,7 +93,6 @@ class Training(Workload):
     loss: str = CROSS_ENTROPY
 
     def axes(self) -> dict[str, Any]:
-        """Return what tells it from others."""
         return {**{name: getattr(self, name) for name in _AXES},
                 **{f"options.{name}": value for name, value in self.options}}
 
@@ -113,7 +112,6 @@ class Training(Workload):
 
     @property
     def name(self) -> str:
-        """Return what is run: ``data``, for a training with the strategy of that name."""
         return self.strategy
 
     @property
@@ -153,11 +151,9 @@ class Training(Workload):
         return plain
 
     def collective_calls(self) -> tuple[Call, ...]:
-        """Return the collectives that the workload calls."""
         return calls_of(self.calls, self.dtype)
 
     def selectors(self) -> dict[str, str]:
-        """Return what ``--model`` and ``--strategy`` select it by."""
         return {"model": self.model, "strategy": self.strategy}
 
     def profiled_for(self) -> frozenset[str]:
@@ -170,12 +166,10 @@ class Training(Workload):
 
     @property
     def has_whole_samples(self) -> bool:
-        """Return whether a rank sees samples from end to end; a pipeline stage does not."""
         return self.pp == 1
 
     @property
     def has_phases(self) -> bool:
-        """Return True: a step records its phases."""
         return True
 
     def not_captured(self) -> str | None:
@@ -219,7 +213,6 @@ class Training(Workload):
                 if getattr(self, name) != value]
 
     def degrees(self) -> list[tuple[str, Option]]:
-        """Return the degrees above 1."""
         return [(name, degree) for name, degree in (
             ("dp", self.dp), ("tp", self.tp), ("pp", self.pp)) if degree != 1]
 
@@ -228,7 +221,6 @@ class Training(Workload):
         return dict(self.options)[name]
 
     def words(self, world_size: int) -> list[str]:
-        """Return the words of its label; backend and device follow the first."""
         parts = [f"{self.model} {self.strategy}", self.dtype]
         wide = f"width={self.width}" if self.of_images else f"hidden={self.hidden}"
         parts += [f"layers={self.layers}", wide] if self.changed else []

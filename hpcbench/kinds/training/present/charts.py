@@ -95,13 +95,11 @@ def _charts(key: Key, items: Sequence[CaseResult], records: Records) -> Iterator
 
 
 def _memory(records: Sequence[TrainingRecord]) -> Column:
-    """Return the column of peaks, named by what they are of."""
     peaks = {record.peak_of for record in records if record.peak_of}
     return replace(MEMORY, title="process growth") if peaks == {GROWTH} else MEMORY
 
 
 def _label(work: Training, works: Sequence[Training], options: str) -> str:
-    """Return what is done, and what else is not the same for all of them."""
     values = [*((name, getattr(work, name)) for name in _VARIED), *work.unusual()]
     varied = [(name, value) for name, value in values
               if len({getattr(other, name) for other in works}) > 1]
@@ -111,7 +109,6 @@ def _label(work: Training, works: Sequence[Training], options: str) -> str:
 
 def _same_programs(labels: Sequence[str], items: Sequence[CaseResult],
                    records: Sequence[TrainingRecord]) -> Iterator[str]:
-    """Yield which bars are the same program."""
     groups = grouped((record.same_program_as or item.case.case_id, label)
                      for label, item, record in zip(labels, items, records, strict=True))
     for first, *others in groups.values():
@@ -184,7 +181,6 @@ def stall_charts(items: Sequence[CaseResult], derived: Records) -> Iterator[char
 
 
 def _bars(steps: Steps, stalls: Stalls) -> tuple[chart.Bar, ...]:
-    """Return a bar for each rank, in their order; of many for those that are ready last."""
     latest = sorted(stalls.ranks, key=lambda rank: -stalls.ready_s[stalls.ranks.index(rank)])
     return tuple(_stall_bar(steps, stalls, rank) for rank in sorted(latest[:MOST_BARS]))
 

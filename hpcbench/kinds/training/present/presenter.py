@@ -81,7 +81,6 @@ _IMAGE_EXTENTS = {name: name for name in ("layers", "width", "classes", "image")
 
 
 def training_listing() -> Iterator[Line | Table]:
-    """Yield the models with their extents, and the strategies with their options."""
     yield Line("models", "title")
     yield _models("model", _EXTENTS, MODELS)
     yield _models("model of images", _IMAGE_EXTENTS, RESNETS)
@@ -164,7 +163,6 @@ def _calls_text(calls: Iterable[CountedCall]) -> str:
 
 
 def training_dry_run_lines(work: Training, calls: Sequence[CountedCall] | None) -> Iterator[str]:
-    """Yield what a step called on rank 0, if it did, and what each of its ranks will need."""
     if calls is not None:
         expected = {(one.collective, one.count, one.size_bytes)
                     for one in predict_stage(work, stages_of(work)[0]).calls}
@@ -291,14 +289,12 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
     def tables(
         self, title: str, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
     ) -> Iterator[Table]:
-        """Yield the times of a block, then what was counted of its steps."""
         yield from result_table.result_tables(title, items, derived)
         yield from counted_table.counted_tables(title, items, derived)
 
     def overviews(
         self, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
     ) -> Iterator[Table]:
-        """Yield how trainings scale, and which share of the ranks' time is useful."""
         yield from scaling.overviews(items, derived)
         yield from pop.efficiencies(items, derived)
         yield from roofline_tables("trainings", roofline.rooflines(items, derived),
@@ -307,7 +303,6 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
     def definitions(
         self, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
     ) -> Iterator[str]:
-        """Yield what the columns of the tables that are shown mean."""
         yield from result_table.definitions(items, derived)
         records = [record for item in items if (record := derived.get(item.case.case_id))]
         if any(record.scaling for record in records):
@@ -319,7 +314,6 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
     def charts(
         self, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
     ) -> Iterator[Chart]:
-        """Yield the steps of each model, who waits for whom if something stands out, rooflines."""
         yield from _charts.charts(items, derived)
         yield from stall_chart.stall_charts(items, derived)
         yield from roofline_charts("trainings", roofline.rooflines(items, derived))

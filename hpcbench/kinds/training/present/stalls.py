@@ -57,7 +57,6 @@ def degrees_text(work: Training) -> str:
 
 
 def span_words(works: Sequence[Training]) -> Iterator[str]:
-    """Yield the models, and how much of each step."""
     yield distinct(work.model for work in works)
     if tokens := [work.seq_length for work in works if not work.of_images]:
         yield f"seq={span_text(tokens)}"
@@ -100,7 +99,6 @@ def parity_text(item: CaseResult, record: TrainingRecord) -> str | None:
 
 
 def counterpart_text(found: Counterpart) -> str:
-    """Return which case a large model was compared with, or why with none."""
     if found.missing:
         return f"compared with no other strategy: {found.missing}"
     if found.on_ranks:
@@ -221,7 +219,6 @@ def _lines(item: CaseResult, derived: Records) -> Iterator[Line]:
 
 
 def _measured(stalls: Stalls) -> Iterator[str]:
-    """Yield how long ranks wait, and how the exchange varies where that is not high."""
     if stalls.stall_share:
         yield (f"ranks wait {_percent(stalls.stall_share)} of the step for whichever rank is last "
                f"({plural(stalls.n_steps, 'step')})")
@@ -243,14 +240,12 @@ def _unknown(stalls: Stalls, exposure: Exposure, slow: SlowAlone | None) -> Iter
 
 
 def _exposed(exposure: Exposure) -> Iterator[str]:
-    """Yield the exposed communication, where the steps without any were run, too."""
     if share := exposure.exposed_share:
         ends = cell_text(Range(share.least, share.greatest, share.median), Show.PERCENT)
         yield f"exposed communication is {ends} % of the step"
 
 
 def _imbalance(steps: Steps) -> Iterator[str]:
-    """Yield how unequal ranks are that do not wait for each other."""
     if len(steps.ranks) > 1:
         yield (f"without communication a step takes the ranks {_ms(min(steps.step_s))} to "
                f"{_ms(max(steps.step_s))}")
@@ -272,7 +267,6 @@ def _variance_text(sync: SyncVariance) -> str:
 
 
 def _tables(title: str, item: CaseResult, record: TrainingRecord) -> Iterator[Table]:
-    """Yield the phases of one training, rank by rank."""
     steps = item.timing.steps if item.timing else None
     if steps is None:
         return
@@ -315,7 +309,6 @@ def _ms(time_s: float) -> str:
 def rooflines(
     items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
 ) -> list[Shown]:
-    """Return what binds each step and its phases, in the order of cases."""
     told = [(item, record.rooflines) for item in items
             if (record := derived.get(item.case.case_id)) and record.rooflines]
     named = titles([item for item, _ in told])

@@ -107,7 +107,6 @@ Member = tuple[CaseResult, TrainingRecord]
 
 
 def definitions(items: Sequence[CaseResult], derived: Records) -> Iterator[str]:
-    """Yield what the columns of these trainings mean."""
     yield from DEFINITIONS
     works = [training_of(item.case) for item in items]
     names = [name for name in dict.fromkeys(map(shown_definition, works)) if name is not None]
@@ -213,7 +212,6 @@ def _computes_again(work: Training) -> bool:
 
 
 def _phase_cells(steps: Steps | None) -> tuple[Cell, ...]:
-    """Return a cell for each phase, and one for the time in none, as shares of the step."""
     shares = {phase.name: phase.share for phase in steps.phases} if steps else {}
     return *map(shares.get, SHORT), steps.other_share if steps else None
 
@@ -231,7 +229,6 @@ def _same_programs(
 
 
 def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
-    """Yield what parity was shown of, and why rows lack numbers."""
     beside = (dict.fromkeys(str(left["parity"]["on"]) for left in item.detail.values()
                             if "parity" in left) for item, _ in listed)
     for compared, count in Counter(", ".join(each) for each in beside if each).items():
@@ -250,7 +247,6 @@ def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
 
 
 def _row_notes(listed: Sequence[Member], options: Mapping[Training, str]) -> Iterator[Line]:
-    """Yield what single rows have to say, and what their ranks do not do alike."""
     for item, record in listed:
         noted = (item.case.note,) if item.case.note else ()
         for text in (*noted, *_shares(item), *_read_again(item, record)):
@@ -276,14 +272,12 @@ def _shares(item: CaseResult) -> Iterator[str]:
 
 
 def _read_again(item: CaseResult, record: TrainingRecord) -> Iterator[str]:
-    """Yield how often a file of tokens was read in a pass, if it was too short for all steps."""
     if record.passes_over_data is not None and record.passes_over_data > 1:
         yield (f"{training_of(item.case).data} was read {record.passes_over_data:.1f} times in a "
                "pass: it has fewer samples than the steps take")
 
 
 def _standing_out(record: TrainingRecord) -> Iterator[str]:
-    """Yield which rank is slow in which phase, and how long ranks wait in a pipeline."""
     yield from findings(record.stalls)
     if record.late_rank and not (record.stalls and record.stalls.last):
         yield _late_line(record.late_rank)
@@ -339,7 +333,6 @@ COUNTED_COLUMNS = (
 def counted_tables(
     title: str, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
 ) -> Iterator[Table]:
-    """Yield the table of a block's trainings whose steps were counted; none if none was."""
     members = [(item, record.counted) for item in items if item.status in columns.TABLED
                and (record := derived.get(item.case.case_id, NOTHING_KNOWN)).counted
                and training_of(item.case).trains]
@@ -367,7 +360,6 @@ def _cells(demand: StepDemand) -> tuple[Cell, ...]:
 
 
 def _notes(listed: Sequence[tuple[CaseResult, Counted]]) -> Iterator[Line]:
-    """Yield why something was not counted, and what activations are of."""
     reasons = grouped(((name, reason), item) for item, found in listed
                       for name, reason in found.missing.items())
     for (name, reason), items in reasons.items():
@@ -430,7 +422,6 @@ FACTOR_FIELDS = {"load_balance": "load_balance", "communication_efficiency": "co
 
 
 def values(pop: Pop | None) -> dict[str, float | str | None]:
-    """Return the fields of the summaries."""
     return {**{field: getattr(pop, name, None) for field, name in FIELDS.items()},
             **{field: getattr(pop and pop.efficiency, name, None)
                for field, name in FACTOR_FIELDS.items()}}

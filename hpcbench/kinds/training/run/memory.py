@@ -44,7 +44,6 @@ def held(parameters: Iterable[nn.Parameter], optimizer: torch.optim.Optimizer) -
 
 
 def states(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    """Yield the states that an optimizer holds."""
     return (value for state in optimizer.state.values() for value in state.values()
             if isinstance(value, torch.Tensor))
 

@@ -99,12 +99,10 @@ class TrainingOperation:
         return found
 
     def prepare(self) -> None:
-        """Begin a row of phases: the steps from here on are its."""
         self._phases.settle()
         self._rows.append(len(self._phases.steps))
 
     def run(self) -> None:
-        """Take one step."""
         phases, strategy = self._phases, self._strategy
         phases.begin()
         batch = self._loader.batch(self._step, *strategy.share)
@@ -115,11 +113,9 @@ class TrainingOperation:
         self._step += 1
 
     def drag(self, seconds: float) -> None:
-        """Make this rank slow, for tests of what is done about it: each sample takes longer."""
         self._strategy.drag(seconds)
 
     def spoil(self) -> None:
-        """Make the loss wrong, for tests of the check."""
         self._loss = torch.full((), math.nan)
 
     def check(self) -> Disparity | None:
@@ -184,7 +180,6 @@ class TrainingOperation:
         return self._silent is None and dist.get_backend(self.place.group) == REHEARSAL
 
     def _count(self, answer: dict[str, Any]) -> None:
-        """Take a step that is counted, and add what it did to the answer."""
         counted = self.one_more(count_step)
         for name in ("activations", "activations_of"):
             if name in counted:
@@ -208,7 +203,6 @@ class TrainingOperation:
             [sum(step.get(name, 0) for step in row) for row in rows] for name in names]}
 
     def close(self) -> None:
-        """Close what the strategy opened. All ranks call it."""
         self._strategy.close()
         if self._silent is not None:
             dist.destroy_process_group(self._silent.group)

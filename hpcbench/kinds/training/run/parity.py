@@ -162,7 +162,6 @@ def too_much(short: Training, place: Place) -> str | None:
 
 
 def short_words(short: Training) -> str:
-    """Return what was compared, for people."""
     return (f"the timed model ({short.parameters / 1e6:.4g} M parameters) in a step of "
             f"{short.global_batch} x {short.seq_length} tokens")
 
@@ -218,7 +217,6 @@ class Disparity:
 
     @property
     def words(self) -> str:
-        """Return it for people."""
         if self.what == "losses" and self.got in _NOT_FINITE:
             return f"the loss is {self.got}: the training diverged, or a step is wrong"
         return (f"{self.n_wrong} of {self.n_compared} {self.what} are not those of a single "

@@ -31,7 +31,6 @@ class PhaseClock:
         self._noted: list[tuple[dict[str, int], str, Any, Any, bool]] = []
 
     def begin(self) -> None:
-        """Begin a step."""
         self.steps.append({})
         self._begin = self._since = self.now()
 
@@ -85,7 +84,6 @@ class EventPhaseClock(PhaseClock):
 
 
 def phase_clock(device: torch.device, now_ns: Callable[[], int]) -> PhaseClock:
-    """Return the clock for steps on a device."""
     if device.type == "cuda":
         return EventPhaseClock(now_ns, partial(torch.cuda.Event, enable_timing=True))
     if device.type == "mps":

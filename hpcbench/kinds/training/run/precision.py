@@ -35,7 +35,6 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType({
 
 
 def make_optimizer(name: str, parameters: Any) -> torch.optim.Optimizer:
-    """Return an optimizer of these parameters."""
     recipe = RECIPES[name]
     return recipe.kind(parameters, **recipe.settings)
 
@@ -79,7 +78,6 @@ class Autocast(nn.Module):  # type: ignore[misc]
         self._device = device
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return what the module returns."""
         with autocast(self._dtype, self._device):
             return self.module(x)
 

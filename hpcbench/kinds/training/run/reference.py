@@ -86,7 +86,6 @@ class Reference:
         return dict(self._model.named_parameters())
 
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return what the model makes of inputs."""
         return self._model(inputs)
 
     def loss(self, first: int, count: int) -> float:

@@ -59,7 +59,6 @@ class ReplayOperation:
         """Do nothing: all buffers hold zeros, and stay so."""
 
     def run(self) -> None:
-        """Make every call."""
         works: Works = {}
         for step in self._steps:
             step(works)
@@ -73,11 +72,9 @@ class ReplayOperation:
         """Return None: there is no result that could be wrong."""
 
     def answer(self) -> dict[str, Any]:
-        """Return nothing: there are no values beside the rows."""
         return {}
 
     def close(self) -> None:
-        """Close the groups that were opened. All ranks call it."""
         for group in self._opened:
             dist.destroy_process_group(group)
 
@@ -170,7 +167,6 @@ class TrainingRunner(Runner):
     """Opens trainings."""
 
     def open(self, work: Workload, place: Place, *, validate: bool) -> AnyOperation:
-        """Build model and strategy; if ``validate``, prove first that a step is right."""
         assert isinstance(work, Training)
         if work.communication == "only":
             return ReplayOperation(work, place)

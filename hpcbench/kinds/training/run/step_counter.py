@@ -79,7 +79,6 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None,
     ) -> Any:
-        """Run an operation, and count it."""
         if any(kind not in _PLAIN for kind in types):
             return NotImplemented  # a subclass does it by operations on its own tensors
         named = kwargs or {}
@@ -145,7 +144,6 @@ def count_step(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, An
 def _missing(
     spec: Training, strategy: Strategy, counter: StepCounter,
 ) -> Iterable[tuple[str, str]]:
-    """Yield what cannot be counted, and why."""
     if spec.communication == "off":
         yield "calls", _SILENT
     elif counter.unknown:

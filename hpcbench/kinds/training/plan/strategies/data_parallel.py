@@ -38,7 +38,6 @@ def agreed(work: Training) -> tuple[str, ...]:
 
 
 def bucketed(work: Training) -> Buckets:
-    """Return the buckets of gradients under a training's options."""
     options = dict(work.options)
     return Buckets(int(options["bucket_mb"]),
                    bool(options.get("bucket_view", False)), str(options.get("comm_hook", "none")))

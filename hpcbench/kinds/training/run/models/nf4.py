@@ -21,7 +21,6 @@ class ShapedLinear(Linear4bit):  # type: ignore[misc]
     """A product of a dry run: its weight is a plain parameter, since none in 4 bits can be fake."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return what the product returns."""
         self.weight.quant_state = self.quant_state  # which bitsandbytes looks for
         return super().forward(x)
 

@@ -60,7 +60,6 @@ class Grid:
         return group
 
     def row(self, name: str) -> DeviceMesh | None:
-        """Return the mesh of one dimension, None if there is no such dimension."""
         return self.mesh[self._names[name]] if name in self._names else None
 
     def close(self) -> None:

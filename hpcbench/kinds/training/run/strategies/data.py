@@ -58,16 +58,13 @@ class Data(Replica):
 
     @property
     def share(self) -> tuple[int, int]:
-        """Return which samples of the next global batch are this replica's: first and count."""
         return self._balancer.share if self._balancer else super().share
 
     def divide(self, shares: Sequence[int]) -> None:
-        """Give each replica so many samples from now on. Only where they are balanced."""
         assert self._balancer is not None  # noqa: S101
         self._balancer.shares = tuple(shares)
 
     def rebalance(self, phases: PhaseClock) -> None:
-        """Agree at the end of a step on the shares of the next. All ranks call it."""
         if self._balancer:
             self._balancer.exchange()
             phases.end("balance")
@@ -78,7 +75,6 @@ class Data(Replica):
             self._balancer.finish()
 
     def wrap(self, model: Model) -> nn.Module:
-        """Return the model in DDP, on the group under test."""
         options = dict(self.spec.options)
         device = self.place.device
         self.ddp = DistributedDataParallel(
@@ -101,7 +97,6 @@ class Data(Replica):
         model.register_forward_pre_hook(lambda *_: self.place.group.ledger.tally.clear())
 
     def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
-        """See `Strategy`."""
         if self._balancer:
             self._balancer.begin(len(batch[0]))
         self._watch.on_bucket = phases.arrive
@@ -110,7 +105,6 @@ class Data(Replica):
         return loss
 
     def register(self, hook: str) -> None:
-        """Install the communication hook that the option ``comm_hook`` names."""
         group = self.place.group
         self.exchange = _EXCHANGES[hook]
         if hook == "powersgd":
@@ -125,7 +119,6 @@ class Data(Replica):
             self.ddp.register_comm_hook(group, lambda where, bucket: compress(where, bucket))
 
     def communicating(self, last: bool) -> AbstractContextManager[object]:
-        """Return the context of a micro-batch: only the last one's gradients are exchanged."""
         return nullcontext() if last else self.ddp.no_sync()
 
 
@@ -181,7 +174,6 @@ class OwnWork:
             parameter.register_post_accumulate_grad_hook(self._ready)
 
     def begin(self) -> None:
-        """Begin a step's forward pass."""
         self._since = self._clock.now()
 
     def _ready(self, _parameter: torch.Tensor) -> None:
@@ -220,7 +212,6 @@ class Balancer:
         return sum(self.shares[:rank]), self.shares[rank]
 
     def begin(self, samples: int) -> None:
-        """Begin the forward pass of so many samples."""
         self._samples = samples
         self._work.begin()
 
@@ -238,7 +229,6 @@ class Balancer:
             self._all, self._own, group=self._place.group, async_op=True)
 
     def finish(self) -> None:
-        """Wait for what is under way."""
         if self._under_way is not None:
             self._under_way.wait()
             self._under_way = None
@@ -248,7 +238,6 @@ class Zero1(Data):
     """torch's ZeroRedundancyOptimizer: each rank updates some parameters, and broadcasts them."""
 
     def make_optimizer(self) -> torch.optim.Optimizer:
-        """Return the optimizer, sharded over the group under test."""
         recipe = RECIPES[self.spec.optimizer]
         self._sharded = ZeroRedundancyOptimizer(
             self.plain.parameters(), optimizer_class=recipe.kind,
@@ -256,9 +245,7 @@ class Zero1(Data):
         return self._sharded
 
     def held(self) -> Held:
-        """Return the bytes that this rank holds; the states are those of its own part."""
         return held(self.plain.parameters(), self._sharded.optim)
 
     def states(self) -> Iterator[torch.Tensor]:
-        """Yield the states of its own part."""
         return states(self._sharded.optim)

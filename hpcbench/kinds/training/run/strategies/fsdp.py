@@ -39,12 +39,10 @@ class Fsdp(Replica):
         return build(self.draft(), self.place.device, self.fill, shard=shard)
 
     def wrap(self, model: Model) -> nn.Module:
-        """Return the model, whose exchange of gradients is watched from now on."""
         self._watch = GroupWatch(model)
         return model
 
     def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
-        """See `Strategy`."""
         self._watch.on_bucket = phases.arrive
         return super().forward_backward(batch, phases)
 

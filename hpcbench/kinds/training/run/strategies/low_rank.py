@@ -37,7 +37,6 @@ _INSERTED = re.compile(r"\.(base_layer|default)(?=\.)")
 
 
 def low_rank(spec: Training, place: Place) -> Strategy:
-    """Return the strategy for the way that weights and adapters are spread."""
     kinds: dict[str, type[LowRank]] = {"single": LowRank, "data": Copies, "fsdp": Shards}
     return kinds[str(spec.option("over"))](spec, place)
 
@@ -46,20 +45,16 @@ class LowRank(Replica):
     """One rank has them: gradients and optimizer are those of the adapters."""
 
     def draft(self) -> Model:
-        """Return the model with adapters, without memory."""
         return draft(self.spec)
 
     def fill(self, model: Model, part: Part) -> None:
-        """Give a part of it memory and the weights of the seed."""
         fill(model, part, self.spec, self.place.device)
 
     def make_optimizer(self) -> torch.optim.Optimizer:
-        """Return the optimizer of the adapters."""
         return make_optimizer(self.spec.optimizer, [
             parameter for parameter in self.plain.parameters() if parameter.requires_grad])
 
     def trained(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Yield the adapters."""
         return ((plain(name), one) for name, one in super().trained())
 
     def full_gradients(self) -> dict[str, torch.Tensor]:
@@ -67,12 +62,10 @@ class LowRank(Replica):
         return {plain(name): item for name, item in super().full_gradients().items()}
 
     def full_weights(self) -> dict[str, torch.Tensor]:
-        """Return every adapter whole, fp32 on the CPU."""
         return {plain(name): whole(parameter) for name, parameter in self.plain.named_parameters()
                 if is_adapter(name)}
 
     def frozen(self) -> dict[str, torch.Tensor]:
-        """Return a copy of this rank's part of every weight that is not trained, as it is held."""
         return {plain(name): local(parameter.detach()).clone()
                 for name, parameter in self.plain.named_parameters() if not is_adapter(name)}
 
@@ -83,7 +76,6 @@ class LowRank(Replica):
             map(local_bytes, scales_of(self.plain))))
 
     def weights(self) -> Iterator[torch.Tensor]:
-        """Yield parameters, then the scales of packed weights."""
         yield from super().weights()
         yield from scales_of(self.plain)
 
@@ -123,7 +115,6 @@ def plain(name: str) -> str:
 
 
 def is_adapter(name: str) -> bool:
-    """Return whether a parameter is of an adapter, and so to be trained."""
     return ".lora_" in name
 
 

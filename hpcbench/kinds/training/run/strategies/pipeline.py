@@ -75,12 +75,10 @@ class TimedStage(PipelineStage):  # type: ignore[misc]
     clock: StageClock
 
     def forward_one_chunk(self, *arguments: Any, **named: Any) -> Any:
-        """Run a micro-batch forward; its input is there."""
         return self.clock.timed(
             "forward", lambda: PipelineStage.forward_one_chunk(self, *arguments, **named))
 
     def backward_one_chunk(self, *arguments: Any, **named: Any) -> Any:
-        """Run a micro-batch backward, or that half of it that others wait for."""
         return self.clock.timed(
             "backward", lambda: PipelineStage.backward_one_chunk(self, *arguments, **named))
 
@@ -115,7 +113,6 @@ class Pipeline(Strategy):
         self._schedule = self._open_schedule()
 
     def _build(self, blocks: range) -> Model:
-        """Return the stage that has these blocks."""
         with torch.device("meta"):
             draft = make_model(self.spec, blocks)
         device = self.place.device
@@ -208,7 +205,6 @@ class Pipeline(Strategy):
             "forward", lambda: self.scaler.scale(self._mean_loss(logits, targets) / parts))
 
     def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
-        """See `Strategy`."""
         losses: list[torch.Tensor] = []
         self._clock.phases = phases
         for inputs, targets in zip(*(half.chunk(self.spec.accumulation) for half in batch),
@@ -251,20 +247,17 @@ class Pipeline(Strategy):
         return received
 
     def full_gradients(self) -> dict[str, torch.Tensor]:
-        """See `Strategy`."""
         scale = self.scaler.get_scale()
         gradients = self._gathered(lambda parameter: whole(parameter.grad))
         return {name: gradient / scale for name, gradient in gradients.items()}
 
     def full_weights(self) -> dict[str, torch.Tensor]:
-        """See `Strategy`."""
         return self._gathered(whole)
 
     def _gathered(self, pick: Whole) -> dict[str, torch.Tensor]:
         return self._stages.gather(self._own, pick, self._group, self.place.device)
 
     def modules(self) -> Iterable[nn.Module]:
-        """Return the stages of this rank."""
         return self._own.values()
 
 
@@ -287,11 +280,9 @@ class Stages:
         self._each = shape.layers // self.count
 
     def rank_of(self, stage: int) -> int:
-        """Return the rank that a stage is on."""
         return next(rank for rank, stages in enumerate(self.by_rank) if stage in stages)
 
     def blocks(self, stage: int) -> range:
-        """Return the blocks of a stage."""
         return range(stage * self._each, (stage + 1) * self._each)
 
     def gather(

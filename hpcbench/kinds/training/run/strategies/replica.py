@@ -89,20 +89,16 @@ class Replica(Strategy):
         self._loss = make_loss(spec)
 
     def build(self) -> Model:
-        """Return the model on the device, with the weights of the seed."""
         return build(self.draft(), self.place.device, self.fill)
 
     def modules(self) -> tuple[nn.Module]:
-        """Return the whole model."""
         return (self.plain,)
 
     def draft(self) -> Model:
-        """Return the model without memory."""
         with torch.device("meta"):
             return make_model(self.spec)
 
     def fill(self, model: Model, part: Part) -> None:
-        """Give a part of it memory and the weights of the seed."""
         fill_part(model, part, self.place.device, SEED)
 
     def wrap(self, model: Model) -> nn.Module:
@@ -110,7 +106,6 @@ class Replica(Strategy):
         return model
 
     def make_optimizer(self) -> torch.optim.Optimizer:
-        """Return the optimizer of the wrapped model's parameters."""
         return make_optimizer(self.spec.optimizer, self.plain.parameters())
 
     def make_scaler(self) -> torch.amp.GradScaler:
@@ -161,18 +156,15 @@ class Replica(Strategy):
         return self._loss(self.model(inputs), targets)
 
     def drag(self, seconds: float) -> None:
-        """Let each sample take so much longer from now on."""
         self.model.register_forward_pre_hook(
             lambda _model, inputs: time.sleep(seconds * len(inputs[0])))
 
     def full_gradients(self) -> dict[str, torch.Tensor]:
-        """See `Strategy`."""
         scale = self.scaler.get_scale()
         return {name: whole(parameter.grad) / scale
                 for name, parameter in self.plain.named_parameters() if parameter.grad is not None}
 
     def full_weights(self) -> dict[str, torch.Tensor]:
-        """See `Strategy`."""
         return {name: whole(parameter) for name, parameter in self.plain.named_parameters()}
 
 

@@ -71,7 +71,6 @@ class Divider:
             part.register_forward_hook(lambda _part, _inputs, output: output.clone())
 
     def loss(self) -> AbstractContextManager[object]:
-        """Return the context of loss and backward."""
         return loss_parallel() if self._by_words else nullcontext()
 
     def _embedding(self) -> Styles:
@@ -120,7 +119,6 @@ class Tensor(Replica):
     """A whole model whose parts are divided, and then spread over replicas if there are several."""
 
     def build(self) -> Model:
-        """Return this rank's part of the model."""
         self.grid = grid = grid_of(self.spec, self.place)
         self._divider = Divider(grid.row("tp"), self.spec)
         self._sharder = Sharder(grid.row("dp"), self.spec)
@@ -128,12 +126,10 @@ class Tensor(Replica):
                      self._sharder.shard)
 
     def wrap(self, model: Model) -> nn.Module:
-        """Return the model; how replicas exchange its gradients is watched from now on."""
         self._watch = GroupWatch(model)
         return model
 
     def make_optimizer(self) -> torch.optim.Optimizer:
-        """Return the optimizer of this rank's parts."""
         return grouped_optimizer(self.spec.optimizer, self.plain.parameters())
 
     def make_scaler(self) -> torch.amp.GradScaler:
@@ -141,7 +137,6 @@ class Tensor(Replica):
         return AgreedScaler(self.spec.dtype, self.place.device, self.place.group)
 
     def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
-        """See `Strategy`."""
         self._watch.on_bucket = phases.arrive
         loss = super().forward_backward(batch, phases)
         settle(self.plain.parameters())
@@ -149,7 +144,6 @@ class Tensor(Replica):
         return loss
 
     def arithmetic(self) -> AbstractContextManager[object]:
-        """Return the context of a forward pass."""
         return self._sharder.arithmetic(self.place.device)
 
     def communicating(self, last: bool) -> AbstractContextManager[object]:
