@@ -59,8 +59,7 @@ if TYPE_CHECKING:
     )
     from hpcbench.kinds.training.plan.workload import Training
     from hpcbench.kinds.training.run.models.model import Model
-    from hpcbench.kinds.training.run.phases import PhaseClock
-    from hpcbench.kinds.training.run.strategies.base import Batch, Strategy
+    from hpcbench.kinds.training.run.strategies.base import Batch, PhaseClock, Strategy
     from hpcbench.kinds.training.run.strategies.replica import Replica
     from hpcbench.operations.collectives import Call, CollectiveSpec
     from hpcbench.operations.data import (
@@ -123,8 +122,7 @@ _WHERE: Mapping[str, str] = MappingProxyType({
     "kinds.training.plan.spec": "Buckets Calls Degrees Groups Layout StrategySpec calls",
     "kinds.training.plan.workload": "Training",
     "kinds.training.run.models.model": "Model",
-    "kinds.training.run.phases": "PhaseClock",
-    "kinds.training.run.strategies.base": "Batch Strategy",
+    "kinds.training.run.strategies.base": "Batch PhaseClock Strategy",
     "kinds.training.run.strategies.replica": "Replica",
     "operations.collectives": "Call CollectiveSpec",
     "operations.data": "DTYPES Mismatch compare contributed moved poison reduced",

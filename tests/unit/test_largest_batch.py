@@ -26,7 +26,7 @@ from hpcbench.kinds.memory.plan.workload import (
     with_batch,
     work_of,
 )
-from hpcbench.kinds.training.plan.fits import predicted
+from hpcbench.kinds.training.plan.planner import predicted
 from hpcbench.launch.messages import PlainCase
 from hpcbench.launch.supervisor import run_tries
 from hpcbench.launch.verdict import Evidence, RankOutcome, Verdict, how_ended, judge

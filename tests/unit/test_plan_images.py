@@ -11,10 +11,14 @@ import pytest
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.training.derive.rates import Record, rates, violations
-from hpcbench.kinds.training.plan.any_model import model_of
+from hpcbench.kinds.training.plan.any_model import (
+    RESNETS,
+    model_of,
+    resnet_flops,
+    resnet_with_extents,
+)
 from hpcbench.kinds.training.plan.memory import moments
 from hpcbench.kinds.training.plan.predict import predict, predict_stage
-from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_flops, resnet_with_extents
 from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.kinds.training.present.presenter import training_listing

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-from hpcbench.kinds.training.plan.activations import Kept, block_bytes, recomputed_bytes
 from hpcbench.kinds.training.plan.models import shape_of
+from hpcbench.kinds.training.plan.step import Kept, block_bytes, recomputed_bytes
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import Loader
 from hpcbench.kinds.training.run.models import build

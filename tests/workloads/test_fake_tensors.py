@@ -22,7 +22,7 @@ from hpcbench.backends.dry_step import dry_step, fake_tensors
 from hpcbench.config.load import check_config
 from hpcbench.errors import CaseError
 from hpcbench.kinds.training.plan.predict import predict_stage
-from hpcbench.kinds.training.plan.registry import strategies
+from hpcbench.kinds.training.plan.spec import strategies
 from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.run.operation import TrainingOperation

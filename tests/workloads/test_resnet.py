@@ -7,15 +7,14 @@ import torch
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from hpcbench.kinds.training.plan.resnet import (
+from hpcbench.kinds.training.plan.any_model import (
     RESNETS,
     ResNetShape,
     bottlenecks,
     resnet_flops,
     resnet_parameters,
 )
-from hpcbench.kinds.training.run.models.model import init_weights
-from hpcbench.kinds.training.run.models.resnet import ResNet
+from hpcbench.kinds.training.run.models.model import ResNet, init_weights
 
 SMALL = ResNetShape((1, 2, 1, 1), 8, 10, 36)
 RESNET50 = RESNETS["resnet50"]

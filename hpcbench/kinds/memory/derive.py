@@ -1,9 +1,4 @@
-"""The largest batch that a search found, beside the one that was predicted.
-
-The columns of this kind in ``/cases`` of results.h5.
-
-The deriver of memory: what the rank with most held, beside what was predicted of it.
-"""
+"""The deriver of memory: what the rank with most held, beside what was predicted of it."""
 
 from __future__ import annotations
 

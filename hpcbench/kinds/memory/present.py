@@ -1,15 +1,4 @@
-"""What bar charts of memory have in common: which bars share one, and what tells them apart.
-
-The tables of what trainings hold: measured, and predicted.
-
-The table of the largest batches that fitted, beside those that were predicted to.
-
-Stacked bars of what the rank with most holds, a bar a case.
-
-Bars of the largest batches that fitted, a bar a search.
-
-The presenter of memory, and its fields of summary.json and summary.csv (docs/memory.md).
-"""
+"""The presenter of memory, and its fields of summary.json and summary.csv (docs/memory.md)."""
 
 from __future__ import annotations
 
@@ -29,8 +18,8 @@ from hpcbench.kinds.memory.derive import (
 from hpcbench.kinds.memory.plan.workload import MemoryWork, with_batch, work_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.present import charts as _training_charts
+from hpcbench.kinds.training.present.charts import degrees_text, model_text, telling_options
 from hpcbench.kinds.training.present.presenter import MEMORY_FIELDS, TrainingPresenter
-from hpcbench.kinds.training.present.stalls import degrees_text, model_text, telling_options
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import grouped, in_parts, plural, size_text

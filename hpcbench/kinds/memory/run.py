@@ -1,13 +1,8 @@
-"""The most that one try of a search may take, set where memory is handed out.
+"""The runner of memory: trainings, as the runner of trainings opens them, with two steps more.
 
-A worker that has it is used for one try. The limit is of what is taken from its beginning on: what
-Python and torch hold before is no part of a training.
-
-What a rank holds at the moment of a step at which it holds most, by what it is.
-
-A training whose memory is measured: its steps, then two more that are followed.
-
-The runner of memory: trainings, opened as the runner of trainings opens them.
+Those are followed: what a rank holds when it holds most, by what it is. A worker that has a limit
+is used for one try of a search. The limit is of what is taken from its beginning on: what Python
+and torch hold before is no part of a training.
 """
 
 from __future__ import annotations
@@ -37,9 +32,8 @@ from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
 from hpcbench.kinds.training.run.memory import copies_a_parameter, local
 from hpcbench.kinds.training.run.operation import TrainingOperation
 from hpcbench.kinds.training.run.parity import Disparity, small_training
-from hpcbench.kinds.training.run.phases import phase_clock
 from hpcbench.kinds.training.run.runner import TrainingRunner
-from hpcbench.kinds.training.run.strategies.base import Batch, Strategy
+from hpcbench.kinds.training.run.strategies.base import Batch, Strategy, phase_clock
 from hpcbench.measure.allocation import granted_memory
 from hpcbench.measure.process import KernelFiles
 from hpcbench.operations.operation import AnyOperation

@@ -1,11 +1,4 @@
-"""Which rank of a training others wait for within a step, for the diagnosis of a report.
-
-What a training tells of waiting: stalls, the exchange of gradients, and each rank's own work.
-
-The columns of trainings in ``/cases`` of results.h5.
-
-The deriver of trainings: records of their own times, and of those of others of the run.
-"""
+"""The deriver of trainings: records of their own times, and of those of others of the run."""
 
 from __future__ import annotations
 
@@ -55,7 +48,7 @@ from hpcbench.kinds.training.derive.stalls import (
     why_not,
 )
 from hpcbench.kinds.training.plan.any_model import NAMES
-from hpcbench.kinds.training.plan.flops import DEFINITIONS
+from hpcbench.kinds.training.plan.models import DEFINITIONS
 from hpcbench.kinds.training.plan.predict import hardware_flops
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case

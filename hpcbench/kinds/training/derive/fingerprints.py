@@ -4,7 +4,7 @@ Compared are the weights at the start, the gradients of the first step and what 
 of them, parameter by parameter, by fingerprints that both cases recorded (`run.fingerprint`).
 
 - Weights are drawn from the seed: they are the same but for the digits that are recorded.
-- Gradients of both may be off by their own bounds e (`run.bounds`), which are of independent
+- Gradients of both may be off by their own bounds e (`run.reference`), which are of independent
   roundings: their difference by the root of the sum of squares. The norms differ by less. Roundings
   know nothing of the gradient, so |g + r|^2 = |g|^2 + |r|^2 + 2 <g, r>. The last term is that of at
   least as many independent roundings as a hidden state has elements, h: the norm is off by
@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.kinds.training.plan.predict import program_of
-from hpcbench.kinds.training.plan.registry import alone_by, trained_part
+from hpcbench.kinds.training.plan.spec import alone_by, trained_part
 from hpcbench.kinds.training.plan.workload import (
     GRADIENTS,
     UPDATES,

@@ -1,6 +1,4 @@
-"""What a step does: its samples, beside those of other steps of the same training.
-
-Rates and utilisations of a training step, what must hold between them, and how they scale.
+"""Rates and utilisations of a step, how trainings scale, what was counted, and what binds a step.
 
 Every rate is derived once, from one step time; rates are never averaged. Tokens and samples count
 once, however many ranks see them: tensor- and pipeline-parallel ranks work on the same ones.
@@ -10,10 +8,6 @@ With a batch for each replica more replicas train more samples in a step, at bes
 (weak scaling: Gustafson, Reevaluating Amdahl's Law, Comm. ACM 31, 1988). Where ranks share one
 replica the step has the same samples, at best in a part of the time (strong scaling). The
 efficiency is the same quotient for both: samples/s of n ranks / (n / m x samples/s of m ranks).
-
-What one step of a training really did (`run.counted_step`), beside what was predicted of it.
-
-What binds a training step, and those of its phases of which it is known what they need.
 
 Memory is moved at least so often: forward reads the parameters and writes the activations, backward
 reads both and writes the gradients, and the optimizer reads all it has and writes parameters and
@@ -27,10 +21,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from hpcbench.kinds.training.plan.flops import EXECUTED
 from hpcbench.kinds.training.plan.memory import moments
+from hpcbench.kinds.training.plan.models import EXECUTED
 from hpcbench.kinds.training.plan.predict import Demands, is_predicted, predict, predict_stage
-from hpcbench.kinds.training.plan.registry import alone_by, trained_part
+from hpcbench.kinds.training.plan.spec import alone_by, trained_part
 from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
 from hpcbench.plan.case import Case

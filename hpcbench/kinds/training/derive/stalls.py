@@ -1,12 +1,8 @@
-"""Whether the exchange of gradients varies more from step to step than the computing before it.
-
-Stalls of training steps, from their stamps: who makes the others wait, how long, how surely.
+"""Stalls of training steps, from their stamps, and which share of the ranks' time is useful.
 
 A rank is ready when it has its own last gradient. The time until then counts from the rank's own
 begin of the step, on its own clock: neither start skew nor the error of clocks is in it. Ranks
 whose own gradients are there wait for the last one, whatever is exchanged meanwhile.
-
-Parallel efficiency of trainings: which share of the ranks' time is useful, and what costs it.
 
 Where the ranks meet once in a step, its stamps tell: what a rank does until it has its own last
 gradient, and in the optimizer, is useful; the rest is waiting and communication. Where they wait

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from hpcbench.config.axes import DTYPE_ALIASES, MAX_ITERATIONS, Axis, named
 from hpcbench.config.section import Block, Extent, Replaceable, Strategies, Text
-from hpcbench.kinds.training.plan.resnet import RESNETS
+from hpcbench.kinds.training.plan.any_model import RESNETS
 from hpcbench.kinds.training.plan.workload import LOSSES
 from hpcbench.operations.models import MODELS, OWN_LIBRARY
 

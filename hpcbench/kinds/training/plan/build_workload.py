@@ -1,7 +1,4 @@
-"""What can be trained how: one pure function with the reason why not, known without a machine.
-
-The points of a block of trainings, multiplied out, and the workload or skip of each.
-"""
+"""The points of a block of trainings, multiplied out, and the workload or skip of each."""
 
 from __future__ import annotations
 
@@ -14,11 +11,15 @@ from hpcbench.config.axes import BACKENDS, unknown_name
 from hpcbench.config.section import OptionAxes
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.training.plan import any_model
-from hpcbench.kinds.training.plan.adapters import count
-from hpcbench.kinds.training.plan.any_model import EXTENTS, NAMES
+from hpcbench.kinds.training.plan.any_model import EXTENTS, NAMES, bottlenecks, resnet_of
 from hpcbench.kinds.training.plan.block import TrainingBlock
+from hpcbench.kinds.training.plan.models import count
 from hpcbench.kinds.training.plan.predict import predict
-from hpcbench.kinds.training.plan.registry import (
+from hpcbench.kinds.training.plan.spec import (
+    Calls,
+    Degrees,
+    Layout,
+    StrategySpec,
     adapters_of,
     is_ours,
     layout_of,
@@ -27,8 +28,6 @@ from hpcbench.kinds.training.plan.registry import (
     strategies,
     usable,
 )
-from hpcbench.kinds.training.plan.resnet import bottlenecks, resnet_of
-from hpcbench.kinds.training.plan.spec import Calls, Degrees, Layout, StrategySpec
 from hpcbench.kinds.training.plan.step import is_dynamic, stages_of, step_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, CROSS_ENTROPY, SYNTHETIC, Training
 from hpcbench.operations.collectives import collectives

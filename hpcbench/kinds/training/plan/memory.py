@@ -1,13 +1,9 @@
-"""The parameters that a rank holds.
-
-A sweep trains the same model in many batches, dtypes and optimizers, and the parameters of a rank
-are the same in all of them. So they are laid out once.
-
-What a rank of a training holds at the moments of a step at which it may hold most.
+"""What a rank of a training holds at the moments of a step at which it may hold most.
 
 Pure arithmetic from the extents. Which tensors are there was read off torch 2.13 by
 `benchmarks/memory.py`, which follows every allocation of a step; docs/training.md has the errors.
-What an allocator keeps beyond that is not in it.
+What an allocator keeps beyond that is not in it. A sweep trains the same model in many batches,
+dtypes and optimizers: the parameters of a rank are laid out once for all of them.
 """
 
 from __future__ import annotations
@@ -19,24 +15,43 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from hpcbench.config.axes import DTYPE_BYTES
-from hpcbench.kinds.training.plan import activations, resnet
-from hpcbench.kinds.training.plan import spec as traffic
-from hpcbench.kinds.training.plan.adapters import Adapters, is_narrow, low_rank_tensors, scale_bytes
-from hpcbench.kinds.training.plan.any_model import AnyShape, model_of, part_tensors
+from hpcbench.kinds.training.plan.any_model import (
+    AnyShape,
+    ResNetShape,
+    model_of,
+    part_tensors,
+    resnet_kept_bytes,
+    resnet_working_bytes,
+    running_bytes,
+)
 from hpcbench.kinds.training.plan.models import (
     COLUMNWISE,
     ROWWISE,
+    Adapters,
     Parameters,
     Tensor,
     block_tensors,
+    is_narrow,
     is_recomputed,
     keeps_products,
+    low_rank_tensors,
     of_each,
+    scale_bytes,
 )
-from hpcbench.kinds.training.plan.registry import adapters_of
-from hpcbench.kinds.training.plan.resnet import ResNetShape
-from hpcbench.kinds.training.plan.spec import Groups
-from hpcbench.kinds.training.plan.step import Stage, Step, stages_of, step_of
+from hpcbench.kinds.training.plan.spec import Groups, adapters_of, buckets, travelling_bytes
+from hpcbench.kinds.training.plan.step import (
+    Stage,
+    Step,
+    block_bytes,
+    embedding_bytes,
+    head_bytes,
+    logit_bytes,
+    loss_bytes,
+    recomputed_bytes,
+    stages_of,
+    step_of,
+    working_bytes,
+)
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.models import ModelShape
 
@@ -284,18 +299,18 @@ def _activations(rank: _Rank) -> tuple[int, ...]:
     if isinstance(rank.shape, ResNetShape):
         return _of_images(rank, rank.shape)
     kept, shape = step.kept, rank.shape
-    full = activations.block_bytes(shape, kept)
-    less = activations.recomputed_bytes(shape, kept, keeps_products(work.checkpointing))
+    full = block_bytes(shape, kept)
+    less = recomputed_bytes(shape, kept, keeps_products(work.checkpointing))
     again = [is_recomputed(work.checkpointing, number) for number in stage.blocks]
-    before = stage.first * activations.embedding_bytes(shape, kept)
-    behind = stage.last * activations.head_bytes(shape, kept)
-    logits = activations.logit_bytes(shape, kept) if stage.last and step.layout.pipeline else 0
+    before = stage.first * embedding_bytes(shape, kept)
+    behind = stage.last * head_bytes(shape, kept)
+    logits = logit_bytes(shape, kept) if stage.last and step.layout.pipeline else 0
     everything = sum(less if each else full for each in again) + before + behind + logits
-    works = activations.working_bytes(shape, kept)
+    works = working_bytes(shape, kept)
     # A block that is computed again has what it kept before among the rest.
     block = [works + (full - less if each else 0) for each in (again[-1], again[0])]
     others = everything * (stage.under_way - 1)
-    loss = activations.loss_bytes(shape, kept) * stage.last
+    loss = loss_bytes(shape, kept) * stage.last
     first = less if again[0] else full
     of_token = (others + everything + loss, others + everything - behind + block[0],
                 others + before + first + block[1], others + before, 0)
@@ -305,11 +320,11 @@ def _activations(rank: _Rank) -> tuple[int, ...]:
 def _of_images(rank: _Rank, shape: ResNetShape) -> tuple[int, ...]:
     """Return the same of a ResNet, whose blocks have other extents from stage to stage."""
     blocks, samples, element = rank.stage.blocks, rank.step.samples, rank.step.kept.element
-    everything = resnet.kept_bytes(shape, blocks, samples, element)
+    everything = resnet_kept_bytes(shape, blocks, samples, element)
     others = everything * (rank.stage.under_way - 1)
-    last = others + everything + resnet.working_bytes(shape, max(blocks), samples, element)
-    first = (others + resnet.kept_bytes(shape, blocks[:1], samples, element)
-             + resnet.working_bytes(shape, min(blocks), samples, element))
+    last = others + everything + resnet_working_bytes(shape, max(blocks), samples, element)
+    first = (others + resnet_kept_bytes(shape, blocks[:1], samples, element)
+             + resnet_working_bytes(shape, min(blocks), samples, element))
     return int(last), int(last), int(first), int(first), 0
 
 
@@ -318,12 +333,12 @@ def _always(rank: _Rank) -> int:
 
     Buckets of DDP, what PowerSGD has not sent yet, and running statistics.
     """
-    shape, buckets = rank.shape, rank.step.layout.buckets
-    held = (resnet.running_bytes(shape, rank.stage.blocks)
+    shape, exchange = rank.shape, rank.step.layout.buckets
+    held = (running_bytes(shape, rank.stage.blocks)
             if isinstance(shape, ResNetShape) else 0)
-    if buckets:
+    if exchange:
         whole = rank.local.trained.elements * WEIGHT_BYTES
-        held += whole * (not buckets.are_views) + whole * (buckets.hook == "powersgd")
+        held += whole * (not exchange.are_views) + whole * (exchange.hook == "powersgd")
     return held
 
 
@@ -370,7 +385,7 @@ def _gathered(rank: _Rank, groups: Groups) -> tuple[int, int, int, int]:
 @lru_cache(maxsize=_KEPT)
 def _whole_bytes(element: int, parameters: Parameters) -> int:
     """Return the bytes of parameters when they are gathered for arithmetic in so many bytes."""
-    return sum(item.elements * traffic.travelling_bytes(item, element)
+    return sum(item.elements * travelling_bytes(item, element)
                for item in parameters.tensors)
 
 
@@ -401,10 +416,10 @@ def _products(local: Parameters, element: int) -> int:
 
 def _compressed(rank: _Rank) -> int:
     """Return what PowerSGD works on: a copy of a bucket, and what it leaves of it unsent."""
-    buckets = rank.step.layout.buckets
-    if buckets is None or buckets.hook != "powersgd":
+    exchange = rank.step.layout.buckets
+    if exchange is None or exchange.hook != "powersgd":
         return 0
-    filled = traffic.buckets(rank.local.trained.tensors, buckets.mib)
+    filled = buckets(rank.local.trained.tensors, exchange.mib)
     return 2 * WEIGHT_BYTES * max(sum(item.elements for item in bucket) for bucket in filled)
 
 

@@ -1,7 +1,4 @@
-"""What a case of a training runs: the steps of one model with one strategy.
-
-What layouts of one training are compared by, and how large rounding errors of a bias may be.
-"""
+"""What a case of a training runs: the steps of one model with one strategy."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ class Training(Workload):
     ``model`` names what the extents were taken from; ``changed`` says that some of them were not,
     ``shrunk`` that none of these is larger, nor are heads others. ``named_extents`` are those that
     do not follow from the others (`any_model.differences`).
-    ``family`` is how blocks are built (`plan.models`). A ResNet (`plan.resnet`) has ``layers``, its
+    ``family`` is how blocks are built (`models`). A ResNet (`any_model`) has ``layers``, its
     blocks, and ``width``, ``classes`` and ``image_size``, which are 0 for transformers; ``hidden``
     to ``seq_length`` are 0 for a ResNet. ``batch_size`` is the samples of one data-parallel replica
     in one step, in ``accumulation`` equal parts; there are ``dp`` replicas, each of ``tp`` x ``pp``

@@ -1,8 +1,6 @@
-"""What `hpcbench list` says of trainings: the models and the strategies.
+"""The presenter of trainings, and their fields of summary.json and summary.csv (docs/method.md).
 
-The rows of a plan's table that are about trainings.
-
-The presenter of trainings, and their fields of summary.json and summary.csv (docs/method.md).
+With what `hpcbench list` says of trainings, and the rows of a plan's table.
 """
 
 from __future__ import annotations
@@ -17,10 +15,9 @@ from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingRecord
 from hpcbench.kinds.training.derive.rates import Counted
 from hpcbench.kinds.training.derive.slow_ranks import Exposure
 from hpcbench.kinds.training.plan import block
-from hpcbench.kinds.training.plan.any_model import AnyShape, parameters_of
+from hpcbench.kinds.training.plan.any_model import RESNETS, AnyShape, parameters_of
 from hpcbench.kinds.training.plan.predict import predict, predict_stage
-from hpcbench.kinds.training.plan.registry import registry
-from hpcbench.kinds.training.plan.resnet import RESNETS
+from hpcbench.kinds.training.plan.spec import registry
 from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import (
     CROSS_ENTROPY,
@@ -29,34 +26,8 @@ from hpcbench.kinds.training.plan.workload import (
     Training,
     training_of,
 )
-from hpcbench.kinds.training.present import (
-    charts as _charts,
-)
-from hpcbench.kinds.training.present import (
-    charts as stall_chart,
-)
-from hpcbench.kinds.training.present import (
-    stalls as _stalls,
-)
-from hpcbench.kinds.training.present import (
-    stalls as roofline,
-)
-from hpcbench.kinds.training.present import (
-    stalls as words,
-)
-from hpcbench.kinds.training.present import (
-    tables as counted_table,
-)
-from hpcbench.kinds.training.present import (
-    tables as pop,
-)
-from hpcbench.kinds.training.present import (
-    tables as result_table,
-)
-from hpcbench.kinds.training.present import (
-    tables as scaling,
-)
-from hpcbench.kinds.training.present.stalls import strategy_text, telling_options
+from hpcbench.kinds.training.present import charts, tables
+from hpcbench.kinds.training.present.charts import strategy_text, telling_options
 from hpcbench.operations.models import MODELS, OWN_LIBRARY
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
@@ -256,7 +227,7 @@ EXPOSURE_FIELDS = (
     "off_s", "only_s", *_RANGED_NAMES["exposed_share"], *_RANGED_NAMES["communication_overhead"],
     "own_step_s", "idle_share", "bubble_predicted", "bubble_of_own_times", "not_paired")
 """Beside ``exposed_s`` and ``overlap_efficiency``, which primitives have, too."""
-POP_FIELDS = (*pop.FIELDS, *pop.FACTOR_FIELDS)
+POP_FIELDS = (*tables.FIELDS, *tables.FACTOR_FIELDS)
 TRAINING_FIELDS = (*MODEL_FIELDS, *STEP_FIELDS, "global_batch", *RATES, *PHASES,
                    *MEMORY, "peak_of", *COUNTED_FIELDS, "communication", "parity",
                    *EXPOSURE_FIELDS, *SCALING, "same_program_as", *POP_FIELDS, *ROOFLINE_FIELDS,
@@ -281,42 +252,42 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
     listing = staticmethod(training_listing)
     plan_table = staticmethod(training_plan_table)
     dry_run_lines = staticmethod(training_dry_run_lines)
-    span_words = staticmethod(words.span_words)
-    profile = staticmethod(_stalls.profile)
-    heat_map_case = staticmethod(_charts.heat_map_case)
-    part_looks = _charts.PART_LOOKS
+    span_words = staticmethod(charts.span_words)
+    profile = staticmethod(charts.profile)
+    heat_map_case = staticmethod(charts.heat_map_case)
+    part_looks = charts.PART_LOOKS
 
     def tables(
         self, title: str, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
     ) -> Iterator[Table]:
-        yield from result_table.result_tables(title, items, derived)
-        yield from counted_table.counted_tables(title, items, derived)
+        yield from tables.result_tables(title, items, derived)
+        yield from tables.counted_tables(title, items, derived)
 
     def overviews(
         self, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
     ) -> Iterator[Table]:
-        yield from scaling.overviews(items, derived)
-        yield from pop.efficiencies(items, derived)
-        yield from roofline_tables("trainings", roofline.rooflines(items, derived),
+        yield from tables.overviews(items, derived)
+        yield from tables.efficiencies(items, derived)
+        yield from roofline_tables("trainings", charts.rooflines(items, derived),
                                    of=any(item.status == "ok" for item in items))
 
     def definitions(
         self, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
     ) -> Iterator[str]:
-        yield from result_table.definitions(items, derived)
+        yield from tables.definitions(items, derived)
         records = [record for item in items if (record := derived.get(item.case.case_id))]
         if any(record.scaling for record in records):
-            yield from scaling.SCALING_DEFINITION
+            yield from tables.SCALING_DEFINITION
         if any(record.pop for record in records):
-            yield from pop.EFFICIENCY_DEFINITION
-        yield from roofline_definitions(roofline.rooflines(items, derived))
+            yield from tables.EFFICIENCY_DEFINITION
+        yield from roofline_definitions(charts.rooflines(items, derived))
 
     def charts(
         self, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
     ) -> Iterator[Chart]:
-        yield from _charts.charts(items, derived)
-        yield from stall_chart.stall_charts(items, derived)
-        yield from roofline_charts("trainings", roofline.rooflines(items, derived))
+        yield from charts.charts(items, derived)
+        yield from charts.stall_charts(items, derived)
+        yield from roofline_charts("trainings", charts.rooflines(items, derived))
 
     def row(self, item: CaseResult, record: TrainingRecord | None) -> dict[str, Any]:
         """Return a case's `TRAINING_FIELDS` and its options; None where there is no number."""
@@ -329,12 +300,12 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
         values |= dict.fromkeys(_OF_TEXT if work.of_images else _OF_IMAGES)
         values |= {field: record.held_bytes.get(name) for field, name in MEMORY.items()}
         values |= {field: record.phase_s.get(phase) for field, phase in PHASES.items()}
-        values |= {**_counted(record.counted), **pop.values(record.pop),
-                   **roofline.values(record)}
+        values |= {**_counted(record.counted), **tables.values(record.pop),
+                   **charts.values(record)}
         return values | {
             "step_time_ms": None if record.step_s is None else to_ms(record.step_s),
             "options": [options_text([option]) for option in work.options],
-            "parity": words.parity_text(item, record), "peak_of": record.peak_of or None,
+            "parity": charts.parity_text(item, record), "peak_of": record.peak_of or None,
             "same_program_as": record.same_program_as}
 
     def sections(

@@ -1,10 +1,7 @@
-"""The results tables of trainings, and what their columns mean.
+"""The tables of trainings, and what their columns mean.
 
-The table of what one step of each training called, computed and took, beside what is predicted.
-
-The table of parallel efficiency and its factors, below those of the blocks.
-
-The table of how trainings scale over ranks, below those of the blocks.
+Results of a block, what was counted of a step beside what is predicted, parallel efficiency and its
+factors, and how trainings scale over ranks.
 """
 
 from __future__ import annotations
@@ -24,10 +21,10 @@ from hpcbench.kinds.training.derive.rates import (
 from hpcbench.kinds.training.derive.slow_ranks import Exposure, LateRank, SlowPhase
 from hpcbench.kinds.training.derive.stalls import Pop
 from hpcbench.kinds.training.plan.build_workload import Setting
-from hpcbench.kinds.training.plan.flops import DEFINITIONS as DEFINITIONS_OF_FLOPS
+from hpcbench.kinds.training.plan.models import DEFINITIONS as DEFINITIONS_OF_FLOPS
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
-from hpcbench.kinds.training.present import stalls as words
-from hpcbench.kinds.training.present.stalls import (
+from hpcbench.kinds.training.present import charts as words
+from hpcbench.kinds.training.present.charts import (
     SHORT,
     findings,
     model_text,

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 
 from hpcbench.errors import CaseError
-from hpcbench.kinds.training.plan.resnet import COLOURS
+from hpcbench.kinds.training.plan.any_model import COLOURS
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
 from hpcbench.kinds.training.run.strategies.base import Batch
 from hpcbench.operations.token_file import TokenFile, check, open_tokens

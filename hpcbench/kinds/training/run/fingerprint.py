@@ -21,15 +21,14 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from hpcbench.kinds.training.plan.models import shape_of
-from hpcbench.kinds.training.plan.registry import adapters_of
+from hpcbench.kinds.training.plan.spec import adapters_of
 from hpcbench.kinds.training.plan.workload import GRADIENTS, UPDATES, WEIGHTS
 from hpcbench.kinds.training.run.data import SEED
 from hpcbench.kinds.training.run.memory import local
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.transformer import TIED, plain_name
-from hpcbench.kinds.training.run.precision import RECIPES
 from hpcbench.kinds.training.run.reference import LEAST, gradient_bound, in_fp64
-from hpcbench.kinds.training.run.strategies.base import Strategy
+from hpcbench.kinds.training.run.strategies.base import RECIPES, Strategy
 from hpcbench.operations.data import all_gather_tensor
 from hpcbench.operations.place import Place
 from hpcbench.units import grouped

@@ -1,7 +1,4 @@
-"""What a rank's memory holds at the end of a step, and the most there was during the case.
-
-How many bytes of activations a step has at once: what operations made, and for what.
-"""
+"""What a rank's memory holds at the end of a step, and the most there was, by what it was for."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What parity is tried on: the model itself, or a small one of the same kind where it is large.
+"""Parity before speed: a strategy must compute what a single process computes.
 
-Parity of a large model itself, in a short step: what it takes, and why it may be too much.
-
-Parity before speed: a strategy must compute what a single process computes.
+It is tried on the model itself, or on a small one of the same kind where it is large; then also on
+the model in a short step, where that is affordable.
 """
 
 from __future__ import annotations
@@ -19,16 +18,15 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.backends.devices import free_bytes
-from hpcbench.kinds.training.plan.adapters import NF4_BLOCK
+from hpcbench.kinds.training.plan.any_model import RESNETS, resnet_of
 from hpcbench.kinds.training.plan.build_workload import counted, why_not
-from hpcbench.kinds.training.plan.fits import MOST_S, SHORT_TOKENS, comparison_s, is_tried_itself
-from hpcbench.kinds.training.plan.registry import adapters_of, strategy
-from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_of
+from hpcbench.kinds.training.plan.models import NF4_BLOCK
+from hpcbench.kinds.training.plan.planner import MOST_S, SHORT_TOKENS, comparison_s, is_tried_itself
+from hpcbench.kinds.training.plan.spec import adapters_of, strategy
 from hpcbench.kinds.training.plan.step import is_dynamic, step_of, unlike_shares
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training, bias_scale, weight_beside
 from hpcbench.kinds.training.run.data import Loader
-from hpcbench.kinds.training.run.models.resnet import MOMENTUM
-from hpcbench.kinds.training.run.phases import phase_clock
+from hpcbench.kinds.training.run.models.model import MOMENTUM
 from hpcbench.kinds.training.run.reference import (
     LEAST,
     UNIT,
@@ -40,7 +38,7 @@ from hpcbench.kinds.training.run.reference import (
     in_fp64,
     reference_of,
 )
-from hpcbench.kinds.training.run.strategies.base import Exchange, Strategy
+from hpcbench.kinds.training.run.strategies.base import Exchange, Strategy, phase_clock
 from hpcbench.measure.allocation import granted_cores
 from hpcbench.measure.process import KernelFiles
 from hpcbench.operations.place import Place
@@ -97,7 +95,7 @@ def parity_words(spec: Training) -> str:
 def _parity_images(spec: Training) -> Training:
     """Return what a ResNet is tried on: itself if it is small and narrow.
 
-    Errors grow with the layers, and a wide one's ReLUs cut half of all values (`bounds`).
+    Errors grow with the layers, and a wide one's ReLUs cut half of all values (`reference`).
     """
     small = _small_images(spec)
     fits = (spec.classes <= _CLASSES and resnet_of(spec).is_narrow and spec.layers == small.layers

@@ -31,18 +31,22 @@ from dataclasses import dataclass, replace
 import torch
 from torch.func import functional_call
 
-from hpcbench.kinds.training.plan.adapters import Adapters, is_narrow, low_rank_tensors
-from hpcbench.kinds.training.plan.models import Tensor, of_transposed, shape_of
-from hpcbench.kinds.training.plan.registry import adapters_of
-from hpcbench.kinds.training.plan.resnet import halved
+from hpcbench.kinds.training.plan.any_model import halved
+from hpcbench.kinds.training.plan.models import (
+    Adapters,
+    Tensor,
+    is_narrow,
+    low_rank_tensors,
+    of_transposed,
+    shape_of,
+)
+from hpcbench.kinds.training.plan.spec import adapters_of
 from hpcbench.kinds.training.plan.step import step_of
 from hpcbench.kinds.training.plan.workload import CROSS_ENTROPY, Training
 from hpcbench.kinds.training.run.data import SEED, Loader
 from hpcbench.kinds.training.run.models.build import make_model
-from hpcbench.kinds.training.run.models.model import init_weights, mean_loss
-from hpcbench.kinds.training.run.models.resnet import NARROW_BIAS
-from hpcbench.kinds.training.run.precision import make_optimizer
-from hpcbench.kinds.training.run.strategies.base import Batch, Exchange
+from hpcbench.kinds.training.run.models.model import NARROW_BIAS, init_weights, mean_loss
+from hpcbench.kinds.training.run.strategies.base import Batch, Exchange, make_optimizer
 from hpcbench.operations.data import DTYPES
 from hpcbench.operations.token_file import TokenFile
 
@@ -185,7 +189,7 @@ UPDATE_ROUNDINGS = 16
 """Of one element in an optimizer's step: AdamW's has 14 operations, none of which cancels."""
 LEAST = 0.01
 """Of a parameter's share of the norm of all gradients; those of keys' biases alone are smaller.
-They are exactly 0, and what is computed is rounding errors (`plan.gradients.bias_scale`)."""
+They are exactly 0, and what is computed is rounding errors (`plan.workload.bias_scale`)."""
 
 
 @dataclass(frozen=True, slots=True)

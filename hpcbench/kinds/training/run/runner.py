@@ -1,8 +1,7 @@
-"""The communication of a step without the step: its calls one after another, with as many bytes.
+"""The runner of trainings, and the communication of a step without the step.
 
-Steps of the same strategy on a group that communicates nothing show what a rank calls.
-
-The runner of trainings.
+That is its calls one after another, with as many bytes. Steps of the same strategy on a group that
+communicates nothing show what a rank calls.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from hpcbench.backends.counting_backend import CallLog, RecordedCall, TensorSpec
 from hpcbench.backends.devices import out_of_memory
 from hpcbench.backends.groups import open_lines
 from hpcbench.kinds.kind import Runner
-from hpcbench.kinds.training.plan.fits import advice
+from hpcbench.kinds.training.plan.planner import advice
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.memory import Peak
 from hpcbench.kinds.training.run.operation import TrainingOperation, silent

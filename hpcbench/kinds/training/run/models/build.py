@@ -17,12 +17,10 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
-from hpcbench.kinds.training.plan.any_model import model_of
+from hpcbench.kinds.training.plan.any_model import ResNetShape, model_of
 from hpcbench.kinds.training.plan.models import is_recomputed, keeps_products
-from hpcbench.kinds.training.plan.resnet import ResNetShape
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.kinds.training.run.models.model import Model, Part, mean_loss
-from hpcbench.kinds.training.run.models.resnet import ResNet
+from hpcbench.kinds.training.run.models.model import Model, Part, ResNet, mean_loss
 from hpcbench.kinds.training.run.models.transformer import Transformer
 from hpcbench.operations.models import OWN_LIBRARY
 

@@ -14,7 +14,7 @@ from bitsandbytes.functional import QuantState, quantize_4bit
 from bitsandbytes.nn import Linear4bit, Params4bit
 from torch import nn
 
-from hpcbench.kinds.training.plan.adapters import NF4_BLOCK, NF4_SCALE_BLOCK, of_block_product
+from hpcbench.kinds.training.plan.models import NF4_BLOCK, NF4_SCALE_BLOCK, of_block_product
 
 
 class ShapedLinear(Linear4bit):  # type: ignore[misc]

@@ -1,7 +1,4 @@
-"""When the gradients of a rank are there that torch's fully_shard, or its sibling, exchanges.
-
-A step of a rank that runs the whole model: micro-batches forward and backward, in turn.
-"""
+"""Steps of a rank that runs the whole model; fully_shard (FSDP2), and its sibling of copies."""
 
 from __future__ import annotations
 
@@ -13,17 +10,28 @@ from typing import Any
 import torch
 from torch import nn
 from torch.autograd import Variable
-from torch.distributed.fsdp import FSDPModule
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
+from hpcbench.kinds.training.plan.spec import layout_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training
 from hpcbench.kinds.training.run.data import SEED
 from hpcbench.kinds.training.run.memory import local
 from hpcbench.kinds.training.run.models.build import build, make_loss, make_model
 from hpcbench.kinds.training.run.models.model import Model, Part, fill_part
-from hpcbench.kinds.training.run.phases import PhaseClock
-from hpcbench.kinds.training.run.precision import INITIAL_SCALE, autocast, make_optimizer
-from hpcbench.kinds.training.run.strategies.base import Batch, Strategy
+from hpcbench.kinds.training.run.strategies.base import (
+    INITIAL_SCALE,
+    Batch,
+    Grid,
+    PhaseClock,
+    Strategy,
+    autocast,
+    is_mixed,
+    make_optimizer,
+    row_of,
+)
+from hpcbench.operations.data import DTYPES
 from hpcbench.operations.place import Place
 from hpcbench.trace.schema import ARRIVAL
 
@@ -189,3 +197,112 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
         full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
         return full.detach().to("cpu", torch.float32, copy=True)
+
+
+class Fsdp(Replica):
+    """torch's fully_shard: a block's parameters are gathered when it runs, gradients scattered.
+
+    Blocks with ``reshard`` give up what they gathered after forward and gather it again in
+    backward (ZeRO-3); without, they keep it until then (ZeRO-2). What is no block is the root,
+    which always keeps it: backward begins there.
+    """
+
+    def build(self) -> Model:
+        """Return the sharded model. There is never more of it whole on a rank than a block."""
+        mesh, policy = self.open_mesh(), _policy(self.spec)
+
+        def shard(part: nn.Module) -> None:
+            fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=_gives_up(
+                part, bool(self.spec.option("reshard"))))
+
+        return build(self.draft(), self.place.device, self.fill, shard=shard)
+
+    def wrap(self, model: Model) -> nn.Module:
+        self._watch = GroupWatch(model)
+        return model
+
+    def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
+        self._watch.on_bucket = phases.arrive
+        return super().forward_backward(batch, phases)
+
+    def open_mesh(self) -> DeviceMesh:
+        """Return all ranks of the group under test, in a row."""
+        return row_of(self.place, "shard")
+
+    def arithmetic(self) -> AbstractContextManager[object]:
+        """Return the context of a forward pass: parameters and inputs are cast by the policy."""
+        return nullcontext()
+
+    def communicating(self, last: bool) -> AbstractContextManager[object]:
+        """Set whether gradients are scattered; parameters are gathered in every micro-batch."""
+        self.model.set_requires_gradient_sync(self.exchanges(last))
+        return nullcontext()
+
+    def exchanges(self, last: bool) -> bool:
+        """Return whether a micro-batch exchanges gradients: the last one, or each."""
+        groups = layout_of(self.spec).groups
+        return last or (groups is not None and groups.exchanges > 1)
+
+
+class Hsdp(Fsdp):
+    """Shards within each of ``replicas`` groups of consecutive ranks, copies between them."""
+
+    def open_mesh(self) -> DeviceMesh:
+        """Return the ranks as replicas x shards, on groups that are opened for it."""
+        replicas = int(self.spec.option("replicas"))
+        self.grid = Grid(self.place, {
+            "replicate": replicas, "shard": self.place.world_size // replicas})
+        return self.grid.mesh
+
+
+class Sharder:
+    """How parts of a model are spread over the replicas among other dimensions, on a mesh of one.
+
+    Both forms are torch's: ``fully_shard``, and its sibling that keeps copies. DDP is not used
+    here, since it cannot exchange the gradients of parameters that are divided already, nor those
+    of backwards in two halves.
+    """
+
+    def __init__(self, mesh: DeviceMesh | None, spec: Training) -> None:
+        """``mesh`` None: there is one replica."""
+        self._mesh = mesh
+        self._spec = spec
+        self._groups = layout_of(spec).groups
+        self._policy = _policy(spec)
+
+    def shard(self, part: nn.Module) -> None:
+        """Spread a block, or a model whose blocks are."""
+        if self._mesh is None or self._groups is None:
+            return
+        if self._groups.shards > 1:
+            fully_shard(part, mesh=self._mesh, mp_policy=self._policy,
+                        reshard_after_forward=_gives_up(part, self._groups.reshard))
+        else:
+            # torch has no public name for it; other layouts need no torch that has it
+            from torch.distributed._composable.replicate_with_fsdp import replicate
+
+            replicate(part, mesh=self._mesh, mp_policy=self._policy)
+
+    def arithmetic(self, device: torch.device) -> AbstractContextManager[object]:
+        """Return the context of a forward pass: what is spread is cast by its policy."""
+        return autocast(self._spec.dtype, device) if self._mesh is None else nullcontext()
+
+    def synchronize(self, model: nn.Module, last: bool) -> None:
+        """Set whether backward exchanges gradients: with the last micro-batch only."""
+        if isinstance(model, FSDPModule):
+            model.set_requires_gradient_sync(last)
+
+
+def _gives_up(part: nn.Module, reshard: bool) -> bool | None:
+    """Return whether a part gives up after forward what it gathered; None is torch's own way.
+
+    That is to keep what is no block, the root: backward begins there.
+    """
+    return None if isinstance(part, Model) else reshard
+
+
+def _policy(spec: Training) -> MixedPrecisionPolicy:
+    """Return in what parameters are gathered; gradients are reduced in fp32."""
+    if not is_mixed(spec.dtype):
+        return MixedPrecisionPolicy()
+    return MixedPrecisionPolicy(param_dtype=DTYPES[spec.dtype], reduce_dtype=torch.float32)
