@@ -51,7 +51,7 @@ def test_tokens_count_once_whatever_the_ranks(
     assert found == rates(alone, step_s)
     assert found is not None
     assert found.tokens_per_s == pytest.approx(dp * samples * parts * seq_length / step_s)
-    assert violations(record_of(work, step_s)) == ()
+    assert not [*violations(record_of(work, step_s))]
 
 
 @given(DEGREES, DEGREES, DEGREES, DEGREES, st.sampled_from((2, 3, 8)))
@@ -71,17 +71,16 @@ def test_counting_what_several_ranks_see_more_than_once_is_found(
 
 def test_mfu_by_definition_and_hfu() -> None:
     peaks = {"bf16": 1e8}
-    assert mfu(WORK, "megatron", 0.1, 2, peaks).share == pytest.approx(0.3)
-    assert mfu(WORK, "6n", 0.1, 2, peaks).share == pytest.approx(0.15)
-    assert hfu(WORK, 8_000_000, 0.1, 2, peaks).share == pytest.approx(0.4)
+    assert mfu(WORK, "megatron", 0.1, 2, peaks) == pytest.approx(0.3)
+    assert mfu(WORK, "6n", 0.1, 2, peaks) == pytest.approx(0.15)
+    assert hfu(WORK, 8_000_000, 0.1, 2, peaks) == pytest.approx(0.4)
     with pytest.raises(KeyError):
         mfu(WORK, "palm", 0.1, 2, peaks)
 
 
-def test_without_a_declared_peak_there_is_no_utilisation_but_a_reason() -> None:
-    found = mfu(WORK, "6n", 0.1, 2, {"fp16": 125e12})
-    assert (found.share, found.reason) == (None, "hardware.peak_flops has no bf16")
-    assert mfu(WORK, "6n", 0.0, 2, {"bf16": 1e12}).reason == "the step took no time"
+def test_without_a_declared_peak_or_a_time_there_is_no_utilisation() -> None:
+    assert mfu(WORK, "6n", 0.1, 2, {"fp16": 125e12}) is None
+    assert mfu(WORK, "6n", 0.0, 2, {"bf16": 1e12}) is None
 
 
 @pytest.mark.parametrize(("change", "words"), [
@@ -92,13 +91,13 @@ def test_without_a_declared_peak_there_is_no_utilisation_but_a_reason() -> None:
     ({"samples_per_s": float("nan")}, "samples/s is nan"),
 ])
 def test_each_violation_is_named(change: dict[str, object], words: str) -> None:
-    assert violations(TRUE) == ()
+    assert not [*violations(TRUE)]
     (line,) = violations(replace(TRUE, **change))  # type: ignore[arg-type]
     assert words in line
 
 
 def test_figures_of_others_that_cannot_be_true_are_found() -> None:
     candle = Record(1 / 156.2, 156.2, 320_204.8, 1, 2048)  # 2049.97 tokens a sample
-    assert "sequence length" in violations(candle)[0]
+    assert "sequence length" in next(violations(candle))
     torchscale = Record(0.220, 1450.0, 1450.0, 512, 1)  # 4 x 128 images in 220 ms are 2327/s
-    assert "global batch 512" in violations(torchscale)[0]
+    assert "global batch 512" in next(violations(torchscale))

@@ -167,39 +167,46 @@ _RATES = (
     CaseColumn("hfu", PURE, "share of the declared peak, with what checkpointing computes again"),
     CaseColumn("cost_per_step", "currency", "cost of a step at the price in the sweep file"),
 )
-_PHASES = {"data_wait_s": "data", **{f"{name}_s": name for name in (
+PHASES = {"data_wait_s": "data", **{f"{name}_s": name for name in (
     "forward", "backward", "exchange", "forward_backward", "optimizer", "balance", "other")}}
-_HELD = ("parameters", "gradients", "optimizer_state", "activations", "peak")
-_EXPOSURE = {
-    "exposed_s": ("s", "time beyond the step without communication"),
-    "exposed_share": (PURE, "exposed_s as a share of the step"),
-    "communication_overhead": (PURE, "step over the step without communication, less 1"),
-    "overlap_efficiency": (PURE, "share of the shorter part that passed under the longer one"),
+"""Name of a value -> its phase: the median of the middle rank."""
+HELD = {f"{name}_bytes": name for name in (
+    "parameters", "gradients", "optimizer_state", "activations", "peak")}
+"""Name -> what a rank holds: of the rank that holds most of it."""
+EXPOSED = {
+    "exposed_s": ("exposed_s", "s", "time beyond the step without communication"),
+    "exposed_share": ("exposed_share", PURE, "exposed_s as a share of the step"),
+    "communication_overhead": (
+        "overhead", PURE, "step over the step without communication, less 1"),
+    "overlap_efficiency": (
+        "efficiency", PURE, "share of the shorter part that passed under the longer one"),
 }
-_FACTORS = {
+"""Name -> what it is of the exposure, its unit and its meaning."""
+FACTORS = {
     "load_balance": ("load_balance", "mean useful time of the ranks over the greatest"),
     "communication_efficiency": ("communication", "greatest useful time over the step"),
     "serialisation": ("serialisation", "greatest useful time over the step of an ideal network"),
     "transfer": ("transfer", "step of an ideal network over the step"),
 }
+"""Name -> what it is of the efficiency, and its meaning."""
 OF_TRAINING = (
     *_OF_WORK, CaseColumn("options", TEXT, "options: NAME=VALUE, separated by spaces", str))
 """What is trained, and how."""
 COLUMNS = (
     *OF_TRAINING, *_RATES,
     *(CaseColumn(name, "s", f"median of phase {phase} on the middle rank")
-      for name, phase in _PHASES.items()),
-    *(CaseColumn(f"{name}_bytes", "bytes", f"{name.replace('_', ' ')} of the rank with most", int)
-      for name in _HELD),
+      for name, phase in PHASES.items()),
+    *(CaseColumn(name, "bytes", f"{held.replace('_', ' ')} of the rank with most", int)
+      for name, held in HELD.items()),
     CaseColumn("off_s", "s", "median of the step without communication"),
     CaseColumn("only_s", "s", "median of the communication alone"),
     *(CaseColumn(name, units, f"{text}; NaN if it may be chance")
-      for name, (units, text) in _EXPOSURE.items()),
+      for name, (_, units, text) in EXPOSED.items()),
     CaseColumn("scaling_efficiency", PURE, "samples/s over those of the base times the ratio of "
                "their ranks; NaN without a base"),
     CaseColumn("efficiency_score", PURE, "useful time of all ranks over ranks x step; NaN if "
                "unknown"),
-    *(CaseColumn(name, PURE, f"{text}; NaN if unknown") for name, (_, text) in _FACTORS.items()),
+    *(CaseColumn(name, PURE, f"{text}; NaN if unknown") for name, (_, text) in FACTORS.items()),
     *ROOFLINE_COLUMNS,
     CaseColumn("computation_scaling", PURE, "useful time for a sample in the scaling's base over "
                "that here; NaN without a base"),
@@ -211,23 +218,23 @@ def column_values(item: CaseResult, record: TrainingRecord | None) -> dict[str, 
     if record is None:
         return values
     found = record.exposure
-    passes = (found.exposed_s, found.exposed_share, found.overhead, found.efficiency)
     return {
         **values, **{column.name: getattr(record, column.name) for column in _RATES},
-        **{name: record.phase_s.get(phase) for name, phase in _PHASES.items()},
-        **{f"{name}_bytes": record.held_bytes.get(name) for name in _HELD},
+        **{name: record.phase_s.get(phase) for name, phase in PHASES.items()},
+        **{name: record.held_bytes.get(held) for name, held in HELD.items()},
         "off_s": found.off_s, "only_s": found.only_s,
-        **dict(zip(_EXPOSURE, map(told, passes), strict=True)),
+        **{name: told(getattr(found, field)) for name, (field, *_) in EXPOSED.items()},
         "scaling_efficiency": record.scaling and record.scaling.efficiency,
-        **_efficiency(record.pop),
+        **efficiency_values(record.pop),
         **column_values_of(record.rooflines[0] if record.rooflines else None)}
 
 
-def _efficiency(pop: Pop | None) -> dict[str, float | None]:
-    if pop is None:
-        return {}
-    return {"efficiency_score": pop.score, "computation_scaling": pop.computation_scaling,
-            **{name: getattr(pop.efficiency, field) for name, (field, _) in _FACTORS.items()}}
+def efficiency_values(pop: Pop | None) -> dict[str, float | None]:
+    """Return the efficiency score, its factors, and how computation scales; None if unknown."""
+    return {"efficiency_score": pop and pop.score,
+            "computation_scaling": pop and pop.computation_scaling,
+            **{name: getattr(pop and pop.efficiency, field, None)
+               for name, (field, _) in FACTORS.items()}}
 
 
 def training_values(item: CaseResult) -> dict[str, Any]:
@@ -371,8 +378,7 @@ class TrainingDeriver(Deriver):
         shares: dict[str, float | None] = {}
         if definition := rates.shown_definition(work):
             shares[f"MFU ({definition})"] = rates.mfu(
-                work, definition, time_s, item.case.world_size,
-                hardware.get("peak_flops", {})).share
+                work, definition, time_s, item.case.world_size, hardware.get("peak_flops", {}))
         for text in rates.violations(rates.Record(
                 time_s, computed.samples_per_s, computed.tokens_per_s, work.global_batch,
                 work.seq_length, shares)):
@@ -447,16 +453,16 @@ def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:
     if definition is None:
         return {**row, "mfu_missing": "the FLOPs of a step are not known"}
     timed = (stats.median_s, item.case.world_size, hardware.get("peak_flops", {}))
-    used = rates.mfu(work, definition, *timed)
     if work.model in NAMES and definition in DEFINITIONS:  # others were planned elsewhere
         for name, nominal in (("hfu", False), ("hfu_nominal", True)):
             executed = hardware_flops(work, definition, nominal=nominal)
-            row[name] = rates.hfu(work, executed, *timed).share
+            row[name] = rates.hfu(work, executed, *timed)
     measured = measured_rate(item, hardware, "flops", f"{device_of(item)} {work.dtype}")
-    of_measured = rates.mfu(
-        work, definition, *timed[:2], {work.dtype: measured} if measured else {})
-    return {**row, "mfu": used.share, "mfu_missing": used.reason or None,
-            "mfu_of_measured": of_measured.share}
+    return {**row, "mfu": rates.mfu(work, definition, *timed),
+            "mfu_missing": None if work.dtype in timed[2] else
+            f"hardware.peak_flops has no {work.dtype}",
+            "mfu_of_measured": rates.mfu(
+                work, definition, *timed[:2], {work.dtype: measured} if measured else {})}
 
 
 def _costs(case: Case, step_s: float, hardware: Mapping[str, Any]) -> dict[str, float | None]:
@@ -471,7 +477,7 @@ def _mfu_by_definition(item: CaseResult, hardware: Mapping[str, Any]) -> dict[st
     work, stats, peaks = training_of(item.case), item.statistics, hardware.get("peak_flops", {})
     if stats is None or not work.trains:
         return {}
-    return {name: rates.mfu(work, name, stats.median_s, item.case.world_size, peaks).share
+    return {name: rates.mfu(work, name, stats.median_s, item.case.world_size, peaks)
             for name, _ in work.flops}
 
 

@@ -11,9 +11,18 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from hpcbench.kinds.kind import CountedCall, Presenter
-from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingRecord
+from hpcbench.kinds.training.derive.deriver import (
+    EXPOSED,
+    FACTORS,
+    HELD,
+    NOTHING_KNOWN,
+    PHASES,
+    TrainingRecord,
+    efficiency_values,
+)
 from hpcbench.kinds.training.derive.rates import Counted
 from hpcbench.kinds.training.derive.slow_ranks import Exposure
+from hpcbench.kinds.training.derive.stalls import Pop
 from hpcbench.kinds.training.plan import block
 from hpcbench.kinds.training.plan.any_model import RESNETS, AnyShape, parameters_of
 from hpcbench.kinds.training.plan.predict import predict, predict_stage
@@ -197,12 +206,6 @@ MODEL_FIELDS = ("strategy", "model", "changed", "shrunk", "layers", *_OF_TEXT, *
 """Extents that a model of this kind lacks are None: a ResNet's hidden, a transformer's width."""
 STEP_FIELDS = ("batch_size", "accumulation", "dp", "tp", "pp", "optimizer", "checkpointing",
                "data", "library", "compile", "loss")
-PHASES = {"data_wait_s": "data", **{f"{phase}_s": phase for phase in (
-    "forward", "backward", "exchange", "forward_backward", "optimizer", "balance", "other")}}
-"""Field -> its phase: the median of the middle rank."""
-MEMORY = {f"{name}_bytes": name for name in (
-    "parameters", "gradients", "optimizer_state", "activations", "peak")}
-"""Field -> what a rank holds: of the rank that holds most of it."""
 COUNTED = {"step_calls": "calls", "wire_bytes": "wire_bytes", "flops": "flops"}
 """Field -> what of a step it is that was counted, beside activations."""
 PREDICTED = {f"{field}_predicted": name for field, name in {
@@ -219,17 +222,15 @@ SCALING = {"scaling": "kind", "scaling_efficiency": "efficiency", "scaling_base_
            "scaling_base_ranks": "base_ranks",
            "scaling_base_samples_per_second": "base_samples_per_s"}
 """Field -> what it is of the scaling."""
-_RANGED = {"exposed_s": "exposed_s", "exposed_share": "exposed_share",
-           "communication_overhead": "overhead", "overlap_efficiency": "efficiency"}
-"""Field -> what it is of the exposure; each has more fields beside it (`names_of`)."""
-_RANGED_NAMES = {name: names_of(name) for name in _RANGED}
+_RANGED_NAMES = {name: names_of(name) for name in EXPOSED}
 EXPOSURE_FIELDS = (
     "off_s", "only_s", *_RANGED_NAMES["exposed_share"], *_RANGED_NAMES["communication_overhead"],
     "own_step_s", "idle_share", "bubble_predicted", "bubble_of_own_times", "not_paired")
 """Beside ``exposed_s`` and ``overlap_efficiency``, which primitives have, too."""
-POP_FIELDS = (*tables.FIELDS, *tables.FACTOR_FIELDS)
+POP_FIELDS = ("efficiency_score", "computation_scaling", "global_efficiency", "efficiency_of",
+              *FACTORS)
 TRAINING_FIELDS = (*MODEL_FIELDS, *STEP_FIELDS, "global_batch", *RATES, *PHASES,
-                   *MEMORY, "peak_of", *COUNTED_FIELDS, "communication", "parity",
+                   *HELD, "peak_of", *COUNTED_FIELDS, "communication", "parity",
                    *EXPOSURE_FIELDS, *SCALING, "same_program_as", *POP_FIELDS, *ROOFLINE_FIELDS,
                    "phase_bounds")
 LISTED_FIELDS = (
@@ -241,7 +242,7 @@ LISTED_FIELDS = (
     "phase_bounds",
 )
 MEMORY_FIELDS = ("case_id", "kind", "strategy", "options", "model", "world_size", "dtype",
-                 "batch_size", "accumulation", "checkpointing", *MEMORY, "peak_of")
+                 "batch_size", "accumulation", "checkpointing", *HELD, "peak_of")
 """Fields of each row of ``results.memory``."""
 
 
@@ -298,9 +299,9 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
         values |= {name: getattr(work, name) for name in (
             *MODEL_FIELDS, *STEP_FIELDS, "global_batch", "communication")}
         values |= dict.fromkeys(_OF_TEXT if work.of_images else _OF_IMAGES)
-        values |= {field: record.held_bytes.get(name) for field, name in MEMORY.items()}
+        values |= {field: record.held_bytes.get(name) for field, name in HELD.items()}
         values |= {field: record.phase_s.get(phase) for field, phase in PHASES.items()}
-        values |= {**_counted(record.counted), **tables.values(record.pop),
+        values |= {**_counted(record.counted), **_efficiency(record.pop),
                    **charts.values(record)}
         return values | {
             "step_time_ms": None if record.step_s is None else to_ms(record.step_s),
@@ -345,6 +346,11 @@ def _counted(found: Counted | None) -> dict[str, Any]:
             "not_counted": [f"{name}: {reason}" for name, reason in found.missing.items()] or None}
 
 
+def _efficiency(pop: Pop | None) -> dict[str, Any]:
+    return {**efficiency_values(pop), "global_efficiency": pop and pop.global_efficiency,
+            "efficiency_of": pop and pop.source}
+
+
 def _exposure(exposure: Exposure) -> dict[str, Any]:
     row: dict[str, Any] = {
         "off_s": exposure.off_s, "only_s": exposure.only_s, "bubble_predicted": exposure.bubble,
@@ -352,7 +358,7 @@ def _exposure(exposure: Exposure) -> dict[str, Any]:
         "not_paired": list(exposure.missing) or None,
         "own_step_s": [own.median for own in exposure.own_s] or None,
         "idle_share": [idle.median for idle in exposure.idle_share] or None}
-    for field, name in _RANGED.items():
+    for field, (name, *_) in EXPOSED.items():
         row |= ends_of(field, getattr(exposure, name))
     return row
 

@@ -411,19 +411,6 @@ def _efficiency_row(name: str, item: CaseResult, pop: Pop) -> Row:
                case_id=item.case.case_id)
 
 
-FIELDS = {"efficiency_score": "score", "computation_scaling": "computation_scaling",
-          "global_efficiency": "global_efficiency", "efficiency_of": "source"}
-"""Field of the summaries -> what it is of the record, beside the factors."""
-FACTOR_FIELDS = {"load_balance": "load_balance", "communication_efficiency": "communication",
-                 "serialisation": "serialisation", "transfer": "transfer"}
-
-
-def values(pop: Pop | None) -> dict[str, float | str | None]:
-    return {**{field: getattr(pop, name, None) for field, name in FIELDS.items()},
-            **{field: getattr(pop and pop.efficiency, name, None)
-               for field, name in FACTOR_FIELDS.items()}}
-
-
 SCALING_DEFINITION = (
     "efficiency = samples/s of n ranks / (n / m x samples/s of the m ranks of the base), in %;",
     "  weak: each rank has as many samples as in the base, strong: all ranks together have",
