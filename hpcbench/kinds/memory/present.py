@@ -349,9 +349,7 @@ class MemoryPresenter(Presenter[MemoryWork, MemoryRecord]):
             return found
         return replace(found, notes=(*found.notes, Line(_FIRST_TRIED, "quiet")))
 
-    def dry_run_lines(
-        self, work: MemoryWork, calls: Sequence[CountedCall] | None,
-    ) -> Iterable[str]:
+    def dry_run_lines(self, work: MemoryWork, calls: Sequence[CountedCall] | None) -> Iterable[str]:
         yield from self._trainings.dry_run_lines(work.training, calls)
         if (search := work.search) is not None:
             limit = size_text(search.limit_bytes) if search.limit_bytes else "what a rank can have"
@@ -366,8 +364,7 @@ class MemoryPresenter(Presenter[MemoryWork, MemoryRecord]):
 
     def definitions(self, items: Items, derived: Records) -> Iterable[str]:
         searches, others = _apart(items)
-        return (*(MEMORY_DEFINITIONS if others else ()),
-                *(LARGEST_DEFINITIONS if searches else ()))
+        return (*(MEMORY_DEFINITIONS if others else ()), *(LARGEST_DEFINITIONS if searches else ()))
 
     def tables(self, title: str, items: Items, derived: Records) -> Iterator[Table]:
         searches, others = _apart(items)

@@ -305,8 +305,7 @@ class MemoryOperation:
             parts["temporary"] += max(int(outer["peak"]) - sum(parts.values()), 0)
         peak = sum(parts.values())
         of = ALLOCATED if device.type == "cuda" else FOLLOWED
-        answer["held"] = {
-            **parts, "overhead": None if taken is None else taken - peak, "of": of}
+        answer["held"] = {**parts, "overhead": None if taken is None else taken - peak, "of": of}
         outer |= {"peak": peak, "peak_of": of}
         size, of = (self._limits and self._limits.limit) or _capacity(device, self._local_size)
         answer["capacity"] = {"bytes": size, "of": of}

@@ -105,9 +105,7 @@ def waiting(item: CaseResult, record: TrainingRecord | None) -> Waiting | None:
     return Waiting(share.value, share.low, share.high, variation, missing)
 
 
-def rank_work(
-    item: CaseResult, read: Callable[[], CaseSamples | None],
-) -> RankWork | None:
+def rank_work(item: CaseResult, read: Callable[[], CaseSamples | None]) -> RankWork | None:
     """Return each rank's own work, from steps without communication; or its exchange, from stamps.
 
     ``read`` reads the samples, which takes time.

@@ -163,9 +163,7 @@ def _count_wrong(found: Mapping[str, Counterpart]) -> int:
     return sum(one.n_wrong > 0 for one in found.values())
 
 
-def _beside(
-    base: Case, cases: Sequence[Case], known: Mapping[str, Told],
-) -> dict[str, Counterpart]:
+def _beside(base: Case, cases: Sequence[Case], known: Mapping[str, Told]) -> dict[str, Counterpart]:
     """Compare all with a base; those laid out as it is with one of the others, if one agrees."""
     others = [case for case in cases if _layout(case) != _layout(base)]
     found = {case.case_id: compared(case, base, known) for case in others}

@@ -101,9 +101,7 @@ def idle_shares(work: Training, own_s: Sequence[float]) -> tuple[float, ...]:
     return tuple(shares)
 
 
-def bubble_share(
-    schedule: str, ranks: int, microbatches: int, stages_per_rank: int = 1,
-) -> float:
+def bubble_share(schedule: str, ranks: int, microbatches: int, stages_per_rank: int = 1) -> float:
     """Return the share of ``ranks`` x step in which ranks wait, if nothing but the order costs.
 
     All stages take the same time and communication none; the step is from the first forward to
@@ -301,8 +299,7 @@ def _dual_pipe_v(p: int, m: int, _v: int, rank: int) -> Iterator[_Step]:
     # the weights of the second half of the last backwards are put off into the gaps after them
     last = [stage for _ in range(rank + 1) for stage in (up, down)]
     whole = len(last) // 4 * 2 + 1 - rank % 2
-    yield from ((BACKWARD if number < whole else INPUT, stage)
-                for number, stage in enumerate(last))
+    yield from ((BACKWARD if number < whole else INPUT, stage) for number, stage in enumerate(last))
     yield from [(WEIGHT, _OLDEST), (INPUT, down)] * after
     yield from [(WEIGHT, _OLDEST)] * (rank + 1)
 

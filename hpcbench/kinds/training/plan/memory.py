@@ -334,8 +334,7 @@ def _always(rank: _Rank) -> int:
     Buckets of DDP, what PowerSGD has not sent yet, and running statistics.
     """
     shape, exchange = rank.shape, rank.step.layout.buckets
-    held = (running_bytes(shape, rank.stage.blocks)
-            if isinstance(shape, ResNetShape) else 0)
+    held = (running_bytes(shape, rank.stage.blocks) if isinstance(shape, ResNetShape) else 0)
     if exchange:
         whole = rank.local.trained.elements * WEIGHT_BYTES
         held += whole * (not exchange.are_views) + whole * (exchange.hook == "powersgd")
@@ -385,8 +384,7 @@ def _gathered(rank: _Rank, groups: Groups) -> tuple[int, int, int, int]:
 @lru_cache(maxsize=_KEPT)
 def _whole_bytes(element: int, parameters: Parameters) -> int:
     """Return the bytes of parameters when they are gathered for arithmetic in so many bytes."""
-    return sum(item.elements * travelling_bytes(item, element)
-               for item in parameters.tensors)
+    return sum(item.elements * travelling_bytes(item, element) for item in parameters.tensors)
 
 
 def _copied(rank: _Rank) -> tuple[int, int, int, int]:

@@ -200,9 +200,7 @@ class Parameters:
         return sum(item.held_bytes for item in self.tensors)
 
 
-def of_each(
-    count: Callable[[Parameters], Counted], groups: Sequence[Parameters],
-) -> list[Counted]:
+def of_each(count: Callable[[Parameters], Counted], groups: Sequence[Parameters]) -> list[Counted]:
     """Return what is counted of each group; groups that are one object are counted once."""
     counted = {group: count(group) for group in dict.fromkeys(groups)}
     return [counted[group] for group in groups]

@@ -206,8 +206,7 @@ def _choices(work: Training) -> list[list[Setting]]:
 def _sharding(work: Training) -> Iterator[str]:
     """Yield strategies of this package that train the same on the same ranks, and divide more."""
     now, ranks = strategy(work.strategy), work.dp * work.tp * work.pp
-    if (ranks == 1 or now is None or now.divides_model or not is_ours(now)
-            or adapters_of(work)):
+    if (ranks == 1 or now is None or now.divides_model or not is_ours(now) or adapters_of(work)):
         return
     for spec in strategies():
         options = {name: values.default for name, values in spec.options.items()}
@@ -264,9 +263,7 @@ def _fitting(work: Training, budget: int, each: Iterable[Setting]) -> Iterator[S
             yield setting
 
 
-def _mildest(
-    work: Training, budget: int, name: str, values: Sequence[int],
-) -> Iterator[Setting]:
+def _mildest(work: Training, budget: int, name: str, values: Sequence[int]) -> Iterator[Setting]:
     """Yield the first value that fits and goes with the strategy.
 
     Each value needs less memory than those before it. A bisection finds the first that fits,

@@ -49,9 +49,7 @@ _TABLES = {"gpt": 1, "llama": 0, "bert": 2}
 """Tables of positions and types, which are gathered under sequence parallelism."""
 
 
-def tensor_calls(
-    shape: ModelShape, stage: Stage, step: Step, recomputed: int,
-) -> Iterator[Calls]:
+def tensor_calls(shape: ModelShape, stage: Stage, step: Step, recomputed: int) -> Iterator[Calls]:
     """Yield the calls of a step of a rank with these parts; ``recomputed`` counts its blocks."""
     kept, parts, bert = step.kept, step.parts, shape.family == "bert"
     hidden, halves = step.tokens * shape.hidden, 2 * len(stage.blocks)
@@ -69,8 +67,7 @@ def tensor_calls(
         # BERT's head has a product of its own, before which it gathers all tokens
         yield calls("reduce_scatter", kept.tp, (sums if bert else sums + head) * parts)
         yield calls("all_gather", kept.tp, gathers * parts)
-        yield calls("all_reduce", kept.tp,
-                    [*_norms(shape, stage, step), *(head * bert * parts)])
+        yield calls("all_reduce", kept.tp, [*_norms(shape, stage, step), *(head * bert * parts)])
     if stage.last and kept.by_words:
         yield calls("all_reduce", kept.tp, [step.tokens * _GRADIENT] * _LOSS_SUMS * parts)
     elif stage.last:

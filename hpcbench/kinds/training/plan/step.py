@@ -161,8 +161,7 @@ def _norm_bytes(shape: ModelShape, kept: Kept) -> int:
     trained, what it has normed, in fp32."""
     if shape.family == "llama":
         normed = _WIDEST if shape.library == OWN_LIBRARY else kept.wide
-        return kept.of_tokens(shape.hidden, _WIDEST + (0 if kept.adapters else normed)
-                              ) + _STATISTIC
+        return kept.of_tokens(shape.hidden, _WIDEST + (0 if kept.adapters else normed)) + _STATISTIC
     return kept.of_tokens(shape.hidden, kept.wide) + 2 * _STATISTIC
 
 

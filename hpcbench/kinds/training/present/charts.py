@@ -27,6 +27,8 @@ from hpcbench.views.columns import any_profile, pass_range
 from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table, cell_text
 from hpcbench.views.words import device_type, distinct, env_text, mode_text, options_text, span_text
 
+Items = Sequence[CaseResult]
+Records = Mapping[str, TrainingRecord]
 SHORT = {"data": "data", "forward": "forward", "backward": "backward", "exchange": "exchange",
          "forward_backward": "fwd+bwd", "optimizer": "optimizer", "balance": "balance"}
 """Phase -> the title of its column."""
@@ -128,18 +130,17 @@ _RANK_COLUMNS = (
     Column("waits", "then waits", Show.MS, "ms", "until the last rank is ready", "less",
            optional=True),
 )
-Records = Mapping[str, TrainingRecord]
 
 
-def profile(items: Sequence[CaseResult], derived: Records) -> Iterator[Line | Table]:
+def profile(items: Items, derived: Records) -> Iterator[Line | Table]:
     """Yield the findings of all trainings, warnings first, then the tables of some."""
     ok = [item for item in items if item.statistics is not None]
     named = titles(ok)
     yield from _findings_of(ok, named, derived)
     computing = [item for item in ok if training_of(item.case).communication != "only"]
-    worst = sorted(computing, key=lambda item: -_stalled(_record(item, derived)))
+    worst = sorted(computing, key=lambda item: -_stalled(record_of(item, derived).stalls))
     tables = [table for item in worst[:MOST_CASES] for table in _tables(
-        named[item.case.case_id], item, _record(item, derived))]
+        named[item.case.case_id], item, record_of(item, derived))]
     for number, table in enumerate(tables, 1):
         explained = (Line(_MEANING, "quiet"),) if number == len(tables) and any(
             one.cells[-1] is not None for table in tables for one in table.rows) else ()
@@ -151,7 +152,7 @@ def profile(items: Sequence[CaseResult], derived: Records) -> Iterator[Line | Ta
                            lambda item: named[item.case.case_id])
 
 
-def titles(items: Sequence[CaseResult]) -> Mapping[str, str]:
+def titles(items: Items) -> Mapping[str, str]:
     """Return what each case is called among these, by its id: what not all of them have alike."""
     options = telling_options(training_of(item.case) for item in items)
     said = {}
@@ -167,9 +168,7 @@ def titles(items: Sequence[CaseResult]) -> Mapping[str, str]:
             for case_id, words in said.items()}
 
 
-def _findings_of(
-    items: Sequence[CaseResult], named: Mapping[str, str], derived: Records,
-) -> Iterator[Line]:
+def _findings_of(items: Items, named: Mapping[str, str], derived: Records) -> Iterator[Line]:
     """Yield what is to be said, warnings first; what is said of several cases once."""
     said = grouped((line, named[item.case.case_id]) for item in items
                    for line in _lines(item, derived))
@@ -189,22 +188,21 @@ def findings(stalls: Stalls | None) -> Iterator[str]:
 
 def slow_alone_text(slow: SlowAlone) -> str:
     """Return which rank computes slowly where nobody waits for it."""
-    return (f"without communication a step takes rank {slow.rank} {_ms(slow.step_s)}, rank "
-            f"{slow.quickest_rank} {_ms(slow.quickest_step_s)}: {slow.ratio:.2f} times as long "
+    return (f"without communication a step takes rank {slow.rank} {ms_text(slow.step_s)}, rank "
+            f"{slow.quickest_rank} {ms_text(slow.quickest_step_s)}: {slow.ratio:.2f} times as long "
             f"[{slow.low:.2f}, {slow.high:.2f}: least, greatest of passes]")
 
 
-def _record(item: CaseResult, derived: Records) -> TrainingRecord:
+def record_of(item: CaseResult, derived: Records) -> TrainingRecord:
     return derived.get(item.case.case_id, NOTHING_KNOWN)
 
 
-def _stalled(record: TrainingRecord) -> float:
-    share = record.stalls.stall_share if record.stalls else None
-    return share.value if share else 0.0
+def _stalled(stalls: Stalls | None) -> float:
+    return stalls.stall_share.value if stalls and stalls.stall_share else 0.0
 
 
 def _lines(item: CaseResult, derived: Records) -> Iterator[Line]:
-    record = _record(item, derived)
+    record = record_of(item, derived)
     slow = record.slow_alone
     if record.stalls:
         for text in findings(record.stalls):
@@ -228,8 +226,7 @@ def _measured(stalls: Stalls) -> Iterator[str]:
 
 
 def _unknown(stalls: Stalls, exposure: Exposure, slow: SlowAlone | None) -> Iterator[str]:
-    """Yield what the stamps cannot carry, and what would; ``slow`` is who is named without them.
-    """
+    """Yield what the stamps cannot carry, and what would; ``slow`` is who is named without them."""
     if stalls.missing and slow is None:
         more = "" if exposure.own_s else (
             '; "communication": ["on", "off"] in its block shows each rank\'s own time')
@@ -248,16 +245,16 @@ def _exposed(exposure: Exposure) -> Iterator[str]:
 
 def _imbalance(steps: Steps) -> Iterator[str]:
     if len(steps.ranks) > 1:
-        yield (f"without communication a step takes the ranks {_ms(min(steps.step_s))} to "
-               f"{_ms(max(steps.step_s))}")
+        yield (f"without communication a step takes the ranks {ms_text(min(steps.step_s))} to "
+               f"{ms_text(max(steps.step_s))}")
 
 
 def _last_text(last: LastRank, n_steps: int) -> str:
     behind = last.behind_s
     ends = f"{cell_text(behind.low, Show.MS)}, {cell_text(behind.high, Show.MS)}"
-    where = f" (its {last.phase} is {_ms(last.phase_s)} longer)" if last.phase_s > 0 else ""
+    where = f" (its {last.phase} is {ms_text(last.phase_s)} longer)" if last.phase_s > 0 else ""
     return (f"rank {last.rank} finishes its backward pass last in {last.last_share:.0%} of "
-            f"{plural(n_steps, 'step')}, {_ms(behind.value)} [{ends}: 99 % interval] after the "
+            f"{plural(n_steps, 'step')}, {ms_text(behind.value)} [{ends}: 99 % interval] after the "
             f"next one{where}: {last.behind_share:.0%} of the step is waiting for it")
 
 
@@ -303,13 +300,11 @@ def _percent(share: Estimate) -> str:
     return f"{cell_text(share.value, Show.PERCENT)} %{ends}"
 
 
-def _ms(time_s: float) -> str:
+def ms_text(time_s: float) -> str:
     return f"{cell_text(time_s, Show.MS)} ms"
 
 
-def rooflines(
-    items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
-) -> list[Shown]:
+def rooflines(items: Items, derived: Records) -> list[Shown]:
     told = [(item, record.rooflines) for item in items
             if (record := derived.get(item.case.case_id)) and record.rooflines]
     named = titles([item for item, _ in told])
@@ -352,7 +347,7 @@ WITHOUT = (
 Key = tuple[str, ...]
 
 
-def charts(items: Sequence[CaseResult], derived: Records) -> Iterator[chart.BarChart]:
+def charts(items: Items, derived: Records) -> Iterator[chart.BarChart]:
     """Yield the charts of the trainings that have statistics, and train: one a model and ranks."""
     groups = grouped((_key(item), item) for item in items
                      if item.statistics is not None and training_of(item.case).trains)
@@ -366,7 +361,7 @@ def _key(item: CaseResult) -> Key:
             plural(case.world_size, "rank"), mode_text(item), env_text(case))
 
 
-def _charts(key: Key, items: Sequence[CaseResult], records: Records) -> Iterator[chart.BarChart]:
+def _charts(key: Key, items: Items, records: Records) -> Iterator[chart.BarChart]:
     works = [training_of(item.case) for item in items]
     options = telling_options(works)
     labels = [_label(work, works, options[work]) for work in works]
@@ -403,7 +398,7 @@ def _label(work: Training, works: Sequence[Training], options: str) -> str:
     return " ".join(word for word in words if word)
 
 
-def _same_programs(labels: Sequence[str], items: Sequence[CaseResult],
+def _same_programs(labels: Sequence[str], items: Items,
                    records: Sequence[TrainingRecord]) -> Iterator[str]:
     groups = grouped((record.same_program_as or item.case.case_id, label)
                      for label, item, record in zip(labels, items, records, strict=True))
@@ -455,14 +450,14 @@ _CAPTION = (
     "last gradient. Shown are trainings in which something stands out (docs/profile.md).")
 
 
-def stall_charts(items: Sequence[CaseResult], derived: Records) -> Iterator[chart.BarChart]:
+def stall_charts(items: Items, derived: Records) -> Iterator[chart.BarChart]:
     """Yield one chart of the trainings with findings, those that wait most; or none."""
     named = titles([item for item in items if item.statistics is not None])
     known = [(item, steps, stalls) for item in items if item.timing
              and (steps := item.timing.steps)
-             and (stalls := derived.get(item.case.case_id, NOTHING_KNOWN).stalls)
+             and (stalls := record_of(item, derived).stalls)
              and [*findings(stalls)]]
-    known.sort(key=lambda one: -(one[2].stall_share.value if one[2].stall_share else 0.0))
+    known.sort(key=lambda one: -_stalled(one[2]))
     if not known:
         return
     sections = tuple(chart.BarSection(named[item.case.case_id], _bars(steps, stalls))

@@ -36,7 +36,13 @@ from hpcbench.kinds.training.plan.workload import (
     training_of,
 )
 from hpcbench.kinds.training.present import charts, tables
-from hpcbench.kinds.training.present.charts import strategy_text, telling_options
+from hpcbench.kinds.training.present.charts import (
+    Items,
+    Records,
+    record_of,
+    strategy_text,
+    telling_options,
+)
 from hpcbench.operations.models import MODELS, OWN_LIBRARY
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
@@ -138,8 +144,7 @@ def _megabytes(count: int) -> str:
 
 def _calls_text(calls: Iterable[CountedCall]) -> str:
     """Return ``5 all_reduce (5560320 B)`` of each, comma-separated; the bytes are of all calls."""
-    return ", ".join(f"{count} {name} ({size} B)"
-                     for name, count, size in calls) or "no collective"
+    return ", ".join(f"{count} {name} ({size} B)" for name, count, size in calls) or "no collective"
 
 
 def training_dry_run_lines(work: Training, calls: Sequence[CountedCall] | None) -> Iterator[str]:
@@ -258,23 +263,17 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
     heat_map_case = staticmethod(charts.heat_map_case)
     part_looks = charts.PART_LOOKS
 
-    def tables(
-        self, title: str, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
-    ) -> Iterator[Table]:
+    def tables(self, title: str, items: Items, derived: Records) -> Iterator[Table]:
         yield from tables.result_tables(title, items, derived)
         yield from tables.counted_tables(title, items, derived)
 
-    def overviews(
-        self, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
-    ) -> Iterator[Table]:
+    def overviews(self, items: Items, derived: Records) -> Iterator[Table]:
         yield from tables.overviews(items, derived)
         yield from tables.efficiencies(items, derived)
         yield from roofline_tables("trainings", charts.rooflines(items, derived),
                                    of=any(item.status == "ok" for item in items))
 
-    def definitions(
-        self, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
-    ) -> Iterator[str]:
+    def definitions(self, items: Items, derived: Records) -> Iterator[str]:
         yield from tables.definitions(items, derived)
         records = [record for item in items if (record := derived.get(item.case.case_id))]
         if any(record.scaling for record in records):
@@ -283,9 +282,7 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
             yield from tables.EFFICIENCY_DEFINITION
         yield from roofline_definitions(charts.rooflines(items, derived))
 
-    def charts(
-        self, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
-    ) -> Iterator[Chart]:
+    def charts(self, items: Items, derived: Records) -> Iterator[Chart]:
         yield from charts.charts(items, derived)
         yield from charts.stall_charts(items, derived)
         yield from roofline_charts("trainings", charts.rooflines(items, derived))
@@ -301,8 +298,7 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
         values |= dict.fromkeys(_OF_TEXT if work.of_images else _OF_IMAGES)
         values |= {field: record.held_bytes.get(name) for field, name in HELD.items()}
         values |= {field: record.phase_s.get(phase) for field, phase in PHASES.items()}
-        values |= {**_counted(record.counted), **_efficiency(record.pop),
-                   **charts.values(record)}
+        values |= {**_counted(record.counted), **_efficiency(record.pop), **charts.values(record)}
         return values | {
             "step_time_ms": None if record.step_s is None else to_ms(record.step_s),
             "options": [options_text([option]) for option in work.options],
@@ -310,8 +306,8 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
             "same_program_as": record.same_program_as}
 
     def sections(
-        self, rows: Sequence[Mapping[str, Any]], items: Sequence[CaseResult],
-        derived: Mapping[str, TrainingRecord],
+        self, rows: Sequence[Mapping[str, Any]], items: Items,
+        derived: Records,
     ) -> dict[str, Any]:
         """Return ``training``, ``memory`` and ``not_measured`` of summary.json's results.
 
@@ -363,11 +359,9 @@ def _exposure(exposure: Exposure) -> dict[str, Any]:
     return row
 
 
-def _listed(
-    row: Mapping[str, Any], item: CaseResult, derived: Mapping[str, TrainingRecord],
-) -> dict[str, Any]:
+def _listed(row: Mapping[str, Any], item: CaseResult, derived: Records) -> dict[str, Any]:
     steps = item.timing.steps if item.timing else None
-    record = derived.get(item.case.case_id, NOTHING_KNOWN)
+    record = record_of(item, derived)
     if steps is not None:  # results of older versions have none
         steps = replace(steps, arrivals=tuple(
             replace(arrival, pass_median_s=()) for arrival in steps.arrivals))

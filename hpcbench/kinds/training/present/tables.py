@@ -6,37 +6,42 @@ factors, and how trainings scale over ranks.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from itertools import groupby
 
-from hpcbench.kinds.training.derive.deriver import GROWTH, NOTHING_KNOWN, TrainingRecord
+from hpcbench.kinds.training.derive.deriver import GROWTH, TrainingRecord
 from hpcbench.kinds.training.derive.rates import (
     Counted,
     ScalingRecord,
-    StepDemand,
     shown_definition,
 )
 from hpcbench.kinds.training.derive.slow_ranks import Exposure, LateRank, SlowPhase
-from hpcbench.kinds.training.derive.stalls import Pop
 from hpcbench.kinds.training.plan.build_workload import Setting
 from hpcbench.kinds.training.plan.models import DEFINITIONS as DEFINITIONS_OF_FLOPS
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
-from hpcbench.kinds.training.present import charts as words
 from hpcbench.kinds.training.present.charts import (
     SHORT,
+    Items,
+    Records,
+    counterpart_text,
+    degrees_text,
     findings,
     model_text,
+    ms_text,
+    parity_text,
+    record_of,
     slow_alone_text,
+    strategy_text,
     telling_options,
     titles,
 )
 from hpcbench.plan.case import Case
-from hpcbench.reduce.results import CaseResult, Steps
+from hpcbench.reduce.results import CaseResult
 from hpcbench.units import grouped, plural
 from hpcbench.views import columns
-from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table, cell_text
+from hpcbench.views.table import Column, Group, Line, Row, Show, Table, cell_text
 from hpcbench.views.words import device_type, env_text, flag_cell, options_text, timed_text
 
 COLUMNS = (
@@ -99,11 +104,10 @@ DEFINITIONS_OF_PIPELINES = (
     "  the schedule alone makes ranks wait: if all take equally long, and rank by rank if each "
     "takes its own time",
 )
-Records = Mapping[str, TrainingRecord]
 Member = tuple[CaseResult, TrainingRecord]
 
 
-def definitions(items: Sequence[CaseResult], derived: Records) -> Iterator[str]:
+def definitions(items: Items, derived: Records) -> Iterator[str]:
     yield from DEFINITIONS
     works = [training_of(item.case) for item in items]
     names = [name for name in dict.fromkeys(map(shown_definition, works)) if name is not None]
@@ -114,7 +118,7 @@ def definitions(items: Sequence[CaseResult], derived: Records) -> Iterator[str]:
         yield f"  FLOPs as {name} counts them{meaning}"
     if names:
         yield "  (what is computed twice counts once; other definitions: summary.json)"
-    yield from _further_definitions(works, [_record(item, derived) for item in items])
+    yield from _further_definitions(works, [record_of(item, derived) for item in items])
     if any(work.adapters for work in works):
         yield ("  (of lora and qlora 4 for each frozen weight and token, not 6: none has a "
                "gradient; and what adapters add)")
@@ -122,7 +126,7 @@ def definitions(items: Sequence[CaseResult], derived: Records) -> Iterator[str]:
         yield from DEFINITIONS_OF_EXPOSURE
         if any(work.pp > 1 for work in works):
             yield from DEFINITIONS_OF_PIPELINES
-    peaks = dict.fromkeys(filter(None, (_record(item, derived).peak_of for item in items)))
+    peaks = dict.fromkeys(filter(None, (record_of(item, derived).peak_of for item in items)))
     if allocated := ", ".join(name for name in peaks if name != GROWTH):
         yield f"memory = the most that any rank used ({allocated})"
     if GROWTH in peaks:
@@ -142,80 +146,58 @@ def _further_definitions(
         yield "cost = time x ranks x hardware.price_per_device_hour, in the currency of that price"
 
 
-def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
+def result_tables(title: str, items: Items, derived: Records) -> Iterator[Table]:
     """Yield one block's table: a group of rows per model, backend, device, ranks and dtype.
 
     What was run without communication, or nothing but that, is shown in the row of its training.
     """
-    members = ((item, _record(item, derived)) for item in items if item.status in columns.TABLED)
+    members = ((item, record_of(item, derived)) for item in items if item.status in columns.TABLED)
     groups = grouped(((_group_title(member[0]), timed_text(member[0])), member)
                      for member in members if not member[1].is_partner)
     if not groups:
         return
     listed = [member for group in groups.values() for member in group]
-    options = words.telling_options(training_of(item.case) for item, _ in listed)
+    options = telling_options(training_of(item.case) for item, _ in listed)
     yield Table(title, COLUMNS, tuple(
         Group(name, tuple(_row(item, record, options) for item, record in group), timed)
         for (name, timed), group in groups.items()), notes=(
         *_same_programs(listed, options), *_table_notes(listed), *_row_notes(listed, options)))
 
 
-def _record(item: CaseResult, derived: Records) -> TrainingRecord:
-    return derived.get(item.case.case_id, NOTHING_KNOWN)
-
-
 def _group_title(item: CaseResult) -> str:
     case, work = item.case, training_of(item.case)
     unusual = [f"{name} {value}" if value is not True else f"{name}d"
                for name, value in work.unusual()]
-    parts = (f"{work.model} ({words.model_text(work)})", f"{case.backend} ({device_type(item)})",
+    parts = (f"{work.model} ({model_text(work)})", f"{case.backend} ({device_type(item)})",
              plural(case.world_size, "rank"), work.dtype, work.optimizer, *unusual,
              env_text(case))
     return "  ".join(part for part in parts if part)
 
 
 def _row(item: CaseResult, record: TrainingRecord, options: Mapping[Training, str]) -> Row:
-    work, stats = training_of(item.case), item.statistics
+    work, stats, found = training_of(item.case), item.statistics, record.exposure
+    steps = item.timing.steps if item.timing else None
+    shares = {phase.name: phase.share for phase in steps.phases} if steps else {}
+    again = work.checkpointing != "none" or work.loss == CHUNKED
+    peak, is_growth = record.held_bytes.get("peak"), record.peak_of == GROWTH
     return Row((
-        words.strategy_text(work), options[work], words.degrees_text(work) or None, work.batch_size,
+        strategy_text(work), options[work], degrees_text(work) or None, work.batch_size,
         work.accumulation if work.accumulation != 1 else "",
         None if record.step_s is None else columns.median_cell(stats),
         columns.interval_cell(stats), record.samples_per_s, record.tokens_per_s, record.mfu,
-        record.mfu_of_measured,
-        *((record.hfu, record.hfu_nominal) if _computes_again(work) else (None, None)),
+        record.mfu_of_measured, *((record.hfu, record.hfu_nominal) if again else (None, None)),
         record.cost_per_step, record.cost_per_million_tokens,
         record.cost_per_million_samples if work.of_images else None,
-        *_phase_cells(item.timing.steps if item.timing else None),
-        *_exposure_cells(record.exposure), *_peak_cells(record),
-        words.parity_text(item, record), columns.n_cell(stats), item.status,
+        *map(shares.get, SHORT), steps.other_share if steps else None,
+        columns.middle_cell(found.exposed_s), columns.over_passes_cell(found.exposed_share),
+        columns.middle_cell(found.overhead), columns.over_passes_cell(found.efficiency),
+        None if is_growth else peak, peak if is_growth else None,
+        parity_text(item, record), columns.n_cell(stats), item.status,
         columns.launches_cell(item), flag_cell(item, Show.MS)),
         item.status, item.case.case_id)
 
 
-def _peak_cells(record: TrainingRecord) -> tuple[Cell, Cell]:
-    """Return the peak as memory of tensors, or as growth of the process: one of the two."""
-    peak = record.held_bytes.get("peak")
-    return (None, peak) if record.peak_of == GROWTH else (peak, None)
-
-
-def _exposure_cells(exposure: Exposure) -> tuple[Cell, ...]:
-    exposed, overhead = exposure.exposed_s, exposure.overhead
-    return (columns.middle_cell(exposed), columns.over_passes_cell(exposure.exposed_share),
-            columns.middle_cell(overhead), columns.over_passes_cell(exposure.efficiency))
-
-
-def _computes_again(work: Training) -> bool:
-    return work.checkpointing != "none" or work.loss == CHUNKED
-
-
-def _phase_cells(steps: Steps | None) -> tuple[Cell, ...]:
-    shares = {phase.name: phase.share for phase in steps.phases} if steps else {}
-    return *map(shares.get, SHORT), steps.other_share if steps else None
-
-
-def _same_programs(
-    listed: Sequence[Member], options: Mapping[Training, str]
-) -> Iterator[Line]:
+def _same_programs(listed: Sequence[Member], options: Mapping[Training, str]) -> Iterator[Line]:
     """Yield which rows are the same program: they cannot be ranked."""
     groups = grouped((record.same_program_as or item.case.case_id, _row_title(item, options))
                      for item, record in listed)
@@ -231,7 +213,7 @@ def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
     for compared, count in Counter(", ".join(each) for each in beside if each).items():
         yield Line(f"parity of {plural(count, 'row')}: a step beside one process in fp64, of "
                    f"{compared}", "quiet")
-    beside_others = Counter(map(words.counterpart_text, (
+    beside_others = Counter(map(counterpart_text, (
         record.counterpart for _, record in listed if record.counterpart)))
     for text, count in beside_others.items():
         yield Line(f"timed model of {plural(count, 'row')}: {text}", "quiet")
@@ -256,7 +238,7 @@ def _row_notes(listed: Sequence[Member], options: Mapping[Training, str]) -> Ite
 
 def _row_title(item: CaseResult, options: Mapping[Training, str]) -> str:
     work = training_of(item.case)
-    return f"{words.strategy_text(work)} {options[work]}".rstrip()
+    return f"{strategy_text(work)} {options[work]}".rstrip()
 
 
 def _shares(item: CaseResult) -> Iterator[str]:
@@ -298,19 +280,15 @@ def _idle_line(exposure: Exposure) -> str:
 
 def _late_line(late: LateRank) -> str:
     before = "" if late.first_behind_s is None else (
-        f"; at the first of {late.buckets} buckets {_ms(late.first_behind_s)}")
+        f"; at the first of {late.buckets} buckets {ms_text(late.first_behind_s)}")
     return (f"rank {late.rank} arrives last at the exchange in {late.share:.0%} of the steps, "
-            f"{_ms(late.behind_s)} behind the median of the others{before}")
+            f"{ms_text(late.behind_s)} behind the median of the others{before}")
 
 
 def _slow_phase_line(slow: SlowPhase) -> str:
     which, wait = ("shortest", ": the others wait for it") if slow.is_shortest else ("longest", "")
     return (f"{slow.phase} is {which} on rank {slow.rank} in {slow.share:.0%} of the steps"
             f"{wait}; longest of a rank / shortest {slow.ratio:.2f}")
-
-
-def _ms(time_s: float) -> str:
-    return f"{cell_text(time_s, Show.MS)} ms"
 
 
 _MOST = "counted in one step that was not timed, on the rank that has most"
@@ -327,16 +305,12 @@ COUNTED_COLUMNS = (
 )
 
 
-def counted_tables(
-    title: str, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
-) -> Iterator[Table]:
-    members = [(item, record.counted) for item in items if item.status in columns.TABLED
-               and (record := derived.get(item.case.case_id, NOTHING_KNOWN)).counted
-               and training_of(item.case).trains]
-    listed = [(item, found) for item, found in members if found]
+def counted_tables(title: str, items: Items, derived: Records) -> Iterator[Table]:
+    listed = [(item, found) for item in items if item.status in columns.TABLED
+              and (found := record_of(item, derived).counted) and training_of(item.case).trains]
     if not listed:
         return
-    options = words.telling_options(training_of(item.case) for item, _ in listed)
+    options = telling_options(training_of(item.case) for item, _ in listed)
     groups = grouped((training_of(item.case).model, (item, found)) for item, found in listed)
     yield Table(f"{title}: one step, counted", COUNTED_COLUMNS, tuple(
         Group(name, tuple(_counted_row(item, options[training_of(item.case)], found)
@@ -346,14 +320,10 @@ def counted_tables(
 
 def _counted_row(item: CaseResult, options: str, found: Counted) -> Row:
     work = training_of(item.case)
-    pairs = zip(_cells(found.measured), _cells(found.predicted), strict=True)
-    return Row((words.strategy_text(work), options, words.degrees_text(work) or None,
+    pairs = zip(astuple(found.measured), astuple(found.predicted), strict=True)
+    return Row((strategy_text(work), options, degrees_text(work) or None,
                 work.batch_size, *(cell for pair in pairs for cell in pair)),
                case_id=item.case.case_id)
-
-
-def _cells(demand: StepDemand) -> tuple[Cell, ...]:
-    return demand.calls, demand.wire_bytes, demand.flops, demand.activations_bytes
 
 
 def _notes(listed: Sequence[tuple[CaseResult, Counted]]) -> Iterator[Line]:
@@ -391,24 +361,17 @@ _COLUMNS = (
 )
 
 
-def efficiencies(
-    items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
-) -> Iterator[Table]:
+def efficiencies(items: Items, derived: Records) -> Iterator[Table]:
     """Yield a row for each training of several ranks whose useful time is told; or nothing."""
     told = [(item, record.pop) for item in items if item.case.world_size > 1
             and (record := derived.get(item.case.case_id)) and record.pop]
     if told:
         named = titles([item for item, _ in told])
         yield Table("parallel efficiency of trainings", _COLUMNS, (Group("", tuple(
-            _efficiency_row(named[item.case.case_id], item, pop) for item, pop in told)),))
-
-
-def _efficiency_row(name: str, item: CaseResult, pop: Pop) -> Row:
-    return Row((name, item.case.world_size, pop.score,
-                *(getattr(pop.efficiency, factor) for factor in FACTORS),
-                pop.computation_scaling, pop.global_efficiency, FACTORS.get(pop.limit or ""),
-                pop.source),
-               case_id=item.case.case_id)
+            Row((named[item.case.case_id], item.case.world_size, pop.score,
+                 *(getattr(pop.efficiency, factor) for factor in FACTORS),
+                 pop.computation_scaling, pop.global_efficiency, FACTORS.get(pop.limit or ""),
+                 pop.source), case_id=item.case.case_id) for item, pop in told)),))
 
 
 SCALING_DEFINITION = (
@@ -423,23 +386,18 @@ _FIRST = (
 ScalingMember = tuple[Case, ScalingRecord]
 
 
-def overviews(
-    items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
-) -> Iterator[Table]:
+def overviews(items: Items, derived: Records) -> Iterator[Table]:
     """Yield a row for each training that was timed on several numbers of ranks; or nothing."""
     scaled = [(item.case, record.scaling) for item in items
              if (record := derived.get(item.case.case_id)) and record.scaling]
     if not scaled:
         return
-    rows: dict[tuple[object, ...], list[ScalingMember]] = defaultdict(list)
-    for case, scaling in scaled:
-        work = training_of(case)
-        rows[_title(case), work.strategy, work.options, tuple(
-            getattr(work, name) for name in Setting._fields), scaling.kind].append((case, scaling))
+    rows = grouped((_row_key(case, scaling), (case, scaling)) for case, scaling in scaled)
     ranks = sorted({case.world_size for case, _ in scaled})
     columns = (*_FIRST, *(Column(f"n={count}", f"n={count}", Show.PERCENT, "%", "efficiency",
                                  "more", optional=True) for count in ranks))
-    varied = _varied([case for case, _ in scaled])
+    varied = [name for name in Setting._fields if name != "batch_size"  # it has a column
+              and len({getattr(training_of(case), name) for case, _ in scaled}) > 1]
     options = telling_options(training_of(row[0][0]) for row in rows.values())
     yield Table("scaling of trainings", columns, tuple(
         Group(title, tuple(_scaling_row(row, ranks, varied, options[training_of(row[0][0])])
@@ -447,17 +405,17 @@ def overviews(
         for title, same in groupby(rows.values(), key=lambda row: _title(row[0][0]))))
 
 
+def _row_key(case: Case, scaling: ScalingRecord) -> tuple[object, ...]:
+    work = training_of(case)
+    return (_title(case), work.strategy, work.options,
+            *(getattr(work, name) for name in Setting._fields), scaling.kind)
+
+
 def _title(case: Case) -> str:
     work = training_of(case)
     return "  ".join(part for part in (
         f"{work.model} ({model_text(work)})", f"{case.backend} ({case.device})",
         case.mode, env_text(case)) if part)
-
-
-def _varied(cases: Sequence[Case]) -> list[str]:
-    """Return what of a step is not the same for all; the batch has a column of its own."""
-    return [name for name in Setting._fields if name != "batch_size"
-            and len({getattr(training_of(case), name) for case in cases}) > 1]
 
 
 def _scaling_row(

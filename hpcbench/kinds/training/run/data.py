@@ -99,9 +99,7 @@ class Loader:
     ``file``: the open file of tokens, if the data are one. To open it may be to read all of it.
     """
 
-    def __init__(
-        self, spec: Training, device: torch.device, file: TokenFile | None = None,
-    ) -> None:
+    def __init__(self, spec: Training, device: torch.device, file: TokenFile | None = None) -> None:
         """Take the data from ``file`` if they are of it and it is open already, else open them.
 
         Raises FileError if a file cannot be opened, CaseError if it is too short.

@@ -88,9 +88,7 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc]
         """Take calls of groups that are called without operations."""
         self.calls += calls
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(kind not in _PLAIN for kind in types):
             return NotImplemented  # a subclass does it by operations on its own tensors
         named = kwargs or {}
@@ -153,9 +151,7 @@ def count_step(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, An
     return found
 
 
-def _missing(
-    spec: Training, strategy: Strategy, counter: StepCounter,
-) -> Iterable[tuple[str, str]]:
+def _missing(spec: Training, strategy: Strategy, counter: StepCounter) -> Iterable[tuple[str, str]]:
     if spec.communication == "off":
         yield "calls", _SILENT
     elif counter.unknown:

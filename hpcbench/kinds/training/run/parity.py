@@ -263,9 +263,7 @@ class _Comparison:
         return self.error / self.allowed if self.error else 0.0
 
 
-def parity(
-    spec: Training, place: Place, make: Make, file: TokenFile | None = None,
-) -> Parity:
+def parity(spec: Training, place: Place, make: Make, file: TokenFile | None = None) -> Parity:
     """Compare one step of a fresh strategy with the reference, outside of all time.
 
     It compares the loss of this rank's replica, all gradients and the running statistics of batch
@@ -331,13 +329,11 @@ def _comparisons(
     strategy.update(phases)
     weights = strategy.full_weights()
     if got.keys() == reference.gradients.keys():
-        yield "updated weights", list(_weights(
-            weights, reference.weights, reference.updated(got)))
+        yield "updated weights", list(_weights(weights, reference.weights, reference.updated(got)))
     if adapters_of(work):
         yield "norms of all gradients of adapters", [_norm_of_all(got)]
         yield "adapters after a step", list(_kept(before, weights, same=False))
-        yield "frozen weights after a step", list(
-            _kept(frozen, strategy.frozen(), same=True))
+        yield "frozen weights after a step", list(_kept(frozen, strategy.frozen(), same=True))
 
 
 def _exchange(strategy: Strategy, call: int) -> Exchange:
@@ -374,9 +370,7 @@ def _gradients(
         yield _Comparison(name, math.inf, 1.0, "a gradient", "no such parameter")
 
 
-def _statistics(
-    work: Training, strategy: Strategy, reference: Reference,
-) -> Iterator[_Comparison]:
+def _statistics(work: Training, strategy: Strategy, reference: Reference) -> Iterator[_Comparison]:
     """Compare running statistics of the rank's parts with those of its replica in the reference.
 
     They are mixed with those at the start; an error is relative to what came in since.

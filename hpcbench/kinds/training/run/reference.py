@@ -62,11 +62,8 @@ class Reference:
     in these parts, too; ``buffers`` are what each replica has of them then, ``start`` at first.
     """
 
-    def __init__(
-        self, spec: Training, device: torch.device, file: TokenFile | None = None,
-    ) -> None:
-        self._spec = replace(spec, checkpointing="none", compile=False,
-                             loss=CROSS_ENTROPY)
+    def __init__(self, spec: Training, device: torch.device, file: TokenFile | None = None) -> None:
+        self._spec = replace(spec, checkpointing="none", compile=False, loss=CROSS_ENTROPY)
         self._model = make_model(self._spec)
         init_weights(self._model, SEED, device=device)
         self._trained = self.begin(device)
@@ -167,9 +164,7 @@ def in_fp64(device: torch.device) -> torch.device:
     return torch.device("cpu") if device.type == "mps" else device
 
 
-def reference_of(
-    spec: Training, device: torch.device, file: TokenFile | None = None,
-) -> Reference:
+def reference_of(spec: Training, device: torch.device, file: TokenFile | None = None) -> Reference:
     """Return the reference of a training; ``file``: its tokens, if they are open already."""
     return (LowRankReference if adapters_of(spec) else Reference)(spec, device, file)
 

@@ -298,8 +298,7 @@ class ResNet(Model):
         `NARROW_BIAS`.
         """
         fan_in = math.prod(extents[1:]) if len(extents) > 1 else 0
-        value = drawn(name, extents, (2 / fan_in) ** 0.5 if fan_in else 0.02, seed,
-                      device)
+        value = drawn(name, extents, (2 / fan_in) ** 0.5 if fan_in else 0.02, seed, device)
         lifted = self.shape.is_narrow and name.endswith("norm.bias")
         return value + NARROW_BIAS if lifted else value
 

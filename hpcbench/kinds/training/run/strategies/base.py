@@ -315,8 +315,7 @@ class Strategy:
         A tied weight of a last pipeline stage has the name that the stage has for it.
         """
         for module in self.modules():
-            yield from ((name, one) for name, one in module.named_parameters()
-                        if one.requires_grad)
+            yield from ((name, one) for name, one in module.named_parameters() if one.requires_grad)
 
     @property
     def replica(self) -> int:
