@@ -27,7 +27,7 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 
-from hpcbench.kinds.training.derive.pipeline import bubble_share
+from hpcbench.kinds.training.derive.slow_ranks import bubble_share
 from hpcbench.kinds.training.plan.spec import (
     SCHEDULE_NAMES,
     Schedule,

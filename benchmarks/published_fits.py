@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from hpcbench.config.load import check_config
 from hpcbench.config.schema import Hardware
-from hpcbench.kinds.training.plan.fits import settings
+from hpcbench.kinds.training.plan.planner import settings
 from hpcbench.kinds.training.plan.workload import CHUNKED, LOSSES, training_of
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan

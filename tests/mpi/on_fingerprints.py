@@ -18,17 +18,16 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 from hpcbench.kinds.training.derive.fingerprints import counterparts
-from hpcbench.kinds.training.plan import fits as untimed
+from hpcbench.kinds.training.plan import planner as untimed
 from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.kinds.training.run import operation
+from hpcbench.kinds.training.run import runner as operation
 from hpcbench.kinds.training.run.memory import local
-from hpcbench.kinds.training.run.operation import TrainingOperation
 from hpcbench.kinds.training.run.parity import Parity
-from hpcbench.kinds.training.run.phases import PhaseClock
-from hpcbench.kinds.training.run.strategies.base import Batch
+from hpcbench.kinds.training.run.runner import TrainingOperation
+from hpcbench.kinds.training.run.strategies.base import Batch, PhaseClock
 from hpcbench.kinds.training.run.strategies.data import Data
-from hpcbench.kinds.training.run.strategies.fsdp import Fsdp
+from hpcbench.kinds.training.run.strategies.replica import Fsdp
 from hpcbench.operations.place import Place
 from hpcbench.reduce.results import CaseResult
 from training_cases import make_training_case

@@ -25,8 +25,6 @@ SPELLED: Mapping[str, str] = {
     "hpcbench/report/summary.py: 'collective'": "a column of summary.csv: the collective's name",
 }
 """Where shared code may write a word that is also a kind's name."""
-TRANSLATORS = {"hpcbench/kinds/moved.py"}
-"""Tables of names that modules had in earlier versions."""
 
 
 def shared() -> Iterator[Module]:
@@ -35,7 +33,7 @@ def shared() -> Iterator[Module]:
 
 def kinds_spelled() -> Iterator[tuple[str, str]]:
     """Yield strings of shared code that are a kind's name, or a module of its room."""
-    for module in (one for one in shared() if one.file not in TRANSLATORS):
+    for module in shared():
         for node in ast.walk(module.tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and (
                     node.value in NAMES or room_of(node.value.partition(":")[0])):

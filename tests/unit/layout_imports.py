@@ -7,10 +7,9 @@ from fnmatch import fnmatchcase
 
 from package_source import KINDS, PACKAGE, Import, Module, libraries_of, modules, room_of
 
-BASE = ("hpcbench", "entry_points", "errors", "import_path", "masking", "texts",
+BASE = ("hpcbench", "registry", "errors", "import_path", "masking", "texts",
         "units", "verbosity")
-INTERFACES = ("kinds", "kinds.kind", "kinds.spec", "kinds.unusable", "kinds.registry",
-              "kinds.moved")
+INTERFACES = ("kinds", "kinds.kind", "kinds.spec", "kinds.registry")
 PLANNING = (*BASE, *INTERFACES, "operations", "config")
 RECORDS = (*PLANNING, "statistics", "plan", "trace")
 MACHINE = (*RECORDS, "measure", "backends")
@@ -19,9 +18,8 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "hpcbench": (), "errors": (), "import_path": (), "texts": (), "masking": ("texts",),
     "units": (), "kinds": (), "verbosity": ("masking", "texts", "units"),
     "kinds.kind": (), "kinds.spec": ("errors", "kinds.kind"),
-    "kinds.unusable": ("errors", "kinds.kind"),
-    "kinds.moved": (), "entry_points": ("kinds.moved",),
-    "kinds.registry": ("kinds", "kinds.kind", "kinds.spec", "entry_points", "errors"),
+    "registry": ("errors",),
+    "kinds.registry": ("kinds", "kinds.kind", "kinds.spec", "registry", "errors"),
     "statistics": BASE,
     "operations": BASE,
     "config": (*BASE, *INTERFACES, "operations"),
@@ -72,6 +70,8 @@ OF_ANOTHER_KIND: Mapping[str, str] = {
 """A kind -> the kind that it is about: each of its sides may import what the other's own may."""
 
 LAZILY: Mapping[str, str] = {
+    "plan.case -> kinds.collective.plan": "the canary of every job is an all_reduce",
+    "worker -> kinds.collective.run": "tests have a rank call another collective",
     "launch.worker_pool -> worker": "an inline worker is a worker in the MPI process",
     "report.document -> launch": "`hpcbench list` probes this machine where it is asked to",
 }

@@ -13,7 +13,7 @@ import pytest
 from hpcbench.errors import ExitCode
 from hpcbench.kinds.training.derive.deriver import TrainingRecord
 from hpcbench.kinds.training.derive.fingerprints import Counterpart
-from hpcbench.kinds.training.present import stalls as words
+from hpcbench.kinds.training.present import charts as words
 from hpcbench.reduce.reduce import exit_code, reduce_folder
 from hpcbench.reduce.results import Results
 from hpcbench.trace.schema import Record

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from figure_texts import charts_of_kind, said_first
-from hpcbench.kinds.training.derive.pipeline import bubble_share
-from hpcbench.kinds.training.derive.slow_ranks import exposures, paired
+from hpcbench.kinds.training.derive.slow_ranks import bubble_share, exposures, paired
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.reduce.results import Arrival, CaseResult
 from hpcbench.report.charts import most_telling

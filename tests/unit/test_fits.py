@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from hpcbench.config.load import check_config
-from hpcbench.kinds.training.plan.fits import advice, changed, predicted
 from hpcbench.kinds.training.plan.memory import ERROR
+from hpcbench.kinds.training.plan.planner import advice, changed, predicted
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
 from hpcbench.kinds.training.present.presenter import training_plan_table
 from hpcbench.plan.case import Case

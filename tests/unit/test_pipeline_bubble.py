@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcbench.kinds.training.derive.pipeline import (
+from hpcbench.kinds.training.derive.slow_ranks import (
     BACKWARD,
     FORWARD,
     Op,

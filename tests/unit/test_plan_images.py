@@ -10,11 +10,15 @@ import pytest
 
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
-from hpcbench.kinds.training.derive.rates import Record, rates, violations
-from hpcbench.kinds.training.plan.any_model import model_of
+from hpcbench.kinds.training.derive.rates import Rates, rates, violations
+from hpcbench.kinds.training.plan.any_model import (
+    RESNETS,
+    model_of,
+    resnet_with_extents,
+    stage_flops,
+)
 from hpcbench.kinds.training.plan.memory import moments
 from hpcbench.kinds.training.plan.predict import predict, predict_stage
-from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_flops, resnet_with_extents
 from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.kinds.training.present.presenter import training_listing
@@ -39,7 +43,7 @@ def test_a_resnet_is_named_and_shrunk() -> None:
         {}, {"layers": 5, "width": 16, "classes": 10, "image_size": 64}).cases)
     assert model_of(whole) == RESNETS["resnet50"]
     assert (whole.parameters, whole.shrunk, whole.tokens) == (25_557_032, False, None)
-    assert dict(whole.flops) == {"counted": resnet_flops(RESNETS["resnet50"], 32)}
+    assert dict(whole.flops) == {"counted": stage_flops(RESNETS["resnet50"], range(16), 32)}
     assert (small.layers, small.width, small.classes, small.image_size, small.shrunk) == (
         5, 16, 10, 64, True)
     assert (small.hidden, small.vocab, small.seq_length) == (0, 0, 0)
@@ -139,8 +143,8 @@ def test_images_have_no_tokens(tmp_path: Any, capsys: Capture) -> None:
     found = rates(training_of(case), 0.5)
     assert found is not None
     assert (found.samples_per_s, found.tokens_per_s) == (32, None)
-    assert violations(Record(0.5, 32, None, 16, 0)) == ()
-    assert violations(Record(0.5, 30, None, 16, 0))
+    assert not [*violations(Rates(0.5, 32, None, 16, 0))]
+    assert [*violations(Rates(0.5, 30, None, 16, 0))]
     print_results(make_results((trained(case, 0.5),)), tmp_path)
     text = capsys.readouterr().out
     assert "resnet50 (4 layers, width 8, images of 64 pixels, shrunk)" in text

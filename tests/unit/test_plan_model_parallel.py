@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hpcbench.config.load import check_config
-from hpcbench.kinds.training.derive.pipeline import predicted_bubble
+from hpcbench.kinds.training.derive.slow_ranks import predicted_bubble
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan

@@ -12,7 +12,7 @@ from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.training.plan.planner import TrainingPlanner
 from hpcbench.kinds.training.plan.predict import predict
-from hpcbench.kinds.training.plan.registry import registry, strategies, strategy
+from hpcbench.kinds.training.plan.spec import registry, strategies, strategy
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case, case_from_json, case_to_json
 from hpcbench.plan.expand import make_plan

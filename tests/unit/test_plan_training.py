@@ -7,11 +7,10 @@ import pytest
 
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
-from hpcbench.kinds.training.plan.flops import DEFINITIONS
 from hpcbench.kinds.training.plan.memory import Memory, moments
-from hpcbench.kinds.training.plan.models import parameters, shape_of
+from hpcbench.kinds.training.plan.models import DEFINITIONS, parameters, shape_of
 from hpcbench.kinds.training.plan.predict import hardware_flops, predict, predict_stage
-from hpcbench.kinds.training.plan.registry import strategies
+from hpcbench.kinds.training.plan.spec import strategies
 from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.operations.collectives import collectives

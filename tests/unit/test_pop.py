@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hpcbench.kinds.training.derive.deriver import TrainingRecord
+from hpcbench.kinds.training.derive.deriver import TrainingRecord, efficiency_values
 from hpcbench.kinds.training.derive.rates import ScalingRecord
 from hpcbench.kinds.training.derive.slow_ranks import Exposure
 from hpcbench.kinds.training.derive.stalls import (
@@ -18,7 +18,7 @@ from hpcbench.kinds.training.derive.stalls import (
     from_partner,
     from_stamps,
 )
-from hpcbench.kinds.training.present.tables import efficiencies, values
+from hpcbench.kinds.training.present.tables import efficiencies
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.statistics.overlap import OverPasses
 from hpcbench.statistics.scaling_laws import Efficiency
@@ -113,6 +113,6 @@ def test_the_table_has_the_trainings_of_several_ranks() -> None:
     shown = dict(zip((column.name for column in table.columns), row.cells, strict=True))
     assert (shown["score"], shown["limits"], shown["source"]) == (
         pytest.approx(0.5), "load balance", STAMPS)
-    assert values(record.pop)["load_balance"] == pytest.approx(10 / 16)
-    assert set(values(None).values()) == {None}
+    assert efficiency_values(record.pop)["load_balance"] == pytest.approx(10 / 16)
+    assert set(efficiency_values(None).values()) == {None}
     assert list(efficiencies([item], {})) == []

@@ -10,7 +10,7 @@ import pytest
 from hpcbench.__main__ import main
 from hpcbench.config import axes as names
 from hpcbench.errors import FileError
-from hpcbench.kinds.training.plan.registry import strategies
+from hpcbench.kinds.training.plan.spec import strategies
 from hpcbench.operations.models import MODELS
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import new_results, open_results

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.kinds.training.plan.flops import flops
-from hpcbench.kinds.training.plan.models import shape_of
+from hpcbench.kinds.training.plan.models import flops, shape_of
 from hpcbench.kinds.training.plan.predict import predict
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.reduce.records import with_records

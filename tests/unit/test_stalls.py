@@ -13,8 +13,7 @@ import pytest
 from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingRecord
 from hpcbench.kinds.training.derive.slow_ranks import SlowAlone
 from hpcbench.kinds.training.derive.stalls import Stalls, sync_variance
-from hpcbench.kinds.training.present.charts import stall_charts
-from hpcbench.kinds.training.present.stalls import findings, profile
+from hpcbench.kinds.training.present.charts import findings, profile, stall_charts
 from hpcbench.plan.case import Case
 from hpcbench.reduce.records import Observations, with_records
 from hpcbench.reduce.results import Arrival, CaseSamples

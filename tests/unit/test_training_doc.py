@@ -8,11 +8,9 @@ import re
 import pytest
 
 from hpcbench.config.load import check_config
-from hpcbench.kinds.training.plan.flops import DEFINITIONS
-from hpcbench.kinds.training.plan.models import parameters
-from hpcbench.kinds.training.plan.registry import strategies
-from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_parameters
-from hpcbench.kinds.training.plan.spec import SCHEDULE_NAMES, StrategySpec
+from hpcbench.kinds.training.plan.any_model import RESNETS, resnet_parameters
+from hpcbench.kinds.training.plan.models import DEFINITIONS, parameters
+from hpcbench.kinds.training.plan.spec import SCHEDULE_NAMES, StrategySpec, strategies
 from hpcbench.operations.models import MODELS
 from hpcbench.plan.expand import make_plan
 from launcher import ROOT

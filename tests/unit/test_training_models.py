@@ -7,8 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.kinds.training.plan.block import CHECKPOINTINGS
-from hpcbench.kinds.training.plan.flops import DEFINITIONS, flops, recomputed
-from hpcbench.kinds.training.plan.models import is_recomputed, parameters, with_extents
+from hpcbench.kinds.training.plan.models import (
+    DEFINITIONS,
+    flops,
+    is_recomputed,
+    parameters,
+    recomputed,
+    with_extents,
+)
 from hpcbench.kinds.training.plan.step import Stage
 from hpcbench.operations.models import FAMILIES, MODELS, ModelShape
 

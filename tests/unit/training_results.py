@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from hpcbench.kinds.training.plan.flops import flops
-from hpcbench.kinds.training.plan.models import shape_of
-from hpcbench.kinds.training.plan.registry import adapters_of
+from hpcbench.kinds.training.plan.models import flops, shape_of
+from hpcbench.kinds.training.plan.spec import adapters_of
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce.comparison import Comparison

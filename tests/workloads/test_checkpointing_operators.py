@@ -16,17 +16,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from hpcbench.backends.counting_backend import CallLog, open_rehearsal
-from hpcbench.kinds.training.plan.activations import Kept, recomputed_bytes
 from hpcbench.kinds.training.plan.block import LIBRARIES
 from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.spec import Degrees
-from hpcbench.kinds.training.plan.step import step_of
+from hpcbench.kinds.training.plan.step import Kept, recomputed_bytes, step_of
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import Model, mean_loss
 from hpcbench.kinds.training.run.parity import parity
-from hpcbench.kinds.training.run.strategies.low_rank import low_rank
+from hpcbench.kinds.training.run.strategies.data import low_rank
+from hpcbench.kinds.training.run.strategies.pipeline import Tensor
 from hpcbench.kinds.training.run.strategies.replica import Replica as Single
-from hpcbench.kinds.training.run.strategies.tensor import Tensor
 from hpcbench.operations.place import Place
 from workloads.training_cases import alone, training
 

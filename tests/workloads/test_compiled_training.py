@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 import torch
 
-from hpcbench.kinds.training.plan.activations import Kept, block_bytes, recomputed_bytes
 from hpcbench.kinds.training.plan.models import shape_of
+from hpcbench.kinds.training.plan.step import Kept, block_bytes, recomputed_bytes
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import Loader
 from hpcbench.kinds.training.run.models import build
 from hpcbench.kinds.training.run.models.build import forget, graphs, make_loss, make_model
-from hpcbench.kinds.training.run.operation import TrainingOperation
+from hpcbench.kinds.training.run.runner import TrainingOperation
 from hpcbench.operations.place import Place
 from workloads.training_cases import SIZES, alone, training
 

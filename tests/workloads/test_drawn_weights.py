@@ -11,9 +11,8 @@ from hpcbench.kinds.training.run.models import model as draw
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import counted_normals, drawn
 from hpcbench.kinds.training.run.parity import parity
-from hpcbench.kinds.training.run.strategies.fsdp import Fsdp
-from hpcbench.kinds.training.run.strategies.low_rank import low_rank
-from hpcbench.kinds.training.run.strategies.replica import Replica
+from hpcbench.kinds.training.run.strategies.data import low_rank
+from hpcbench.kinds.training.run.strategies.replica import Fsdp, Replica
 from hpcbench.operations.place import Place
 from workloads.training_cases import IMAGES, alone, training
 

@@ -15,7 +15,7 @@ from hpcbench.config.schema import Launch
 from hpcbench.dry_run import trials
 from hpcbench.kinds.primitive.plan.implementations import PRIMITIVES
 from hpcbench.kinds.primitive.plan.workload import primitive_of
-from hpcbench.kinds.training.plan.registry import strategies
+from hpcbench.kinds.training.plan.spec import strategies
 from hpcbench.operations.collectives import collectives
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan

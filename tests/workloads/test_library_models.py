@@ -13,8 +13,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import set_checkpoint_early_stop
 from torch.utils.flop_counter import FlopCounterMode
 
-from hpcbench.kinds.training.plan.flops import flops, forward_again, recomputed
-from hpcbench.kinds.training.plan.models import parameters, shape_of, with_extents
+from hpcbench.kinds.training.plan.models import (
+    flops,
+    forward_again,
+    parameters,
+    recomputed,
+    shape_of,
+    with_extents,
+)
 from hpcbench.kinds.training.run.data import SEED, Loader
 from hpcbench.kinds.training.run.models.build import alter, make_model
 from hpcbench.kinds.training.run.models.library import LibraryModel
@@ -22,7 +28,7 @@ from hpcbench.kinds.training.run.models.model import Model, init_weights, mean_l
 from hpcbench.kinds.training.run.parity import parity
 from hpcbench.kinds.training.run.strategies.base import Strategy
 from hpcbench.kinds.training.run.strategies.data import Data
-from hpcbench.kinds.training.run.strategies.fsdp import Fsdp
+from hpcbench.kinds.training.run.strategies.replica import Fsdp
 from hpcbench.kinds.training.run.strategies.replica import Replica as Single
 from hpcbench.operations.models import MODELS, ModelShape
 from hpcbench.operations.place import Place

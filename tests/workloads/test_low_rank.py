@@ -10,25 +10,22 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from hpcbench.kinds.training.plan.activations import (
+from hpcbench.kinds.training.plan.block import LIBRARIES
+from hpcbench.kinds.training.plan.models import EXACT, flops, recomputed, shape_of
+from hpcbench.kinds.training.plan.spec import Degrees, adapters_of
+from hpcbench.kinds.training.plan.step import (
     Kept,
     block_bytes,
     embedding_bytes,
     head_bytes,
 )
-from hpcbench.kinds.training.plan.block import LIBRARIES
-from hpcbench.kinds.training.plan.flops import EXACT, flops, recomputed
-from hpcbench.kinds.training.plan.models import shape_of
-from hpcbench.kinds.training.plan.registry import adapters_of
-from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run import parity as timed_model
 from hpcbench.kinds.training.run.models.model import Model, Part, mean_loss
 from hpcbench.kinds.training.run.parity import _Comparison, parity
-from hpcbench.kinds.training.run.phases import PhaseClock
-from hpcbench.kinds.training.run.strategies.base import Batch
-from hpcbench.kinds.training.run.strategies.low_rank import LowRank as Alone
-from hpcbench.kinds.training.run.strategies.low_rank import draft, fill, is_adapter, low_rank
+from hpcbench.kinds.training.run.strategies.base import Batch, PhaseClock
+from hpcbench.kinds.training.run.strategies.data import LowRank as Alone
+from hpcbench.kinds.training.run.strategies.data import draft, fill, is_adapter, low_rank
 from hpcbench.operations.place import Place
 from workloads.training_cases import SIZES, alone, saved_bytes, training
 

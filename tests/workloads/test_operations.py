@@ -11,7 +11,7 @@ import pytest
 from hpcbench.kinds.primitive.plan.implementations import IMPLEMENTATIONS, PRIMITIVES
 from hpcbench.kinds.primitive.run.implementations import in_turn
 
-TRAININGS = "hpcbench.kinds.training.run.operation"
+TRAININGS = "hpcbench.kinds.training.run.runner"
 SLOW = "torch.distributed.tensor"
 """With what it imports it takes 1.2 s of CPU time on every rank, where torch takes 1.9 s."""
 

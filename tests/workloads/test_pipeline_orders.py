@@ -11,7 +11,7 @@ import pytest
 from torch.distributed.pipelining import PipelineStage, schedules
 from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
 
-from hpcbench.kinds.training.derive.pipeline import Op, bubble_share, order, replay
+from hpcbench.kinds.training.derive.slow_ranks import Op, bubble_share, order, replay
 from hpcbench.kinds.training.plan.spec import SCHEDULES, Schedule, unscheduled
 
 KINDS = {"FORWARD": "F", "FULL_BACKWARD": "B", "BACKWARD_INPUT": "I", "BACKWARD_WEIGHT": "W"}

@@ -11,19 +11,17 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.config.load import check_config
+from hpcbench.kinds.training.plan.any_model import ResNetShape, kept_bytes, running_bytes
 from hpcbench.kinds.training.plan.memory import moments
 from hpcbench.kinds.training.plan.predict import predict_stage
-from hpcbench.kinds.training.plan.resnet import ResNetShape, kept_bytes, running_bytes
 from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.run.data import Loader
-from hpcbench.kinds.training.run.models.model import mean_loss
-from hpcbench.kinds.training.run.models.resnet import BatchNorm, ResNet
+from hpcbench.kinds.training.run.models.model import BatchNorm, ResNet, mean_loss
 from hpcbench.kinds.training.run.parity import Disparity, parity, parity_training
-from hpcbench.kinds.training.run.phases import PhaseClock
-from hpcbench.kinds.training.run.strategies.base import Batch
-from hpcbench.kinds.training.run.strategies.fsdp import Fsdp
+from hpcbench.kinds.training.run.strategies.base import Batch, PhaseClock
+from hpcbench.kinds.training.run.strategies.replica import Fsdp
 from hpcbench.kinds.training.run.strategies.replica import Replica as Single
 from hpcbench.operations.place import Place
 from hpcbench.plan.expand import make_plan

@@ -10,17 +10,15 @@ import pytest
 import torch
 
 from hpcbench.kinds.training.plan.build_workload import why_not
-from hpcbench.kinds.training.plan.registry import strategies
-from hpcbench.kinds.training.plan.spec import SCHEDULE_NAMES, Degrees, StrategySpec
+from hpcbench.kinds.training.plan.spec import SCHEDULE_NAMES, Degrees, StrategySpec, strategies
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import init_weights, mean_loss
-from hpcbench.kinds.training.run.operation import TrainingOperation
 from hpcbench.kinds.training.run.parity import Parity, parity, parity_training, short_step, too_much
-from hpcbench.kinds.training.run.phases import PhaseClock
-from hpcbench.kinds.training.run.strategies.base import Batch
+from hpcbench.kinds.training.run.runner import TrainingOperation
+from hpcbench.kinds.training.run.strategies.base import Batch, PhaseClock
 from hpcbench.kinds.training.run.strategies.data import Data
-from hpcbench.kinds.training.run.strategies.fsdp import Fsdp
+from hpcbench.kinds.training.run.strategies.replica import Fsdp
 from hpcbench.kinds.training.run.strategies.replica import Replica as Single
 from hpcbench.operations.place import Place
 from hpcbench.trace.schema import ARRIVAL
@@ -198,7 +196,7 @@ def test_scaled_projections_are_found(place: Place) -> None:
 
 def _operation(place: Place, kind: type[Single], monkeypatch: pytest.MonkeyPatch,
                **changes: Any) -> TrainingOperation:
-    monkeypatch.setattr("hpcbench.kinds.training.run.operation._strategy_class", lambda _: kind)
+    monkeypatch.setattr("hpcbench.kinds.training.run.runner._strategy_class", lambda _: kind)
     return TrainingOperation(training("single", **changes), place, validate=True)
 
 
@@ -220,7 +218,7 @@ def test_the_timed_strategy_must_begin_as_the_tried_one_did(
     place: Place, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     right = Parity("the model", 0.1, None, (4.5, 1e-4))
-    monkeypatch.setattr("hpcbench.kinds.training.run.operation.parity", lambda *_: right)
+    monkeypatch.setattr("hpcbench.kinds.training.run.runner.parity", lambda *_: right)
     operation = _operation(place, OtherWeights, monkeypatch)
     operation.prepare()
     operation.run()

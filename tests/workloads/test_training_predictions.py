@@ -12,23 +12,22 @@ import torch.distributed as dist
 
 from hpcbench.backends.counting_backend import CallLog, open_rehearsal
 from hpcbench.config.load import check_config
-from hpcbench.kinds.training.plan.activations import (
+from hpcbench.kinds.training.plan.block import LIBRARIES
+from hpcbench.kinds.training.plan.memory import moments
+from hpcbench.kinds.training.plan.models import shape_of
+from hpcbench.kinds.training.plan.predict import predict_stage
+from hpcbench.kinds.training.plan.spec import SCHEDULE_NAMES, strategies
+from hpcbench.kinds.training.plan.step import (
     Kept,
     block_bytes,
     embedding_bytes,
     head_bytes,
     recomputed_bytes,
+    stages_of,
 )
-from hpcbench.kinds.training.plan.block import LIBRARIES
-from hpcbench.kinds.training.plan.memory import moments
-from hpcbench.kinds.training.plan.models import shape_of
-from hpcbench.kinds.training.plan.predict import predict_stage
-from hpcbench.kinds.training.plan.registry import strategies
-from hpcbench.kinds.training.plan.spec import SCHEDULE_NAMES
-from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.run.models.build import make_model
-from hpcbench.kinds.training.run.operation import TrainingOperation
+from hpcbench.kinds.training.run.runner import TrainingOperation
 from hpcbench.operations.place import Place
 from hpcbench.plan.expand import make_plan
 from workloads.training_cases import saved_bytes, training

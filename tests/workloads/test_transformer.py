@@ -11,13 +11,15 @@ from torch.utils.checkpoint import set_checkpoint_early_stop
 from torch.utils.flop_counter import FlopCounterMode
 
 from hpcbench.kinds.training.plan.block import CHECKPOINTINGS
-from hpcbench.kinds.training.plan.flops import flops, forward_again, recomputed
 from hpcbench.kinds.training.plan.models import (
     Tensor,
     block_tensors,
     block_weights,
     embedding_tensors,
+    flops,
+    forward_again,
     parameters,
+    recomputed,
     with_extents,
 )
 from hpcbench.kinds.training.plan.step import Stage

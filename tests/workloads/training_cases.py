@@ -11,8 +11,7 @@ import torch.distributed as dist
 
 from hpcbench.kinds.training.plan.any_model import differences, extents_of, shape_with
 from hpcbench.kinds.training.plan.build_workload import counted
-from hpcbench.kinds.training.plan.registry import strategy
-from hpcbench.kinds.training.plan.spec import Degrees
+from hpcbench.kinds.training.plan.spec import Degrees, strategy
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.model import Model, mean_loss
 from hpcbench.operations.place import Place

@@ -5,7 +5,7 @@ from hpcbench.kinds.spec import KindSpec
 _ROOM = "hpcbench.kinds.memory"
 SPEC = KindSpec(
     name="memory", block=f"{_ROOM}.plan.block:MemoryBlock",
-    planner_path=f"{_ROOM}.plan.planner:MemoryPlanner",
+    planner_path=f"{_ROOM}.plan.workload:MemoryPlanner",
     runner_path=f"{_ROOM}.run:MemoryRunner",
     deriver_path=f"{_ROOM}.derive:MemoryDeriver",
     presenter_path=f"{_ROOM}.present:MemoryPresenter", order=50)

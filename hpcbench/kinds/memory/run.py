@@ -1,13 +1,8 @@
-"""The most that one try of a search may take, set where memory is handed out.
+"""The runner of memory: trainings, as the runner of trainings opens them, with two steps more.
 
-A worker that has it is used for one try. The limit is of what is taken from its beginning on: what
-Python and torch hold before is no part of a training.
-
-What a rank holds at the moment of a step at which it holds most, by what it is.
-
-A training whose memory is measured: its steps, then two more that are followed.
-
-The runner of memory: trainings, opened as the runner of trainings opens them.
+Those are followed: what a rank holds when it holds most, by what it is. A worker that has a limit
+is used for one try of a search. The limit is of what is taken from its beginning on: what Python
+and torch hold before is no part of a training.
 """
 
 from __future__ import annotations
@@ -15,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import resource
-import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,14 +26,12 @@ from torch.utils._pytree import tree_iter
 from hpcbench.backends.devices import out_of_memory
 from hpcbench.errors import CaseError
 from hpcbench.kinds.kind import Runner
-from hpcbench.kinds.memory.plan.workload import MemoryWork
+from hpcbench.kinds.memory.plan.workload import PARTS, MemoryWork
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
-from hpcbench.kinds.training.run.memory import copies_a_parameter, local
-from hpcbench.kinds.training.run.operation import TrainingOperation
-from hpcbench.kinds.training.run.parity import Disparity, small_training
-from hpcbench.kinds.training.run.phases import phase_clock
-from hpcbench.kinds.training.run.runner import TrainingRunner
-from hpcbench.kinds.training.run.strategies.base import Batch, Strategy
+from hpcbench.kinds.training.run.memory import SameNumbers, copies_a_parameter, local, shapes_of
+from hpcbench.kinds.training.run.parity import small_training
+from hpcbench.kinds.training.run.runner import TrainingOperation, TrainingRunner
+from hpcbench.kinds.training.run.strategies.base import Batch, Strategy, phase_clock
 from hpcbench.measure.allocation import granted_memory
 from hpcbench.measure.process import KernelFiles
 from hpcbench.operations.operation import AnyOperation
@@ -60,10 +52,7 @@ class Limits(ABC):
         self.limit: tuple[int, str] | None = None
 
     def begin(self, asked_bytes: int) -> None:
-        """Limit what is taken from now on; 0 asks for what the rank can have here.
-
-        Raises CaseError where that is nothing.
-        """
+        """Limit what is taken from now on, by 0 to what there is. Raises CaseError if nothing."""
         limit = self._begin(asked_bytes)
         if limit[0] <= 0:
             raise CaseError(f"largest_batch: {limit[1]} leaves nothing to a training")
@@ -94,7 +83,6 @@ class CudaLimits(Limits):
         return most, GIVEN if asked_bytes else "what was free on the GPU"
 
     def end(self) -> None:
-        """Let the allocator have all."""
         torch.cuda.set_per_process_memory_fraction(1.0, self._device)
 
 
@@ -123,7 +111,6 @@ class DataLimits(Limits):
         return limit
 
     def end(self) -> None:
-        """Let the process have what it could have before."""
         resource.setrlimit(resource.RLIMIT_DATA, (self._before, self._hard))
 
     def _share(self, held: int, resident: int) -> tuple[int, str]:
@@ -160,8 +147,6 @@ def refused_memory(error: Exception) -> bool:
     return out_of_memory(error) or any(words in text for words in _REFUSALS)
 
 
-PARTS = ("parameters", "gradients", "optimizer_state", "activations", "temporary")
-"""What a byte that is held can be of. Each is of one of them."""
 _WRAPPED = (torch.Tensor, nn.Parameter)
 
 
@@ -176,10 +161,9 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
     def __init__(self, weights: Iterable[torch.Tensor], states: Iterable[torch.Tensor]) -> None:
         super().__init__()
         self._parameters = list(weights)
-        self._shapes = {shape for one in self._parameters
-                        for shape in (tuple(one.shape), tuple(local(one).shape))}
+        self._shapes = shapes_of(self._parameters)
         self._alive: dict[int, tuple[int, weakref.ref[torch.UntypedStorage]]] = {}
-        self._same: list[int] = []  # of each storage another with the same numbers, or itself
+        self._same = SameNumbers()
         self._kept: set[int] = set()  # made by forward and backward
         self._in_update = False
         self._most: tuple[int, list[tuple[int, int]]] = (0, [])
@@ -201,7 +185,7 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
 
     def at_peak(self) -> dict[str, int]:
         """Return the bytes of each of PARTS at the moment with most of all together."""
-        copied = {self._first(one) for one in (*self._weights, *self._gradients)}
+        copied = {self._same.first(one) for one in (*self._weights, *self._gradients)}
         found = dict.fromkeys(PARTS, 0)
         for number, size in self._most[1]:
             found[self._part(number, copied)] += size
@@ -212,13 +196,12 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
                                  strict=False):
             if number in numbers:
                 return part
-        is_activation = number in self._kept and self._first(number) not in copied
+        is_activation = number in self._kept and self._same.first(number) not in copied
         return "activations" if is_activation else "temporary"
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None,
     ) -> Any:
-        """Run an operation, and look at the storages of its tensors and at all that live."""
         if any(kind not in _WRAPPED for kind in types):
             return NotImplemented  # a subclass does it by operations on its own tensors
         before = [self._number(one) for one in _tensors((args, kwargs))]
@@ -228,8 +211,7 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
         if not self._in_update:
             self._kept |= set(range(n_known, len(self._same)))
         if before and copies_a_parameter(func, result, self._shapes):
-            for number in (*before[1:], *after):
-                self._same[self._first(number)] = self._first(before[0])
+            self._same.join([*before, *after])
         self._look()
         return result
 
@@ -241,22 +223,13 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
             self._most = total, now
 
     def _number(self, tensor: torch.Tensor) -> int:
-        """Return the number of a tensor's storage."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key not in self._alive:
             # a storage's object in Python lives as long as its memory
-            self._alive[key] = (len(self._same), weakref.ref(
+            self._alive[key] = (self._same.add(), weakref.ref(
                 storage, lambda _: self._alive.pop(key, None)))
-            self._same.append(len(self._same))
         return self._alive[key][0]
-
-    def _first(self, number: int) -> int:
-        """Return the storage that stands for all with the same numbers (union-find)."""
-        while self._same[number] != number:
-            self._same[number] = self._same[self._same[number]]
-            number = self._same[number]
-        return number
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:
@@ -268,7 +241,7 @@ FOLLOWED = "storages of one step"
 ALLOCATED = "cuda allocated"
 
 
-class MemoryOperation:
+class MemoryOperation(TrainingOperation):
     """Steps of a training. Its losses are checked; what proves a strategy would take memory."""
 
     def __init__(
@@ -278,31 +251,11 @@ class MemoryOperation:
 
         ``limits`` of a try stand in place of the share.
         """
-        self.name, self.place = work.name, place
         self._local_size, self._limits = local_size, limits
         if place.device.type == "cuda":
             torch.cuda.empty_cache()  # what earlier cases left is no overhead of this one
-        self._steps = TrainingOperation(work.training, place, validate=False)
-
-    def prepare(self) -> None:
-        """Begin a row of phases."""
-        self._steps.prepare()
-
-    def run(self) -> None:
-        """Take one step."""
-        self._steps.run()
-
-    def drag(self, seconds: float) -> None:
-        """Make each step of this rank take longer, for tests."""
-        self._steps.drag(seconds)
-
-    def spoil(self) -> None:
-        """Make the loss wrong, for tests of the check."""
-        self._steps.spoil()
-
-    def check(self) -> Disparity | None:
-        """Return what is wrong with the last step."""
-        return self._steps.check()
+        super().__init__(work.training, place, validate=False)
+        self.name = work.name
 
     def answer(self) -> dict[str, Any]:
         """Return the values beside the rows; ``memory`` and ``held`` are in bytes.
@@ -310,26 +263,21 @@ class MemoryOperation:
         ``memory`` has what the rank holds at the end of a step, its peak and its capacity, ``held``
         what the peak is made of. All ranks call it, and take two more steps.
         """
-        answer = self._steps.answer()
-        if self._steps.is_rehearsal:
+        answer = super().answer()
+        if self.is_rehearsal:
             return answer
         device, outer = self.place.device, answer["memory"]
         taken = _taken(device, outer)
-        parts = self._steps.one_more(followed)
+        parts = self.one_more(followed)
         if device.type == "cuda":
             parts["temporary"] += max(int(outer["peak"]) - sum(parts.values()), 0)
         peak = sum(parts.values())
         of = ALLOCATED if device.type == "cuda" else FOLLOWED
-        answer["held"] = {
-            **parts, "overhead": None if taken is None else taken - peak, "of": of}
+        answer["held"] = {**parts, "overhead": None if taken is None else taken - peak, "of": of}
         outer |= {"peak": peak, "peak_of": of}
         size, of = (self._limits and self._limits.limit) or _capacity(device, self._local_size)
         answer["capacity"] = {"bytes": size, "of": of}
         return answer
-
-    def close(self) -> None:
-        """Close the training. All ranks call it."""
-        self._steps.close()
 
 
 def followed(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, int]:
@@ -339,7 +287,7 @@ def followed(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, int]
     ranks call it.
     """
     live = LiveStorages(strategy.weights(), strategy.states())
-    phases = phase_clock(strategy.place.device, time.perf_counter_ns)
+    phases = phase_clock(strategy.place.device)
     phases.begin()
     for _ in range(2):
         live.restart()
@@ -352,10 +300,7 @@ def followed(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, int]
 
 
 def _taken(device: torch.device, told: dict[str, Any]) -> int | None:
-    """Return the bytes that the allocator took for the case; None if that is unknown.
-
-    On the host, by how much the resident set grew.
-    """
+    """Return what the allocator, or the resident set, took for the case; None if unknown."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_reserved(device))
     return int(told["peak"]) if told.get("peak_of") == "process growth" else None

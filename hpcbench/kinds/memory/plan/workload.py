@@ -1,41 +1,48 @@
-"""The least memory that a model's training needs, however it is spread.
+"""What a case of kind memory runs, and its planner.
 
-The search for the largest batch that fits: what is tried next, and what was found. Pure.
-
-What a case of this kind runs: steps of a training, of which the last are followed.
-
-Or many of them: tries of a search for the largest batch that fits.
+A case takes steps of a training, of which the last are followed, or searches for the largest batch
+that fits: many tries. Cases are those of trainings, with few steps.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from hpcbench.config.section import Block
+from hpcbench.errors import ConfigError
+from hpcbench.kinds.kind import Planner
+from hpcbench.kinds.memory.plan.block import MemoryBlock
 from hpcbench.kinds.training.plan import any_model
-from hpcbench.kinds.training.plan.fits import predicted
+from hpcbench.kinds.training.plan.build_workload import (
+    TrainingPoint,
+    make_training,
+    training_points,
+)
 from hpcbench.kinds.training.plan.memory import STATES, WEIGHT_BYTES, held_of
+from hpcbench.kinds.training.plan.planner import TrainingPlanner, case_of, predicted
 from hpcbench.kinds.training.plan.predict import is_predicted
-from hpcbench.kinds.training.plan.registry import adapters_of
+from hpcbench.kinds.training.plan.spec import adapters_of
 from hpcbench.kinds.training.plan.step import Stage
-from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.plan.case import Case
+from hpcbench.kinds.training.plan.workload import Training, training_of
+from hpcbench.plan.case import Case, case_id
+from hpcbench.plan.order import INLINE_BACKENDS
+from hpcbench.plan.points import PlanRequest, too_large
 from hpcbench.plan.workload import Ended, Features, Tried, Workload
 from hpcbench.units import format_bytes
 
 
 def least_bytes(work: Training) -> int:
-    """Return the bytes of parameters, gradients and states of the whole model, each once.
-
-    That is what all ranks together hold where nothing is held twice, and no activation at all.
-    """
+    """Return parameters, gradients and states of the whole model, each once, in bytes."""
     whole = Stage(blocks=tuple(range(work.layers)))
     own = held_of(replace(work, tp=1), whole).local
     return own.held_bytes + own.trained.elements * WEIGHT_BYTES * (1 + STATES[work.optimizer])
 
 
+PARTS = ("parameters", "gradients", "optimizer_state", "activations", "temporary")
+"""What the peak is made of; they add up to it: each byte that is held is of one of them."""
 MOST_SAMPLES = 2**31
 _SHARE = 20
 """The answer is known when it is known to one part in so many, or to one unit."""
@@ -58,20 +65,6 @@ class Search:
     first: int
     limit_bytes: int = 0
     batch: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Bracket:
-    """What is known of the largest batch, in samples.
-
-    ``fits`` is the largest that did, 0 if none did; ``too_large`` the smallest that did not, None
-    if all did. ``ended`` says how the latter ended, and ``reason`` why.
-    """
-
-    fits: int = 0
-    too_large: int | None = None
-    ended: str | None = None
-    reason: str = ""
 
 
 def next_units(fit: Sequence[int], failed: Sequence[int], first: int, most: int) -> int | None:
@@ -107,24 +100,19 @@ def next_batch(search: Search, ends: Sequence[tuple[int, bool]]) -> int | None:
     return None if found is None else found * search.unit
 
 
-def bracket_of(tries: Sequence[Mapping[str, Any]]) -> Bracket:
-    """Return what tries tell, as they are recorded (`told`)."""
+def bracket_of(tries: Sequence[Mapping[str, Any]]) -> tuple[int, Mapping[str, Any] | None]:
+    """Return the largest batch that fitted, 0 if none, and the smallest try that did not."""
     fits = max((one["batch"] for one in tries if one["ended"] == Ended.OK.value), default=0)
-    failed = [one for one in tries if one["ended"] != Ended.OK.value]
-    if not failed:
-        return Bracket(fits)
-    least = min(failed, key=lambda one: one["batch"])
-    return Bracket(fits, least["batch"], least["ended"], least["reason"])
+    failed = (one for one in tries if one["ended"] != Ended.OK.value)
+    return fits, min(failed, key=lambda one: one["batch"], default=None)
 
 
 def told(tries: Sequence[tuple[int, Tried]]) -> list[dict[str, Any]]:
-    """Return batches and how their tries ended as plain JSON values."""
     return [{"batch": batch, "ended": one.ended.value, "reason": one.reason,
              "seconds": round(one.seconds, 3)} for batch, one in tries]
 
 
 def with_batch(work: Training, batch: int) -> Training:
-    """Return the same training of another batch size."""
     sized = replace(work, batch_size=batch)
     return replace(sized, flops=any_model.flops_of(
         any_model.model_of(work), sized.global_batch, adapters_of(work)))
@@ -146,7 +134,7 @@ def predicted_largest(work: Training, unit: int, limit_bytes: int) -> int | None
 
 
 TRIES = "tries"
-"""The key of a record's detail for the batches that were tried (`search.told`)."""
+"""The key of a record's detail for the batches that were tried (`told`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,21 +149,17 @@ class MemoryWork(Workload):
 
     @property
     def dtype(self) -> str:  # type: ignore[override]
-        """Return that of the arithmetic."""
         return self.training.dtype
 
     @property
     def groups(self) -> int:  # type: ignore[override]
-        """Return that of the training."""
         return self.training.groups
 
     @property
     def name(self) -> str:
-        """Return what is measured."""
         return "memory"
 
     def words(self, world_size: int) -> list[str]:
-        """Return the words of its label: those of the training behind ``memory``."""
         first, *rest = self.training.words(world_size)
         if (search := self.search) is not None:
             limit = [f"limit={format_bytes(search.limit_bytes)}"] if search.limit_bytes else []
@@ -214,7 +198,6 @@ class MemoryWork(Workload):
         return replace(self.training.features, profiled_for=frozenset(), compiled_graphs=0)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the training, and the search if it is one, as plain JSON values."""
         searched = {"search": asdict(self.search)} if self.search else {}
         return {"training": self.training.to_json(), **searched}
 
@@ -230,3 +213,126 @@ def work_of(case: Case) -> MemoryWork:
     if not isinstance(case.workload, MemoryWork):
         raise TypeError(f"{case.label} measures no memory")
     return case.workload
+
+
+if TYPE_CHECKING:
+    from hpcbench.config.schema import Config
+
+
+_MOST_PARTS = 64
+"""Of a batch by its strategy, as far as a unit is looked for."""
+_TRIES, _TRIES_FROM_ONE = 4, 12
+"""Assumed: from what is predicted, and from one unit where no limit is known before."""
+_START_S = 1.5
+"""Assumed of new workers for each try."""
+
+
+def searches(title: str, block: MemoryBlock, job: PlanRequest) -> Iterator[Case]:
+    """Yield the case of every point and limit. Raises ConfigError."""
+    if block.memory_limit and job.config.launch.memory_limit_gb:
+        raise ConfigError(f"benchmarks: {title}: memory_limit and launch.memory_limit_gb both "
+                          "limit the workers; take one of the two away")
+    for point in training_points(title, block, job):
+        for limit_bytes in block.memory_limit or (0,):
+            yield _search(title, block, job, point, limit_bytes)
+
+
+def _search(
+    title: str, block: MemoryBlock, job: PlanRequest, point: TrainingPoint, limit_bytes: int,
+) -> Case:
+    """Return the case that looks for the largest batch of a point."""
+    unit = _unit(point)
+    case = case_of(title, block, job, _with_batch(point, unit))
+    known_bytes = limit_bytes or _known_limit(job.config, case.device)
+    first = predicted_largest(training_of(case), unit, known_bytes) if (
+        known_bytes and not case.skip) else None
+    work = MemoryWork(replace(training_of(case), count_step=False),
+                      Search(unit, first or unit, known_bytes))
+    skip = case.skip or _not_isolated(case, job.config) or too_large(
+        limit_bytes, 0, case.device, job.config.hardware)
+    tries = _TRIES if known_bytes else _TRIES_FROM_ONE
+    unproved = point._replace(common=point.common._replace(validate=False))
+    return replace(
+        case, workload=work, skip=skip, needs=() if skip else case.needs,
+        case_id=case_id({"kind": block.kind, "of": case.case_id, "limit_bytes": limit_bytes}),
+        # what is asked for is to be there; of a share of what is there only one unit is needed
+        memory_bytes=limit_bytes or case.memory_bytes,
+        memory_error=0.0 if limit_bytes else case.memory_error,
+        estimate_s=0.0 if skip else tries * (_START_S + case_of(
+            title, block, job, _with_batch(unproved, first or unit)).estimate_s))
+
+
+def _with_batch(point: TrainingPoint, batch: int) -> TrainingPoint:
+    return point._replace(setting=point.setting._replace(batch_size=batch))
+
+
+def _unit(point: TrainingPoint) -> int:
+    """Return the smallest batch that can be divided as the point asks for, as far as one is found.
+    """
+    parts = point.setting.accumulation
+    return next((parts * count for count in range(1, _MOST_PARTS + 1)
+                 if make_training(_with_batch(point, parts * count))[1] is None), parts)
+
+
+def _known_limit(config: Config, device: str) -> int:
+    """Return what a rank may use as declared, in bytes; 0 if nothing is."""
+    hardware = config.hardware
+    if hardware.memory_per_device_gb is None or hardware.device_type not in (None, device):
+        return 0
+    return int(hardware.memory_per_device_gb * 1e9)
+
+
+def _not_isolated(case: Case, config: Config) -> str | None:
+    """Return why no new worker can be had for each try, or None."""
+    if config.launch.inline or case.backend in INLINE_BACKENDS:
+        return ("largest_batch needs a new process for each try: not with --inline, torchrun or "
+                "backend mpi, whose workers are the ranks' own processes")
+    return None
+
+
+_STEPS = {"warmup": (1,), "iterations": (2,)}
+"""Steps where a block gives none: a step holds the same again and again, once it has states."""
+
+
+class MemoryPlanner(Planner):
+    """Plans what trainings hold, as the planner of trainings plans them."""
+
+    def __init__(self) -> None:
+        self._trainings = TrainingPlanner()
+
+    def lengths(self, block: Block, config: Config) -> Mapping[str, int]:
+        assert isinstance(block, MemoryBlock)
+        return {**self._trainings.lengths(block, config),
+                "memory_limit": len(block.memory_limit or (None,))}
+
+    def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
+        assert isinstance(block, MemoryBlock)
+        block = _with_steps(block)
+        if block.largest_batch:
+            yield from searches(title, block, job)
+            return
+        for case in self._trainings.cases(title, block, job):
+            # steps are followed here: none need be counted, too
+            training = replace(training_of(case), count_step=False)
+            yield replace(case, workload=MemoryWork(training),
+                          case_id=case_id({"kind": block.kind, "of": case.case_id}))
+
+    def problems(self, block: Block) -> Iterator[str]:
+        return self._trainings.problems(block)
+
+    def workload_from_json(self, data: Mapping[str, Any]) -> MemoryWork:
+        search = Search(**data["search"]) if data.get("search") else None
+        return MemoryWork(self._trainings.workload_from_json(data["training"]), search)
+
+    def advice(self, work: Workload, available_bytes: int) -> str:
+        assert isinstance(work, MemoryWork)
+        if work.search:  # which looks for such a setting itself
+            return f"give memory_limit {available_bytes} or less" if not work.search.batch else ""
+        return self._trainings.advice(work.training, available_bytes)
+
+
+def _with_steps(block: MemoryBlock) -> MemoryBlock:
+    """Return the block with few steps where it gives none."""
+    missing = {name: steps for name, steps in _STEPS.items() if getattr(block, name) is None
+               and not (name == "iterations" and block.max_steps)}
+    return block.model_copy(update=missing)

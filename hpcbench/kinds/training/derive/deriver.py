@@ -1,11 +1,4 @@
-"""Which rank of a training others wait for within a step, for the diagnosis of a report.
-
-What a training tells of waiting: stalls, the exchange of gradients, and each rank's own work.
-
-The columns of trainings in ``/cases`` of results.h5.
-
-The deriver of trainings: records of their own times, and of those of others of the run.
-"""
+"""The deriver of trainings: records of their own times, and of those of others of the run."""
 
 from __future__ import annotations
 
@@ -15,49 +8,15 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from hpcbench.kinds.kind import Deriver
-from hpcbench.kinds.training.derive import rates, slow_ranks
-from hpcbench.kinds.training.derive.fingerprints import (
-    Counterpart,
-    counterparts,
-    disagreement,
-    same_programs,
-)
-from hpcbench.kinds.training.derive.rates import (
-    Counted,
-    counted,
-    counted_wire_bytes,
-    differences,
-    rooflines,
-)
-from hpcbench.kinds.training.derive.slow_ranks import (
-    BLOCKING,
-    READY,
-    UNPAIRED,
-    Exposure,
-    exposures,
-    paired,
-)
-from hpcbench.kinds.training.derive.stalls import (
-    Pop,
-    Stalls,
-    beside_base,
-    from_partner,
-    from_stamps,
-    settled_variance,
-    stalls,
-    stamps_of,
-    variance_comparison,
-    why_not,
-)
+from hpcbench.kinds.training.derive import fingerprints, rates, slow_ranks, stalls
+from hpcbench.kinds.training.derive.stalls import Pop, Stalls
 from hpcbench.kinds.training.plan.any_model import NAMES
-from hpcbench.kinds.training.plan.flops import DEFINITIONS
+from hpcbench.kinds.training.plan.models import DEFINITIONS
 from hpcbench.kinds.training.plan.predict import hardware_flops
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case
+from hpcbench.reduce import roofline
 from hpcbench.reduce.case_columns import CaseColumn, settings, texts, whole_numbers
 from hpcbench.reduce.checks import Problem
 from hpcbench.reduce.comparison import Comparison, clear
@@ -73,14 +32,6 @@ from hpcbench.reduce.kind_facts import (
     Waiting,
 )
 from hpcbench.reduce.results import CaseResult, CaseSamples
-from hpcbench.reduce.roofline import (
-    ROOFLINE_COLUMNS,
-    Roofline,
-    column_values_of,
-    device_of,
-    measured_rate,
-    over_measured,
-)
 from hpcbench.statistics.hypothesis_tests import pass_medians
 from hpcbench.statistics.overlap import told
 from hpcbench.trace.columns import PURE, TEXT
@@ -94,7 +45,7 @@ def lateness(item: CaseResult, record: TrainingRecord | None) -> Iterator[Latene
     known, work = record.stalls if record else None, training_of(item.case)
     if record is None or known is None or item.case.world_size == 1:
         return
-    ready = next((one for one in record.comparisons if one.what == READY), None)
+    ready = next((one for one in record.comparisons if one.what == slow_ranks.READY), None)
     if work.pp > 1:
         yield Lateness(missing=PIPELINE)
     elif known.missing or ready is None or ready.chance is None:
@@ -105,11 +56,7 @@ def lateness(item: CaseResult, record: TrainingRecord | None) -> Iterator[Latene
         yield Lateness(ready, last.phase if last else "", last.phase_s if last else 0.0)
 
 
-Table = tuple[tuple[float, ...], ...]
-
-
 def waiting(item: CaseResult, record: TrainingRecord | None) -> Waiting | None:
-    """Return how much of a step ranks wait, and how the exchange varies; None of one rank."""
     known = record.stalls if record else None
     if known is None or item.case.world_size == 1:
         return None
@@ -122,13 +69,8 @@ def waiting(item: CaseResult, record: TrainingRecord | None) -> Waiting | None:
     return Waiting(share.value, share.low, share.high, variation, missing)
 
 
-def rank_work(
-    item: CaseResult, read: Callable[[], CaseSamples | None],
-) -> RankWork | None:
-    """Return each rank's own work, from steps without communication; or its exchange, from stamps.
-
-    ``read`` reads the samples, which takes time.
-    """
+def rank_work(item: CaseResult, read: Callable[[], CaseSamples | None]) -> RankWork | None:
+    """Return each rank's own work, without communication, or its exchange, from stamps."""
     work, steps = training_of(item.case), item.timing.steps if item.timing else None
     if steps is None or len(steps.ranks) < 2 or work.communication == "only":
         return None
@@ -137,29 +79,22 @@ def rank_work(
         stages = tuple(rank // work.tp % work.pp for rank in steps.ranks)
         return RankWork(OWN_WORK, steps.ranks, tuple(zip(*passes, strict=True)), stages,
                         "stage" if work.pp > 1 else "")
-    samples = read() if item.case.backend != BLOCKING and any(
+    samples = read() if item.case.backend != slow_ranks.BLOCKING and any(
         phase.name == "exchange" for phase in steps.phases) else None
-    if samples is None or why_not(item.case, work, samples):
+    if samples is None or stalls.why_not(item.case, work, samples):
         return None
     return _exchange(item, samples)
 
 
 def _exchange(item: CaseResult, samples: CaseSamples) -> RankWork | None:
-    """Return how long the exchange takes each rank from the moment at which all are ready.
-
-    Moments count from the rank's own begin of the step, so start skew of ranks is in it.
-    """
-    stamps = stamps_of(item.case, samples)
+    """Return how long the exchange takes each rank from when all are ready; start skew is in it."""
+    stamps = stalls.stamps_of(item.case, samples)
     after_s = stamps.phase_s["exchange"] - (stamps.ready_s.max(axis=0) - stamps.ready_s)
-    taken, ready = (pass_medians(times, stamps.passes) for times in (after_s, stamps.ready_s))
-    if taken is None or ready is None:
+    medians = [tuple(map(tuple, found.tolist())) for times in (after_s, stamps.ready_s)
+               if (found := pass_medians(times, stamps.passes)) is not None]
+    if len(medians) < 2:
         return None
-    return RankWork(EXCHANGE, stamps.ranks, _table(taken), (0,) * len(stamps.ranks), "",
-                    _table(ready))
-
-
-def _table(values: npt.NDArray[np.float64]) -> Table:
-    return tuple(map(tuple, values.tolist()))
+    return RankWork(EXCHANGE, stamps.ranks, medians[0], (0,) * len(stamps.ranks), "", medians[1])
 
 
 _OF_WORK = (*texts(
@@ -184,72 +119,77 @@ _RATES = (
     CaseColumn("hfu", PURE, "share of the declared peak, with what checkpointing computes again"),
     CaseColumn("cost_per_step", "currency", "cost of a step at the price in the sweep file"),
 )
-_PHASES = {"data_wait_s": "data", **{f"{name}_s": name for name in (
+PHASES = {"data_wait_s": "data", **{f"{name}_s": name for name in (
     "forward", "backward", "exchange", "forward_backward", "optimizer", "balance", "other")}}
-_HELD = ("parameters", "gradients", "optimizer_state", "activations", "peak")
-_EXPOSURE = {
-    "exposed_s": ("s", "time beyond the step without communication"),
-    "exposed_share": (PURE, "exposed_s as a share of the step"),
-    "communication_overhead": (PURE, "step over the step without communication, less 1"),
-    "overlap_efficiency": (PURE, "share of the shorter part that passed under the longer one"),
+"""Name of a value -> its phase: the median of the middle rank."""
+HELD = {f"{name}_bytes": name for name in (
+    "parameters", "gradients", "optimizer_state", "activations", "peak")}
+"""Name -> what a rank holds: of the rank that holds most of it."""
+EXPOSED = {
+    "exposed_s": ("exposed_s", "s", "time beyond the step without communication"),
+    "exposed_share": ("exposed_share", PURE, "exposed_s as a share of the step"),
+    "communication_overhead": (
+        "overhead", PURE, "step over the step without communication, less 1"),
+    "overlap_efficiency": (
+        "efficiency", PURE, "share of the shorter part that passed under the longer one"),
 }
-_FACTORS = {
+"""Name -> what it is of the exposure, its unit and its meaning."""
+FACTORS = {
     "load_balance": ("load_balance", "mean useful time of the ranks over the greatest"),
     "communication_efficiency": ("communication", "greatest useful time over the step"),
     "serialisation": ("serialisation", "greatest useful time over the step of an ideal network"),
     "transfer": ("transfer", "step of an ideal network over the step"),
 }
+"""Name -> what it is of the efficiency, and its meaning."""
 OF_TRAINING = (
     *_OF_WORK, CaseColumn("options", TEXT, "options: NAME=VALUE, separated by spaces", str))
 """What is trained, and how."""
 COLUMNS = (
     *OF_TRAINING, *_RATES,
     *(CaseColumn(name, "s", f"median of phase {phase} on the middle rank")
-      for name, phase in _PHASES.items()),
-    *(CaseColumn(f"{name}_bytes", "bytes", f"{name.replace('_', ' ')} of the rank with most", int)
-      for name in _HELD),
+      for name, phase in PHASES.items()),
+    *(CaseColumn(name, "bytes", f"{held.replace('_', ' ')} of the rank with most", int)
+      for name, held in HELD.items()),
     CaseColumn("off_s", "s", "median of the step without communication"),
     CaseColumn("only_s", "s", "median of the communication alone"),
     *(CaseColumn(name, units, f"{text}; NaN if it may be chance")
-      for name, (units, text) in _EXPOSURE.items()),
+      for name, (_, units, text) in EXPOSED.items()),
     CaseColumn("scaling_efficiency", PURE, "samples/s over those of the base times the ratio of "
                "their ranks; NaN without a base"),
     CaseColumn("efficiency_score", PURE, "useful time of all ranks over ranks x step; NaN if "
                "unknown"),
-    *(CaseColumn(name, PURE, f"{text}; NaN if unknown") for name, (_, text) in _FACTORS.items()),
-    *ROOFLINE_COLUMNS,
+    *(CaseColumn(name, PURE, f"{text}; NaN if unknown") for name, (_, text) in FACTORS.items()),
+    *roofline.ROOFLINE_COLUMNS,
     CaseColumn("computation_scaling", PURE, "useful time for a sample in the scaling's base over "
                "that here; NaN without a base"),
 )
 
 
 def column_values(item: CaseResult, record: TrainingRecord | None) -> dict[str, Any]:
-    """Return a case's values of COLUMNS."""
     values = training_values(item)
     if record is None:
         return values
     found = record.exposure
-    passes = (found.exposed_s, found.exposed_share, found.overhead, found.efficiency)
     return {
         **values, **{column.name: getattr(record, column.name) for column in _RATES},
-        **{name: record.phase_s.get(phase) for name, phase in _PHASES.items()},
-        **{f"{name}_bytes": record.held_bytes.get(name) for name in _HELD},
+        **{name: record.phase_s.get(phase) for name, phase in PHASES.items()},
+        **{name: record.held_bytes.get(held) for name, held in HELD.items()},
         "off_s": found.off_s, "only_s": found.only_s,
-        **dict(zip(_EXPOSURE, map(told, passes), strict=True)),
+        **{name: told(getattr(found, field)) for name, (field, *_) in EXPOSED.items()},
         "scaling_efficiency": record.scaling and record.scaling.efficiency,
-        **_efficiency(record.pop),
-        **column_values_of(record.rooflines[0] if record.rooflines else None)}
+        **efficiency_values(record.pop),
+        **roofline.column_values_of(record.rooflines[0] if record.rooflines else None)}
 
 
-def _efficiency(pop: Pop | None) -> dict[str, float | None]:
-    if pop is None:
-        return {}
-    return {"efficiency_score": pop.score, "computation_scaling": pop.computation_scaling,
-            **{name: getattr(pop.efficiency, field) for name, (field, _) in _FACTORS.items()}}
+def efficiency_values(pop: Pop | None) -> dict[str, float | None]:
+    """Return the efficiency score, its factors, and how computation scales; None if unknown."""
+    return {"efficiency_score": pop.score if pop else None,
+            "computation_scaling": pop.computation_scaling if pop else None,
+            **{name: getattr(pop and pop.efficiency, field, None)
+               for name, (field, _) in FACTORS.items()}}
 
 
 def training_values(item: CaseResult) -> dict[str, Any]:
-    """Return a case's values of OF_TRAINING."""
     work = training_of(item.case)
     return {**{column.name: getattr(work, column.name) for column in _OF_WORK},
             "options": settings(work.options)}
@@ -314,9 +254,9 @@ class TrainingRecord:
     held_bytes: Mapping[str, int] = field(default_factory=dict)
     peak_of: str = ""
     parity_share: float | None = None
-    counterpart: Counterpart | None = None
+    counterpart: fingerprints.Counterpart | None = None
     passes_over_data: float | None = None
-    exposure: Exposure = UNPAIRED
+    exposure: slow_ranks.Exposure = slow_ranks.UNPAIRED
     is_partner: bool = False
     scaling: rates.ScalingRecord | None = None
     slow_phases: tuple[slow_ranks.SlowPhase, ...] = ()
@@ -327,10 +267,10 @@ class TrainingRecord:
     cost_per_million_tokens: float | None = None
     cost_per_million_samples: float | None = None
     same_program_as: str | None = None
-    counted: Counted | None = None
+    counted: rates.Counted | None = None
     comparisons: tuple[Comparison, ...] = ()
     pop: Pop | None = None
-    rooflines: tuple[Roofline, ...] = ()
+    rooflines: tuple[roofline.Roofline, ...] = ()
 
 
 NOTHING_KNOWN = TrainingRecord()
@@ -347,37 +287,36 @@ class TrainingDeriver(Deriver):
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
     ) -> Mapping[str, TrainingRecord]:
-        """Return what each case gives alone, and beside the others."""
-        exposed, partners, scaled = exposures(items), paired(items), rates.scaling(items)
-        same, others = same_programs(items), counterparts(items)
+        exposed, partners = slow_ranks.exposures(items), slow_ranks.paired(items)
+        scaled = rates.scaling(items)
+        same, others = fingerprints.same_programs(items), fingerprints.counterparts(items)
         return {case_id: replace(
-            _alone(item, hardware, exposed.get(case_id, UNPAIRED)),
+            _alone(item, hardware, exposed.get(case_id, slow_ranks.UNPAIRED)),
             is_partner=case_id in partners, scaling=scaled.get(case_id),
             same_program_as=same.get(case_id), counterpart=others.get(case_id))
             for item in items for case_id in [item.case.case_id]}
 
     def observe(self, item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
-        """Return how the ranks of a case compare, and the stalls of one that trains."""
         found = tuple(slow_ranks.comparisons(item, samples))
         if not training_of(item.case).trains:
             return {"comparisons": found}
         ready = next((one for one in found if one.what == slow_ranks.READY), None)
-        known = stalls(item, samples, ready)
-        fields = {"stalls": known, "comparisons": (*found, *variance_comparison(known.sync))}
-        told = from_stamps(item, samples)
+        known = stalls.stalls(item, samples, ready)
+        varies = (Comparison(stalls.SYNC, known.sync.chance),) if known.sync else ()
+        fields = {"stalls": known, "comparisons": (*found, *varies)}
+        told = stalls.from_stamps(item, samples)
         return {**fields, "pop": told} if told else fields
 
     def settled(self, records: Mapping[str, TrainingRecord]) -> Mapping[str, TrainingRecord]:
-        """Return the records without ranks, and variances, that the whole report refuses."""
         known = {case_id: record.pop for case_id, record in records.items()}
         return {case_id: replace(
-            _settled(record, records), pop=beside_base(record.pop, record.scaling, known))
+            _settled(record, records), pop=stalls.beside_base(record.pop, record.scaling, known))
             for case_id, record in records.items()}
 
     def facts(
         self, item: CaseResult, record: TrainingRecord | None, read: ReadSamples,
     ) -> Iterator[Fact]:
-        if (sent := counted_wire_bytes(item)) is not None:
+        if (sent := rates.counted_wire_bytes(item)) is not None:
             yield SentBytes(sent)
         yield from lateness(item, record)
         yield from filter(None, (
@@ -392,7 +331,7 @@ class TrainingDeriver(Deriver):
         HB157 for calls of a step that are not those that were predicted.
         """
         yield from _contradictions(item, time_s, hardware)
-        found = list(differences(item.case, item.detail))
+        found = list(rates.differences(item.case, item.detail))
         if found:
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
             yield Problem("HB157", f"{found[0]}{more}: the numbers that are measured stand; what "
@@ -402,16 +341,13 @@ class TrainingDeriver(Deriver):
     def joint_problems(
         self, items: Sequence[CaseResult], records: Mapping[str, TrainingRecord],
     ) -> Iterator[tuple[Case, Problem]]:
-        """Yield HB158 for large models that are not what another strategy computes of them.
-
-        HB146 for an MFU above the best product of the run.
-        """
+        """Yield HB158 for large models that differ from another's, HB146 for too high an MFU."""
         for item in items:
             record = records.get(item.case.case_id, NOTHING_KNOWN)
-            for problem in over_measured("its MFU", record.mfu_of_measured):
+            for problem in roofline.over_measured("its MFU", record.mfu_of_measured):
                 yield item.case, problem
             if record.counterpart and record.counterpart.n_wrong:
-                yield item.case, Problem("HB158", disagreement(record.counterpart))
+                yield item.case, Problem("HB158", fingerprints.disagreement(record.counterpart))
 
 
 def _contradictions(
@@ -424,11 +360,8 @@ def _contradictions(
     shares: dict[str, float | None] = {}
     if definition := rates.shown_definition(work):
         shares[f"MFU ({definition})"] = rates.mfu(
-            work, definition, time_s, item.case.world_size,
-            hardware.get("peak_flops", {})).share
-    for text in rates.violations(rates.Record(
-            time_s, computed.samples_per_s, computed.tokens_per_s, work.global_batch,
-            work.seq_length, shares)):
+            work, definition, time_s, item.case.world_size, hardware.get("peak_flops", {}))
+    for text in rates.violations(replace(computed, utilisations=shares)):
         yield Problem("HB149", text)
 
 
@@ -440,7 +373,8 @@ def _settled(record: TrainingRecord, records: Mapping[str, TrainingRecord]) -> T
     late, alone, known = record.late_rank, record.slow_alone, record.stalls
     if known is not None:
         last = known.last if known.last and holds(slow_ranks.READY, known.last.rank) else None
-        known = replace(known, last=last, sync=settled_variance(known.sync, record.comparisons))
+        sync = stalls.settled_variance(known.sync, record.comparisons)
+        known = replace(known, last=last, sync=sync)
     return replace(
         record, stalls=known,
         late_rank=late if late and holds(slow_ranks.ARRIVES, late.rank) else None,
@@ -449,17 +383,17 @@ def _settled(record: TrainingRecord, records: Mapping[str, TrainingRecord]) -> T
             slow_ranks.STEP, alone.rank, records.get(alone.case_id)) else None)
 
 
-def _alone(item: CaseResult, hardware: Mapping[str, Any], exposure: Exposure) -> TrainingRecord:
-    late, phases, held = slow_ranks.late_rank(item), _phases(item), _held_bytes(item)
+def _alone(
+    item: CaseResult, hardware: Mapping[str, Any], exposure: slow_ranks.Exposure,
+) -> TrainingRecord:
+    late, phases, recorded = slow_ranks.late_rank(item), _phases(item), _recorded(item)
     return TrainingRecord(
         **_rates(item, hardware), mfu_by_definition=_mfu_by_definition(item, hardware),
-        **phases, held_bytes=held,
-        rooflines=rooflines(item, hardware, phases.get("phase_s", {}), held),
-        peak_of=_peak_of(item), parity_share=_parity_share(item),
-        passes_over_data=_passes_over_data(item), exposure=exposure,
+        **phases, **recorded, exposure=exposure, rooflines=rates.rooflines(
+            item, hardware, phases.get("phase_s", {}), recorded["held_bytes"]),
         slow_phases=tuple(slow_ranks.slow_phases(item, late)), late_rank=late,
-        slow_alone=slow_ranks.slow_alone(exposure), counted=counted(item),
-        pop=from_partner(item, exposure))
+        slow_alone=slow_ranks.slow_alone(exposure), counted=rates.counted(item),
+        pop=stalls.from_partner(item, exposure))
 
 
 def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:
@@ -477,16 +411,17 @@ def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:
     if definition is None:
         return {**row, "mfu_missing": "the FLOPs of a step are not known"}
     timed = (stats.median_s, item.case.world_size, hardware.get("peak_flops", {}))
-    used = rates.mfu(work, definition, *timed)
     if work.model in NAMES and definition in DEFINITIONS:  # others were planned elsewhere
         for name, nominal in (("hfu", False), ("hfu_nominal", True)):
             executed = hardware_flops(work, definition, nominal=nominal)
-            row[name] = rates.hfu(work, executed, *timed).share
-    measured = measured_rate(item, hardware, "flops", f"{device_of(item)} {work.dtype}")
-    of_measured = rates.mfu(
-        work, definition, *timed[:2], {work.dtype: measured} if measured else {})
-    return {**row, "mfu": used.share, "mfu_missing": used.reason or None,
-            "mfu_of_measured": of_measured.share}
+            row[name] = rates.hfu(work, executed, *timed)
+    measured = roofline.measured_rate(
+        item, hardware, "flops", f"{roofline.device_of(item)} {work.dtype}")
+    return {**row, "mfu": rates.mfu(work, definition, *timed),
+            "mfu_missing": None if work.dtype in timed[2] else
+            f"hardware.peak_flops has no {work.dtype}",
+            "mfu_of_measured": rates.mfu(
+                work, definition, *timed[:2], {work.dtype: measured} if measured else {})}
 
 
 def _costs(case: Case, step_s: float, hardware: Mapping[str, Any]) -> dict[str, float | None]:
@@ -501,7 +436,7 @@ def _mfu_by_definition(item: CaseResult, hardware: Mapping[str, Any]) -> dict[st
     work, stats, peaks = training_of(item.case), item.statistics, hardware.get("peak_flops", {})
     if stats is None or not work.trains:
         return {}
-    return {name: rates.mfu(work, name, stats.median_s, item.case.world_size, peaks).share
+    return {name: rates.mfu(work, name, stats.median_s, item.case.world_size, peaks)
             for name, _ in work.flops}
 
 
@@ -516,26 +451,18 @@ def _phases(item: CaseResult) -> dict[str, Any]:
                        OTHER: whole_s * steps.other_share}}
 
 
-def _held_bytes(item: CaseResult) -> dict[str, int]:
+def _recorded(item: CaseResult) -> dict[str, Any]:
+    """Return what follows from what ranks recorded: memory, parity, and passes over a file."""
+    held, details = [*(item.memory or {}).values()], [*item.detail.values()]
     most: dict[str, int] = {}
-    for held in (item.memory or {}).values():
-        for name, value in held.items():
-            if isinstance(value, int):
-                most[name] = max(value, most.get(name, 0))
-    return most
-
-
-def _peak_of(item: CaseResult) -> str:
-    return ",".join(dict.fromkeys(
-        str(held["peak_of"]) for held in (item.memory or {}).values() if "peak_of" in held))
-
-
-def _parity_share(item: CaseResult) -> float | None:
-    shares = [float(left["parity"]["share"]) for left in item.detail.values() if "parity" in left]
-    return max(shares) if shares and all(map(math.isfinite, shares)) else None
-
-
-def _passes_over_data(item: CaseResult) -> float | None:
+    for name, value in (pair for one in held for pair in one.items()):
+        if isinstance(value, int):
+            most[name] = max(value, most.get(name, 0))
+    shares = [float(left["parity"]["share"]) for left in details if "parity" in left]
     batch = training_of(item.case).global_batch
-    return max((left["data"]["steps"] * batch / left["data"]["samples"]
-                for left in item.detail.values() if "data" in left), default=None)
+    return {
+        "held_bytes": most,
+        "peak_of": ",".join(dict.fromkeys(str(one["peak_of"]) for one in held if "peak_of" in one)),
+        "parity_share": max(shares) if shares and all(map(math.isfinite, shares)) else None,
+        "passes_over_data": max((left["data"]["steps"] * batch / left["data"]["samples"]
+                                 for left in details if "data" in left), default=None)}

@@ -1,10 +1,10 @@
 """Large models beside each other: did two layouts of one training compute the same?
 
 Compared are the weights at the start, the gradients of the first step and what the optimizer makes
-of them, parameter by parameter, by fingerprints that both cases recorded (`run.fingerprint`).
+of them, parameter by parameter, by fingerprints that both cases recorded (`run.reference`).
 
 - Weights are drawn from the seed: they are the same but for the digits that are recorded.
-- Gradients of both may be off by their own bounds e (`run.bounds`), which are of independent
+- Gradients of both may be off by their own bounds e (`run.reference`), which are of independent
   roundings: their difference by the root of the sum of squares. The norms differ by less. Roundings
   know nothing of the gradient, so |g + r|^2 = |g|^2 + |r|^2 + 2 <g, r>. The last term is that of at
   least as many independent roundings as a hidden state has elements, h: the norm is off by
@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.kinds.training.plan.predict import program_of
-from hpcbench.kinds.training.plan.registry import alone_by, trained_part
+from hpcbench.kinds.training.plan.spec import alone_by, trained_part
 from hpcbench.kinds.training.plan.workload import (
     GRADIENTS,
     UPDATES,
@@ -96,7 +96,8 @@ def counterparts(items: Sequence[CaseResult]) -> dict[str, Counterpart]:
     differ: that case is known to be wrong.
     """
     known = {item.case.case_id: told for item in items if item.statistics
-             and (told := _told(item)) is not None}
+             if (told := next((left["fingerprints"] for left in item.detail.values()
+                               if "fingerprints" in left), None)) is not None}
     found = {case_id: Counterpart(missing=str(told["missing"]))
              for case_id, told in known.items() if "missing" in told}
     groups = grouped((_key(item), item.case) for item in items
@@ -107,7 +108,6 @@ def counterparts(items: Sequence[CaseResult]) -> dict[str, Counterpart]:
 
 
 def disagreement(found: Counterpart) -> str:
-    """Return what differs, for people; of a comparison in which something does."""
     share = "" if found.share is None else f", by up to {found.share:.3g} times what is allowed"
     differs = f"{found.n_wrong} of {found.n_compared} comparisons of the timed model"
     if found.on_ranks:
@@ -116,11 +116,6 @@ def disagreement(found: Counterpart) -> str:
     return (f"{differs} are not those of {found.words} ({found.case_id}){share}, first "
             f"{found.what} of {found.name}: one of both computes something else; its times stand, "
             "but do not use them before you know which")
-
-
-def _told(item: CaseResult) -> Told | None:
-    return next((left["fingerprints"] for left in item.detail.values()
-                 if "fingerprints" in left), None)
 
 
 def _key(item: CaseResult) -> tuple[object, ...]:
@@ -164,9 +159,7 @@ def _count_wrong(found: Mapping[str, Counterpart]) -> int:
     return sum(one.n_wrong > 0 for one in found.values())
 
 
-def _beside(
-    base: Case, cases: Sequence[Case], known: Mapping[str, Told],
-) -> dict[str, Counterpart]:
+def _beside(base: Case, cases: Sequence[Case], known: Mapping[str, Told]) -> dict[str, Counterpart]:
     """Compare all with a base; those laid out as it is with one of the others, if one agrees."""
     others = [case for case in cases if _layout(case) != _layout(base)]
     found = {case.case_id: compared(case, base, known) for case in others}
@@ -192,7 +185,6 @@ def compared(case: Case, other: Case | None, known: Mapping[str, Told]) -> Count
 
 
 def _copies(told: Told) -> Counterpart:
-    """Return what comes of comparing the copies of a case on its own ranks."""
     return _judged(list(_errors(told, told, of_copies=True)), on_ranks=True)
 
 
@@ -240,7 +232,6 @@ class _Allowed:
         self._per_element = whole / math.sqrt(sum(two["elements"].values()))
 
     def share(self, name: str, own: Numbers, theirs: Numbers) -> float:
-        """Return the error of a parameter's numbers as a share of what is allowed."""
         distance = float(np.sqrt(np.mean((own[1:] - theirs[1:])**2))) / SKETCH
         norms = abs(float(own[0] - theirs[0]))
         shares = [_quotient(distance, self._distance(name))]

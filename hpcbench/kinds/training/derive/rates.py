@@ -1,6 +1,4 @@
-"""What a step does: its samples, beside those of other steps of the same training.
-
-Rates and utilisations of a training step, what must hold between them, and how they scale.
+"""Rates and utilisations of a step, how trainings scale, what was counted, and what binds a step.
 
 Every rate is derived once, from one step time; rates are never averaged. Tokens and samples count
 once, however many ranks see them: tensor- and pipeline-parallel ranks work on the same ones.
@@ -10,10 +8,6 @@ With a batch for each replica more replicas train more samples in a step, at bes
 (weak scaling: Gustafson, Reevaluating Amdahl's Law, Comm. ACM 31, 1988). Where ranks share one
 replica the step has the same samples, at best in a part of the time (strong scaling). The
 efficiency is the same quotient for both: samples/s of n ranks / (n / m x samples/s of m ranks).
-
-What one step of a training really did (`run.counted_step`), beside what was predicted of it.
-
-What binds a training step, and those of its phases of which it is known what they need.
 
 Memory is moved at least so often: forward reads the parameters and writes the activations, backward
 reads both and writes the gradients, and the optimizer reads all it has and writes parameters and
@@ -27,10 +21,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from hpcbench.kinds.training.plan.flops import EXECUTED
 from hpcbench.kinds.training.plan.memory import moments
+from hpcbench.kinds.training.plan.models import EXECUTED
 from hpcbench.kinds.training.plan.predict import Demands, is_predicted, predict, predict_stage
-from hpcbench.kinds.training.plan.registry import alone_by, trained_part
+from hpcbench.kinds.training.plan.spec import alone_by, trained_part
 from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
 from hpcbench.plan.case import Case
@@ -72,23 +66,7 @@ Timed = tuple[Case, float]
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What all ranks together train in a second; images have no tokens."""
-
-    samples_per_s: float
-    tokens_per_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Utilisation:
-    """A share of the peak of all devices; ``reason`` says why it is None, and is else empty."""
-
-    share: float | None
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What is published of one case; `violations` says whether it can be true.
+    """What all ranks together train in a second; `violations` says whether it can be true.
 
     ``step_s`` is the time that the rates were derived from, in seconds; ``utilisations`` are MFU
     and HFU by name (``mfu megatron``), None where the peak is not known. Images have no tokens.
@@ -103,13 +81,11 @@ class Record:
 
 
 def rates(work: Training, step_s: float) -> Rates | None:
-    """Return global batch / t and tokens / t; None for a time of 0.
-
-    The step holds all parts of an accumulation, so the whole global batch counts.
-    """
+    """Return global batch / t and tokens / t, all parts of a step counted; None for a time of 0."""
     if not step_s > 0:
         return None
-    return Rates(work.global_batch / step_s, work.tokens and work.tokens / step_s)
+    return Rates(step_s, work.global_batch / step_s, work.tokens and work.tokens / step_s,
+                 work.global_batch, work.seq_length)
 
 
 def shown_definition(work: Training) -> str | None:
@@ -120,7 +96,7 @@ def shown_definition(work: Training) -> str | None:
 
 def mfu(
     work: Training, definition: str, step_s: float, ranks: int, peaks: Mapping[str, float],
-) -> Utilisation:
+) -> float | None:
     """Return the model FLOPs of a step / (t x ranks x peak of one device for the dtype).
 
     Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways" (arXiv 2204.02311), section
@@ -133,19 +109,17 @@ def mfu(
 
 def hfu(
     work: Training, hardware_flops: int, step_s: float, ranks: int, peaks: Mapping[str, float],
-) -> Utilisation:
+) -> float | None:
     """Return the FLOPs that devices execute in a step / (t x ranks x peak of one device).
 
     ``hardware_flops`` hold what checkpointing computes again, as torch executes it or as papers
-    count it (`kinds.training.plan.predict.hardware_flops`). Korthikanti et al., "Reducing
-    Activation Recomputation in Large Transformer Models" (arXiv 2205.05198), section 6.3: hardware
-    FLOPs utilisation.
+    count it (`plan.predict.hardware_flops`). Korthikanti et al., "Reducing Activation Recomputation
+    in Large Transformer Models" (arXiv 2205.05198), section 6.3: hardware FLOPs utilisation.
+    None without a peak of the dtype, or a time.
     """
-    if work.dtype not in peaks:
-        return Utilisation(None, f"hardware.peak_flops has no {work.dtype}")
-    if not step_s > 0:
-        return Utilisation(None, "the step took no time")
-    return Utilisation(hardware_flops / (step_s * ranks * peaks[work.dtype]))
+    if work.dtype not in peaks or not step_s > 0:
+        return None
+    return hardware_flops / (step_s * ranks * peaks[work.dtype])
 
 
 def step_cost(case: Case, step_s: float, hardware: Mapping[str, Any]) -> float | None:
@@ -160,12 +134,8 @@ def step_cost(case: Case, step_s: float, hardware: Mapping[str, Any]) -> float |
     return step_s / HOUR_S * case.world_size * float(price)
 
 
-def violations(record: Record) -> tuple[str, ...]:
-    """Return every relation between the numbers of a record that does not hold, in words."""
-    return tuple(_violations(record))
-
-
-def _violations(record: Record) -> Iterator[str]:
+def violations(record: Rates) -> Iterator[str]:
+    """Yield every relation between the numbers of a record that does not hold, in words."""
     numbers = {"step time": record.step_s, "samples/s": record.samples_per_s}
     numbers |= {} if record.tokens_per_s is None else {"tokens/s": record.tokens_per_s}
     bad = [f"{name} is {value:g}" for name, value in numbers.items()
@@ -288,7 +258,6 @@ class Counted:
 
 
 def counted(item: CaseResult) -> Counted | None:
-    """Return what was counted of a case; None where nothing was."""
     by_rank = _by_rank(item.detail)
     if not by_rank:
         return None
@@ -366,27 +335,8 @@ def _predicted(work: Training) -> StepDemand:
 STEP = "step"
 FORWARD, BACKWARD, BOTH, EXCHANGE, OPTIMIZER = (
     "forward", "backward", "forward_backward", "exchange", "optimizer")
-
-
-@dataclass(frozen=True, slots=True)
-class _Moved:
-    """The least bytes of memory of each phase; None where what a rank holds is not known."""
-
-    forward: float | None = None
-    backward: float | None = None
-    optimizer: float | None = None
-
-    @property
-    def passes(self) -> float | None:
-        """Return those of forward and backward."""
-        return None if self.forward is None or self.backward is None else (
-            self.forward + self.backward)
-
-    @property
-    def step(self) -> float | None:
-        """Return those of a step."""
-        passes = self.passes
-        return None if passes is None or self.optimizer is None else passes + self.optimizer
+Moved = tuple[int, int, int]
+"""The least bytes of memory of forward, backward and the optimizer."""
 
 
 def rooflines(
@@ -403,7 +353,8 @@ def rooflines(
         return ()
     ceilings, needs = ceilings_of(item, work.dtype, hardware), predict(work)
     moved = _moved(work, needs, held)
-    whole = Demand(needs.hardware_flops, moved.step, needs.wire_bytes, needs.collectives)
+    whole = Demand(needs.hardware_flops, sum(moved) if moved else None, needs.wire_bytes,
+                   needs.collectives)
     parts = [(STEP, item.statistics.median_s, whole)]
     if phase_s and _meets_once(needs):
         parts += _phases(work, needs, moved, phase_s)
@@ -418,24 +369,25 @@ def _meets_once(needs: Demands) -> bool:
 
 
 def _phases(
-    work: Training, needs: Demands, moved: _Moved, phase_s: Mapping[str, float],
+    work: Training, needs: Demands, moved: Moved | None, phase_s: Mapping[str, float],
 ) -> Iterator[tuple[str, float, Demand]]:
     """Yield name, time and demand of each part; gradients travel from backward on."""
     if work.tp * work.pp > 1:
         return
     flops, exchanged = needs.hardware_flops, (needs.wire_bytes, needs.collectives)
     forward = _forward_flops(work)
+    of_forward, of_backward, of_optimizer = moved or (None, None, None)
     names = [name for name in (FORWARD, BACKWARD, BOTH, EXCHANGE) if name in phase_s]
     if forward is not None and FORWARD in names and BACKWARD in names:
-        yield FORWARD, phase_s[FORWARD], Demand(forward, moved.forward)
+        yield FORWARD, phase_s[FORWARD], Demand(forward, of_forward)
         names.remove(FORWARD)
-        passes = Demand(flops - forward, moved.backward, *exchanged)
+        passes = Demand(flops - forward, of_backward, *exchanged)
     else:
-        passes = Demand(flops, moved.passes, *exchanged)
+        passes = Demand(flops, moved and sum(moved[:2]), *exchanged)
     if names:
         yield " + ".join(names), sum(phase_s[name] for name in names), passes
-    if OPTIMIZER in phase_s and moved.optimizer:
-        yield OPTIMIZER, phase_s[OPTIMIZER], Demand(memory_bytes=moved.optimizer)
+    if OPTIMIZER in phase_s and of_optimizer:
+        yield OPTIMIZER, phase_s[OPTIMIZER], Demand(memory_bytes=of_optimizer)
 
 
 def _forward_flops(work: Training) -> float | None:
@@ -446,16 +398,15 @@ def _forward_flops(work: Training) -> float | None:
     return counted / (3 * work.dp)
 
 
-def _moved(work: Training, needs: Demands, held: Mapping[str, int]) -> _Moved:
-    """Return the least bytes by what the rank that holds most was seen to hold.
+def _moved(work: Training, needs: Demands, held: Mapping[str, int]) -> Moved | None:
+    """Return the least bytes of each phase by what the rank that holds most was seen to hold.
 
     Activations that were not counted are predicted. Those of a pipeline are of several stages.
     """
     names = ("parameters", "gradients", "optimizer_state")
     if work.pp > 1 or any(name not in held for name in names):
-        return _Moved()
+        return None
     weights, gradients, state = (held[name] for name in names)
-    kept = held.get("activations", needs.memory.activations)
-    parts = work.accumulation
-    return _Moved(forward=parts * (weights + kept), backward=parts * (weights + kept + gradients),
-                  optimizer=2 * weights + gradients + 2 * state)
+    kept, parts = held.get("activations", needs.memory.activations), work.accumulation
+    return (parts * (weights + kept), parts * (weights + kept + gradients),
+            2 * weights + gradients + 2 * state)

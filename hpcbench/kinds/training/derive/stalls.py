@@ -1,12 +1,8 @@
-"""Whether the exchange of gradients varies more from step to step than the computing before it.
-
-Stalls of training steps, from their stamps: who makes the others wait, how long, how surely.
+"""Stalls of training steps, from their stamps, and which share of the ranks' time is useful.
 
 A rank is ready when it has its own last gradient. The time until then counts from the rank's own
 begin of the step, on its own clock: neither start skew nor the error of clocks is in it. Ranks
 whose own gradients are there wait for the last one, whatever is exchanged meanwhile.
-
-Parallel efficiency of trainings: which share of the ranks' time is useful, and what costs it.
 
 Where the ranks meet once in a step, its stamps tell: what a rank does until it has its own last
 gradient, and in the optimizer, is useful; the rest is waiting and communication. Where they wait
@@ -15,36 +11,25 @@ for one another within a pass over the model, only steps without communication t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.kinds.training.derive import slow_ranks
 from hpcbench.kinds.training.derive.rates import ScalingRecord
-from hpcbench.kinds.training.derive.slow_ranks import (
-    BLOCKING,
-    CLEAR_PART,
-    Exposure,
-    counted_steps,
-    waits_within,
-)
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce import fold
 from hpcbench.reduce.comparison import NEEDED, Comparison, clear
 from hpcbench.reduce.results import CaseResult, CaseSamples
+from hpcbench.statistics import scaling_laws
 from hpcbench.statistics.hypothesis_tests import MIN_N, chance_of_excess, dispersion
 from hpcbench.statistics.interval import median_interval
-from hpcbench.statistics.scaling_laws import (
-    ACCEPTABLE,
-    Efficiency,
-    of_steps_that_meet,
-    of_two_factors,
-)
 from hpcbench.trace.schema import ARRIVAL
 
-_SYNC = "sync"
+SYNC = "sync"
 Times = npt.NDArray[np.float64]
 
 
@@ -78,10 +63,7 @@ class SyncVariance:
 def sync_variance(
     sync_s: Times, compute_s: Times, step_s: Times,
 ) -> tuple[SyncVariance | None, str]:
-    """Return how the exchange (step,) varies beside computing (rank, step); or None, and why.
-
-    ``step_s`` (step,) is the time of whole steps.
-    """
+    """Return how the exchange (step,) varies beside computing (rank, step); or None, and why."""
     n = sync_s.size
     if n < MIN_N:
         return None, f"{n} steps are fewer than {MIN_N}"
@@ -95,13 +77,7 @@ def sync_variance(
         median_s=sync.median_s, cv=sync.cv, robust_cv=sync.robust_cv,
         compute_cv=float(np.median([one.cv for one in computes])),
         compute_robust_cv=float(np.median([one.robust_cv for one in computes])),
-        deviation_share=share, chance=chance, is_high=share >= CLEAR_PART), ""
-
-
-def variance_comparison(sync: SyncVariance | None) -> Iterator[Comparison]:
-    """Yield the comparison of the exchange with computing, where there is one."""
-    if sync is not None:
-        yield Comparison(_SYNC, sync.chance)
+        deviation_share=share, chance=chance, is_high=share >= slow_ranks.CLEAR_PART), ""
 
 
 def settled_variance(
@@ -110,7 +86,7 @@ def settled_variance(
     """Return how the exchange varies, high only where that holds in the whole report."""
     if sync is None:
         return None
-    return replace(sync, is_high=sync.is_high and clear(comparisons, _SYNC) is not None)
+    return replace(sync, is_high=sync.is_high and clear(comparisons, SYNC) is not None)
 
 
 def _relative(times_s: Times) -> Times:
@@ -196,10 +172,7 @@ class Stamps:
 
 
 def stalls(item: CaseResult, samples: CaseSamples, ready: Comparison | None) -> Stalls:
-    """Return what the stamps of a training with all its communication say.
-
-    ``ready`` compares when its ranks are ready.
-    """
+    """Return what the stamps of a training say; ``ready`` compares when its ranks are ready."""
     work = training_of(item.case)
     if missing := why_not(item.case, work, samples):
         return Stalls(missing=missing)
@@ -220,7 +193,7 @@ def why_not(case: Case, work: Training, samples: CaseSamples) -> str:
         return "there is one rank, which waits for nobody"
     if case.batch > 1:
         return f"a sample of mode {case.mode} is {case.batch} steps, whose stamps are added up"
-    if waits_within(work) or not _arrivals(samples):
+    if slow_ranks.waits_within(work) or not _arrivals(samples):
         return (f"ranks of {work.strategy} wait for each other within their passes over the model: "
                 "no stamp separates a rank's own work from waiting")
     return ""
@@ -234,9 +207,9 @@ def _arrivals(samples: CaseSamples) -> list[str]:
 
 def stamps_of(case: Case, samples: CaseSamples) -> Stamps:
     """Return the steps that count: from the steady state on, as many of each pass."""
-    passes, counted = counted_steps(case, samples)
+    passes, counted = slow_ranks.counted_steps(case, samples)
     arrivals = _arrivals(samples)
-    ready = arrivals[0 if case.backend == BLOCKING else -1]
+    ready = arrivals[0 if case.backend == slow_ranks.BLOCKING else -1]
     return Stamps(
         samples.ranks, passes, fold.waits_ns(samples)[:, counted] / 1e9,
         samples.phases[ready][:, counted] / 1e9,
@@ -244,10 +217,7 @@ def stamps_of(case: Case, samples: CaseSamples) -> Stamps:
 
 
 def last_rank(stamps: Stamps, ready: Comparison | None) -> tuple[LastRank | None, str]:
-    """Return the rank that may be late; or None, and why it cannot be told whether one is, if so.
-
-    Whether it is, the comparison says once those of the whole report are known.
-    """
+    """Return the rank that may be late; or None, and why it cannot be told whether one is."""
     if ready is None:
         return None, ""
     if ready.chance is None or ready.rank is None:
@@ -255,15 +225,11 @@ def last_rank(stamps: Stamps, ready: Comparison | None) -> tuple[LastRank | None
     return _named(stamps, stamps.ranks.index(ready.rank), ready), ""
 
 
-def _behind(times_s: Times, row: int) -> Times:
-    """Return how long after the median of the other ranks a rank is in each step, (step,)."""
-    return np.asarray(times_s[row] - np.median(np.delete(times_s, row, axis=0), axis=0))
-
-
 def _named(stamps: Stamps, row: int, ready: Comparison) -> LastRank:
     ready_s = stamps.ready_s
-    longer_s = {name: float(np.median(_behind(times, row)))
-                for name, times in stamps.phase_s.items() if name in _BEFORE_READY}
+    longer_s = {  # than the median of the other ranks
+        name: float(np.median(times[row] - np.median(np.delete(times, row, axis=0), axis=0)))
+        for name, times in stamps.phase_s.items() if name in _BEFORE_READY}
     phase = max(longer_s, key=lambda name: longer_s[name], default="")
     return LastRank(
         rank=stamps.ranks[row], last_share=float(np.mean(ready_s[row] == ready_s.max(axis=0))),
@@ -273,9 +239,8 @@ def _named(stamps: Stamps, row: int, ready: Comparison) -> LastRank:
 
 
 def _sync(case: Case, stamps: Stamps) -> tuple[SyncVariance | None, str]:
-    """Return how the exchange varies, once the last rank is ready; or why that is not known."""
-    if case.backend == BLOCKING:
-        return None, f"calls of backend {BLOCKING} block within the backward pass"
+    if case.backend == slow_ranks.BLOCKING:
+        return None, f"calls of backend {slow_ranks.BLOCKING} block within the backward pass"
     if "exchange" not in stamps.phase_s:
         return None, "its exchange is no phase of its own"
     return sync_variance(stamps.phase_s["exchange"].min(axis=0), stamps.ready_s,
@@ -311,16 +276,13 @@ class Pop:
     source: str
     useful_s: tuple[float, ...]
     step_s: float
-    efficiency: Efficiency
+    efficiency: scaling_laws.Efficiency
     computation_scaling: float | None = None
     global_efficiency: float | None = None
 
     @property
     def score(self) -> float | None:
-        """Return the efficiency score: useful over consumed device time, from 0 to 1.
-
-        None where the two times contradict each other.
-        """
+        """Return useful over consumed device time, from 0 to 1; None where the two contradict."""
         return self.efficiency.parallel if self.efficiency.parallel <= 1 else None
 
     @property
@@ -329,36 +291,37 @@ class Pop:
         parts = ("load_balance", *(("serialisation", "transfer") if self.source == STAMPS
                                    else ("communication",)))
         least = min(parts, key=lambda name: float(getattr(self.efficiency, name)))
-        return least if getattr(self.efficiency, least) < ACCEPTABLE else None
+        return least if getattr(self.efficiency, least) < scaling_laws.ACCEPTABLE else None
 
 
 def from_stamps(item: CaseResult, samples: CaseSamples) -> Pop | None:
     """Return what the stamps of a training tell; None where they cannot separate waiting."""
     work, case = training_of(item.case), item.case
     if len(samples.ranks) == 1 and case.batch == 1:
-        _, counted = counted_steps(case, samples)
+        _, counted = slow_ranks.counted_steps(case, samples)
         step_s = fold.waits_ns(samples)[:, counted] / 1e9
         before_s, after_s = step_s, np.zeros_like(step_s)
-    elif why_not(case, work, samples) or case.backend == BLOCKING or "broadcast" in work.calls:
+    elif (why_not(case, work, samples) or case.backend == slow_ranks.BLOCKING
+          or "broadcast" in work.calls):
         return None  # the last: ranks send each other in the optimizer what they updated
     else:
         stamps = stamps_of(case, samples)
         step_s, before_s = stamps.step_s, stamps.ready_s
         after_s = stamps.phase_s.get("optimizer", np.zeros_like(step_s))
     longest_s = step_s.max(axis=0)
-    found = of_steps_that_meet(before_s, after_s, longest_s)
+    found = scaling_laws.of_steps_that_meet(before_s, after_s, longest_s)
     if found is None:
         return None
     useful_s = tuple((before_s + after_s).mean(axis=1).tolist())
     return Pop(STAMPS, useful_s, float(longest_s.mean()), found)
 
 
-def from_partner(item: CaseResult, exposure: Exposure) -> Pop | None:
+def from_partner(item: CaseResult, exposure: slow_ranks.Exposure) -> Pop | None:
     """Return what the steps without communication tell; None without them."""
     if item.statistics is None or len(exposure.own_s) < 2:
         return None
     useful_s = tuple(own.median for own in exposure.own_s)
-    found = of_two_factors(useful_s, item.statistics.median_s)
+    found = scaling_laws.of_two_factors(useful_s, item.statistics.median_s)
     return None if found is None else Pop(WITHOUT, useful_s, item.statistics.median_s, found)
 
 

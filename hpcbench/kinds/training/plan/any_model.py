@@ -1,25 +1,287 @@
-"""The models of both kinds, transformers and ResNets, where a plan treats them alike."""
+"""ResNets of bottleneck blocks, and models of both kinds where a plan treats them alike.
+
+Source: He et al., Deep Residual Learning for Image Recognition, arXiv:1512.03385 (2015), table 1.
+The stride is in the 3 x 3 convolution, not the first: torchvision and MLPerf call this ResNet-50.
+
+What forward keeps is added up operation by operation, as for transformers (`step`). A test compares
+it with what torch 2.13 keeps on the CPU. A convolution keeps its input, and a batch norm its input
+and two statistics of each channel. A ReLU keeps its result, which is the next convolution's input;
+pooling keeps which pixel was the largest. All of it is in the dtype of the arithmetic, unlike the
+residual of a transformer under autocast.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from hpcbench.kinds.training.plan import models as tensors
-from hpcbench.kinds.training.plan import resnet
-from hpcbench.kinds.training.plan.adapters import Adapters
-from hpcbench.kinds.training.plan.flops import EXECUTED, flops, forward_again, recomputed
-from hpcbench.kinds.training.plan.models import (
-    Tensor,
-    named_extents,
-    parameters,
-    shape_of,
-    with_extents,
-)
-from hpcbench.kinds.training.plan.registry import adapters_of
-from hpcbench.kinds.training.plan.resnet import RESNETS, ResNetShape
+from hpcbench.kinds.training.plan import models
+from hpcbench.kinds.training.plan.spec import adapters_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training
 from hpcbench.operations.models import MODELS, ModelShape
+
+FAMILY = "resnet"
+EXPANSION = 4
+"""How many times as many channels a block returns as it has inside."""
+STEM_KERNEL = 7
+COLOURS = 3
+NARROW = 16
+"""Width up to which a ResNet is one for tests: see `is_narrow`."""
+_STATISTIC = 4
+_INDEX = 8
+"""Bytes of a class, of the place of the largest pixel, and of a count of batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResNetShape:
+    """A ResNet.
+
+    Attributes:
+        blocks: number of blocks in each of the four stages; each has twice the channels and half
+            the extent of the one before.
+        width: channels of the stem, and inside of the blocks of the first stage.
+        classes: number of logits.
+        image: height and width of the images, in pixels.
+    """
+
+    blocks: tuple[int, ...]
+    width: int
+    classes: int
+    image: int
+
+    @property
+    def layers(self) -> int:
+        return sum(self.blocks)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Return whether biases of norms begin far above 0 (`NARROW_BIAS`), not about 0.
+
+        Such a model is one that strategies are tried on: almost all of its ReLUs pass what comes,
+        since one that does not because of a rounding error has another gradient altogether.
+        """
+        return self.width <= NARROW
+
+
+RESNETS: Mapping[str, ResNetShape] = MappingProxyType({
+    "resnet50": ResNetShape((3, 4, 6, 3), 64, 1000, 224),
+})
+
+
+def resnet_with_extents(
+    name: str, layers: int | None = None, width: int | None = None, classes: int | None = None,
+    image_size: int | None = None,
+) -> ResNetShape | str:
+    """Return the named model with these extents, or why there is no such model.
+
+    What is None stays as published. Fewer ``layers`` are taken from stages evenly, more are added
+    to one (`_spread`). Raises KeyError of unknown names.
+    """
+    whole = RESNETS[name]
+    least = {"layers": (layers, len(whole.blocks)), "width": (width, 1), "classes": (classes, 1),
+             "image_size": (image_size, 1)}
+    for key, (value, fewest) in least.items():
+        if value is not None and value < fewest:
+            of_stage = ", one block for each stage" * (key == "layers")
+            return f"{key}={value} is less than {fewest}{of_stage}"
+    return ResNetShape(_spread(whole.blocks, layers or whole.layers), width or whole.width,
+                       classes or whole.classes, image_size or whole.image)
+
+
+def resnet_named_extents(name: str, extents: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """Return the extents that labels name beside layers, width and image: more classes."""
+    more = extents["classes"] > RESNETS[name].classes
+    return (("classes", extents["classes"]),) if more else ()
+
+
+def _spread(blocks: tuple[int, ...], layers: int) -> tuple[int, ...]:
+    """Return how many of ``layers`` blocks each stage has.
+
+    They are dealt out, one each in turn, to the stages that have fewer than in the whole model.
+    More than that are of the last stage but one, where ResNet-101 has 17 more than ResNet-50.
+    """
+    added = max(layers - sum(blocks), 0)
+    left, counts = layers - added, [0] * len(blocks)
+    while left:
+        for stage, most in enumerate(blocks):
+            if left and counts[stage] < most:
+                counts[stage] += 1
+                left -= 1
+    counts[-2] += added
+    return tuple(counts)
+
+
+def resnet_of(work: Training) -> ResNetShape:
+    """Return the shape of the ResNet that a case trains. Raises KeyError of unknown models."""
+    return ResNetShape(_spread(RESNETS[work.model].blocks, work.layers), work.width, work.classes,
+                       work.image_size)
+
+
+class Convolution(NamedTuple):
+    """One convolution, with a batch norm behind it; ``extent`` is that of what it returns."""
+
+    name: str
+    outputs: int
+    inputs: int
+    kernel: int
+    extent: int
+
+    @property
+    def products(self) -> int:
+        """Return the multiplications of one forward pass on one image."""
+        return self.outputs * self.inputs * self.kernel**2 * self.extent**2
+
+    def tensors(self, convolution: str, norm: str) -> list[models.Tensor]:
+        """Return its parameters and those of its norm under these names."""
+        kernel = (self.outputs, self.inputs, self.kernel, self.kernel)
+        return [models.Tensor(f"{convolution}.weight", kernel),
+                *(models.Tensor(f"{norm}.{name}", (self.outputs,)) for name in ("weight", "bias"))]
+
+
+class Bottleneck(NamedTuple):
+    """One block: channels, stride, and height and width of its input.
+
+    It is projected where input and output differ.
+    """
+
+    inputs: int
+    inner: int
+    stride: int
+    extent: int
+
+    @property
+    def outputs(self) -> int:
+        return EXPANSION * self.inner
+
+    @property
+    def extent_behind(self) -> int:
+        return self.extent if self.stride == 1 else halved(self.extent)
+
+    @property
+    def projected(self) -> bool:
+        """Return whether a convolution brings the input to the extents of the output."""
+        return self.stride != 1 or self.inputs != self.outputs
+
+    @property
+    def convolutions(self) -> tuple[Convolution, ...]:
+        """Return its three convolutions, and that which projects the input."""
+        behind = self.extent_behind
+        projection = Convolution("projection", self.outputs, self.inputs, 1, behind)
+        return (Convolution("narrow", self.inner, self.inputs, 1, self.extent),
+                Convolution("middle", self.inner, self.inner, 3, behind),
+                Convolution("wide", self.outputs, self.inner, 1, behind),
+                *((projection,) if self.projected else ()))
+
+    @property
+    def kept_elements(self) -> int:
+        """Return the elements that it keeps of an image.
+
+        What each convolution returned, what is behind norm and ReLU of the first two, and what the
+        block returns, which has the extents of the third.
+        """
+        convolutions = self.convolutions
+        return sum(one.outputs * one.extent**2 for one in (*convolutions, *convolutions[:3]))
+
+
+@lru_cache(maxsize=64)
+def bottlenecks(shape: ResNetShape) -> tuple[Bottleneck, ...]:
+    """Return the blocks of all stages in order."""
+    blocks: list[Bottleneck] = []
+    inputs, extent = shape.width, halved(halved(shape.image))
+    for stage, count in enumerate(shape.blocks):
+        first = Bottleneck(inputs, shape.width * 2**stage, 2 if stage else 1, extent)
+        inputs, extent = first.outputs, first.extent_behind
+        blocks += [first, *[Bottleneck(inputs, first.inner, 1, extent)] * (count - 1)]
+    return tuple(blocks)
+
+
+def _stem(shape: ResNetShape) -> Convolution:
+    return Convolution("stem", shape.width, COLOURS, STEM_KERNEL, halved(shape.image))
+
+
+def features(shape: ResNetShape) -> int:
+    return bottlenecks(shape)[-1].outputs
+
+
+def stem_tensors(shape: ResNetShape) -> list[models.Tensor]:
+    return _stem(shape).tensors("stem.convolution", "stem.norm")
+
+
+def resnet_block_tensors(shape: ResNetShape, number: int) -> list[models.Tensor]:
+    return [item for one in bottlenecks(shape)[number].convolutions
+            for item in one.tensors(f"blocks.{number}.{one.name}",
+                                    f"blocks.{number}.{one.name}_norm")]
+
+
+def resnet_head_tensors(shape: ResNetShape) -> list[models.Tensor]:
+    return [models.Tensor("head.logits.weight", (shape.classes, features(shape))),
+            models.Tensor("head.logits.bias", (shape.classes,))]
+
+
+def resnet_parameters(shape: ResNetShape) -> int:
+    blocks = [resnet_block_tensors(shape, number) for number in range(shape.layers)]
+    return sum(item.elements for part in (
+        stem_tensors(shape), *blocks, resnet_head_tensors(shape)) for item in part)
+
+
+def stage_flops(shape: ResNetShape, blocks: Sequence[int], samples: int) -> int:
+    """Return the FLOPs of a step of the blocks of these numbers, and of the ends beside them.
+
+    A multiplication and an addition are 2. Backward has twice those of forward, but no gradient of
+    the images. It is what torch.utils.flop_counter.FlopCounterMode counts.
+    """
+    every = bottlenecks(shape)
+    products = sum(one.products for number in blocks for one in every[number].convolutions)
+    products += features(shape) * shape.classes * (shape.layers - 1 in blocks)
+    return samples * 2 * (3 * products + 2 * _stem(shape).products * (0 in blocks))
+
+
+def sent_elements(shape: ResNetShape, number: int) -> int:
+    """Return the elements of what a block returns of one image."""
+    block = bottlenecks(shape)[number]
+    return block.outputs * block.extent_behind**2
+
+
+def _norm_channels(shape: ResNetShape, blocks: Sequence[int]) -> list[int]:
+    """Return the channels of each batch norm of these blocks, and of the stem beside block 0."""
+    every = bottlenecks(shape)
+    return [*([shape.width] if 0 in blocks else []),
+            *(one.outputs for number in blocks for one in every[number].convolutions)]
+
+
+def running_bytes(shape: ResNetShape, blocks: Sequence[int]) -> int:
+    """Return the bytes of the running statistics of these blocks' batch norms, in fp32."""
+    channels = _norm_channels(shape, blocks)
+    return 2 * 4 * sum(channels) + _INDEX * len(channels)
+
+
+def resnet_kept_bytes(shape: ResNetShape, blocks: Sequence[int], samples: int, element: int) -> int:
+    """Return what one forward pass of these blocks, and of the ends beside them, keeps."""
+    every, has_stem = bottlenecks(shape), 0 in blocks
+    has_head = shape.layers - 1 in blocks
+    of_image = sum(every[number].kept_elements for number in blocks) * element
+    if has_stem:  # image, result of the convolution, that behind norm and ReLU, and what is pooled
+        before, behind = halved(shape.image), halved(halved(shape.image))
+        elements = COLOURS * shape.image**2 + 2 * shape.width * before**2
+        of_image += elements * element + shape.width * behind**2 * (element + _INDEX)
+    if has_head:  # the mean that is multiplied, logarithms of the probabilities, and the class
+        of_image += features(shape) * element + 4 * shape.classes + _INDEX
+    counted = _STATISTIC * has_head  # the loss keeps how many there were
+    return samples * of_image + counted + 2 * _STATISTIC * sum(_norm_channels(shape, blocks))
+
+
+def resnet_working_bytes(shape: ResNetShape, last: int, samples: int, element: int) -> int:
+    """Return the gradients of a block's result, sum and last norm, while its backward begins."""
+    return 3 * samples * sent_elements(shape, last) * element
+
+
+def halved(extent: int) -> int:
+    """Return the extent behind a stride of 2."""
+    return (extent + 1) // 2
+
 
 AnyShape = ModelShape | ResNetShape
 NAMES = (*MODELS, *RESNETS)
@@ -31,8 +293,7 @@ EXTENTS = {**dict.fromkeys(MODELS, ("layers", "hidden", "heads", "kv_heads", "in
 
 
 def model_of(work: Training) -> AnyShape:
-    """Return the shape of the model that a case trains."""
-    return resnet.resnet_of(work) if work.of_images else shape_of(work)
+    return resnet_of(work) if work.of_images else models.shape_of(work)
 
 
 def published(name: str) -> AnyShape:
@@ -42,29 +303,25 @@ def published(name: str) -> AnyShape:
 
 def shape_with(name: str, **extents: int | None) -> AnyShape | str:
     """Return the named model with other extents, or why there is none. Raises KeyError."""
-    return (resnet.resnet_with_extents(name, **extents) if name in RESNETS else
-            with_extents(name, **extents))
+    return (resnet_with_extents(name, **extents) if name in RESNETS else
+            models.with_extents(name, **extents))
 
 
 def differences(name: str, extents: Mapping[str, str | int]) -> dict[str, Any]:
-    """Return the fields of `Training` that say how extents differ from the published ones.
-
-    Raises KeyError of unknown names.
-    """
+    """Return what `Training` says of extents that are not as published. Raises KeyError."""
     numbers = {key: value for key, value in extents.items() if isinstance(value, int)}
     own = extents_of(published(name))
     differ = [key for key, value in numbers.items() if value != own[key]]
     reshaped = {"heads", "kv_heads"} & {*differ} or [
         key for key in differ if numbers[key] > int(own[key])]
     return {"changed": bool(differ), "shrunk": bool(differ) and not reshaped,
-            "named_extents": (resnet.named_extents if name in RESNETS else named_extents)(
+            "named_extents": (resnet_named_extents if name in RESNETS else models.named_extents)(
                 name, numbers)}
 
 
 def extents_of(shape: AnyShape) -> dict[str, str | int]:
-    """Return the fields of `Training` that a shape makes."""
     if isinstance(shape, ResNetShape):
-        return {"family": resnet.FAMILY, "layers": shape.layers, "width": shape.width,
+        return {"family": FAMILY, "layers": shape.layers, "width": shape.width,
                 "classes": shape.classes, "image_size": shape.image,
                 **dict.fromkeys(("hidden", "heads", "kv_heads", "inner", "vocab", "seq_length"),
                                 0)}
@@ -73,20 +330,16 @@ def extents_of(shape: AnyShape) -> dict[str, str | int]:
 
 
 def parameters_of(shape: AnyShape) -> int:
-    """Return how many parameters the whole model has."""
-    return resnet.resnet_parameters(shape) if isinstance(shape, ResNetShape) else parameters(shape)
+    return resnet_parameters(shape) if isinstance(shape, ResNetShape) else models.parameters(shape)
 
 
 def flops_of(
-    shape: AnyShape, samples: int, adapters: Adapters | None = None,
+    shape: AnyShape, samples: int, adapters: models.Adapters | None = None,
 ) -> tuple[tuple[str, int], ...]:
-    """Return the model's FLOPs of one training step, for each definition there is of its kind.
-
-    Of a ResNet what is executed is counted: the other definitions are of transformers.
-    """
+    """Return the model's FLOPs of a training step by definition; of a ResNet what is executed."""
     if isinstance(shape, ResNetShape):
-        return ((EXECUTED, resnet.resnet_flops(shape, samples)),)
-    return flops(shape, samples, adapters)
+        return ((models.EXECUTED, stage_flops(shape, range(shape.layers), samples)),)
+    return models.flops(shape, samples, adapters)
 
 
 def flops_again(work: Training, definition: str, *, nominal: bool = False) -> int:
@@ -98,23 +351,19 @@ def flops_again(work: Training, definition: str, *, nominal: bool = False) -> in
     if isinstance(shape, ResNetShape):
         return 0
     logits = 2 * shape.vocab * shape.hidden * shape.seq_length if work.loss == CHUNKED else 0
-    count = forward_again if nominal else recomputed
+    count = models.forward_again if nominal else models.recomputed
     return logits * work.global_batch + count(
         shape, work.global_batch, work.checkpointing, definition, adapters_of(work))
 
 
-def part_tensors(shape: AnyShape, number: int) -> list[Tensor]:
-    """Return the parameters of a block, in the order of the model."""
+def part_tensors(shape: AnyShape, number: int) -> list[models.Tensor]:
     if isinstance(shape, ResNetShape):
-        return resnet.resnet_block_tensors(shape, number)
-    return tensors.block_tensors(shape, number)
+        return resnet_block_tensors(shape, number)
+    return models.block_tensors(shape, number)
 
 
-def end_tensors(shape: AnyShape, *, alone: bool) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the parameters before the first block, and those behind the last one.
-
-    ``alone``: the latter are on another rank than the former, so that a tied weight is copied.
-    """
+def end_tensors(shape: AnyShape, *, alone: bool) -> tuple[list[models.Tensor], list[models.Tensor]]:
+    """Return the parameters before the first block, and behind the last; ``alone``: elsewhere."""
     if isinstance(shape, ResNetShape):
-        return resnet.stem_tensors(shape), resnet.resnet_head_tensors(shape)
-    return tensors.embedding_tensors(shape), tensors.head_tensors(shape, alone=alone)
+        return stem_tensors(shape), resnet_head_tensors(shape)
+    return models.embedding_tensors(shape), models.head_tensors(shape, alone=alone)

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from hpcbench.config.axes import DTYPE_ALIASES, MAX_ITERATIONS, Axis, named
 from hpcbench.config.section import Block, Extent, Replaceable, Strategies, Text
-from hpcbench.kinds.training.plan.resnet import RESNETS
+from hpcbench.kinds.training.plan.any_model import RESNETS
 from hpcbench.kinds.training.plan.workload import LOSSES
 from hpcbench.operations.models import MODELS, OWN_LIBRARY
 
@@ -40,9 +40,8 @@ class TrainingBlock(Block):
     """One sweep over training steps: the product of all lists and strategies."""
 
     scales: ClassVar[bool] = True
-    later: ClassVar[tuple[str, ...]] = (*Block.later, "heads", "kv_heads", "inner", "max_steps",
-                                    "lora_rank",
-                                        "count_step", "loss")
+    later: ClassVar[tuple[str, ...]] = (
+        *Block.later, "heads", "kv_heads", "inner", "max_steps", "lora_rank", "count_step", "loss")
     replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({
         "model": Replaceable("model", (
             "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "width", "classes"),

@@ -1,7 +1,4 @@
-"""What can be trained how: one pure function with the reason why not, known without a machine.
-
-The points of a block of trainings, multiplied out, and the workload or skip of each.
-"""
+"""The points of a block of trainings, multiplied out, and the workload or skip of each."""
 
 from __future__ import annotations
 
@@ -14,11 +11,13 @@ from hpcbench.config.axes import BACKENDS, unknown_name
 from hpcbench.config.section import OptionAxes
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.training.plan import any_model
-from hpcbench.kinds.training.plan.adapters import count
-from hpcbench.kinds.training.plan.any_model import EXTENTS, NAMES
+from hpcbench.kinds.training.plan.any_model import EXTENTS, NAMES, bottlenecks, resnet_of
 from hpcbench.kinds.training.plan.block import TrainingBlock
+from hpcbench.kinds.training.plan.models import count
 from hpcbench.kinds.training.plan.predict import predict
-from hpcbench.kinds.training.plan.registry import (
+from hpcbench.kinds.training.plan.spec import (
+    Degrees,
+    StrategySpec,
     adapters_of,
     is_ours,
     layout_of,
@@ -27,24 +26,13 @@ from hpcbench.kinds.training.plan.registry import (
     strategies,
     usable,
 )
-from hpcbench.kinds.training.plan.resnet import bottlenecks, resnet_of
-from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
 from hpcbench.kinds.training.plan.step import is_dynamic, stages_of, step_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, CROSS_ENTROPY, SYNTHETIC, Training
 from hpcbench.operations.models import OWN_LIBRARY, ModelShape
-from hpcbench.plan.points import (
-    CommonPoint,
-    Option,
-    PlanRequest,
-    environments,
-    in_order,
-    measurements,
-    wanted,
-)
+from hpcbench.plan import points
 
 
 def why_not(work: Training, spec: StrategySpec) -> str | None:
-    """Return why a model, its sizes and a strategy do not go together, or None."""
     if work.of_images:
         return (_undivided_images(work) or _indivisible(work) or spec.unfit(work)
                 or _too_few_values(work) or _no_communication(work))
@@ -71,17 +59,14 @@ def _uncompiled(work: Training) -> str | None:
 
 def _not_chunked(work: Training) -> str | None:
     """Return why the loss cannot be computed of a part of the tokens after another, or None."""
-    if work.loss != CHUNKED:
-        return None
-    if work.pp > 1:
-        return f"loss {CHUNKED}: torch's pipelines compute the loss of what the last stage returns"
-    if work.tp > 1:
-        return f"loss {CHUNKED}: ranks that divide the words have loss_parallel instead"
-    if work.library != OWN_LIBRARY:
-        return f"loss {CHUNKED}: models of library {work.library} return all logits at once"
-    if work.compile:
-        return f"loss {CHUNKED}: compile is of the loss of all logits; leave one of the two out"
-    return None
+    reasons = (
+        (work.pp > 1, "torch's pipelines compute the loss of what the last stage returns"),
+        (work.tp > 1, "ranks that divide the words have loss_parallel instead"),
+        (work.library != OWN_LIBRARY,
+         f"models of library {work.library} return all logits at once"),
+        (work.compile, "compile is of the loss of all logits; leave one of the two out"))
+    return next((f"loss {CHUNKED}: {reason}" for holds, reason in reasons if holds), None) if (
+        work.loss == CHUNKED) else None
 
 
 def _of_library(work: Training) -> str | None:
@@ -114,26 +99,23 @@ def _no_communication(work: Training) -> str | None:
 
 def _undivided_images(work: Training) -> str | None:
     """Return what is done to transformers only, or None."""
-    if work.tp > 1:
-        return (f"{work.model} is made of convolutions, for which no strategy here has a plan to "
-                "divide them among ranks (tp)")
-    if work.data != SYNTHETIC:
-        return f"data={work.data}: files hold tokens, {work.model} takes images"
-    if is_dynamic(work):
-        return "balance=dynamic would have batch norms see other samples whenever shares change"
-    if adapters_of(work):
-        return f"{work.model} has no products of attention and MLP that adapters stand beside"
-    if work.library != OWN_LIBRARY:
-        return f"{work.model} is hpcbench's own: library {work.library} has transformers here"
-    if work.loss == CHUNKED:
-        return f"loss {CHUNKED} divides tokens; {work.model} takes images, of few logits"
-    if work.compile:
-        return (f"compile is for blocks that are all alike; those of {work.model} have other "
-                "extents from stage to stage, each a graph of its own")
-    if work.checkpointing != "none":
-        return (f"checkpointing would count each batch of {work.model} twice in the running "
-                "statistics of its batch norms")
-    return None
+    reasons = (
+        (work.tp > 1, f"{work.model} is made of convolutions, for which no strategy here has a "
+         "plan to divide them among ranks (tp)"),
+        (work.data != SYNTHETIC, f"data={work.data}: files hold tokens, {work.model} takes images"),
+        (is_dynamic(work),
+         "balance=dynamic would have batch norms see other samples whenever shares change"),
+        (adapters_of(work) is not None,
+         f"{work.model} has no products of attention and MLP that adapters stand beside"),
+        (work.library != OWN_LIBRARY,
+         f"{work.model} is hpcbench's own: library {work.library} has transformers here"),
+        (work.loss == CHUNKED,
+         f"loss {CHUNKED} divides tokens; {work.model} takes images, of few logits"),
+        (work.compile, f"compile is for blocks that are all alike; those of {work.model} have "
+         "other extents from stage to stage, each a graph of its own"),
+        (work.checkpointing != "none", f"checkpointing would count each batch of {work.model} "
+         "twice in the running statistics of its batch norms"))
+    return next((reason for holds, reason in reasons if holds), None)
 
 
 def _too_few_values(work: Training) -> str | None:
@@ -168,13 +150,6 @@ _RANK = "rank"
 """The option of strategies that a block's lora_rank sets."""
 
 
-class ModelChoice(NamedTuple):
-    """A model, and the extents that the sweep gives instead of the model's own, by key."""
-
-    model: str
-    extents: tuple[tuple[str, int], ...]
-
-
 class Setting(NamedTuple):
     """How a step is taken, whatever the strategy: fields of `TrainingBlock` and of `Training`."""
 
@@ -194,65 +169,61 @@ class Setting(NamedTuple):
 class TrainingPoint(NamedTuple):
     """One value of every axis."""
 
-    common: CommonPoint
-    choice: ModelChoice
+    common: points.CommonPoint
+    model: str
+    extents: tuple[tuple[str, int], ...]  # those that the sweep gives instead of the model's own
     setting: Setting
     strategy: StrategySpec
-    options: tuple[tuple[str, Option], ...]
+    options: tuple[tuple[str, points.Option], ...]
 
 
-def training_points(title: str, block: TrainingBlock, job: PlanRequest) -> Iterator[TrainingPoint]:
+def training_points(
+    title: str, block: TrainingBlock, job: points.PlanRequest,
+) -> Iterator[TrainingPoint]:
     """Yield the points of a block. Raises ConfigError that lists every unknown name or value."""
     problems = dict.fromkeys(block_problems(block))
     if problems:
         raise ConfigError("\n".join(f"benchmarks: {title}: {problem}" for problem in problems))
     choices = tuple(_choices(block))
     steps = {"iterations": block.max_steps} if block.max_steps else {}
-    inner = measurements(block.model_copy(update=steps), job.config)
+    inner = points.measurements(block.model_copy(update=steps), job.config)
     settings = product(*(getattr(block, name) for name in Setting._fields[:-2]),
                        (block.count_step is not False,), block.loss or (CROSS_ENTROPY,))
-    for model, values, device, env, size in product(
-            _models(block), settings, block.device, environments(block), block.world_size):
+    for (model, extents), values, device, env, size in product(
+            _models(block), settings, block.device, points.environments(block), block.world_size):
         for spec, options, backends in choices:
             every = ranks_of(spec, dict(options)) or job.world_size
             ranks = every if size == "all" else int(size)
             for backend, measured in product(backends, inner):
                 setting = Setting(*values)
                 yield TrainingPoint(
-                    CommonPoint(setting.dtype, backend, device, env, ranks, *measured), model,
-                    setting, spec, options)
+                    points.CommonPoint(setting.dtype, backend, device, env, ranks, *measured),
+                    model, extents, setting, spec, options)
 
 
-def _models(block: TrainingBlock) -> Iterator[ModelChoice]:
+def _models(block: TrainingBlock) -> Iterator[tuple[str, tuple[tuple[str, int], ...]]]:
     """Yield each model with the extents that are of its kind: others are no axes of it."""
     for model in block.model:
         given = {key: values for key in EXTENTS[model] if (values := getattr(block, key))}
         for extents in product(*given.values()):
-            yield ModelChoice(model, tuple(zip(given, extents, strict=True)))
+            yield model, tuple(zip(given, extents, strict=True))
 
 
 def _choices(block: TrainingBlock) -> Iterator[
-        tuple[StrategySpec, tuple[tuple[str, Option], ...], tuple[str, ...]]]:
+        tuple[StrategySpec, tuple[tuple[str, points.Option], ...], tuple[str, ...]]]:
     """Yield each strategy with one value for each option, and its backends or the block's."""
     for name, sets in block.strategies.items():
         for axes in sets:
             spec = usable(name, axes)
             assert spec is not None  # noqa: S101  (an unknown name has been refused)
-            own = spec.axes(_with_rank(axes, spec, block))
+            rank = block.lora_rank if _RANK in spec.options else None
+            own = spec.axes({**({_RANK: rank} if rank is not None else {}), **axes})
             given = tuple((str(backend),) for backend in axes.get("backend", ()))
             for backends, values in product(given or (block.backend,), product(*own.values())):
-                yield spec, in_order(dict(zip(own, values, strict=True))), backends
-
-
-def _with_rank(axes: OptionAxes, spec: StrategySpec, block: TrainingBlock) -> OptionAxes:
-    """Return a strategy's options with the block's rank of adapters, if the strategy has any."""
-    if block.lora_rank is None or _RANK not in spec.options:
-        return axes
-    return {_RANK: block.lora_rank, **axes}
+                yield spec, points.in_order(dict(zip(own, values, strict=True))), backends
 
 
 def block_problems(block: TrainingBlock) -> Iterator[str]:
-    """Yield what names nothing: models, strategies, options, values."""
     yield from (f"model: {unknown_name(name, NAMES)}" for name in block.model
                 if name not in EXTENTS)
     taken = {key for name in block.model for key in EXTENTS.get(name, ())}
@@ -296,7 +267,7 @@ def _bad_options(where: str, axes: OptionAxes, spec: StrategySpec) -> Iterator[s
             yield f"{where}: {unknown_name(option, [*spec.options, 'backend'])}"
         else:
             allowed = spec.options[option]
-            yield from (f"{where}.{option}: {wanted(value, [allowed])}"
+            yield from (f"{where}.{option}: {points.wanted(value, [allowed])}"
                         for value in values if not allowed.allows(value))
 
 
@@ -308,7 +279,7 @@ def make_training(point: TrainingPoint) -> tuple[Training, str | None]:
         if is_ours(point.strategy):
             raise
         plain = replace(point.strategy, idle=lambda _options: {})  # which may have raised it
-        return (_draft(point._replace(strategy=plain), _as_given(point.choice), Degrees()),
+        return (_draft(point._replace(strategy=plain), _as_given(point), Degrees()),
                 f"its plug-in cannot plan it: {type(error).__name__}: {error}")
 
 
@@ -318,11 +289,11 @@ def _training(point: TrainingPoint) -> tuple[Training, str | None]:
     Ranks that cannot be divided have the degrees of one; a shape that is none keeps what was
     asked for, and no parameters.
     """
-    choice, spec = point.choice, point.strategy
-    shape = any_model.shape_with(choice.model, **dict(choice.extents))
+    spec = point.strategy
+    shape = any_model.shape_with(point.model, **dict(point.extents))
     degrees = spec.degrees(point.common.world_size, dict(point.options))
     if isinstance(shape, str):
-        return _draft(point, _as_given(choice), Degrees()), shape
+        return _draft(point, _as_given(point), Degrees()), shape
     if isinstance(degrees, str):
         return _draft(point, any_model.extents_of(shape), Degrees()), degrees
     _check_degrees(degrees, point.common.world_size)
@@ -342,16 +313,16 @@ def counted(work: Training) -> Training:
         count(shape, adapters) if adapters and isinstance(shape, ModelShape) else 0))
 
 
-def _as_given(choice: ModelChoice) -> dict[str, Any]:
-    return {**any_model.extents_of(any_model.published(choice.model)), **dict(choice.extents)}
+def _as_given(point: TrainingPoint) -> dict[str, Any]:
+    return {**any_model.extents_of(any_model.published(point.model)), **dict(point.extents)}
 
 
 def _draft(point: TrainingPoint, extents: Mapping[str, Any], degrees: Degrees) -> Training:
     """Return the workload without what is counted from it."""
-    library, model = point.setting.library, point.choice.model
+    library, model = point.setting.library, point.model
     return Training(
         strategy=point.strategy.name,
-        options=in_order(point.strategy.without_idle(dict(point.options))),
+        options=points.in_order(point.strategy.without_idle(dict(point.options))),
         model=model, **any_model.differences(model, extents), **extents,
         **point.setting._asdict(), dp=degrees.dp, tp=degrees.tp, pp=degrees.pp,
         parameters=0, flops=(), calls=(),

@@ -1,6 +1,14 @@
-"""The transformers of trainings: with other extents, and how many parameters that is.
+"""The transformers of trainings: extents, parameters one by one, adapters, and FLOPs of a step.
 
-The parameters of a model, one by one: what is cut into shards and filled into buckets.
+Low-rank adapters: Hu et al., LoRA, arXiv:2106.09685 (2021), section 4.1: a product x W^T becomes
+x W^T + (alpha / rank) (x A^T) B^T. Only A (rank x inputs) and B (outputs x rank) are
+trained. Dettmers et al., QLoRA, arXiv:2305.14314 (2023), section 3: W is held in 4 bits (NF4), with
+a scale for each block of weights, and the scales are quantised in turn.
+
+FLOPs are work, not time: one multiplication and one addition are 2. Every definition counts 6 for
+each token and weight: 2 for forward, 2 for the gradient of weights, 2 for that of activations. It
+adds none, half or all of the attention: the products of queries with keys, and of probabilities
+with values. An MFU means nothing without the name of its definition.
 """
 
 from __future__ import annotations
@@ -9,6 +17,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from hpcbench.kinds.training.plan.workload import Training
@@ -65,10 +74,7 @@ def named_extents(name: str, extents: Mapping[str, int]) -> tuple[tuple[str, int
 
 
 def following_kv_heads(whole: ModelShape, heads: int) -> int | None:
-    """Return how many heads of keys and values go with so many heads, as in the whole model.
-
-    As many queries share them as there; None if that does not divide the heads.
-    """
+    """Return how many heads of keys and values go with so many, as in the whole model, or None."""
     return None if heads % _sharing(whole) else heads // _sharing(whole)
 
 
@@ -104,7 +110,6 @@ def _nearest_divisors(number: int, wanted: int) -> str:
 
 
 def shape_of(training: Training) -> ModelShape:
-    """Return the shape of the model that a case trains."""
     return ModelShape(training.family, training.layers, training.hidden, training.heads,
                       training.kv_heads, training.inner, training.vocab, training.seq_length,
                       MODELS[training.model].rotary_base, training.library)
@@ -130,10 +135,7 @@ def block_weights(shape: ModelShape) -> int:
 
 
 def is_recomputed(checkpointing: str, block: int) -> bool:
-    """Return whether a block, or a part of it, is run again. Raises KeyError of unknown names.
-
-    ``selective`` is every second block, numbered in the whole model, beginning with the first.
-    """
+    """Return whether a block is run again; ``selective``: every second one. Raises KeyError."""
     return {"none": False, "selective": block % 2 == 0, "operators": True,
             "full": True}[checkpointing]
 
@@ -162,12 +164,10 @@ class Tensor(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """Return how many numbers it has."""
         return math.prod(self.extents)
 
     @property
     def held_bytes(self) -> int:
-        """Return the bytes that it is held in."""
         return self.elements * self.element_bytes
 
 
@@ -182,31 +182,25 @@ class Parameters:
 
     @cached_property
     def trained(self) -> Parameters:
-        """Return those that are trained."""
         kept = tuple(item for item in self.tensors if item.trained)
         return self if len(kept) == len(self.tensors) else Parameters(kept)
 
     @cached_property
     def elements(self) -> int:
-        """Return how many numbers they have."""
         return sum(item.elements for item in self.tensors)
 
     @cached_property
     def held_bytes(self) -> int:
-        """Return the bytes that they are held in."""
         return sum(item.held_bytes for item in self.tensors)
 
 
-def of_each(
-    count: Callable[[Parameters], Counted], groups: Sequence[Parameters],
-) -> list[Counted]:
+def of_each(count: Callable[[Parameters], Counted], groups: Sequence[Parameters]) -> list[Counted]:
     """Return what is counted of each group; groups that are one object are counted once."""
     counted = {group: count(group) for group in dict.fromkeys(groups)}
     return [counted[group] for group in groups]
 
 
 def embedding_tensors(shape: ModelShape) -> list[Tensor]:
-    """Return the parameters of the embedding, in the order of the model."""
     tensors = [Tensor("embedding.tokens.weight", (shape.vocab, shape.hidden))]
     if shape.family != "llama":
         tensors.append(Tensor("embedding.positions.weight", (shape.seq_length, shape.hidden)))
@@ -217,7 +211,6 @@ def embedding_tensors(shape: ModelShape) -> list[Tensor]:
 
 
 def block_tensors(shape: ModelShape, number: int = 0) -> list[Tensor]:
-    """Return the parameters of a block, in the order of the model."""
     parts = _own_block(shape) if shape.library == OWN_LIBRARY else _library_block(shape)
     return [part._replace(name=f"blocks.{number}.{part.name}") for part in parts]
 
@@ -234,10 +227,7 @@ def _own_block(shape: ModelShape) -> list[Tensor]:
 
 
 def _library_block(shape: ModelShape) -> list[Tensor]:
-    """Return those of transformers' block, whose order in the model is another.
-
-    Its GPT-2 has one product for queries, keys and values.
-    """
+    """Return those of transformers' block, in its order; its GPT-2 has q, k and v in one."""
     own = {item.name: item for item in _own_block(shape)}
     if shape.family == "gpt":
         width, inner = shape.hidden, shape.inner
@@ -255,10 +245,7 @@ def _transposed(name: str, inputs: int, outputs: int) -> list[Tensor]:
 
 
 def head_tensors(shape: ModelShape, *, alone: bool = False) -> list[Tensor]:
-    """Return the parameters of the head; a tied weight is one of them only where it is ``alone``.
-
-    Alone is the head of a last pipeline stage, which has no embedding.
-    """
+    """Return the parameters of the head; ``alone``, in a last stage, with a tied weight."""
     tensors = []
     if shape.family == "bert":
         tensors += [Tensor("head.transform.weight", (shape.hidden, shape.hidden)),
@@ -287,3 +274,225 @@ def _products(shape: ModelShape, products: list[tuple[str, int, int]]) -> Iterat
 def _norm(shape: ModelShape, name: str) -> list[Tensor]:
     biases = [Tensor(f"{name}.bias", (shape.hidden,))] if shape.biased else []
     return [Tensor(f"{name}.weight", (shape.hidden,)), *biases]
+
+
+_ATTENTION = (
+    "attention.q", "attention.k", "attention.v", "attention.o", "attn.c_attn", "attn.c_proj",
+    "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+    "attention.self.query", "attention.self.key", "attention.self.value",
+    "attention.output.dense")
+"""What ends the names of products of attention: of ours, then of library transformers."""
+_MLP = ("mlp.gate", "mlp.up", "mlp.down", "mlp.c_fc", "mlp.c_proj", "mlp.gate_proj",
+        "mlp.up_proj", "mlp.down_proj", "intermediate.dense", "output.dense")
+TARGETS: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    "attention": _ATTENTION, "all": (*_ATTENTION, *_MLP)})
+"""Value of the option ``targets`` -> what ends the names of products that have an adapter."""
+_HEAD_PRODUCT = ("head.transform.", "library.cls.predictions.transform.dense.")
+_LOGITS = ("head.logits.", "library.lm_head.")
+_FIRST = ("attention.q", "attention.k", "attention.v", "attn.c_attn")
+"""The products of a block's plan that take its normed input."""
+NF4_BLOCK = 64
+"""Weights with one scale."""
+NF4_SCALE_BLOCK = 256
+"""Scales with one scale."""
+_NF4_CONSTANTS = 4 + 4 * (16 + 256)
+"""Bytes beside the scales of a matrix: the mean of the scales, and the tables of 4 and 8 bits,
+of which bitsandbytes has a copy for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adapters:
+    """The adapters of a training; ``packed``: the weights of blocks are held in NF4."""
+
+    rank: int
+    targets: str
+    packed: bool
+
+    def has(self, name: str) -> bool:
+        product, _, kind = name.rpartition(".")
+        return kind == "weight" and product.endswith(TARGETS[self.targets])
+
+    def packs(self, name: str) -> bool:
+        """Return whether a weight, by its name in the plain model, is held in NF4."""
+        return self.packed and of_block_product(name) and name.endswith(".weight")
+
+
+def of_block_product(name: str) -> bool:
+    return name.rpartition(".")[0].endswith(TARGETS["all"])
+
+
+def is_narrow(shape: ModelShape, name: str) -> bool:
+    """Return whether a frozen parameter is held in the dtype of the arithmetic.
+
+    That are weights and biases of products, but for logits with the embedding's weight. Tables
+    that are looked up in, and norms, stay fp32: what is added up in the residual is.
+    """
+    head = _HEAD_PRODUCT if shape.tied else (*_HEAD_PRODUCT, *_LOGITS)
+    return of_block_product(name) or name.startswith(head)
+
+
+def low_rank_tensors(weight: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+    """Return A and B of a weight (outputs, inputs), or the other way round."""
+    product, (outputs, inputs) = weight.name.removesuffix(".weight"), weight.extents
+    if of_transposed(weight.name):
+        outputs, inputs = inputs, outputs
+    return (Tensor(f"{product}.lora_A.weight", (rank, inputs)),
+            Tensor(f"{product}.lora_B.weight", (outputs, rank)))
+
+
+def block_adapters(shape: ModelShape, adapters: Adapters) -> list[Tensor]:
+    return [part for item in block_tensors(shape) if adapters.has(item.name)
+            for part in low_rank_tensors(item, adapters.rank)]
+
+
+def first_products(shape: ModelShape) -> list[Tensor]:
+    """Return the weights of a block that its normed input is multiplied with."""
+    return [item for item in block_tensors(shape)
+            if item.name.endswith(tuple(f"{name}.weight" for name in _FIRST))]
+
+
+def count(shape: ModelShape, adapters: Adapters) -> int:
+    """Return how many parameters all adapters have: rank x (inputs + outputs) of each product."""
+    return shape.layers * sum(item.elements for item in block_adapters(shape, adapters))
+
+
+def scale_bytes(adapters: Adapters | None, parameters: Sequence[Tensor]) -> int:
+    """Return a byte for each 64 weights in NF4, and 4 for each 256 of these: all ranks hold all."""
+    if adapters is None:
+        return 0
+    packed = [item.elements for item in parameters if adapters.packs(item.name)]
+    scales = [-(-elements // NF4_BLOCK) for elements in packed]
+    return sum(each + 4 * -(-each // NF4_SCALE_BLOCK) + _NF4_CONSTANTS for each in scales)
+
+
+EXECUTED = "counted"
+"""The definition of FLOPs that counts what is executed."""
+
+
+class Definition(NamedTuple):
+    """What counts as the model's FLOPs.
+
+    ``weights`` returns the elements that each token is counted to be multiplied with,
+    ``halves`` how many halves of the attention count.
+    """
+
+    meaning: str
+    source: str
+    weights: Callable[[ModelShape], int]
+    halves: Callable[[ModelShape], int]
+
+
+def multiplied(shape: ModelShape) -> int:
+    """Return the weights that tokens are really multiplied with: blocks and head, no lookups."""
+    transform = shape.hidden * shape.hidden if shape.family == "bert" else 0
+    return shape.layers * block_weights(shape) + shape.vocab * shape.hidden + transform
+
+
+def _without_lookups(shape: ModelShape) -> int:
+    """Return all parameters but tables that are only looked up; a tied one is the head's, too."""
+    tables = 0 if shape.tied else shape.vocab * shape.hidden
+    positions = 0 if shape.family == "llama" else shape.seq_length * shape.hidden
+    kinds = 2 * shape.hidden if shape.family == "bert" else 0
+    return parameters(shape) - tables - positions - kinds
+
+
+DEFINITIONS: Mapping[str, Definition] = MappingProxyType({
+    "6n": Definition(
+        "6 x parameters x tokens, no attention",
+        "Kaplan et al., arXiv:2001.08361 (2020), section 2.1; here N has the embedding, too",
+        parameters, lambda shape: 0),
+    "palm": Definition(
+        "6 x parameters x tokens, and attention over all pairs of tokens",
+        "Chowdhery et al., PaLM, arXiv:2204.02311 (2022), appendix B; llm-foundry, picotron",
+        parameters, lambda shape: 2),
+    "torchtitan": Definition(
+        "as palm, without embedding tables unless the head shares them",
+        "torchtitan 01c01c8 (2026), torchtitan/models/utils.py",
+        _without_lookups, lambda shape: 2),
+    "megatron": Definition(
+        "products with weights only, and attention over the pairs that a causal mask leaves",
+        "Megatron-LM d98e8a6 (2026), num_floating_point_operations; vocabularies unpadded",
+        multiplied, lambda shape: 1 if shape.causal else 2),
+    "counted": Definition(
+        "what torch counts when it runs the model: products with weights, attention over all pairs",
+        "torch.utils.flop_counter.FlopCounterMode with SDPBackend.MATH",
+        multiplied, lambda shape: 2),
+})
+
+
+EXACT = ("megatron", "counted")
+"""Definitions that count products one by one, and so can leave out what frozen weights save."""
+
+
+def flops(
+    shape: ModelShape, samples: int, adapters: Adapters | None = None,
+) -> tuple[tuple[str, int], ...]:
+    """Return the FLOPs of a training step by definition; with adapters by the `EXACT`."""
+    if adapters:
+        return tuple((name, samples * _with_adapters(DEFINITIONS[name], shape, adapters))
+                     for name in EXACT)
+    return tuple((name, samples * (
+        6 * shape.seq_length * definition.weights(shape)
+        + 3 * shape.layers * _attention(definition, shape)))
+        for name, definition in DEFINITIONS.items())
+
+
+def recomputed(
+    shape: ModelShape, samples: int, checkpointing: str, definition: str,
+    adapters: Adapters | None = None,
+) -> int:
+    """Return the FLOPs that activation checkpointing adds to a step as torch runs it.
+
+    A block is run again, but for its last product where nothing after it is kept for backward:
+    torch stops there (``set_checkpoint_early_stop`` of torch.utils.checkpoint). Attention counts as
+    in ``definition``. Raises KeyError of unknown names.
+    """
+    blocks = _blocks_again(shape, checkpointing)
+    low_rank = block_adapters(shape, adapters) if adapters else []
+    # BERT's last norm keeps what the last product returns, so there all of the block is run again.
+    last = 0 if shape.family == "bert" else shape.hidden * shape.inner
+    if last and low_rank and ".mlp." in low_rank[-1].name:
+        last = low_rank[-1].elements
+    return (forward_again(shape, samples, checkpointing, definition, adapters)
+            - samples * blocks * 2 * shape.seq_length * last)
+
+
+def forward_again(
+    shape: ModelShape, samples: int, checkpointing: str, definition: str,
+    adapters: Adapters | None = None,
+) -> int:
+    """Return the FLOPs of a whole forward pass of each block that is run again.
+
+    So papers count what checkpointing adds: 2 for each token and weight of a block to its 6, which
+    makes 4/3 (Narayanan et al., arXiv:2104.04473, appendix). Attention counts as in ``definition``.
+    Raises KeyError of unknown names.
+    """
+    low_rank = block_adapters(shape, adapters) if adapters else []
+    weights = block_weights(shape) + sum(item.elements for item in low_rank)
+    whole = 2 * shape.seq_length * weights + _attention(DEFINITIONS[definition], shape)
+    return samples * _blocks_again(shape, checkpointing) * whole
+
+
+def _blocks_again(shape: ModelShape, checkpointing: str) -> int:
+    """Return how many blocks have products that are run again."""
+    if keeps_products(checkpointing):
+        return 0
+    return sum(is_recomputed(checkpointing, block) for block in range(shape.layers))
+
+
+def _with_adapters(definition: Definition, shape: ModelShape, adapters: Adapters) -> int:
+    """Return the FLOPs on one sample where adapters alone are trained.
+
+    A frozen weight has a forward product and one for the gradient of its input, none for its own:
+    4 for each token and weight instead of 6. Nothing before the first adapter is trained. So the
+    first products of the first block have no gradient of their input, nor has their A.
+    """
+    idle = sum(item.elements + low_rank_tensors(item, adapters.rank)[0].elements
+               for item in first_products(shape))
+    weights = 4 * multiplied(shape) + 6 * count(shape, adapters) - 2 * idle
+    return shape.seq_length * weights + 3 * shape.layers * _attention(definition, shape)
+
+
+def _attention(definition: Definition, shape: ModelShape) -> int:
+    """Return what counts of one block's forward attention on one sample: two products."""
+    return 2 * shape.seq_length * shape.seq_length * shape.hidden * definition.halves(shape)

@@ -1,12 +1,16 @@
-"""The planner of trainings: points become cases, or skips with their reasons.
+"""The planner of trainings, how long they take untimed, and what would fit into memory.
 
-What sweep files can name of trainings.
+A pass takes parity and the counted step beside its timed steps. Assumed as all of an estimate is
+(`hpcbench.plan.estimate`), for ranks that have a core each. The runner decides by the same figures
+what parity is tried on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, fields
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.config.section import Block
@@ -14,28 +18,241 @@ from hpcbench.kinds.kind import Planner
 from hpcbench.kinds.training.plan import build_workload
 from hpcbench.kinds.training.plan.any_model import NAMES, parameters_of, published
 from hpcbench.kinds.training.plan.block import TrainingBlock
-from hpcbench.kinds.training.plan.fits import advice, untimed_s
-from hpcbench.kinds.training.plan.memory import ERROR
+from hpcbench.kinds.training.plan.build_workload import why_not
+from hpcbench.kinds.training.plan.memory import ERROR, memory_of, moments
 from hpcbench.kinds.training.plan.predict import Demands, predict
-from hpcbench.kinds.training.plan.registry import strategies
-from hpcbench.kinds.training.plan.spec import StrategySpec
-from hpcbench.kinds.training.plan.workload import CROSS_ENTROPY, SYNTHETIC, Training
+from hpcbench.kinds.training.plan.spec import (
+    Degrees,
+    StrategySpec,
+    adapters_of,
+    is_ours,
+    strategies,
+    strategy,
+)
+from hpcbench.kinds.training.plan.step import stages_of
+from hpcbench.kinds.training.plan.workload import CHUNKED, CROSS_ENTROPY, SYNTHETIC, Training
 from hpcbench.operations.models import OWN_LIBRARY
+from hpcbench.plan import points
 from hpcbench.plan.case import Case
 from hpcbench.plan.estimate import ALPHA_S, FLOPS_PER_S, bytes_per_s, device_kind, setup_s
-from hpcbench.plan.points import (
-    COMMON_AXES,
-    Draft,
-    PlanRequest,
-    assemble,
-    described,
-    least_calls,
-    listed_lengths,
-    number_of_sets,
-    too_large,
-)
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 from hpcbench.plan.workload import Workload
+
+COUNTED_STEPS = 2.5
+"""Steps that the counted one takes as long as, at most; seen on the CPU: 1.2 to 2.5."""
+MOST_PARAMETERS = 20_000_000
+"""Of a model that is tried itself: the reference takes 16 bytes for each, in fp64."""
+MOST_FLOPS = 2e10
+"""Of its reference, 6 for a parameter and token: seconds of one core in fp64. Larger models are
+tried in a short step, beside a small one."""
+MOST_S = 15.0
+"""Of the short step, by the two rates below: a case has 60 s unless it is given others."""
+SHORT_TOKENS = 16
+"""Of each sample of a short step."""
+_SMALL_S = 0.5
+"""A comparison with a model that is made small for it."""
+_PARAMETER_S = 2.5e-7
+"""Of one thread on the host for each parameter: the reference, weights and states are passed over
+dozens of times, on GPUs, too. Measured: 28 s for 124 M parameters."""
+_FLOPS_PER_S = {"cpu": 1e10, "cuda": 5e11}
+"""In fp64, assumed: of a core, and of a GPU that is not made for it."""
+_FINGERPRINT_S = 1.2e-8
+"""Of a core for each parameter, over three passes; measured: 0.45 s a pass of 124 M parameters."""
+
+
+def is_tried_itself(parameters: int, tokens: int) -> bool:
+    """Return whether a model and a step of so many tokens are small enough to be tried in full."""
+    return parameters <= MOST_PARAMETERS and 6.0 * parameters * tokens <= MOST_FLOPS
+
+
+def comparison_s(parameters: int, tokens: int, kind: str) -> float:
+    """Return the assumed seconds of a step of one process in fp64, on a ``kind`` of device."""
+    rate = _FLOPS_PER_S.get(kind, _FLOPS_PER_S["cpu"])
+    return parameters * (_PARAMETER_S + 6.0 * tokens / rate)
+
+
+def untimed_s(work: Training, step_s: float, kind: str, *, checked: bool) -> float:
+    """Return the assumed seconds of both, where a step takes ``step_s`` on a ``kind`` of device."""
+    counts = work.count_step and work.communication != "only"
+    return counts * COUNTED_STEPS * step_s + (checked and work.trains) * _parity_s(
+        work, step_s, kind)
+
+
+def _parity_s(work: Training, step_s: float, kind: str) -> float:
+    """Return the assumed seconds of parity; of a large model also those of fingerprints."""
+    if work.tokens is None:
+        return _SMALL_S
+    if is_tried_itself(work.parameters, work.tokens):
+        return comparison_s(work.parameters, work.tokens, kind)
+    samples = work.dp * work.accumulation
+    seconds = comparison_s(work.parameters, samples * min(work.seq_length, SHORT_TOKENS), kind)
+    return (_SMALL_S + step_s + work.parameters * _FINGERPRINT_S
+            + (seconds if seconds <= MOST_S else 0.0))
+
+
+Setting = Mapping[str, Any]
+_KEYS = {"batch_size", "accumulation", "checkpointing", "loss"}
+_TRIED = 4096
+"""Values of a setting that are looked at for one that the strategy can take."""
+_CHECKPOINTINGS = ("none", "operators", "selective", "full")
+"""By what is computed again, least first; operators, which repeat no product, may keep most."""
+
+
+def advice(work: Training, available: int) -> str:
+    """Return what a rank was to need, and what of it fits into ``available`` bytes.
+
+    ``predicted 5.2 GB; to fit, as predicted: batch_size 4, or accumulation 2``: see `settings`.
+    Where the prediction would have fitted, it was too low, and half of it is aimed at.
+    """
+    needed = predicted(work)
+    fitting = settings(work, available if needed > available else needed // 2)
+    if not fitting:
+        fixed = max(memory.total - memory.activations
+                    for stage in stages_of(work) for memory in moments(work, stage))
+        return (f"predicted {_gb(needed)}; no batch_size fits: {_gb(fixed)} of it are no "
+                "activations")
+    words = ", or ".join(" with ".join(f"{name} {_word(value)}" for name, value in setting.items())
+                         for setting in fitting)
+    if needed > available:
+        return f"predicted {_gb(needed)}; to fit, as predicted: {words}"
+    return f"predicted {_gb(needed)}, more was needed; to need half as much: {words}"
+
+
+def settings(work: Training, budget: int) -> list[Setting]:
+    """Return settings of a sweep file with which a training is predicted to fit.
+
+    The mildest value of each setting alone. If only smaller batches are among them, also several
+    settings together that leave the batch as it is; if nothing is, a smaller batch with those.
+    """
+    samples = work.batch_size
+    alone = [*_mildest(work, budget, "batch_size", range(samples - 1, 0, -1)),
+             *_mildest(work, budget, "accumulation", range(work.accumulation + 1, samples + 1)),
+             *(setting for group in _choices(work)
+               for setting in islice(_fitting(work, budget, group), 1))]
+    if any("batch_size" not in setting and "accumulation" not in setting for setting in alone):
+        return alone
+    together = next(_together(work, budget), None)
+    return [*alone, together] if together else alone or [*_smaller(work, budget)]
+
+
+def predicted(work: Training) -> int:
+    """Return the bytes that the rank with most needs."""
+    return max(memory_of(work, stage).total for stage in stages_of(work))
+
+
+def changed(work: Training, setting: Setting) -> Training | None:
+    """Return a training with other settings or options; None where it cannot be trained so."""
+    given = dict(setting)
+    to = given.pop("strategies", work.strategy)
+    spec = strategy(to)
+    if spec is None:
+        return None
+    own = {name: given.pop(name) for name in setting if name in spec.options}
+    if given.keys() - _KEYS:
+        return None  # an option that another strategy has
+    options: dict[str, points.Option] = {
+        name: values.default for name, values in spec.options.items()}
+    options |= own if to != work.strategy else {**dict(work.options), **own}
+    other = replace(work, **given, strategy=to, options=points.in_order(spec.without_idle(options)))
+    usable = spec.ineffective(options) is None and why_not(other, spec) is None
+    return other if usable else None
+
+
+def _choices(work: Training) -> list[list[Setting]]:
+    """Return settings that leave the batch as it is; of each list, one: the mildest is first.
+
+    Options of this package's strategies that are on or off change what lies where, never what is
+    learned.
+    """
+    spec, stronger = strategy(work.strategy), _CHECKPOINTINGS.index(work.checkpointing) + 1
+    now = dict(work.options)
+    flags = {name: values.default for name, values in spec.options.items()
+             if type(values.default) is bool} if spec and is_ours(spec) else {}
+    switched: list[list[Setting]] = [
+        [{name: not now.get(name, usual)}] for name, usual in flags.items()]
+    return [
+        [{"checkpointing": value} for value in _CHECKPOINTINGS[stronger:]],
+        [{"loss": CHUNKED}] if work.loss != CHUNKED else [],
+        *switched,
+        [{"strategies": name} for name in _sharding(work)]]
+
+
+def _sharding(work: Training) -> Iterator[str]:
+    """Yield strategies of this package that train the same on the same ranks, and divide more."""
+    now, ranks = strategy(work.strategy), work.dp * work.tp * work.pp
+    if (ranks == 1 or now is None or now.divides_model or not is_ours(now) or adapters_of(work)):
+        return
+    for spec in strategies():
+        options = {name: values.default for name, values in spec.options.items()}
+        other = replace(work, strategy=spec.name, options=points.in_order(options))
+        if (spec.order > now.order and is_ours(spec) and not spec.divides_model
+                and not adapters_of(other) and isinstance(spec.degrees(ranks, options), Degrees)):
+            yield spec.name
+
+
+def _together(work: Training, budget: int) -> Iterator[Setting]:
+    """Yield the fewest settings together that fit; first those that compute nothing again."""
+    again, *others = _choices(work)
+    helping = [setting for group in (*others, again) for setting in _saving_most(work, group)]
+    for count in range(2, len(helping) + 1):
+        yield from _fitting(work, budget, map(_all_of, combinations(helping, count)))
+
+
+def _saving_most(work: Training, group: Iterable[Setting]) -> Sequence[Setting]:
+    """Return the setting with which least is needed, if that is less than without it."""
+    needed = [(predicted(other), at, setting) for at, setting in enumerate(group)
+              if (other := changed(work, setting)) is not None]
+    least = min(needed, default=None)
+    return [least[2]] if least and least[0] < predicted(work) else []
+
+
+def _all_of(settings_: Iterable[Setting]) -> Setting:
+    return {name: value for one in settings_ for name, value in one.items()}
+
+
+def _smaller(work: Training, budget: int) -> Iterator[Setting]:
+    """Yield the largest batch that fits with all activations computed again, or with all else."""
+    again: Setting = {"checkpointing": "full"}
+    groups = [_saving_most(work, group) for group in _choices(work)]
+    whole = _all_of(setting for group in groups[:-1] for setting in group)
+    sharded = _all_of(setting for group in (*groups[:2], groups[-1]) for setting in group)
+    for setting in (again, whole, sharded):
+        if other := changed(work, setting):
+            batches = range(work.batch_size - 1, 0, -1)
+            fitting = [{**found, **setting}
+                       for found in _mildest(other, budget, "batch_size", batches)]
+            if fitting:
+                yield from fitting
+                return
+
+
+def _fitting(work: Training, budget: int, each: Iterable[Setting]) -> Iterator[Setting]:
+    """Yield those of these settings that the strategy can take and that are predicted to fit."""
+    for setting in each:
+        other = changed(work, setting)
+        if other is not None and predicted(other) <= budget:
+            yield setting
+
+
+def _mildest(work: Training, budget: int, name: str, values: Sequence[int]) -> Iterator[Setting]:
+    """Yield the first value that fits, by bisection: each needs less memory than those before."""
+    def with_(value: int) -> Training:
+        setting: Setting = {name: value}
+        return replace(work, **setting)
+
+    first = bisect_left(values, True, key=lambda value: predicted(with_(value)) <= budget)
+    usable = ({name: value} for value in values[first:first + _TRIED]
+              if changed(work, {name: value}))
+    yield from islice(usable, 1)
+
+
+def _word(value: points.Option) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:.3g} GB"
+
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Config, Hardware
@@ -45,7 +262,7 @@ _AXES = ("model", "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "se
          "width", "classes", "image_size", "batch_size", "accumulation", "optimizer",
          "checkpointing", "communication", "data", "library", "compile", "loss", "max_steps",
          "lora_rank",
-         *COMMON_AXES)
+         *points.COMMON_AXES)
 _FOLLOWS = ("family", "changed", "shrunk", "named_extents", "dp", "tp", "pp", "parameters",
             "flops", "calls", "adapters", "modules", "count_step")
 """What follows from the rest of a training, and what is no part of it: it is this one anyhow."""
@@ -55,18 +272,16 @@ class TrainingPlanner(Planner):
     """Plans trainings."""
 
     def lengths(self, block: Block, config: Config) -> Mapping[str, int]:
-        """Return the number of values of each axis; of strategies that of their sets."""
         assert isinstance(block, TrainingBlock)
-        return {**listed_lengths(block, _AXES), "strategies": number_of_sets(block.strategies)}
+        return {**points.listed_lengths(block, _AXES),
+                "strategies": points.number_of_sets(block.strategies)}
 
-    def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
-        """Yield the case of every point. Raises ConfigError that lists every unknown name."""
+    def cases(self, title: str, block: Block, job: points.PlanRequest) -> Iterator[Case]:
         assert isinstance(block, TrainingBlock)
         for point in build_workload.training_points(title, block, job):
             yield case_of(title, block, job, point)
 
     def problems(self, block: Block) -> Iterator[str]:
-        """Yield unknown models, strategies, options and values."""
         assert isinstance(block, TrainingBlock)
         return build_workload.block_problems(block)
 
@@ -85,19 +300,17 @@ class TrainingPlanner(Planner):
             "calls": tuple(data["calls"]), "modules": tuple(data.get("modules", ()))})
 
     def advice(self, work: Workload, available_bytes: int) -> str:
-        """Return which settings of the training would fit into so much memory."""
         assert isinstance(work, Training)
         return advice(work, available_bytes)
 
 
 def case_of(
-    title: str, block: TrainingBlock, job: PlanRequest, point: build_workload.TrainingPoint,
+    title: str, block: TrainingBlock, job: points.PlanRequest, point: build_workload.TrainingPoint,
 ) -> Case:
-    """Return the case of a point."""
-    return assemble(title, block, job, point.common, _draft(point, job))
+    return points.assemble(title, block, job, point.common, _draft(point, job))
 
 
-def _draft(point: build_workload.TrainingPoint, job: PlanRequest) -> Draft:
+def _draft(point: build_workload.TrainingPoint, job: points.PlanRequest) -> points.Draft:
     common = point.common
     work, reason = build_workload.make_training(point)
     device = resolve_device(common.backend, common.device)
@@ -105,15 +318,16 @@ def _draft(point: build_workload.TrainingPoint, job: PlanRequest) -> Draft:
               or unsupported(common.backend, device, work.features.calls))
     expected = Demands() if reason else predict(work)
     hardware = job.config.hardware
-    reason = reason or too_large(expected.memory.total, 0, device, hardware, ERROR)
+    reason = reason or points.too_large(expected.memory.total, 0, device, hardware, ERROR)
     if expected.memory.total and reason:
         reason += f"; {advice(work, int((hardware.memory_per_device_gb or 0) * 1e9))}"
     checked = common.validate and work.communication != "only"  # which has no result
     step_s = _step_s(work, expected, device, hardware)
-    return Draft(
+    return points.Draft(
         workload=work, device=device, validate=checked,
         memory_bytes=expected.memory.total, memory_error=ERROR, skip=reason,
-        estimate_s=(setup_s(work, device_kind(device)) + least_calls(common, job.config) * step_s
+        estimate_s=(setup_s(work, device_kind(device))
+                    + points.least_calls(common, job.config) * step_s
                     + untimed_s(work, step_s, device_kind(device), checked=checked)),
         identity=_identity(work, point.strategy))
 
@@ -127,10 +341,7 @@ def _step_s(work: Training, expected: Demands, device: str, hardware: Hardware) 
 
 
 def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:
-    """Return what makes it this training; what follows from that is left out.
-
-    Where it is as usual, that is not named which was no choice at first: old ids remain.
-    """
+    """Return what makes it this training, without what was no choice at first: old ids remain."""
     usual = {"communication": "on", "data": SYNTHETIC, "library": OWN_LIBRARY, "compile": False,
              "loss": CROSS_ENTROPY}
     every = ((item.name, getattr(work, item.name)) for item in fields(work))
@@ -146,6 +357,6 @@ def catalogue() -> dict[str, dict[str, Any]]:
     return {
         "models": {name: {**asdict(shape), "layers": shape.layers,
                           "parameters": parameters_of(shape)} for name, shape in shapes.items()},
-        "strategies": {spec.name: {"meaning": spec.meaning, "options": described(spec.options)}
-                       for spec in strategies()},
-    }
+        "strategies": {
+            spec.name: {"meaning": spec.meaning, "options": points.described(spec.options)}
+            for spec in strategies()}}

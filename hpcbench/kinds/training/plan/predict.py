@@ -1,31 +1,98 @@
-"""What a training will need, before it runs: memory, flops and traffic of a rank.
+"""What one step of a training needs of each rank: memory, FLOPs and calls.
 
-Pure arithmetic from the extents; what an allocator keeps beyond that is not in it.
-
-Which trainings of a sweep are the same program under several names.
-
-A model of a few MiB has its gradients in one bucket, whether a bucket may hold 5, 25 or 100 MiB.
-Such cases take equally long; what their medians differ by is noise.
+Of tensor-parallel ranks Shoeybi et al., Megatron-LM (arXiv 1909.08053), section 3: each of the two
+halves of a block sums its results in forward and the gradients of its input in backward.
+Korthikanti et al. (arXiv 2205.05198), section 4.2.2: with sequence parallelism each sum is a
+reduce-scatter, with an all-gather on the other side, of the same bytes on the wire.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from hpcbench.kinds.training.plan import resnet
+from hpcbench.kinds.training.plan import any_model, models
 from hpcbench.kinds.training.plan import spec as traffic
-from hpcbench.kinds.training.plan.any_model import NAMES, flops_again, model_of
-from hpcbench.kinds.training.plan.flops import EXECUTED, flops, recomputed
 from hpcbench.kinds.training.plan.memory import Memory, held_of, memory_of
-from hpcbench.kinds.training.plan.model_traffic import pipeline_calls, tensor_calls
-from hpcbench.kinds.training.plan.models import Parameters, is_recomputed
-from hpcbench.kinds.training.plan.registry import adapters_of, own_traffic, strategy
-from hpcbench.kinds.training.plan.resnet import ResNetShape
-from hpcbench.kinds.training.plan.spec import buckets
-from hpcbench.kinds.training.plan.step import Stage, stages_of, step_of
+from hpcbench.kinds.training.plan.spec import (
+    Calls,
+    adapters_of,
+    buckets,
+    calls,
+    own_traffic,
+    strategy,
+)
+from hpcbench.kinds.training.plan.step import Stage, Step, stages_of, step_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training
 from hpcbench.operations.models import ModelShape
+
+_GRADIENT = 4
+_LOSS_SUMS = 3
+"""Of a loss of divided logits: the largest logit, the sum of exponentials, the target's logit."""
+_TABLES = {"gpt": 1, "llama": 0, "bert": 2}
+"""Tables of positions and types, which are gathered under sequence parallelism."""
+
+
+def tensor_calls(shape: ModelShape, stage: Stage, step: Step, recomputed: int) -> Iterator[Calls]:
+    """Yield the calls of a step of a rank with these parts; ``recomputed`` counts its blocks."""
+    kept, parts, bert = step.kept, step.parts, shape.family == "bert"
+    hidden, halves = step.tokens * shape.hidden, 2 * len(stage.blocks)
+    wide, narrow = hidden * kept.wide, hidden * kept.element
+    # The embedding sums in forward, each half of a block in both. What is computed again sums
+    # again, but for a last product whose result nothing needs. The head's sum is in backward.
+    sums = [wide] * (stage.first + halves) + [narrow] * (halves + recomputed * (1 + bert))
+    head = [narrow if bert else wide] * stage.last
+    if not kept.by_tokens:
+        yield calls("all_reduce", kept.tp, (sums + head) * parts)
+    else:
+        tables = [shape.seq_length * shape.hidden * kept.wide] * stage.first
+        gathers = ([wide] * (stage.first + stage.last + halves + 2 * recomputed)
+                   + [narrow] * halves + tables * _TABLES[shape.family])
+        # BERT's head has a product of its own, before which it gathers all tokens
+        yield calls("reduce_scatter", kept.tp, (sums if bert else sums + head) * parts)
+        yield calls("all_gather", kept.tp, gathers * parts)
+        yield calls("all_reduce", kept.tp, [*_norms(shape, stage, step), *(head * bert * parts)])
+    if stage.last and kept.by_words:
+        yield calls("all_reduce", kept.tp, [step.tokens * _GRADIENT] * _LOSS_SUMS * parts)
+    elif stage.last:
+        padded = -(-shape.vocab // kept.tp) * kept.tp
+        yield calls("all_gather", kept.tp, [step.tokens * padded * kept.element] * parts)
+
+
+def _norms(shape: ModelShape, stage: Stage, step: Step) -> list[int]:
+    """Return the sizes of the gradients of norms, of which each rank has seen some tokens.
+
+    They are summed when gradients are exchanged: those of one micro-batch as they are, those of
+    several in fp32, in which they were added up.
+    """
+    exchanges = step.layout.groups.exchanges if step.layout.groups else 1
+    size = step.kept.wide if step.parts == exchanges else _GRADIENT
+    named = [item for item in stage.tensors(shape) if "norm." in item.name]
+    if shape.family == "bert":  # its head gathers tokens before it
+        named = [item for item in named if not item.name.startswith("head.")]
+    return [item.elements * size for item in named] * exchanges
+
+
+def pipeline_calls(work: Training, shape: any_model.AnyShape, stage: Stage, step: Step) -> Calls:
+    """Return what a rank sends: results of blocks ahead, gradients back, of each micro-batch.
+
+    A tied weight has a copy on the first and on the last stage. These exchange their parts of its
+    gradient once a step.
+    """
+    crossing = (*stage.ahead, *stage.behind)
+    if isinstance(shape, any_model.ResNetShape):
+        return calls("send_recv", 2, [
+            step.samples * any_model.sent_elements(shape, number) * step.kept.element
+            for number in crossing] * step.parts)
+    hidden = step.kept.of_tokens(step.tokens * shape.hidden, step.kept.wide)
+    sizes = [hidden] * len(crossing) * step.parts
+    if shape.tied and stage.first != stage.last:
+        of_tensor = -(-shape.vocab // work.tp)
+        rows = -(-of_tensor // step.layout.shards)
+        sizes.append(rows * shape.hidden * 4)
+    return calls("send_recv", 2, sizes)
+
 
 _KEPT = 256
 """Roots that are kept: a sweep asks for them again with each batch."""
@@ -51,7 +118,6 @@ class Prediction:
 
     @property
     def collectives(self) -> int:
-        """Return how many collectives the rank calls."""
         return sum(item.count for item in self.calls)
 
 
@@ -72,41 +138,38 @@ class Demands:
 
     @property
     def hardware_flops(self) -> int:
-        """Return the most FLOPs that a rank executes."""
         return max(one.hardware_flops for one in self.of_ranks)
 
     @property
     def wire_bytes(self) -> int:
-        """Return the most bytes of a rank on the wire."""
         return max(one.wire_bytes for one in self.of_ranks)
 
     @property
     def collectives(self) -> int:
-        """Return the most collectives that a rank calls."""
         return max(one.collectives for one in self.of_ranks)
 
 
-def hardware_flops(work: Training, definition: str = EXECUTED, *, nominal: bool = False) -> int:
+def hardware_flops(
+    work: Training, definition: str = models.EXECUTED, *, nominal: bool = False,
+) -> int:
     """Return the FLOPs of a step on all ranks with those that checkpointing adds.
 
     ``definition`` says how attention counts. ``nominal``: a block that is run again counts a whole
     forward pass, though torch leaves out its end. Raises KeyError of unknown names.
     """
-    return dict(work.flops)[definition] + flops_again(work, definition, nominal=nominal)
+    return dict(work.flops)[definition] + any_model.flops_again(work, definition, nominal=nominal)
 
 
 def predict(work: Training) -> Demands:
-    """Return what a step needs of each rank that differs from others."""
     return Demands(tuple(predict_stage(work, stage) for stage in stages_of(work)))
 
 
 def is_predicted(work: Training) -> bool:
     """Return whether the plan's arithmetic is here: of others' strategies and models it is not."""
-    return work.model in NAMES and strategy(work.strategy) is not None
+    return work.model in any_model.NAMES and strategy(work.strategy) is not None
 
 
 def predict_stage(work: Training, stage: Stage) -> Prediction:
-    """Return the prediction for a rank with these parts of the model."""
     return Prediction(memory_of(work, stage), _flops(work, stage),
                       traffic.together(_calls(work, stage)))
 
@@ -115,16 +178,16 @@ def _flops(work: Training, stage: Stage) -> int:
     """Return the FLOPs of a rank: those of its blocks, and of the ends that it has."""
     if work.communication == "only":
         return 0
-    shape = model_of(work)
-    if isinstance(shape, ResNetShape):
-        return resnet.stage_flops(shape, stage.blocks, work.batch_size)
+    shape = any_model.model_of(work)
+    if isinstance(shape, any_model.ResNetShape):
+        return any_model.stage_flops(shape, stage.blocks, work.batch_size)
     if adapters_of(work):  # which no strategy divides among stages
         return hardware_flops(work) // work.dp
-    one, two = (dict(flops(replace(shape, layers=layers), work.batch_size))[EXECUTED]
+    one, two = (dict(models.flops(replace(shape, layers=layers), work.batch_size))[models.EXECUTED]
                 for layers in (1, 2))
-    again = sum(is_recomputed(work.checkpointing, number) for number in stage.blocks)
-    of_recomputed = recomputed(replace(shape, layers=1), work.batch_size, work.checkpointing,
-                               EXECUTED)
+    again = sum(models.is_recomputed(work.checkpointing, number) for number in stage.blocks)
+    of_recomputed = models.recomputed(replace(shape, layers=1), work.batch_size, work.checkpointing,
+                                      models.EXECUTED)
     head = (one - (two - one)) * stage.last
     if work.loss == CHUNKED:  # which no strategy that divides a model takes
         head += 2 * shape.vocab * shape.hidden * shape.seq_length * work.batch_size
@@ -134,7 +197,7 @@ def _flops(work: Training, stage: Stage) -> int:
 def _calls(work: Training, stage: Stage) -> list[traffic.Calls]:
     if work.communication == "off":
         return []
-    step, shape = step_of(work), model_of(work)
+    step, shape = step_of(work), any_model.model_of(work)
     layout = step.layout
     _, local, blocks = held_of(work, stage)
     made: list[traffic.Calls] = []
@@ -145,7 +208,7 @@ def _calls(work: Training, stage: Stage) -> list[traffic.Calls]:
     made += own_traffic(work, local.tensors)
     if work.tp > 1:
         assert isinstance(shape, ModelShape)  # noqa: S101  (no plan divides others by tensors)
-        again = sum(is_recomputed(work.checkpointing, number) for number in stage.blocks)
+        again = sum(models.is_recomputed(work.checkpointing, number) for number in stage.blocks)
         made += tensor_calls(shape, stage, step, again)
     if layout.pipeline:
         made.append(pipeline_calls(work, shape, stage, step))
@@ -157,12 +220,12 @@ def _calls(work: Training, stage: Stage) -> list[traffic.Calls]:
 
 
 @lru_cache(maxsize=_KEPT)
-def _roots(local: Parameters, *, alone: bool) -> list[Parameters]:
+def _roots(local: models.Parameters, *, alone: bool) -> list[models.Parameters]:
     """Return what is no block, as it is gathered: at once, or with the stage that it is of."""
     ends = [[item for item in local.tensors if item.name.startswith(end)]
             for end in (("embedding.", "stem."), "head.")]
     gathered = ends if alone else [ends[0] + ends[1]]
-    return [Parameters(tuple(items)) for items in gathered if items]
+    return [models.Parameters(tuple(items)) for items in gathered if items]
 
 
 def program_of(work: Training) -> tuple[object, ...]:

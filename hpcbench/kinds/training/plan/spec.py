@@ -1,33 +1,29 @@
-"""The schedules of pipeline parallelism: what each is, and its limits on stages and micro-batches.
+"""What a strategy provides to a plan (docs/training.md, docs/plugins.md), and which there are.
 
-They are those of torch.distributed.pipelining (``get_schedule_class``), under its names.
+How a training lies on its ranks, the schedules of pipelines, which are those of
+torch.distributed.pipelining under its names, and what data-parallel ranks exchange in a step. Sizes
+are those of nccl-tests; bytes on the wire are sizes times busbw factors. What is counted is what
+torch 2.13 calls: a test compares it with the calls that a step makes.
 
-How a training lies on its ranks, as its strategy defines it.
-
-What a plan predicts of memory and traffic follows from that, and from the degrees of the training.
-
-What the ranks of a data-parallel group exchange in a step, counted from the parameters.
-
-Sizes are those of nccl-tests; bytes on the wire are sizes times busbw factors
-(`operations.bandwidth.busbw_factor`). What is counted is what torch 2.13 calls: a test compares it
-with the calls that a step makes.
-
-What a training strategy provides to a plan (docs/training.md, docs/plugins.md).
+Strategies of this package are ``SPECS`` of `strategies`. A plug-in names its `StrategySpec` by an
+entry point of the group ``hpcbench.strategies``. Where the strategy of a training is not installed,
+defaults are used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib import import_module
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from hpcbench.config.section import OptionAxes
-from hpcbench.kinds.training.plan.adapters import Adapters
-from hpcbench.kinds.training.plan.models import Parameters, Tensor, of_each
+from hpcbench.kinds.training.plan.models import Adapters, Parameters, Tensor, of_each
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.plan.points import NO_OPTIONS, Option, Values, in_order
+from hpcbench.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +191,7 @@ class Calls:
 
 
 def calls(collective: str, ranks: int, sizes: Sequence[int]) -> Calls:
-    """Return the calls of a collective on so many ranks; one without ranks to talk to is none.
-
-    torch calls groups of one rank in some layouts (HSDP of one replica), in others not.
-    """
+    """Return the calls of a collective on so many ranks; none without ranks to talk to."""
     if ranks == 1:
         return Calls(collective, 0, 0, 0)
     size = sum(sizes)
@@ -236,10 +229,7 @@ def ddp_calls(
 
 
 def buckets(parameters: Sequence[Tensor], bucket_mb: int) -> list[list[Tensor]]:
-    """Return the buckets of DDP: gradients in the order in which backward gives them.
-
-    A bucket is full as soon as it has ``bucket_mb`` MiB (compute_bucket_assignment_by_size).
-    """
+    """Return the buckets of DDP in backward's order; each is full once it has ``bucket_mb`` MiB."""
     filled: list[list[Tensor]] = []
     space = 0
     for parameter in reversed(parameters):
@@ -262,10 +252,7 @@ def _powersgd(bucket: Sequence[Tensor]) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=_KEPT)
 def sharded_bytes(group: Parameters, shards: int, element_bytes: int) -> int:
-    """Return the size of a group of parameters that FSDP gathers at once.
-
-    Each is divided by its first extent, padded to equal shards.
-    """
+    """Return the size of parameters that FSDP gathers at once, each padded to equal shards."""
     return sum(-(-item.extents[0] // shards) * shards * (item.elements // item.extents[0])
                * travelling_bytes(item, element_bytes) for item in group.tensors)
 
@@ -394,3 +381,104 @@ class StrategySpec:
         """Return the options that are part of a case's id."""
         return {name: value for name, value in options
                 if name not in self.later_options or value != self.options[name].default}
+
+
+ENTRY_POINTS = "hpcbench.strategies"
+"""The group of entry points; each is a `StrategySpec` and has its name."""
+Result = TypeVar("Result")
+
+
+@cache
+def registry() -> Registry[StrategySpec]:
+    """Return what is installed, in listed order; that does not change while a process runs."""
+    return Registry("strategy {}", _ours(), ENTRY_POINTS, (StrategySpec,), adopted=_of_plugin)
+
+
+def strategies() -> tuple[StrategySpec, ...]:
+    return tuple(registry().values())
+
+
+def strategy(name: str) -> StrategySpec | None:
+    return registry().get(name)
+
+
+def is_ours(spec: StrategySpec) -> bool:
+    return registry().is_ours(spec)
+
+
+def usable(name: str, axes: OptionAxes) -> StrategySpec | None:
+    """Return the strategy of a name, or a stand-in that can run nowhere; None of unknown names.
+
+    A stand-in takes the place of a plug-in that cannot be used: its cases are skips with the
+    reason. Nobody knows the options of the plug-in, so those in ``axes`` are its options.
+    """
+    if name not in (broken := registry().broken):
+        return strategy(name)
+    reason = f"strategy {name} cannot be used: {broken[name]}"
+    return StrategySpec(
+        name, reason, runner="", degrees=lambda _ranks, _options: reason, calls=lambda _work: (),
+        options={option: Values(values[0], values) for option, values in axes.items()
+                 if option != "backend"})
+
+
+@cache
+def _ours() -> tuple[StrategySpec, ...]:
+    return import_module("hpcbench.kinds.training.plan.strategies").SPECS  # type: ignore[no-any-return]
+
+
+def _of_plugin(spec: StrategySpec) -> StrategySpec:
+    """Return the strategy with its package among its needs: a rank may lack what others have."""
+    own = spec.runner.partition(":")[0].partition(".")[0]
+    return replace(spec, modules=tuple(dict.fromkeys((own, *spec.modules))))
+
+
+def layout_of(work: Training) -> Layout:
+    return _result(work, lambda spec: spec.layout(spec.with_defaults(work)), Layout())
+
+
+def own_traffic(work: Training, held: Sequence[Tensor]) -> Iterable[Calls]:
+    """Return what a rank with these parameters calls beyond what follows from the layout."""
+    return _result(work, lambda spec: tuple(spec.traffic(work, held)), ())
+
+
+def adapters_of(work: Training) -> Adapters | None:
+    """Return the adapters of a training, None where the model itself is trained."""
+    return layout_of(work).adapters
+
+
+def pipelining(work: Training) -> Pipelining | None:
+    return layout_of(work).pipeline
+
+
+def trained_part(work: Training) -> tuple[object, ...]:
+    """Return what is trained if that is not the whole model; the same for all layouts of it."""
+    return _result(work, lambda spec: spec.trained_part(work), ())
+
+
+def alone_by(work: Training) -> str:
+    """Return what makes a training one of one rank, such as ``single``, or nothing."""
+    return _result(work, lambda spec: spec.alone_by(work), "")
+
+
+def ranks_of(spec: StrategySpec, options: Mapping[str, Option]) -> int | None:
+    """Return on how many ranks a strategy runs with these options, None: on all of the job."""
+    return _result(spec, lambda spec: spec.ranks(options), None)
+
+
+def _result(
+    of: Training | StrategySpec, function: Callable[[StrategySpec], Result], default: Result,
+) -> Result:
+    """Return what a function of a strategy returns.
+
+    A function of a plug-in that raises costs only the cases of its strategy. The plan skips these
+    and gives the reason (`build_workload`).
+    """
+    spec = strategy(of.strategy) if isinstance(of, Training) else of
+    if spec is None:
+        return default
+    try:
+        return function(spec)
+    except Exception:
+        if is_ours(spec):
+            raise
+        return default

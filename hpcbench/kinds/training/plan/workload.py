@@ -1,7 +1,4 @@
-"""What a case of a training runs: the steps of one model with one strategy.
-
-What layouts of one training are compared by, and how large rounding errors of a bias may be.
-"""
+"""What a case of a training runs: the steps of one model with one strategy."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ class Training(Workload):
     ``model`` names what the extents were taken from; ``changed`` says that some of them were not,
     ``shrunk`` that none of these is larger, nor are heads others. ``named_extents`` are those that
     do not follow from the others (`any_model.differences`).
-    ``family`` is how blocks are built (`plan.models`). A ResNet (`plan.resnet`) has ``layers``, its
+    ``family`` is how blocks are built (`models`). A ResNet (`any_model`) has ``layers``, its
     blocks, and ``width``, ``classes`` and ``image_size``, which are 0 for transformers; ``hidden``
     to ``seq_length`` are 0 for a ResNet. ``batch_size`` is the samples of one data-parallel replica
     in one step, in ``accumulation`` equal parts; there are ``dp`` replicas, each of ``tp`` x ``pp``
@@ -100,15 +97,11 @@ class Training(Workload):
     later = ("named_extents", "count_step", "loss")
 
     def axes(self) -> dict[str, Any]:
-        """Return what tells it from others."""
         return {**{name: getattr(self, name) for name in _AXES},
                 **{f"options.{name}": value for name, value in self.options}}
 
     def choice(self) -> Choice | None:
-        """Return the step of so many samples, and the strategy; None of no training.
-
-        How many samples a replica has follows from the strategy.
-        """
+        """Return the step of so many samples in all, and the strategy; None of no training."""
         if not self.trains:
             return None
         axes = self.axes()
@@ -120,7 +113,6 @@ class Training(Workload):
 
     @property
     def name(self) -> str:
-        """Return what is run: ``data``, for a training with the strategy of that name."""
         return self.strategy
 
     @property
@@ -140,18 +132,13 @@ class Training(Workload):
 
     @property
     def tokens(self) -> int | None:
-        """Return the tokens of one step: each counts once, however many ranks see it.
-
-        Images have none.
-        """
+        """Return the tokens of one step, each once, however many ranks see it; images have none."""
         return None if self.of_images else self.global_batch * self.seq_length
 
     def to_json(self) -> dict[str, Any]:
         """Return its fields as plain JSON values, as before there were larger models if it can."""
-        plain = Workload.to_json(self)
-        if self.changed == self.shrunk:
-            del plain["changed"]
-        return plain
+        return {name: value for name, value in Workload.to_json(self).items()
+                if name != "changed" or value != self.shrunk}
 
     @property
     def features(self) -> Features:
@@ -189,7 +176,6 @@ class Training(Workload):
                 if getattr(self, name) != value]
 
     def degrees(self) -> list[tuple[str, Option]]:
-        """Return the degrees above 1."""
         return [(name, degree) for name, degree in (
             ("dp", self.dp), ("tp", self.tp), ("pp", self.pp)) if degree != 1]
 
@@ -198,7 +184,6 @@ class Training(Workload):
         return dict(self.options)[name]
 
     def words(self, world_size: int) -> list[str]:
-        """Return the words of its label; backend and device follow the first."""
         parts = [f"{self.model} {self.strategy}", self.dtype]
         wide = f"width={self.width}" if self.of_images else f"hidden={self.hidden}"
         parts += [f"layers={self.layers}", wide] if self.changed else []

@@ -1,32 +1,310 @@
-"""One model trained in several ways: the time of a step, and the phases that it is made of.
+"""Words, findings and charts of trainings.
 
-The figure of a training whose ranks stall: the step of each rank, and how much of it waits.
+Short words that are the same in tables and on figures, what stalls a training, as findings and as a
+table of its phases, one model trained in several ways, and what binds trainings and their phases.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from hpcbench.kinds.training.derive.deriver import GROWTH, NOTHING_KNOWN, OTHER, TrainingRecord
-from hpcbench.kinds.training.derive.stalls import Stalls
+from hpcbench.kinds.training.derive.fingerprints import Counterpart
+from hpcbench.kinds.training.derive.slow_ranks import Exposure, SlowAlone
+from hpcbench.kinds.training.derive.stalls import Estimate, LastRank, Stalls, SyncVariance
+from hpcbench.kinds.training.plan.spec import strategy
 from hpcbench.kinds.training.plan.workload import Training, training_of
-from hpcbench.kinds.training.present.stalls import (
-    MOST_CASES,
-    SHORT,
-    degrees_text,
-    findings,
-    model_text,
-    telling_options,
-    titles,
-)
 from hpcbench.plan.case import Case
+from hpcbench.plan.points import Option
 from hpcbench.reduce.results import CaseResult, Steps
+from hpcbench.reduce.roofline import roofline_values
 from hpcbench.units import grouped, in_parts, plural
 from hpcbench.views import chart
-from hpcbench.views.columns import pass_range
-from hpcbench.views.table import Column, Show
-from hpcbench.views.words import device_type, env_text, mode_text, options_text
+from hpcbench.views.chart import Shown
+from hpcbench.views.columns import any_profile, pass_range
+from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table, cell_text
+from hpcbench.views.words import device_type, distinct, env_text, mode_text, options_text, span_text
+
+Items = Sequence[CaseResult]
+Records = Mapping[str, TrainingRecord]
+SHORT = {"data": "data", "forward": "forward", "backward": "backward", "exchange": "exchange",
+         "forward_backward": "fwd+bwd", "optimizer": "optimizer", "balance": "balance"}
+"""Phase -> the title of its column."""
+_SPOKEN = {"kv_heads": "key-value heads"}
+
+
+def model_text(work: Training) -> str:
+    """Return ``2 layers, hidden 64, sequence 32``: the shape in which a model was trained.
+
+    Of images ``16 layers, width 64, images of 224 pixels``. Then follow other extents that it was
+    given, and whether it is smaller than the published model, or another.
+    """
+    wide = f"width {work.width}" if work.of_images else f"hidden {work.hidden}"
+    sample = (f"images of {work.image_size} pixels" if work.of_images else
+              f"sequence {work.seq_length}")
+    others = [f"{_SPOKEN.get(name, name)} {extent}" for name, extent in work.named_extents]
+    word = ["shrunk"] if work.shrunk else ["changed"] if work.changed else []
+    return ", ".join([plural(work.layers, "layer"), wide, sample, *others, *word])
+
+
+def strategy_text(work: Training) -> str:
+    """Return ``data``, or ``data (communication off)`` of what trains nothing."""
+    return work.strategy if work.trains else f"{work.strategy} (communication {work.communication})"
+
+
+def degrees_text(work: Training) -> str:
+    """Return ``dp=2 tp=2``: the degrees above 1; nothing where there is none."""
+    return options_text(work.degrees())
+
+
+def span_words(works: Sequence[Training]) -> Iterator[str]:
+    yield distinct(work.model for work in works)
+    if tokens := [work.seq_length for work in works if not work.of_images]:
+        yield f"seq={span_text(tokens)}"
+    if images := [work.image_size for work in works if work.of_images]:
+        yield f"image={span_text(images)}"
+    yield f"batch={span_text(work.batch_size for work in works)}"
+
+
+def telling_options(works: Iterable[Training]) -> Mapping[Training, str]:
+    """Return for each training, as text, the options that not all of its strategy have as usual."""
+    of_strategy = grouped((work.strategy, work) for work in works)
+    return {work: options_text([option for option in work.options if not _is_usual(option, same)])
+            for same in of_strategy.values() for work in same}
+
+
+def _is_usual(option: tuple[str, Option], same: Sequence[Training]) -> bool:
+    name, value = option
+    spec = strategy(same[0].strategy)
+    usual = spec.options.get(name) if spec else None
+    return usual is not None and value == usual.default and all(
+        dict(work.options).get(name, value) == value for work in same)
+
+
+def parity_text(item: CaseResult, record: TrainingRecord) -> str | None:
+    """Return the largest error in % of what is allowed, or why there is none; None: not tried."""
+    work = training_of(item.case)
+    if not work.trains:
+        return "n/a: no communication" if work.communication == "off" else "n/a: communication only"
+    if item.n_wrong is None:
+        return None if item.case.validate else "unchecked"
+    if item.n_wrong:
+        return f"{item.n_wrong} wrong"
+    return "ok" if record.parity_share is None else f"{100 * record.parity_share:.3g}%"
+
+
+def counterpart_text(found: Counterpart) -> str:
+    if found.missing:
+        return f"compared with no other strategy: {found.missing}"
+    if found.on_ranks:
+        return "copies on the ranks differ (HB158)"
+    if found.n_wrong:
+        return f"differs from that of {found.words} (HB158)"
+    return f"compared with that of {found.words}, by weights, gradients and the first update"
+
+
+MOST_CASES, MOST_RANKS = 3, 8
+"""Tables, and rows of each: a profile is at most a screen."""
+_NAMED = 4
+"""So many cases of which the same is said are counted, fewer are named."""
+_ALWAYS = 2
+"""Words of a title that stand there in any case: model and strategy."""
+_MEANING = ("ready: from the rank's begin of the step to its own last gradient; then waits: until "
+            "the last rank is ready (medians)")
+_RANK_COLUMNS = (
+    Column("rank", "rank", Show.COUNT),
+    Column("step", "step", Show.MS, "ms", "the rank's own median step", "less"),
+    *(Column(name, title, Show.PERCENT, "%", "of the rank's step", optional=True)
+      for name, title in SHORT.items()),
+    Column("other", "other", Show.PERCENT, "%", "of the rank's step", "less"),
+    Column("ready", "ready", Show.MS, "ms", "from the rank's begin to its own last gradient",
+           "less", optional=True),
+    Column("waits", "then waits", Show.MS, "ms", "until the last rank is ready", "less",
+           optional=True),
+)
+
+
+def profile(items: Items, derived: Records) -> Iterator[Line | Table]:
+    """Yield the findings of all trainings, warnings first, then the tables of some."""
+    ok = [item for item in items if item.statistics is not None]
+    named = titles(ok)
+    yield from _findings_of(ok, named, derived)
+    computing = [item for item in ok if training_of(item.case).communication != "only"]
+    worst = sorted(computing, key=lambda item: -_stalled(record_of(item, derived).stalls))
+    tables = [table for item in worst[:MOST_CASES] for table in _tables(
+        named[item.case.case_id], item, record_of(item, derived))]
+    for number, table in enumerate(tables, 1):
+        explained = (Line(_MEANING, "quiet"),) if number == len(tables) and any(
+            one.cells[-1] is not None for table in tables for one in table.rows) else ()
+        yield replace(table, notes=(*table.notes, *explained))
+    if len(worst) > MOST_CASES:
+        yield Line(f"phases of {plural(len(worst) - MOST_CASES, 'more case')}: see summary.json",
+                   "quiet")
+    yield from any_profile([item for item in ok if item not in computing],
+                           lambda item: named[item.case.case_id])
+
+
+def titles(items: Items) -> Mapping[str, str]:
+    """Return what each case is called among these, by its id: what not all of them have alike."""
+    options = telling_options(training_of(item.case) for item in items)
+    said = {}
+    for item in items:
+        work = training_of(item.case)
+        said[item.case.case_id] = (
+            work.model, strategy_text(work), options[work], degrees_text(work),
+            item.case.backend, work.dtype, f"batch {work.batch_size}",
+            options_text(work.unusual()), plural(item.case.world_size, "rank"))
+    varied = [len(set(words)) > 1 for words in zip(*said.values(), strict=True)]
+    return {case_id: " ".join(word for at, (word, varies) in enumerate(
+                zip(words, varied, strict=True)) if word and (varies or at < _ALWAYS))
+            for case_id, words in said.items()}
+
+
+def _findings_of(items: Items, named: Mapping[str, str], derived: Records) -> Iterator[Line]:
+    """Yield what is to be said, warnings first; what is said of several cases once."""
+    said = grouped((line, named[item.case.case_id]) for item in items
+                   for line in _lines(item, derived))
+    for line in sorted(said, key=lambda line: line.tone != "warning"):
+        who = said[line]
+        title = ", ".join(who) if len(who) < _NAMED else plural(len(who), "case")
+        yield Line(f"{title}: {line.text}" if len(items) > 1 else line.text, line.tone)
+
+
+def findings(stalls: Stalls | None) -> Iterator[str]:
+    """Yield what stands out: a late rank, and an exchange that varies."""
+    if stalls and stalls.last:
+        yield _last_text(stalls.last, stalls.n_steps)
+    if stalls and stalls.sync and stalls.sync.is_high:
+        yield f"high variance in gradient sync time: {_variance_text(stalls.sync)}"
+
+
+def slow_alone_text(slow: SlowAlone) -> str:
+    """Return which rank computes slowly where nobody waits for it."""
+    return (f"without communication a step takes rank {slow.rank} {ms_text(slow.step_s)}, rank "
+            f"{slow.quickest_rank} {ms_text(slow.quickest_step_s)}: {slow.ratio:.2f} times as long "
+            f"[{slow.low:.2f}, {slow.high:.2f}: least, greatest of passes]")
+
+
+def record_of(item: CaseResult, derived: Records) -> TrainingRecord:
+    return derived.get(item.case.case_id, NOTHING_KNOWN)
+
+
+def _stalled(stalls: Stalls | None) -> float:
+    return stalls.stall_share.value if stalls and stalls.stall_share else 0.0
+
+
+def _lines(item: CaseResult, derived: Records) -> Iterator[Line]:
+    record = record_of(item, derived)
+    slow = record.slow_alone
+    if record.stalls:
+        for text in findings(record.stalls):
+            yield Line(text, "warning")
+        yield from map(Line, _measured(record.stalls))
+        if item.case.world_size > 1:
+            yield from map(Line, _unknown(record.stalls, record.exposure, slow))
+    if share := record.exposure.exposed_share:
+        ends = cell_text(Range(share.least, share.greatest, share.median), Show.PERCENT)
+        yield Line(f"exposed communication is {ends} % of the step")
+    if slow:
+        yield Line(slow_alone_text(slow), "warning")
+    steps = item.timing.steps if item.timing else None
+    if steps and len(steps.ranks) > 1 and not training_of(item.case).trains:
+        yield Line(f"without communication a step takes the ranks {ms_text(min(steps.step_s))} to "
+                   f"{ms_text(max(steps.step_s))}")
+
+
+def _measured(stalls: Stalls) -> Iterator[str]:
+    if stalls.stall_share:
+        yield (f"ranks wait {_percent(stalls.stall_share)} of the step for whichever rank is last "
+               f"({plural(stalls.n_steps, 'step')})")
+    if stalls.sync and not stalls.sync.is_high:
+        yield f"gradient sync time does not vary much: {_variance_text(stalls.sync)}"
+
+
+def _unknown(stalls: Stalls, exposure: Exposure, slow: SlowAlone | None) -> Iterator[str]:
+    """Yield what the stamps cannot carry, and what would; ``slow`` is who is named without them."""
+    if stalls.missing and slow is None:
+        more = "" if exposure.own_s else (
+            '; "communication": ["on", "off"] in its block shows each rank\'s own time')
+        yield f"cannot tell who makes others wait, because {stalls.missing}{more}"
+    if stalls.last_missing:
+        yield f"cannot tell whether a rank is late, because {stalls.last_missing}"
+    if stalls.sync_missing:
+        yield f"cannot tell whether gradient sync varies, because {stalls.sync_missing}"
+
+
+def _last_text(last: LastRank, n_steps: int) -> str:
+    behind = last.behind_s
+    ends = f"{cell_text(behind.low, Show.MS)}, {cell_text(behind.high, Show.MS)}"
+    where = f" (its {last.phase} is {ms_text(last.phase_s)} longer)" if last.phase_s > 0 else ""
+    return (f"rank {last.rank} finishes its backward pass last in {last.last_share:.0%} of "
+            f"{plural(n_steps, 'step')}, {ms_text(behind.value)} [{ends}: 99 % interval] after the "
+            f"next one{where}: {last.behind_share:.0%} of the step is waiting for it")
+
+
+def _variance_text(sync: SyncVariance) -> str:
+    return (f"coefficient of variation {sync.cv:.0%} (robust {sync.robust_cv:.0%}), of computing "
+            f"{sync.compute_cv:.0%} ({sync.compute_robust_cv:.0%}); it deviates by "
+            f"{sync.deviation_share:.1%} of the step, p = {sync.chance:.2g}")
+
+
+def _tables(title: str, item: CaseResult, record: TrainingRecord) -> Iterator[Table]:
+    steps = item.timing.steps if item.timing else None
+    if steps is None:
+        return
+    rows = [_row(steps, at, record.stalls) for at in range(len(steps.ranks))]
+    listed = sorted(rows, key=_lateness, reverse=True)[:MOST_RANKS] if (
+        len(rows) > MOST_RANKS) else rows
+    left = len(rows) - len(listed)
+    yield Table(title, _RANK_COLUMNS, (Group("", tuple(listed)),), notes=(
+        Line(f"and {plural(left, 'rank')} more that are ready earlier: see summary.json", "quiet"),
+    ) if left else ())
+
+
+def _lateness(row: Row) -> float:
+    """Return when a rank is ready; its step where that is not known."""
+    step_s, ready_s = row.cells[1], row.cells[-2]
+    return float(ready_s if isinstance(ready_s, float) else step_s)  # type: ignore[arg-type]
+
+
+def _row(steps: Steps, at: int, stalls: Stalls | None) -> Row:
+    step_s = steps.step_s[at]
+    of_step = {phase.name: phase.median_s[at] / step_s for phase in steps.phases if step_s}
+    rank = steps.ranks[at]
+    known = stalls.ranks.index(rank) if stalls and rank in stalls.ranks else None
+    waits: tuple[Cell, Cell] = (None, None) if stalls is None or known is None else (
+        stalls.ready_s[known], stalls.wait_s[known])
+    return Row((rank, step_s, *map(of_step.get, SHORT),
+                steps.other_s[at] / step_s if step_s else None, *waits))
+
+
+def _percent(share: Estimate) -> str:
+    ends = "" if share.low is None or share.high is None else (
+        f" [{cell_text(share.low, Show.PERCENT)}, {cell_text(share.high, Show.PERCENT)}]")
+    return f"{cell_text(share.value, Show.PERCENT)} %{ends}"
+
+
+def ms_text(time_s: float) -> str:
+    return f"{cell_text(time_s, Show.MS)} ms"
+
+
+def rooflines(items: Items, derived: Records) -> list[Shown]:
+    told = [(item, record.rooflines) for item in items
+            if (record := derived.get(item.case.case_id)) and record.rooflines]
+    named = titles([item for item, _ in told])
+    return [Shown(named[item.case.case_id], item.case.case_id, one)
+            for item, found in told for one in found]
+
+
+def values(record: TrainingRecord) -> dict[str, Any]:
+    """Return the fields of the step, and ``phase_bounds``: a line for each phase."""
+    step = record.rooflines[0] if record.rooflines else None
+    return {**roofline_values(step), "phase_bounds": [
+        f"{one.part}: {one.bound_by or 'unknown'}: {one.evidence}" for one in record.rooflines[1:]]
+        or None}
+
 
 MOST_ROWS = 30
 """More trainings than this are split over several charts."""
@@ -53,10 +331,9 @@ WITHOUT = (
     "bar: the communication of a step alone, drawn so that both end together; what of it is left "
     "of the dashes passes under the computation.")
 Key = tuple[str, ...]
-Records = Mapping[str, TrainingRecord]
 
 
-def charts(items: Sequence[CaseResult], derived: Records) -> Iterator[chart.BarChart]:
+def charts(items: Items, derived: Records) -> Iterator[chart.BarChart]:
     """Yield the charts of the trainings that have statistics, and train: one a model and ranks."""
     groups = grouped((_key(item), item) for item in items
                      if item.statistics is not None and training_of(item.case).trains)
@@ -70,7 +347,7 @@ def _key(item: CaseResult) -> Key:
             plural(case.world_size, "rank"), mode_text(item), env_text(case))
 
 
-def _charts(key: Key, items: Sequence[CaseResult], records: Records) -> Iterator[chart.BarChart]:
+def _charts(key: Key, items: Items, records: Records) -> Iterator[chart.BarChart]:
     works = [training_of(item.case) for item in items]
     options = telling_options(works)
     labels = [_label(work, works, options[work]) for work in works]
@@ -95,13 +372,11 @@ def _charts(key: Key, items: Sequence[CaseResult], records: Records) -> Iterator
 
 
 def _memory(records: Sequence[TrainingRecord]) -> Column:
-    """Return the column of peaks, named by what they are of."""
     peaks = {record.peak_of for record in records if record.peak_of}
     return replace(MEMORY, title="process growth") if peaks == {GROWTH} else MEMORY
 
 
 def _label(work: Training, works: Sequence[Training], options: str) -> str:
-    """Return what is done, and what else is not the same for all of them."""
     values = [*((name, getattr(work, name)) for name in _VARIED), *work.unusual()]
     varied = [(name, value) for name, value in values
               if len({getattr(other, name) for other in works}) > 1]
@@ -109,9 +384,8 @@ def _label(work: Training, works: Sequence[Training], options: str) -> str:
     return " ".join(word for word in words if word)
 
 
-def _same_programs(labels: Sequence[str], items: Sequence[CaseResult],
+def _same_programs(labels: Sequence[str], items: Items,
                    records: Sequence[TrainingRecord]) -> Iterator[str]:
-    """Yield which bars are the same program."""
     groups = grouped((record.same_program_as or item.case.case_id, label)
                      for label, item, record in zip(labels, items, records, strict=True))
     for first, *others in groups.values():
@@ -162,18 +436,20 @@ _CAPTION = (
     "last gradient. Shown are trainings in which something stands out (docs/profile.md).")
 
 
-def stall_charts(items: Sequence[CaseResult], derived: Records) -> Iterator[chart.BarChart]:
+def stall_charts(items: Items, derived: Records) -> Iterator[chart.BarChart]:
     """Yield one chart of the trainings with findings, those that wait most; or none."""
     named = titles([item for item in items if item.statistics is not None])
     known = [(item, steps, stalls) for item in items if item.timing
              and (steps := item.timing.steps)
-             and (stalls := derived.get(item.case.case_id, NOTHING_KNOWN).stalls)
+             and (stalls := record_of(item, derived).stalls)
              and [*findings(stalls)]]
-    known.sort(key=lambda one: -(one[2].stall_share.value if one[2].stall_share else 0.0))
+    known.sort(key=lambda one: -_stalled(one[2]))
     if not known:
         return
-    sections = tuple(chart.BarSection(named[item.case.case_id], _bars(steps, stalls))
-                     for item, steps, stalls in known[:MOST_CASES])
+    sections = tuple(chart.BarSection(named[item.case.case_id], tuple(
+        _stall_bar(steps, stalls, rank) for rank in sorted(sorted(
+            stalls.ranks, key=lambda rank: -stalls.ready_s[stalls.ranks.index(rank)])[:MOST_BARS])))
+        for item, steps, stalls in known[:MOST_CASES])
     looks = {look for section in sections for bar in section.bars for _, look in bar.segments}
     yield chart.BarChart(
         title="Who waits for whom: the step of each rank", file_stem="stalls",
@@ -181,12 +457,6 @@ def stall_charts(items: Sequence[CaseResult], derived: Records) -> Iterator[char
         notes=(_CAPTION,), x=chart.Axis("time in the step", Show.MS, "ms"), columns=_COLUMNS,
         case_ids=tuple(item.case.case_id for item, _, _ in known[:MOST_CASES]), sections=sections,
         legend=tuple(look for look in (*PHASES.values(), WAITING, IN_NO_PHASE) if look in looks))
-
-
-def _bars(steps: Steps, stalls: Stalls) -> tuple[chart.Bar, ...]:
-    """Return a bar for each rank, in their order; of many for those that are ready last."""
-    latest = sorted(stalls.ranks, key=lambda rank: -stalls.ready_s[stalls.ranks.index(rank)])
-    return tuple(_stall_bar(steps, stalls, rank) for rank in sorted(latest[:MOST_BARS]))
 
 
 def _stall_bar(steps: Steps, stalls: Stalls, rank: int) -> chart.Bar:

@@ -1,8 +1,6 @@
-"""What `hpcbench list` says of trainings: the models and the strategies.
+"""The presenter of trainings, and their fields of summary.json and summary.csv (docs/method.md).
 
-The rows of a plan's table that are about trainings.
-
-The presenter of trainings, and their fields of summary.json and summary.csv (docs/method.md).
+With what `hpcbench list` says of trainings, and the rows of a plan's table.
 """
 
 from __future__ import annotations
@@ -13,14 +11,14 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from hpcbench.kinds.kind import CountedCall, Presenter, Words
-from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingRecord
+from hpcbench.kinds.training.derive import deriver
 from hpcbench.kinds.training.derive.rates import Counted
 from hpcbench.kinds.training.derive.slow_ranks import Exposure
+from hpcbench.kinds.training.derive.stalls import Pop
 from hpcbench.kinds.training.plan import block
-from hpcbench.kinds.training.plan.any_model import AnyShape, parameters_of
+from hpcbench.kinds.training.plan.any_model import RESNETS, AnyShape, parameters_of
 from hpcbench.kinds.training.plan.predict import predict, predict_stage
-from hpcbench.kinds.training.plan.registry import registry, strategies
-from hpcbench.kinds.training.plan.resnet import RESNETS
+from hpcbench.kinds.training.plan.spec import registry, strategies
 from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import (
     CROSS_ENTROPY,
@@ -29,50 +27,17 @@ from hpcbench.kinds.training.plan.workload import (
     Training,
     training_of,
 )
-from hpcbench.kinds.training.present import (
-    charts as _charts,
-)
-from hpcbench.kinds.training.present import (
-    charts as stall_chart,
-)
-from hpcbench.kinds.training.present import (
-    stalls as _stalls,
-)
-from hpcbench.kinds.training.present import (
-    stalls as roofline,
-)
-from hpcbench.kinds.training.present import (
-    stalls as words,
-)
-from hpcbench.kinds.training.present import (
-    tables as counted_table,
-)
-from hpcbench.kinds.training.present import (
-    tables as pop,
-)
-from hpcbench.kinds.training.present import (
-    tables as result_table,
-)
-from hpcbench.kinds.training.present import (
-    tables as scaling,
-)
-from hpcbench.kinds.training.present.stalls import strategy_text, telling_options
+from hpcbench.kinds.training.present import charts, tables
+from hpcbench.kinds.training.present.charts import Items, Records
 from hpcbench.operations.models import MODELS, OWN_LIBRARY
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import ROOFLINE_FIELDS
 from hpcbench.units import grouped, plural, to_ms
+from hpcbench.views import words
 from hpcbench.views.chart import Chart, roofline_charts, roofline_definitions, roofline_tables
 from hpcbench.views.columns import COST, cost_cells, ends_of, names_of
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table, cell_text
-from hpcbench.views.words import (
-    backend_text,
-    batch_text,
-    distinct,
-    option_lines,
-    options_text,
-    span_text,
-)
 
 _EXTENTS = {"family": "built as", "layers": "layers", "hidden": "hidden", "heads": "heads",
             "kv_heads": "kv heads", "inner": "inner", "vocab": "vocab", "seq_length": "seq"}
@@ -81,7 +46,6 @@ _IMAGE_EXTENTS = {name: name for name in ("layers", "width", "classes", "image")
 
 
 def training_listing() -> Iterator[Line | Table]:
-    """Yield the models with their extents, and the strategies with their options."""
     yield Line("models", "title")
     yield _models("model", _EXTENTS, MODELS)
     yield _models("model of images", _IMAGE_EXTENTS, RESNETS)
@@ -89,7 +53,7 @@ def training_listing() -> Iterator[Line | Table]:
     yield Line("training strategies", "title")
     for spec in strategies():
         yield Line(f"  {spec.name:<20}{spec.meaning}")
-        yield from option_lines(spec.options)
+        yield from words.option_lines(spec.options)
     for plugin in registry().offers:
         problem = plugin.problem and f"cannot be used: {plugin.problem}"
         yield Line(f"  plug-in {plugin.name:<12}{plugin.origin}: {problem or 'offers a strategy'}",
@@ -140,13 +104,13 @@ _GROUP_COLUMNS = (
 def training_plan_table(title: str, cases: Sequence[Case], *, listed: bool) -> Table:
     """Return a row for each case, or for each strategy on each backend."""
     if listed:
-        options = telling_options(training_of(case) for case in cases)
+        options = charts.telling_options(training_of(case) for case in cases)
         rows = tuple(_case_row(case, options[training_of(case)]) for case in cases)
         return Table(title, _CASE_COLUMNS, (Group("", rows),), notes=tuple(
             Line(f"#{case.index} {case.note}", "warning") for case in cases if case.note))
     groups = grouped((
-        (training_of(case).model, strategy_text(training_of(case)), case.backend, case.env,
-         case.device, case.world_size, batch_text(case), case.needs), case) for case in cases)
+        (training_of(case).model, charts.strategy_text(training_of(case)), case.backend, case.env,
+         case.device, case.world_size, words.batch_text(case), case.needs), case) for case in cases)
     tried = Counter(case.note for case in cases if case.note)
     return Table(title, _GROUP_COLUMNS, (Group("", tuple(map(_group_row, groups.values()))),),
                  notes=tuple(Line(f"{plural(count, 'case')}: {note}", "warning")
@@ -159,12 +123,10 @@ def _megabytes(count: int) -> str:
 
 def _calls_text(calls: Iterable[CountedCall]) -> str:
     """Return ``5 all_reduce (5560320 B)`` of each, comma-separated; the bytes are of all calls."""
-    return ", ".join(f"{count} {name} ({size} B)"
-                     for name, count, size in calls) or "no collective"
+    return ", ".join(f"{count} {name} ({size} B)" for name, count, size in calls) or "no collective"
 
 
 def training_dry_run_lines(work: Training, calls: Sequence[CountedCall] | None) -> Iterator[str]:
-    """Yield what a step called on rank 0, if it did, and what each of its ranks will need."""
     if calls is not None:
         expected = {(one.collective, one.count, one.size_bytes)
                     for one in predict_stage(work, stages_of(work)[0]).calls}
@@ -181,7 +143,7 @@ def demand_lines(work: Training) -> Iterator[str]:
     for stage in stages_of(work):
         expected = predict_stage(work, stage)
         where = ("each rank" if stage.first and stage.last else
-                 f"the ranks with blocks {span_text(stage.blocks)}")
+                 f"the ranks with blocks {words.span_text(stage.blocks)}")
         calls = _calls_text((one.collective, one.count, one.size_bytes) for one in expected.calls)
         yield (f"predicted for {where}: {calls}; {expected.wire_bytes} B on the wire; "
                f"{cell_text(expected.hardware_flops, Show.GFLOP)} GFLOP")
@@ -198,7 +160,7 @@ def _case_row(case: Case, options: str) -> Row:
         case.index, work.model, work.layers, work.hidden or None,
         *map(named.get, ("heads", "kv_heads", "inner", "vocab")), work.seq_length or None,
         work.width or None, named.get("classes"), work.image_size or None,
-        strategy_text(work), options, backend_text(case), case.device,
+        charts.strategy_text(work), options, words.backend_text(case), case.device,
         case.world_size, f"{work.dp} x {work.tp} x {work.pp}", work.dtype,
         work.batch_size, work.accumulation, work.optimizer,
         work.checkpointing if work.checkpointing != "none" else None,
@@ -213,11 +175,11 @@ def _case_row(case: Case, options: str) -> Row:
 def _group_row(cases: Sequence[Case]) -> Row:
     first, works = cases[0], [training_of(case) for case in cases]
     return Row((
-        len(cases), works[0].model, strategy_text(works[0]), backend_text(first),
-        first.device, first.world_size, distinct(work.dtype for work in works),
-        span_text(work.batch_size for work in works),
-        (f"{span_text(work.image_size for work in works)} pixels" if works[0].of_images else
-         f"{span_text(work.seq_length for work in works)} tokens"),
+        len(cases), works[0].model, charts.strategy_text(works[0]), words.backend_text(first),
+        first.device, first.world_size, words.distinct(work.dtype for work in works),
+        words.span_text(work.batch_size for work in works),
+        (f"{words.span_text(work.image_size for work in works)} pixels" if works[0].of_images else
+         f"{words.span_text(work.seq_length for work in works)} tokens"),
         f"up to {_megabytes(max(case.memory_bytes for case in cases))}", *cost_cells(cases)))
 
 
@@ -228,12 +190,6 @@ MODEL_FIELDS = ("strategy", "model", "changed", "shrunk", "layers", *_OF_TEXT, *
 """Extents that a model of this kind lacks are None: a ResNet's hidden, a transformer's width."""
 STEP_FIELDS = ("batch_size", "accumulation", "dp", "tp", "pp", "optimizer", "checkpointing",
                "data", "library", "compile", "loss")
-PHASES = {"data_wait_s": "data", **{f"{phase}_s": phase for phase in (
-    "forward", "backward", "exchange", "forward_backward", "optimizer", "balance", "other")}}
-"""Field -> its phase: the median of the middle rank."""
-MEMORY = {f"{name}_bytes": name for name in (
-    "parameters", "gradients", "optimizer_state", "activations", "peak")}
-"""Field -> what a rank holds: of the rank that holds most of it."""
 COUNTED = {"step_calls": "calls", "wire_bytes": "wire_bytes", "flops": "flops"}
 """Field -> what of a step it is that was counted, beside activations."""
 PREDICTED = {f"{field}_predicted": name for field, name in {
@@ -250,104 +206,89 @@ SCALING = {"scaling": "kind", "scaling_efficiency": "efficiency", "scaling_base_
            "scaling_base_ranks": "base_ranks",
            "scaling_base_samples_per_second": "base_samples_per_s"}
 """Field -> what it is of the scaling."""
-_RANGED = {"exposed_s": "exposed_s", "exposed_share": "exposed_share",
-           "communication_overhead": "overhead", "overlap_efficiency": "efficiency"}
-"""Field -> what it is of the exposure; each has more fields beside it (`names_of`)."""
-_RANGED_NAMES = {name: names_of(name) for name in _RANGED}
+_RANGED_NAMES = {name: names_of(name) for name in deriver.EXPOSED}
 EXPOSURE_FIELDS = (
     "off_s", "only_s", *_RANGED_NAMES["exposed_share"], *_RANGED_NAMES["communication_overhead"],
     "own_step_s", "idle_share", "bubble_predicted", "bubble_of_own_times", "not_paired")
 """Beside ``exposed_s`` and ``overlap_efficiency``, which primitives have, too."""
-POP_FIELDS = (*pop.FIELDS, *pop.FACTOR_FIELDS)
-TRAINING_FIELDS = (*MODEL_FIELDS, *STEP_FIELDS, "global_batch", *RATES, *PHASES,
-                   *MEMORY, "peak_of", *COUNTED_FIELDS, "communication", "parity",
+POP_FIELDS = ("efficiency_score", "computation_scaling", "global_efficiency", "efficiency_of",
+              *deriver.FACTORS)
+TRAINING_FIELDS = (*MODEL_FIELDS, *STEP_FIELDS, "global_batch", *RATES, *deriver.PHASES,
+                   *deriver.HELD, "peak_of", *COUNTED_FIELDS, "communication", "parity",
                    *EXPOSURE_FIELDS, *SCALING, "same_program_as", *POP_FIELDS, *ROOFLINE_FIELDS,
                    "phase_bounds")
 LISTED_FIELDS = (
     "case_id", "backend", "device", "world_size", "dtype", "mode", "fold", "env", "options",
     *MODEL_FIELDS[1:], *STEP_FIELDS, "global_batch", "n", "median_s", "p95_s", "ci_low_s",
-    "ci_high_s", "ci_reliable", *RATES, *PHASES, "parity",
+    "ci_high_s", "ci_reliable", *RATES, *deriver.PHASES, "parity",
     *COUNTED_FIELDS, *_RANGED_NAMES["exposed_s"], *_RANGED_NAMES["overlap_efficiency"],
     *EXPOSURE_FIELDS, *SCALING, "same_program_as", *POP_FIELDS, *ROOFLINE_FIELDS,
     "phase_bounds",
 )
 MEMORY_FIELDS = ("case_id", "kind", "strategy", "options", "model", "world_size", "dtype",
-                 "batch_size", "accumulation", "checkpointing", *MEMORY, "peak_of")
+                 "batch_size", "accumulation", "checkpointing", *deriver.HELD, "peak_of")
 """Fields of each row of ``results.memory``."""
 
 
-class TrainingPresenter(Presenter[Training, TrainingRecord]):
+class TrainingPresenter(Presenter[Training, deriver.TrainingRecord]):
     """Presents trainings."""
 
     fields = TRAINING_FIELDS
     listing = staticmethod(training_listing)
     plan_table = staticmethod(training_plan_table)
     dry_run_lines = staticmethod(training_dry_run_lines)
-    profile = staticmethod(_stalls.profile)
-    heat_map_case = staticmethod(_charts.heat_map_case)
-    part_looks = _charts.PART_LOOKS
+    profile = staticmethod(charts.profile)
+    heat_map_case = staticmethod(charts.heat_map_case)
+    part_looks = charts.PART_LOOKS
 
     def words(self, works: Sequence[Training]) -> Words:
-        return Words(list(words.span_words(works)), [work.dtype for work in works])
+        return Words(list(charts.span_words(works)), [work.dtype for work in works])
 
-    def tables(
-        self, title: str, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
-    ) -> Iterator[Table]:
-        """Yield the times of a block, then what was counted of its steps."""
-        yield from result_table.result_tables(title, items, derived)
-        yield from counted_table.counted_tables(title, items, derived)
+    def tables(self, title: str, items: Items, derived: Records) -> Iterator[Table]:
+        yield from tables.result_tables(title, items, derived)
+        yield from tables.counted_tables(title, items, derived)
 
-    def overviews(
-        self, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
-    ) -> Iterator[Table]:
-        """Yield how trainings scale, and which share of the ranks' time is useful."""
-        yield from scaling.overviews(items, derived)
-        yield from pop.efficiencies(items, derived)
-        yield from roofline_tables("trainings", roofline.rooflines(items, derived),
+    def overviews(self, items: Items, derived: Records) -> Iterator[Table]:
+        yield from tables.overviews(items, derived)
+        yield from tables.efficiencies(items, derived)
+        yield from roofline_tables("trainings", charts.rooflines(items, derived),
                                    of=any(item.status == "ok" for item in items))
 
-    def definitions(
-        self, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
-    ) -> Iterator[str]:
-        """Yield what the columns of the tables that are shown mean."""
-        yield from result_table.definitions(items, derived)
+    def definitions(self, items: Items, derived: Records) -> Iterator[str]:
+        yield from tables.definitions(items, derived)
         records = [record for item in items if (record := derived.get(item.case.case_id))]
         if any(record.scaling for record in records):
-            yield from scaling.SCALING_DEFINITION
+            yield from tables.SCALING_DEFINITION
         if any(record.pop for record in records):
-            yield from pop.EFFICIENCY_DEFINITION
-        yield from roofline_definitions(roofline.rooflines(items, derived))
+            yield from tables.EFFICIENCY_DEFINITION
+        yield from roofline_definitions(charts.rooflines(items, derived))
 
-    def charts(
-        self, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
-    ) -> Iterator[Chart]:
-        """Yield the steps of each model, who waits for whom if something stands out, rooflines."""
-        yield from _charts.charts(items, derived)
-        yield from stall_chart.stall_charts(items, derived)
-        yield from roofline_charts("trainings", roofline.rooflines(items, derived))
+    def charts(self, items: Items, derived: Records) -> Iterator[Chart]:
+        yield from charts.charts(items, derived)
+        yield from charts.stall_charts(items, derived)
+        yield from roofline_charts("trainings", charts.rooflines(items, derived))
 
-    def row(self, item: CaseResult, record: TrainingRecord | None) -> dict[str, Any]:
+    def row(self, item: CaseResult, record: deriver.TrainingRecord | None) -> dict[str, Any]:
         """Return a case's `TRAINING_FIELDS` and its options; None where there is no number."""
-        work, record = training_of(item.case), record or NOTHING_KNOWN
+        work, record = training_of(item.case), record or deriver.NOTHING_KNOWN
         values: dict[str, Any] = {**dict.fromkeys(TRAINING_FIELDS), **_exposure(record.exposure)}
         values |= {field: getattr(record, name) for field, name in RATES.items()}
         values |= {field: getattr(record.scaling, name, None) for field, name in SCALING.items()}
         values |= {name: getattr(work, name) for name in (
             *MODEL_FIELDS, *STEP_FIELDS, "global_batch", "communication")}
         values |= dict.fromkeys(_OF_TEXT if work.of_images else _OF_IMAGES)
-        values |= {field: record.held_bytes.get(name) for field, name in MEMORY.items()}
-        values |= {field: record.phase_s.get(phase) for field, phase in PHASES.items()}
-        values |= {**_counted(record.counted), **pop.values(record.pop),
-                   **roofline.values(record)}
+        values |= {field: record.held_bytes.get(name) for field, name in deriver.HELD.items()}
+        values |= {field: record.phase_s.get(phase) for field, phase in deriver.PHASES.items()}
+        values |= {**_counted(record.counted), **_efficiency(record.pop), **charts.values(record)}
         return values | {
             "step_time_ms": None if record.step_s is None else to_ms(record.step_s),
-            "options": [options_text([option]) for option in work.options],
-            "parity": words.parity_text(item, record), "peak_of": record.peak_of or None,
+            "options": [words.options_text([option]) for option in work.options],
+            "parity": charts.parity_text(item, record), "peak_of": record.peak_of or None,
             "same_program_as": record.same_program_as}
 
     def sections(
-        self, rows: Sequence[Mapping[str, Any]], items: Sequence[CaseResult],
-        derived: Mapping[str, TrainingRecord],
+        self, rows: Sequence[Mapping[str, Any]], items: Items,
+        derived: Records,
     ) -> dict[str, Any]:
         """Return ``training``, ``memory`` and ``not_measured`` of summary.json's results.
 
@@ -382,6 +323,11 @@ def _counted(found: Counted | None) -> dict[str, Any]:
             "not_counted": [f"{name}: {reason}" for name, reason in found.missing.items()] or None}
 
 
+def _efficiency(pop: Pop | None) -> dict[str, Any]:
+    return {**deriver.efficiency_values(pop), "global_efficiency": pop and pop.global_efficiency,
+            "efficiency_of": pop and pop.source}
+
+
 def _exposure(exposure: Exposure) -> dict[str, Any]:
     row: dict[str, Any] = {
         "off_s": exposure.off_s, "only_s": exposure.only_s, "bubble_predicted": exposure.bubble,
@@ -389,16 +335,14 @@ def _exposure(exposure: Exposure) -> dict[str, Any]:
         "not_paired": list(exposure.missing) or None,
         "own_step_s": [own.median for own in exposure.own_s] or None,
         "idle_share": [idle.median for idle in exposure.idle_share] or None}
-    for field, name in _RANGED.items():
+    for field, (name, *_) in deriver.EXPOSED.items():
         row |= ends_of(field, getattr(exposure, name))
     return row
 
 
-def _listed(
-    row: Mapping[str, Any], item: CaseResult, derived: Mapping[str, TrainingRecord],
-) -> dict[str, Any]:
+def _listed(row: Mapping[str, Any], item: CaseResult, derived: Records) -> dict[str, Any]:
     steps = item.timing.steps if item.timing else None
-    record = derived.get(item.case.case_id, NOTHING_KNOWN)
+    record = charts.record_of(item, derived)
     if steps is not None:  # results of older versions have none
         steps = replace(steps, arrivals=tuple(
             replace(arrival, pass_median_s=()) for arrival in steps.arrivals))

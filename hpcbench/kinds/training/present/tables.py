@@ -1,45 +1,28 @@
-"""The results tables of trainings, and what their columns mean.
+"""The tables of trainings, and what their columns mean.
 
-The table of what one step of each training called, computed and took, beside what is predicted.
-
-The table of parallel efficiency and its factors, below those of the blocks.
-
-The table of how trainings scale over ranks, below those of the blocks.
+Results of a block, what was counted of a step beside what is predicted, parallel efficiency and its
+factors, and how trainings scale over ranks.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from itertools import groupby
 
-from hpcbench.kinds.training.derive.deriver import GROWTH, NOTHING_KNOWN, TrainingRecord
-from hpcbench.kinds.training.derive.rates import (
-    Counted,
-    ScalingRecord,
-    StepDemand,
-    shown_definition,
-)
+from hpcbench.kinds.training.derive import rates
+from hpcbench.kinds.training.derive.deriver import GROWTH, TrainingRecord
 from hpcbench.kinds.training.derive.slow_ranks import Exposure, LateRank, SlowPhase
-from hpcbench.kinds.training.derive.stalls import Pop
 from hpcbench.kinds.training.plan.build_workload import Setting
-from hpcbench.kinds.training.plan.flops import DEFINITIONS as DEFINITIONS_OF_FLOPS
+from hpcbench.kinds.training.plan.models import DEFINITIONS as DEFINITIONS_OF_FLOPS
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
-from hpcbench.kinds.training.present import stalls as words
-from hpcbench.kinds.training.present.stalls import (
-    SHORT,
-    findings,
-    model_text,
-    slow_alone_text,
-    telling_options,
-    titles,
-)
+from hpcbench.kinds.training.present import charts
 from hpcbench.plan.case import Case
-from hpcbench.reduce.results import CaseResult, Steps
+from hpcbench.reduce.results import CaseResult
 from hpcbench.units import grouped, plural
 from hpcbench.views import columns
-from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table, cell_text
+from hpcbench.views.table import Column, Group, Line, Row, Show, Table, cell_text
 from hpcbench.views.words import device_type, env_text, flag_cell, options_text, timed_text
 
 COLUMNS = (
@@ -61,7 +44,7 @@ COLUMNS = (
       for of, unit in (("step", "a step"), ("million_tokens", "1e6 tokens"),
                        ("million_samples", "1e6 images"))),
     *(Column(name, title, Show.PERCENT, "%", "of the time of all steps", optional=True)
-      for name, title in SHORT.items()),
+      for name, title in charts.SHORT.items()),
     Column("other", "other", Show.PERCENT, "%", "of the time of all steps", "less", optional=True),
     Column("exposed_time", "exposed", Show.MS, "ms", "t - t(off)", "less", optional=True),
     Column("exposed_share", "exposed", Show.PERCENT, "%", "of t", "less", optional=True),
@@ -102,15 +85,13 @@ DEFINITIONS_OF_PIPELINES = (
     "  the schedule alone makes ranks wait: if all take equally long, and rank by rank if each "
     "takes its own time",
 )
-Records = Mapping[str, TrainingRecord]
 Member = tuple[CaseResult, TrainingRecord]
 
 
-def definitions(items: Sequence[CaseResult], derived: Records) -> Iterator[str]:
-    """Yield what the columns of these trainings mean."""
+def definitions(items: charts.Items, derived: charts.Records) -> Iterator[str]:
     yield from DEFINITIONS
     works = [training_of(item.case) for item in items]
-    names = [name for name in dict.fromkeys(map(shown_definition, works)) if name is not None]
+    names = [name for name in dict.fromkeys(map(rates.shown_definition, works)) if name is not None]
     if names:
         yield "MFU = FLOPs of the model in a step / (step p50 x ranks x hardware.peak_flops);"
     for name in names:
@@ -118,7 +99,7 @@ def definitions(items: Sequence[CaseResult], derived: Records) -> Iterator[str]:
         yield f"  FLOPs as {name} counts them{meaning}"
     if names:
         yield "  (what is computed twice counts once; other definitions: summary.json)"
-    yield from _further_definitions(works, [_record(item, derived) for item in items])
+    yield from _further_definitions(works, [charts.record_of(item, derived) for item in items])
     if any(work.adapters for work in works):
         yield ("  (of lora and qlora 4 for each frozen weight and token, not 6: none has a "
                "gradient; and what adapters add)")
@@ -126,7 +107,7 @@ def definitions(items: Sequence[CaseResult], derived: Records) -> Iterator[str]:
         yield from DEFINITIONS_OF_EXPOSURE
         if any(work.pp > 1 for work in works):
             yield from DEFINITIONS_OF_PIPELINES
-    peaks = dict.fromkeys(filter(None, (_record(item, derived).peak_of for item in items)))
+    peaks = dict.fromkeys(filter(None, (charts.record_of(item, derived).peak_of for item in items)))
     if allocated := ", ".join(name for name in peaks if name != GROWTH):
         yield f"memory = the most that any rank used ({allocated})"
     if GROWTH in peaks:
@@ -146,81 +127,56 @@ def _further_definitions(
         yield "cost = time x ranks x hardware.price_per_device_hour, in the currency of that price"
 
 
-def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
-    """Yield one block's table: a group of rows per model, backend, device, ranks and dtype.
-
-    What was run without communication, or nothing but that, is shown in the row of its training.
-    """
-    members = ((item, _record(item, derived)) for item in items if item.status in columns.TABLED)
+def result_tables(title: str, items: charts.Items, derived: charts.Records) -> Iterator[Table]:
+    """Yield a block's table; what ran without communication is in its training's row."""
+    members = ((item, charts.record_of(item, derived)) for item in items
+               if item.status in columns.TABLED)
     groups = grouped(((_group_title(member[0]), timed_text(member[0])), member)
                      for member in members if not member[1].is_partner)
     if not groups:
         return
     listed = [member for group in groups.values() for member in group]
-    options = words.telling_options(training_of(item.case) for item, _ in listed)
+    options = charts.telling_options(training_of(item.case) for item, _ in listed)
     yield Table(title, COLUMNS, tuple(
         Group(name, tuple(_row(item, record, options) for item, record in group), timed)
         for (name, timed), group in groups.items()), notes=(
         *_same_programs(listed, options), *_table_notes(listed), *_row_notes(listed, options)))
 
 
-def _record(item: CaseResult, derived: Records) -> TrainingRecord:
-    return derived.get(item.case.case_id, NOTHING_KNOWN)
-
-
 def _group_title(item: CaseResult) -> str:
     case, work = item.case, training_of(item.case)
     unusual = [f"{name} {value}" if value is not True else f"{name}d"
                for name, value in work.unusual()]
-    parts = (f"{work.model} ({words.model_text(work)})", f"{case.backend} ({device_type(item)})",
+    parts = (f"{work.model} ({charts.model_text(work)})", f"{case.backend} ({device_type(item)})",
              plural(case.world_size, "rank"), work.dtype, work.optimizer, *unusual,
              env_text(case))
     return "  ".join(part for part in parts if part)
 
 
 def _row(item: CaseResult, record: TrainingRecord, options: Mapping[Training, str]) -> Row:
-    work, stats = training_of(item.case), item.statistics
+    work, stats, found = training_of(item.case), item.statistics, record.exposure
+    steps = item.timing.steps if item.timing else None
+    shares = {phase.name: phase.share for phase in steps.phases} if steps else {}
+    again = work.checkpointing != "none" or work.loss == CHUNKED
+    peak, is_growth = record.held_bytes.get("peak"), record.peak_of == GROWTH
     return Row((
-        words.strategy_text(work), options[work], words.degrees_text(work) or None, work.batch_size,
-        work.accumulation if work.accumulation != 1 else "",
+        charts.strategy_text(work), options[work], charts.degrees_text(work) or None,
+        work.batch_size, work.accumulation if work.accumulation != 1 else "",
         None if record.step_s is None else columns.median_cell(stats),
         columns.interval_cell(stats), record.samples_per_s, record.tokens_per_s, record.mfu,
-        record.mfu_of_measured,
-        *((record.hfu, record.hfu_nominal) if _computes_again(work) else (None, None)),
+        record.mfu_of_measured, *((record.hfu, record.hfu_nominal) if again else (None, None)),
         record.cost_per_step, record.cost_per_million_tokens,
         record.cost_per_million_samples if work.of_images else None,
-        *_phase_cells(item.timing.steps if item.timing else None),
-        *_exposure_cells(record.exposure), *_peak_cells(record),
-        words.parity_text(item, record), columns.n_cell(stats), item.status,
+        *map(shares.get, charts.SHORT), steps.other_share if steps else None,
+        columns.middle_cell(found.exposed_s), columns.over_passes_cell(found.exposed_share),
+        columns.middle_cell(found.overhead), columns.over_passes_cell(found.efficiency),
+        None if is_growth else peak, peak if is_growth else None,
+        charts.parity_text(item, record), columns.n_cell(stats), item.status,
         columns.launches_cell(item), flag_cell(item, Show.MS)),
         item.status, item.case.case_id)
 
 
-def _peak_cells(record: TrainingRecord) -> tuple[Cell, Cell]:
-    """Return the peak as memory of tensors, or as growth of the process: one of the two."""
-    peak = record.held_bytes.get("peak")
-    return (None, peak) if record.peak_of == GROWTH else (peak, None)
-
-
-def _exposure_cells(exposure: Exposure) -> tuple[Cell, ...]:
-    exposed, overhead = exposure.exposed_s, exposure.overhead
-    return (columns.middle_cell(exposed), columns.over_passes_cell(exposure.exposed_share),
-            columns.middle_cell(overhead), columns.over_passes_cell(exposure.efficiency))
-
-
-def _computes_again(work: Training) -> bool:
-    return work.checkpointing != "none" or work.loss == CHUNKED
-
-
-def _phase_cells(steps: Steps | None) -> tuple[Cell, ...]:
-    """Return a cell for each phase, and one for the time in none, as shares of the step."""
-    shares = {phase.name: phase.share for phase in steps.phases} if steps else {}
-    return *map(shares.get, SHORT), steps.other_share if steps else None
-
-
-def _same_programs(
-    listed: Sequence[Member], options: Mapping[Training, str]
-) -> Iterator[Line]:
+def _same_programs(listed: Sequence[Member], options: Mapping[Training, str]) -> Iterator[Line]:
     """Yield which rows are the same program: they cannot be ranked."""
     groups = grouped((record.same_program_as or item.case.case_id, _row_title(item, options))
                      for item, record in listed)
@@ -231,13 +187,12 @@ def _same_programs(
 
 
 def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
-    """Yield what parity was shown of, and why rows lack numbers."""
     beside = (dict.fromkeys(str(left["parity"]["on"]) for left in item.detail.values()
                             if "parity" in left) for item, _ in listed)
     for compared, count in Counter(", ".join(each) for each in beside if each).items():
         yield Line(f"parity of {plural(count, 'row')}: a step beside one process in fp64, of "
                    f"{compared}", "quiet")
-    beside_others = Counter(map(words.counterpart_text, (
+    beside_others = Counter(map(charts.counterpart_text, (
         record.counterpart for _, record in listed if record.counterpart)))
     for text, count in beside_others.items():
         yield Line(f"timed model of {plural(count, 'row')}: {text}", "quiet")
@@ -250,10 +205,13 @@ def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
 
 
 def _row_notes(listed: Sequence[Member], options: Mapping[Training, str]) -> Iterator[Line]:
-    """Yield what single rows have to say, and what their ranks do not do alike."""
     for item, record in listed:
-        noted = (item.case.note,) if item.case.note else ()
-        for text in (*noted, *_shares(item), *_read_again(item, record)):
+        noted = [item.case.note] if item.case.note else []
+        noted += _shares(item)
+        if record.passes_over_data is not None and record.passes_over_data > 1:
+            noted.append(f"{training_of(item.case).data} was read {record.passes_over_data:.1f} "
+                         "times in a pass: it has fewer samples than the steps take")
+        for text in noted:
             yield Line(f"{_row_title(item, options)}: {text}", "quiet")
     for item, record in listed:
         tone = "plain" if record.exposure.idle_share else "warning"
@@ -263,7 +221,7 @@ def _row_notes(listed: Sequence[Member], options: Mapping[Training, str]) -> Ite
 
 def _row_title(item: CaseResult, options: Mapping[Training, str]) -> str:
     work = training_of(item.case)
-    return f"{words.strategy_text(work)} {options[work]}".rstrip()
+    return f"{charts.strategy_text(work)} {options[work]}".rstrip()
 
 
 def _shares(item: CaseResult) -> Iterator[str]:
@@ -275,23 +233,15 @@ def _shares(item: CaseResult) -> Iterator[str]:
         yield f"of {training_of(item.case).global_batch} samples in the end {shares}"
 
 
-def _read_again(item: CaseResult, record: TrainingRecord) -> Iterator[str]:
-    """Yield how often a file of tokens was read in a pass, if it was too short for all steps."""
-    if record.passes_over_data is not None and record.passes_over_data > 1:
-        yield (f"{training_of(item.case).data} was read {record.passes_over_data:.1f} times in a "
-               "pass: it has fewer samples than the steps take")
-
-
 def _standing_out(record: TrainingRecord) -> Iterator[str]:
-    """Yield which rank is slow in which phase, and how long ranks wait in a pipeline."""
-    yield from findings(record.stalls)
+    yield from charts.findings(record.stalls)
     if record.late_rank and not (record.stalls and record.stalls.last):
         yield _late_line(record.late_rank)
     yield from map(_slow_phase_line, record.slow_phases)
     if record.exposure.idle_share:
         yield _idle_line(record.exposure)
     if record.slow_alone:
-        yield slow_alone_text(record.slow_alone)
+        yield charts.slow_alone_text(record.slow_alone)
 
 
 def _idle_line(exposure: Exposure) -> str:
@@ -307,19 +257,15 @@ def _idle_line(exposure: Exposure) -> str:
 
 def _late_line(late: LateRank) -> str:
     before = "" if late.first_behind_s is None else (
-        f"; at the first of {late.buckets} buckets {_ms(late.first_behind_s)}")
+        f"; at the first of {late.buckets} buckets {charts.ms_text(late.first_behind_s)}")
     return (f"rank {late.rank} arrives last at the exchange in {late.share:.0%} of the steps, "
-            f"{_ms(late.behind_s)} behind the median of the others{before}")
+            f"{charts.ms_text(late.behind_s)} behind the median of the others{before}")
 
 
 def _slow_phase_line(slow: SlowPhase) -> str:
     which, wait = ("shortest", ": the others wait for it") if slow.is_shortest else ("longest", "")
     return (f"{slow.phase} is {which} on rank {slow.rank} in {slow.share:.0%} of the steps"
             f"{wait}; longest of a rank / shortest {slow.ratio:.2f}")
-
-
-def _ms(time_s: float) -> str:
-    return f"{cell_text(time_s, Show.MS)} ms"
 
 
 _MOST = "counted in one step that was not timed, on the rank that has most"
@@ -336,17 +282,13 @@ COUNTED_COLUMNS = (
 )
 
 
-def counted_tables(
-    title: str, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
-) -> Iterator[Table]:
-    """Yield the table of a block's trainings whose steps were counted; none if none was."""
-    members = [(item, record.counted) for item in items if item.status in columns.TABLED
-               and (record := derived.get(item.case.case_id, NOTHING_KNOWN)).counted
-               and training_of(item.case).trains]
-    listed = [(item, found) for item, found in members if found]
+def counted_tables(title: str, items: charts.Items, derived: charts.Records) -> Iterator[Table]:
+    listed = [(item, found) for item in items if item.status in columns.TABLED
+              and (found := charts.record_of(item, derived).counted)
+              and training_of(item.case).trains]
     if not listed:
         return
-    options = words.telling_options(training_of(item.case) for item, _ in listed)
+    options = charts.telling_options(training_of(item.case) for item, _ in listed)
     groups = grouped((training_of(item.case).model, (item, found)) for item, found in listed)
     yield Table(f"{title}: one step, counted", COUNTED_COLUMNS, tuple(
         Group(name, tuple(_counted_row(item, options[training_of(item.case)], found)
@@ -354,20 +296,15 @@ def counted_tables(
         for name, group in groups.items()), notes=tuple(_notes(listed)))
 
 
-def _counted_row(item: CaseResult, options: str, found: Counted) -> Row:
+def _counted_row(item: CaseResult, options: str, found: rates.Counted) -> Row:
     work = training_of(item.case)
-    pairs = zip(_cells(found.measured), _cells(found.predicted), strict=True)
-    return Row((words.strategy_text(work), options, words.degrees_text(work) or None,
+    pairs = zip(astuple(found.measured), astuple(found.predicted), strict=True)
+    return Row((charts.strategy_text(work), options, charts.degrees_text(work) or None,
                 work.batch_size, *(cell for pair in pairs for cell in pair)),
                case_id=item.case.case_id)
 
 
-def _cells(demand: StepDemand) -> tuple[Cell, ...]:
-    return demand.calls, demand.wire_bytes, demand.flops, demand.activations_bytes
-
-
-def _notes(listed: Sequence[tuple[CaseResult, Counted]]) -> Iterator[Line]:
-    """Yield why something was not counted, and what activations are of."""
+def _notes(listed: Sequence[tuple[CaseResult, rates.Counted]]) -> Iterator[Line]:
     reasons = grouped(((name, reason), item) for item, found in listed
                       for name, reason in found.missing.items())
     for (name, reason), items in reasons.items():
@@ -402,38 +339,17 @@ _COLUMNS = (
 )
 
 
-def efficiencies(
-    items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
-) -> Iterator[Table]:
+def efficiencies(items: charts.Items, derived: charts.Records) -> Iterator[Table]:
     """Yield a row for each training of several ranks whose useful time is told; or nothing."""
     told = [(item, record.pop) for item in items if item.case.world_size > 1
             and (record := derived.get(item.case.case_id)) and record.pop]
     if told:
-        named = titles([item for item, _ in told])
+        named = charts.titles([item for item, _ in told])
         yield Table("parallel efficiency of trainings", _COLUMNS, (Group("", tuple(
-            _efficiency_row(named[item.case.case_id], item, pop) for item, pop in told)),))
-
-
-def _efficiency_row(name: str, item: CaseResult, pop: Pop) -> Row:
-    return Row((name, item.case.world_size, pop.score,
-                *(getattr(pop.efficiency, factor) for factor in FACTORS),
-                pop.computation_scaling, pop.global_efficiency, FACTORS.get(pop.limit or ""),
-                pop.source),
-               case_id=item.case.case_id)
-
-
-FIELDS = {"efficiency_score": "score", "computation_scaling": "computation_scaling",
-          "global_efficiency": "global_efficiency", "efficiency_of": "source"}
-"""Field of the summaries -> what it is of the record, beside the factors."""
-FACTOR_FIELDS = {"load_balance": "load_balance", "communication_efficiency": "communication",
-                 "serialisation": "serialisation", "transfer": "transfer"}
-
-
-def values(pop: Pop | None) -> dict[str, float | str | None]:
-    """Return the fields of the summaries."""
-    return {**{field: getattr(pop, name, None) for field, name in FIELDS.items()},
-            **{field: getattr(pop and pop.efficiency, name, None)
-               for field, name in FACTOR_FIELDS.items()}}
+            Row((named[item.case.case_id], item.case.world_size, pop.score,
+                 *(getattr(pop.efficiency, factor) for factor in FACTORS),
+                 pop.computation_scaling, pop.global_efficiency, FACTORS.get(pop.limit or ""),
+                 pop.source), case_id=item.case.case_id) for item, pop in told)),))
 
 
 SCALING_DEFINITION = (
@@ -445,44 +361,39 @@ _FIRST = (
     Column("setting", "setting", optional=True), Column("batch", "batch", Show.COUNT, "replica"),
     Column("scaling", "scaling"), Column("base", "base"),
     Column("base_rate", "base", Show.NUMBER, "samples/s", better="more", optional=True))
-ScalingMember = tuple[Case, ScalingRecord]
+ScalingMember = tuple[Case, rates.ScalingRecord]
 
 
-def overviews(
-    items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
-) -> Iterator[Table]:
+def overviews(items: charts.Items, derived: charts.Records) -> Iterator[Table]:
     """Yield a row for each training that was timed on several numbers of ranks; or nothing."""
     scaled = [(item.case, record.scaling) for item in items
-             if (record := derived.get(item.case.case_id)) and record.scaling]
+              if (record := derived.get(item.case.case_id)) and record.scaling]
     if not scaled:
         return
-    rows: dict[tuple[object, ...], list[ScalingMember]] = defaultdict(list)
-    for case, scaling in scaled:
-        work = training_of(case)
-        rows[_title(case), work.strategy, work.options, tuple(
-            getattr(work, name) for name in Setting._fields), scaling.kind].append((case, scaling))
+    rows = grouped((_row_key(case, scaling), (case, scaling)) for case, scaling in scaled)
     ranks = sorted({case.world_size for case, _ in scaled})
     columns = (*_FIRST, *(Column(f"n={count}", f"n={count}", Show.PERCENT, "%", "efficiency",
                                  "more", optional=True) for count in ranks))
-    varied = _varied([case for case, _ in scaled])
-    options = telling_options(training_of(row[0][0]) for row in rows.values())
+    varied = [name for name in Setting._fields if name != "batch_size"  # it has a column
+              and len({getattr(training_of(case), name) for case, _ in scaled}) > 1]
+    options = charts.telling_options(training_of(row[0][0]) for row in rows.values())
     yield Table("scaling of trainings", columns, tuple(
         Group(title, tuple(_scaling_row(row, ranks, varied, options[training_of(row[0][0])])
                            for row in same))
         for title, same in groupby(rows.values(), key=lambda row: _title(row[0][0]))))
 
 
+def _row_key(case: Case, scaling: rates.ScalingRecord) -> tuple[object, ...]:
+    work = training_of(case)
+    return (_title(case), work.strategy, work.options,
+            *(getattr(work, name) for name in Setting._fields), scaling.kind)
+
+
 def _title(case: Case) -> str:
     work = training_of(case)
     return "  ".join(part for part in (
-        f"{work.model} ({model_text(work)})", f"{case.backend} ({case.device})",
+        f"{work.model} ({charts.model_text(work)})", f"{case.backend} ({case.device})",
         case.mode, env_text(case)) if part)
-
-
-def _varied(cases: Sequence[Case]) -> list[str]:
-    """Return what of a step is not the same for all; the batch has a column of its own."""
-    return [name for name in Setting._fields if name != "batch_size"
-            and len({getattr(training_of(case), name) for case in cases}) > 1]
 
 
 def _scaling_row(

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 
 from hpcbench.errors import CaseError
-from hpcbench.kinds.training.plan.resnet import COLOURS
+from hpcbench.kinds.training.plan.any_model import COLOURS
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
 from hpcbench.kinds.training.run.strategies.base import Batch
 from hpcbench.operations.token_file import TokenFile, check, open_tokens
@@ -51,7 +51,6 @@ class Images(Random):
     """Uniformly random bytes on the host, and random classes."""
 
     def batch(self, step: int, indices: range, device: torch.device) -> Batch:
-        """Return these images of the global batch of a step and their classes, on the device."""
         draws = [_generator(step, index) for index in indices]
         extents = (COLOURS, self.spec.image_size, self.spec.image_size)
         pixels = [draw.integers(0, 256, extents, dtype=np.uint8) for draw in draws]
@@ -87,7 +86,6 @@ class FromFile(Random):
                 f"{spec.global_batch * spec.seq_length + 1} tokens")
 
     def sample(self, step: int, index: int) -> Tokens:
-        """Return a sample: ``seq_length`` tokens and the one behind them."""
         spec = self.spec
         first = (step * spec.global_batch + index) % self._count * spec.seq_length
         tokens = self._file.tokens[first:first + spec.seq_length + 1].astype(np.int64)
@@ -101,9 +99,7 @@ class Loader:
     ``file``: the open file of tokens, if the data are one. To open it may be to read all of it.
     """
 
-    def __init__(
-        self, spec: Training, device: torch.device, file: TokenFile | None = None,
-    ) -> None:
+    def __init__(self, spec: Training, device: torch.device, file: TokenFile | None = None) -> None:
         """Take the data from ``file`` if they are of it and it is open already, else open them.
 
         Raises FileError if a file cannot be opened, CaseError if it is too short.
@@ -117,5 +113,4 @@ class Loader:
             self.source = FromFile(spec, self.file)
 
     def batch(self, step: int, first: int, count: int) -> Batch:
-        """Return ``count`` consecutive samples of the global batch of a step, on the device."""
         return self.source.batch(step, range(first, first + count), self._device)

@@ -1,15 +1,13 @@
-"""What parity is tried on: the model itself, or a small one of the same kind where it is large.
+"""Parity before speed: a strategy must compute what a single process computes.
 
-Parity of a large model itself, in a short step: what it takes, and why it may be too much.
-
-Parity before speed: a strategy must compute what a single process computes.
+It is tried on the model itself, or on a small one of the same kind where it is large; then also on
+the model in a short step, where that is affordable.
 """
 
 from __future__ import annotations
 
 import math
 import resource
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -19,16 +17,15 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.backends.devices import free_bytes
-from hpcbench.kinds.training.plan.adapters import NF4_BLOCK
+from hpcbench.kinds.training.plan.any_model import RESNETS, resnet_of
 from hpcbench.kinds.training.plan.build_workload import counted, why_not
-from hpcbench.kinds.training.plan.fits import MOST_S, SHORT_TOKENS, comparison_s, is_tried_itself
-from hpcbench.kinds.training.plan.registry import adapters_of, strategy
-from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_of
+from hpcbench.kinds.training.plan.models import NF4_BLOCK
+from hpcbench.kinds.training.plan.planner import MOST_S, SHORT_TOKENS, comparison_s, is_tried_itself
+from hpcbench.kinds.training.plan.spec import adapters_of, strategy
 from hpcbench.kinds.training.plan.step import is_dynamic, step_of, unlike_shares
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training, bias_scale, weight_beside
 from hpcbench.kinds.training.run.data import Loader
-from hpcbench.kinds.training.run.models.resnet import MOMENTUM
-from hpcbench.kinds.training.run.phases import phase_clock
+from hpcbench.kinds.training.run.models.model import MOMENTUM
 from hpcbench.kinds.training.run.reference import (
     LEAST,
     UNIT,
@@ -40,7 +37,7 @@ from hpcbench.kinds.training.run.reference import (
     in_fp64,
     reference_of,
 )
-from hpcbench.kinds.training.run.strategies.base import Exchange, Strategy
+from hpcbench.kinds.training.run.strategies.base import Exchange, Strategy, phase_clock
 from hpcbench.measure.allocation import granted_cores
 from hpcbench.measure.process import KernelFiles
 from hpcbench.operations.place import Place
@@ -97,7 +94,7 @@ def parity_words(spec: Training) -> str:
 def _parity_images(spec: Training) -> Training:
     """Return what a ResNet is tried on: itself if it is small and narrow.
 
-    Errors grow with the layers, and a wide one's ReLUs cut half of all values (`bounds`).
+    Errors grow with the layers, and a wide one's ReLUs cut half of all values (`reference`).
     """
     small = _small_images(spec)
     fits = (spec.classes <= _CLASSES and resnet_of(spec).is_narrow and spec.layers == small.layers
@@ -151,7 +148,10 @@ def too_much(short: Training, place: Place) -> str | None:
     """Return why the ranks cannot compare a model itself, or None. All ranks call it, and agree."""
     if short.of_images:
         return "rounding decides which values its ReLUs cut"
-    seconds = _agreed(place, int(_seconds(short, place)), dist.ReduceOp.MAX)
+    assert short.tokens is not None  # noqa: S101  (it has no images)
+    per_core = max(1.0, place.world_size / granted_cores(KernelFiles()))  # as if on this node
+    expected_s = per_core * comparison_s(short.parameters, short.tokens, place.device.type)
+    seconds = _agreed(place, int(expected_s), dist.ReduceOp.MAX)
     if seconds > MOST_S:
         return f"it is expected to take {seconds} s on each rank, more than {MOST_S:g} s"
     needed, free = BYTES * short.parameters, _least_free(place)
@@ -161,24 +161,8 @@ def too_much(short: Training, place: Place) -> str | None:
     return None
 
 
-def short_words(short: Training) -> str:
-    """Return what was compared, for people."""
-    return (f"the timed model ({short.parameters / 1e6:.4g} M parameters) in a step of "
-            f"{short.global_batch} x {short.seq_length} tokens")
-
-
-def _seconds(short: Training, place: Place) -> float:
-    """Return the assumed seconds of a comparison, as if all ranks were on this node."""
-    assert short.tokens is not None  # noqa: S101  (it has no images)
-    ranks_per_core = max(1.0, place.world_size / granted_cores(KernelFiles()))
-    return ranks_per_core * comparison_s(short.parameters, short.tokens, place.device.type)
-
-
 def _least_free(place: Place) -> int:
-    """Return the bytes that the rank with the fewest can take, as if all were on one node.
-
-    The half of what is free is left to what else is there.
-    """
+    """Return half of what the rank with the fewest bytes free has, as if all were on one node."""
     free = psutil.virtual_memory().available // place.world_size
     limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
     held = KernelFiles().process_bytes("VmData")
@@ -218,7 +202,6 @@ class Disparity:
 
     @property
     def words(self) -> str:
-        """Return it for people."""
         if self.what == "losses" and self.got in _NOT_FINITE:
             return f"the loss is {self.got}: the training diverged, or a step is wrong"
         return (f"{self.n_wrong} of {self.n_compared} {self.what} are not those of a single "
@@ -267,9 +250,7 @@ class _Comparison:
         return self.error / self.allowed if self.error else 0.0
 
 
-def parity(
-    spec: Training, place: Place, make: Make, file: TokenFile | None = None,
-) -> Parity:
+def parity(spec: Training, place: Place, make: Make, file: TokenFile | None = None) -> Parity:
     """Compare one step of a fresh strategy with the reference, outside of all time.
 
     It compares the loss of this rank's replica, all gradients and the running statistics of batch
@@ -286,7 +267,9 @@ def parity(
     if why := too_much(short, place):
         return replace(small, on=f"{small.on}; the timed model is not compared with one process, "
                        f"because {why}")
-    own = _compared(short, place, make, short_words(short), file)
+    own = _compared(short, place, make, f"the timed model ({short.parameters / 1e6:.4g} M "
+                    f"parameters) in a step of {short.global_batch} x {short.seq_length} tokens",
+                    file)
     worse = own if own.share > small.share else small
     return replace(worse, on=f"{small.on}; {own.on}", wrong=small.wrong or own.wrong)
 
@@ -314,7 +297,7 @@ def _comparisons(
     work: Training, strategy: Strategy, reference: Reference, file: TokenFile | None,
 ) -> Iterator[tuple[str, list[_Comparison]]]:
     device = strategy.place.device
-    phases = phase_clock(device, time.perf_counter_ns)
+    phases = phase_clock(device)
     loader = Loader(work, device, file)
     frozen, before = strategy.frozen(), strategy.full_weights() if adapters_of(work) else {}
     got: dict[str, torch.Tensor] = {}
@@ -330,24 +313,21 @@ def _comparisons(
         if call == 0 and work.of_images:
             yield "running statistics", list(_statistics(work, strategy, reference))
         got = strategy.full_gradients()
+        # those that project do not until the strategy is settled
+        early = strategy.exchange.projects and call < strategy.settling
         yield "gradients", list(_gradients(
-            work, _exchange(strategy, call), got, reference.gradients))
+            work, Exchange() if early else strategy.exchange, got, reference.gradients))
     strategy.update(phases)
     weights = strategy.full_weights()
     if got.keys() == reference.gradients.keys():
-        yield "updated weights", list(_weights(
-            weights, reference.weights, reference.updated(got)))
+        yield "updated weights", list(_weights(weights, reference.weights, reference.updated(got)))
     if adapters_of(work):
-        yield "norms of all gradients of adapters", [_norm_of_all(got)]
+        # is there something to learn: a chain of packed weights may give no gradient
+        norm = math.sqrt(sum(float(item.norm()) ** 2 for item in got.values()))
+        yield "norms of all gradients of adapters", [_Comparison(
+            "norm", 0.0 if norm > 0 else math.inf, 1.0, f"{norm:.6g}", "more than 0")]
         yield "adapters after a step", list(_kept(before, weights, same=False))
-        yield "frozen weights after a step", list(
-            _kept(frozen, strategy.frozen(), same=True))
-
-
-def _exchange(strategy: Strategy, call: int) -> Exchange:
-    """Return what the exchange loses: those that project do not until the strategy is settled."""
-    early = strategy.exchange.projects and call < strategy.settling
-    return Exchange() if early else strategy.exchange
+        yield "frozen weights after a step", list(_kept(frozen, strategy.frozen(), same=True))
 
 
 def _loss(got: float, expected: float, allowed: float) -> _Comparison:
@@ -378,9 +358,7 @@ def _gradients(
         yield _Comparison(name, math.inf, 1.0, "a gradient", "no such parameter")
 
 
-def _statistics(
-    work: Training, strategy: Strategy, reference: Reference,
-) -> Iterator[_Comparison]:
+def _statistics(work: Training, strategy: Strategy, reference: Reference) -> Iterator[_Comparison]:
     """Compare running statistics of the rank's parts with those of its replica in the reference.
 
     They are mixed with those at the start; an error is relative to what came in since.
@@ -402,7 +380,7 @@ def _equal(
     allowed = bound.relative * norm + bound.floor * math.sqrt(expected.numel())
     error = float((ours - expected).norm())
     return _Comparison(name, error, allowed, f"norm {float(ours.norm()):.6g}, off by {error:.2g}",
-                  f"norm {float(expected.norm()):.6g}, off by {allowed:.2g} at most")
+                       f"norm {float(expected.norm()):.6g}, off by {allowed:.2g} at most")
 
 
 def _projected(
@@ -417,7 +395,7 @@ def _projected(
     product, square = float((ours * expected).sum()), float((ours * ours).sum())
     error = abs(product - square) if square else math.inf
     return _Comparison(name, error, bound.relative * norm * norm, f"<p, p> = {square:.6g}",
-                  f"<p, g> = {product:.6g} of a projection p of the gradient g")
+                       f"<p, g> = {product:.6g} of a projection p of the gradient g")
 
 
 def _weights(got: Tensors, before: Tensors, expected: Tensors) -> Iterator[_Comparison]:
@@ -431,14 +409,8 @@ def _weights(got: Tensors, before: Tensors, expected: Tensors) -> Iterator[_Comp
             theirs.abs() + before[name].abs() + (theirs - before[name]).abs())
         at = int((errors / allowed.clamp_min(1e-300)).argmax())
         yield _Comparison(name, float(errors.flatten()[at]), float(allowed.flatten()[at]),
-                     f"{float(got[name].flatten()[at]):.9g} (element {at})",
-                     f"{float(theirs.flatten()[at]):.9g}")
-
-
-def _norm_of_all(gradients: Tensors) -> _Comparison:
-    """See that there is something to learn: a chain of packed weights may give no gradient."""
-    norm = math.sqrt(sum(float(item.norm()) ** 2 for item in gradients.values()))
-    return _Comparison("norm", 0.0 if norm > 0 else math.inf, 1.0, f"{norm:.6g}", "more than 0")
+                          f"{float(got[name].flatten()[at]):.9g} (element {at})",
+                          f"{float(theirs.flatten()[at]):.9g}")
 
 
 def _kept(before: Tensors, after: Tensors, *, same: bool) -> Iterator[_Comparison]:

@@ -99,7 +99,6 @@ class LibraryModel(Model):
     def initial(
         self, name: str, extents: tuple[int, ...], seed: int, device: torch.device,
     ) -> torch.Tensor:
-        """Return the first value of a whole parameter: see `Model.initial`."""
         return of_transformer(name, extents, seed, device, self.shape.layers, _INTO_RESIDUAL)
 
     def complete(self, device: torch.device) -> None:
@@ -118,5 +117,4 @@ class LibraryModel(Model):
             self.library.model.rotary_emb = rotary(self.library.config).to(device)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return logits (samples, tokens, vocab)."""
         return self.library(input_ids=tokens, use_cache=False).logits

@@ -14,14 +14,13 @@ from bitsandbytes.functional import QuantState, quantize_4bit
 from bitsandbytes.nn import Linear4bit, Params4bit
 from torch import nn
 
-from hpcbench.kinds.training.plan.adapters import NF4_BLOCK, NF4_SCALE_BLOCK, of_block_product
+from hpcbench.kinds.training.plan.models import NF4_BLOCK, NF4_SCALE_BLOCK, of_block_product
 
 
 class ShapedLinear(Linear4bit):  # type: ignore[misc]
     """A product of a dry run: its weight is a plain parameter, since none in 4 bits can be fake."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return what the product returns."""
         self.weight.quant_state = self.quant_state  # which bitsandbytes looks for
         return super().forward(x)
 

@@ -1,13 +1,9 @@
-"""The blocks of a transformer: attention, the MLP, and where the norms stand.
-
-Each product with a weight is a layer of its own (q, k, v, o, gate, up, down). So tensor
-parallelism can divide it by name. Parts read their number of heads from the activation: on a rank
-that has some of the heads nothing else changes.
-
-The transformer that is trained: whole, or the part of it that one pipeline stage has.
+"""The transformer that is trained: whole, or the part of it that one pipeline stage has.
 
 Pure torch, built from a `ModelShape`. Every parameter has the same name in every layout, and no
-dropout makes a step random.
+dropout makes a step random. Each product with a weight is a layer of its own (q, k, v, o, gate, up,
+down), so tensor parallelism can divide it by name. Parts read their number of heads from the
+activation: on a rank that has some of the heads nothing else changes.
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from hpcbench.kinds.training.plan.activations import LOSS_CHUNKS
+from hpcbench.kinds.training.plan.step import LOSS_CHUNKS
 from hpcbench.kinds.training.run.models.model import Model, of_transformer
 from hpcbench.operations.models import ModelShape
 
@@ -234,7 +230,6 @@ class Transformer(Model):
     def initial(
         self, name: str, extents: tuple[int, ...], seed: int, device: torch.device,
     ) -> torch.Tensor:
-        """Return the first value of a whole parameter: see `Model.initial`."""
         name = plain_name(self.shape, name)
         return of_transformer(name, extents, seed, device, self.shape.layers, _INTO_RESIDUAL)
 

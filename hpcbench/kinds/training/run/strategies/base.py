@@ -1,17 +1,19 @@
-"""Meshes of ranks on the backend under test.
+"""What every strategy is to the training step: phases, optimizers, mixed precision, meshes.
 
 torch finds what it remembers of a mesh (placements, plans to redistribute) by ranks, device and
 the names of dimensions, not by its groups: of two meshes of the same ranks, one on another backend
 or on groups that are closed, it would take the other's groups. So names have the group's in them.
-
-What every strategy is to the training step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -21,10 +23,177 @@ from torch.distributed.tensor import DTensor
 
 from hpcbench.backends.groups import open_lines
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.kinds.training.run.memory import Held, held, states
-from hpcbench.kinds.training.run.phases import PhaseClock
-from hpcbench.kinds.training.run.precision import INITIAL_SCALE
+from hpcbench.kinds.training.run.memory import Held, held, local, states
+from hpcbench.operations.data import DTYPES
 from hpcbench.operations.place import Place
+from hpcbench.units import grouped
+
+PHASES = ("data", "forward", "backward", "exchange", "forward_backward", "optimizer", "balance")
+"""In the order of a step.
+
+``backward`` ends when the rank has its own last gradient, ``exchange`` when all are exchanged. Of a
+pipeline ``exchange`` is what lies between the passes of micro-batches: waiting, and messages.
+Strategies that cannot tell forward from backward have ``forward_backward``.
+"""
+
+
+class PhaseClock:
+    """Durations of the phases of each step, in ns; a phase may have several parts in one step."""
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self.steps: list[dict[str, int]] = []
+        self._now_ns = now_ns
+        self._begin: Any = None
+        self._since: Any = None
+        self._noted: list[tuple[dict[str, int], str, Any, Any, bool]] = []
+
+    def begin(self) -> None:
+        self.steps.append({})
+        self._begin = self._since = self.now()
+
+    def end(self, phase: str) -> None:
+        """End a part of a phase; the next one begins now."""
+        at = self.now()
+        self._noted.append((self.steps[-1], phase, self._since, at, True))
+        self._since = at
+
+    def arrive(self, what: str) -> None:
+        """Note how long after the step's begin something is there; of several times the last."""
+        self._noted.append((self.steps[-1], what, self._begin, self.now(), False))
+
+    def settle(self) -> None:
+        """Fill in the phases since the last time; the device has nothing left to do."""
+        for step, name, since, at, adds in self._noted:
+            earlier = step.get(name, 0) if adds else 0
+            step[name] = earlier + self.between_ns(since, at)
+        self._noted.clear()
+
+    def now(self) -> Any:
+        """Return this moment, for `between_ns`."""
+        return self._now_ns()
+
+    def between_ns(self, since: Any, at: Any) -> int:
+        """Return the time between two moments, in ns."""
+        return int(at - since)
+
+
+class EventPhaseClock(PhaseClock):
+    """The same of a GPU, by events on the current stream; ``event`` makes one that is timed.
+
+    Waiting for the device at the end of each phase would forbid overlap between phases and so
+    lengthen the step; events only mark when the stream got there. They are read between steps.
+    """
+
+    def __init__(self, now_ns: Callable[[], int], event: Callable[[], Any]) -> None:
+        super().__init__(now_ns)
+        self._event = event
+
+    def now(self) -> Any:
+        """Return an event of the current stream."""
+        event = self._event()
+        event.record()
+        return event
+
+    def between_ns(self, since: Any, at: Any) -> int:
+        """Return the time between two events, in ns, waiting until it is known."""
+        at.synchronize()
+        return int(since.elapsed_time(at) * 1e6)  # ms to ns
+
+
+def phase_clock(
+    device: torch.device, now_ns: Callable[[], int] = time.perf_counter_ns,
+) -> PhaseClock:
+    if device.type == "cuda":
+        return EventPhaseClock(now_ns, partial(torch.cuda.Event, enable_timing=True))
+    if device.type == "mps":
+        return EventPhaseClock(now_ns, partial(torch.mps.Event, enable_timing=True))
+    return PhaseClock(now_ns)
+
+
+class Recipe(NamedTuple):
+    """A class of torch.optim and its settings; the rest are torch's defaults."""
+
+    kind: type[torch.optim.Optimizer]
+    settings: Mapping[str, Any]
+
+
+RECIPES: Mapping[str, Recipe] = MappingProxyType({
+    "adamw": Recipe(torch.optim.AdamW, MappingProxyType({"lr": 1e-4, "weight_decay": 0.1})),
+    "sgd": Recipe(torch.optim.SGD, MappingProxyType({"lr": 1e-2})),
+})
+"""Rates at which no model diverges on random tokens. sgd has no momentum, and so no states."""
+
+
+def make_optimizer(name: str, parameters: Any) -> torch.optim.Optimizer:
+    recipe = RECIPES[name]
+    return recipe.kind(parameters, **recipe.settings)
+
+
+def grouped_optimizer(name: str, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """Return an optimizer whose groups hold parameters of one mesh each.
+
+    torch updates the parameters of a group together where it can. It cannot where some are DTensors
+    and some are not, or where their meshes differ.
+    """
+    groups = grouped((one.device_mesh if isinstance(one, DTensor) else None, one)
+                     for one in parameters)
+    return make_optimizer(name, [{"params": group} for group in groups.values()])
+
+
+INITIAL_SCALE = 2.0**10
+"""By which fp16 losses are multiplied at first. torch's 2^16 would overflow in the first steps of
+some models, and a step that is skipped is no step; this is a power of two, so it rounds nothing."""
+
+
+def is_mixed(dtype: str) -> bool:
+    """Return whether the arithmetic is of another dtype than the weights, which are fp32."""
+    return dtype != "fp32"
+
+
+def autocast(dtype: str, device: torch.device) -> AbstractContextManager[object]:
+    """Return torch's context in which products are of the dtype."""
+    if not is_mixed(dtype):
+        return nullcontext()
+    context: AbstractContextManager[object] = torch.autocast(device.type, DTYPES[dtype])
+    return context
+
+
+class Autocast(nn.Module):  # type: ignore[misc]
+    """A module whose forward pass is in the arithmetic of a dtype."""
+
+    def __init__(self, module: nn.Module, dtype: str, device: torch.device) -> None:
+        super().__init__()
+        self.module = module
+        self._dtype = dtype
+        self._device = device
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with autocast(self._dtype, self._device):
+            return self.module(x)
+
+
+class AgreedScaler(torch.amp.GradScaler):  # type: ignore[misc]
+    """A scaler of ranks with different gradients: what overflows on one is a step of none.
+
+    As in torch.distributed.fsdp.sharded_grad_scaler, which is for the older FSDP. Gradients may be
+    DTensors and others together; of DTensors each rank looks at its own part.
+    """
+
+    def __init__(self, dtype: str, device: torch.device, group: Any) -> None:
+        super().__init__(device.type, init_scale=INITIAL_SCALE, enabled=dtype == "fp16")
+        self._group = group
+        # Otherwise made when a loss is scaled: ranks without one ask for it, too.
+        self.scale(torch.zeros((), device=device))
+
+    def _unscale_grads_(
+        self, optimizer: torch.optim.Optimizer, inv_scale: torch.Tensor, found_inf: torch.Tensor,
+        allow_fp16: bool,
+    ) -> dict[torch.device, torch.Tensor]:
+        gradients = [local(item.grad) for group in optimizer.param_groups
+                     for item in group["params"] if item.grad is not None]
+        torch._amp_foreach_non_finite_check_and_unscale_(gradients, found_inf, inv_scale)
+        dist.all_reduce(found_inf, dist.ReduceOp.MAX, group=self._group)
+        return {found_inf.device: found_inf}
 
 
 def row_of(place: Place, name: str) -> DeviceMesh:
@@ -44,7 +213,7 @@ class Grid:
         layout = torch.tensor(list(place.numbers)).reshape(list(extents.values()))
         self._opened: list[Any] = []
         self.groups = {name: self._line(place, layout.movedim(dim, -1))
-                        for dim, name in enumerate(extents)}
+                       for dim, name in enumerate(extents)}
         self._names = {name: _named(name, group) for name, group in self.groups.items()}
         self.mesh = DeviceMesh.from_group(
             list(self.groups.values()), place.device.type, mesh=layout,
@@ -60,7 +229,6 @@ class Grid:
         return group
 
     def row(self, name: str) -> DeviceMesh | None:
-        """Return the mesh of one dimension, None if there is no such dimension."""
         return self.mesh[self._names[name]] if name in self._names else None
 
     def close(self) -> None:
@@ -145,13 +313,9 @@ class Strategy:
         raise NotImplementedError
 
     def trained(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Yield this rank's parameters that are trained, by the name in the plain model.
-
-        A tied weight of a last pipeline stage has the name that the stage has for it.
-        """
+        """Yield this rank's trained parameters by plain name; a last stage's tied weight apart."""
         for module in self.modules():
-            yield from ((name, one) for name, one in module.named_parameters()
-                        if one.requires_grad)
+            yield from ((name, one) for name, one in module.named_parameters() if one.requires_grad)
 
     @property
     def replica(self) -> int:
@@ -206,10 +370,7 @@ class Strategy:
         raise NotImplementedError
 
     def buffers(self) -> dict[str, torch.Tensor]:
-        """Return what this rank's parts of the model hold beside parameters: running statistics.
-
-        By the name in the plain model, on the CPU, as they are: those of the replica's own samples.
-        """
+        """Return running statistics of this rank's parts, by plain name, on the CPU."""
         return {name: buffer.to("cpu", copy=True) for module in self.modules()
                 for name, buffer in module.named_buffers()}
 

@@ -1,13 +1,17 @@
-"""Data parallelism: every rank has the whole model; gradients are averaged in buckets (DDP).
+"""Every rank has the whole model (DDP, ZeRO stage 1), and adapters over frozen weights.
 
-ZeRO stage 1: DDP, but each rank keeps and updates its part of the optimizer's states only.
+Gradients are averaged in buckets. Adapters and the weights below them are copied or sharded as
+other strategies do it. peft has the adapters; it takes seconds to import, so it is imported when a
+model is made.
 """
 
 from __future__ import annotations
 
-import time
+import logging
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from inspect import signature
 from statistics import median
 from typing import Any
@@ -19,25 +23,26 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 from hpcbench.backends.counting_backend import is_counted
-from hpcbench.kinds.training.plan.models import Tensor
-from hpcbench.kinds.training.plan.spec import buckets
-from hpcbench.kinds.training.plan.step import EVERY, divide, even_shares, is_dynamic
+from hpcbench.kinds.training.plan.models import TARGETS, Tensor, is_narrow, shape_of
+from hpcbench.kinds.training.plan.spec import adapters_of, buckets
+from hpcbench.kinds.training.plan.step import EVERY, divide, is_dynamic
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.kinds.training.run.memory import Held, held, states
-from hpcbench.kinds.training.run.models.model import Model
-from hpcbench.kinds.training.run.phases import PhaseClock, phase_clock
-from hpcbench.kinds.training.run.precision import RECIPES
-from hpcbench.kinds.training.run.strategies.base import Batch, Exchange
-from hpcbench.kinds.training.run.strategies.replica import Replica, spread
-from hpcbench.operations.data import all_gather_tensor
+from hpcbench.kinds.training.run.data import SEED
+from hpcbench.kinds.training.run.memory import Held, held, local, local_bytes, states
+from hpcbench.kinds.training.run.models.build import make_model
+from hpcbench.kinds.training.run.models.model import Model, Part
+from hpcbench.kinds.training.run.strategies import base
+from hpcbench.kinds.training.run.strategies.replica import Fsdp, Replica, spread, whole
+from hpcbench.operations.data import DTYPES, all_gather_tensor
+from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.operations.place import Place
 from hpcbench.trace.schema import ARRIVAL
 
 _EXCHANGES = {
-    "none": Exchange(),
-    "bf16": Exchange(unit=2.0**-8),
-    "fp16": Exchange(unit=2.0**-11, floor=2.0**-25),  # half of the smallest subnormal number
-    "powersgd": Exchange(projects=True),
+    "none": base.Exchange(),
+    "bf16": base.Exchange(unit=2.0**-8),
+    "fp16": base.Exchange(unit=2.0**-11, floor=2.0**-25),  # half of the smallest subnormal number
+    "powersgd": base.Exchange(projects=True),
 }
 _OWN_BUFFERS = {next(name for name in ("forward_sync_buffers", "broadcast_buffers")
                      if name in signature(DistributedDataParallel).parameters): False}
@@ -58,16 +63,13 @@ class Data(Replica):
 
     @property
     def share(self) -> tuple[int, int]:
-        """Return which samples of the next global batch are this replica's: first and count."""
         return self._balancer.share if self._balancer else super().share
 
     def divide(self, shares: Sequence[int]) -> None:
-        """Give each replica so many samples from now on. Only where they are balanced."""
         assert self._balancer is not None  # noqa: S101
         self._balancer.shares = tuple(shares)
 
-    def rebalance(self, phases: PhaseClock) -> None:
-        """Agree at the end of a step on the shares of the next. All ranks call it."""
+    def rebalance(self, phases: base.PhaseClock) -> None:
         if self._balancer:
             self._balancer.exchange()
             phases.end("balance")
@@ -78,7 +80,6 @@ class Data(Replica):
             self._balancer.finish()
 
     def wrap(self, model: Model) -> nn.Module:
-        """Return the model in DDP, on the group under test."""
         options = dict(self.spec.options)
         device = self.place.device
         self.ddp = DistributedDataParallel(
@@ -87,7 +88,7 @@ class Data(Replica):
             **_OWN_BUFFERS,
             gradient_as_bucket_view=bool(options.get("bucket_view", False)))
         self.register(str(options.get("comm_hook", "none")))
-        self._watch = BucketWatch(model.parameters(), int(options["bucket_mb"]))
+        self.watch = BucketWatch(model.parameters(), int(options["bucket_mb"]))
         if is_counted(self.place.group) and not self.exchange.projects:
             self._settle_sooner(model)
         return self.ddp
@@ -100,17 +101,14 @@ class Data(Replica):
         self.settling = 1
         model.register_forward_pre_hook(lambda *_: self.place.group.ledger.tally.clear())
 
-    def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
-        """See `Strategy`."""
+    def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
         if self._balancer:
             self._balancer.begin(len(batch[0]))
-        self._watch.on_bucket = phases.arrive
         loss = super().forward_backward(batch, phases)
-        self._watch.settle()
+        self.watch.settle()
         return loss
 
     def register(self, hook: str) -> None:
-        """Install the communication hook that the option ``comm_hook`` names."""
         group = self.place.group
         self.exchange = _EXCHANGES[hook]
         if hook == "powersgd":
@@ -125,7 +123,6 @@ class Data(Replica):
             self.ddp.register_comm_hook(group, lambda where, bucket: compress(where, bucket))
 
     def communicating(self, last: bool) -> AbstractContextManager[object]:
-        """Return the context of a micro-batch: only the last one's gradients are exchanged."""
         return nullcontext() if last else self.ddp.no_sync()
 
 
@@ -175,13 +172,12 @@ class OwnWork:
     """
 
     def __init__(self, model: Model, device: torch.device) -> None:
-        self._clock = phase_clock(device, time.perf_counter_ns)
+        self._clock = base.phase_clock(device)
         self._since = self._until = self._clock.now()
         for parameter in next(model.parts()).module.parameters():
             parameter.register_post_accumulate_grad_hook(self._ready)
 
     def begin(self) -> None:
-        """Begin a step's forward pass."""
         self._since = self._clock.now()
 
     def _ready(self, _parameter: torch.Tensor) -> None:
@@ -203,7 +199,7 @@ class Balancer:
     """
 
     def __init__(self, spec: Training, place: Place, model: Model) -> None:
-        self.shares = even_shares(spec)
+        self.shares = (spec.batch_size,) * spec.dp
         self._spec = spec
         self._place = place
         self._work = OwnWork(model, place.device)
@@ -220,7 +216,6 @@ class Balancer:
         return sum(self.shares[:rank]), self.shares[rank]
 
     def begin(self, samples: int) -> None:
-        """Begin the forward pass of so many samples."""
         self._samples = samples
         self._work.begin()
 
@@ -238,7 +233,6 @@ class Balancer:
             self._all, self._own, group=self._place.group, async_op=True)
 
     def finish(self) -> None:
-        """Wait for what is under way."""
         if self._under_way is not None:
             self._under_way.wait()
             self._under_way = None
@@ -248,17 +242,124 @@ class Zero1(Data):
     """torch's ZeroRedundancyOptimizer: each rank updates some parameters, and broadcasts them."""
 
     def make_optimizer(self) -> torch.optim.Optimizer:
-        """Return the optimizer, sharded over the group under test."""
-        recipe = RECIPES[self.spec.optimizer]
+        recipe = base.RECIPES[self.spec.optimizer]
         self._sharded = ZeroRedundancyOptimizer(
             self.plain.parameters(), optimizer_class=recipe.kind,
             process_group=self.place.group, **recipe.settings)
         return self._sharded
 
     def held(self) -> Held:
-        """Return the bytes that this rank holds; the states are those of its own part."""
         return held(self.plain.parameters(), self._sharded.optim)
 
     def states(self) -> Iterator[torch.Tensor]:
-        """Yield the states of its own part."""
         return states(self._sharded.optim)
+
+
+# It warns of a kernel for inference that it cannot load, which nobody here needs.
+logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
+_INSERTED = re.compile(r"\.(base_layer|default)(?=\.)")
+"""What peft adds to names: of the product, and of the one adapter that there is."""
+
+
+def low_rank(spec: Training, place: Place) -> base.Strategy:
+    kinds: dict[str, type[LowRank]] = {"single": LowRank, "data": Copies, "fsdp": Shards}
+    return kinds[str(spec.option("over"))](spec, place)
+
+
+class LowRank(Replica):
+    """One rank has them: gradients and optimizer are those of the adapters."""
+
+    def draft(self) -> Model:
+        return draft(self.spec)
+
+    def fill(self, model: Model, part: Part) -> None:
+        """Give a part of a draft weights of the seed; B, too, as peft's 0 leaves A without one."""
+        shape, device, dtype = shape_of(self.spec), self.place.device, DTYPES[self.spec.dtype]
+        for path, module in part.module.named_modules():
+            for kind, parameter in list(module.named_parameters(recurse=False)):
+                name = plain(part.prefix + f"{path}.{kind}".removeprefix("."))
+                narrow = not parameter.requires_grad and is_narrow(shape, name)
+                value = model.initial(name, tuple(parameter.shape), SEED, device).to(
+                    device, dtype if narrow else torch.float32)
+                if hasattr(parameter, "quant_state"):
+                    from hpcbench.kinds.training.run.models.nf4 import pack
+
+                    pack(module, value)
+                else:
+                    setattr(module, kind, nn.Parameter(value, parameter.requires_grad))
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        return base.make_optimizer(self.spec.optimizer, [
+            parameter for parameter in self.plain.parameters() if parameter.requires_grad])
+
+    def trained(self) -> Iterator[tuple[str, nn.Parameter]]:
+        return ((plain(name), one) for name, one in super().trained())
+
+    def full_gradients(self) -> dict[str, torch.Tensor]:
+        """Return every gradient whole; of frozen weights there is to be none."""
+        return {plain(name): item for name, item in super().full_gradients().items()}
+
+    def full_weights(self) -> dict[str, torch.Tensor]:
+        return {plain(name): whole(parameter) for name, parameter in self.plain.named_parameters()
+                if is_adapter(name)}
+
+    def frozen(self) -> dict[str, torch.Tensor]:
+        return {plain(name): local(parameter.detach()).clone()
+                for name, parameter in self.plain.named_parameters() if not is_adapter(name)}
+
+    def held(self) -> Held:
+        """Return the bytes that this rank holds; scales of packed weights count as parameters."""
+        held = super().held()
+        return replace(held, parameters=held.parameters + sum(
+            map(local_bytes, scales_of(self.plain))))
+
+    def weights(self) -> Iterator[torch.Tensor]:
+        yield from super().weights()
+        yield from scales_of(self.plain)
+
+
+class Copies(LowRank, Data):
+    """Every rank has them; gradients of adapters are averaged (DistributedDataParallel)."""
+
+
+class Shards(LowRank, Fsdp):
+    """Every rank has a part of each weight and of each adapter (fully_shard)."""
+
+
+def draft(spec: Training) -> Model:
+    """Return the model with its adapters, of which nothing has memory yet (meta)."""
+    from peft import LoraConfig, inject_adapter_in_model
+
+    adapters = adapters_of(spec)
+    assert adapters is not None  # noqa: S101  (the strategy has a rank)
+    if adapters.packed:  # before the model is made, for which its operators are looked up
+        from hpcbench.kinds.training.run.models.nf4 import make_packed
+    with torch.device("meta"):
+        model = make_model(spec)
+    if adapters.packed:
+        make_packed(model, DTYPES[spec.dtype])
+    names = "|".join(map(re.escape, TARGETS[adapters.targets]))
+    transposed = spec.library != OWN_LIBRARY and spec.family == "gpt"
+    inject_adapter_in_model(LoraConfig(
+        r=adapters.rank, lora_alpha=int(spec.option("alpha")), lora_dropout=0.0, bias="none",
+        fan_in_fan_out=transposed, target_modules=rf".+\.({names})"), model,
+        low_cpu_mem_usage=True)
+    return model
+
+
+def plain(name: str) -> str:
+    """Return what a parameter is called in the plain model; of adapters: ``...q.lora_A.weight``."""
+    return _INSERTED.sub("", name)
+
+
+def is_adapter(name: str) -> bool:
+    return ".lora_" in name
+
+
+def scales_of(model: Model) -> list[torch.Tensor]:
+    """Return what belongs to weights in 4 bits and is no parameter."""
+    if not getattr(model, "is_loaded_in_4bit", False):
+        return []
+    from hpcbench.kinds.training.run.models.nf4 import scales
+
+    return list(scales(model))

@@ -1,50 +1,172 @@
-"""Stages of a pipeline that tell when they compute: what lies between is waiting and messages.
+"""Strategies that divide the model: tensor and pipeline parallelism, and both with replicas.
 
-Pipeline parallelism: each rank has some of the blocks, and micro-batches pass through them.
+Tensor: Shoeybi et al., Megatron-LM, arXiv:1909.08053 (2019): the first product of attention and MLP
+is divided by columns, the second by rows, and one all-reduce follows. With ``sequence_parallel``
+(Korthikanti et al., arXiv:2205.05198, 2022) ranks divide the tokens between those: the all-reduce
+becomes a reduce-scatter before and an all-gather behind what each then does for its tokens only.
+With ``loss_parallel`` the logits stay divided and the loss is computed of the parts.
 
-torch.distributed.pipelining. Each stage may be divided further (`tensor`, `fsdp`).
+Pipelines are those of torch.distributed.pipelining: each rank has some of the blocks, and
+micro-batches pass through them. Stages tell when they compute: what lies between is waiting and
+messages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    PrepareModuleOutput,
+    RowwiseParallel,
+    SequenceParallel,
+    loss_parallel,
+    parallelize_module,
+)
+from torch.distributed.tensor.parallel.style import ParallelStyle
 from torch.utils.hooks import RemovableHandle
 
 from hpcbench.backends.counting_backend import REHEARSAL as REHEARSAL
 from hpcbench.backends.counting_backend import is_counted
-from hpcbench.kinds.training.plan.any_model import model_of
-from hpcbench.kinds.training.plan.registry import layout_of, pipelining
-from hpcbench.kinds.training.plan.resnet import COLOURS, bottlenecks, resnet_of
-from hpcbench.kinds.training.plan.spec import stages_on
+from hpcbench.kinds.training.plan.any_model import COLOURS, bottlenecks, model_of, resnet_of
+from hpcbench.kinds.training.plan.spec import layout_of, pipelining, stages_on
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import SEED
 from hpcbench.kinds.training.run.memory import local
 from hpcbench.kinds.training.run.models.build import build, make_loss, make_model
 from hpcbench.kinds.training.run.models.model import Model, fill_part
-from hpcbench.kinds.training.run.models.transformer import TIED
-from hpcbench.kinds.training.run.phases import PhaseClock
-from hpcbench.kinds.training.run.precision import (
-    AgreedScaler,
-    Autocast,
-    grouped_optimizer,
-    is_mixed,
-)
-from hpcbench.kinds.training.run.strategies.base import Batch, Strategy, grid_of, settle
-from hpcbench.kinds.training.run.strategies.fsdp import Sharder
-from hpcbench.kinds.training.run.strategies.replica import whole
-from hpcbench.kinds.training.run.strategies.tensor import Divider, Tensor
+from hpcbench.kinds.training.run.models.transformer import TIED, Block, Embedding
+from hpcbench.kinds.training.run.strategies import base
+from hpcbench.kinds.training.run.strategies.replica import GroupWatch, Replica, Sharder, whole
 from hpcbench.operations.data import DTYPES
 from hpcbench.operations.models import ModelShape
 from hpcbench.operations.place import Place
 from hpcbench.trace.schema import ARRIVAL
+
+Styles = dict[str, ParallelStyle]
+
+
+class Divider:
+    """How parts of a model are divided among the ranks of a mesh of one dimension."""
+
+    def __init__(self, mesh: DeviceMesh | None, spec: Training) -> None:
+        """``mesh`` None: nothing is divided."""
+        self._mesh = mesh
+        layout = layout_of(spec)
+        self._by_tokens = mesh is not None and layout.by_tokens
+        self._by_words = mesh is not None and layout.by_words
+        self._compiles = spec.compile
+
+    def divide(self, part: nn.Module) -> None:
+        """Divide the parameters of an embedding, a block or a head."""
+        if self._mesh is None:
+            return
+        if isinstance(part, Embedding):
+            styles = self._embedding()
+        elif isinstance(part, Block):
+            styles = self._block(part)
+        else:
+            styles = self._head(part)
+        present = {name: style for name, style in styles.items()
+                   if getattr(part, name.partition(".")[0]) is not None}
+        # Each rank has computed the whole weights from the seed: none is to be sent.
+        parallelize_module(part, self._mesh, present, src_data_rank=None)
+        if self._compiles and isinstance(part, Embedding):
+            # What a compiled block is given must be there: of a tensor that is still being
+            # communicated torch 2.13 sends the gradient past what made it.
+            part.register_forward_hook(lambda _part, _inputs, output: output.clone())
+
+    def loss(self) -> AbstractContextManager[object]:
+        return loss_parallel() if self._by_words else nullcontext()
+
+    def _embedding(self) -> Styles:
+        """By words: a rank looks up those it has, and the results are added."""
+        if not self._by_tokens:
+            return {"tokens": RowwiseParallel(input_layouts=Replicate())}
+        own = {name: PrepareModuleOutput(
+            output_layouts=Replicate(), desired_output_layouts=Shard(0)) for name in (
+            "positions", "types")}
+        return {"tokens": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
+                "norm": SequenceParallel(use_local_output=True), **own}
+
+    def _block(self, block: Block) -> Styles:
+        """Heads and columns. q, k and v share one gathered input, and add its gradients once."""
+        outside = Shard(1) if self._by_tokens else Replicate()
+        styles: Styles = {}  # norms of some of the tokens have their parameters everywhere
+        for name, first, last in (("attention", ("q", "k", "v"), "o"),
+                                  ("mlp", ("gate", "up"), "down")):
+            others = (None,) if name == "attention" else ()
+            styles[name] = PrepareModuleInput(
+                input_layouts=(outside, *others), desired_input_layouts=(Replicate(), *others))
+            present = (child for child in first if getattr(getattr(block, name), child) is not None)
+            styles |= {f"{name}.{child}": ColwiseParallel() for child in present}
+            styles[f"{name}.{last}"] = RowwiseParallel(output_layouts=outside)
+            if self._by_tokens:
+                styles[f"{name}_norm"] = SequenceParallel(use_local_output=True)
+        return styles
+
+    def _head(self, head: nn.Module) -> Styles:
+        """By words. BERT's product before the logits is not divided: tokens are gathered first."""
+        outside = Shard(1) if self._by_tokens else Replicate()
+        logits = ColwiseParallel(
+            output_layouts=Shard(-1) if self._by_words else Replicate(),
+            use_local_output=not self._by_words)
+        if not self._by_tokens:
+            return {"logits": logits}
+        if head.transform is not None:
+            return {"transform": PrepareModuleInput(
+                input_layouts=outside, desired_input_layouts=Replicate(), use_local_output=True),
+                "logits": logits}
+        logits.input_layouts = (outside,)
+        return {"norm": SequenceParallel(use_local_output=True), "logits": logits}
+
+
+class Tensor(Replica):
+    """A whole model whose parts are divided, and then spread over replicas if there are several."""
+
+    def build(self) -> Model:
+        self.grid = grid = base.grid_of(self.spec, self.place)
+        self._divider = Divider(grid.row("tp"), self.spec)
+        self._sharder = Sharder(grid.row("dp"), self.spec)
+        return build(self.draft(), self.place.device, self.fill, self._divider.divide,
+                     self._sharder.shard)
+
+    def wrap(self, model: Model) -> nn.Module:
+        self.watch = GroupWatch(model)
+        return model
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        return base.grouped_optimizer(self.spec.optimizer, self.plain.parameters())
+
+    def make_scaler(self) -> torch.amp.GradScaler:
+        """Return a scaler for gradients of which each rank has others."""
+        return base.AgreedScaler(self.spec.dtype, self.place.device, self.place.group)
+
+    def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
+        loss = super().forward_backward(batch, phases)
+        base.settle(self.plain.parameters())
+        phases.end("backward")
+        return loss
+
+    def arithmetic(self) -> AbstractContextManager[object]:
+        return self._sharder.arithmetic(self.place.device)
+
+    def communicating(self, last: bool) -> AbstractContextManager[object]:
+        """Return the context of a micro-batch: only the last one's gradients are exchanged."""
+        self._sharder.synchronize(self.plain, last)
+        return self._divider.loss()
+
 
 Result = TypeVar("Result")
 
@@ -54,7 +176,7 @@ class StageClock:
 
     def __init__(self, *, exchanges: bool) -> None:
         """``exchanges``: there are other replicas of the pipeline, which get its gradients."""
-        self.phases: PhaseClock | None = None
+        self.phases: base.PhaseClock | None = None
         self._exchanges = exchanges
 
     def timed(self, phase: str, compute: Callable[[], Result]) -> Result:
@@ -75,12 +197,10 @@ class TimedStage(PipelineStage):  # type: ignore[misc]
     clock: StageClock
 
     def forward_one_chunk(self, *arguments: Any, **named: Any) -> Any:
-        """Run a micro-batch forward; its input is there."""
         return self.clock.timed(
             "forward", lambda: PipelineStage.forward_one_chunk(self, *arguments, **named))
 
     def backward_one_chunk(self, *arguments: Any, **named: Any) -> Any:
-        """Run a micro-batch backward, or that half of it that others wait for."""
         return self.clock.timed(
             "backward", lambda: PipelineStage.backward_one_chunk(self, *arguments, **named))
 
@@ -93,12 +213,12 @@ class TimedStage(PipelineStage):  # type: ignore[misc]
 Whole = Callable[[nn.Parameter], torch.Tensor]
 
 
-class Pipeline(Strategy):
+class Pipeline(base.Strategy):
     """One of torch's schedules over the stages of a model, of which a rank may have several."""
 
     def __init__(self, spec: Training, place: Place) -> None:
         super().__init__(spec, place)
-        self.grid = grid = grid_of(spec, place)
+        self.grid = grid = base.grid_of(spec, place)
         self._group = grid.groups["pp"]
         self._divider = Divider(grid.row("tp"), spec)
         self._sharder = Sharder(grid.row("dp"), spec)
@@ -108,14 +228,13 @@ class Pipeline(Strategy):
         self.holds_loss = self._stages.last in self._own
         self._parameters = [parameter for model in self._own.values()
                             for parameter in model.parameters()]
-        self.optimizer = grouped_optimizer(spec.optimizer, self._parameters)
-        self.scaler = AgreedScaler(spec.dtype, place.device, place.group)
+        self.optimizer = base.grouped_optimizer(spec.optimizer, self._parameters)
+        self.scaler = base.AgreedScaler(spec.dtype, place.device, place.group)
         self._mean_loss = make_loss(spec)
         self._clock = StageClock(exchanges=spec.dp > 1)
         self._schedule = self._open_schedule()
 
     def _build(self, blocks: range) -> Model:
-        """Return the stage that has these blocks."""
         with torch.device("meta"):
             draft = make_model(self.spec, blocks)
         device = self.place.device
@@ -169,7 +288,7 @@ class Pipeline(Strategy):
             return {}
         tokens = torch.empty((samples, spec.seq_length), dtype=torch.int64, device="meta")
         width = spec.seq_length // (spec.tp if layout_of(spec).by_tokens else 1)
-        cast = is_mixed(spec.dtype) and isinstance(self._own[stage], FSDPModule)
+        cast = base.is_mixed(spec.dtype) and isinstance(self._own[stage], FSDPModule)
         hidden = torch.empty((samples, width, spec.hidden), device="meta", requires_grad=True,
                              dtype=DTYPES[spec.dtype] if cast else torch.float32)
         logits = torch.empty((samples, spec.seq_length, spec.vocab), device="meta")
@@ -197,8 +316,8 @@ class Pipeline(Strategy):
 
     def _called(self, model: Model) -> nn.Module:
         """Return what a stage calls: the model in autocast, or what casts by its own policy."""
-        if is_mixed(self.spec.dtype) and not isinstance(model, FSDPModule):
-            return Autocast(model, self.spec.dtype, self.place.device)
+        if base.is_mixed(self.spec.dtype) and not isinstance(model, FSDPModule):
+            return base.Autocast(model, self.spec.dtype, self.place.device)
         return model
 
     def _loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -207,8 +326,7 @@ class Pipeline(Strategy):
         return self._clock.timed(
             "forward", lambda: self.scaler.scale(self._mean_loss(logits, targets) / parts))
 
-    def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
-        """See `Strategy`."""
+    def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
         losses: list[torch.Tensor] = []
         self._clock.phases = phases
         for inputs, targets in zip(*(half.chunk(self.spec.accumulation) for half in batch),
@@ -219,17 +337,14 @@ class Pipeline(Strategy):
                     *([inputs] if 0 in self._own else []), return_outputs=False,
                     **({"target": targets, "losses": part_losses} if self.holds_loss else {}))
             losses += (local(loss.detach()) for loss in part_losses)
-        settle(self._parameters)
+        base.settle(self._parameters)
         self._add_tied()
         phases.end("exchange")
         total = sum(losses, torch.zeros((), device=self.place.device))
         return total / self.scaler.get_scale()
 
     def _add_tied(self) -> None:
-        """Add the gradients of the first and the last stage's copies of a tied weight.
-
-        Both have the sum then, so that their optimizers keep them the same.
-        """
+        """Add up the gradients of both copies of a tied weight, so that their optimizers agree."""
         if not self._stages.tied:
             return
         gradients = [local(self._own[stage].get_parameter(name).grad) for stage, name in (
@@ -251,20 +366,17 @@ class Pipeline(Strategy):
         return received
 
     def full_gradients(self) -> dict[str, torch.Tensor]:
-        """See `Strategy`."""
         scale = self.scaler.get_scale()
         gradients = self._gathered(lambda parameter: whole(parameter.grad))
         return {name: gradient / scale for name, gradient in gradients.items()}
 
     def full_weights(self) -> dict[str, torch.Tensor]:
-        """See `Strategy`."""
         return self._gathered(whole)
 
     def _gathered(self, pick: Whole) -> dict[str, torch.Tensor]:
         return self._stages.gather(self._own, pick, self._group, self.place.device)
 
     def modules(self) -> Iterable[nn.Module]:
-        """Return the stages of this rank."""
         return self._own.values()
 
 
@@ -287,11 +399,9 @@ class Stages:
         self._each = shape.layers // self.count
 
     def rank_of(self, stage: int) -> int:
-        """Return the rank that a stage is on."""
         return next(rank for rank, stages in enumerate(self.by_rank) if stage in stages)
 
     def blocks(self, stage: int) -> range:
-        """Return the blocks of a stage."""
         return range(stage * self._each, (stage + 1) * self._each)
 
     def gather(
@@ -321,9 +431,6 @@ class Stages:
         return self.last if part == "head" else 0
 
 
-def hybrid(spec: Training, place: Place) -> Strategy:
-    """Return the strategy for replicas (copies or shards) x stages x tensor parts.
-
-    Each passes over the degrees that are 1.
-    """
+def hybrid(spec: Training, place: Place) -> base.Strategy:
+    """Return the strategy for replicas x stages x tensor parts; each passes over degrees of 1."""
     return (Pipeline if spec.pp > 1 else Tensor)(spec, place)

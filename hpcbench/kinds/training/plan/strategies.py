@@ -1,0 +1,375 @@
+"""Our training strategies: what each means, and how it lies on ranks.
+
+Some give each rank samples of its own: one rank, copies of the model, shards. Some divide the
+model: a part of each layer to each rank, or some of the layers. `lora` and `qlora` train low-rank
+adapters beside frozen weights, also in 4 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+
+from hpcbench.config.axes import DTYPE_BYTES
+from hpcbench.kinds.training.plan.models import NF4_BLOCK, TARGETS, Adapters, Tensor, keeps_products
+from hpcbench.kinds.training.plan.spec import (
+    AUTO,
+    SCHEDULE_NAMES,
+    Buckets,
+    Calls,
+    Degrees,
+    Groups,
+    Layout,
+    Pipelining,
+    StrategySpec,
+    calls,
+    schedule_of,
+    unscheduled,
+)
+from hpcbench.kinds.training.plan.step import SPEED_BYTES, is_dynamic, unfit_to_balance
+from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.plan.points import Option, Values
+
+_RUN = "hpcbench.kinds.training.run.strategies"
+BUCKETS = MappingProxyType({"bucket_mb": Values(25)})
+"""torch's default; MiB. A first bucket of 1 MiB, which torch adds, lets exchange begin early."""
+_BALANCE = MappingProxyType({"balance": Values("static", ("static", "dynamic"))})
+"""Not where ranks wait for one another's parameters all the time: they look equally fast then."""
+RESHARD = MappingProxyType({"reshard": Values(True, (True, False))})
+SYNC_EACH = "sync_each_batch"
+"""As Hugging Face Accelerate calls it: shards of gradients are exchanged in each part of an
+accumulation. Otherwise whole gradients are added up until the last one."""
+_SHARDED = MappingProxyType({**RESHARD, SYNC_EACH: Values(False, (False, True))})
+
+
+def agreed(work: Training) -> tuple[str, ...]:
+    """Return what shards of fp16 call to agree on whether a gradient overflowed."""
+    return ("all_reduce",) if work.dtype == "fp16" and work.dp > 1 else ()
+
+
+def bucketed(work: Training) -> Buckets:
+    options = dict(work.options)
+    return Buckets(int(options["bucket_mb"]),
+                   bool(options.get("bucket_view", False)), str(options.get("comm_hook", "none")))
+
+
+def sharded_groups(work: Training, copies: int = 1) -> Groups:
+    """Return how parameters are sharded within each of ``copies`` groups of ranks."""
+    each = bool(dict(work.options).get(SYNC_EACH, False))
+    return Groups(work.dp // copies, copies, DTYPE_BYTES[work.dtype],
+                  reshard=bool(work.option("reshard")), rounds=work.accumulation,
+                  exchanges=work.accumulation if each else 1)
+
+
+def _unfit_to_sync(work: Training) -> str | None:
+    if dict(work.options).get(SYNC_EACH) and work.accumulation == 1:
+        return f"{SYNC_EACH}=True has no effect with accumulation 1: there is one exchange"
+    return None
+
+
+def _alone(ranks: int, _options: Mapping[str, Option]) -> Degrees | str:
+    if ranks == 1:
+        return Degrees()
+    return f"single trains on one rank, not on {ranks}: give world_size 1"
+
+
+def _replicas(ranks: int, _options: Mapping[str, Option]) -> Degrees:
+    return Degrees(dp=ranks)
+
+
+def _groups_of_shards(ranks: int, options: Mapping[str, Option]) -> Degrees | str:
+    replicas = options["replicas"]
+    if ranks % int(replicas):
+        return f"{ranks} ranks cannot be divided evenly into {replicas} replicas"
+    return Degrees(dp=ranks)
+
+
+def _unfit_for_ddp(work: Training) -> str | None:
+    if work.option("comm_hook") == "powersgd" and work.dtype == "fp16":
+        return ("PowerSGD keeps what it did not send and adds it to the next gradients, which "
+                "fp16's changing loss scale would make wrong")
+    return unfit_to_balance(work)
+
+
+def _ddp_layout(work: Training, state_ranks: int = 1) -> Layout:
+    return Layout(buckets=bucketed(work), state_ranks=state_ranks,
+                  balanced=work.option("balance") == "dynamic")
+
+
+def _with_speeds(work: Training, *called: str) -> tuple[str, ...]:
+    """Return what a step calls, with the exchange of the ranks' speeds."""
+    return (*called, "all_gather") if is_dynamic(work) else called
+
+
+def _speed_calls(work: Training, _held: Sequence[Tensor]) -> Iterator[Calls]:
+    """Yield the exchange of the ranks' speeds, by which samples are divided."""
+    if work.dp > 1 and is_dynamic(work):
+        yield calls("all_gather", work.dp, [SPEED_BYTES * work.dp])
+
+
+def _zero1_traffic(work: Training, held: Sequence[Tensor]) -> Iterator[Calls]:
+    """Yield a broadcast of each parameter by the rank that has updated it."""
+    if work.dp > 1:
+        yield calls("broadcast", work.dp, [4 * item.elements for item in held])
+    yield from _speed_calls(work, held)
+
+
+_OF_SAMPLES = (
+    StrategySpec(
+        name="single", meaning="one rank trains alone: what all others are compared with",
+        runner=f"{_RUN}.replica:Replica", order=10, also=("none", "one_gpu", "baseline"),
+        degrees=_alone, calls=lambda _work: (), ranks=lambda _options: 1,
+        alone_by=lambda _work: "single"),
+    StrategySpec(
+        name="data",
+        meaning="every rank has the whole model, gradients are averaged in buckets (DDP)",
+        runner=f"{_RUN}.data:Data", order=20, also=("ddp", "dp", "data_parallel"),
+        degrees=_replicas, unfit=_unfit_for_ddp, layout=_ddp_layout,
+        calls=lambda work: _with_speeds(work, "all_reduce"), traffic=_speed_calls,
+        later_options=("balance",), cuts=tuple(BUCKETS), options=MappingProxyType({
+            **BUCKETS, **_BALANCE, "bucket_view": Values(False, (False, True)),
+            "comm_hook": Values("none", ("none", "bf16", "fp16", "powersgd"))})),
+    StrategySpec(
+        name="zero1",
+        meaning="DDP whose optimizer states are divided among the ranks (ZeRO stage 1)",
+        runner=f"{_RUN}.data:Zero1", order=30, also=("zero", "zero_redundancy_optimizer"),
+        degrees=_replicas, unfit=unfit_to_balance,
+        layout=lambda work: _ddp_layout(work, state_ranks=work.dp),
+        calls=lambda work: _with_speeds(work, "all_reduce", "broadcast"), traffic=_zero1_traffic,
+        options=MappingProxyType({**BUCKETS, **_BALANCE}), later_options=("balance",),
+        cuts=tuple(BUCKETS)),
+    StrategySpec(
+        name="fsdp",
+        meaning="every parameter is divided among the ranks, gathered block by block (FSDP2)",
+        runner=f"{_RUN}.replica:Fsdp", order=40,
+        also=("fsdp2", "zero2", "zero3", "full_shard", "shard_grad_op", "deepspeed"),
+        degrees=_replicas, unfit=_unfit_to_sync,
+        layout=lambda work: Layout(groups=sharded_groups(work)),
+        calls=lambda work: ("all_gather", "reduce_scatter", *agreed(work)),
+        options=_SHARDED, later_options=(SYNC_EACH,)),
+    StrategySpec(
+        name="hsdp",
+        meaning="the same within groups of consecutive ranks, which average gradients (HSDP)",
+        runner=f"{_RUN}.replica:Hsdp", order=50, also=("hybrid_shard",),
+        degrees=_groups_of_shards, unfit=_unfit_to_sync, layout=lambda work: Layout(
+            groups=sharded_groups(work, copies=int(work.option("replicas")))),
+        calls=lambda _work: ("all_gather", "reduce_scatter", "all_reduce"),
+        options=MappingProxyType({**_SHARDED, "replicas": Values(2)}),
+        later_options=(SYNC_EACH,)),
+)
+
+
+_SWITCH = Values(False, (False, True))
+_TENSOR_OPTIONS = MappingProxyType({"sequence_parallel": _SWITCH, "loss_parallel": _SWITCH})
+_PIPELINE_OPTIONS = MappingProxyType({
+    "schedule": Values("1F1B", SCHEDULE_NAMES), "microbatches": Values(4),
+    "stages_per_rank": Values(AUTO, (AUTO, 1, 2, 3, 4, 6, 8))})
+_DATA = MappingProxyType({"data": Values("replicate", ("replicate", "fsdp"))})
+
+
+def _model_layout(work: Training) -> Layout:
+    """Return the layout of tensor parts and stages; ``model`` has no options of them."""
+    options = dict(work.options)
+    return Layout(
+        by_tokens=bool(options.get("sequence_parallel", False)),
+        by_words=bool(options.get("loss_parallel", False)),
+        pipeline=_pipelining(options) if work.pp > 1 else None)
+
+
+def _pipelining(options: Mapping[str, Option]) -> Pipelining:
+    schedule = schedule_of(str(options.get("schedule", "GPipe")))
+    stages = options.get("stages_per_rank", AUTO)
+    stages = schedule.stages_per_rank if stages == AUTO else int(stages)
+    return Pipelining(schedule, stages, int(options.get("microbatches", 1)))
+
+
+def _of_hybrid(ranks: int, options: Mapping[str, Option]) -> Degrees | str:
+    """Return the degrees: what tp and pp leave of the ranks are replicas."""
+    tp, pp = int(options["tp"]), int(options["pp"])
+    if ranks % (tp * pp):
+        return f"{ranks} ranks cannot be divided evenly into replicas of tp={tp} x pp={pp}"
+    degrees = Degrees(dp=ranks // (tp * pp), tp=tp, pp=pp)
+    if sum(degree > 1 for degree in (degrees.dp, tp, pp)) < 2:
+        return (f"dp={degrees.dp} x tp={tp} x pp={pp} has not two dimensions: give tp and pp that "
+                "have, or take strategy data, fsdp, tensor or pipeline")
+    return degrees
+
+
+def _unfit_tensors(work: Training) -> str | None:
+    """Return why the model cannot be divided by tensors beyond heads and columns, or None."""
+    if work.tp > 1 and work.option("sequence_parallel") and work.seq_length % work.tp:
+        return f"{work.seq_length} tokens cannot be divided evenly among {work.tp} ranks (tp)"
+    return None
+
+
+def _unfit_stages(work: Training) -> str | None:
+    """Return why layers and samples do not go into stages and micro-batches, or None."""
+    if work.pp == 1:
+        return None
+    schedule, stages_per_rank, microbatches = _pipelining(dict(work.options))
+    stages, samples = work.pp * stages_per_rank, work.batch_size // work.accumulation
+    if reason := unscheduled(schedule, work.pp, stages_per_rank, microbatches):
+        return reason
+    if schedule.halves and (reason := _whole_backward(work)):
+        return f"{schedule.name} runs backward in two halves, {reason}"
+    if work.layers % stages:
+        return f"{work.layers} layers cannot be divided evenly among {stages} stages"
+    if samples % microbatches:
+        return (f"{samples} samples (batch_size / accumulation) cannot be divided evenly into "
+                f"{microbatches} micro-batches")
+    return None
+
+
+def _whole_backward(work: Training) -> str | None:
+    """Return why backward cannot be run in halves, or None; seen with torch 2.13."""
+    if keeps_products(work.checkpointing):
+        return "and torch lets what checkpointing operators keeps be used by one backward only"
+    if work.checkpointing != "none":
+        return (f"and with checkpointing {work.checkpointing} torch computes blocks again for "
+                "each, and for each group of weights: several times instead of once")
+    return "and that of a compiled block is in one piece" if work.compile else None
+
+
+def _tensor_calls(work: Training) -> tuple[str, ...]:
+    by_tokens, by_words = work.option("sequence_parallel"), work.option("loss_parallel")
+    return ("all_reduce", *(("reduce_scatter",) if by_tokens else ()),
+            *(("all_gather",) if by_tokens or not by_words else ()))
+
+
+def _groups(work: Training) -> Groups | None:
+    """Return how replicas of a hybrid share parameters; None where there is one replica.
+
+    A pipeline gathers its stages once for all micro-batches, and exchanges gradients behind them.
+    """
+    element = DTYPE_BYTES[work.dtype]
+    if work.dp == 1:
+        return None
+    times = work.accumulation if work.pp > 1 else 1
+    if work.option("data") != "fsdp":
+        return Groups(1, work.dp, element, exchanges=times)
+    return Groups(work.dp, 1, element, reshard=work.pp == 1, rounds=work.accumulation,
+                  exchanges=times)
+
+
+def _without_effect(work: Training) -> str | None:
+    """Return which option is of a dimension that is not there: two cases would be the same."""
+    for name, degree, options in (("tp", work.tp, _TENSOR_OPTIONS),
+                                  ("pp", work.pp, _PIPELINE_OPTIONS), ("dp", work.dp, _DATA)):
+        changed = [option for option, values in options.items()
+                   if work.option(option) != values.default]
+        if degree == 1 and changed:
+            return f"{changed[0]}={work.option(changed[0])} has no effect with {name}=1"
+    return None
+
+
+def _hybrid_calls(work: Training) -> tuple[str, ...]:
+    """Return what the dimensions call together, each once."""
+    names = [*(_tensor_calls(work) if work.tp > 1 else ()),
+             *(("send_recv",) if work.pp > 1 else ())]
+    if work.dp > 1:
+        names += (["all_gather", "reduce_scatter"] if work.option("data") == "fsdp" else
+                  ["all_reduce"])
+    return tuple(dict.fromkeys(names))
+
+
+_MODEL = StrategySpec(
+    name="model", meaning="layers are divided among the ranks, of which one works at a time",
+    runner=f"{_RUN}.pipeline:Pipeline", order=70, degrees=lambda ranks, _options: (
+        Degrees(pp=ranks) if ranks > 1 else "one rank is no pipeline"), unfit=_unfit_stages,
+    also=("mp", "model_parallel"),
+    layout=_model_layout, calls=lambda _work: ("send_recv",), divides_model=True)
+_OF_MODEL = (
+    StrategySpec(
+        name="tensor",
+        meaning="every layer is divided among the ranks: heads, columns, words (Megatron)",
+        runner=f"{_RUN}.pipeline:Tensor", order=60, also=("tp", "tensor_parallel", "megatron"),
+        degrees=lambda ranks, _options: (
+            Degrees(tp=ranks) if ranks > 1 else "one rank has no other to share a layer with"),
+        unfit=_unfit_tensors, layout=_model_layout, calls=_tensor_calls,
+        options=_TENSOR_OPTIONS, divides_model=True),
+    _MODEL,
+    replace(_MODEL, name="pipeline", order=80, also=("pp", "pipeline_parallel"),
+            options=_PIPELINE_OPTIONS,
+            meaning="layers are divided among the ranks, micro-batches pass through them"),
+    StrategySpec(
+        name="hybrid",
+        meaning="replicas or shards x pipeline x tensor, by degrees; replicas are what is left",
+        runner=f"{_RUN}.pipeline:hybrid", order=90, also=("3d", "nd"), degrees=_of_hybrid,
+        unfit=lambda work: _without_effect(work) or _unfit_tensors(work) or _unfit_stages(work),
+        layout=lambda work: replace(_model_layout(work), groups=_groups(work)), calls=_hybrid_calls,
+        divides_model=True, together=MappingProxyType({"tp": 1, "pp": 2}),
+        options=MappingProxyType({
+            "tp": Values(1), "pp": Values(1), **_DATA, **_TENSOR_OPTIONS, **_PIPELINE_OPTIONS})),
+)
+
+
+_OPTIONS_OF: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    "single": (), "data": ("bucket_mb",), "fsdp": ("reshard",)})
+"""How frozen weights and adapters are spread -> the options that this has."""
+_CALLS: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    "single": (), "data": ("all_reduce",), "fsdp": ("all_gather", "reduce_scatter")})
+_ADAPTER_OPTIONS = MappingProxyType({
+    "over": Values("data", tuple(_OPTIONS_OF)), "rank": Values(16), "alpha": Values(32),
+    "targets": Values("all", tuple(TARGETS)), **BUCKETS, **RESHARD})
+
+
+def _adapters_layout(work: Training, *, packed: bool) -> Layout:
+    """Return the layout of adapters; ``packed``: beside weights in 4 bits."""
+    over = work.option("over")
+    return Layout(
+        groups=sharded_groups(work) if over == "fsdp" else None,
+        buckets=bucketed(work) if over == "data" else None,
+        adapters=Adapters(int(work.option("rank")), str(work.option("targets")), packed))
+
+
+def _adapters_degrees(ranks: int, options: Mapping[str, Option]) -> Degrees | str:
+    if options["over"] == "single" and ranks > 1:
+        return f"over=single trains on one rank, not on {ranks}: give world_size 1"
+    return Degrees(dp=ranks)
+
+
+def _trained_part(work: Training) -> tuple[object, ...]:
+    """Return the strategy and its options but for how adapters are spread; () without adapters."""
+    if not work.adapters:
+        return ()
+    spread = {"over", *(name for names in _OPTIONS_OF.values() for name in names)}
+    return (work.strategy, *(option for option in work.options if option[0] not in spread))
+
+
+def _adapters_calls(work: Training) -> tuple[str, ...]:
+    over = str(work.option("over"))
+    return (*_CALLS[over], *(agreed(work) if over == "fsdp" else ()))
+
+
+def _other_ways(options: Mapping[str, Option]) -> dict[str, str]:
+    """Return the options of other ways to spread than that which is taken."""
+    over = str(options["over"])
+    return {name: f"with over={over}" for names in _OPTIONS_OF.values() for name in names
+            if name not in _OPTIONS_OF[over]}
+
+
+def _rows_are_blocks(work: Training) -> str | None:
+    """Return why weights cannot be held in 4 bits, or None.
+
+    bitsandbytes packs blocks that follow one another, whatever the rows; its CPU kernel (0.50.2)
+    unpacks as if each row began with a new one, and so gives other weights where it does not.
+    """
+    return next((f"{what}={extent} is not a multiple of {NF4_BLOCK}: the rows of weights must be "
+                 f"whole blocks of NF4" for what, extent in (
+                     ("hidden", work.hidden), ("inner", work.inner)) if extent % NF4_BLOCK), None)
+
+
+_LORA = StrategySpec(
+    name="lora", meaning="low-rank adapters are trained, the model is frozen (peft)",
+    runner=f"{_RUN}.data:low_rank", order=100, degrees=_adapters_degrees, calls=_adapters_calls,
+    layout=partial(_adapters_layout, packed=False), options=_ADAPTER_OPTIONS, idle=_other_ways,
+    cuts=tuple(BUCKETS), modules=("peft",),
+    ranks=lambda options: 1 if options["over"] == "single" else None, trained_part=_trained_part,
+    alone_by=lambda work: "over=single" if work.option("over") == "single" else "")
+_QLORA = replace(
+    _LORA, name="qlora", meaning="the same over weights in 4 bits (NF4, peft and bitsandbytes)",
+    order=110, layout=partial(_adapters_layout, packed=True), modules=("peft", "bitsandbytes"),
+    unfit=_rows_are_blocks)
+SPECS = (*_OF_SAMPLES, *_OF_MODEL, _LORA, _QLORA)
