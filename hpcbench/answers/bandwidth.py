@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Answer, Run, TopicOptions
+from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Answer, Run, Topic, TopicOptions
 from hpcbench.errors import command_line
 from hpcbench.reduce.case_columns import kind_columns
 from hpcbench.reduce.checks import MOST_OF_PEAK
@@ -205,3 +205,7 @@ def bandwidth_charts(found: BandwidthTruth) -> Iterator[DotChart]:
             "bandwidth", ("More than 1 is impossible: see what it says.",),
             tuple(case.case_id for case in found.cases), Axis("share of link", Show.RATIO),
             (Column("problem", "what it says"),), rows)
+
+
+TOPIC = Topic("bandwidth", "how much of the links was used, and which values cannot be true",
+              bandwidth, bandwidth_tables, bandwidth_charts)

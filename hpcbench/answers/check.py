@@ -1,23 +1,17 @@
-"""Limits from clean runs: how slow, at most, a launch of this machine is when all is well.
+"""Do results hold their limits? It fails closed: what is not there, or not checked, is no pass.
 
-Of n launches the slowest is below a share q of all launches only with a probability of q^n, however
-launches are distributed (Wilks, Annals of Mathematical Statistics 12, 1941). So n launches give a
-limit that a share q of healthy launches holds, with the confidence 1 - q^n, and fewer do not. The
-limit is of medians of launches (``of: launches``), so every run holds the limits that it taught.
-
-Do results hold their limits? It fails closed: what is not there, or not checked, is no pass.
-
-A file of limits: what results must reach, as data; every problem of it is one line.
-
-The gate's outcome as an exit code: for CI, for Slurm's prolog or NHC, and for Nagios.
-
-Limits of the sweep file: what a run must reach, or it ends with exit code 1.
+Limits stand in a file, or in the sweep file, or are another run's times. They can be learned from
+clean runs: of n launches the slowest is below a share q of all launches only with a probability of
+q^n, however launches are distributed (Wilks, Annals of Mathematical Statistics 12, 1941). So n
+launches give a limit that a share q of healthy launches holds, with the confidence 1 - q^n, and
+fewer do not. The limit is of medians of launches (``of: launches``), so every run holds the limits
+that it taught.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -156,28 +150,25 @@ class CheckResult:
     n_cases: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """The rows of ``/cases``, and what its columns are."""
-
-    columns: Mapping[str, CaseColumn]
-    rows: Sequence[tuple[CaseResult, Mapping[str, Any]]]
-
-
 def check_limits(results: Results, limits: Sequence[Limit]) -> CheckResult:
     """Return whether results hold their limits. Raises ConfigError for an unknown column or unit.
     """
-    table = _table(results)
-    refuse_unknown(limits, table.columns)
+    own = kind_columns(results)
+    columns = {column.name: column for column in (*COLUMNS, *own.columns)}
+    refuse_unknown(limits, columns)
+    rows = [(item, {**row_of(item, _NO_SAMPLES), **own.values.get(item.case.case_id, {})})
+            for item in results.cases]
     reasons = [*missing_ranks(results), *not_ok(results)]
     looked_at: set[str] = set()
     for limit in limits:
-        chosen = [(item, row) for item, row in table.rows if _selected(limit, row)]
+        chosen = [(item, row) for item, row in rows if _selected(limit, row)]
         if not chosen:
-            reasons.append(Reason(MISSING, _named(limit), "no case is what the limit selects"))
+            wanted = " ".join(f"{name}={value}" for name, value in limit.select.items())
+            reasons.append(Reason(MISSING, f"{limit.metric} of {wanted or 'all cases'}",
+                                  "no case is what the limit selects"))
         for item, row in chosen:
             looked_at.add(item.case.case_id)
-            reasons += _of_case(limit, item, row, table.columns[limit.metric])
+            reasons += _of_case(limit, item, row, columns[limit.metric])
     return concluded(reasons, len(limits), len(looked_at))
 
 
@@ -187,13 +178,6 @@ def concluded(reasons: Sequence[Reason], n_limits: int, n_cases: int) -> CheckRe
     outcome = next((one for one in SEVERITY if any(reason.outcome == one for reason in once)), GOOD)
     in_order = tuple(sorted(once, key=lambda reason: SEVERITY.index(reason.outcome)))
     return CheckResult(outcome, in_order, n_limits, n_cases)
-
-
-def _table(results: Results) -> _Table:
-    own = kind_columns(results)
-    rows = [(item, {**row_of(item, _NO_SAMPLES), **own.values.get(item.case.case_id, {})})
-            for item in results.cases]
-    return _Table({column.name: column for column in (*COLUMNS, *own.columns)}, rows)
 
 
 def refuse_unknown(limits: Sequence[Limit], columns: Mapping[str, CaseColumn]) -> None:
@@ -234,8 +218,8 @@ def not_ok(results: Results) -> Iterator[Reason]:
 
 def _of_status(item: CaseResult) -> Reason:
     """Return why a case that is not ok does not pass; what a lost trace hides is only missing."""
-    outcome = MISSING if item.trace_missing else _OF_STATUS[item.status]
-    status = "missing" if item.trace_missing else item.status
+    outcome, status = (MISSING, "missing") if item.trace_missing else (
+        _OF_STATUS[item.status], item.status)
     return Reason(outcome, item.case.label, f"{status}: {item.reason}".rstrip(": "),
                   item.case.case_id, item.blamed_rank)
 
@@ -266,19 +250,14 @@ def _of_case(
         yield _of_status(item)
         return
     yield from unchecked(item)
-    value = row.get(limit.metric)
-    if value is None or _is_absent(value, column):
+    value = row.get(limit.metric)  # NaN or ABSENT, where a column of a kind is filled in
+    if value is None or value != value or (column.type is int and value == ABSENT[int]):
         yield Reason(MISSING, case.label, f"has no {limit.metric}", case.case_id)
         return
     if limit.of == "launches":
         yield from _launches_beyond(limit, item, column)
     else:
         yield from _beyond(limit, item, float(value), column)
-
-
-def _is_absent(value: Any, column: CaseColumn) -> bool:
-    """Return whether a column has no value for a case: in columns of kinds it is filled in."""
-    return value != value or (column.type is int and value == ABSENT[int])
 
 
 def _beyond(
@@ -361,11 +340,6 @@ def _ends_of_median(stats: Statistics | None) -> tuple[float, float] | None:
     if stats.launch_low_s is not None and stats.launch_high_s is not None:
         return stats.launch_low_s, stats.launch_high_s
     return None
-
-
-def _named(limit: Limit) -> str:
-    chosen = " ".join(f"{name}={value}" for name, value in limit.select.items())
-    return f"{limit.metric} of {chosen or 'all cases'}"
 
 
 MOST_BYTES = 2**22
@@ -494,11 +468,7 @@ def refuse_limits(plan: Plan) -> None:
         refuse_unknown(limits, {
             column.name: column for column in (*COLUMNS, *own)})
     except ConfigError as error:
-        raise ConfigError(f"limits of the sweep: {_one_line(str(error).splitlines())}") from None
-
-
-def _one_line(lines: Iterable[str]) -> str:
-    return "; ".join(lines)
+        raise ConfigError(f"limits of the sweep: {'; '.join(str(error).splitlines())}") from None
 
 
 def held(results: Results) -> CheckResult | None:

@@ -1,14 +1,22 @@
-"""How work scales over ranks, and collectives do: series, laws, and what they say.
-
-How work scales over ranks, as tables and charts: ideal and measured side by side.
-"""
+"""How work scales over ranks, and collectives do: ideal and measured side by side, and laws."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from hpcbench.answers.answer import CANNOT_TELL, CLEAR, Answer, Run, TopicOptions
+from hpcbench.answers.answer import (
+    CANNOT_TELL,
+    CLEAR,
+    Answer,
+    Run,
+    Topic,
+    TopicOptions,
+    cannot_tell,
+    interval_text,
+    range_of,
+    with_command,
+)
 from hpcbench.answers.scaling_series import (
     EXCELLENT,
     GOOD,
@@ -17,20 +25,18 @@ from hpcbench.answers.scaling_series import (
     NEITHER,
     STRONG,
     WEAK,
-    Band,
     ScalingSeries,
     SeriesMember,
-    confounders,
+    caveats,
     series_of,
-    untimed,
     worked,
 )
-from hpcbench.errors import command_line
+from hpcbench.statistics.order import Interval
 from hpcbench.statistics.scaling_laws import Law
 from hpcbench.units import format_seconds, grouped, plural
 from hpcbench.views.chart import Axis, ChartPoint, LineChart, Panel, Scale
 from hpcbench.views.chart import Curve as Course
-from hpcbench.views.table import Column, Group, Line, Range, Row, Show, Table
+from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table
 
 POOR_FIT = 0.1
 """A law whose worst residual is more than this does not describe what was measured."""
@@ -49,29 +55,25 @@ class Scaling:
 def scaling(runs: Sequence[Run], asked: TopicOptions) -> Scaling:
     """Return how the cases of one or several runs scale over their ranks."""
     found = series_of(worked(runs))
-    command = command_line("advise", *(run.path for run in runs), "--only", "scaling")
-    beside = (*(f"without times: {text}" for text in untimed(runs)), *confounders(runs))
-    answers = [*(answer for one in found if one.kind != MOVED for answer in _told(one)),
-               *_without_laws([one for one in found if one.kind != MOVED]),
+    work = [one for one in found if one.kind != MOVED]
+    answers = [*(answer for one in work for answer in _told(one)), *_without_laws(work),
                *_of_collectives([one for one in found if one.kind == MOVED])]
     if not found:
-        answers = [Answer(
-            CANNOT_TELL, "cannot tell how anything scales, because no two timed cases do the same "
-            "on different numbers of ranks (of collectives on 2 or more): give world_size a list "
-            "such as [1, 2, \"all\"], or several files")]
-    return Scaling(tuple(Answer(one.certainty, one.sentence, (*one.evidence, *beside), command,
-                                one.subject) for one in answers), tuple(found))
+        answers = [cannot_tell(
+            "how anything scales", "no two timed cases do the same on different numbers of ranks "
+            "(of collectives on 2 or more): give world_size a list such as [1, 2, \"all\"], or "
+            "several files")]
+    return Scaling(with_command(answers, runs, "scaling", beside=caveats(runs)), tuple(found))
 
 
 def _without_laws(found: Sequence[ScalingSeries]) -> Iterator[Answer]:
     """Yield one sentence on all series that have too few numbers of ranks for a law."""
     without = [one for one in found if one.no_laws]
     if without:
-        reasons = dict.fromkeys(reason for one in without for reason in one.no_laws)
-        yield Answer(
-            CANNOT_TELL, f"cannot tell by a law how {len(without)} of {len(found)} series scale, "
-            f"because {'; '.join(reasons)}", tuple(
-                f"{subject_of(one)}: {kind_text(one)}" for one in without))
+        yield cannot_tell(
+            f"by a law how {len(without)} of {len(found)} series scale",
+            "; ".join(dict.fromkeys(reason for one in without for reason in one.no_laws)),
+            (f"{subject_of(one)}: {kind_text(one)}" for one in without))
 
 
 def subject_of(series: ScalingSeries) -> str:
@@ -96,12 +98,12 @@ def _told(series: ScalingSeries) -> Iterator[Answer]:
         amounts = ", ".join(f"{one.amount:g} {series.unit} on {plural(one.ranks, 'rank')}"
                             for one in series.members)
         yield Answer(CANNOT_TELL, f"{head}; cannot tell an efficiency, because neither the work of "
-                     f"a rank nor that of all ranks stays the same ({amounts})", (), "", subject)
+                     f"a rank nor that of all ranks stays the same ({amounts})", subject=subject)
         return
     yield _of_efficiency(series, head, subject)
     if crowded := [one for one in series.members if one.shares_cores]:
         yield Answer(CANNOT_TELL, f"{head}; cannot tell an efficiency on "
-                     f"{_ranks(crowded)}, because {_crowding(crowded[-1])}", (), "", subject)
+                     f"{_ranks(crowded)}, because {_crowding(crowded[-1])}", subject=subject)
     for law in series.laws:
         yield _of_law(law, subject)
 
@@ -112,23 +114,23 @@ def _of_efficiency(series: ScalingSeries, head: str, subject: str) -> Answer:
     evidence = tuple(_evidence(series, one) for one in series.members)
     if not known:
         return Answer(CANNOT_TELL, f"{head}; cannot tell an efficiency, because "
-                      f"{_crowding(series.members[-1])}", evidence, "", subject)
+                      f"{_crowding(series.members[-1])}", evidence, subject=subject)
     most = known[-1]
     assert most.efficiency is not None and most.speed_up is not None
     of = ", ".join(filter(None, (series.base, plural(base.ranks, "rank"))))
     words = (f"{head}; on {plural(most.ranks, 'rank')} the efficiency is "
-             f"{band_text(most.efficiency, percent=True)}, the speed-up "
-             f"{band_text(most.speed_up)}, both beside {of}")
+             f"{interval_text(most.efficiency, percent=True)}, the speed-up "
+             f"{interval_text(most.speed_up)}, both beside {of}")
     where = " in this launch" if most.in_launch else ""
     if most.verdict is None:
         return Answer(CANNOT_TELL, f"{words}; cannot tell whether that is good, because "
-                      f"{_why_none(most.efficiency)}", evidence, "", subject)
+                      f"{_why_none(most.efficiency)}", evidence, subject=subject)
     least = EXCELLENT if most.verdict == IS_EXCELLENT else GOOD
     return Answer(CLEAR, f"{words}: {most.verdict} (from {100 * least:.0f} %){where}", evidence,
-                  "", subject)
+                  subject=subject)
 
 
-def _why_none(efficiency: Band) -> str:
+def _why_none(efficiency: Interval) -> str:
     """Return why there is no verdict on an efficiency."""
     if efficiency.low is None or efficiency.high is None:
         return "there are too few launches or passes for an interval"
@@ -137,21 +139,12 @@ def _why_none(efficiency: Band) -> str:
     return "it does not hold among all verdicts of this topic; more launches would tell"
 
 
-def band_text(band: Band, *, percent: bool = False) -> str:
-    """Return ``87.1 % (95 % interval 84 to 90 %)``."""
-    scale, unit = (100.0, " %") if percent else (1.0, "")
-    text = f"{scale * band.value:.3g}{unit}"
-    if band.low is None or band.high is None:
-        return text
-    return f"{text} (95 % interval {scale * band.low:.3g} to {scale * band.high:.3g}{unit})"
-
-
 def _evidence(series: ScalingSeries, one: SeriesMember) -> str:
     share = one.communication
     parts = [f"{plural(one.ranks, 'rank')} on {plural(one.nodes, 'node')}: "
              f"{format_seconds(one.time_s)} a call, {one.rate:.4g} {series.unit}/s"]
     if one.efficiency:
-        parts.append(f"efficiency {band_text(one.efficiency, percent=True)}")
+        parts.append(f"efficiency {interval_text(one.efficiency, percent=True)}")
     if share is not None:
         parts.append(f"communication adds {100 * share.median:.3g} % of a call "
                      f"({100 * share.least:.3g} to {100 * share.greatest:.3g} % over "
@@ -177,7 +170,7 @@ def _ranks(members: Sequence[SeriesMember]) -> str:
 
 def _of_law(law: Law, subject: str) -> Answer:
     """Return what a law says, and that it must not be drawn out."""
-    words = ", ".join(f"{name} {band_text(Band(one.value, one.low, one.high), percent=True)}"
+    words = ", ".join(f"{name} {interval_text(one, percent=True)}"
                       for name, one in law.parameters.items())
     span = f"{law.least_ranks} to {law.most_ranks} ranks"
     worst = f"{100 * law.worst:.2g} %"
@@ -189,9 +182,10 @@ def _of_law(law: Law, subject: str) -> Answer:
     head = f"{subject}: {law.name}, fitted to {span}: {words}"
     if law.worst > POOR_FIT:
         return Answer(CANNOT_TELL, f"{head}; cannot tell what it means, because the worst residual "
-                      f"is {worst}: the law does not describe these times", evidence, "", subject)
-    return Answer(CLEAR, f"{head}; worst residual {worst}, and valid for {span} only", evidence, "",
-                  subject)
+                      f"is {worst}: the law does not describe these times", evidence,
+                      subject=subject)
+    return Answer(CLEAR, f"{head}; worst residual {worst}, and valid for {span} only", evidence,
+                  subject=subject)
 
 
 def _of_collectives(found: Sequence[ScalingSeries]) -> Iterator[Answer]:
@@ -202,20 +196,20 @@ def _of_collectives(found: Sequence[ScalingSeries]) -> Iterator[Answer]:
         if not known:
             last = sizes[0].members[-1]
             yield Answer(CANNOT_TELL, f"{title}: cannot tell how its bus bandwidth changes with "
-                         f"the ranks, because {_crowding(last)}", (), "", title)
+                         f"the ranks, because {_crowding(last)}", subject=title)
             continue
         series, band, last = min(known, key=lambda one: one[1].value)
         base = series.members[0]
         sure = band.low is not None and band.high is not None
         words = (f"{title}: from {base.ranks} to {last.ranks} ranks bus bandwidth goes to "
-                 f"{band_text(band, percent=True)} at {series.size}, the least of "
+                 f"{interval_text(band, percent=True)} at {series.size}, the least of "
                  f"{plural(len(known), 'size')}")
         yield Answer(
             CLEAR if sure else CANNOT_TELL,
             words if sure else f"{words}; cannot tell how sure that is, because there are too few "
             "launches or passes for an interval", tuple(
-                f"{one.size}: {band_text(share, percent=True)}" for one, share, _ in known),
-            "", title)
+                f"{one.size}: {interval_text(share, percent=True)}" for one, share, _ in known),
+            subject=title)
 
 
 MOST_COURSES = 6
@@ -241,7 +235,8 @@ def scaling_tables(record: Scaling) -> Iterator[Table]:
 
 def scaling_charts(record: Scaling) -> Iterator[LineChart]:
     """Yield speed-ups beside the ideal one, and bus bandwidths beside that of fewest ranks."""
-    shown = {kind: _with_band([one for one in record.series if one.kind == kind])
+    shown = {kind: [one for one in record.series if one.kind == kind
+                    and any(member.efficiency for member in one.members)]
              for kind in (STRONG, WEAK, MOVED)}
     for kind in (STRONG, WEAK):
         if shown[kind]:
@@ -271,8 +266,8 @@ def _work_table(found: Sequence[ScalingSeries]) -> Table:
                optional=True),
         Column("note", "note", optional=True))
     groups = tuple(Group(f"{subject_of(series)}: {kind_text(series)}", tuple(
-        Row((one.ranks, one.nodes, one.amount, one.time_s, one.rate, *_band(one.speed_up),
-             *_band(one.efficiency), one.told_communication, _note(series, at)),
+        Row((one.ranks, one.nodes, one.amount, one.time_s, one.rate, *_cells(one.speed_up),
+             *_cells(one.efficiency), one.told_communication, _note(series, at)),
             case_id=one.case_id)
         for at, one in enumerate(series.members))) for series in found)
     return Table("scaling over ranks", columns, groups, lead=tuple(map(Line, _LEAD)))
@@ -296,7 +291,7 @@ def _law_table(found: Sequence[ScalingSeries]) -> Table:
         Column("worst", "worst residual", Show.SIGNIFICANT_PERCENT, "%", better="less"),
         Column("valid", "valid for"))
     groups = tuple(Group(subject_of(series), tuple(
-        Row((law.name, name, one.value, _range(Band(one.value, one.low, one.high)),
+        Row((law.name, name, one.value, range_of(one),
              len(law.residuals), law.worst, f"{law.least_ranks} to {law.most_ranks} ranks"))
         for law in series.laws for name, one in law.parameters.items())) for series in found)
     return Table("laws of scaling", columns, groups, notes=(Line(
@@ -314,24 +309,14 @@ def _moved_table(found: Sequence[ScalingSeries]) -> Table:
         Column("note", "note", optional=True))
     titles = dict.fromkeys(one.title for one in found)
     return Table("collectives over ranks", columns, tuple(Group(title, tuple(
-        Row((series.size, one.ranks, one.nodes, one.time_s, one.rate, *_band(one.efficiency),
+        Row((series.size, one.ranks, one.nodes, one.time_s, one.rate, *_cells(one.efficiency),
              _note(series, at)), case_id=one.case_id)
         for series in found if series.title == title
         for at, one in enumerate(series.members))) for title in titles))
 
 
-def _band(band: Band | None) -> tuple[float | None, Range | None]:
-    return (None, None) if band is None else (band.value, _range(band))
-
-
-def _range(band: Band) -> Range | None:
-    if band.low is None or band.high is None:
-        return None
-    return Range(band.low, band.high)
-
-
-def _with_band(found: Sequence[ScalingSeries]) -> list[ScalingSeries]:
-    return [one for one in found if any(member.efficiency for member in one.members)]
+def _cells(one: Interval | None) -> tuple[Cell, Cell]:
+    return one and one.value, range_of(one)
 
 
 def _ids(found: Sequence[ScalingSeries]) -> tuple[str, ...]:
@@ -377,6 +362,10 @@ def _bandwidths(found: Sequence[ScalingSeries]) -> Panel:
         f"{left} more in the table" if left else "", reference=Range(1.0, 1.0, 1.0))
 
 
-def _point(band: Band | None) -> ChartPoint:
+def _point(band: Interval | None) -> ChartPoint:
     assert band is not None  # only members with one are drawn
-    return ChartPoint(band.value, _range(band))
+    return ChartPoint(band.value, range_of(band))
+
+
+TOPIC = Topic("scaling", "how work scales over ranks, and what keeps it from it", scaling,
+              scaling_tables, scaling_charts)

@@ -1,8 +1,4 @@
-"""On how many nodes and cores the ranks of a case ran, as far as results of a run tell.
-
-Cases of one or several runs with what they do, and how long one takes beside another.
-
-Which cases are one series over numbers of ranks, what is constant in it, and how it scales.
+"""Which cases are one series over numbers of ranks, what is constant in it, and how it scales.
 
 In weak scaling each rank has the same amount of work, in strong scaling all together have. The
 speed-up is the ratio of rates of work (samples/s) to the base, the case on the fewest ranks; the
@@ -15,13 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 from hpcbench.answers.answer import Run
-from hpcbench.answers.compare import FALSE_SHARE, CaseComparison, SideComparison, compare
+from hpcbench.answers.compare import FALSE_SHARE, CaseComparison, compare
 from hpcbench.answers.compare_inputs import CaseOfSide, Side, cases_of, differences
 from hpcbench.plan.case import Case
 from hpcbench.reduce.kind_facts import Work, work_of
 from hpcbench.reduce.results import CaseResult, RunInfo
+from hpcbench.statistics.order import Interval
 from hpcbench.statistics.overlap import OverPasses, told
 from hpcbench.statistics.scaling_laws import AMDAHL, UNIVERSAL, Law, amdahl, universal, why_not
 from hpcbench.units import grouped
@@ -45,7 +43,7 @@ def ranks_a_core(run: RunInfo, case: Case, device: str) -> float | None:
     """
     if not device.startswith("cpu"):
         return 0.0
-    process, online = run.environment.get("process", {}), _online(run)
+    process = run.environment.get("process", {})
     on_node = case.world_size / nodes_of(run, case)
     told = process.get("ranks_a_core")
     if isinstance(told, int | float):
@@ -54,6 +52,7 @@ def ranks_a_core(run: RunInfo, case: Case, device: str) -> float | None:
     cores = process.get("affinity_cpus")
     if not isinstance(cores, int) or cores < 1:
         return None
+    online = _online(run)
     return on_node / cores if online is None or cores >= online or on_node <= cores else None
 
 
@@ -88,17 +87,14 @@ class Worked:
 
     @property
     def case(self) -> Case:
-        """Return the case."""
         return self.item.case
 
     @property
     def ranks(self) -> int:
-        """Return on how many ranks it ran."""
         return self.case.world_size
 
     @property
     def nodes(self) -> int:
-        """Return on how many nodes it ran."""
         return nodes_of(self.run.results.run, self.case)
 
     @property
@@ -108,20 +104,16 @@ class Worked:
 
     @property
     def shares_cores(self) -> bool:
-        """Return whether its ranks are known to share cores."""
         return shares_cores(self.run.results.run, self.case, self.device)
 
     @property
     def ranks_a_core(self) -> float | None:
-        """Return how many ranks share a core."""
         return ranks_a_core(self.run.results.run, self.case, self.device)
 
     @property
     def time_s(self) -> float:
         """Return the median over launches."""
-        ordered = sorted(self.times.launch_s)
-        half = len(ordered) // 2
-        return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+        return median(self.times.launch_s)
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -151,13 +143,6 @@ def worked(runs: Sequence[Run]) -> list[Worked]:
     return [*found.values()]
 
 
-def untimed(runs: Sequence[Run]) -> list[str]:
-    """Return why cases have no times: status and number of each, skips left out."""
-    kinds = grouped((item.status, item) for run in runs for item in run.results.cases
-                    if item.status not in ("ok", "skipped"))
-    return [f"{len(items)} {status}" for status, items in kinds.items()]
-
-
 def short_ways(cases: Sequence[Worked]) -> dict[str, str]:
     """Return each way without the options that all cases of the same first word have."""
     first = grouped((case.work.way.partition(" ")[0], case.work.way.split(" ")[1:])
@@ -177,7 +162,9 @@ def compared(pairs: Sequence[tuple[Worked, Worked]]) -> list[CaseComparison]:
     found: dict[str, CaseComparison] = {}
     for paired in (False, True):
         chosen = {str(at): pair for at, pair in enumerate(pairs) if in_launch[at] is paired}
-        found |= {one.key: one for one in _of(chosen, in_launch=paired).cases}
+        first, second = ({key: pair[side].times for key, pair in chosen.items()} for side in (0, 1))
+        made = compare(first, second, ("", ""), in_launch=paired)
+        found |= {one.key: one for one in made.cases}
     return [found[str(at)] for at in range(len(pairs))]
 
 
@@ -189,21 +176,19 @@ def scaled(case: Worked, factor: float) -> Worked:
         pass_s=tuple(time and time * factor for time in times.pass_s)))
 
 
-def _of(pairs: dict[str, tuple[Worked, Worked]], *, in_launch: bool) -> SideComparison:
-    first, second = ({key: pair[at].times for key, pair in pairs.items()} for at in (0, 1))
-    return compare(first, second, ("", ""), in_launch=in_launch)
-
-
-def confounders(runs: Sequence[Run]) -> list[str]:
-    """Return what else differs between several files, in words."""
-    if len(runs) < 2:
-        return []
-    found = [one.key for one in differences([Side(run.path, (run.results,)) for run in runs])
-             if not one.key.startswith(_DIFFER_BY_DESIGN)]
-    if not found:
-        return []
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return [f"the files differ in {', '.join(found[:_SHOWN])}{more}: each may be the cause"]
+def caveats(runs: Sequence[Run]) -> list[str]:
+    """Return which cases have no times, skips left out, and what else differs between files."""
+    kinds = grouped((item.status, item) for run in runs for item in run.results.cases
+                    if item.status not in ("ok", "skipped"))
+    said = [f"without times: {len(items)} {status}" for status, items in kinds.items()]
+    keys = [] if len(runs) < 2 else [
+        one.key for one in differences([Side(run.path, (run.results,)) for run in runs])
+        if not one.key.startswith(_DIFFER_BY_DESIGN)]
+    if keys:
+        more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
+        said.append(
+            f"the files differ in {', '.join(keys[:_SHOWN])}{more}: each may be the cause")
+    return said
 
 
 STRONG, WEAK, NEITHER, MOVED = "strong", "weak", "neither", "moved data"
@@ -213,22 +198,14 @@ IS_EXCELLENT, IS_GOOD, IS_BELOW = "excellent", "good", "below good"
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
-    """A number with its 95 % interval; None where there is none."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class SeriesMember:
     """One case of a series.
 
     Attributes:
         amount: what all ranks do in a call, in the unit of the series.
         time_s, rate: the median of a call, and amount / time.
-        speed_up, efficiency: beside the base; None of the base, and where ranks share cores.
+        speed_up, efficiency: beside the base, with 95 % intervals; None of the base, and where
+            ranks share cores.
         ranks_a_core: how many ranks share a core; None if unknown.
         communication: the share of a call that communication adds; None if not measured.
         verdict: IS_EXCELLENT, IS_GOOD or IS_BELOW, where that holds among all of the topic.
@@ -241,8 +218,8 @@ class SeriesMember:
     amount: float
     time_s: float
     rate: float
-    speed_up: Band | None = None
-    efficiency: Band | None = None
+    speed_up: Interval | None = None
+    efficiency: Interval | None = None
     shares_cores: bool = False
     ranks_a_core: float | None = None
     communication: OverPasses | None = None
@@ -400,13 +377,11 @@ def _beside(
     if kind == NEITHER or case.shares_cores or base.shares_cores:
         return member
     more = case.work.amount / base.work.amount
-    rate = Band(more / ratio.ratio, ratio.high and more / ratio.high,
-                ratio.low and more / ratio.low)
+    rate = ratio.interval.map(lambda time: more / time)
     if kind == MOVED:  # a rank's rate, which at best stays as it is
         return replace(member, efficiency=rate)
-    ranks = case.ranks / base.ranks
-    return replace(member, speed_up=rate, efficiency=Band(
-        rate.value / ranks, rate.low and rate.low / ranks, rate.high and rate.high / ranks))
+    return replace(member, speed_up=rate, efficiency=rate.map(
+        lambda value: value / (case.ranks / base.ranks)))
 
 
 def _with_laws(series: ScalingSeries) -> ScalingSeries:

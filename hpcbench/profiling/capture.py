@@ -1,23 +1,11 @@
-"""Profiled samples of one case on one rank, by torch.profiler.
+"""Profiled samples of one case on one rank, by torch.profiler or from outside by nsys.
 
 They are samples like the measured ones, in workers of their own, after all that is measured. So
 neither the profiler nor what it leaves behind in a process can change a measured sample.
 
-The file in which one rank keeps the trace of one case's profiled samples.
-
-It is what torch.profiler exports (JSON in Chrome's trace event format, compressed), with one key
-more, ``hpcbench``: a `RankProfile`. Viewers of such traces ignore keys that they do not know.
-
-What rank 0 records of each case that was to be profiled: a PROFILE_NOTE in its trace.
-
-NVIDIA's Nsight Systems around the workers: where it is, and how it is called.
-
-The options are those of its user guide. No test has run the real program: see docs/profile.md.
-
-Which cases are profiled where only those are wanted whose ranks wait for each other.
-
-The rule needs no common clock: a rank that waits in a sample, or in a phase of it, is longer in it
-than the rank that it waits for. Medians over the timed samples keep single ones from deciding.
+The file of a rank is what torch.profiler exports (JSON in Chrome's trace event format, compressed),
+with one key more, ``hpcbench``: a `RankProfile`. Viewers ignore keys that they do not know. Options
+of nsys are those of its user guide; no test has run the real program: see docs/profile.md.
 """
 
 from __future__ import annotations
@@ -72,17 +60,12 @@ def capture(
     tool: str, workload: TimedWorkload, device: Device, progress: SharedProgress,
     wanted: ProfiledSamples, around: Surroundings,
 ) -> Captured:
-    """Take profiled samples, recorded by ``tool``: here by torch, or by nsys from outside."""
-    if tool != "torch":
-        return _capture_from_outside(workload, device, progress, wanted, around)
-    return capture_by_torch(workload, device, progress, wanted, around)
+    """Take profiled samples, recorded by ``tool``: by torch, or by nsys from outside.
 
-
-def _capture_from_outside(
-    workload: TimedWorkload, device: Device, progress: SharedProgress, wanted: ProfiledSamples,
-    around: Surroundings,
-) -> Captured:
-    """Take samples like `capture_by_torch`; a CUDA profiler is told where they begin and end."""
+    A CUDA profiler is told where they begin and end.
+    """
+    if tool == "torch":
+        return capture_by_torch(workload, device, progress, wanted, around)
     ranged = _Ranged(workload, wanted)
     measure(ranged, device, progress, SampleSchedule(max(wanted.warmup, 1), 1, validate=False),
             around)
@@ -301,8 +284,10 @@ def nsys_reports(folder: Path, rank: int) -> list[Path]:
 
 
 STALL_SHARE = 0.1
-"""A case is profiled if ranks differ by this share of its sample's time or more (docs/method.md): a
-choice, twice the 5 % from which the reducer calls a change of a median one."""
+"""Where only cases are profiled whose ranks wait for each other, these differ by this share of the
+sample's time or more (docs/method.md): a choice, twice the 5 % from which the reducer calls a
+change of a median one. It needs no common clock: a rank that waits in a sample, or in a phase of
+it, is longer in it than the rank that it waits for."""
 WHOLE = "sample"
 _START, _END, _FLAGS = (SAMPLE_COLUMNS.index(name) for name in ("start_ns", "end_ns", "flags"))
 

@@ -10,7 +10,7 @@ import numpy as np
 from hpcbench.plan.case import CANARY_ID, planned_canary
 from hpcbench.reduce.results import Canary, CanaryRun, Finding
 from hpcbench.reduce.timing import summarise
-from hpcbench.statistics.trend import steady_drift
+from hpcbench.statistics.steady import steady_drift
 from hpcbench.trace.container import expected_content
 from hpcbench.trace.source import TraceSource, noted
 

@@ -27,8 +27,7 @@ import numpy.typing as npt
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.comparison import Comparison
 from hpcbench.reduce.topology import Topology
-from hpcbench.statistics.modes import Mode
-from hpcbench.statistics.trend import FEWEST_RUNS, LEAST_CHANGE
+from hpcbench.statistics.steady import FEWEST_RUNS, LEAST_CHANGE, Mode
 from hpcbench.trace.telemetry import Rows
 
 QUALITIES = {

@@ -32,8 +32,14 @@ from hpcbench.profiling.capture import (
     write_rank_file,
 )
 from hpcbench.profiling.flight import FLIGHT, in_flight, joined, standing
-from hpcbench.profiling.merge import RankTrace, fit_anchor, merge
-from hpcbench.profiling.record import MOST_LINES, summary_lines, write_profiles
+from hpcbench.profiling.record import (
+    MOST_LINES,
+    RankTrace,
+    fit_anchor,
+    merge,
+    summary_lines,
+    write_profiles,
+)
 from hpcbench.trace.schema import NO_DEVICE_TIME, Flag
 from results_factory import mixed_results
 

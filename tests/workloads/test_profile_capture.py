@@ -15,7 +15,7 @@ from hpcbench.measure.control import SharedProgress
 from hpcbench.measure.loop import FixedCount, Surroundings
 from hpcbench.profiling.capture import CLOCK_MARK, SAMPLE_MARK, ProfiledSamples, capture_by_torch
 from hpcbench.profiling.flight import flight_record, standing
-from hpcbench.profiling.merge import fit_anchor
+from hpcbench.profiling.record import fit_anchor
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag
 
 
