@@ -201,7 +201,6 @@ def refuse_unknown(limits: Sequence[Limit], columns: Mapping[str, CaseColumn]) -
 
 
 def missing_ranks(results: Results) -> Iterator[Reason]:
-    """Yield that ranks left no trace, if any did not."""
     gone = sorted({*range(results.run.world_size)} - {*results.run.ranks_present})
     if gone:
         yield Reason(MISSING, "ranks", f"nothing of rank {rank_list(gone)} of "
@@ -225,7 +224,6 @@ def _of_status(item: CaseResult) -> Reason:
 
 
 def unchecked(item: CaseResult) -> Iterator[Reason]:
-    """Yield that the results of an ok case were not checked, if they were not."""
     if item.n_wrong is None and item.case.workload.has_result:
         yield Reason(CANNOT_TELL, item.case.label, "results were not checked", item.case.case_id)
 
@@ -244,7 +242,6 @@ def _same(given: Any, wanted: Any) -> bool:
 def _of_case(
     limit: Limit, item: CaseResult, row: Mapping[str, Any], column: CaseColumn,
 ) -> Iterator[Reason]:
-    """Yield why a selected case does not pass."""
     case = item.case
     if item.status != "ok":
         yield _of_status(item)

@@ -196,7 +196,6 @@ def _compared(
 
 
 def _pairs(first: CaseOfSide, second: CaseOfSide) -> list[tuple[float, float]]:
-    """Return the medians of the passes that both have."""
     return [(a, b) for a, b in zip(first.pass_s, second.pass_s, strict=False) if a and b]
 
 
@@ -215,7 +214,6 @@ def _in_pairs(key: str, first: CaseOfSide, second: CaseOfSide) -> CaseComparison
 
 
 def _judged(case: CaseComparison, smallest: float, family: int) -> CaseComparison:
-    """Return the case with its verdict."""
     if case.low is not None and case.high is not None and case.chance is not None:
         if not case.low * (1 - _ROUNDING) <= case.ratio <= case.high * (1 + _ROUNDING):
             return replace(case, reason="the change of the medians lies outside the interval: "
@@ -280,7 +278,6 @@ def _phases(first: CaseOfSide, second: CaseOfSide) -> Iterator[PhaseChange]:
 def _unmatched(
     first: Mapping[str, CaseOfSide], second: Mapping[str, CaseOfSide], labels: Sequence[str],
 ) -> Iterator[tuple[str, str]]:
-    """Yield the label of each case that is not compared, and why."""
     for mine, other, here, there in ((first, second, labels[0], labels[1]),
                                      (second, first, labels[1], labels[0])):
         for key, found in mine.items():
@@ -334,7 +331,6 @@ def compare_by(texts: Sequence[str], key: str, smallest: float) -> Compared:
 
 
 def _refuse_nothing(found: Sequence[SideComparison]) -> None:
-    """Raise UsageError if no case has times on two sides."""
     if not any(one.cases for one in found):
         one = found[0]
         label, why = one.unmatched[0] if one.unmatched else ("there is none", "")

@@ -140,7 +140,6 @@ def _apart(
 
 
 def varying(side: Side) -> list[str]:
-    """Return the keys in which the cases of a side differ."""
     values = grouped((key, _text(value)) for found in cases_of(side).values()
                      for key, value in parameters(found.case).items())
     return [key for key, seen in values.items() if len(set(seen)) > 1]

@@ -88,7 +88,6 @@ class Conditions:
 
 
 def conditions(runs: Sequence[Run], asked: TopicOptions) -> Conditions:
-    """Return what changed or disturbed the machine during these runs."""
     read = {run.path: readings(run) for run in runs}
     drifting, follows = drifts(runs), following(read)
     lost = tuple(Disturbed(
@@ -103,9 +102,7 @@ def conditions(runs: Sequence[Run], asked: TopicOptions) -> Conditions:
     return Conditions(drifting, follows, lost, with_command(answers, runs, "conditions"))
 
 
-def drift_answers(
-    runs: Sequence[Run], series: Sequence[Drifting],
-) -> Iterator[Answer]:
+def drift_answers(runs: Sequence[Run], series: Sequence[Drifting]) -> Iterator[Answer]:
     """Yield what drifts, most first; or that nothing does; then what cannot be told."""
     named = sorted((one for one in series if one.is_clear),
                    key=lambda one: (bool(one.case_id), -abs(one.change)))
@@ -115,22 +112,21 @@ def drift_answers(
         yield _of_series(one, len(series), named, canaries)
     drifting = [one for one in canaries if "drifting" in one.quality]
     if not named:
-        yield from map(_of_canary, drifting)
+        yield from (Answer(
+            CLEAR, f"the machine drifted: {_canary_text(one)}",
+            ("of runs that do not drift at most 1 % are named (HB145)", _DRIFT_TO_DO),
+            subject=CANARY) for one in drifting)
     rest = [one for one in series if not one.is_clear]
-    telling = [one for one in rest if _reach(one) <= TELLS]
+    telling = [one for one in rest if one.reach <= TELLS]
     if telling and not named and not drifting:
-        worst = max(telling, key=_reach)
+        worst = max(telling, key=lambda one: one.reach)
         yield Answer(NONE, f"no time drifts over the passes in {_series_text(len(telling))}: "
-                     f"99 % intervals exclude a change by over {100 * _reach(worst):.2g} % from "
+                     f"99 % intervals exclude a change by over {100 * worst.reach:.2g} % from "
                      "the first pass to the last",
                      (f"the widest: {worst.label}, {_change(worst)} over {worst.passes} passes",
                       *map(_canary_text, canaries)))
     if why := "; ".join(_unknown(runs, rest)):
         yield cannot_tell("whether times of cases drift", why, map(_canary_text, canaries))
-
-
-def _reach(one: Drifting) -> float:
-    return max(abs(one.low), abs(one.high))
 
 
 def _of_series(
@@ -148,12 +144,6 @@ def _of_series(
          _DRIFT_TO_DO), subject=one.label)
 
 
-def _of_canary(one: Canary) -> Answer:
-    return Answer(
-        CLEAR, f"the machine drifted: {_canary_text(one)}",
-        ("of runs that do not drift at most 1 % are named (HB145)", _DRIFT_TO_DO), subject=CANARY)
-
-
 def _canary_text(one: Canary) -> str:
     assert one.drift is not None and one.tau is not None
     lasted_s = one.runs[-1].since_start_s - one.runs[0].since_start_s
@@ -164,7 +154,6 @@ def _canary_text(one: Canary) -> str:
 
 
 def _unknown(runs: Sequence[Run], rest: Sequence[Drifting]) -> Iterator[str]:
-    """Yield why some series tell nothing."""
     timed = [item.timing.pass_medians_s for run in runs for item in run.results.cases
              if item.timing is not None]
     passes = [len(medians) for medians in timed]
@@ -176,10 +165,11 @@ def _unknown(runs: Sequence[Run], rest: Sequence[Drifting]) -> Iterator[str]:
     if few:
         yield (f"{plural(max(few), 'pass')} are fewer than {FEWEST_RUNS} (measure.passes) in "
                f"{plural(len(few), 'case')}")
-    wide = [one for one in rest if _reach(one) > TELLS]
+    wide = [one for one in rest if one.reach > TELLS]
     if wide:
-        yield (f"intervals reach over {100 * TELLS:.0f} %, to {100 * max(map(_reach, wide)):.1f} "
-               f"%, in {_series_text(len(wide))}: more passes would tell")
+        most = max(one.reach for one in wide)
+        yield (f"intervals reach over {100 * TELLS:.0f} %, to {100 * most:.1f} %, in "
+               f"{_series_text(len(wide))}: more passes would tell")
     if not passes:
         yield "no case has times"
 
@@ -231,15 +221,18 @@ def clock_answers(seen: Seen, lowest: LostShare | None) -> Iterator[Answer]:
         *((f"clocks were lowered ({why}) in {plural(len(lowered), 'case')}",) if lowered else ()),
         *((f"GPUs had at most {read.celsius} degrees C",) if read.celsius is not None else ()))
     if lowest is not None:
-        yield _of_clock(seen, lowest, reasons)
+        rank = read.clock_ranks[lowest.row]
+        yield _always(rank, lowest, (
+            f"the {read.clock_of} of rank {rank}{seen.host(rank)} has a clock that is "
+            f"{lowest.text} below the next lowest"), reasons, _COOLING)
     causes = [one for one in compared if one.is_cause]
     if causes:
         worst = causes[0]
         who = _whose(seen, worst, read.clock_ranks)
         yield Answer(
-            CLEAR, f"lower clocks slow {worst.label} down by {_effect(worst)}: that of the "
+            CLEAR, f"lower clocks slow {worst.label} down by {worst.text}: that of the "
             f"{read.clock_of} of {who} falls to {worst.least:.0%} of its highest "
-            f"{_where(worst)}{_more(causes)}",
+            f"in {worst.passes_text}{_more(causes)}",
             (*map(_evidence, causes[:MOST_NAMED]), *reasons, _family(seen),
              _COOLING), subject=who)
     yield from _other_cause(compared, "lower clocks", reasons)
@@ -249,7 +242,7 @@ def clock_answers(seen: Seen, lowest: LostShare | None) -> Iterator[Answer]:
         told = read.missing["clocks"]
         yield cannot_tell("whether lower clocks slowed passes down",
                           f"no clocks were read{f': {told}' if told else ''}", reasons)
-    elif lowered or _may_cost(compared, lost := _lost(seen, "clocks"), LEAST_EFFECT):
+    elif lowered or _may_cost(compared, lost := _lost(seen, CLOCKS), LEAST_EFFECT):
         yield Answer(CANNOT_TELL, "cannot tell what lower clocks cost: no case's passes follow "
                      f"them; {_FEW}", reasons)
     else:
@@ -265,16 +258,20 @@ def noise_answers(
     causes = [one for name in (WAITS, STEAL) for one in seen.of(name) if one.is_cause]
     before = tuple(f"{one.code}: {one.message}" for one in seen.run.results.findings
                    if one.code in NOISE)
-    shares = [*_shares(seen, others, "other processes used"),
-              *_shares(seen, steal, "a hypervisor took")]
+    shares = [f"{what} {one.text} of the cores{seen.host(seen.read.nodes[one.row])}"
+              for what, lost in (("other processes used", others), ("a hypervisor took", steal))
+              for one in lost]
     evidence = (*shares, *before)
     for one in causes[:1]:
-        yield Answer(CLEAR, f"{_taken(seen, one)} {_where(one)}, which slows {one.label} down by "
-                     f"{_effect(one)}{_more(causes)}",
+        yield Answer(CLEAR, f"{_taken(seen, one)} in {one.passes_text}, which slows {one.label} "
+                     f"down by {one.text}{_more(causes)}",
                      (*map(_evidence, causes[:MOST_NAMED]), *evidence, _family(seen), _NOISE_TO_DO),
                      subject=one.label)
     if waiting is not None:
-        yield _of_rank(seen, waiting, evidence)
+        rank = seen.read.wait_ranks[waiting.row]
+        yield _always(rank, waiting, (
+            f"rank {rank}{seen.host(rank)} waits for a core {waiting.text} of the time, "
+            f"surely more than any other by {LEAST_SHARE:.0%} or more"), evidence, _NOISE_TO_DO)
     both = [one for name in (WAITS, STEAL) for one in seen.of(name)]
     yield from _other_cause(both, "a lack of cores", evidence)
     if causes or waiting is not None or any(one.is_clear for one in both):
@@ -286,7 +283,7 @@ def noise_answers(
     elif shares:
         yield Answer(CANNOT_TELL, f"cannot tell what it cost that {'; '.join(shares)}: no case's "
                      f"passes follow it; {_FEW}", (*before, _NOISE_TO_DO))
-    elif _may_cost(both, lost := _lost(seen, "waits"), MOST_UNSEEN):
+    elif _may_cost(both, lost := _lost(seen, WAITS), MOST_UNSEEN):
         yield Answer(CANNOT_TELL, "cannot tell what waits for cores cost: a rank waits up to "
                      f"{100 * lost:.2g} % of a pass, and no case's passes follow it; {_FEW}",
                      (*before, _NOISE_TO_DO))
@@ -304,20 +301,6 @@ def _may_cost(compared: Sequence[Following], lost: float, least: float) -> bool:
     if not compared:
         return lost >= least
     return lost > MOST_UNSEEN and max(one.high for one in compared) > MOST_UNSEEN
-
-
-def _of_clock(seen: Seen, lowest: LostShare, evidence: tuple[str, ...]) -> Answer:
-    rank = seen.read.clock_ranks[lowest.row]
-    return _always(rank, lowest, (
-        f"the {seen.read.clock_of} of rank {rank}{seen.host(rank)} has a clock that is "
-        f"{_percent(lowest)} below the next lowest"), evidence, _COOLING)
-
-
-def _of_rank(seen: Seen, waiting: LostShare, evidence: tuple[str, ...]) -> Answer:
-    rank = seen.read.wait_ranks[waiting.row]
-    return _always(rank, waiting, (
-        f"rank {rank}{seen.host(rank)} waits for a core {_percent(waiting)} of the time, "
-        f"surely more than any other by {LEAST_SHARE:.0%} or more"), evidence, _NOISE_TO_DO)
 
 
 def _always(
@@ -340,13 +323,12 @@ def _other_cause(
         one = beside[0]
         yield Answer(
             CANNOT_TELL, f"cannot tell what slows some passes of {one.label} down by "
-            f"{_effect(one)}: {what} came with it, but accounted for "
+            f"{one.text}: {what} came with it, but accounted for "
             f"{one.share:.0%} of it, less than {EXPLAINS:.0%}",
             (*map(_evidence, beside[:MOST_NAMED]), *evidence), subject=one.label)
 
 
 def _whose(seen: Seen, one: Following, ranks: Sequence[int]) -> str:
-    """Return the rank that is disturbed; or that several are."""
     if one.row is None:
         return "several ranks in turn"
     return f"rank {ranks[one.row]}{seen.host(ranks[one.row])}"
@@ -361,20 +343,12 @@ def _taken(seen: Seen, one: Following) -> str:
     return (f"a hypervisor takes {one.least:.0%} to {one.greatest:.0%} of the cores{where}, most")
 
 
-def _where(one: Following) -> str:
-    return f"in {one.disturbed} of {plural(one.passes, 'pass')} ({plural(one.samples, 'sample')})"
-
-
 def _more(causes: Sequence[Following]) -> str:
     return f"; so it is in {plural(len(causes), 'case')}" if len(causes) > 1 else ""
 
 
-def _effect(one: Following) -> str:
-    return percent_text(one.effect, one.low, one.high)
-
-
 def _evidence(one: Following) -> str:
-    return (f"{one.label}: {_effect(one)}; {one.condition} {one.least:.0%} to "
+    return (f"{one.label}: {one.text}; {one.condition} {one.least:.0%} to "
             f"{one.greatest:.0%}, {one.disturbed} of {plural(one.passes, 'pass')} disturbed; they "
             f"can account for {one.share:.0%} of the rise, and {one.fit:.0%} of the variance of "
             "times follows them")
@@ -385,19 +359,10 @@ def _family(seen: Seen) -> str:
             f"not follow anything at most {FALSE_ALARMS:.0%} name any")
 
 
-def _shares(seen: Seen, shares: Sequence[LostShare], what: str) -> Iterator[str]:
-    for one in shares:
-        yield f"{what} {_percent(one)} of the cores{seen.host(seen.read.nodes[one.row])}"
-
-
-def _percent(one: LostShare) -> str:
-    return percent_text(one.value, one.low, one.high)
-
-
 def _lost(seen: Seen, name: str) -> float:
     """Return the most that any pass lost of its clock, or waited."""
     values = [getattr(one, name) for one in seen.read.cases]
-    lost = [float(np.nanmax(lower(one) if name == "clocks" else one)) for one in values
+    lost = [float(np.nanmax(lower(one) if name == CLOCKS else one)) for one in values
             if np.isfinite(one).any()]
     return max(lost, default=0.0)
 
@@ -426,7 +391,6 @@ def conditions_tables(record: Conditions) -> Iterator[Table]:
 
 
 def conditions_charts(record: Conditions) -> Iterator[DotChart]:
-    """Yield by how much times drift, and what disturbances cost."""
     rows = [*((f"drift: {one.label}", one.change, one) for one in record.drifts if one.is_clear),
             *((f"{one.condition}: {one.label}", one.effect, one)
               for one in record.following if one.is_clear)]

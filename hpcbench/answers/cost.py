@@ -71,7 +71,6 @@ class CostChoice:
 
     @property
     def spent(self) -> float:
-        """Return the cost, or device-hours without a price."""
         return self.device_hours if self.cost is None else self.cost
 
 
@@ -134,7 +133,6 @@ def task_of(cases: Sequence[Worked], asked: TopicOptions) -> TrainingTask:
         choices = [replace(one, price=None, cost=None) for one in choices]
 
     def spent(case: Worked) -> float:
-        """Return what a second of a sample costs."""
         price = _price(case, asked) if priced else None
         return case.ranks * (price or 1.0) / case.work.amount
 
@@ -205,7 +203,6 @@ def _ratios(
 def _beside_default(
     cases: Sequence[Worked], choices: Sequence[CostChoice], spent: Callable[[Worked], float],
 ) -> list[CostChoice]:
-    """Return the choices with their times and costs over those of the first."""
     first, *others = cases
     times, costs = (_ratios(first, others, measure) for measure in (_a_sample, spent))
     return [choices[0], *(replace(choice, time_beside=time.interval, cost_beside=cost.interval)
@@ -283,7 +280,8 @@ def cost(runs: Sequence[Run], asked: TopicOptions) -> Costs:
     given = ("--price", f"{asked.price:g}") if asked.price is not None else ()
     if asked.samples != TopicOptions().samples:
         given = (*given, "--samples", str(asked.samples))
-    answers = [answer for task in tasks for answer in _told(task)]
+    answers = [replace(one, sentence=f"{task.title}: {one.sentence}", subject=task.title)
+               for task in tasks for one in _told(task)]
     if not tasks:
         answers = [cannot_tell("what training costs", "no training was timed")]
     answers += _without(runs, tasks)
@@ -292,7 +290,6 @@ def cost(runs: Sequence[Run], asked: TopicOptions) -> Costs:
 
 
 def arithmetic(task: TrainingTask, one: CostChoice) -> str:
-    """Return how time and cost of a choice come about, nodes included."""
     even = one.ranks % one.nodes == 0
     devices = (f"{plural(one.nodes, 'node')} x {plural(one.ranks // one.nodes, 'device')}"
                if even else f"{plural(one.ranks, 'device')} of {plural(one.nodes, 'node')}")
@@ -309,18 +306,17 @@ def _told(task: TrainingTask) -> Iterator[Answer]:
     chosen = {one.label: one for one in task.choices}
     if len(chosen) < 2:
         (one,) = chosen.values()
-        yield Answer(CANNOT_TELL, f"{task.title}: {_takes(task, one)}; cannot tell what is faster "
-                     "or cheaper, because there is no other choice", (arithmetic(task, one),),
-                     subject=task.title)
+        yield Answer(CANNOT_TELL, f"{_takes(task, one)}; cannot tell what is faster "
+                     "or cheaper, because there is no other choice", (arithmetic(task, one),))
         return
     yield _of_best(task, "fastest", task.fastest, chosen)
     yield _of_best(task, "cheapest", task.cheapest, chosen)
     front = [one for one in task.choices if one.on_front]
     yield Answer(
-        CLEAR, f"{task.title}: of {plural(len(task.choices), 'choice')} "
+        CLEAR, f"of {plural(len(task.choices), 'choice')} "
         f"{len(front)} {'is' if len(front) == 1 else 'are'} on the Pareto front, by medians: "
         + "; ".join(f"{one.label} ({format_seconds(one.time_s)}, {one.spent:.4g} {task.unit})"
-                    for one in sorted(front, key=lambda one: one.time_s)), subject=task.title)
+                    for one in sorted(front, key=lambda one: one.time_s)))
     for step in task.steps:
         yield _of_step(task, step)
 
@@ -335,13 +331,11 @@ def _of_best(task: TrainingTask, word: str, best: Best, chosen: dict[str, CostCh
         why = ("they are the same within what matters" if best.alike else
                "cannot tell, because the launches do not tell them apart")
         return Answer(
-            NONE if best.alike else CANNOT_TELL, f"{task.title}: no clear {word} choice among "
+            NONE if best.alike else CANNOT_TELL, f"no clear {word} choice among "
             f"{'; '.join(best.labels)}{where}: {why}; with the first {_takes(task, one)}"
-            f"{_savings(task, one)}", evidence,
-                     subject=task.title)
-    return Answer(CLEAR, f"{task.title}: {word} is {one.label}{where}: {_takes(task, one)}"
-                  f"{_savings(task, one)}", evidence,
-                     subject=task.title)
+            f"{_savings(task, one)}", evidence)
+    return Answer(CLEAR, f"{word} is {one.label}{where}: {_takes(task, one)}"
+                  f"{_savings(task, one)}", evidence)
 
 
 def _takes(task: TrainingTask, one: CostChoice) -> str:
@@ -358,7 +352,6 @@ def _savings(task: TrainingTask, one: CostChoice) -> str:
 
 
 def _saved_text(beside: Interval, word: str) -> str:
-    """Return what is saved, or spent more, of a ratio to the default."""
     if beside.value <= 1:
         return f"it saves {interval_text(beside.map(_saved), percent=True)} of {word}"
     more = beside.map(lambda ratio: ratio - 1)
@@ -372,23 +365,22 @@ def _saved(ratio: float) -> float:
 def _of_step(task: TrainingTask, step: RanksStep) -> Answer:
     """Return from which number of samples on more ranks are faster, and what an hour costs."""
     what = plural(step.more_nodes, "more node") if step.more_nodes > 0 else "more ranks"
-    head = (f"{task.title}: {step.second} instead of {step.first} ({what}) takes "
+    head = (f"{step.second} instead of {step.first} ({what}) takes "
             f"{interval_text(step.time, percent=True)} of the time")
     if step.verdict in (SLOWER, SAME):
         why = "it is slower" if step.verdict == SLOWER else "it is as fast within what matters"
-        return Answer(NONE, f"{head}: it never pays, because {why}", subject=task.title)
+        return Answer(NONE, f"{head}: it never pays, because {why}")
     if step.hour_saved is None:
         return Answer(CANNOT_TELL, f"{head}; cannot tell whether it pays, because the launches do "
-                      "not tell them apart", subject=task.title)
+                      "not tell them apart")
     since = ("" if step.from_samples is None else
              f" from {plural(step.from_samples, 'sample')} on, set-up included,")
     spent = (f"each hour saved costs {step.hour_saved:.3g} {task.unit}" if step.hour_saved > 0 else
              f"each hour saved also saves {-step.hour_saved:.3g} {task.unit}")
-    return Answer(CLEAR, f"{head}: it is faster{since} and {spent}", subject=task.title)
+    return Answer(CLEAR, f"{head}: it is faster{since} and {spent}")
 
 
 def _without(runs: Sequence[Run], tasks: Sequence[TrainingTask]) -> Iterator[Answer]:
-    """Yield why there is no money, and no energy."""
     choices = [one for task in tasks for one in task.choices]
     if choices and any(one.cost is None for one in choices):
         yield Answer(CANNOT_TELL, "cannot tell costs in money, because no price above 0 is known "

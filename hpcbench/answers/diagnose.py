@@ -102,7 +102,6 @@ class Diagnosis:
 
 
 def diagnose(runs: Sequence[Run], asked: TopicOptions) -> Diagnosis:
-    """Return which ranks straggle in these runs."""
     found = [one for run in runs for item in run.results.cases for one in _of_case(run, item)]
     looks = tuple(one for one in found if isinstance(one, RankComparison))
     untold = tuple(one for one in found if isinstance(one, NotComparable))
@@ -202,7 +201,6 @@ def _advice(one: RankComparison) -> str:
 def _unknown(
     wide: Sequence[RankComparison], untold: Sequence[NotComparable],
 ) -> Iterator[Answer]:
-    """Yield in one sentence what could not be compared, or only loosely."""
     reasons = Counter(one.reason for one in untold)
     texts = [f"{reason} ({plural(count, 'time')})" for reason, count in reasons.most_common()]
     if wide:
@@ -246,7 +244,6 @@ def diagnose_tables(record: Diagnosis) -> Iterator[Table]:
 
 
 def diagnose_charts(record: Diagnosis) -> Iterator[DotChart]:
-    """Yield how late the named ranks are, as shares of a call."""
     named = [one for one in record.looks if one.is_clear]
     if named:
         yield DotChart(

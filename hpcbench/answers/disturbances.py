@@ -23,13 +23,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.answers.answer import EXPLAINS, Run
+from hpcbench.answers.answer import EXPLAINS, Run, percent_text
 from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.reduce.results import CaseResult, Course, Results
 from hpcbench.reduce.usage import WIDEST
 from hpcbench.statistics.hypothesis_tests import MIN_PASSES, Accounted, accounted, holm, standing
 from hpcbench.statistics.order import t_quantile
 from hpcbench.statistics.steady import TheilSen, theil_sen
+from hpcbench.units import plural
 
 ALARMS = FALSE_ALARMS / 4
 """Drift, conditions, and ranks that wait or have a low clock are four families: all of them
@@ -64,6 +65,11 @@ class Drifting:
     chance: float
     is_clear: bool
 
+    @property
+    def reach(self) -> float:
+        """Return the largest change, rising or falling, that the interval leaves open."""
+        return max(abs(self.low), abs(self.high))
+
 
 def drifts(runs: Sequence[Run]) -> tuple[Drifting, ...]:
     """Return the drift of each case with enough passes, and before them that of all of a run."""
@@ -74,45 +80,33 @@ def drifts(runs: Sequence[Run]) -> tuple[Drifting, ...]:
 
 
 def _of_run(run: Run) -> Iterator[tuple[Drifting, TheilSen]]:
-    known = [(item.case, item.timing.pass_medians_s) for item in run.results.cases
+    timed = [(item.case, item.timing.pass_medians_s) for item in run.results.cases
              if item.timing is not None]
-    times = {case.case_id: np.array(medians, dtype=np.float64) for case, medians in known
+    times = {case.case_id: np.array(medians, dtype=np.float64) for case, medians in timed
              if medians and all(medians)}
-    labels = {case.case_id: case.label for case, _ in known}
-    whole = [one / np.median(one) for one in times.values()]
-    common = _common(whole)
-    found = _line(common) if common is not None else None
-    if common is not None and found is not None:
-        yield _drifting(run, "", f"all {len(times)} cases together", common.size, found), found
-    beside = common if common is not None and found is not None and found.is_steady else None
+    labels = {case.case_id: case.label for case, _ in timed}
+    beside = None
+    if len(times) >= FEWEST_TOGETHER and len({one.size for one in times.values()}) == 1:
+        common = np.median(np.stack([one / np.median(one) for one in times.values()]), axis=0)
+        for one in _series(run, "", f"all {len(times)} cases together", common):
+            yield one
+            beside = common if one[1].is_steady else None
     for case_id, values in times.items():
-        own = values if beside is None or beside.size != values.size else values / beside
-        if (alone := _line(own)) is not None:
-            yield _drifting(run, case_id, labels[case_id], values.size, alone), alone
+        yield from _series(run, case_id, labels[case_id],
+                           values if beside is None else values / beside)
 
 
-def _common(whole: Sequence[Values]) -> Values | None:
-    """Return the middle course of all cases; None of few, or of different numbers of passes."""
-    if len(whole) < FEWEST_TOGETHER or len({one.size for one in whole}) > 1:
-        return None
-    return np.asarray(np.median(np.stack(whole), axis=0))
-
-
-def _line(values: Values) -> TheilSen | None:
-    return theil_sen(values, np.arange(values.size, dtype=np.float64))
-
-
-def _drifting(run: Run, case_id: str, label: str, passes: int, found: TheilSen) -> Drifting:
-    change = found.change
-    return Drifting(run.path, case_id, label, passes, _lasted_s(run), change.value, *change.ends,
-                    found.tau, found.chance, is_clear=False)
-
-
-def _lasted_s(run: Run) -> float | None:
-    """Return the seconds from the first pass of any case to the end of the last one."""
-    spans = [span for item in run.results.cases if item.usage for span in item.usage.spans_ns]
-    return (max(end for _, end in spans) - min(begin for begin, _ in spans)) / 1e9 if (
-        spans) else None
+def _series(
+    run: Run, case_id: str, label: str, values: Values,
+) -> Iterator[tuple[Drifting, TheilSen]]:
+    """Yield the line through a series, if it has enough values; ``lasted_s`` is of all passes."""
+    found = theil_sen(values, np.arange(values.size, dtype=np.float64))
+    if found is not None:
+        spans = [span for item in run.results.cases if item.usage for span in item.usage.spans_ns]
+        lasted_s = (max(end for _, end in spans) - min(begin for begin, _ in spans)) / 1e9 if (
+            spans) else None
+        yield Drifting(run.path, case_id, label, values.size, lasted_s, found.change.value,
+                       *found.change.ends, found.tau, found.chance, is_clear=False), found
 
 
 MOST_READ = 500_000
@@ -326,6 +320,15 @@ class Following:
     is_clear: bool = False
     is_cause: bool = False
 
+    @property
+    def text(self) -> str:
+        return percent_text(self.effect, self.low, self.high)
+
+    @property
+    def passes_text(self) -> str:
+        return (f"{self.disturbed} of {plural(self.passes, 'pass')} "
+                f"({plural(self.samples, 'sample')})")
+
 
 @dataclass(frozen=True, slots=True)
 class LostShare:
@@ -338,6 +341,10 @@ class LostShare:
     value: float
     low: float
     high: float
+
+    @property
+    def text(self) -> str:
+        return percent_text(self.value, self.low, self.high)
 
 
 def following(read: Mapping[str, Read]) -> tuple[Following, ...]:

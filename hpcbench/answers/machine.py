@@ -113,7 +113,7 @@ class SlowRank:
 
 
 @dataclass(frozen=True, slots=True)
-class Look(Generic[Slow]):
+class Suspects(Generic[Slow]):
     """What is named of links or ranks, and the drop from which on the next would have been.
 
     ``detectable`` is None where there are too few to tell.
@@ -158,16 +158,15 @@ def cells_of(rates: Values, distances: Whole, hosts: Whole, *, each_way: bool) -
     return Cells(start, end, hosts[start], hosts[end], distances[start, end], values[start, end])
 
 
-def slow_links(cells: Cells, chance: float, *, each_way: bool) -> Look[SlowSet]:
-    """Return which sets of links are slow."""
+def slow_links(cells: Cells, chance: float, *, each_way: bool) -> Suspects[SlowSet]:
     if len({*cells.start.tolist(), *cells.end.tolist()}) < MIN_RANKS:
-        return Look((), None)
+        return Suspects((), None)
     found: list[SlowSet] = []
     while True:
         best, left, detectable = _best(cells, chance, each_way=each_way)
         found += [best] if best else []
         if best is None or len(found) == MOST_NAMED:
-            return Look(tuple(found), detectable)
+            return Suspects(tuple(found), detectable)
         cells = Cells(*(column[left] for column in cells))
 
 
@@ -286,11 +285,11 @@ def _drop(log_effect: float) -> float:
     return 1 - math.exp(log_effect)
 
 
-def slow_ranks(rates: Values, chance: float) -> Look[SlowRank]:
+def slow_ranks(rates: Values, chance: float) -> Suspects[SlowRank]:
     """Return the slow ranks of rates (case, rank)."""
     ranks = rates.shape[1]
     if ranks < MIN_RANKS:
-        return Look((), None)
+        return Suspects((), None)
     logs = np.log(rates)
     values = (logs - np.median(logs, axis=1, keepdims=True)).mean(axis=0)
     order = np.argsort(values)
@@ -310,7 +309,7 @@ def slow_ranks(rates: Values, chance: float) -> Look[SlowRank]:
                           for rank, one in effects)
         elif not found or step == len(found):
             detectable = max(LEAST_DROP, _drop(-t_quantile(limit, freedom) * error))
-    return Look(tuple(one for one in found if one.drop.value >= LEAST_DROP),
+    return Suspects(tuple(one for one in found if one.drop.value >= LEAST_DROP),
                 detectable or LEAST_DROP)
 
 
@@ -332,7 +331,6 @@ class _Checked:
 
 
 def machine(runs: Sequence[Run], asked: TopicOptions) -> Machine:
-    """Return which links and ranks are slow in these runs."""
     matrices: list[tuple[CaseResult, PairRates]] = []
     rated: list[tuple[Run, list[tuple[float, ...]]]] = []
     for run in runs:
@@ -372,14 +370,13 @@ def _of_links(item: CaseResult, pairs: PairRates, chance: float) -> _Checked:
     rates = np.array([[np.nan if rate is None else rate for rate in row] for row in pairs.rates])
     cells = cells_of(rates, apart, numbers, each_way=pairs.each_way)
     found = slow_links(cells, chance, each_way=pairs.each_way)
-    return _Checked(label, tuple(_part(label, one, hosts) for one in found.found), found.detectable,
-                 "" if found.detectable is not None else "it takes 4 ranks or more")
-
-
-def _part(label: str, one: SlowSet, hosts: Sequence[str]) -> SlowPart:
-    places = [hosts[at] if at < len(hosts) else "" for at in one.who]
-    what = _NAMES[one.kind].format(*one.who, host=places[0], other=places[-1])
-    return SlowPart(label, what, one.drop.value, *one.drop.ends)
+    parts = []
+    for one in found.found:
+        places = [hosts[at] if at < len(hosts) else "" for at in one.who]
+        what = _NAMES[one.kind].format(*one.who, host=places[0], other=places[-1])
+        parts.append(SlowPart(label, what, one.drop.value, *one.drop.ends))
+    return _Checked(label, tuple(parts), found.detectable,
+                    "" if found.detectable is not None else "it takes 4 ranks or more")
 
 
 def _of_ranks(run: Run, rates: Sequence[tuple[float, ...]], chance: float) -> _Checked:
@@ -391,18 +388,15 @@ def _of_ranks(run: Run, rates: Sequence[tuple[float, ...]], chance: float) -> _C
                   if item.case.world_size == run.results.run.world_size and item.detail), [])
     whole = whole_hosts(found.found, hosts) if hosts else {}
     of_hosts = {one.rank for same in whole.values() for one in same}
-    parts = [SlowPart(label, f"all ranks of {host}", *_middle(same))
-             for host, same in whole.items()]
+    parts = []
+    for host, same in whole.items():  # the middle drop of its ranks, and their widest interval
+        drops = sorted(one.drop.value for one in same)
+        lows, highs = zip(*(one.drop.ends for one in same), strict=True)
+        parts.append(SlowPart(label, f"all ranks of {host}", drops[len(drops) // 2], min(lows),
+                              max(highs)))
     parts += [SlowPart(label, f"rank {one.rank}", one.drop.value, *one.drop.ends)
               for one in found.found if one.rank not in of_hosts]
     return _Checked(label, tuple(parts), found.detectable)
-
-
-def _middle(same: Sequence[SlowRank]) -> tuple[float, float, float]:
-    """Return the middle drop of ranks, and the widest interval of them."""
-    drops = sorted(one.drop.value for one in same)
-    lows, highs = zip(*(one.drop.ends for one in same), strict=True)
-    return drops[len(drops) // 2], min(lows), max(highs)
 
 
 def _answers(
@@ -450,7 +444,6 @@ def machine_tables(found: Machine) -> Iterator[Table]:
 
 
 def machine_charts(found: Machine) -> Iterator[DotChart]:
-    """Yield the lost share of each part, with its interval; nothing where none is slow."""
     if found.parts:
         yield DotChart(
             "Slow parts of the machine", "share of the rate of the others that is lost", "machine",

@@ -193,7 +193,6 @@ def _hides(found: Paired) -> bool:
 
 
 def _preference(ranking: Ranking) -> Preference:
-    """Return which value of the key of a ranking is the fastest."""
     others = [rival for rival in ranking.rivals if rival.value != ranking.value]
     tied = [rival for rival in others if not rival.is_clear]
     few = any(rival.paired.n < FEWEST or _hides(rival.paired) for rival in tied)
@@ -444,7 +443,6 @@ def _next(alike: Sequence[Preference]) -> str:
 
 
 def ratio_text(found: Paired) -> str:
-    """Return a ratio with its interval and what it is of."""
     if found.low is None or found.high is None:
         return f"{found.ratio:.2f} times as long"
     return (f"{found.ratio:.2f} times as long (95 % interval {found.low:.2f} to {found.high:.2f}, "
@@ -452,7 +450,6 @@ def ratio_text(found: Paired) -> str:
 
 
 def _where(alike: Sequence[Preference]) -> str:
-    """Return for which launches it holds."""
     one = min((one.paired for one in alike), key=lambda found: found.n_launches)
     if one.unit != PASSES:
         return f"over {plural(one.n_launches, 'launch')}"

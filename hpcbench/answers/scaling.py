@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hpcbench.answers.answer import (
     CANNOT_TELL,
@@ -53,7 +53,6 @@ class Scaling:
 
 
 def scaling(runs: Sequence[Run], asked: TopicOptions) -> Scaling:
-    """Return how the cases of one or several runs scale over their ranks."""
     found = series_of(worked(runs))
     work = [one for one in found if one.kind != MOVED]
     answers = [*(answer for one in work for answer in _told(one)), *_without_laws(work),
@@ -77,12 +76,10 @@ def _without_laws(found: Sequence[ScalingSeries]) -> Iterator[Answer]:
 
 
 def subject_of(series: ScalingSeries) -> str:
-    """Return what a series is about, in words."""
     return ", ".join(filter(None, (series.title, series.size, series.way)))
 
 
 def kind_text(series: ScalingSeries) -> str:
-    """Return which scaling it is, and what is constant."""
     first = series.members[0]
     if series.kind in _MEANINGS:
         amount = first.amount / (first.ranks if series.kind == WEAK else 1)
@@ -91,30 +88,31 @@ def kind_text(series: ScalingSeries) -> str:
 
 
 def _told(series: ScalingSeries) -> Iterator[Answer]:
-    """Yield what the efficiency is, then what the laws say."""
-    subject = subject_of(series)
-    head = f"{subject}: {kind_text(series)}"
+    head, subject = kind_text(series), subject_of(series)
     if series.kind == NEITHER:
         amounts = ", ".join(f"{one.amount:g} {series.unit} on {plural(one.ranks, 'rank')}"
                             for one in series.members)
-        yield Answer(CANNOT_TELL, f"{head}; cannot tell an efficiency, because neither the work of "
-                     f"a rank nor that of all ranks stays the same ({amounts})", subject=subject)
-        return
-    yield _of_efficiency(series, head, subject)
-    if crowded := [one for one in series.members if one.shares_cores]:
-        yield Answer(CANNOT_TELL, f"{head}; cannot tell an efficiency on "
-                     f"{_ranks(crowded)}, because {_crowding(crowded[-1])}", subject=subject)
-    for law in series.laws:
-        yield _of_law(law, subject)
+        answers = [Answer(
+            CANNOT_TELL, f"{head}; cannot tell an efficiency, because neither the work of a rank "
+            f"nor that of all ranks stays the same ({amounts})")]
+    else:
+        answers = [_of_efficiency(series, head)]
+        if crowded := [one for one in series.members if one.shares_cores]:
+            ranks = ", ".join(str(one.ranks) for one in crowded)
+            answers.append(Answer(
+                CANNOT_TELL, f"{head}; cannot tell an efficiency on {ranks} ranks, because "
+                f"{_crowding(crowded[-1])}"))
+    for one in (*answers, *map(_of_law, series.laws)):
+        yield replace(one, sentence=f"{subject}: {one.sentence}", subject=subject)
 
 
-def _of_efficiency(series: ScalingSeries, head: str, subject: str) -> Answer:
+def _of_efficiency(series: ScalingSeries, head: str) -> Answer:
     """Return the efficiency on most ranks; evidence has all others."""
     base, known = series.members[0], [one for one in series.members if one.efficiency]
     evidence = tuple(_evidence(series, one) for one in series.members)
     if not known:
         return Answer(CANNOT_TELL, f"{head}; cannot tell an efficiency, because "
-                      f"{_crowding(series.members[-1])}", evidence, subject=subject)
+                      f"{_crowding(series.members[-1])}", evidence)
     most = known[-1]
     assert most.efficiency is not None and most.speed_up is not None
     of = ", ".join(filter(None, (series.base, plural(base.ranks, "rank"))))
@@ -124,14 +122,12 @@ def _of_efficiency(series: ScalingSeries, head: str, subject: str) -> Answer:
     where = " in this launch" if most.in_launch else ""
     if most.verdict is None:
         return Answer(CANNOT_TELL, f"{words}; cannot tell whether that is good, because "
-                      f"{_why_none(most.efficiency)}", evidence, subject=subject)
+                      f"{_why_none(most.efficiency)}", evidence)
     least = EXCELLENT if most.verdict == IS_EXCELLENT else GOOD
-    return Answer(CLEAR, f"{words}: {most.verdict} (from {100 * least:.0f} %){where}", evidence,
-                  subject=subject)
+    return Answer(CLEAR, f"{words}: {most.verdict} (from {100 * least:.0f} %){where}", evidence)
 
 
 def _why_none(efficiency: Interval) -> str:
-    """Return why there is no verdict on an efficiency."""
     if efficiency.low is None or efficiency.high is None:
         return "there are too few launches or passes for an interval"
     if efficiency.low < GOOD <= efficiency.high:
@@ -164,11 +160,7 @@ def _crowding(one: SeriesMember) -> str:
             "timed")
 
 
-def _ranks(members: Sequence[SeriesMember]) -> str:
-    return f"{', '.join(str(one.ranks) for one in members)} ranks"
-
-
-def _of_law(law: Law, subject: str) -> Answer:
+def _of_law(law: Law) -> Answer:
     """Return what a law says, and that it must not be drawn out."""
     words = ", ".join(f"{name} {interval_text(one, percent=True)}"
                       for name, one in law.parameters.items())
@@ -179,13 +171,11 @@ def _of_law(law: Law, subject: str) -> Answer:
         + ", ".join(f"{100 * one:+.2g} %" for one in law.residuals),
         f"do not draw it out: it says nothing of more than {law.most_ranks} ranks, where other "
         "links and switches come in")
-    head = f"{subject}: {law.name}, fitted to {span}: {words}"
+    head = f"{law.name}, fitted to {span}: {words}"
     if law.worst > POOR_FIT:
         return Answer(CANNOT_TELL, f"{head}; cannot tell what it means, because the worst residual "
-                      f"is {worst}: the law does not describe these times", evidence,
-                      subject=subject)
-    return Answer(CLEAR, f"{head}; worst residual {worst}, and valid for {span} only", evidence,
-                  subject=subject)
+                      f"is {worst}: the law does not describe these times", evidence)
+    return Answer(CLEAR, f"{head}; worst residual {worst}, and valid for {span} only", evidence)
 
 
 def _of_collectives(found: Sequence[ScalingSeries]) -> Iterator[Answer]:
@@ -238,18 +228,20 @@ def scaling_charts(record: Scaling) -> Iterator[LineChart]:
     shown = {kind: [one for one in record.series if one.kind == kind
                     and any(member.efficiency for member in one.members)]
              for kind in (STRONG, WEAK, MOVED)}
-    for kind in (STRONG, WEAK):
-        if shown[kind]:
+    for kind, found in shown.items():
+        ids = tuple(dict.fromkeys(one.case_id for series in found for one in series.members))
+        axis = Axis("ranks", Show.COUNT, scale=Scale.LOG2)
+        if found and kind == MOVED:
+            yield LineChart(
+                "Collectives over ranks", "bus bandwidth beside that of the fewest ranks",
+                "scaling_collectives", (f"Bar: {_INTERVAL}. Ideal: it stays as it is.",), ids, axis,
+                (_bandwidths(found),))
+        elif found:
             yield LineChart(
                 f"{kind.capitalize()} scaling: ideal and measured speed-up",
                 "rate of work beside the base, the fewest ranks", f"scaling_{kind}",
-                (f"Bar: {_INTERVAL}. Ideal: as many times the base as there are ranks.",),
-                _ids(shown[kind]), _ranks_axis(), (_speed_ups(shown[kind]),))
-    if shown[MOVED]:
-        yield LineChart(
-            "Collectives over ranks", "bus bandwidth beside that of the fewest ranks",
-            "scaling_collectives", (f"Bar: {_INTERVAL}. Ideal: it stays as it is.",),
-            _ids(shown[MOVED]), _ranks_axis(), (_bandwidths(shown[MOVED]),))
+                (f"Bar: {_INTERVAL}. Ideal: as many times the base as there are ranks.",), ids,
+                axis, (_speed_ups(found),))
 
 
 def _work_table(found: Sequence[ScalingSeries]) -> Table:
@@ -319,52 +311,42 @@ def _cells(one: Interval | None) -> tuple[Cell, Cell]:
     return one and one.value, range_of(one)
 
 
-def _ids(found: Sequence[ScalingSeries]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(one.case_id for series in found for one in series.members))
-
-
-def _ranks_axis() -> Axis:
-    return Axis("ranks", Show.COUNT, scale=Scale.LOG2)
-
-
 def _speed_ups(found: Sequence[ScalingSeries]) -> Panel:
     shown = found[:MOST_COURSES]
     base = min(series.members[0].ranks for series in shown)
     places = sorted({one.ranks for series in shown for one in series.members})
     ideal = Course(f"ideal beside {plural(base, 'rank')}",
                    tuple((ranks, ChartPoint(ranks / base)) for ranks in places))
-    courses = tuple(Course(_label(series, shown), (
-        (series.members[0].ranks, ChartPoint(1.0)),
-        *((one.ranks, _point(one.speed_up)) for one in series.members if one.speed_up)))
-        for series in shown)
-    left = len(found) - len(shown)
-    return Panel(Axis("speed-up", Show.RATIO), (ideal, *courses),
-                 f"{left} more in the table" if left else "")
-
-
-def _label(series: ScalingSeries, shown: Sequence[ScalingSeries]) -> str:
-    """Return the words that tell a series from the others of a panel, with the work of its end."""
-    same = len({one.title for one in shown}) == 1
-    words = (series.way or series.size if same else subject_of(series)) or series.title
-    last = series.members[-1]
-    return words if series.kind == MOVED else f"{words}, {last.amount:g} {series.unit}"
+    return Panel(Axis("speed-up", Show.RATIO),
+                 (ideal, *(_course(series, shown) for series in shown)), _left_out(found))
 
 
 def _bandwidths(found: Sequence[ScalingSeries]) -> Panel:
     shown = found[:MOST_COURSES]
-    left = len(found) - len(shown)
-    return Panel(
-        Axis("bus bandwidth of base", Show.PERCENT, "%"), tuple(
-            Course(_label(series, shown), (
-                (series.members[0].ranks, ChartPoint(1.0)),
-                *((one.ranks, _point(one.efficiency)) for one in series.members
-                  if one.efficiency))) for series in shown),
-        f"{left} more in the table" if left else "", reference=Range(1.0, 1.0, 1.0))
+    return Panel(Axis("bus bandwidth of base", Show.PERCENT, "%"),
+                 tuple(_course(series, shown) for series in shown), _left_out(found),
+                 reference=Range(1.0, 1.0, 1.0))
 
 
-def _point(band: Interval | None) -> ChartPoint:
-    assert band is not None  # only members with one are drawn
-    return ChartPoint(band.value, range_of(band))
+def _left_out(found: Sequence[ScalingSeries]) -> str:
+    left = len(found) - MOST_COURSES
+    return f"{left} more in the table" if left > 0 else ""
+
+
+def _course(series: ScalingSeries, shown: Sequence[ScalingSeries]) -> Course:
+    """Return the course of a series beside its base, 1.
+
+    Its label tells it from the others of a panel, with the work of its end.
+    """
+    same = len({one.title for one in shown}) == 1
+    words = (series.way or series.size if same else subject_of(series)) or series.title
+    base, *_, last = series.members
+    values = ((one.ranks, one.efficiency if series.kind == MOVED else one.speed_up)
+              for one in series.members)
+    return Course(
+        words if series.kind == MOVED else f"{words}, {last.amount:g} {series.unit}",
+        ((base.ranks, ChartPoint(1.0)), *((ranks, ChartPoint(value.value, range_of(value)))
+                                          for ranks, value in values if value)))
 
 
 TOPIC = Topic("scaling", "how work scales over ranks, and what keeps it from it", scaling,

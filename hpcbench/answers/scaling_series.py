@@ -57,7 +57,6 @@ def ranks_a_core(run: RunInfo, case: Case, device: str) -> float | None:
 
 
 def shares_cores(run: RunInfo, case: Case, device: str) -> bool:
-    """Return whether it is known that ranks of a case wait for one another's cores."""
     known = ranks_a_core(run, case, device)
     return known is not None and known > _EVENLY
 
@@ -124,7 +123,6 @@ class Worked:
 
     @property
     def title(self) -> str:
-        """Return task, backend and environment in words."""
         case = self.case
         variables = (f"{name}={value}" for name, value in case.env)
         return " ".join((self.work.title, case.backend, self.device, *variables))
@@ -228,7 +226,6 @@ class SeriesMember:
 
     @property
     def told_communication(self) -> float | None:
-        """Return the share of communication; None where it may be chance."""
         return told(self.communication)
 
 
@@ -253,7 +250,6 @@ class ScalingSeries:
 
 
 def series_of(cases: Sequence[Worked]) -> list[ScalingSeries]:
-    """Return all series: those of work, then collectives."""
     tasks = grouped((case.key, case) for case in cases)
     picked = [one for same in tasks.values() for one in _of_task(same)]
     return [_with_laws(one) for one in _measured(picked)]
@@ -269,7 +265,6 @@ class _Picked:
 
 
 def _of_task(same: Sequence[Worked]) -> Iterator[_Picked]:
-    """Yield the series of cases of one task."""
     if same[0].work.only_communicates:
         cases = _one_each(same)
         if len(cases) > 1:
@@ -328,25 +323,20 @@ def _has_verdict(one: _Picked, case: Worked) -> bool:
 
 
 def _verdicts(pairs: Sequence[tuple[Worked, Worked]]) -> list[str | None]:
-    """Return the verdict of each pair of a base and a case, all of them one family of tests."""
-    tests = [(scaled(base, ideal_ratio(base, case) / share), case)
-             for share in (GOOD, EXCELLENT) for base, case in pairs]
+    """Return the verdict of each pair of a base and a case, all of them one family of tests.
+
+    A test has the base as long as the case would take at the least good, or excellent, efficiency.
+    """
+    tests = [(scaled(base, case.work.amount / base.work.amount * base.ranks / case.ranks / share),
+              case) for share in (GOOD, EXCELLENT) for base, case in pairs]
     found = compared(tests)
     half = len(pairs)
     return [verdict(good, excellent)
             for good, excellent in zip(found[:half], found[half:], strict=True)]
 
 
-def ideal_ratio(base: Worked, case: Worked) -> float:
-    """Return the time of a case over its base's at an efficiency of 1."""
-    return case.work.amount / base.work.amount * base.ranks / case.ranks
-
-
 def verdict(good: CaseComparison, excellent: CaseComparison) -> str | None:
-    """Return the word for an efficiency; None if these tests cannot tell.
-
-    Each is the time of the case over that which it had at the least good, or excellent, efficiency.
-    """
+    """Return the word for an efficiency; None if these tests cannot tell."""
     if _is_surely(excellent, less=True):
         return IS_EXCELLENT
     if _is_surely(good, less=True):
@@ -385,7 +375,6 @@ def _beside(
 
 
 def _with_laws(series: ScalingSeries) -> ScalingSeries:
-    """Return the series with the laws that have enough points."""
     if series.kind not in (STRONG, WEAK):
         return series
     free = [one for one in series.members if not one.shares_cores]

@@ -127,7 +127,6 @@ class RankWaits:
 
 
 def waits(runs: Sequence[Run], asked: TopicOptions) -> RankWaits:
-    """Return how much ranks wait in these runs, and what is slow."""
     late = {(one.path, one.case_id): one for one in diagnose(runs, asked).looks
             if one.is_clear and one.phase != BEFORE_THE_CALL}
     stalled, causes = [], []
@@ -367,7 +366,6 @@ def _varying(found: Sequence[Stalled]) -> Iterator[Answer]:
 
 
 def waits_tables(record: RankWaits) -> Iterator[Table]:
-    """Yield the cases whose ranks wait, and the ranks and shares of work that are slow."""
     if clear := _clear(record):
         yield plain_table("waiting for the last rank", (
             Column("case", "case"),
@@ -390,7 +388,6 @@ def waits_tables(record: RankWaits) -> Iterator[Table]:
 
 
 def waits_charts(record: RankWaits) -> Iterator[DotChart]:
-    """Yield how much of a call ranks wait, where that is clear."""
     if clear := _clear(record)[:MOST_ROWS]:
         yield DotChart(
             "Waiting for the last rank", "share of the ranks' time in a call", "waits",

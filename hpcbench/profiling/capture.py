@@ -118,7 +118,6 @@ class _Ranged:
         self.workload.prepare()
 
     def run(self) -> None:
-        """Make the calls of one sample, in an NVTX range on a GPU."""
         if self.wanted.cuda:
             torch.cuda.nvtx.range_push(SAMPLE_MARK)
         for _ in range(self.wanted.batch):
@@ -157,7 +156,6 @@ class _Marked:
         self.workload.prepare()
 
     def run(self) -> None:
-        """Make the calls of one sample within a marker."""
         with record_function(f"{SAMPLE_MARK} {self._prepared - 1 - self.warmup}"):
             for _ in range(self.batch):
                 self.workload.run()
@@ -202,7 +200,6 @@ class RankProfile:
 
 
 def rank_file(folder: Path, case_id: str, rank: int) -> Path:
-    """Return where a rank that writes to ``folder`` keeps the trace of a case."""
     return folder / PROFILE_FOLDER / RANK_FILES / f"{case_id}.rank{rank:05d}.json.gz"
 
 
@@ -232,15 +229,12 @@ class ProfileNote:
     problem: str = ""
 
     def with_problem(self, problem: str) -> ProfileNote:
-        """Return the note of a case whose profile failed, if ``problem`` is not ""."""
         return replace(self, problem=problem)
 
     def left_out(self, why: str) -> ProfileNote:
-        """Return the note of a case that is not profiled after all."""
         return replace(self, is_wanted=False, why=why)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
         return asdict(self)
 
 
@@ -249,12 +243,10 @@ INSTEAD_OF_NSYS = "take torch's profiler with --set profiling.tool=torch"
 
 
 def nsys_is_installed() -> bool:
-    """Return whether this rank's PATH has it."""
     return shutil.which(NSYS) is not None
 
 
 def nsys_missing(ranks: list[int]) -> str:
-    """Say that these ranks lack it, and what to do."""
     return f"nsys is not on the PATH of rank {rank_list(ranks)}; {INSTEAD_OF_NSYS}"
 
 
@@ -279,7 +271,6 @@ def nsys_words(folder: Path, rank: int, *, cuda: bool) -> tuple[str, ...]:
 
 
 def nsys_reports(folder: Path, rank: int) -> list[Path]:
-    """Return the reports of a rank that writes to ``folder``."""
     return sorted((folder / PROFILE_FOLDER / RANK_FILES).glob(f"nsys-rank{rank:05d}-*"))
 
 
@@ -323,7 +314,6 @@ def stall(of_ranks: Sequence[Mapping[str, float]]) -> tuple[float, str]:
 
 
 def profile_reason(share: float, name: str) -> str:
-    """Say what the rule found of a case."""
     where = "in the sample" if name == WHOLE else f"in phase {name}"
     return (f"the ranks' medians {where} differ by {share:.0%} of the sample; "
             f"cases from {STALL_SHARE:.0%} are profiled")

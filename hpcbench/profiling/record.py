@@ -95,7 +95,6 @@ def _lines(
 
 
 def _overhead_line(known: list[Mapping[str, Any]]) -> str:
-    """Say how much longer profiled samples took, of one case or over all."""
     if len(known) == 1:
         one = known[0]["overhead"]
         return (f"profiled samples took {one['ratio']:.2f} times the measured time "
@@ -241,7 +240,6 @@ def _write_flight_records(folder: Path, results: Results) -> int:
 def _profiles(
     folder: Path, results: Results, sources: Mapping[int, TraceSource],
 ) -> Iterator[CaseProfile]:
-    """Yield what one attempt profiled."""
     notes = [from_values(ProfileNote, data) for data in noted(sources[0], PROFILE_NOTE)] \
         if 0 in sources else []
     by_id = {item.case.case_id: item for item in results.cases}
@@ -356,7 +354,6 @@ def _rank_data(path: Path, files: _ProfileFiles) -> _RankData:
 
 
 def _write(path: Path, merged: Merged, case: Case, ranks: Sequence[RankProfile]) -> None:
-    """Write a merged trace."""
     content = {
         "schemaVersion": 1, "displayTimeUnit": "ms", "traceName": path.name,
         "traceEvents": merged.events, "hpcbench": {
@@ -389,7 +386,6 @@ class Anchor:
 
     @property
     def is_steady(self) -> bool:
-        """Return whether the two clocks ran alike, as far as real clocks do."""
         return abs(self.drift) <= MAX_DRIFT
 
 

@@ -189,12 +189,9 @@ def largest_correlation(apart_s: Times) -> float:
 
 
 def _chance_of_less(seen: float, n: int, correlation: float, ranks: int) -> float:
-    """Return how likely the neighbours of n passes of so many ranks correlate less than ``seen``.
-
-    They do where a quadratic form is negative.
+    """Return how likely n passes of so many ranks correlate less than ``seen`` with the next one.
     """
-    lag = np.diag(np.full(n - 1, 0.5), 1)
-    centre = np.eye(n) - 1 / n
+    lag, centre = np.diag(np.full(n - 1, 0.5), 1), np.eye(n) - 1 / n
     return 1 - _chance_above_0(
         centre @ (lag + lag.T - seen * np.eye(n)) @ centre, n, correlation, ranks)
 

@@ -20,8 +20,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from hpcbench.statistics.order import Values, median
 
@@ -30,6 +32,25 @@ SIGNIFICANT_Z = 1.645
 MIN_COSINES = 6
 """Fewer leave an estimate of the variance so uncertain that its t quantile widens everything."""
 MAX_CORRELATION = 0.999
+LEAST_DEGREES = 4.0
+"""Fewer would widen everything, and the approximation of Student's t ends there."""
+STATE_Z = 3.0
+"""How far a threshold's correlation lies above that of an AR(1) process, in standard errors."""
+MIN_IN_STATE = 5
+"""Fewer values above or below a threshold are no state."""
+MIN_VISITS = 10.0
+"""Visits of a state; with fewer the shares of the states, and so the median, are hardly known."""
+MIN_N_RELIABLE = 20
+"""Below 20 values even strong dependence is often not seen."""
+MIN_N_DEPENDENT = 25
+"""Below 25 values dependence is seen, but its extent cannot be estimated."""
+SIGNIFICANCE = 0.01
+"""How often at most passes that are alike are said to differ."""
+PASSES_DIFFER = "the passes differ by more than the values within them explain"
+"""The reason of an interval that holds the median of these passes, if not of others."""
+RANDOM_WALK = 3.0
+"""n (1 - r) of values that correlate by r: below it they may be a random walk, without a median."""
+T = TypeVar("T", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +89,12 @@ def rank_correlation(ranked: Values, segments: Sequence[int] = (),
     Without the bias -(1 + 3 rho) / n of such a correlation (Kendall 1954). n is the number of
     values whose middle was taken out, ``centred_over``: all of them, or those of one segment.
     """
-    n, biased = centred_over or ranked.size, lag1_correlation(ranked, segments)
-    if biased is None:
-        return 0.0
-    return min((n * biased + 1) / (n - 3), MAX_CORRELATION) if n > 3 else MAX_CORRELATION
+    biased = lag1_correlation(ranked, segments)
+    return 0.0 if biased is None else _unbiased(biased, centred_over or ranked.size)
+
+
+def _unbiased(correlation: float, n: float) -> float:
+    return min((n * correlation + 1) / (n - 3), MAX_CORRELATION) if n > 3 else MAX_CORRELATION
 
 
 def is_significant(correlation: float, n: int, z: float = SIGNIFICANT_Z) -> bool:
@@ -145,29 +168,26 @@ def lag1_correlation(values: Values, segments: Sequence[int] = ()) -> float | No
     """Return the correlation of neighbours within segments, or None where none can be seen."""
     centred = values - values.mean()
     variance = float(centred @ centred) / values.size
-    products = centred[1:] * centred[:-1]
-    if len(segments) > 1:
-        borders = np.cumsum(segments)[:-1]
-        products = np.delete(products, borders[(borders > 0) & (borders < values.size)] - 1)
+    products = _within(centred[1:] * centred[:-1], segments)
     if variance == 0 or products.size == 0:
         return None
     return float(products.mean()) / variance
 
 
-def _num_cosines(n: int, correlation: float) -> int:
-    """Return how many frequencies speak for frequency 0.
-
-    0.4 n^(2/3) is the recommendation of Lazarus, Lewis, Stock and Watson (2018); and none above
-    the frequency at which the spectrum of an AR(1) process has fallen to half.
-    """
-    half_fallen = (1 - correlation) / math.sqrt(correlation)
-    return max(MIN_COSINES, int(min(0.4 * n ** (2 / 3), n * half_fallen / math.pi)))
+def _within(pairs: npt.NDArray[T], segments: Sequence[int]) -> npt.NDArray[T]:
+    """Return what there is of neighbours, (..., n - 1), without those on both sides of a border."""
+    if len(segments) < 2:
+        return pairs
+    borders = np.cumsum(segments)[:-1]
+    return np.delete(pairs, borders[(borders > 0) & (borders <= pairs.shape[-1])] - 1, axis=-1)
 
 
 def spectral_inflation(scores: Values, correlation: float) -> tuple[float, int]:
     """Return the variance of the sum of ``scores`` (n,) over that of as many independent ones.
 
-    ``correlation`` is that of neighbours, above 0. Also returned is how many frequencies were used.
+    ``correlation`` is that of neighbours, above 0. Also returned is how many frequencies were used:
+    0.4 n^(2/3) is the recommendation of Lazarus, Lewis, Stock and Watson (2018); and none above
+    that at which the spectrum of an AR(1) process has fallen to half.
 
     Equal-weighted cosine estimate (Lazarus et al. 2018): the mean of the squared projections of
     the scores on the first cosines, here by a Fourier transform of scores and mirrored scores.
@@ -175,7 +195,8 @@ def spectral_inflation(scores: Values, correlation: float) -> tuple[float, int]:
     Monahan 1992).
     """
     n = scores.size
-    num_cosines = _num_cosines(n, correlation)
+    half_fallen = (1 - correlation) / math.sqrt(correlation)
+    num_cosines = max(MIN_COSINES, int(min(0.4 * n ** (2 / 3), n * half_fallen / math.pi)))
     centred = scores - scores.mean()
     variance = float(centred @ centred) / n
     if variance == 0:
@@ -197,16 +218,6 @@ def inflation_of_signs(correlation: float, length: float = math.inf) -> float:
                    max(1.0, length))
     lags = np.arange(1, int(num_lags) + 1)
     return 1 + 4 / math.pi * float(((1 - lags / length) * np.arcsin(correlation ** lags)).sum())
-
-
-LEAST_DEGREES = 4.0
-"""Fewer would widen everything, and the approximation of Student's t ends there."""
-STATE_Z = 3.0
-"""How far a threshold's correlation lies above that of an AR(1) process, in standard errors."""
-MIN_IN_STATE = 5
-"""Fewer values above or below a threshold are no state."""
-MIN_VISITS = 10.0
-"""Visits of a state; with fewer the shares of the states, and so the median, are hardly known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,16 +290,18 @@ def _states(
 ) -> States | None:
     """Return the states that ask for the widest interval, of several thresholds, if there are any.
 
+    Values are parted at every twentieth of their ranks, and at the widest gap between two.
+
     A chain of two states, of which the upper one has share p and neighbours correlate by r, adds
     2 s r / (1 - r) to the inflation of the signs about the median. The squared correlation of being
     above the threshold and above the median is s = min(p, 1 - p) / max(p, 1 - p).
     """
     n = ranked.size
-    upper = ranked > _thresholds(values, n)[:, np.newaxis]
-    changed = upper[:, 1:] != upper[:, :-1]
-    if len(segments) > 1:
-        borders = np.cumsum(segments)[:-1]
-        changed = np.delete(changed, borders[(borders > 0) & (borders < n)] - 1, axis=1)
+    gaps = np.diff(np.sort(values))[MIN_IN_STATE - 1:n - MIN_IN_STATE]
+    widest = MIN_IN_STATE + int(np.argmax(gaps)) if gaps.size else n // 2
+    thresholds = np.append(n * np.arange(1, 20) / 20, widest + 0.5)
+    upper = ranked > thresholds[:, np.newaxis]
+    changed = _within(upper[:, 1:] != upper[:, :-1], segments)
     plain = 2 / math.pi * math.asin(max(0.0, correlation))
     found = []
     for share, of_changes, changes in zip(
@@ -303,30 +316,11 @@ def _states(
     return max(found, default=None, key=lambda one: one.estimate.inflation)
 
 
-def _thresholds(values: Values, n: int) -> Values:
-    """Return ranks to part values at: every twentieth of them, and the widest gap between two."""
-    gaps = np.diff(np.sort(values))[MIN_IN_STATE - 1:n - MIN_IN_STATE]
-    widest = MIN_IN_STATE + int(np.argmax(gaps)) if gaps.size else n // 2
-    return np.append(n * np.arange(1, 20) / 20, widest + 0.5)
-
-
 def _state(share: float, biased: float, visits: float, n: int) -> States:
-    correlation = min((n * biased + 1) / (n - 3), MAX_CORRELATION)
+    correlation = _unbiased(biased, n)
     nested = min(share, 1 - share) / max(share, 1 - share)
     inflation = 1 + 2 * nested * max(0.0, correlation) / (1 - correlation)
     return States(correlation, visits, Inflation(inflation, max(LEAST_DEGREES, visits)))
-
-
-MIN_N_RELIABLE = 20
-"""Below 20 values even strong dependence is often not seen."""
-MIN_N_DEPENDENT = 25
-"""Below 25 values dependence is seen, but its extent cannot be estimated."""
-SIGNIFICANCE = 0.01
-"""How often at most passes that are alike are said to differ."""
-PASSES_DIFFER = "the passes differ by more than the values within them explain"
-"""The reason of an interval that holds the median of these passes, if not of others."""
-RANDOM_WALK = 3.0
-"""n (1 - r) of values that correlate by r: below it they may be a random walk, without a median."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,6 @@ class Law:
 
     @property
     def worst(self) -> float:
-        """Return the greatest residual, without its sign."""
         return max(map(abs, self.residuals))
 
 

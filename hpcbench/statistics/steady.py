@@ -113,7 +113,8 @@ def trend(values: Values) -> Trend | None:
     differences = points[later] - points[earlier]
     slope = median(differences / (later - earlier))
     score = abs(float(np.sign(differences).sum()))
-    spread = _kendall_variance(points)
+    _, ties = np.unique(points, return_counts=True)  # of independent values (Kendall 1975)
+    spread = float(n * (n - 1) * (2 * n + 5) - (ties * (ties - 1) * (2 * ties + 5)).sum()) / 18
     rest = points - slope * np.arange(n)
     z = _normal_score(max(score - 1, 0) / math.sqrt(spread), rest) if spread > 0 else 0.0
     p = math.erfc(z / math.sqrt(2))
@@ -131,13 +132,6 @@ def _normal_score(score: float, rest: Values) -> float:
     if estimate is None:
         return score
     return normal_of_t(score / math.sqrt(estimate.inflation), estimate.degrees)
-
-
-def _kendall_variance(values: Values) -> float:
-    """Return the variance of Kendall's score of independent values, with ties (Kendall 1975)."""
-    n = values.size
-    _, ties = np.unique(values, return_counts=True)
-    return float(n * (n - 1) * (2 * n + 5) - (ties * (ties - 1) * (2 * ties + 5)).sum()) / 18
 
 
 def change_point(values: Values) -> ChangePoint | None:
@@ -189,12 +183,11 @@ def steady_drift(values: Values, at: Values) -> Drift | None:
 
     The result is None for fewer than FEWEST_RUNS runs.
     """
-    length = -(-values.size // DRIFT_POINTS)
-    count = values.size // length if length else 0
+    length = max(-(-values.size // DRIFT_POINTS), 1)
+    points, times = (_block_medians(series, length) for series in (values, at))
+    count = points.size
     if count < FEWEST_RUNS:
         return None
-    points, times = (medians(series[:count * length].reshape(count, length))
-                     for series in (values, at))
     earlier, later = np.triu_indices(count, 1)
     differences, gaps = points[later] - points[earlier], times[later] - times[earlier]
     tau = float(np.sign(differences).mean())

@@ -14,8 +14,8 @@ from hpcbench.answers.machine import (
     LINK,
     ONE_WAY,
     RANK,
-    Look,
     SlowSet,
+    Suspects,
     cells_of,
     slow_links,
     slow_ranks,
@@ -27,7 +27,7 @@ HOSTS = np.arange(8) // 2
 APART = HOSTS[:, None] != HOSTS[None, :]
 
 
-def look(slow: np.ndarray, *, each_way: bool = True, ranks: int = 8) -> Look[SlowSet]:
+def look(slow: np.ndarray, *, each_way: bool = True, ranks: int = 8) -> Suspects[SlowSet]:
     random = np.random.default_rng(1)
     rates = np.where(APART, 1e9, 1e10) * np.exp(random.normal(0, 0.01, (8, 8)))
     rates = np.where(slow, 0.7 * rates, rates)
@@ -75,7 +75,7 @@ def test_a_rank_is_not_blamed_for_a_part_of_its_links() -> None:
 def test_equal_links_name_nothing_and_too_few_ranks_cannot_tell() -> None:
     clean = look(links())
     assert not clean.found and clean.detectable == pytest.approx(0.05, abs=0.02)
-    assert look(links(), ranks=3) == Look((), None)
+    assert look(links(), ranks=3) == Suspects((), None)
 
 
 def test_noise_names_a_link_in_one_of_hundred_sweeps_at_most() -> None:
