@@ -391,9 +391,10 @@ def conditions_tables(record: Conditions) -> Iterator[Table]:
 
 
 def conditions_charts(record: Conditions) -> Iterator[DotChart]:
-    rows = [*((f"drift: {one.label}", one.change, one) for one in record.drifts if one.is_clear),
-            *((f"{one.condition}: {one.label}", one.effect, one)
-              for one in record.following if one.is_clear)]
+    rows: list[tuple[str, float, Drifting | Following]] = [
+        *((f"drift: {one.label}", one.change, one) for one in record.drifts if one.is_clear),
+        *((f"{one.condition}: {one.label}", one.effect, one)
+          for one in record.following if one.is_clear)]
     if rows:
         yield DotChart(
             "What changed while the run went on", "share of the median time", "conditions",

@@ -452,7 +452,7 @@ def _row(task: TrainingTask, one: CostChoice) -> Row:
 
 def _saved_cells(beside: Interval | None) -> tuple[Cell, Cell]:
     saved = beside and beside.map(_saved)
-    return saved and saved.value, range_of(saved)
+    return saved.value if saved else None, range_of(saved)
 
 
 def _notes(task: TrainingTask, one: CostChoice) -> Iterator[str]:

@@ -167,7 +167,8 @@ def slow_links(cells: Cells, chance: float, *, each_way: bool) -> Suspects[SlowS
         found += [best] if best else []
         if best is None or len(found) == MOST_NAMED:
             return Suspects(tuple(found), detectable)
-        cells = Cells(*(column[left] for column in cells))
+        cells = Cells(cells.start[left], cells.end[left], cells.start_host[left],
+                      cells.end_host[left], cells.distance[left], cells.values[left])
 
 
 def _best(

@@ -308,7 +308,7 @@ def _moved_table(found: Sequence[ScalingSeries]) -> Table:
 
 
 def _cells(one: Interval | None) -> tuple[Cell, Cell]:
-    return one and one.value, range_of(one)
+    return one.value if one else None, range_of(one)
 
 
 def _speed_ups(found: Sequence[ScalingSeries]) -> Panel:

@@ -129,7 +129,8 @@ class RankWaits:
 def waits(runs: Sequence[Run], asked: TopicOptions) -> RankWaits:
     late = {(one.path, one.case_id): one for one in diagnose(runs, asked).looks
             if one.is_clear and one.phase != BEFORE_THE_CALL}
-    stalled, causes = [], []
+    stalled: list[Stalled] = []
+    causes: list[Cause] = []
     for run in runs:
         for item in run.results.cases:
             deriver = run.deriver(item)
