@@ -42,7 +42,7 @@ def main() -> None:
     with no_collection_of_modules():
         import torch  # noqa: F401  (this process exists to have it imported)
 
-        import hpcbench.profiling.flight
+        import hpcbench.profiling.flight_recorder
         import hpcbench.worker  # noqa: F401
         from hpcbench.kinds.registry import kinds
 
@@ -120,7 +120,7 @@ def _run_worker(
 ) -> None:
     """Set the worker's environment, output and limits, then serve its supervisor."""
     from hpcbench.measure.control import SharedProgress
-    from hpcbench.profiling.flight import answer_flight_requests
+    from hpcbench.profiling.flight_recorder import answer_flight_requests
     from hpcbench.worker import serve
 
     os.dup2(stderr_fd, 1)

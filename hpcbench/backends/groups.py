@@ -1,6 +1,4 @@
-"""Sockets that listen where the ranks of a job meet; torch is not needed for it.
-
-The store at which the workers of a job meet.
+"""The store at which the workers of a job meet.
 
 The control groups: gloo between workers, memory where they share a node whose cores suffice,
 MPI between processes that are MPI's own.
@@ -17,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import importlib
 import importlib.metadata
 import importlib.util
@@ -38,52 +35,13 @@ import torch.distributed as dist
 from hpcbench.backends.child import Answers, Question
 from hpcbench.backends.counting_backend import REHEARSAL as REHEARSAL
 from hpcbench.backends.counting_backend import open_silent
+from hpcbench.backends.listening import listener_on
 from hpcbench.errors import CaseError
 from hpcbench.measure.allocation import granted_cores, ranks_a_core
 from hpcbench.measure.control import Control, Integers, SharedControl, bytes_of
 from hpcbench.measure.environment import loaded_libraries, mapped_files
 from hpcbench.measure.process import KernelFiles, own_cores, shared_memory
 from hpcbench.operations.data import all_gather_tensor, reduce_scatter_tensor
-
-_NOT_FREE = (errno.EADDRINUSE, errno.EACCES)
-
-
-def listener_on(address: str, ports: Sequence[int]) -> socket.socket:
-    """Return a socket that listens on the first free one of the ports.
-
-    It listens on ``address`` alone, a name or an address of either family: whoever can connect to
-    a store can read and change it. An address that is another machine's, which sends on what it
-    gets, is listened to on all of ours. Raises CaseError if no port is free, or the address does
-    not resolve.
-    """
-    problem: Exception | None = None
-    family, host = _resolved(address)
-    for port in ports:
-        try:
-            return _listener(family, host, port)
-        except OSError as error:
-            if error.errno not in _NOT_FREE:
-                raise CaseError(f"nothing can listen on {address} port {port}: {error}") from error
-            problem = error
-    raise CaseError(f"no free port in {ports[0]}..{ports[-1]} (launch.port): {problem}")
-
-
-def _resolved(address: str) -> tuple[socket.AddressFamily, str]:
-    try:
-        family, *_, (host, *_) = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)[0]
-    except OSError as error:
-        raise CaseError(f"{address!r} does not resolve here (launch.address): {error}") from error
-    return family, str(host)
-
-
-def _listener(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
-    """Return a socket that listens on this address of ours; on all if it is none of them."""
-    try:
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        if error.errno != errno.EADDRNOTAVAIL:
-            raise
-        return socket.create_server(("", port), family=family)
 
 
 def open_store(address: str, ports: Sequence[int], timeout_s: float) -> dist.TCPStore:

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from hpcbench.backends.groups import listener_on
+from hpcbench.backends.listening import listener_on
 from hpcbench.config.schema import Launch
 from hpcbench.errors import CaseError, ExitCode, LaunchError
 from hpcbench.launch.communicator import Communicator

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcbench.backends.groups import listener_on
+from hpcbench.backends.listening import listener_on
 from hpcbench.errors import RankLostError
 
 FIRST_PAUSE_S = 20e-6

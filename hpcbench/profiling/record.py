@@ -21,7 +21,8 @@ import numpy as np
 
 from hpcbench.errors import TraceError
 from hpcbench.plan.case import Case
-from hpcbench.profiling.capture import (
+from hpcbench.profiling.flight import FLIGHT
+from hpcbench.profiling.profiled_cases import (
     CLOCK_MARK,
     PROFILE_FOLDER,
     SAMPLE_MARK,
@@ -31,7 +32,6 @@ from hpcbench.profiling.capture import (
     rank_file,
     read_rank_file,
 )
-from hpcbench.profiling.flight import FLIGHT
 from hpcbench.reduce.fold import RankClocks, edges, extreme_waits, fold_samples, rank_clocks
 from hpcbench.reduce.history import open_attempts
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results

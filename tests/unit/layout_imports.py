@@ -73,7 +73,7 @@ OF_ANOTHER_KIND: Mapping[str, str] = {
 
 LAZILY: Mapping[str, str] = {
     "launch.worker_pool -> worker": "an inline worker is a worker in the MPI process",
-    "report.listing -> launch": "`hpcbench list` probes this machine where it is asked to",
+    "report.document -> launch": "`hpcbench list` probes this machine where it is asked to",
 }
 """Imports inside functions that the table does not allow, with the reason."""
 
@@ -116,7 +116,7 @@ def package_imports() -> Iterator[tuple[Module, Import]]:
 
 KIND_RUN = f"{KINDS}.*.run*"
 TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measure.faults",
-         "hpcbench.profiling.capture", "hpcbench.profiling.flight", *(
+         "hpcbench.profiling.capture", "hpcbench.profiling.flight_recorder", *(
     f"hpcbench.operations.{name}" for name in
     ("data", "operation", "place")), *(
     f"hpcbench.backends.{name}" for name in

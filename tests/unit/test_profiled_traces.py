@@ -17,7 +17,8 @@ from hpcbench.config.schema import Profiling
 from hpcbench.errors import TraceError, UsageError
 from hpcbench.launch.measuring import opening_line
 from hpcbench.launch.verdict import Evidence, RankOutcome, judge
-from hpcbench.profiling.capture import (
+from hpcbench.profiling.flight import FLIGHT, in_flight, joined, standing
+from hpcbench.profiling.profiled_cases import (
     CLOCK_MARK,
     SAMPLE_MARK,
     STALL_SHARE,
@@ -31,7 +32,6 @@ from hpcbench.profiling.capture import (
     stall,
     write_rank_file,
 )
-from hpcbench.profiling.flight import FLIGHT, in_flight, joined, standing
 from hpcbench.profiling.record import (
     MOST_LINES,
     RankTrace,

@@ -243,7 +243,7 @@ NOT_WRITTEN = {"hpcbench.kinds.registry", "hpcbench.config.axes", "hpcbench.conf
                "hpcbench.config.load", "hpcbench.views.guarded", "hpcbench.plan.expand",
                "hpcbench.plan.case", "hpcbench.reduce.records", "hpcbench.reduce.run_checks",
                "hpcbench.operations.token_file", "hpcbench.gen_data",
-               "hpcbench.profiling.flight"}
+               "hpcbench.profiling.flight_recorder"}
 """JSON that is hashed, checked, quoted in a message, or of numbers and names of the package."""
 
 
