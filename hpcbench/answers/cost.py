@@ -92,7 +92,7 @@ class RanksStep:
 
     Attributes:
         time: over that of fewer ranks, with its interval; ``verdict`` is that of
-            `analysis.compare`.
+            `compare`.
         from_samples: from so many samples on it is faster, set-up included; None if it is not, or
             set-up is not known.
         hour_saved: what each hour that it saves costs, in the unit of the task; None if none is.

@@ -97,7 +97,7 @@ class Canary:
 
     ``runs`` were ok on all ranks, ``n_not_ok`` others were not. ``drift`` is the change over all
     runs, relative to their median, and ``tau`` how steadily they rise or fall
-    (`statistics.drift.Drift`); both are None where runs are too few to tell. ``quality`` is
+    (`statistics.steady.Drift`); both are None where runs are too few to tell. ``quality`` is
     ("drifting",) if the drift is significant. In results of older versions ``tau`` is None, and
     ``drift`` compares the last run with the first.
     """

@@ -58,7 +58,7 @@ class SyncVariance:
 
     Attributes:
         median_s: the median of the exchange.
-        cv, robust_cv: of the exchange (`statistics.dispersion.Dispersion`).
+        cv, robust_cv: of the exchange (`statistics.hypothesis_tests.Dispersion`).
         compute_cv, compute_robust_cv: the same of the ranks' own work, the median of the ranks.
         deviation_share: the mean absolute deviation of the exchange over the median step.
         chance: how likely chance makes it vary more than AS_MUCH times as much as computing.
