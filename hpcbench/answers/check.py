@@ -174,10 +174,9 @@ def check_limits(results: Results, limits: Sequence[Limit]) -> CheckResult:
 
 def concluded(reasons: Sequence[Reason], n_limits: int, n_cases: int) -> CheckResult:
     """Return what follows from the reasons; each is said once."""
-    once = tuple(dict.fromkeys(reasons))
-    outcome = next((one for one in SEVERITY if any(reason.outcome == one for reason in once)), GOOD)
-    in_order = tuple(sorted(once, key=lambda reason: SEVERITY.index(reason.outcome)))
-    return CheckResult(outcome, in_order, n_limits, n_cases)
+    in_order = sorted(dict.fromkeys(reasons), key=lambda reason: SEVERITY.index(reason.outcome))
+    outcome = in_order[0].outcome if in_order else GOOD
+    return CheckResult(outcome, tuple(in_order), n_limits, n_cases)
 
 
 def refuse_unknown(limits: Sequence[Limit], columns: Mapping[str, CaseColumn]) -> None:

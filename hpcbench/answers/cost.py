@@ -30,7 +30,7 @@ from hpcbench.statistics.order import Interval
 from hpcbench.units import format_seconds, grouped, plural
 from hpcbench.views.chart import Axis, ChartPoint, LineChart, Panel, file_name
 from hpcbench.views.chart import Curve as Course
-from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table
+from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 
 HOUR_S, J_PER_KWH = 3600, 3.6e6
 
@@ -136,11 +136,24 @@ def task_of(cases: Sequence[Worked], asked: TopicOptions) -> TrainingTask:
         price = _price(case, asked) if priced else None
         return case.ranks * (price or 1.0) / case.work.amount
 
+    first, *others = cases
+    times, costs = (_ratios(first, others, measure) for measure in (_a_sample, spent))
+    choices[1:] = [replace(choice, time_beside=time.interval, cost_beside=cost.interval)
+                   for choice, time, cost in zip(choices[1:], times, costs, strict=True)]
+    currencies = {_hardware(case).get("currency") for case in cases} - {None}
+    unit = str(currencies.pop()) if len(currencies) == 1 else "currency units"
     return TrainingTask(
-        cases[0].title, _unit(cases, asked) if priced else "device-hours", asked.samples,
-        tuple(_on_front(_beside_default(cases, choices, spent))), choices[0].label,
-        _best(cases, choices, _a_sample), _best(cases, choices, spent),
+        first.title, unit if priced else "device-hours", asked.samples,
+        tuple(replace(one, on_front=not any(_beats(other, one) for other in choices))
+              for one in choices),
+        choices[0].label, _best(cases, choices, _a_sample), _best(cases, choices, spent),
         tuple(_steps(cases, choices)))
+
+
+def _beats(one: CostChoice, other: CostChoice) -> bool:
+    """Return whether one choice is as good in time and cost, and better in either."""
+    mine, its = (one.time_s, one.spent), (other.time_s, other.spent)
+    return mine != its and mine[0] <= its[0] and mine[1] <= its[1]
 
 
 def _labels(cases: Sequence[Worked]) -> list[str]:
@@ -165,11 +178,6 @@ def _price(case: Worked, asked: TopicOptions) -> float | None:
         return None
     price = hardware.get("price_per_device_hour")
     return None if price is None else float(price)
-
-
-def _unit(cases: Sequence[Worked], asked: TopicOptions) -> str:
-    known = {_hardware(case).get("currency") for case in cases} - {None}
-    return str(known.pop()) if len(known) == 1 else "currency units"
 
 
 def _choice(case: Worked, asked: TopicOptions, label: str) -> CostChoice:
@@ -198,25 +206,6 @@ def _ratios(
 ) -> list[CaseComparison]:
     base = scaled(first, measure(first))
     return compared([(base, scaled(other, measure(other))) for other in others])
-
-
-def _beside_default(
-    cases: Sequence[Worked], choices: Sequence[CostChoice], spent: Callable[[Worked], float],
-) -> list[CostChoice]:
-    first, *others = cases
-    times, costs = (_ratios(first, others, measure) for measure in (_a_sample, spent))
-    return [choices[0], *(replace(choice, time_beside=time.interval, cost_beside=cost.interval)
-                          for choice, time, cost in zip(choices[1:], times, costs, strict=True))]
-
-
-def _on_front(choices: Sequence[CostChoice]) -> list[CostChoice]:
-    """Return the choices; on the front are those that no other one beats in time and cost."""
-    def beaten(one: CostChoice) -> bool:
-        return any(other.time_s <= one.time_s and other.spent <= one.spent
-                   and (other.time_s, other.spent) != (one.time_s, one.spent)
-                   for other in choices)
-
-    return [replace(one, on_front=not beaten(one)) for one in choices]
 
 
 def _best(
@@ -441,27 +430,16 @@ def _columns(task: TrainingTask) -> tuple[Column, ...]:
 
 def _row(task: TrainingTask, one: CostChoice) -> Row:
     tokens = one.tokens_a_sample
+    notes = [*(["default"] if one.label == task.default else []),
+             *(["Pareto front"] if one.on_front else []),
+             *(["ranks share cores"] if one.shares_cores else [])]
+    saved = [beside and beside.map(_saved) for beside in (one.time_beside, one.cost_beside)]
     return Row((
         one.label, one.nodes, one.ranks, one.time_s, one.device_hours, one.cost, one.kwh,
         one.spent / task.samples * 1000,
         None if tokens is None else one.spent / (task.samples * tokens) * 1e6,
-        *_saved_cells(one.time_beside), *_saved_cells(one.cost_beside),
-        "; ".join(_notes(task, one)) or None),
-        case_id=one.case_id)
-
-
-def _saved_cells(beside: Interval | None) -> tuple[Cell, Cell]:
-    saved = beside and beside.map(_saved)
-    return saved.value if saved else None, range_of(saved)
-
-
-def _notes(task: TrainingTask, one: CostChoice) -> Iterator[str]:
-    if one.label == task.default:
-        yield "default"
-    if one.on_front:
-        yield "Pareto front"
-    if one.shares_cores:
-        yield "ranks share cores"
+        *(cell for share in saved for cell in (share.value if share else None, range_of(share))),
+        "; ".join(notes) or None), case_id=one.case_id)
 
 
 def _chart(task: TrainingTask) -> LineChart:

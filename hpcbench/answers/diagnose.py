@@ -118,17 +118,15 @@ def _of_case(run: Run, item: CaseResult) -> Iterator[RankComparison | NotCompara
         return
     deriver = run.deriver(item)
     within = deriver.lateness(item, run.results.record_of(item)) if deriver else ()
-    for one in (_start(item.timing.late_start), *within):
+    start = item.timing.late_start
+    first = (Lateness(missing=f"{NEEDED}, on one clock, to tell who starts late")
+             if start is None or start.chance is None else
+             Lateness(start, BEFORE_THE_CALL, max(start.apart_s, 0.0)))
+    for one in (first, *within):
         if one.missing or one.comparison is None:
             yield NotComparable(run.path, item.case.label, one.missing)
         elif one.comparison.rank is not None:
             yield _look(run, item, one, one.comparison)
-
-
-def _start(start: Comparison | None) -> Lateness:
-    if start is None or start.chance is None:
-        return Lateness(missing=f"{NEEDED}, on one clock, to tell who starts late")
-    return Lateness(start, BEFORE_THE_CALL, max(start.apart_s, 0.0))
 
 
 def _look(run: Run, item: CaseResult, late: Lateness, found: Comparison) -> RankComparison:
