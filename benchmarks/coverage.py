@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "unit"))
-from hpcbench.statistics.interval import Interval, median_interval, median_ranks  # noqa: E402
+from hpcbench.statistics.interval import MedianInterval, median_interval, median_ranks  # noqa: E402
 from hpcbench.statistics.stopping import StopRule, checkpoints, decide  # noqa: E402
 from statistics_series import (  # noqa: E402
     HARD_KINDS,
@@ -157,7 +157,7 @@ def judge(kind: str, cases: Sequence[tuple[Series, list[int], float]],
                 sum(width_of(one) for _, one, _ in reliable) / exact if exact else None)
 
 
-def width_of(interval: Interval) -> float:
+def width_of(interval: MedianInterval) -> float:
     """Return high - low."""
     return interval.high - interval.low
 

@@ -31,7 +31,8 @@ from hpcbench.answers.machine import (
     RANK,
     RECEIVER,
     SENDER,
-    LinkLook,
+    SlowSet,
+    Suspects,
     cells_of,
     slow_links,
     slow_ranks,
@@ -71,7 +72,7 @@ def faulty(random: Random, kind: str, ranks: int) -> tuple[tuple[int, ...], Valu
 
 
 def look(random: Random, ranks: int, slow: Values, drop: float, given: argparse.Namespace
-         ) -> LinkLook:
+         ) -> Suspects[SlowSet]:
     """Return what is named in one matrix."""
     hosts = np.arange(ranks) // 2
     distances = (hosts[:, None] != hosts[None, :]).astype(np.int64)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.statistics.interval import median_interval, over_launches
-from hpcbench.statistics.trend import steady_drift
+from hpcbench.statistics.steady import steady_drift
 
 ALLOWED = 0.01
 CHANCE = 3.0

@@ -20,9 +20,8 @@ import numpy.typing as npt
 from hpcbench.reduce.results import Statistics
 from hpcbench.reduce.timing import Flagged, changed, is_unsettled, summarise
 from hpcbench.statistics.interval import median_interval
-from hpcbench.statistics.modes import modes_around_median
 from hpcbench.statistics.order import high_outliers
-from hpcbench.statistics.steady import change_point, trend
+from hpcbench.statistics.steady import change_point, modes_around_median, trend
 
 ALLOWED, CHANCE = 0.01, 3.0
 """Share of series, and standard errors by which it may be exceeded."""

@@ -44,7 +44,7 @@ from hpcbench.measure.control import Control, SharedControl, SharedProgress, byt
 from hpcbench.measure.loop import FixedCount, SampleSchedule, Surroundings, after_barrier, measure
 from hpcbench.measure.process import shared_memory
 from hpcbench.operations.place import Place
-from hpcbench.statistics.modes import best_split
+from hpcbench.statistics.steady import best_split
 from launching import fail
 
 GOAL_US, RANKS, TIMEOUT_S, RESAMPLED = 10.0, 2, 300.0, 2000

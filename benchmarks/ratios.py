@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.statistics.overlap import MeanInterval, mean_interval
+from hpcbench.statistics.order import Interval
+from hpcbench.statistics.overlap import mean_interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,22 +16,23 @@ class Ratio:
     """Geometric mean of the ratios of all turns, and its 95 % interval."""
 
     mean: float
-    interval: MeanInterval
+    interval: Interval
 
     @property
     def text(self) -> str:
         """Return ``1.002 (0.998..1.006)``."""
-        return f"{self.mean:.3f} ({self.interval.low:.3f}..{self.interval.high:.3f})"
+        low, high = self.interval.ends
+        return f"{self.mean:.3f} ({low:.3f}..{high:.3f})"
 
     @property
     def farther(self) -> float:
         """Return how far the farther end is from 1."""
-        return max(self.interval.high - 1, 1 - self.interval.low)
+        low, high = self.interval.ends
+        return max(high - 1, 1 - low)
 
 
 def ratio(times_s: npt.NDArray[np.float64], base_s: npt.NDArray[np.float64]) -> Ratio:
     """Return the ratio of the times of two things, (turn,)."""
     logs = np.log(times_s / base_s)
-    interval = mean_interval(logs)
-    return Ratio(float(np.exp(logs.mean())),
-                 MeanInterval(*(float(np.exp(end)) for end in (interval.low, interval.high))))
+    interval = mean_interval(logs).map(lambda log: float(np.exp(log)))
+    return Ratio(interval.value, interval)

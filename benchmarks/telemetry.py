@@ -33,7 +33,8 @@ from hpcbench.__main__ import main as hpcbench_main
 from hpcbench.config.schema import Telemetry
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.results_file import ResultsFile, open_results
-from hpcbench.statistics.overlap import MeanInterval, mean_interval
+from hpcbench.statistics.order import Interval
+from hpcbench.statistics.overlap import mean_interval
 from hpcbench.telemetry.sources import ProcessSource, Source
 from hpcbench.trace.schema import UNTIMED
 from launching import fail, mpirun
@@ -58,16 +59,15 @@ class Excess:
     """
 
     mean: float
-    interval: MeanInterval
+    interval: Interval
 
     def __mul__(self, factor: float) -> Excess:
-        return Excess(self.mean * factor, MeanInterval(
-            self.interval.low * factor, self.interval.high * factor))
+        return Excess(self.mean * factor, self.interval.map(lambda end: end * factor))
 
     @property
     def text(self) -> str:
         """Return ``+0.12 % (-0.30..+0.54)``."""
-        low, high = (100 * end for end in (self.interval.low, self.interval.high))
+        low, high = (100 * end for end in self.interval.ends)
         return f"{100 * self.mean:+.3f} % ({low:+.3f}..{high:+.3f})"
 
 

@@ -1,12 +1,9 @@
-"""What names a machine, its user or its job in a text, and one other name for each of them.
+"""A copy of a run that can be given away: other names for hosts, users, paths, addresses and jobs.
 
-Known are the words that are given (hosts, users, ids of jobs), and what has a form of its own:
-paths, URLs, addresses, UUIDs. A text is gone through once, so that no replacement is replaced.
-
-A copy of a run that can be given away: other names for hosts, users, paths, addresses and jobs.
-
-Names are first collected from all files, then each file is copied with them replaced, alike in
-all. Numbers are copied as they are. Summaries, plots and the report are made from the copy.
+Names are first collected from all files, then each file is copied with them replaced, alike in all;
+a text is gone through once, so that no replacement is replaced. Known are the words that are found
+(hosts, users, ids of jobs), and what has a form of its own: paths, URLs, addresses, UUIDs. Numbers
+are copied as they are. Summaries, plots and the report are made from the copy.
 """
 
 from __future__ import annotations
@@ -106,14 +103,12 @@ class Pseudonyms:
 
     @property
     def given(self) -> Mapping[str, Mapping[str, str]]:
-        """Return by kind what was replaced, and by what."""
         kinds: dict[str, dict[str, str]] = {}
         for (kind, text), name in self._given.items():
             kinds.setdefault(kind, {})[text] = name
         return kinds
 
     def name(self, kind: str, text: str) -> str:
-        """Return the other name of a text, always the same."""
         if text not in ("", "null") and (kind, text) not in self._given:
             self._next[kind] = self._next.get(kind, 0) + 1
             self._given[kind, text] = f"{kind}{self._next[kind]}"
@@ -140,10 +135,6 @@ class Pseudonyms:
             return self._path(text)
         return self._any.sub(self._other, text)
 
-    def _version(self, text: str) -> str:
-        return self._any.sub(lambda found: found[0] if found.lastgroup == "address" else
-                             self._other(found), masked(text, self._environ))
-
     def json(self, value: Any, key: str = "") -> Any:
         """Return a JSON value with every text in it replaced, keys included.
 
@@ -165,7 +156,8 @@ class Pseudonyms:
         if key == "SLURM_TOPOLOGY_ADDR":
             return self._place_in_network(value)
         if key in ("versions", "firmware") or key.endswith("version"):
-            return self._version(value)
+            return self._any.sub(lambda found: found[0] if found.lastgroup == "address" else
+                                 self._other(found), masked(value, self._environ))
         if (kind := kind_of(key)) and value:
             return self.name(kind, value)
         if value in self._hosts and _HOST.fullmatch(key):
@@ -186,7 +178,9 @@ class Pseudonyms:
         paths = [re.escape(word) for word in longest if self._words[word] == "path"]
         words = [re.escape(word) for word in longest if self._words[word] != "path"]
         words += [rf"{re.escape(stem)}(?:\d+|\[[\d,-]+\])" for stem in self._stems()]
-        words += [rf"(?:[\w-]+\.)+{re.escape(domain)}" for domain in self._domains()]
+        domains = {word.partition(".")[2] for word, kind in self._words.items()
+                   if kind == "node" and "." in word.partition(".")[2]}
+        words += [rf"(?:[\w-]+\.)+{re.escape(domain)}" for domain in domains]
         whole = r"(?<![A-Za-z0-9])(?:{})(?![A-Za-z0-9])"
         forms = {"known": whole.format("|".join(paths))} if paths else {}  # they have spaces
         forms |= _FORMS
@@ -199,10 +193,6 @@ class Pseudonyms:
                  if self._words[word] == "node")
         return {match[1] for match in found if match and len(match[1]) > 3
                 and match[1].lower() not in ("rank", "host", "cuda")}
-
-    def _domains(self) -> set[str]:
-        return {word.partition(".")[2] for word, kind in self._words.items()
-                if kind == "node" and "." in word.partition(".")[2]}
 
     def _other(self, found: re.Match[str]) -> str:
         kind, text = str(found.lastgroup), found[0]
@@ -264,7 +254,6 @@ class _Found:
             self.words.update(dict.fromkeys((name, name.partition(".")[0]), "node"))
 
     def value(self, value: Any, key: str = "") -> None:
-        """Take the names in a JSON value that stands under this key."""
         if isinstance(value, Mapping):
             for name, part in value.items():
                 self.value(part, "hostname" if (key, name) == ("host", "name") else name)
@@ -330,7 +319,9 @@ def anonymize(run: Path, target: Path, hide: Sequence[str] = ()) -> Anonymized:
         left_out += _copied(run, files, beside, names)
         if (beside / FILE_NAME).exists():
             _prove_same(run, beside)
-            _make_again(beside, target.name)
+            with open_results(beside) as file:
+                results = file.results
+            write_reports(results, beside, told_in(beside), complain=say, shown=target.name)
         beside.rename(target)
     except OSError as error:
         raise FileError(f"{target}: cannot be written: {error.strerror or error}") from error
@@ -373,7 +364,6 @@ def _unread(path: Path) -> str:
 
 
 def _collect(path: Path, found: _Found) -> None:
-    """Take the names in one file."""
     if path.suffix == ".h5":
         with open_container(path) as file:
             for key, value in file.attrs.items():
@@ -444,13 +434,6 @@ def _prove_same(run: Path, copy: Path) -> None:
     if of_both[0] != of_both[1]:
         raise FileError(f"{copy}: the copy says something else than {run}: a name is also a word "
                         "of results; please report this")
-
-
-def _make_again(copy: Path, shown: str) -> None:
-    """Write summaries, plots and the report of the copy, in which it has this name."""
-    with open_results(copy) as file:
-        results = file.results
-    write_reports(results, copy, told_in(copy), complain=say, shown=shown)
 
 
 def write_mapping(path: Path, names: Mapping[str, Mapping[str, str]]) -> None:

@@ -1,18 +1,23 @@
-"""What an analysis says: a sentence with its number, how sure it is, the evidence, the command.
+"""What a topic of answers is: from the record of an analysis to sentences, tables and charts.
 
-Each topic (recommend, diagnose, scaling, cost) is a module beside this one. Its function takes runs
-and what was asked, and returns a frozen record of JSON values in SI units that has a tuple
-``answers``. The topic's module in `hpcbench.views` makes tables and charts of that record, so that
-every renderer shows the same.
+Each topic is a module beside this one: its function takes runs and what was asked, and returns a
+frozen record of JSON values in SI units that has a tuple ``answers``. Sentences, tables and charts
+follow from that record, so that every renderer shows the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
-from hpcbench.reduce.results import Results, SampleSource
+from hpcbench.errors import command_line
+from hpcbench.reduce.kind_facts import F, ReadSamples, facts_of
+from hpcbench.reduce.results import CaseResult, Results, SampleSource
+from hpcbench.statistics.order import Interval
+from hpcbench.units import format_seconds
+from hpcbench.views.chart import Chart
+from hpcbench.views.table import Column, Group, Range, Row, Table
 
 CLEAR, NONE, CANNOT_TELL = "clear", "none", "cannot tell"
 CERTAINTIES = (CLEAR, NONE, CANNOT_TELL)
@@ -20,6 +25,12 @@ CERTAINTIES = (CLEAR, NONE, CANNOT_TELL)
 """
 MOST_UNSEEN = 0.2
 """A negative answer that may have missed more than this share is ``cannot tell``."""
+EXPLAINS = 0.8
+"""A cause is named from this share of what it is to explain on."""
+MOST_NAMED = 5
+"""Cases, and reasons, that are listed."""
+MOST_ROWS = 60
+"""More rows of a chart could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +60,17 @@ class Run:
     results: Results
     samples: SampleSource
 
+    def host(self, rank: int) -> str:
+        """Return where a rank ran; empty where nothing tells it."""
+        return next((one.hostname for one in self.results.topology.ranks if one.rank == rank), "")
+
+    def facts(
+        self, item: CaseResult, wanted: type[F], read: ReadSamples = lambda: None,
+    ) -> tuple[F, ...]:
+        """Return what the kind of a case knows of it; nothing where the kind is not installed."""
+        return () if item.case.kind in self.results.missing_kinds else facts_of(
+            item, self.results.record_of(item), wanted, read)
+
 
 @dataclass(frozen=True, slots=True)
 class TopicOptions:
@@ -70,4 +92,76 @@ class TopicRecord(Protocol):
         """Return the answers, the most useful first."""
 
 
-Analysis = Callable[[Sequence[Run], TopicOptions], TopicRecord]
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic: ``analysis`` makes the record that ``tables`` and ``charts`` show.
+
+    ``is_told`` is whether its answers stand in the summary, and at the end of a run and of
+    ``show``, in short; ``is_quiet``, whether only what it finds stands at the end.
+    """
+
+    name: str
+    question: str
+    analysis: Callable[[Sequence[Run], TopicOptions], TopicRecord]
+    tables: Callable[[Any], Iterable[Table]]
+    charts: Callable[[Any], Iterable[Chart]]
+    is_told: bool = False
+    is_quiet: bool = False
+
+
+def with_command(
+    answers: Iterable[Answer], runs: Sequence[Run], topic: str, *more: str,
+    beside: Sequence[str] = (),
+) -> tuple[Answer, ...]:
+    """Return the answers with the command that repeats their topic, with ``more`` behind it.
+
+    ``beside`` is evidence of all of them.
+    """
+    command = command_line("advise", *(run.path for run in runs), "--only", topic, *more)
+    return tuple(replace(one, command=command, evidence=(*one.evidence, *beside))
+                 for one in answers)
+
+
+def cannot_tell(
+    what: str, why: str, evidence: Iterable[str] = (), subject: str = "",
+) -> Answer:
+    """Return the answer that something cannot be told, with the reason."""
+    return Answer(CANNOT_TELL, f"cannot tell {what}, because {why}", tuple(evidence),
+                  subject=subject)
+
+
+def seconds_text(value: float, low: float, high: float) -> str:
+    """Return a time with its 99 % interval."""
+    return (f"{format_seconds(value)} (99 % interval {format_seconds(low)} to "
+            f"{format_seconds(high)})")
+
+
+def percent_text(share: float, low: float, high: float) -> str:
+    """Return a share with its 99 % interval, in per cent."""
+    return f"{100 * share:.3g} % (99 % interval {100 * low:.3g} to {100 * high:.3g} %)"
+
+
+def interval_text(one: Interval, *, percent: bool = False) -> str:
+    """Return ``87.1 % (95 % interval 84 to 90 %)``, or the value alone where it has none."""
+    scale, unit = (100.0, " %") if percent else (1.0, "")
+    text = f"{scale * one.value:.3g}{unit}"
+    if one.low is None or one.high is None:
+        return text
+    return f"{text} (95 % interval {scale * one.low:.3g} to {scale * one.high:.3g}{unit})"
+
+
+def range_of(one: Interval | None) -> Range | None:
+    """Return the ends of an interval for a table or a chart; None where there is none."""
+    if one is None or one.low is None or one.high is None:
+        return None
+    return Range(one.low, one.high)
+
+
+def plain_table(title: str, columns: Sequence[Column], rows: Iterable[Row]) -> Table:
+    """Return a table of one group without a title."""
+    return Table(title, tuple(columns), (Group("", tuple(rows)),))
+
+
+def left_out(count: int) -> tuple[str, ...]:
+    """Return a chart's note that only MOST_ROWS of so many rows are shown, if they are more."""
+    return (f"The first {MOST_ROWS} of {count} are shown.",) if count > MOST_ROWS else ()

@@ -2,8 +2,6 @@
 
 Bus bandwidth is stated beside what the declared links allow and beside the highest that was
 measured. What interfaces counted is stated beside what the formulas say that ranks send.
-
-Bandwidths beside links and counters, as a table and a chart.
 """
 
 from __future__ import annotations
@@ -11,20 +9,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Answer, Run, TopicOptions
-from hpcbench.errors import command_line
+from hpcbench.answers.answer import (
+    CLEAR,
+    NONE,
+    Answer,
+    Run,
+    Topic,
+    TopicOptions,
+    cannot_tell,
+    plain_table,
+    with_command,
+)
 from hpcbench.reduce.case_columns import kind_columns
 from hpcbench.reduce.checks import MOST_OF_PEAK
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import grouped, plural
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
-from hpcbench.views.table import Column, Group, Row, Show, Table
+from hpcbench.views.table import Column, Row, Show, Table
 
 LEAST_COUNTED, MOST_COUNTED = 0.1, 1.25
 """Counted over computed bytes: below, no interface carried them; above, more was sent."""
 UNKNOWN = "unknown"
-NO_LINK = ("cannot tell the share of a link, because the sweep declares none: give "
-           "hardware.link_peaks or hardware.network_bandwidth_gbps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,6 @@ class Carried:
 
     @property
     def counted_share(self) -> float | None:
-        """Return counted over computed bytes."""
         if self.counted_bytes is None or not self.computed_bytes:
             return None
         return self.counted_bytes / self.computed_bytes
@@ -70,14 +74,12 @@ class BandwidthTruth:
 
 
 def bandwidth(runs: Sequence[Run], asked: TopicOptions) -> BandwidthTruth:
-    """Return what the cases of these runs moved."""
     cases = tuple(case for run in runs for case in _of_run(run))
     if not cases:
-        return BandwidthTruth((), (Answer(CANNOT_TELL, (
-            "cannot tell bandwidths, because no case that is ok has a bus bandwidth")),))
-    command = command_line("advise", *(run.path for run in runs), "--only", "bandwidth", "--json")
-    return BandwidthTruth(cases, (
-        _of_link(cases, command), *_of_counters(cases, command), _of_library(cases, command)))
+        return BandwidthTruth((), (
+            cannot_tell("bandwidths", "no case that is ok has a bus bandwidth"),))
+    answers = (_of_link(cases), *_of_counters(cases), _of_library(cases))
+    return BandwidthTruth(cases, with_command(answers, runs, "bandwidth", "--json"))
 
 
 def _of_run(run: Run) -> list[Carried]:
@@ -102,73 +104,69 @@ def _carried(item: CaseResult, rate: float, best: float, of_link: float | None) 
         item.case.case_id, item.case.label, item.case.backend, rate, of_link, rate / best, counted,
         usage.computed_bytes if usage else None, library.get("algorithm", UNKNOWN),
         library.get("protocol", UNKNOWN))
-    return replace(case, problem=_problem(case))
-
-
-def _problem(case: Carried) -> str:
+    share, problem = case.counted_share, ""
     if case.of_link is not None and case.of_link > MOST_OF_PEAK:
-        return "impossible: more than the declared link carries"
-    share = case.counted_share
-    if share is not None and share > MOST_COUNTED:
-        return "more was sent than the formula says"
-    if share is not None and share < LEAST_COUNTED:
-        return "no interface carried it, as in shared memory"
-    return ""
+        problem = "impossible: more than the declared link carries"
+    elif share is not None and share > MOST_COUNTED:
+        problem = "more was sent than the formula says"
+    elif share is not None and share < LEAST_COUNTED:
+        problem = "no interface carried it, as in shared memory"
+    return replace(case, problem=problem)
 
 
-def _of_link(cases: Sequence[Carried], command: str) -> Answer:
+def _of_link(cases: Sequence[Carried]) -> Answer:
     shares = [(case.of_link, case.label) for case in cases if case.of_link is not None]
     if not shares:
-        return Answer(CANNOT_TELL, NO_LINK, command=command)
+        return cannot_tell("the share of a link", "the sweep declares none: give "
+                           "hardware.link_peaks or hardware.network_bandwidth_gbps")
     beyond = [label for share, label in shares if share > MOST_OF_PEAK]
     evidence = tuple(f"{label}: {100 * share:.1f} %" for share, label in sorted(shares)[::-1][:8])
     if beyond:
         return Answer(CLEAR, (
             f"{len(beyond)} of {plural(len(shares), 'case')} moved more than the declared links "
             f"carry, at most {100 * max(shares)[0]:.0f} % ({max(shares)[1]}): data stayed in a "
-            "cache, a switch reduced them, or the declared peak is wrong"), evidence, command)
+            "cache, a switch reduced them, or the declared peak is wrong"), evidence)
     return Answer(NONE, (
         f"no case is beyond the declared links: {100 * min(shares)[0]:.1f} % to "
         f"{100 * max(shares)[0]:.1f} % of them were used, most by {max(shares)[1]}"),
-        evidence, command)
+        evidence)
 
 
-def _of_counters(cases: Sequence[Carried], command: str) -> Iterator[Answer]:
+def _of_counters(cases: Sequence[Carried]) -> Iterator[Answer]:
     """Yield what counters say beside the formulas, for each backend."""
     for backend, same in grouped((case.backend, case) for case in cases).items():
         shares = [(share, case.label) for case in same if (share := case.counted_share) is not None]
         evidence = tuple(f"{label}: {share:.3g} times" for share, label in shares[:8])
         if not shares:
-            yield Answer(CANNOT_TELL, f"cannot tell what {backend} sent, because no counter of an "
-                         "interface was read (docs/telemetry.md)", command=command, subject=backend)
+            yield cannot_tell(f"what {backend} sent", "no counter of an interface was read "
+                              "(docs/telemetry.md)", subject=backend)
         elif max(shares)[0] < LEAST_COUNTED:
             yield Answer(CLEAR, (
                 f"{backend}: interfaces counted at most {max(shares)[0]:.2g} times the bytes that "
                 f"the formulas say, in {plural(len(shares), 'case')}, so the data took a way that "
-                "no interface counts, such as shared memory"), evidence, command, backend)
+                "no interface counts, such as shared memory"), evidence, subject=backend)
         else:
             yield Answer(NONE if max(shares)[0] <= MOST_COUNTED else CLEAR, (
                 f"{backend}: interfaces counted {min(shares)[0]:.2f} to {max(shares)[0]:.2f} times "
                 f"the bytes that the formulas say, in {plural(len(shares), 'case')}; most in "
-                f"{max(shares)[1]}"), evidence, command, backend)
+                f"{max(shares)[1]}"), evidence, subject=backend)
 
 
-def _of_library(cases: Sequence[Carried], command: str) -> Answer:
+def _of_library(cases: Sequence[Carried]) -> Answer:
     seen = grouped(((case.backend, case.algorithm, case.protocol), case.label) for case in cases
                    if case.algorithm != UNKNOWN or case.protocol != UNKNOWN)
     if not seen:
-        return Answer(CANNOT_TELL, "cannot tell which algorithm and protocol were used, because "
-                      "no library told them in its log", command=command)
+        return cannot_tell("which algorithm and protocol were used",
+                           "no library told them in its log")
     words = "; ".join(f"{backend} used {algorithm} with {protocol} in {plural(len(same), 'case')}"
                       for (backend, algorithm, protocol), same in seen.items())
-    return Answer(CLEAR, f"by the libraries' logs {words}", command=command)
+    return Answer(CLEAR, f"by the libraries' logs {words}")
 
 
 def bandwidth_tables(found: BandwidthTruth) -> Iterator[Table]:
-    """Yield a row for each case with a bus bandwidth."""
     if not found.cases:
         return
-    columns = (
+    yield plain_table("bandwidth beside links and counters", (
         Column("case", "case"),
         Column("busbw", "busbw", Show.GB_PER_S, "GB/s", better="more"),
         Column("of_link", "of link", Show.PERCENT, "%", "of what the declared links allow",
@@ -179,16 +177,11 @@ def bandwidth_tables(found: BandwidthTruth) -> Iterator[Table]:
         Column("share", "counted / computed", Show.RATIO, optional=True),
         Column("algorithm", "algorithm", optional=True),
         Column("protocol", "protocol", optional=True),
-        Column("problem", "what it says", optional=True))
-    yield Table("bandwidth beside links and counters", columns,
-                (Group("", tuple(map(_row, found.cases))),))
-
-
-def _row(case: Carried) -> Row:
-    return Row((case.label, case.busbw_bytes_per_s, case.of_link, case.of_best,
-                case.counted_bytes, case.computed_bytes, case.counted_share,
-                _known(case.algorithm), _known(case.protocol), case.problem or None),
-               case_id=case.case_id)
+        Column("problem", "what it says", optional=True),
+    ), (Row((case.label, case.busbw_bytes_per_s, case.of_link, case.of_best,
+             case.counted_bytes, case.computed_bytes, case.counted_share,
+             _known(case.algorithm), _known(case.protocol), case.problem or None),
+            case_id=case.case_id) for case in found.cases))
 
 
 def _known(text: str) -> str | None:
@@ -205,3 +198,7 @@ def bandwidth_charts(found: BandwidthTruth) -> Iterator[DotChart]:
             "bandwidth", ("More than 1 is impossible: see what it says.",),
             tuple(case.case_id for case in found.cases), Axis("share of link", Show.RATIO),
             (Column("problem", "what it says"),), rows)
+
+
+TOPIC = Topic("bandwidth", "how much of the links was used, and which values cannot be true",
+              bandwidth, bandwidth_tables, bandwidth_charts)

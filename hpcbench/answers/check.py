@@ -1,17 +1,11 @@
-"""Limits from clean runs: how slow, at most, a launch of this machine is when all is well.
+"""Do results hold their limits? It fails closed: what is not there, or not checked, is no pass.
 
-Of n launches the slowest is below a share q of all launches only with a probability of q^n, however
-launches are distributed (Wilks, Annals of Mathematical Statistics 12, 1941). So n launches give a
-limit that a share q of healthy launches holds, with the confidence 1 - q^n, and fewer do not. The
-limit is of medians of launches (``of: launches``), so every run holds the limits that it taught.
-
-Do results hold their limits? It fails closed: what is not there, or not checked, is no pass.
-
-A file of limits: what results must reach, as data; every problem of it is one line.
-
-The gate's outcome as an exit code: for CI, for Slurm's prolog or NHC, and for Nagios.
-
-Limits of the sweep file: what a run must reach, or it ends with exit code 1.
+Limits stand in a file, or in the sweep file, or are another run's times. They can be learned from
+clean runs: of n launches the slowest is below a share q of all launches only with a probability of
+q^n, however launches are distributed (Wilks, Annals of Mathematical Statistics 12, 1941). So n
+launches give a limit that a share q of healthy launches holds, with the confidence 1 - q^n, and
+fewer do not. The limit is of medians of launches (``of: launches``), so every run holds the limits
+that it taught.
 """
 
 from __future__ import annotations
@@ -156,44 +150,33 @@ class CheckResult:
     n_cases: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """The rows of ``/cases``, and what its columns are."""
-
-    columns: Mapping[str, CaseColumn]
-    rows: Sequence[tuple[CaseResult, Mapping[str, Any]]]
-
-
 def check_limits(results: Results, limits: Sequence[Limit]) -> CheckResult:
     """Return whether results hold their limits. Raises ConfigError for an unknown column or unit.
     """
-    table = _table(results)
-    refuse_unknown(limits, table.columns)
+    own = kind_columns(results)
+    columns = {column.name: column for column in (*COLUMNS, *own.columns)}
+    refuse_unknown(limits, columns)
+    rows = [(item, {**row_of(item, _NO_SAMPLES), **own.values.get(item.case.case_id, {})})
+            for item in results.cases]
     reasons = [*missing_ranks(results), *not_ok(results)]
     looked_at: set[str] = set()
     for limit in limits:
-        chosen = [(item, row) for item, row in table.rows if _selected(limit, row)]
+        chosen = [(item, row) for item, row in rows if _selected(limit, row)]
         if not chosen:
-            reasons.append(Reason(MISSING, _named(limit), "no case is what the limit selects"))
+            wanted = " ".join(f"{name}={value}" for name, value in limit.select.items())
+            reasons.append(Reason(MISSING, f"{limit.metric} of {wanted or 'all cases'}",
+                                  "no case is what the limit selects"))
         for item, row in chosen:
             looked_at.add(item.case.case_id)
-            reasons += _of_case(limit, item, row, table.columns[limit.metric])
+            reasons += _of_case(limit, item, row, columns[limit.metric])
     return concluded(reasons, len(limits), len(looked_at))
 
 
 def concluded(reasons: Sequence[Reason], n_limits: int, n_cases: int) -> CheckResult:
     """Return what follows from the reasons; each is said once."""
-    once = tuple(dict.fromkeys(reasons))
-    outcome = next((one for one in SEVERITY if any(reason.outcome == one for reason in once)), GOOD)
-    in_order = tuple(sorted(once, key=lambda reason: SEVERITY.index(reason.outcome)))
-    return CheckResult(outcome, in_order, n_limits, n_cases)
-
-
-def _table(results: Results) -> _Table:
-    own = kind_columns(results)
-    rows = [(item, {**row_of(item, _NO_SAMPLES), **own.values.get(item.case.case_id, {})})
-            for item in results.cases]
-    return _Table({column.name: column for column in (*COLUMNS, *own.columns)}, rows)
+    in_order = sorted(dict.fromkeys(reasons), key=lambda reason: SEVERITY.index(reason.outcome))
+    outcome = in_order[0].outcome if in_order else GOOD
+    return CheckResult(outcome, tuple(in_order), n_limits, n_cases)
 
 
 def refuse_unknown(limits: Sequence[Limit], columns: Mapping[str, CaseColumn]) -> None:
@@ -217,7 +200,6 @@ def refuse_unknown(limits: Sequence[Limit], columns: Mapping[str, CaseColumn]) -
 
 
 def missing_ranks(results: Results) -> Iterator[Reason]:
-    """Yield that ranks left no trace, if any did not."""
     gone = sorted({*range(results.run.world_size)} - {*results.run.ranks_present})
     if gone:
         yield Reason(MISSING, "ranks", f"nothing of rank {rank_list(gone)} of "
@@ -234,14 +216,13 @@ def not_ok(results: Results) -> Iterator[Reason]:
 
 def _of_status(item: CaseResult) -> Reason:
     """Return why a case that is not ok does not pass; what a lost trace hides is only missing."""
-    outcome = MISSING if item.trace_missing else _OF_STATUS[item.status]
-    status = "missing" if item.trace_missing else item.status
+    outcome, status = (MISSING, "missing") if item.trace_missing else (
+        _OF_STATUS[item.status], item.status)
     return Reason(outcome, item.case.label, f"{status}: {item.reason}".rstrip(": "),
                   item.case.case_id, item.blamed_rank)
 
 
 def unchecked(item: CaseResult) -> Iterator[Reason]:
-    """Yield that the results of an ok case were not checked, if they were not."""
     if item.n_wrong is None and item.case.workload.features.has_result:
         yield Reason(CANNOT_TELL, item.case.label, "results were not checked", item.case.case_id)
 
@@ -260,25 +241,19 @@ def _same(given: Any, wanted: Any) -> bool:
 def _of_case(
     limit: Limit, item: CaseResult, row: Mapping[str, Any], column: CaseColumn,
 ) -> Iterator[Reason]:
-    """Yield why a selected case does not pass."""
     case = item.case
     if item.status != "ok":
         yield _of_status(item)
         return
     yield from unchecked(item)
-    value = row.get(limit.metric)
-    if value is None or _is_absent(value, column):
+    value = row.get(limit.metric)  # NaN or ABSENT, where a column of a kind is filled in
+    if value is None or value != value or (column.type is int and value == ABSENT[int]):
         yield Reason(MISSING, case.label, f"has no {limit.metric}", case.case_id)
         return
     if limit.of == "launches":
         yield from _launches_beyond(limit, item, column)
     else:
         yield from _beyond(limit, item, float(value), column)
-
-
-def _is_absent(value: Any, column: CaseColumn) -> bool:
-    """Return whether a column has no value for a case: in columns of kinds it is filled in."""
-    return value != value or (column.type is int and value == ABSENT[int])
 
 
 def _beyond(
@@ -361,11 +336,6 @@ def _ends_of_median(stats: Statistics | None) -> tuple[float, float] | None:
     if stats.launch_low_s is not None and stats.launch_high_s is not None:
         return stats.launch_low_s, stats.launch_high_s
     return None
-
-
-def _named(limit: Limit) -> str:
-    chosen = " ".join(f"{name}={value}" for name, value in limit.select.items())
-    return f"{limit.metric} of {chosen or 'all cases'}"
 
 
 MOST_BYTES = 2**22
@@ -494,7 +464,7 @@ def refuse_limits(plan: Plan) -> None:
         refuse_unknown(limits, {
             column.name: column for column in (*COLUMNS, *own)})
     except ConfigError as error:
-        raise ConfigError(f"limits of the sweep: {_one_line(str(error).splitlines())}") from None
+        raise ConfigError(f"limits of the sweep: {'; '.join(str(error).splitlines())}") from None
 
 
 def _own_columns(kind: str) -> Iterable[CaseColumn]:
@@ -503,10 +473,6 @@ def _own_columns(kind: str) -> Iterable[CaseColumn]:
         return kinds()[kind].deriver().columns
     except PluginError:
         return ()
-
-
-def _one_line(lines: Iterable[str]) -> str:
-    return "; ".join(lines)
 
 
 def held(results: Results) -> CheckResult | None:

@@ -7,10 +7,6 @@ its interval excludes `NEAR`. It is the same only if the whole interval is withi
 effect. All else is inconclusive, with the number of launches that would do. The interval is of the
 shift between launches (Hodges and Lehmann); the change is that of the two times shown, and where
 it lies outside the interval nothing is concluded.
-
-The questions that commands ask, from files to answers.
-
-A comparison of results as tables, and as a chart.
 """
 
 from __future__ import annotations
@@ -21,6 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hpcbench.answers.answer import range_of
 from hpcbench.answers.compare_inputs import (
     CaseOfSide,
     SideDifference,
@@ -31,11 +28,11 @@ from hpcbench.answers.compare_inputs import (
 )
 from hpcbench.errors import UsageError
 from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, least_chance, shift_of
-from hpcbench.statistics.order import t_tail
-from hpcbench.statistics.overlap import mean_interval
+from hpcbench.statistics.order import Interval
+from hpcbench.statistics.overlap import chance_of_mean, mean_interval
 from hpcbench.units import grouped, plural
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
-from hpcbench.views.table import Column, Group, Line, Range, Row, Show, Table, said_once, shared_of
+from hpcbench.views.table import Column, Group, Line, Row, Show, Table, said_once, shared_of
 
 FALSE_SHARE, NEAR, SMALLEST = 0.05, 0.01, 0.03
 FEWEST_LAUNCHES, MOST_LAUNCHES = 4, 50
@@ -95,6 +92,10 @@ class CaseComparison:
     more_launches: int | None = None
     phases: tuple[PhaseChange, ...] = ()
     jobs: tuple[int, int] = (1, 1)
+
+    @property
+    def interval(self) -> Interval:
+        return Interval(self.ratio, self.low, self.high)
 
     @property
     def is_within_jobs(self) -> bool:
@@ -181,20 +182,20 @@ def _compared(
     if in_launch and _pairs(first, second):
         return _in_pairs(key, first, second)
     a, b = (np.log(np.array(side.launch_s)) for side in (first, second))
-    shift = shift_of(a, b)
+    shift, chance = shift_of(a, b)
+    ends = shift.map(math.exp)
     first_s, second_s = (float(np.exp(np.median(logs))) for logs in (a, b))
     several = min(len(a), len(b)) > 1
     reason = _of_single(first, second, several=several)
     if in_launch and first.pass_s and second.pass_s:
         reason = "no pass has both"
     return CaseComparison(
-        key, second.case.label, first_s, second_s, second_s / first_s, _finite(shift.low),
-        _finite(shift.high), (len(a), len(b)), chance=shift.chance if several else None,
+        key, second.case.label, first_s, second_s, second_s / first_s, ends.low, ends.high,
+        (len(a), len(b)), chance=chance if several else None,
         reason=reason, phases=tuple(_phases(first, second)), jobs=(first.jobs, second.jobs))
 
 
 def _pairs(first: CaseOfSide, second: CaseOfSide) -> list[tuple[float, float]]:
-    """Return the medians of the passes that both have."""
     return [(a, b) for a, b in zip(first.pass_s, second.pass_s, strict=False) if a and b]
 
 
@@ -202,21 +203,17 @@ def _in_pairs(key: str, first: CaseOfSide, second: CaseOfSide) -> CaseComparison
     """Compare medians of the same pass: what slows the machine for a while slows both."""
     pairs = _pairs(first, second)
     logs = np.array([math.log(b / a) for a, b in pairs])
-    interval = mean_interval(logs)
-    mean, several = float(logs.mean()), len(logs) > 2
-    error = float(logs.std(ddof=1)) / math.sqrt(len(logs)) if several else math.inf
-    chance = (2 * t_tail(abs(mean) / error, len(logs) - 1) if 0 < error < math.inf else
-              0.0 if several and mean else 1.0 if several else None)
+    ratio, several = mean_interval(logs).map(math.exp), len(logs) > 2
+    chance = chance_of_mean(logs) if several else None
     first_s, second_s = np.exp(np.log(pairs).mean(axis=0)).tolist()  # so that their ratio is mean
     return CaseComparison(
-        key, second.case.label, first_s, second_s, math.exp(mean), _finite(interval.low),
-        _finite(interval.high), (len(logs), len(logs)), in_launch=True, chance=chance,
+        key, second.case.label, first_s, second_s, ratio.value, ratio.low, ratio.high,
+        (len(logs), len(logs)), in_launch=True, chance=chance,
         reason="" if several else "fewer than 3 passes have both",
         phases=tuple(_phases(first, second)), jobs=(first.jobs, second.jobs))
 
 
 def _judged(case: CaseComparison, smallest: float, family: int) -> CaseComparison:
-    """Return the case with its verdict."""
     if case.low is not None and case.high is not None and case.chance is not None:
         if not case.low * (1 - _ROUNDING) <= case.ratio <= case.high * (1 + _ROUNDING):
             return replace(case, reason="the change of the medians lies outside the interval: "
@@ -281,7 +278,6 @@ def _phases(first: CaseOfSide, second: CaseOfSide) -> Iterator[PhaseChange]:
 def _unmatched(
     first: Mapping[str, CaseOfSide], second: Mapping[str, CaseOfSide], labels: Sequence[str],
 ) -> Iterator[tuple[str, str]]:
-    """Yield the label of each case that is not compared, and why."""
     for mine, other, here, there in ((first, second, labels[0], labels[1]),
                                      (second, first, labels[1], labels[0])):
         for key, found in mine.items():
@@ -291,10 +287,6 @@ def _unmatched(
                 yield found.case.label, f"{found.problem} in {here}"
             elif not found.launch_s and mine is first:
                 yield found.case.label, f"{found.problem} on both sides"
-
-
-def _finite(log: float) -> float | None:
-    return math.exp(log) if math.isfinite(log) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +331,6 @@ def compare_by(texts: Sequence[str], key: str, smallest: float) -> Compared:
 
 
 def _refuse_nothing(found: Sequence[SideComparison]) -> None:
-    """Raise UsageError if no case has times on two sides."""
     if not any(one.cases for one in found):
         one = found[0]
         label, why = one.unmatched[0] if one.unmatched else ("there is none", "")
@@ -380,8 +371,10 @@ def comparison_table(found: SideComparison, *, full: bool = False) -> Table:
         if shown:
             groups.append(Group(f"{MEANINGS[verdict]} ({plural(len(cases), 'case')})",
                                 tuple(map(_row, shown))))
+    hidden = len(found.cases) - sum(len(group.rows) for group in groups)
+    notes = (Line(f"{plural(hidden, 'case')} not shown: hpcbench compare -v shows all", "quiet"),)
     table = Table(f"{found.second} beside {found.first}", columns, tuple(groups),
-                  notes=tuple(_notes(found, full=full)))
+                  notes=notes if hidden else ())
     return next(said_once([table], shared_of([table])))
 
 
@@ -415,7 +408,7 @@ def comparison_chart(found: SideComparison) -> DotChart | None:
     cases = [case for verdict in VERDICTS for case in found.having(verdict)]
     if not cases:
         return None
-    rows = tuple(Dot(case.label, ChartPoint(case.ratio, _interval(case)), (case.verdict,))
+    rows = tuple(Dot(case.label, ChartPoint(case.ratio, range_of(case.interval)), (case.verdict,))
                  for case in cases)
     return DotChart(
         f"{found.second} beside {found.first}", "time of the second side over that of the first",
@@ -440,55 +433,23 @@ def needed_line(found: SideComparison) -> str:
     every, one = found.launches_needed
     if not each or min(map(min, each)) >= one:
         return ""
-    there = " and ".join(_span(counts) for counts in zip(*each, strict=True))
+    spans = [(min(counts), max(counts)) for counts in zip(*each, strict=True)]
+    there = " and ".join(str(low) if low == high else f"{low} to {high}" for low, high in spans)
     needs = at_most(one) if every == one else (
         f"{every} if every case changed, {at_most(one)} if one did")
     return f"launches a side: {there}; a verdict needs {needs} (jobs at other times, or --launches)"
 
 
-def _span(counts: Sequence[int]) -> str:
-    low, high = min(counts), max(counts)
-    return str(low) if low == high else f"{low} to {high}"
-
-
 def _row(case: CaseComparison) -> Row:
-    interval = _interval(case)
+    n, m = case.launches
+    wanted = None if case.more_launches is None else at_most(case.more_launches)
+    phases = case.phases[:_PHASES_SHOWN] if case.verdict in (SLOWER, FASTER) else ()
+    why = [*filter(None, (case.reason,)), *(
+        f"{phase.name} is {100 * phase.share:.0f} % of the change" for phase in phases)]
     return Row((
         case.label, case.first_s, case.second_s, case.ratio - 1,
-        Range(interval.least - 1, interval.greatest - 1) if interval else None,
-        _launches(case), _wanted(case), "; ".join(_why(case)) or None))
-
-
-def _launches(case: CaseComparison) -> str:
-    n, m = case.launches
-    return str(n) if n == m else f"{n}, {m}"
-
-
-def _interval(case: CaseComparison) -> Range | None:
-    if case.low is None or case.high is None:
-        return None
-    return Range(case.low, case.high)
-
-
-def _wanted(case: CaseComparison) -> str | None:
-    if case.more_launches is None:
-        return None
-    return at_most(case.more_launches)
-
-
-def _why(case: CaseComparison) -> Iterator[str]:
-    if case.reason:
-        yield case.reason
-    if case.verdict in (SLOWER, FASTER):
-        for phase in case.phases[:_PHASES_SHOWN]:
-            yield f"{phase.name} is {100 * phase.share:.0f} % of the change"
-
-
-def _notes(found: SideComparison, *, full: bool) -> Iterator[Line]:
-    hidden = 0 if full else len(found.having(SAME)) + sum(
-        max(len(found.having(verdict)) - _SHOWN, 0) for verdict in VERDICTS if verdict != SAME)
-    if hidden:
-        yield Line(f"{plural(hidden, 'case')} not shown: hpcbench compare -v shows all", "quiet")
+        range_of(case.interval.map(lambda ratio: ratio - 1)),
+        str(n) if n == m else f"{n}, {m}", wanted, "; ".join(why) or None))
 
 
 def _short(text: str) -> str:

@@ -1,6 +1,5 @@
-"""What is compared: sides of one or several results files, and the cases that they have alike.
-
-In what two sides differ beside what was to be compared: possible causes of any change.
+"""What is compared: sides of one or several results files, the cases that they have alike, and in
+what else they differ, as possible causes of any change.
 """
 
 from __future__ import annotations
@@ -61,21 +60,14 @@ def read_side(text: str) -> Side:
 
     Raises FileError, and UsageError where no file is named.
     """
-    name, files = _named(text)
+    name, equals, files = text.partition("=")
+    first = text.split(",", maxsplit=1)[0]
+    if not equals or not name or os.sep in name or os.path.lexists(first):
+        name, files = "", text  # a path that exists has no name in front
     paths = [Path(part) for part in files.split(",") if part]
     if not paths:
         raise UsageError(f'"{text}" names no results file; write FILE, or NAME=FILE,FILE')
     return side_of(paths, valid(name or text))
-
-
-def _named(text: str) -> tuple[str, str]:
-    """Return the name in front of ``=``, and the files behind it; a path that exists has no name.
-    """
-    name, equals, files = text.partition("=")
-    first = Path(text.split(",", maxsplit=1)[0])
-    if not equals or not name or os.sep in name or os.path.lexists(first):
-        return "", text
-    return name, files
 
 
 def refuse_twice(paths: Iterable[Path]) -> None:
@@ -97,12 +89,11 @@ def refuse_twice(paths: Iterable[Path]) -> None:
 def side_of(paths: Sequence[Path], label: str = "") -> Side:
     """Return the side of files or folders. Raises FileError, and UsageError for one given twice."""
     refuse_twice(paths)
-    return Side(label or ",".join(map(str, paths)), tuple(_read(path) for path in paths))
-
-
-def _read(path: Path) -> Results:
-    with open_results(path) as file:
-        return file.results
+    results = []
+    for path in paths:
+        with open_results(path) as file:
+            results.append(file.results)
+    return Side(label or ",".join(map(str, paths)), tuple(results))
 
 
 def cases_of(side: Side) -> dict[str, CaseOfSide]:
@@ -149,7 +140,6 @@ def _apart(
 
 
 def varying(side: Side) -> list[str]:
-    """Return the keys in which the cases of a side differ."""
     values = grouped((key, _text(value)) for found in cases_of(side).values()
                      for key, value in parameters(found.case).items())
     return [key for key, seen in values.items() if len(set(seen)) > 1]
@@ -236,20 +226,14 @@ def differences(sides: Sequence[Side]) -> list[SideDifference]:
     known = [_facts(side) for side in sides]
     keys = dict.fromkeys(key for facts in known for key in facts)
     found = (SideDifference(key, tuple(facts.get(key, ABSENT) for facts in known)) for key in keys)
-    return sorted((one for one in found if len(set(one.values)) > 1), key=_order)
-
-
-def _order(difference: SideDifference) -> tuple[int, str]:
-    places = [at for at, begin in enumerate(FIRST) if difference.key.startswith(begin)]
-    return (places[0] if places else len(FIRST)), difference.key
+    return sorted((one for one in found if len(set(one.values)) > 1), key=lambda one: (
+        next((at for at, begin in enumerate(FIRST) if one.key.startswith(begin)), len(FIRST)),
+        one.key))
 
 
 def _facts(side: Side) -> Mapping[str, str]:
-    values: dict[str, dict[str, None]] = {}
-    for results in side.results:
-        for key, value in _facts_of(results):
-            values.setdefault(key, {})[value] = None
-    return {key: ", ".join(seen) for key, seen in values.items()}
+    values = grouped(fact for results in side.results for fact in _facts_of(results))
+    return {key: ", ".join(dict.fromkeys(seen)) for key, seen in values.items()}
 
 
 def _facts_of(results: Results) -> Iterator[tuple[str, str]]:

@@ -1,10 +1,7 @@
-"""What is said of drift: a sentence for each series that is named, and one on all else.
+"""What changed or disturbed the machine while a run went on, and what that cost its cases.
 
-What is said of clocks and of other processes: their cost where passes show it, else that not.
-
-What changed or disturbed the machine while a run went on, and what that cost its cases.
-
-Drift and disturbances of a run as tables, and as a chart of what they cost.
+Of drift a sentence for each series that is named, and one on all else; of clocks and of other
+processes their cost where passes show it, else that not.
 """
 
 from __future__ import annotations
@@ -14,18 +11,34 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpcbench.answers.answer import CANNOT_TELL, CLEAR, MOST_UNSEEN, NONE, Answer, Run, TopicOptions
+from hpcbench.answers.answer import (
+    CANNOT_TELL,
+    CLEAR,
+    EXPLAINS,
+    MOST_NAMED,
+    MOST_ROWS,
+    MOST_UNSEEN,
+    NONE,
+    Answer,
+    Run,
+    Topic,
+    TopicOptions,
+    cannot_tell,
+    left_out,
+    percent_text,
+    plain_table,
+    with_command,
+)
 from hpcbench.answers.disturbances import (
     CLOCKS,
-    EXPLAINS,
     LEAST_EFFECT,
     LEAST_SHARE,
     STEAL,
     WAITS,
     Drifting,
     Following,
+    LostShare,
     Read,
-    Share,
     drifts,
     following,
     lower,
@@ -34,18 +47,16 @@ from hpcbench.answers.disturbances import (
     shares_of_nodes,
     waiting_rank,
 )
-from hpcbench.errors import command_line
 from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.reduce.results import Canary
 from hpcbench.statistics.hypothesis_tests import FEWEST_PASSES
-from hpcbench.statistics.trend import FEWEST_RUNS, MOST_VALUES
+from hpcbench.statistics.steady import FEWEST_RUNS, MOST_VALUES
 from hpcbench.units import plural
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
-from hpcbench.views.table import Column, Group, Range, Row, Show, Table
+from hpcbench.views.table import Column, Range, Row, Show, Table
 
 TELLS = 0.1
 """A series whose interval reaches further cannot say that nothing drifts."""
-MOST_NAMED = 5
 CANARY = "canary"
 """The subject of an answer that rests on the canary alone."""
 _DRIFT_TO_DO = (
@@ -53,39 +64,73 @@ _DRIFT_TO_DO = (
           "(clocks, other jobs), and run again")
 
 
-def drift_answers(
-    runs: Sequence[Run], series: Sequence[Drifting], command: str,
-) -> Iterator[Answer]:
+@dataclass(frozen=True, slots=True)
+class Disturbed:
+    """What in a run was so all the time: the rank that waits most, the one with the lowest clock,
+    and nodes that lost cores.
+    """
+
+    path: str
+    waiting: LostShare | None
+    clock: LostShare | None
+    others: tuple[LostShare, ...]
+    steal: tuple[LostShare, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """The record of the topic: series that drift, cases that follow a condition, lost cores."""
+
+    drifts: tuple[Drifting, ...]
+    following: tuple[Following, ...]
+    disturbed: tuple[Disturbed, ...]
+    answers: tuple[Answer, ...]
+
+
+def conditions(runs: Sequence[Run], asked: TopicOptions) -> Conditions:
+    read = {run.path: readings(run) for run in runs}
+    drifting, follows = drifts(runs), following(read)
+    lost = tuple(Disturbed(
+        path, waiting_rank(one.cases), lowest_clock(one.cases),
+        shares_of_nodes(one.cases, "others"), shares_of_nodes(one.cases, "steal"))
+        for path, one in read.items())
+    answers = [*drift_answers(runs, drifting)]
+    for run, one in zip(runs, lost, strict=True):
+        seen = Seen(run, read[run.path], tuple(f for f in follows if f.path == run.path))
+        answers += clock_answers(seen, one.clock)
+        answers += noise_answers(seen, one.waiting, one.others, one.steal)
+    return Conditions(drifting, follows, lost, with_command(answers, runs, "conditions"))
+
+
+def drift_answers(runs: Sequence[Run], series: Sequence[Drifting]) -> Iterator[Answer]:
     """Yield what drifts, most first; or that nothing does; then what cannot be told."""
     named = sorted((one for one in series if one.is_clear),
                    key=lambda one: (bool(one.case_id), -abs(one.change)))
     canaries = [canary for run in runs if (canary := run.results.canary) is not None
                 and canary.tau is not None]
     for one in named[:MOST_NAMED]:
-        yield _of_series(one, len(series), named, canaries, command)
+        yield _of_series(one, len(series), named, canaries)
     drifting = [one for one in canaries if "drifting" in one.quality]
     if not named:
-        yield from (_of_canary(one, command) for one in drifting)
+        yield from (Answer(
+            CLEAR, f"the machine drifted: {_canary_text(one)}",
+            ("of runs that do not drift at most 1 % are named (HB145)", _DRIFT_TO_DO),
+            subject=CANARY) for one in drifting)
     rest = [one for one in series if not one.is_clear]
-    telling = [one for one in rest if _reach(one) <= TELLS]
+    telling = [one for one in rest if one.reach <= TELLS]
     if telling and not named and not drifting:
-        worst = max(telling, key=_reach)
+        worst = max(telling, key=lambda one: one.reach)
         yield Answer(NONE, f"no time drifts over the passes in {_series_text(len(telling))}: "
-                     f"99 % intervals exclude a change by over {100 * _reach(worst):.2g} % from "
+                     f"99 % intervals exclude a change by over {100 * worst.reach:.2g} % from "
                      "the first pass to the last",
                      (f"the widest: {worst.label}, {_change(worst)} over {worst.passes} passes",
-                      *map(_canary_text, canaries)), command)
+                      *map(_canary_text, canaries)))
     if why := "; ".join(_unknown(runs, rest)):
-        yield Answer(CANNOT_TELL, f"cannot tell whether times of cases drift, because {why}",
-                     tuple(map(_canary_text, canaries)), command)
-
-
-def _reach(one: Drifting) -> float:
-    return max(abs(one.low), abs(one.high))
+        yield cannot_tell("whether times of cases drift", why, map(_canary_text, canaries))
 
 
 def _of_series(
-    one: Drifting, made: int, named: Sequence[Drifting], canaries: Sequence[Canary], command: str,
+    one: Drifting, made: int, named: Sequence[Drifting], canaries: Sequence[Canary],
 ) -> Answer:
     within = f", within {one.lasted_s:.0f} s" if one.lasted_s is not None else ""
     beside = (", beside what all cases do" if one.case_id and any(
@@ -96,13 +141,7 @@ def _of_series(
         "the machine was not the same in all passes",
         (f"Kendall's tau {one.tau:+.2f}; it holds among {_series_text(made)}; of runs "
          f"without drift at most {FALSE_ALARMS:.0%} name any", *map(_canary_text, canaries),
-         _DRIFT_TO_DO), command, one.label)
-
-
-def _of_canary(one: Canary, command: str) -> Answer:
-    return Answer(
-        CLEAR, f"the machine drifted: {_canary_text(one)}",
-        ("of runs that do not drift at most 1 % are named (HB145)", _DRIFT_TO_DO), command, CANARY)
+         _DRIFT_TO_DO), subject=one.label)
 
 
 def _canary_text(one: Canary) -> str:
@@ -115,7 +154,6 @@ def _canary_text(one: Canary) -> str:
 
 
 def _unknown(runs: Sequence[Run], rest: Sequence[Drifting]) -> Iterator[str]:
-    """Yield why some series tell nothing."""
     timed = [item.timing.pass_medians_s for run in runs for item in run.results.cases
              if item.timing is not None]
     passes = [len(medians) for medians in timed]
@@ -127,10 +165,11 @@ def _unknown(runs: Sequence[Run], rest: Sequence[Drifting]) -> Iterator[str]:
     if few:
         yield (f"{plural(max(few), 'pass')} are fewer than {FEWEST_RUNS} (measure.passes) in "
                f"{plural(len(few), 'case')}")
-    wide = [one for one in rest if _reach(one) > TELLS]
+    wide = [one for one in rest if one.reach > TELLS]
     if wide:
-        yield (f"intervals reach over {100 * TELLS:.0f} %, to {100 * max(map(_reach, wide)):.1f} "
-               f"%, in {_series_text(len(wide))}: more passes would tell")
+        most = max(one.reach for one in wide)
+        yield (f"intervals reach over {100 * TELLS:.0f} %, to {100 * most:.1f} %, in "
+               f"{_series_text(len(wide))}: more passes would tell")
     if not passes:
         yield "no case has times"
 
@@ -142,8 +181,7 @@ def _series_text(count: int) -> str:
 
 def _change(one: Drifting) -> str:
     sign = 1 if one.change > 0 else -1
-    low, high = sorted((sign * one.low, sign * one.high))
-    return f"{100 * abs(one.change):.3g} % (99 % interval {100 * low:.3g} to {100 * high:.3g} %)"
+    return percent_text(abs(one.change), *sorted((sign * one.low, sign * one.high)))
 
 
 NOISE = frozenset(("HB143", "HB144"))
@@ -156,12 +194,11 @@ _FEW = f"it takes {FEWEST_PASSES} passes or more, of which some are clearly less
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A run, what was read in its passes, which cases follow it, and the command to show that."""
+    """A run, what was read in its passes, and which cases follow it."""
 
     run: Run
     read: Read
     following: tuple[Following, ...]
-    command: str
 
     def of(self, condition: str) -> list[Following]:
         """Return the cases that were compared with a condition, the largest effect first."""
@@ -170,12 +207,11 @@ class Seen:
 
     def host(self, rank: int) -> str:
         """Return where a rank ran, in words; nothing where that is not known."""
-        name = next((one.hostname for one in self.run.results.topology.ranks
-                     if one.rank == rank), "")
+        name = self.run.host(rank)
         return f" on {name}" if name else ""
 
 
-def clock_answers(seen: Seen, lowest: Share | None) -> Iterator[Answer]:
+def clock_answers(seen: Seen, lowest: LostShare | None) -> Iterator[Answer]:
     """Yield whether slower passes had lower clocks; or why that is not known."""
     compared, read = seen.of(CLOCKS), seen.read
     lowered = [item for item in seen.run.results.cases if item.usage and item.usage.throttled]
@@ -185,70 +221,76 @@ def clock_answers(seen: Seen, lowest: Share | None) -> Iterator[Answer]:
         *((f"clocks were lowered ({why}) in {plural(len(lowered), 'case')}",) if lowered else ()),
         *((f"GPUs had at most {read.celsius} degrees C",) if read.celsius is not None else ()))
     if lowest is not None:
-        yield _of_clock(seen, lowest, reasons)
+        rank = read.clock_ranks[lowest.row]
+        yield _always(rank, lowest, (
+            f"the {read.clock_of} of rank {rank}{seen.host(rank)} has a clock that is "
+            f"{lowest.text} below the next lowest"), reasons, _COOLING)
     causes = [one for one in compared if one.is_cause]
     if causes:
         worst = causes[0]
         who = _whose(seen, worst, read.clock_ranks)
         yield Answer(
-            CLEAR, f"lower clocks slow {worst.label} down by {_effect(worst)}: that of the "
+            CLEAR, f"lower clocks slow {worst.label} down by {worst.text}: that of the "
             f"{read.clock_of} of {who} falls to {worst.least:.0%} of its highest "
-            f"{_where(worst)}{_more(causes)}",
+            f"in {worst.passes_text}{_more(causes)}",
             (*map(_evidence, causes[:MOST_NAMED]), *reasons, _family(seen),
-             _COOLING), seen.command, who)
-    yield from _other_cause(seen, compared, "lower clocks", reasons)
+             _COOLING), subject=who)
+    yield from _other_cause(compared, "lower clocks", reasons)
     if lowest is not None or any(one.is_clear for one in compared):
         return
     if "clocks" in read.missing:
         told = read.missing["clocks"]
-        yield Answer(CANNOT_TELL, "cannot tell whether lower clocks slowed passes down, because no "
-                     f"clocks were read{f': {told}' if told else ''}", reasons, seen.command)
-    elif lowered or _may_cost(compared, lost := _lost(seen, "clocks"), LEAST_EFFECT):
+        yield cannot_tell("whether lower clocks slowed passes down",
+                          f"no clocks were read{f': {told}' if told else ''}", reasons)
+    elif lowered or _may_cost(compared, lost := _lost(seen, CLOCKS), LEAST_EFFECT):
         yield Answer(CANNOT_TELL, "cannot tell what lower clocks cost: no case's passes follow "
-                     f"them; {_FEW}", reasons, seen.command)
+                     f"them; {_FEW}", reasons)
     else:
         yield Answer(NONE, "no pass is slowed down by lower clocks: within a case they are at most "
                      f"{100 * lost:.2g} % below the highest, and no case's times "
-                     f"follow them ({plural(len(compared), 'comparison')})", (), seen.command)
+                     f"follow them ({plural(len(compared), 'comparison')})")
 
 
 def noise_answers(
-    seen: Seen, waiting: Share | None, others: Sequence[Share], steal: Sequence[Share],
+    seen: Seen, waiting: LostShare | None, others: Sequence[LostShare], steal: Sequence[LostShare],
 ) -> Iterator[Answer]:
     """Yield who lost cores to others, and what that cost."""
     causes = [one for name in (WAITS, STEAL) for one in seen.of(name) if one.is_cause]
     before = tuple(f"{one.code}: {one.message}" for one in seen.run.results.findings
                    if one.code in NOISE)
-    shares = [*_shares(seen, others, "other processes used"),
-              *_shares(seen, steal, "a hypervisor took")]
+    shares = [f"{what} {one.text} of the cores{seen.host(seen.read.nodes[one.row])}"
+              for what, lost in (("other processes used", others), ("a hypervisor took", steal))
+              for one in lost]
     evidence = (*shares, *before)
     for one in causes[:1]:
-        yield Answer(CLEAR, f"{_taken(seen, one)} {_where(one)}, which slows {one.label} down by "
-                     f"{_effect(one)}{_more(causes)}",
+        yield Answer(CLEAR, f"{_taken(seen, one)} in {one.passes_text}, which slows {one.label} "
+                     f"down by {one.text}{_more(causes)}",
                      (*map(_evidence, causes[:MOST_NAMED]), *evidence, _family(seen), _NOISE_TO_DO),
-                     seen.command, one.label)
+                     subject=one.label)
     if waiting is not None:
-        yield _of_rank(seen, waiting, evidence)
+        rank = seen.read.wait_ranks[waiting.row]
+        yield _always(rank, waiting, (
+            f"rank {rank}{seen.host(rank)} waits for a core {waiting.text} of the time, "
+            f"surely more than any other by {LEAST_SHARE:.0%} or more"), evidence, _NOISE_TO_DO)
     both = [one for name in (WAITS, STEAL) for one in seen.of(name)]
-    yield from _other_cause(seen, both, "a lack of cores", evidence)
+    yield from _other_cause(both, "a lack of cores", evidence)
     if causes or waiting is not None or any(one.is_clear for one in both):
         return
     if "waits" in seen.read.missing and "cores" in seen.read.missing:
         told = seen.read.missing["waits"]
-        yield Answer(CANNOT_TELL, "cannot tell whether other processes disturbed the run, because "
-                     f"no waits for cores were read{f': {told}' if told else ''}", before,
-                     seen.command)
+        yield cannot_tell("whether other processes disturbed the run",
+                          f"no waits for cores were read{f': {told}' if told else ''}", before)
     elif shares:
         yield Answer(CANNOT_TELL, f"cannot tell what it cost that {'; '.join(shares)}: no case's "
-                     f"passes follow it; {_FEW}", (*before, _NOISE_TO_DO), seen.command)
-    elif _may_cost(both, lost := _lost(seen, "waits"), MOST_UNSEEN):
+                     f"passes follow it; {_FEW}", (*before, _NOISE_TO_DO))
+    elif _may_cost(both, lost := _lost(seen, WAITS), MOST_UNSEEN):
         yield Answer(CANNOT_TELL, "cannot tell what waits for cores cost: a rank waits up to "
                      f"{100 * lost:.2g} % of a pass, and no case's passes follow it; {_FEW}",
-                     (*before, _NOISE_TO_DO), seen.command)
+                     (*before, _NOISE_TO_DO))
     else:
         yield Answer(NONE, "no rank is disturbed surely more than the others, and no case's times "
                      f"follow waits for cores ({plural(len(both), 'comparison')}): a rank waits "
-                     f"for a core at most {100 * lost:.2g} % of a pass", before, seen.command)
+                     f"for a core at most {100 * lost:.2g} % of a pass", before)
 
 
 def _may_cost(compared: Sequence[Following], lost: float, least: float) -> bool:
@@ -261,37 +303,19 @@ def _may_cost(compared: Sequence[Following], lost: float, least: float) -> bool:
     return lost > MOST_UNSEEN and max(one.high for one in compared) > MOST_UNSEEN
 
 
-def _of_clock(seen: Seen, lowest: Share, evidence: tuple[str, ...]) -> Answer:
-    rank = seen.read.clock_ranks[lowest.row]
-    return _always(seen, rank, lowest, (
-        f"the {seen.read.clock_of} of rank {rank}{seen.host(rank)} has a clock that is "
-        f"{_percent(lowest)} below the next lowest"), (*evidence, _COOLING))
-
-
-def _of_rank(seen: Seen, waiting: Share, evidence: tuple[str, ...]) -> Answer:
-    rank = seen.read.wait_ranks[waiting.row]
-    return _always(seen, rank, waiting, (
-        f"rank {rank}{seen.host(rank)} waits for a core {_percent(waiting)} of the time, "
-        f"surely more than any other by {LEAST_SHARE:.0%} or more"), (*evidence, _NOISE_TO_DO))
-
-
 def _always(
-    seen: Seen, rank: int, lost: Share, what: str, evidence: tuple[str, ...],
+    rank: int, lost: LostShare, what: str, evidence: tuple[str, ...], to_do: str,
 ) -> Answer:
-    """Return what is said of a rank that loses a share of its speed all the time.
-
-    The last piece of evidence is what to do.
-    """
-    *before, to_do = evidence
+    """Return what is said of a rank that loses a share of its speed all the time."""
     return Answer(
         CLEAR, f"{what}: its work takes up to {100 * lost.value / (1 - lost.value):.2g} % longer, "
         "and the others wait for it",
-        (*before, f"of equal ranks at most {FALSE_ALARMS:.0%} of runs name any", to_do),
-        seen.command, f"rank {rank}")
+        (*evidence, f"of equal ranks at most {FALSE_ALARMS:.0%} of runs name any", to_do),
+        subject=f"rank {rank}")
 
 
 def _other_cause(
-    seen: Seen, compared: Sequence[Following], what: str, evidence: tuple[str, ...],
+    compared: Sequence[Following], what: str, evidence: tuple[str, ...],
 ) -> Iterator[Answer]:
     """Yield that times follow a condition that is too small to be the cause."""
     beside = [one for one in compared if one.is_clear and not one.is_cause]
@@ -299,13 +323,12 @@ def _other_cause(
         one = beside[0]
         yield Answer(
             CANNOT_TELL, f"cannot tell what slows some passes of {one.label} down by "
-            f"{_effect(one)}: {what} came with it, but accounted for "
+            f"{one.text}: {what} came with it, but accounted for "
             f"{one.share:.0%} of it, less than {EXPLAINS:.0%}",
-            (*map(_evidence, beside[:MOST_NAMED]), *evidence), seen.command, one.label)
+            (*map(_evidence, beside[:MOST_NAMED]), *evidence), subject=one.label)
 
 
 def _whose(seen: Seen, one: Following, ranks: Sequence[int]) -> str:
-    """Return the rank that is disturbed; or that several are."""
     if one.row is None:
         return "several ranks in turn"
     return f"rank {ranks[one.row]}{seen.host(ranks[one.row])}"
@@ -320,21 +343,12 @@ def _taken(seen: Seen, one: Following) -> str:
     return (f"a hypervisor takes {one.least:.0%} to {one.greatest:.0%} of the cores{where}, most")
 
 
-def _where(one: Following) -> str:
-    return f"in {one.disturbed} of {plural(one.passes, 'pass')} ({plural(one.samples, 'sample')})"
-
-
 def _more(causes: Sequence[Following]) -> str:
     return f"; so it is in {plural(len(causes), 'case')}" if len(causes) > 1 else ""
 
 
-def _effect(one: Following) -> str:
-    return (f"{100 * one.effect:.3g} % (99 % interval {100 * one.low:.3g} to "
-            f"{100 * one.high:.3g} %)")
-
-
 def _evidence(one: Following) -> str:
-    return (f"{one.label}: {_effect(one)}; {one.condition} {one.least:.0%} to "
+    return (f"{one.label}: {one.text}; {one.condition} {one.least:.0%} to "
             f"{one.greatest:.0%}, {one.disturbed} of {plural(one.passes, 'pass')} disturbed; they "
             f"can account for {one.share:.0%} of the rise, and {one.fit:.0%} of the variance of "
             "times follows them")
@@ -345,105 +359,51 @@ def _family(seen: Seen) -> str:
             f"not follow anything at most {FALSE_ALARMS:.0%} name any")
 
 
-def _shares(seen: Seen, shares: Sequence[Share], what: str) -> Iterator[str]:
-    for one in shares:
-        yield f"{what} {_percent(one)} of the cores{seen.host(seen.read.nodes[one.row])}"
-
-
-def _percent(one: Share) -> str:
-    return (f"{100 * one.value:.3g} % (99 % interval {100 * one.low:.3g} to "
-            f"{100 * one.high:.3g} %)")
-
-
 def _lost(seen: Seen, name: str) -> float:
     """Return the most that any pass lost of its clock, or waited."""
     values = [getattr(one, name) for one in seen.read.cases]
-    lost = [float(np.nanmax(lower(one) if name == "clocks" else one)) for one in values
+    lost = [float(np.nanmax(lower(one) if name == CLOCKS else one)) for one in values
             if np.isfinite(one).any()]
     return max(lost, default=0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Disturbed:
-    """What in a run was so all the time: the rank that waits most, the one with the lowest clock,
-    and nodes that lost cores.
-    """
-
-    path: str
-    waiting: Share | None
-    clock: Share | None
-    others: tuple[Share, ...]
-    steal: tuple[Share, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """The record of the topic: series that drift, cases that follow a condition, lost cores."""
-
-    drifts: tuple[Drifting, ...]
-    following: tuple[Following, ...]
-    disturbed: tuple[Disturbed, ...]
-    answers: tuple[Answer, ...]
-
-
-def conditions(runs: Sequence[Run], asked: TopicOptions) -> Conditions:
-    """Return what changed or disturbed the machine during these runs."""
-    read = {run.path: readings(run) for run in runs}
-    drifting, follows = drifts(runs), following(read)
-    lost = tuple(Disturbed(
-        path, waiting_rank(one.cases), lowest_clock(one.cases),
-        shares_of_nodes(one.cases, "others"), shares_of_nodes(one.cases, "steal"))
-        for path, one in read.items())
-    command = command_line("advise", *read, "--only", "conditions")
-    answers = [*drift_answers(runs, drifting, command)]
-    for run, one in zip(runs, lost, strict=True):
-        seen = Seen(run, read[run.path], tuple(f for f in follows if f.path == run.path), command)
-        answers += clock_answers(seen, one.clock)
-        answers += noise_answers(seen, one.waiting, one.others, one.steal)
-    return Conditions(drifting, follows, lost, tuple(answers))
-
-
-MOST_ROWS = 60
 _INTERVAL = Column("interval", "99 % interval", Show.PERCENT, "%")
 
 
 def conditions_tables(record: Conditions) -> Iterator[Table]:
     """Yield the series that drift, and the cases that follow a condition; nothing of others."""
-    named = [one for one in record.drifts if one.is_clear]
-    if named:
-        yield Table("times that drift over the run", (
+    if named := [one for one in record.drifts if one.is_clear]:
+        yield plain_table("times that drift over the run", (
             Column("case", "case"), Column("passes", "passes", Show.COUNT),
             Column("change", "change", Show.PERCENT, "%", "from the first pass to the last"),
-            _INTERVAL), (Group("", tuple(
-                Row((one.label, one.passes, one.change, Range(one.low, one.high)),
-                    case_id=one.case_id) for one in named)),))
-    follows = [one for one in record.following if one.is_clear]
-    if follows:
-        yield Table("times that follow the state of the machine", (
+            _INTERVAL,
+        ), (Row((one.label, one.passes, one.change, Range(one.low, one.high)), case_id=one.case_id)
+            for one in named))
+    if follows := [one for one in record.following if one.is_clear]:
+        yield plain_table("times that follow the state of the machine", (
             Column("case", "case"), Column("condition", "condition"),
             Column("disturbed", "passes disturbed", Show.COUNT),
             Column("effect", "slower by", Show.PERCENT, "%", "in the most disturbed pass", "less"),
             _INTERVAL,
             Column("share", "accounted for", Show.PERCENT, "%", "what the condition can cause"),
-        ), (Group("", tuple(
-            Row((one.label, one.condition, one.disturbed, one.effect, Range(one.low, one.high),
-                 one.share), case_id=one.case_id) for one in follows)),))
+        ), (Row((one.label, one.condition, one.disturbed, one.effect, Range(one.low, one.high),
+                 one.share), case_id=one.case_id) for one in follows))
 
 
 def conditions_charts(record: Conditions) -> Iterator[DotChart]:
-    """Yield by how much times drift, and what disturbances cost."""
-    named = [one for one in record.drifts if one.is_clear]
-    follows = [one for one in record.following if one.is_clear]
-    dots = [*(Dot(f"drift: {one.label}", ChartPoint(one.change, Range(one.low, one.high)), ())
-              for one in named),
-            *(Dot(f"{one.condition}: {one.label}", ChartPoint(one.effect, Range(one.low, one.high)),
-                  ())
-              for one in follows)]
-    if dots:
-        left = [f"The first {MOST_ROWS} of {len(dots)} are shown."] if len(dots) > MOST_ROWS else []
+    rows: list[tuple[str, float, Drifting | Following]] = [
+        *((f"drift: {one.label}", one.change, one) for one in record.drifts if one.is_clear),
+        *((f"{one.condition}: {one.label}", one.effect, one)
+          for one in record.following if one.is_clear)]
+    if rows:
         yield DotChart(
             "What changed while the run went on", "share of the median time", "conditions",
-            ("Whisker: 99 % interval.", *left),
-            tuple(dict.fromkeys((*(one.case_id for one in named if one.case_id),
-                                 *(one.case_id for one in follows)))),
-            Axis("change", Show.PERCENT, "%"), (), tuple(dots[:MOST_ROWS]))
+            ("Whisker: 99 % interval.", *left_out(len(rows))),
+            tuple(dict.fromkeys(one.case_id for *_, one in rows if one.case_id)),
+            Axis("change", Show.PERCENT, "%"), (), tuple(
+                Dot(label, ChartPoint(value, Range(one.low, one.high)), ())
+                for label, value, one in rows[:MOST_ROWS]))
+
+
+TOPIC = Topic("conditions", "what changed or disturbed the machine meanwhile, and what that cost",
+              conditions, conditions_tables, conditions_charts, is_told=True, is_quiet=True)

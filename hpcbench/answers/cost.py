@@ -1,11 +1,7 @@
-"""What a number of training samples takes on each choice of ranks and strategy: time, money, kWh.
+"""What training costs: time, money and energy, on each choice of ranks and strategy.
 
 time = samples / (samples in a second); device-hours = time x nodes x devices a node; cost =
 device-hours x price of a device-hour. A rank has a device of its own.
-
-What training a number of samples costs: time, money and energy, and which choice is best.
-
-What training costs, as a table and a chart: cost over time with the Pareto front.
 """
 
 from __future__ import annotations
@@ -14,25 +10,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Answer, Run, TopicOptions
-from hpcbench.answers.compare import FASTER, SAME, SLOWER, CaseComparison
-from hpcbench.answers.scaling import band_text
-from hpcbench.answers.scaling_series import (
-    Band,
-    Worked,
-    compared,
-    confounders,
-    scaled,
-    short_ways,
-    untimed,
-    worked,
+from hpcbench.answers.answer import (
+    CANNOT_TELL,
+    CLEAR,
+    NONE,
+    Answer,
+    Run,
+    Topic,
+    TopicOptions,
+    cannot_tell,
+    interval_text,
+    range_of,
+    with_command,
 )
-from hpcbench.errors import command_line
+from hpcbench.answers.compare import FASTER, SAME, SLOWER, CaseComparison
+from hpcbench.answers.scaling_series import Worked, caveats, compared, scaled, short_ways, worked
 from hpcbench.reduce.kind_facts import SAMPLES
+from hpcbench.statistics.order import Interval
 from hpcbench.units import format_seconds, grouped, plural
 from hpcbench.views.chart import Axis, ChartPoint, LineChart, Panel, file_name
 from hpcbench.views.chart import Curve as Course
-from hpcbench.views.table import Column, Group, Line, Range, Row, Show, Table
+from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 
 HOUR_S, J_PER_KWH = 3600, 3.6e6
 
@@ -68,12 +66,11 @@ class CostChoice:
     tokens_a_sample: float | None = None
     on_front: bool = False
     shares_cores: bool = False
-    time_beside: Band | None = None
-    cost_beside: Band | None = None
+    time_beside: Interval | None = None
+    cost_beside: Interval | None = None
 
     @property
     def spent(self) -> float:
-        """Return the cost, or device-hours without a price."""
         return self.device_hours if self.cost is None else self.cost
 
 
@@ -95,7 +92,7 @@ class RanksStep:
 
     Attributes:
         time: over that of fewer ranks, with its interval; ``verdict`` is that of
-            `analysis.compare`.
+            `compare`.
         from_samples: from so many samples on it is faster, set-up included; None if it is not, or
             set-up is not known.
         hour_saved: what each hour that it saves costs, in the unit of the task; None if none is.
@@ -104,7 +101,7 @@ class RanksStep:
     first: str
     second: str
     more_nodes: int
-    time: Band
+    time: Interval
     verdict: str
     from_samples: int | None
     hour_saved: float | None
@@ -136,15 +133,27 @@ def task_of(cases: Sequence[Worked], asked: TopicOptions) -> TrainingTask:
         choices = [replace(one, price=None, cost=None) for one in choices]
 
     def spent(case: Worked) -> float:
-        """Return what a second of a sample costs."""
         price = _price(case, asked) if priced else None
         return case.ranks * (price or 1.0) / case.work.amount
 
+    first, *others = cases
+    times, costs = (_ratios(first, others, measure) for measure in (_a_sample, spent))
+    choices[1:] = [replace(choice, time_beside=time.interval, cost_beside=cost.interval)
+                   for choice, time, cost in zip(choices[1:], times, costs, strict=True)]
+    currencies = {_hardware(case).get("currency") for case in cases} - {None}
+    unit = str(currencies.pop()) if len(currencies) == 1 else "currency units"
     return TrainingTask(
-        cases[0].title, _unit(cases, asked) if priced else "device-hours", asked.samples,
-        tuple(_on_front(_beside_default(cases, choices, spent))), choices[0].label,
-        _best(cases, choices, _a_sample), _best(cases, choices, spent),
+        first.title, unit if priced else "device-hours", asked.samples,
+        tuple(replace(one, on_front=not any(_beats(other, one) for other in choices))
+              for one in choices),
+        choices[0].label, _best(cases, choices, _a_sample), _best(cases, choices, spent),
         tuple(_steps(cases, choices)))
+
+
+def _beats(one: CostChoice, other: CostChoice) -> bool:
+    """Return whether one choice is as good in time and cost, and better in either."""
+    mine, its = (one.time_s, one.spent), (other.time_s, other.spent)
+    return mine != its and mine[0] <= its[0] and mine[1] <= its[1]
 
 
 def _labels(cases: Sequence[Worked]) -> list[str]:
@@ -169,11 +178,6 @@ def _price(case: Worked, asked: TopicOptions) -> float | None:
         return None
     price = hardware.get("price_per_device_hour")
     return None if price is None else float(price)
-
-
-def _unit(cases: Sequence[Worked], asked: TopicOptions) -> str:
-    known = {_hardware(case).get("currency") for case in cases} - {None}
-    return str(known.pop()) if len(known) == 1 else "currency units"
 
 
 def _choice(case: Worked, asked: TopicOptions, label: str) -> CostChoice:
@@ -202,30 +206,6 @@ def _ratios(
 ) -> list[CaseComparison]:
     base = scaled(first, measure(first))
     return compared([(base, scaled(other, measure(other))) for other in others])
-
-
-def _beside_default(
-    cases: Sequence[Worked], choices: Sequence[CostChoice], spent: Callable[[Worked], float],
-) -> list[CostChoice]:
-    """Return the choices with their times and costs over those of the first."""
-    first, *others = cases
-    times, costs = (_ratios(first, others, measure) for measure in (_a_sample, spent))
-    return [choices[0], *(replace(choice, time_beside=_band(time), cost_beside=_band(cost))
-                          for choice, time, cost in zip(choices[1:], times, costs, strict=True))]
-
-
-def _band(found: CaseComparison) -> Band:
-    return Band(found.ratio, found.low, found.high)
-
-
-def _on_front(choices: Sequence[CostChoice]) -> list[CostChoice]:
-    """Return the choices; on the front are those that no other one beats in time and cost."""
-    def beaten(one: CostChoice) -> bool:
-        return any(other.time_s <= one.time_s and other.spent <= one.spent
-                   and (other.time_s, other.spent) != (one.time_s, one.spent)
-                   for other in choices)
-
-    return [replace(one, on_front=not beaten(one)) for one in choices]
 
 
 def _best(
@@ -265,8 +245,8 @@ def _step(few: CostChoice, many: CostChoice, found: CaseComparison) -> RanksStep
         if few.setup_s is not None and many.setup_s is not None:
             a_sample = 1 / few.samples_per_s - 1 / many.samples_per_s
             from_samples = max(int((many.setup_s - few.setup_s) / a_sample) + 1, 1)
-    return RanksStep(few.label, many.label, many.nodes - few.nodes, _band(found), found.verdict,
-                from_samples, hour_saved)
+    return RanksStep(few.label, many.label, many.nodes - few.nodes, found.interval, found.verdict,
+                     from_samples, hour_saved)
 
 
 PRICE = "give --price, or hardware.price_per_device_hour in the sweep file"
@@ -286,22 +266,19 @@ def cost(runs: Sequence[Run], asked: TopicOptions) -> Costs:
     cases = [case for case in worked(runs) if case.work.unit == SAMPLES]
     tasks = tuple(task_of(same, asked) for same in grouped(
         (case.key, case) for case in cases).values())
-    command = " ".join((
-        command_line("advise", *(run.path for run in runs), "--only", "cost"),
-        *([f"--price {asked.price:g}"] if asked.price is not None else []),
-        *([f"--samples {asked.samples}"] if asked.samples != TopicOptions().samples else [])))
-    beside = (*(f"without times: {text}" for text in untimed(runs)), *confounders(runs))
-    answers = [answer for task in tasks for answer in _told(task)]
+    given = ("--price", f"{asked.price:g}") if asked.price is not None else ()
+    if asked.samples != TopicOptions().samples:
+        given = (*given, "--samples", str(asked.samples))
+    answers = [replace(one, sentence=f"{task.title}: {one.sentence}", subject=task.title)
+               for task in tasks for one in _told(task)]
     if not tasks:
-        answers = [Answer(CANNOT_TELL, "cannot tell what training costs, because no training was "
-                          "timed")]
+        answers = [cannot_tell("what training costs", "no training was timed")]
     answers += _without(runs, tasks)
-    return Costs(tuple(replace(one, evidence=(*one.evidence, *beside), command=command)
-                       for one in answers), asked.samples, tasks)
+    return Costs(with_command(answers, runs, "cost", *given, beside=caveats(runs)),
+                 asked.samples, tasks)
 
 
 def arithmetic(task: TrainingTask, one: CostChoice) -> str:
-    """Return how time and cost of a choice come about, nodes included."""
     even = one.ranks % one.nodes == 0
     devices = (f"{plural(one.nodes, 'node')} x {plural(one.ranks // one.nodes, 'device')}"
                if even else f"{plural(one.ranks, 'device')} of {plural(one.nodes, 'node')}")
@@ -318,18 +295,17 @@ def _told(task: TrainingTask) -> Iterator[Answer]:
     chosen = {one.label: one for one in task.choices}
     if len(chosen) < 2:
         (one,) = chosen.values()
-        yield Answer(CANNOT_TELL, f"{task.title}: {_takes(task, one)}; cannot tell what is faster "
-                     "or cheaper, because there is no other choice", (arithmetic(task, one),), "",
-                     task.title)
+        yield Answer(CANNOT_TELL, f"{_takes(task, one)}; cannot tell what is faster "
+                     "or cheaper, because there is no other choice", (arithmetic(task, one),))
         return
     yield _of_best(task, "fastest", task.fastest, chosen)
     yield _of_best(task, "cheapest", task.cheapest, chosen)
     front = [one for one in task.choices if one.on_front]
     yield Answer(
-        CLEAR, f"{task.title}: of {plural(len(task.choices), 'choice')} "
+        CLEAR, f"of {plural(len(task.choices), 'choice')} "
         f"{len(front)} {'is' if len(front) == 1 else 'are'} on the Pareto front, by medians: "
         + "; ".join(f"{one.label} ({format_seconds(one.time_s)}, {one.spent:.4g} {task.unit})"
-                    for one in sorted(front, key=lambda one: one.time_s)), (), "", task.title)
+                    for one in sorted(front, key=lambda one: one.time_s)))
     for step in task.steps:
         yield _of_step(task, step)
 
@@ -344,11 +320,11 @@ def _of_best(task: TrainingTask, word: str, best: Best, chosen: dict[str, CostCh
         why = ("they are the same within what matters" if best.alike else
                "cannot tell, because the launches do not tell them apart")
         return Answer(
-            NONE if best.alike else CANNOT_TELL, f"{task.title}: no clear {word} choice among "
+            NONE if best.alike else CANNOT_TELL, f"no clear {word} choice among "
             f"{'; '.join(best.labels)}{where}: {why}; with the first {_takes(task, one)}"
-            f"{_savings(task, one)}", evidence, "", task.title)
-    return Answer(CLEAR, f"{task.title}: {word} is {one.label}{where}: {_takes(task, one)}"
-                  f"{_savings(task, one)}", evidence, "", task.title)
+            f"{_savings(task, one)}", evidence)
+    return Answer(CLEAR, f"{word} is {one.label}{where}: {_takes(task, one)}"
+                  f"{_savings(task, one)}", evidence)
 
 
 def _takes(task: TrainingTask, one: CostChoice) -> str:
@@ -364,35 +340,36 @@ def _savings(task: TrainingTask, one: CostChoice) -> str:
             f"{_saved_text(one.cost_beside, task.unit if one.cost is None else 'cost')}")
 
 
-def _saved_text(beside: Band, word: str) -> str:
-    """Return what is saved, or spent more, of a ratio to the default."""
-    saved = Band(1 - beside.value, beside.high and 1 - beside.high, beside.low and 1 - beside.low)
-    if saved.value >= 0:
-        return f"it saves {band_text(saved, percent=True)} of {word}"
-    more = Band(beside.value - 1, beside.low and beside.low - 1, beside.high and beside.high - 1)
-    return f"it takes {band_text(more, percent=True)} more {word}"
+def _saved_text(beside: Interval, word: str) -> str:
+    if beside.value <= 1:
+        return f"it saves {interval_text(beside.map(_saved), percent=True)} of {word}"
+    more = beside.map(lambda ratio: ratio - 1)
+    return f"it takes {interval_text(more, percent=True)} more {word}"
+
+
+def _saved(ratio: float) -> float:
+    return 1 - ratio
 
 
 def _of_step(task: TrainingTask, step: RanksStep) -> Answer:
     """Return from which number of samples on more ranks are faster, and what an hour costs."""
     what = plural(step.more_nodes, "more node") if step.more_nodes > 0 else "more ranks"
-    head = (f"{task.title}: {step.second} instead of {step.first} ({what}) takes "
-            f"{band_text(step.time, percent=True)} of the time")
+    head = (f"{step.second} instead of {step.first} ({what}) takes "
+            f"{interval_text(step.time, percent=True)} of the time")
     if step.verdict in (SLOWER, SAME):
         why = "it is slower" if step.verdict == SLOWER else "it is as fast within what matters"
-        return Answer(NONE, f"{head}: it never pays, because {why}", (), "", task.title)
+        return Answer(NONE, f"{head}: it never pays, because {why}")
     if step.hour_saved is None:
         return Answer(CANNOT_TELL, f"{head}; cannot tell whether it pays, because the launches do "
-                      "not tell them apart", (), "", task.title)
+                      "not tell them apart")
     since = ("" if step.from_samples is None else
              f" from {plural(step.from_samples, 'sample')} on, set-up included,")
     spent = (f"each hour saved costs {step.hour_saved:.3g} {task.unit}" if step.hour_saved > 0 else
              f"each hour saved also saves {-step.hour_saved:.3g} {task.unit}")
-    return Answer(CLEAR, f"{head}: it is faster{since} and {spent}", (), "", task.title)
+    return Answer(CLEAR, f"{head}: it is faster{since} and {spent}")
 
 
 def _without(runs: Sequence[Run], tasks: Sequence[TrainingTask]) -> Iterator[Answer]:
-    """Yield why there is no money, and no energy."""
     choices = [one for task in tasks for one in task.choices]
     if choices and any(one.cost is None for one in choices):
         yield Answer(CANNOT_TELL, "cannot tell costs in money, because no price above 0 is known "
@@ -453,30 +430,16 @@ def _columns(task: TrainingTask) -> tuple[Column, ...]:
 
 def _row(task: TrainingTask, one: CostChoice) -> Row:
     tokens = one.tokens_a_sample
+    notes = [*(["default"] if one.label == task.default else []),
+             *(["Pareto front"] if one.on_front else []),
+             *(["ranks share cores"] if one.shares_cores else [])]
+    saved = [beside and beside.map(_saved) for beside in (one.time_beside, one.cost_beside)]
     return Row((
         one.label, one.nodes, one.ranks, one.time_s, one.device_hours, one.cost, one.kwh,
         one.spent / task.samples * 1000,
         None if tokens is None else one.spent / (task.samples * tokens) * 1e6,
-        *_saved_cells(one.time_beside), *_saved_cells(one.cost_beside),
-        "; ".join(_notes(task, one)) or None),
-        case_id=one.case_id)
-
-
-def _saved_cells(beside: Band | None) -> tuple[float | None, Range | None]:
-    if beside is None:
-        return None, None
-    if beside.low is None or beside.high is None:
-        return 1 - beside.value, None
-    return 1 - beside.value, Range(1 - beside.high, 1 - beside.low)
-
-
-def _notes(task: TrainingTask, one: CostChoice) -> Iterator[str]:
-    if one.label == task.default:
-        yield "default"
-    if one.on_front:
-        yield "Pareto front"
-    if one.shares_cores:
-        yield "ranks share cores"
+        *(cell for share in saved for cell in (share.value if share else None, range_of(share))),
+        "; ".join(notes) or None), case_id=one.case_id)
 
 
 def _chart(task: TrainingTask) -> LineChart:
@@ -498,3 +461,7 @@ def _chart(task: TrainingTask) -> LineChart:
 def _course(label: str, choices: Sequence[CostChoice], *, is_joined: bool = False) -> Course:
     ordered = sorted(choices, key=lambda one: (one.time_s, one.spent))
     return Course(label, tuple((one.time_s, ChartPoint(one.spent)) for one in ordered), is_joined)
+
+
+TOPIC = Topic("cost", "what training costs in time, money and energy, and which choice is best",
+              cost, cost_tables, cost_charts)

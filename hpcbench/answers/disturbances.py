@@ -1,19 +1,15 @@
-"""Whether times rise or fall over the passes of a run: of all cases together, and of single ones.
+"""What drifts over the passes of a run, and what disturbed them: clocks, other processes.
 
-A series is named if it is steady (`statistics.drift`), its interval excludes no change, and the
-chance holds among all series of the report (Holm). Where all cases drift together, single ones are
-looked at beside that.
-
-What was read of the machine in each pass of a case, beside the time of that pass.
+A series of pass medians drifts if it is steady and its interval excludes no change (`theil_sen`),
+and the chance holds among all series of the report (Holm). Where all cases drift together, single
+ones are looked at beside that.
 
 Passes are matched with readings by the global clock. Counters count from the reading before a pass
 to the one after it, so set-up, warm-ups and checks are in them. Clocks are those within it.
 
-What disturbed the passes of a run: lower clocks, other processes, hypervisors; and at what cost.
-
-Each is a slowdown that it would cause if nothing else counted, of the rank that has most of it: a
-core that is missing for a share w of the time makes work at most 1 / (1 - w) times as long. It is
-named as a cause where the times of a case's passes follow it (`statistics.accounted`) by at least
+Each disturbance is a slowdown that it would cause if nothing else counted, of the rank that has
+most of it: a core that is missing for a share w of the time makes work at most 1 / (1 - w) times as
+long. It is named as a cause where the times of a case's passes follow it (`accounted`) by at least
 `LEAST_EFFECT`, where it accounts for `EXPLAINS` of that, and where this holds among all
 comparisons of the report.
 """
@@ -27,13 +23,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.answers.answer import Run
+from hpcbench.answers.answer import EXPLAINS, Run, percent_text
 from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.reduce.results import CaseResult, Course, Results
 from hpcbench.reduce.usage import WIDEST
 from hpcbench.statistics.hypothesis_tests import MIN_PASSES, Accounted, accounted, holm, standing
 from hpcbench.statistics.order import t_quantile
-from hpcbench.statistics.trend import Trend, trend
+from hpcbench.statistics.steady import TheilSen, theil_sen
+from hpcbench.units import plural
 
 ALARMS = FALSE_ALARMS / 4
 """Drift, conditions, and ranks that wait or have a low clock are four families: all of them
@@ -68,59 +65,48 @@ class Drifting:
     chance: float
     is_clear: bool
 
+    @property
+    def reach(self) -> float:
+        """Return the largest change, rising or falling, that the interval leaves open."""
+        return max(abs(self.low), abs(self.high))
+
 
 def drifts(runs: Sequence[Run]) -> tuple[Drifting, ...]:
     """Return the drift of each case with enough passes, and before them that of all of a run."""
     series = [one for run in runs for one in _of_run(run)]
     holds = holm([found.chance for _, found in series], ALARMS)
-    return tuple(replace(drifting, is_clear=held and found.is_steady and (
-                     found.low > 0 or found.high < 0))
+    return tuple(replace(drifting, is_clear=held and found.is_steady)
                  for (drifting, found), held in zip(series, holds, strict=True))
 
 
-def _of_run(run: Run) -> Iterator[tuple[Drifting, Trend]]:
-    known = [(item.case, item.timing.pass_medians_s) for item in run.results.cases
+def _of_run(run: Run) -> Iterator[tuple[Drifting, TheilSen]]:
+    timed = [(item.case, item.timing.pass_medians_s) for item in run.results.cases
              if item.timing is not None]
-    times = {case.case_id: np.array(medians, dtype=np.float64) for case, medians in known
+    times = {case.case_id: np.array(medians, dtype=np.float64) for case, medians in timed
              if medians and all(medians)}
-    labels = {case.case_id: case.label for case, _ in known}
-    whole = [one / np.median(one) for one in times.values()]
-    common = _common(whole)
-    found = _trend(common) if common is not None else None
-    if common is not None and found is not None:
-        yield _drifting(run, "", f"all {len(times)} cases together", common.size, found), found
-    beside = common if common is not None and found is not None and _is_steady(found) else None
+    labels = {case.case_id: case.label for case, _ in timed}
+    beside = None
+    if len(times) >= FEWEST_TOGETHER and len({one.size for one in times.values()}) == 1:
+        common = np.median(np.stack([one / np.median(one) for one in times.values()]), axis=0)
+        for one in _series(run, "", f"all {len(times)} cases together", common):
+            yield one
+            beside = common if one[1].is_steady else None
     for case_id, values in times.items():
-        own = values if beside is None or beside.size != values.size else values / beside
-        if (alone := _trend(own)) is not None:
-            yield _drifting(run, case_id, labels[case_id], values.size, alone), alone
+        yield from _series(run, case_id, labels[case_id],
+                           values if beside is None else values / beside)
 
 
-def _common(whole: Sequence[Values]) -> Values | None:
-    """Return the middle course of all cases; None of few, or of different numbers of passes."""
-    if len(whole) < FEWEST_TOGETHER or len({one.size for one in whole}) > 1:
-        return None
-    return np.asarray(np.median(np.stack(whole), axis=0))
-
-
-def _is_steady(found: Trend) -> bool:
-    return found.is_steady and (found.low > 0 or found.high < 0)
-
-
-def _trend(values: Values) -> Trend | None:
-    return trend(values, np.arange(values.size, dtype=np.float64))
-
-
-def _drifting(run: Run, case_id: str, label: str, passes: int, found: Trend) -> Drifting:
-    return Drifting(run.path, case_id, label, passes, _lasted_s(run), found.change, found.low,
-                    found.high, found.tau, found.chance, is_clear=False)
-
-
-def _lasted_s(run: Run) -> float | None:
-    """Return the seconds from the first pass of any case to the end of the last one."""
-    spans = [span for item in run.results.cases if item.usage for span in item.usage.spans_ns]
-    return (max(end for _, end in spans) - min(begin for begin, _ in spans)) / 1e9 if (
-        spans) else None
+def _series(
+    run: Run, case_id: str, label: str, values: Values,
+) -> Iterator[tuple[Drifting, TheilSen]]:
+    """Yield the line through a series, if it has enough values; ``lasted_s`` is of all passes."""
+    found = theil_sen(values, np.arange(values.size, dtype=np.float64))
+    if found is not None:
+        spans = [span for item in run.results.cases if item.usage for span in item.usage.spans_ns]
+        lasted_s = (max(end for _, end in spans) - min(begin for begin, _ in spans)) / 1e9 if (
+            spans) else None
+        yield Drifting(run.path, case_id, label, values.size, lasted_s, found.change.value,
+                       *found.change.ends, found.tau, found.chance, is_clear=False), found
 
 
 MOST_READ = 500_000
@@ -291,8 +277,6 @@ def medians_within(course: Course, spans_ns: Spans) -> Values:
                      for begin, stop in zip(first, end, strict=True)])
 
 
-EXPLAINS = 0.8
-"""A cause is named from this share of the rise of times on."""
 LEAST_EFFECT = 0.03
 LEAST_SHARE = 0.05
 """Other processes that use less of a node's cores are not named; nor a rank that waits less."""
@@ -336,15 +320,31 @@ class Following:
     is_clear: bool = False
     is_cause: bool = False
 
+    @property
+    def text(self) -> str:
+        return percent_text(self.effect, self.low, self.high)
+
+    @property
+    def passes_text(self) -> str:
+        return (f"{self.disturbed} of {plural(self.passes, 'pass')} "
+                f"({plural(self.samples, 'sample')})")
+
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """A share of time over all passes, with its 99 % interval; ``row`` says whose."""
+class LostShare:
+    """The share of its speed that a rank or node lost over all passes, with its 99 % interval.
+
+    ``row`` says whose: which of the ranks, or nodes, of the readings.
+    """
 
     row: int
     value: float
     low: float
     high: float
+
+    @property
+    def text(self) -> str:
+        return percent_text(self.value, self.low, self.high)
 
 
 def following(read: Mapping[str, Read]) -> tuple[Following, ...]:
@@ -390,11 +390,11 @@ def _following(
     n = item.statistics.n if item.statistics else 0
     return Following(
         path, item.case.case_id, item.case.label, condition, row, worst.size,
-        int(disturbed.sum()), round(n * float(disturbed.mean())), least, greatest, found.effect,
-        found.low, found.high, found.share, found.fit, found.chance)
+        int(disturbed.sum()), round(n * float(disturbed.mean())), least, greatest,
+        found.effect.value, *found.effect.ends, found.share, found.fit, found.chance)
 
 
-def waiting_rank(cases: Sequence[PassReadings]) -> Share | None:
+def waiting_rank(cases: Sequence[PassReadings]) -> LostShare | None:
     """Return the rank that surely waits for a core longer than any other, by LEAST_SHARE.
 
     All passes of all cases in which readings are whole count: each round over the cases is one.
@@ -405,26 +405,26 @@ def waiting_rank(cases: Sequence[PassReadings]) -> Share | None:
     found = standing(by_round, LEAST_SHARE)
     if found.chance > ALARMS:
         return None
-    return Share(found.row, float(by_round[found.row].mean()), *_ends(by_round[found.row]))
+    return LostShare(found.row, float(by_round[found.row].mean()), *_ends(by_round[found.row]))
 
 
-def lowest_clock(cases: Sequence[PassReadings]) -> Share | None:
+def lowest_clock(cases: Sequence[PassReadings]) -> LostShare | None:
     """Return the rank whose clock surely is LEAST_SHARE below any other, and by which share."""
     by_round = _by_round(cases, "clocks")
     if by_round is None or len(by_round) < 2:
         return None
     middle = float(np.median(by_round))
     found = standing(-by_round, LEAST_SHARE * middle)
-    return Share(found.row, found.apart_s / middle, found.low_s / middle, found.high_s / middle
+    return LostShare(found.row, found.apart_s / middle, found.low_s / middle, found.high_s / middle
                  ) if found.chance <= ALARMS else None
 
 
-def shares_of_nodes(cases: Sequence[PassReadings], name: str) -> tuple[Share, ...]:
+def shares_of_nodes(cases: Sequence[PassReadings], name: str) -> tuple[LostShare, ...]:
     """Return the share ``others`` or ``steal`` of each node, where it surely is LEAST_SHARE."""
     by_round = _by_round(cases, name)
     if by_round is None:
         return ()
-    shares = (Share(row, float(values.mean()), *_ends(values))
+    shares = (LostShare(row, float(values.mean()), *_ends(values))
               for row, values in enumerate(by_round))
     return tuple(one for one in shares if one.low >= LEAST_SHARE)
 

@@ -1,54 +1,88 @@
-"""Which links of a machine are slow, and what they have in common: the smallest set that explains.
+"""Which links and ranks of a machine are slow, from cases that measured them one by one.
 
-Logarithms of rates are compared with those of links of the same distance. Every set of links that
-has one cause (a rank, a host, a sender, a receiver, two hosts, one link, one way of it) is fitted
-by least squares with a factor of its own. Of the sets whose links share that factor
+Links: logarithms of rates are compared with those of links of the same distance. Every set of links
+that has one cause (a rank, a host, a sender, a receiver, two hosts, one link, one way of it) is
+fitted by least squares with a factor of its own. Of the sets whose links share that factor
 (`EXPLAINS`), the one that explains most is taken, where equal links have one so slow by chance in
 fewer than ``chance`` of the cases (Bonferroni over all sets). Its links are left out, and so on.
 
-Which ranks are slow by themselves, and which of them are a whole host.
-
-Rates of each case are compared with the median rank; the mean over cases of the logarithms counts.
-The slowest is tested against all that are quicker (a deleted residual, Student's t), then the next
-one without it, up to a quarter of the ranks. Bonferroni over ranks and over these steps, of which
-the first has half of the chance.
-
-Which links and ranks of the machine are slow, from cases that measured them one by one.
-
-Slow parts of the machine as a table and as a chart.
+Ranks: rates of each case are compared with the median rank; the mean over cases of the logarithms
+counts. The slowest is tested against all that are quicker (a deleted residual, Student's t), then
+the next one without it, up to a quarter of the ranks. Bonferroni over ranks and over these steps,
+of which the first has half of the chance.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.answers.answer import CANNOT_TELL, CLEAR, MOST_UNSEEN, NONE, Answer, Run, TopicOptions
-from hpcbench.errors import command_line
-from hpcbench.reduce.kind_facts import PairRates, RankRates, facts_of
+from hpcbench.answers.answer import (
+    CANNOT_TELL,
+    CLEAR,
+    EXPLAINS,
+    MOST_NAMED,
+    MOST_UNSEEN,
+    NONE,
+    Answer,
+    Run,
+    Topic,
+    TopicOptions,
+    cannot_tell,
+    plain_table,
+    with_command,
+)
+from hpcbench.reduce.kind_facts import PairRates, RankRates
 from hpcbench.reduce.results import CaseResult
-from hpcbench.statistics.order import t_quantile, t_tail
-from hpcbench.units import plural
+from hpcbench.statistics.order import Interval, t_quantile, t_tail
+from hpcbench.units import grouped, plural
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
-from hpcbench.views.table import Column, Group, Range, Row, Show, Table
+from hpcbench.views.table import Column, Range, Row, Show, Table
 
-EXPLAINS = 0.8
-"""A set is named where one factor explains this share of the squared excess of its links."""
-LEAST_SET_DROP = 0.05
-"""A set is named from this drop on."""
+LEAST_DROP = 0.05
+"""A set of links, or a rank, is named from this drop on."""
 MIN_RANKS = 4
-MOST_FOUND = 5
+MOST_SHARE = 4
+"""At most one of so many ranks is named: of more, none tells what is usual."""
 LEVEL_TAIL = 0.005
 """On either side of the 99 % interval."""
+CHANCE = 0.01
+"""At most in this share of reports of a machine with nothing slow anything is named."""
 Values = npt.NDArray[np.float64]
+Slow = TypeVar("Slow")
 Whole = npt.NDArray[np.int64]
 RANK, HOST, SENDER, RECEIVER, LINK, ONE_WAY, HOSTS = (
     "rank", "host", "sender", "receiver", "link", "one way", "hosts")
+_NAMES = {RANK: "all links of rank {0}", HOST: "all links of {host}",
+          SENDER: "what rank {0} sends", RECEIVER: "what rank {0} receives",
+          LINK: "the link of ranks {0} and {1}", ONE_WAY: "the link from rank {0} to {1}",
+          HOSTS: "the links between {host} and {other}"}
+
+
+@dataclass(frozen=True, slots=True)
+class SlowPart:
+    """A part of the machine that is slow: ``drop`` is the lost share of the rate, with 99 %."""
+
+    label: str
+    what: str
+    drop: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The record of the topic: what is slow, and how many looks there were."""
+
+    parts: tuple[SlowPart, ...]
+    looks: int
+    answers: tuple[Answer, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +93,33 @@ class SlowSet:
         kind: what they have in common.
         who: the rank, host (by number), or the two of them.
         links: how many links they are.
-        drop: the share of the rate that is lost; ``low`` to ``high`` is its 99 % interval.
+        drop: the share of the rate that is lost, with its 99 % interval.
         explained: the share of the squared excess of these links that one factor explains.
     """
 
     kind: str
     who: tuple[int, ...]
     links: int
-    drop: float
-    low: float
-    high: float
+    drop: Interval
     explained: float
 
 
 @dataclass(frozen=True, slots=True)
-class LinkLook:
-    """The sets that are named, and the drop of one link from which on it would have been named.
+class SlowRank:
+    """A rank that is slow by itself: ``drop`` is the lost share of the rate, with 99 %."""
 
-    ``detectable`` is None where there are too few links to tell.
+    rank: int
+    drop: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Suspects(Generic[Slow]):
+    """What is named of links or ranks, and the drop from which on the next would have been.
+
+    ``detectable`` is None where there are too few to tell.
     """
 
-    found: tuple[SlowSet, ...]
+    found: tuple[Slow, ...]
     detectable: float | None
 
 
@@ -92,11 +132,6 @@ class Cells(NamedTuple):
     end_host: Whole
     distance: Whole
     values: Values
-
-    def only(self, kept: npt.NDArray[np.bool_]) -> Cells:
-        """Return some of them."""
-        return Cells(self.start[kept], self.end[kept], self.start_host[kept], self.end_host[kept],
-                     self.distance[kept], self.values[kept])
 
 
 class _Group(NamedTuple):
@@ -123,19 +158,17 @@ def cells_of(rates: Values, distances: Whole, hosts: Whole, *, each_way: bool) -
     return Cells(start, end, hosts[start], hosts[end], distances[start, end], values[start, end])
 
 
-def slow_links(cells: Cells, chance: float, *, each_way: bool) -> LinkLook:
-    """Return which sets of links are slow."""
+def slow_links(cells: Cells, chance: float, *, each_way: bool) -> Suspects[SlowSet]:
     if len({*cells.start.tolist(), *cells.end.tolist()}) < MIN_RANKS:
-        return LinkLook((), None)
+        return Suspects((), None)
     found: list[SlowSet] = []
     while True:
         best, left, detectable = _best(cells, chance, each_way=each_way)
-        if best is None:
-            return LinkLook(tuple(found), detectable)
-        found.append(best)
-        if len(found) == MOST_FOUND:
-            return LinkLook(tuple(found), detectable)
-        cells = cells.only(left)
+        found += [best] if best else []
+        if best is None or len(found) == MOST_NAMED:
+            return Suspects(tuple(found), detectable)
+        cells = Cells(cells.start[left], cells.end[left], cells.start_host[left],
+                      cells.end_host[left], cells.distance[left], cells.values[left])
 
 
 def _best(
@@ -156,19 +189,19 @@ def _best(
     picked = _most(groups, total, freedom)
     error = math.sqrt(total / (freedom + 1))
     if picked is None:
-        return None, every, _set_drop(-needed * error)
+        return None, every, _drop(-needed * error)
     group, number, explained = picked
     effect = float(group.sums[number] / group.weight[number])
     rest = max(total - float(group.sums[number] ** 2 / group.weight[number]), 1e-12 * total)
     spread = math.sqrt(rest / freedom / float(group.weight[number]))
-    if (t_tail(-effect / spread, freedom) * n_sets > chance) or _set_drop(effect) < LEAST_SET_DROP:
-        return None, every, max(LEAST_SET_DROP, _set_drop(-needed * error))
+    if (t_tail(-effect / spread, freedom) * n_sets > chance) or _drop(effect) < LEAST_DROP:
+        return None, every, max(LEAST_DROP, _drop(-needed * error))
     inside = np.any([labels == number for labels in group.labels], axis=0)
     wide = t_quantile(LEVEL_TAIL, freedom) * spread
-    seen = max(LEAST_SET_DROP, _set_drop(-needed * math.sqrt(rest / freedom)))
-    return SlowSet(group.kind, _who(group.kind, cells, inside, number), int(inside.sum()),
-                   _set_drop(effect), _set_drop(effect + wide), _set_drop(effect - wide), explained
-                   ), ~inside, seen
+    seen = max(LEAST_DROP, _drop(-needed * math.sqrt(rest / freedom)))
+    return SlowSet(
+        group.kind, _who(group.kind, cells, inside, number), int(inside.sum()),
+        Interval(effect, effect - wide, effect + wide).map(_drop), explained), ~inside, seen
 
 
 def _labels(cells: Cells, *, each_way: bool) -> Iterator[tuple[str, tuple[Whole, ...]]]:
@@ -249,42 +282,15 @@ def _who(
     return tuple(int(one[first]) for one in ends)
 
 
-def _set_drop(log_effect: float) -> float:
+def _drop(log_effect: float) -> float:
     return 1 - math.exp(log_effect)
 
 
-LEAST_RANK_DROP = 0.05
-"""A rank is named from this drop on."""
-MOST_SHARE = 4
-"""At most one of so many ranks is named: of more, none tells what is usual."""
-
-
-@dataclass(frozen=True, slots=True)
-class SlowRank:
-    """A rank that is slow by itself: ``drop`` is the lost share of the rate; 99 % interval."""
-
-    rank: int
-    drop: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
-class RankLook:
-    """The ranks that are named, and from which drop on the next one would have been.
-
-    ``detectable`` is None where there are too few ranks to tell.
-    """
-
-    found: tuple[SlowRank, ...]
-    detectable: float | None
-
-
-def slow_ranks(rates: Values, chance: float) -> RankLook:
+def slow_ranks(rates: Values, chance: float) -> Suspects[SlowRank]:
     """Return the slow ranks of rates (case, rank)."""
     ranks = rates.shape[1]
     if ranks < MIN_RANKS:
-        return RankLook((), None)
+        return Suspects((), None)
     logs = np.log(rates)
     values = (logs - np.median(logs, axis=1, keepdims=True)).mean(axis=0)
     order = np.argsort(values)
@@ -295,66 +301,28 @@ def slow_ranks(rates: Values, chance: float) -> RankLook:
         rest = values[order[step + 1:]]
         usual, freedom = float(rest.mean()), rest.size - 1
         error = max(float(rest.std(ddof=1)), 1e-12) * math.sqrt(1 + 1 / rest.size)
-        apart = usual - float(values[order[step]])
+        effect = float(values[order[step]]) - usual
         limit = chance / (2 if step == 0 else 2 * (steps - 1)) / (ranks - step)
-        if t_tail(apart / error, freedom) <= limit and _rank_drop(apart) >= LEAST_RANK_DROP:
+        if t_tail(-effect / error, freedom) <= limit and _drop(effect) >= LEAST_DROP:
             wide = t_quantile(LEVEL_TAIL, freedom) * error
-            found = tuple(_slow(int(rank), usual - float(values[rank]), wide)
-                          for rank in order[:step + 1])
+            effects = [(int(rank), float(values[rank]) - usual) for rank in order[:step + 1]]
+            found = tuple(SlowRank(rank, Interval(one, one - wide, one + wide).map(_drop))
+                          for rank, one in effects)
         elif not found or step == len(found):
-            detectable = max(LEAST_RANK_DROP, _rank_drop(t_quantile(limit, freedom) * error))
-    return RankLook(tuple(one for one in found if one.drop >= LEAST_RANK_DROP),
-                    detectable or LEAST_RANK_DROP)
+            detectable = max(LEAST_DROP, _drop(-t_quantile(limit, freedom) * error))
+    return Suspects(tuple(one for one in found if one.drop.value >= LEAST_DROP),
+                detectable or LEAST_DROP)
 
 
 def whole_hosts(found: Sequence[SlowRank], hosts: Sequence[str]) -> dict[str, list[SlowRank]]:
     """Return the hosts of which every rank is slow, and that have several, with these ranks."""
-    of_host: dict[str, list[SlowRank]] = {}
-    for one in found:
-        of_host.setdefault(hosts[one.rank], []).append(one)
-    return {host: same for host, same in of_host.items()
+    return {host: same for host, same in grouped(
+                (hosts[one.rank], one) for one in found).items()
             if host and len(same) > 1 and len(same) == list(hosts).count(host)}
 
 
-def _slow(rank: int, apart: float, wide: float) -> SlowRank:
-    return SlowRank(rank, _rank_drop(apart), _rank_drop(apart - wide), _rank_drop(apart + wide))
-
-
-def _rank_drop(log_apart: float) -> float:
-    return 1 - math.exp(-log_apart)
-
-
-MOST_NAMED = 5
-CHANCE = 0.01
-"""At most in this share of reports of a machine with nothing slow anything is named."""
-_NAMES = {RANK: "all links of rank {0}", HOST: "all links of {host}",
-          SENDER: "what rank {0} sends", RECEIVER: "what rank {0} receives",
-          LINK: "the link of ranks {0} and {1}", ONE_WAY: "the link from rank {0} to {1}",
-          HOSTS: "the links between {host} and {other}"}
-
-
 @dataclass(frozen=True, slots=True)
-class SlowPart:
-    """A part of the machine that is slow: ``drop`` is the lost share of the rate, with 99 %."""
-
-    label: str
-    what: str
-    drop: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """The record of the topic: what is slow, and how many looks there were."""
-
-    parts: tuple[SlowPart, ...]
-    looks: int
-    answers: tuple[Answer, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
+class _Checked:
     """What one matrix, or the rates of all ranks, said; ``missing`` says why it said nothing."""
 
     label: str
@@ -364,30 +332,22 @@ class _Look:
 
 
 def machine(runs: Sequence[Run], asked: TopicOptions) -> Machine:
-    """Return which links and ranks are slow in these runs."""
-    matrices = [(run, item, pairs) for run in runs for item in _ok(run)
-                for pairs in facts_of(item, run.results.record_of(item), PairRates)]
+    matrices = [(item, pairs) for run in runs for item in run.results.cases
+                if item.status == "ok" for pairs in run.facts(item, PairRates)]
     rated = [(run, rates) for run in runs if (rates := _rates(run))]
     chance = CHANCE / max(1, len(matrices) + len(rated))
-    looks = [*(_of_links(item, pairs, chance) for _, item, pairs in matrices),
+    looks = [*(_of_links(item, pairs, chance) for item, pairs in matrices),
              *(_of_ranks(run, rates, chance) for run, rates in rated)]
     parts = tuple(sorted((part for look in looks for part in look.parts),
                          key=lambda part: -part.drop))
-    command = command_line("advise", *(run.path for run in runs), "--only", "machine")
-    return Machine(parts, len(looks), tuple(_answers(looks, parts, command)))
-
-
-def _ok(run: Run) -> Iterator[CaseResult]:
-    return (item for item in run.results.cases if item.status == "ok"
-            and item.case.kind not in run.results.missing_kinds)
+    return Machine(parts, len(looks), with_command(_answers(looks, parts), runs, "machine"))
 
 
 def _rates(run: Run) -> list[tuple[float, ...]]:
     """Return the rates of all ranks of the run in each case that has them."""
-    return [fact.rates for item in _ok(run)
-            if item.case.world_size == run.results.run.world_size > 1
-            for fact in facts_of(item, run.results.record_of(item), RankRates)
-            if fact.rates and min(fact.rates) > 0]
+    return [tuple(fact.rates) for item in run.results.cases
+            if item.status == "ok" and item.case.world_size == run.results.run.world_size > 1
+            for fact in run.facts(item, RankRates) if fact.rates and min(fact.rates) > 0]
 
 
 def _hosts(item: CaseResult) -> list[str]:
@@ -395,49 +355,46 @@ def _hosts(item: CaseResult) -> list[str]:
     return [str(told.get(str(rank), {}).get("node") or "") for rank in range(item.case.world_size)]
 
 
-def _of_links(item: CaseResult, pairs: PairRates, chance: float) -> _Look:
+def _of_links(item: CaseResult, pairs: PairRates, chance: float) -> _Checked:
     label, hosts = item.case.label, _hosts(item)
     if pairs.missing:
-        return _Look(label, missing=pairs.missing)
+        return _Checked(label, missing=pairs.missing)
     numbers = np.array([hosts.index(host) for host in hosts], dtype=np.int64)
     apart = (numbers[:, None] != numbers[None, :]).astype(np.int64)
     rates = np.array([[np.nan if rate is None else rate for rate in row] for row in pairs.rates])
     cells = cells_of(rates, apart, numbers, each_way=pairs.each_way)
     found = slow_links(cells, chance, each_way=pairs.each_way)
-    return _Look(label, tuple(_part(label, one, hosts) for one in found.found), found.detectable,
-                 "" if found.detectable is not None else "it takes 4 ranks or more")
+    parts = []
+    for one in found.found:
+        places = [hosts[at] if at < len(hosts) else "" for at in one.who]
+        what = _NAMES[one.kind].format(*one.who, host=places[0], other=places[-1])
+        parts.append(SlowPart(label, what, one.drop.value, *one.drop.ends))
+    return _Checked(label, tuple(parts), found.detectable,
+                    "" if found.detectable is not None else "it takes 4 ranks or more")
 
 
-def _part(label: str, one: SlowSet, hosts: Sequence[str]) -> SlowPart:
-    places = [hosts[at] if at < len(hosts) else "" for at in one.who]
-    what = _NAMES[one.kind].format(*one.who, host=places[0], other=places[-1])
-    return SlowPart(label, what, one.drop, one.low, one.high)
-
-
-def _of_ranks(run: Run, rates: Sequence[tuple[float, ...]], chance: float) -> _Look:
+def _of_ranks(run: Run, rates: Sequence[tuple[float, ...]], chance: float) -> _Checked:
     label = f"rates of each rank in {plural(len(rates), 'case')}"
     found = slow_ranks(np.array(rates), chance)
     if found.detectable is None:
-        return _Look(label, missing="it takes 4 ranks or more")
+        return _Checked(label, missing="it takes 4 ranks or more")
     hosts = next((_hosts(item) for item in run.results.cases
                   if item.case.world_size == run.results.run.world_size and item.detail), [])
     whole = whole_hosts(found.found, hosts) if hosts else {}
     of_hosts = {one.rank for same in whole.values() for one in same}
-    parts = [SlowPart(label, f"all ranks of {host}", *_middle(same))
-             for host, same in whole.items()]
-    parts += [SlowPart(label, f"rank {one.rank}", one.drop, one.low, one.high)
+    parts = []
+    for host, same in whole.items():  # the middle drop of its ranks, and their widest interval
+        drops = sorted(one.drop.value for one in same)
+        lows, highs = zip(*(one.drop.ends for one in same), strict=True)
+        parts.append(SlowPart(label, f"all ranks of {host}", drops[len(drops) // 2], min(lows),
+                              max(highs)))
+    parts += [SlowPart(label, f"rank {one.rank}", one.drop.value, *one.drop.ends)
               for one in found.found if one.rank not in of_hosts]
-    return _Look(label, tuple(parts), found.detectable)
-
-
-def _middle(same: Sequence[SlowRank]) -> tuple[float, float, float]:
-    """Return the middle drop of ranks, and the widest interval of them."""
-    drops = sorted(one.drop for one in same)
-    return drops[len(drops) // 2], min(one.low for one in same), max(one.high for one in same)
+    return _Checked(label, tuple(parts), found.detectable)
 
 
 def _answers(
-    looks: Sequence[_Look], parts: Sequence[SlowPart], command: str,
+    looks: Sequence[_Checked], parts: Sequence[SlowPart],
 ) -> Iterator[Answer]:
     for part in parts:
         yield Answer(
@@ -445,50 +402,42 @@ def _answers(
             f"(99 % interval {_percent(part.low)} to {_percent(part.high)})",
             (part.label, f"of machines with nothing slow at most {CHANCE:.0%} of reports name any",
              "to do: measure again with the hosts in another order; if it stays, look at that "
-             "cable, port or host"), command, part.what)
+             "cable, port or host"), subject=part.what)
     able = sorted(((look.detectable, look.label) for look in looks
                    if look.detectable is not None and not look.parts), reverse=True)
     seen = [one for one in able if one[0] <= MOST_UNSEEN]
     if seen and not parts:
         yield Answer(NONE, "no link and no rank is slow by itself in "
                      f"{plural(len(seen), 'check')}: a drop of {_percent(seen[0][0])} would have "
-                     "been named", (seen[0][1],), command)
+                     "been named", (seen[0][1],))
     if blind := able[:len(able) - len(seen)]:
         yield Answer(CANNOT_TELL, f"cannot tell in {plural(len(blind), 'check')} whether a link or "
                      f"a rank is slow: noise hides any drop below {_percent(blind[0][0])}; "
                      "use more passes or samples", tuple(
-                         label for _, label in blind[:MOST_NAMED]), command)
-    unable = dict.fromkeys(look.missing for look in looks if look.missing)
-    for why in unable:
-        count = sum(look.missing == why for look in looks)
-        yield Answer(CANNOT_TELL, f"cannot tell in {plural(count, 'check')} whether a link or a "
-                     f"rank is slow, because {why}", (), command)
+                         label for _, label in blind[:MOST_NAMED]))
+    for why, count in Counter(look.missing for look in looks if look.missing).items():
+        yield cannot_tell(f"in {plural(count, 'check')} whether a link or a rank is slow", why)
     if not looks:
-        yield Answer(CANNOT_TELL, "cannot tell which link or node is slow, because no case "
-                     "measured them one by one: add the block {kind: hardware, test: pairs}",
-                     (), command)
+        yield cannot_tell("which link or node is slow", "no case measured them one by one: add the "
+                          "block {kind: hardware, test: pairs}")
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-_COLUMNS = (
-    Column("what", "what"), Column("case", "measured by"),
-    Column("drop", "lost", Show.PERCENT, "%", "of the rate of the others", "less"),
-    Column("interval", "99 % interval", Show.PERCENT, "%"))
-
-
 def machine_tables(found: Machine) -> Iterator[Table]:
     """Yield a row for each part that is slow; nothing where none is."""
     if found.parts:
-        yield Table("slow parts of the machine", _COLUMNS, (Group("", tuple(
-            Row((part.what, part.label, part.drop, Range(part.low, part.high)))
-            for part in found.parts)),))
+        yield plain_table("slow parts of the machine", (
+            Column("what", "what"), Column("case", "measured by"),
+            Column("drop", "lost", Show.PERCENT, "%", "of the rate of the others", "less"),
+            Column("interval", "99 % interval", Show.PERCENT, "%"),
+        ), (Row((part.what, part.label, part.drop, Range(part.low, part.high)))
+            for part in found.parts))
 
 
 def machine_charts(found: Machine) -> Iterator[DotChart]:
-    """Yield the lost share of each part, with its interval; nothing where none is slow."""
     if found.parts:
         yield DotChart(
             "Slow parts of the machine", "share of the rate of the others that is lost", "machine",
@@ -496,3 +445,7 @@ def machine_charts(found: Machine) -> Iterator[DotChart]:
             (Column("case", "measured by"),), tuple(
                 Dot(part.what, ChartPoint(part.drop, Range(part.low, part.high)), (part.label,))
                 for part in found.parts))
+
+
+TOPIC = Topic("machine", "which links and nodes of the machine are slow", machine, machine_tables,
+              machine_charts)

@@ -1,42 +1,50 @@
-"""Recommendations in sentences: what to set for what, and by how much that is faster.
+"""Which setting is the fastest for which task, and by how much, where that is clear.
 
-Which setting is the fastest for which task, and by how much, where that is clear.
+A task is what a run did in several ways: cases that differ in one key, and in its options. Two ways
+are compared in pairs that were measured close together: the medians of the same pass, so that what
+slows the machine for a while slows both. Of three launches or more each launch is one number, the
+mean over its passes, because launches differ by more than passes do. Of fewer launches passes are
+the numbers, and what they say holds in these launches.
 
-The fastest way of each task is compared, in pairs, with each other way of it. Because it was chosen
-as the fastest, a chance counts as often as there are ways. All comparisons of a report are one
-family (Benjamini and Hochberg, a share of `FALSE_ALARMS`), so that of 100 reports of equal ways at
-most one names any. A way is clearly slower only if it also takes at least `SMALLEST` more, and its
+The fastest way of each task is compared with each other way of it. Because it was chosen as the
+fastest, a chance counts as often as there are ways. All comparisons of a report are one family
+(Benjamini and Hochberg, a share of `FALSE_ALARMS`), so that of 100 reports of equal ways at most
+one names any. A way is clearly slower only if it also takes at least `SMALLEST` more, and its
 interval excludes `NEAR`.
-
-Recommendations as a table a kind, and as a chart.
-
-Marks of rows of charts that are clearly the fastest, as recommendations say.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from hpcbench.answers.alternatives import (
-    FEWEST,
-    PASSES,
-    Paired,
-    Task,
-    hides,
-    paired,
-    short,
-    tasks_of,
-    time_of,
+import numpy as np
+
+from hpcbench.answers.answer import (
+    CANNOT_TELL,
+    CLEAR,
+    MOST_ROWS,
+    MOST_UNSEEN,
+    NONE,
+    Answer,
+    Run,
+    Topic,
+    TopicOptions,
+    cannot_tell,
+    left_out,
+    range_of,
 )
-from hpcbench.answers.answer import CANNOT_TELL, CLEAR, MOST_UNSEEN, NONE, Answer, Run, TopicOptions
 from hpcbench.answers.compare import NEAR, SMALLEST
 from hpcbench.answers.compare_inputs import ENV, OPTION, UNSET
 from hpcbench.errors import command_line
 from hpcbench.reduce.comparison import FALSE_ALARMS
+from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.hypothesis_tests import benjamini_hochberg
+from hpcbench.statistics.order import Interval
+from hpcbench.statistics.overlap import chance_of_mean, mean_interval
 from hpcbench.units import grouped, plural, size_text
 from hpcbench.views.chart import (
     Axis,
@@ -49,176 +57,37 @@ from hpcbench.views.chart import (
     Scale,
     is_wide,
 )
-from hpcbench.views.table import Column, Group, Range, Row, Show, Table
+from hpcbench.views.table import Column, Group, Row, Show, Table
 from hpcbench.views.words import without_shared
 
+RANKS = "world_size"
+FEWEST = 3
+"""Fewer pairs tell nothing."""
+PASSES, LAUNCHES = "passes", "launches"
 SPANS, EVIDENCE = 3, 8
 _BYTES = re.compile(r"\d+B")
-NOTHING = ("cannot tell which setting is best, because no task was done in two ways: give a key, "
-           "such as backend or strategy, several values")
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """How many times as long the second of two ways takes.
 
+    Attributes:
+        ratio: geometric mean over pairs; ``low`` to ``high`` is its 95 % interval.
+        chance: how likely equal ways are so far apart; None of fewer than FEWEST pairs.
+        n, unit: how many pairs there are, of PASSES or LAUNCHES.
+        n_launches: in how many launches both were measured.
+    """
 
-def recommend_answers(found: Sequence[Preference], runs: Sequence[Run]) -> Iterator[Answer]:
-    """Yield the answers for each key of each kind, what is clear first."""
-    if not found:
-        yield Answer(CANNOT_TELL, NOTHING)
-    subjects = _subjects(found)
-    for (_, key), same in grouped(((one.kind, one.key), one) for one in found).items():
-        command = command_line("compare", ",".join(run.path for run in runs), "--by", key)
-        groups = grouped(((one.certainty, _alike_in(one)), one) for one in same)
-        for certainty in (CLEAR, NONE, CANNOT_TELL):
-            for (which, _), alike in groups.items():
-                if which == certainty:
-                    yield _answer(alike, len(same), subjects, command)
+    ratio: float
+    low: float | None
+    high: float | None
+    chance: float | None
+    n: int
+    unit: str
+    n_launches: int
 
-
-def _alike_in(one: Preference) -> str:
-    """Return what tasks must share to be told in one sentence."""
-    if one.certainty == CLEAR:
-        return one.value
-    if one.certainty == CANNOT_TELL:
-        return ""
-    return UNSET if one.has_default and UNSET in one.among else " ".join(sorted(one.among))
-
-
-def _subjects(found: Sequence[Preference]) -> dict[str, str]:
-    """Return a short name of each task: its first word, and in what tasks of its kind differ."""
-    subjects = {}
-    for names in grouped((one.kind, one.task.split()) for one in found).values():
-        shared = set.intersection(*map(set, names))
-        for words in names:
-            kept = [word for word in words[1:] if word not in shared]
-            subjects[" ".join(words)] = " ".join(map(_readable, [words[0], *kept]))
-    return subjects
-
-
-def _readable(word: str) -> str:
-    """Return ``16KiB`` for ``16384B``, and any other word as it is."""
-    return size_text(int(word[:-1])).replace(" ", "") if _BYTES.fullmatch(word) else word
-
-
-def _answer(
-    alike: Sequence[Preference], n_tasks: int, subjects: Mapping[str, str], command: str,
-) -> Answer:
-    """Return one answer for tasks with the same outcome, of ``n_tasks`` in all."""
-    first, subject = alike[0], spans_text([subjects[one.task] for one in alike])
-    tasks = (f"for {subject}" if n_tasks == 1 else
-             f"for {len(alike)} of {plural(n_tasks, 'task')} ({subject})")
-    sentence = {CLEAR: _clear, NONE: _none, CANNOT_TELL: _cannot_tell}[first.certainty](
-        alike, tasks)
-    evidence = tuple(f"{one.task}: {_rival(one)}" for one in alike[:EVIDENCE])
-    if len(alike) > EVIDENCE:
-        evidence += (f"and {len(alike) - EVIDENCE} more",)
-    return Answer(first.certainty, sentence, evidence, command, subject)
-
-
-def _clear(alike: Sequence[Preference], tasks: str) -> str:
-    one, where = alike[0], _where(alike)
-    if one.has_default and one.value == UNSET:
-        words = f"leave {short(one.key)} unset {tasks}"
-    elif one.key.startswith(ENV):
-        words = f"set {short(one.key)}={one.value} {tasks}"
-    else:
-        words = f"{short(one.key)} {one.value} is fastest {tasks}"
-    return f"{words}: {_next(alike)}, {where}"
-
-
-def _none(alike: Sequence[Preference], tasks: str) -> str:
-    one, where = alike[0], _where(alike)
-    if one.has_default and UNSET in one.among:
-        return (f"leave {short(one.key)} unset {tasks}: no value is clearly faster than the "
-                f"default, {where}")
-    return (f"no clear winner among {', '.join(one.among)} as {short(one.key)} {tasks}: "
-            f"{_next(alike)}, {where}")
-
-
-def _cannot_tell(alike: Sequence[Preference], tasks: str) -> str:
-    one, among = alike[0], dict.fromkeys(value for one in alike for value in one.among)
-    few = sum(one.paired.n < FEWEST for one in alike)
-    reasons = [
-        *([f"fewer than {FEWEST} passes or launches have both"] if few else []),
-        *([f"95 % intervals reach beyond {MOST_UNSEEN:.0%}: {_next(alike)}, {_where(alike)}; use "
-           "more passes"] if few < len(alike) else [])]
-    keep = f"; leave {short(one.key)} unset meanwhile" if one.has_default else ""
-    return (f"cannot tell which {short(one.key)} of {', '.join(among)} is fastest {tasks}, "
-            f"because {', and '.join(reasons)}{keep}")
-
-
-def _next(alike: Sequence[Preference]) -> str:
-    """Return how much longer the next value takes; of several tasks the geometric mean."""
-    if len(alike) == 1:
-        (one,) = alike
-        return f"{one.against} takes {ratio_text(one.paired)}"
-    ratios = [one.paired.ratio for one in alike]
-    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-    return (f"the next takes {mean:.2f} times as long in the geometric mean "
-            f"({min(ratios):.2f} to {max(ratios):.2f} from task to task{_least(alike)})")
-
-
-def _least(alike: Sequence[Preference]) -> str:
-    """Return where the lowest interval of what is clear ends."""
-    lows = [one.paired.low for one in alike if one.paired.low is not None]
-    if len(lows) < len(alike) or alike[0].certainty != CLEAR:
-        return ""
-    return f"; the lowest 95 % interval begins at {min(lows):.2f}"
-
-
-def ratio_text(found: Paired) -> str:
-    """Return a ratio with its interval and what it is of."""
-    if found.low is None or found.high is None:
-        return f"{found.ratio:.2f} times as long"
-    return (f"{found.ratio:.2f} times as long (95 % interval {found.low:.2f} to {found.high:.2f}, "
-            f"{found.n} {found.unit})")
-
-
-def _rival(one: Preference) -> str:
-    return f"{one.against} beside {one.value}: {ratio_text(one.paired)}"
-
-
-def _where(alike: Sequence[Preference]) -> str:
-    """Return for which launches it holds."""
-    one = min((one.paired for one in alike), key=lambda found: found.n_launches)
-    if one.unit != PASSES:
-        return f"over {plural(one.n_launches, 'launch')}"
-    return "in this launch" if one.n_launches == 1 else f"in these {one.n_launches} launches"
-
-
-def spans_text(names: Sequence[str]) -> str:
-    """Return names in few words: neighbours that differ in one number are first ``to`` last."""
-    spans: list[tuple[list[str], list[str]]] = []
-    for words in (name.split() for name in names):
-        if spans and _differ_in_one(spans[-1][0], words) in _allowed(*spans[-1]):
-            spans[-1] = (spans[-1][0], words)
-        else:
-            spans.append((words, words))
-    shown = [_span_text(*span) for span in spans[:SPANS]]
-    more = len(spans) - len(shown)
-    return ", ".join([*shown, *([f"and {more} more"] if more else [])])
-
-
-def _differ_in_one(first: Sequence[str], second: Sequence[str]) -> int | None:
-    """Return the only place where two names differ, by a number; None if there is none such."""
-    places = [at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b]
-    if len(first) != len(second) or len(places) != 1:
-        return None
-    at, = places
-    return at if _has_digit(first[at]) and _has_digit(second[at]) else None
-
-
-def _has_digit(word: str) -> bool:
-    return any(character.isdigit() for character in word)
-
-
-def _allowed(first: Sequence[str], last: Sequence[str]) -> set[int]:
-    """Return the places in which a span may go on: the one in which it already differs."""
-    at = _differ_in_one(first, last)
-    return set(range(len(first))) if at is None else {at}
-
-
-def _span_text(first: Sequence[str], last: Sequence[str]) -> str:
-    at = _differ_in_one(first, last)
-    return " ".join(first) if at is None else " ".join(
-        f"{word} to {last[at]}" if place == at else word for place, word in enumerate(first))
+    @property
+    def interval(self) -> Interval:
+        return Interval(self.ratio, self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,17 +181,21 @@ def _judged(rankings: Sequence[Ranking]) -> tuple[Ranking, ...]:
 
 
 def _decided(rival: Rival, false_share: float) -> Rival:
-    found = rival.paired
     return replace(rival, false_share=false_share, is_clear=(
-        false_share <= FALSE_ALARMS and found.ratio >= 1 + SMALLEST
-        and found.low is not None and found.low > 1 + NEAR))
+        false_share <= FALSE_ALARMS and rival.paired.ratio >= 1 + SMALLEST
+        and rival.paired.interval.ends[0] > 1 + NEAR))
+
+
+def _hides(found: Paired) -> bool:
+    """Return whether the interval leaves open that one way takes over MOST_UNSEEN more."""
+    return found.low is not None and found.high is not None and (
+        found.high > 1 + MOST_UNSEEN or found.low < 1 / (1 + MOST_UNSEEN))
 
 
 def _preference(ranking: Ranking) -> Preference:
-    """Return which value of the key of a ranking is the fastest."""
     others = [rival for rival in ranking.rivals if rival.value != ranking.value]
     tied = [rival for rival in others if not rival.is_clear]
-    few = any(rival.paired.n < FEWEST or hides(rival.paired, MOST_UNSEEN) for rival in tied)
+    few = any(rival.paired.n < FEWEST or _hides(rival.paired) for rival in tied)
     nearest = min(others, key=lambda rival: rival.paired.ratio)
     return Preference(
         ranking.kind, ranking.task, ranking.key, ranking.value, nearest.value, nearest.paired,
@@ -331,8 +204,290 @@ def _preference(ranking: Ranking) -> Preference:
         ranking.key.startswith(ENV) and UNSET in {ranking.value, *(one.value for one in others)})
 
 
-MOST_ROWS = 60
-"""More rows of a chart could not be read."""
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A case with times: what it does, as text, and how it is set."""
+
+    run: int
+    item: CaseResult
+    task: str
+    setting: Mapping[str, Any]
+
+    def value(self, key: str) -> str | None:
+        return str(self.setting[key]) if key in self.setting else (
+            UNSET if key.startswith(ENV) else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to do a task: the ``value`` of its key, and ``name`` with options that differ.
+
+    ``items`` are its cases by the number of the run that they are of.
+    """
+
+    value: str
+    name: str
+    items: Mapping[int, CaseResult]
+
+    @property
+    def case_id(self) -> str:
+        return next(iter(self.items.values())).case.case_id
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What several ways do, which differ in ``key``: ``name`` are the words that labels share."""
+
+    kind: str
+    name: str
+    key: str
+    ways: tuple[Way, ...]
+
+
+def tasks_of(runs: Sequence[Run]) -> Iterator[Task]:
+    """Yield the tasks that were done, with times, with at least two values of a key.
+
+    All other keys are the same. Options are free, since each value has its own, unless the key is
+    an option. More or fewer ranks do the same task only where its kind says so.
+    """
+    for across_ranks in (False, True):
+        found = [*_done(runs, across_ranks=across_ranks)]
+        keys = dict.fromkeys(key for one in found for key in one.setting)
+        for key in keys if not across_ranks else [RANKS]:
+            yield from _tasks(found, key)
+
+
+def _done(runs: Sequence[Run], *, across_ranks: bool) -> Iterator[Done]:
+    """Yield the cases with times; cases of no choice are compared with no other."""
+    for at, run in enumerate(runs):
+        for item in run.results.cases:
+            case, timing, choice = item.case, item.timing, item.case.workload.choice()
+            if (item.status != "ok" or item.statistics is None or timing is None or choice is None
+                    or case.kind in run.results.missing_kinds
+                    or (across_ranks and not choice.any_ranks)):
+                continue
+            task = {"kind": case.kind, "device": case.device, "mode": case.mode,
+                    "fold": timing.fold, **choice.task}
+            setting = {"backend": case.backend, "cuda_graph": case.cuda_graph, **choice.setting,
+                       **{f"{ENV}{name}": value for name, value in case.env}}
+            (setting if across_ranks else task)[RANKS] = case.world_size
+            yield Done(at, item, _text(task), setting)
+
+
+def _tasks(found: Iterable[Done], key: str) -> Iterator[Task]:
+    def others(one: Done) -> str:
+        return _text({name: value for name, value in one.setting.items() if name != key and (
+            key.startswith(OPTION) or not name.startswith(OPTION))})
+
+    groups = grouped(((one.task, others(one)), one) for one in found if one.value(key) is not None)
+    for same in groups.values():
+        if len({one.value(key) for one in same}) > 1:
+            yield _task(same, key)
+
+
+def _task(same: Sequence[Done], key: str) -> Task:
+    """Return the task of cases that differ in a key; of cases planned twice the first counts."""
+    options = [name for name in dict.fromkeys(name for one in same for name in one.setting)
+               if name.startswith(OPTION) and name != key
+               and len({one.value(name) for one in same} - {None}) > 1]
+    ways = []
+    for alike in grouped((_text(one.setting), one) for one in same).values():
+        value = alike[0].value(key) or ""
+        words = [f"{short(name)}={alike[0].value(name)}" for name in options
+                 if name in alike[0].setting]
+        ways.append(Way(value, " ".join([value, *words]),
+                        {one.run: one.item for one in reversed(alike)}))
+    first, *others = (one.item.case.label.split() for one in same)
+    shared = " ".join(word for word in first if all(word in words for words in others))
+    return Task(same[0].item.case.kind, shared, key, tuple(ways))
+
+
+def _text(values: Mapping[str, Any]) -> str:
+    return repr(sorted(values.items()))
+
+
+def paired(first: Way, second: Way, passes: Sequence[int]) -> Paired:
+    """Return the second way beside the first; ``passes`` are those of a launch of each run."""
+    launches = [logs for run, item in first.items.items() if run in second.items
+                for logs in _launches(item, second.items[run], passes[run])]
+    unit = LAUNCHES if len(launches) >= FEWEST else PASSES
+    numbers = ([float(np.mean(logs)) for logs in launches] if unit == LAUNCHES
+               else [log for logs in launches for log in logs])
+    if not numbers:
+        return Paired(time_of(second) / time_of(first), None, None, None, 0, unit, 0)
+    logs = np.array(numbers)
+    ratio = mean_interval(logs).map(math.exp)
+    if len(logs) < FEWEST:
+        return Paired(ratio.value, None, None, None, len(logs), unit, len(launches))
+    return Paired(ratio.value, ratio.low, ratio.high, chance_of_mean(logs), len(logs), unit,
+                  len(launches))
+
+
+def time_of(way: Way) -> float:
+    """Return the geometric mean of the times of a way over its runs, in seconds."""
+    logs = [math.log(item.statistics.median_s) for item in way.items.values()
+            if item.statistics is not None]
+    return math.exp(sum(logs) / len(logs))
+
+
+def _launches(first: CaseResult, second: CaseResult, passes: int) -> Iterator[list[float]]:
+    """Yield, for each launch that has any pass of both, the logarithms of their ratios."""
+    assert first.timing is not None and second.timing is not None
+    both = [*zip(first.timing.pass_medians_s, second.timing.pass_medians_s, strict=False)]
+    if first.timing.repeats or second.timing.repeats:  # of one process: they are one launch
+        passes = len(both)
+    for start in range(0, len(both), max(passes, 1)):
+        logs = [math.log(b / a) for a, b in both[start:start + passes] if a and b]
+        if logs:
+            yield logs
+
+
+def recommend_answers(found: Sequence[Preference], runs: Sequence[Run]) -> Iterator[Answer]:
+    """Yield the answers for each key of each kind, what is clear first."""
+    if not found:
+        yield cannot_tell("which setting is best", "no task was done in two ways: give a key, such "
+                          "as backend or strategy, several values")
+    subjects = _subjects(found)
+    for (_, key), same in grouped(((one.kind, one.key), one) for one in found).items():
+        command = command_line("compare", ",".join(run.path for run in runs), "--by", key)
+        groups = grouped(((one.certainty, _alike_in(one)), one) for one in same)
+        for certainty in (CLEAR, NONE, CANNOT_TELL):
+            for (which, _), alike in groups.items():
+                if which == certainty:
+                    yield _answer(alike, len(same), subjects, command)
+
+
+def _alike_in(one: Preference) -> str:
+    """Return what tasks must share to be told in one sentence."""
+    if one.certainty == CLEAR:
+        return one.value
+    if one.certainty == CANNOT_TELL:
+        return ""
+    return UNSET if one.has_default and UNSET in one.among else " ".join(sorted(one.among))
+
+
+def _subjects(found: Sequence[Preference]) -> dict[str, str]:
+    """Return a short name of each task: its first word, and in what tasks of its kind differ."""
+    subjects = {}
+    for names in grouped((one.kind, one.task.split()) for one in found).values():
+        shared = set.intersection(*map(set, names))
+        for words in names:
+            kept = [word for word in words[1:] if word not in shared]
+            subjects[" ".join(words)] = " ".join(  # 16KiB for 16384B
+                size_text(int(word[:-1])).replace(" ", "") if _BYTES.fullmatch(word) else word
+                for word in [words[0], *kept])
+    return subjects
+
+
+def _answer(
+    alike: Sequence[Preference], n_tasks: int, subjects: Mapping[str, str], command: str,
+) -> Answer:
+    """Return one answer for tasks with the same outcome, of ``n_tasks`` in all."""
+    first, subject = alike[0], spans_text([subjects[one.task] for one in alike])
+    tasks = (f"for {subject}" if n_tasks == 1 else
+             f"for {len(alike)} of {plural(n_tasks, 'task')} ({subject})")
+    sentence = {CLEAR: _clear, NONE: _none, CANNOT_TELL: _cannot_tell}[first.certainty](
+        alike, tasks)
+    evidence = tuple(
+        f"{one.task}: {one.against} beside {one.value}: {ratio_text(one.paired)}"
+        for one in alike[:EVIDENCE])
+    if len(alike) > EVIDENCE:
+        evidence += (f"and {len(alike) - EVIDENCE} more",)
+    return Answer(first.certainty, sentence, evidence, command, subject)
+
+
+def _clear(alike: Sequence[Preference], tasks: str) -> str:
+    one, where = alike[0], _where(alike)
+    if one.has_default and one.value == UNSET:
+        words = f"leave {short(one.key)} unset {tasks}"
+    elif one.key.startswith(ENV):
+        words = f"set {short(one.key)}={one.value} {tasks}"
+    else:
+        words = f"{short(one.key)} {one.value} is fastest {tasks}"
+    return f"{words}: {_next(alike)}, {where}"
+
+
+def _none(alike: Sequence[Preference], tasks: str) -> str:
+    one, where = alike[0], _where(alike)
+    if one.has_default and UNSET in one.among:
+        return (f"leave {short(one.key)} unset {tasks}: no value is clearly faster than the "
+                f"default, {where}")
+    return (f"no clear winner among {', '.join(one.among)} as {short(one.key)} {tasks}: "
+            f"{_next(alike)}, {where}")
+
+
+def _cannot_tell(alike: Sequence[Preference], tasks: str) -> str:
+    one, among = alike[0], dict.fromkeys(value for one in alike for value in one.among)
+    few = sum(one.paired.n < FEWEST for one in alike)
+    reasons = [
+        *([f"fewer than {FEWEST} passes or launches have both"] if few else []),
+        *([f"95 % intervals reach beyond {MOST_UNSEEN:.0%}: {_next(alike)}, {_where(alike)}; use "
+           "more passes"] if few < len(alike) else [])]
+    keep = f"; leave {short(one.key)} unset meanwhile" if one.has_default else ""
+    return (f"cannot tell which {short(one.key)} of {', '.join(among)} is fastest {tasks}, "
+            f"because {', and '.join(reasons)}{keep}")
+
+
+def _next(alike: Sequence[Preference]) -> str:
+    """Return how much longer the next value takes; of several tasks the geometric mean."""
+    if len(alike) == 1:
+        (one,) = alike
+        return f"{one.against} takes {ratio_text(one.paired)}"
+    ratios = [one.paired.ratio for one in alike]
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    lows = [one.paired.low for one in alike if one.paired.low is not None]
+    least = f"; the lowest 95 % interval begins at {min(lows):.2f}" if (
+        len(lows) == len(alike) and alike[0].certainty == CLEAR) else ""
+    return (f"the next takes {mean:.2f} times as long in the geometric mean "
+            f"({min(ratios):.2f} to {max(ratios):.2f} from task to task{least})")
+
+
+def ratio_text(found: Paired) -> str:
+    if found.low is None or found.high is None:
+        return f"{found.ratio:.2f} times as long"
+    return (f"{found.ratio:.2f} times as long (95 % interval {found.low:.2f} to {found.high:.2f}, "
+            f"{found.n} {found.unit})")
+
+
+def _where(alike: Sequence[Preference]) -> str:
+    one = min((one.paired for one in alike), key=lambda found: found.n_launches)
+    if one.unit != PASSES:
+        return f"over {plural(one.n_launches, 'launch')}"
+    return "in this launch" if one.n_launches == 1 else f"in these {one.n_launches} launches"
+
+
+def short(key: str) -> str:
+    """Return a key as a sweep file has it in its place: without ``env.`` or ``options.``."""
+    return key.removeprefix(ENV).removeprefix(OPTION)
+
+
+def spans_text(names: Sequence[str]) -> str:
+    """Return names in few words: neighbours that differ in one number are first ``to`` last."""
+    spans: list[tuple[list[str], list[str]]] = []
+    for words in (name.split() for name in names):
+        at = _differ_in_one(spans[-1][0], words) if spans else None
+        if at is not None and _differ_in_one(*spans[-1]) in (None, at):
+            spans[-1] = (spans[-1][0], words)
+        else:
+            spans.append((words, words))
+    shown = []
+    for first, last in spans[:SPANS]:
+        at = _differ_in_one(first, last)
+        shown.append(" ".join(f"{word} to {last[at]}" if place == at and at is not None else word
+                              for place, word in enumerate(first)))
+    more = len(spans) - len(shown)
+    return ", ".join([*shown, *([f"and {more} more"] if more else [])])
+
+
+def _differ_in_one(first: Sequence[str], second: Sequence[str]) -> int | None:
+    """Return the only place where two names differ, by a number; None if there is none such."""
+    places = [at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b]
+    if len(first) != len(second) or len(places) != 1:
+        return None
+    words = first[places[0]], second[places[0]]
+    return places[0] if all(any(map(str.isdigit, word)) for word in words) else None
+
+
 WIDE = 8
 """Ratios of which the greatest is so many times the least are on a log scale."""
 _COLUMNS = (
@@ -351,60 +506,41 @@ def recommend_tables(found: Recommendations) -> Iterator[Table]:
     """Yield a table of each kind and key: a group for each task, a row for each way."""
     for (kind, key), same in grouped(((one.kind, one.key), one) for one in found.rankings).items():
         yield Table(f"which {short(key)} is fastest: {kind}",
-                    (Column("way", short(key)), *_COLUMNS), tuple(map(_group, same)))
+                    (Column("way", short(key)), *_COLUMNS),
+                    tuple(Group(ranking.task, tuple(_rows(ranking))) for ranking in same))
 
 
-def _group(ranking: Ranking) -> Group:
-    first = Row((ranking.best, ranking.time_s, 1.0, None, None, None, "shortest"))
-    return Group(ranking.task, (first, *map(_row, ranking.rivals)))
-
-
-def _row(rival: Rival) -> Row:
-    found = rival.paired
-    pairs = f"{found.n} {found.unit}"
-    verdict = TOLD[rival.is_clear] if found.chance is not None else "cannot tell: too few pairs"
-    return Row((rival.name, rival.time_s, found.ratio, _interval(rival), rival.false_share, pairs,
-                verdict))
-
-
-def _interval(rival: Rival) -> Range | None:
-    low, high = rival.paired.low, rival.paired.high
-    return None if low is None or high is None else Range(low, high)
+def _rows(ranking: Ranking) -> Iterator[Row]:
+    yield Row((ranking.best, ranking.time_s, 1.0, None, None, None, "shortest"))
+    for rival in ranking.rivals:
+        found = rival.paired
+        verdict = TOLD[rival.is_clear] if found.chance is not None else "cannot tell: too few pairs"
+        yield Row((rival.name, rival.time_s, found.ratio, range_of(found.interval),
+                   rival.false_share, f"{found.n} {found.unit}", verdict))
 
 
 def recommend_charts(found: Recommendations) -> Iterator[DotChart]:
-    """Yield a chart of each kind: how much longer each way takes than the fastest of its task."""
+    """Yield a chart of each kind: each way beside the fastest of its task."""
     for kind, rankings in grouped((one.kind, one) for one in found.rankings).items():
-        shared, tasks = _tasks([one.task for one in rankings])
-        rows = [Dot(f"{task}: {_way(one, rival.name)}".removeprefix(": "), ChartPoint(
-            rival.paired.ratio, _interval(rival)), (_verdict(one, rival),))
-            for task, one in zip(tasks, rankings, strict=True)
-            for rival in one.rivals if _interval(rival)]
+        names = [one.task for one in rankings]
+        shared, tasks = (names[0], [""] * len(names)) if len({*names}) == 1 else (
+            without_shared(names))
+        rows = [Dot(f"{task}: {_way(one, rival.name)}".removeprefix(": "),
+                    ChartPoint(rival.paired.ratio, range_of(rival.paired.interval)),
+                    (f"{TOLD[rival.is_clear]} {'than' if rival.is_clear else 'from'} "
+                     f"{_way(one, one.best)}",))
+                for task, one in zip(tasks, rankings, strict=True) for rival in one.rivals
+                if range_of(rival.paired.interval)]
         if not rows:
             continue
         ends = [row.point.interval for row in rows if row.point.interval]
         scale = Scale.LOG if is_wide(ends, WIDE) else Scale.LINEAR
-        left = [f"The first {MOST_ROWS} of {len(rows)} are shown."] if len(rows) > MOST_ROWS else []
         yield DotChart(
             f"Which way is fastest: {kind}",
-            shared or "time of each way over that of the fastest one",
-            f"recommend_{kind}",
-            ("Whisker: 95 % interval of the ratio over pairs of a pass.", *left), (),
+            shared or "time of each way over that of the fastest one", f"recommend_{kind}",
+            ("Whisker: 95 % interval of the ratio over pairs of a pass.", *left_out(len(rows))), (),
             Axis("times as long as the fastest", Show.RATIO, scale=scale),
             (Column("verdict", "beside the fastest"),), tuple(rows[:MOST_ROWS]))
-
-
-def _tasks(tasks: Sequence[str]) -> tuple[str, list[str]]:
-    """Return what all tasks have alike, and of each task what it has not."""
-    if len({*tasks}) == 1:
-        return tasks[0], [""] * len(tasks)
-    return without_shared(tasks)
-
-
-def _verdict(ranking: Ranking, rival: Rival) -> str:
-    """Return ``clearly slower than mpi``."""
-    link = "than" if rival.is_clear else "from"
-    return f"{TOLD[rival.is_clear]} {link} {_way(ranking, ranking.best)}"
 
 
 def _way(ranking: Ranking, name: str) -> str:
@@ -448,3 +584,7 @@ def _winner(rows: Sequence[Dot | Bar], winners: Winners) -> int | None:
     ids = [row.case_id for row in rows]
     found = [at for at, one in enumerate(ids) if winners.get(one, frozenset()) & {*ids}]
     return found[0] if len(found) == 1 else None
+
+
+TOPIC = Topic("recommend", "which setting is best for what, and by how much", recommend,
+              recommend_tables, recommend_charts, is_told=True)

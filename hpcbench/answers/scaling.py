@@ -1,14 +1,22 @@
-"""How work scales over ranks, and collectives do: series, laws, and what they say.
-
-How work scales over ranks, as tables and charts: ideal and measured side by side.
-"""
+"""How work scales over ranks, and collectives do: ideal and measured side by side, and laws."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from hpcbench.answers.answer import CANNOT_TELL, CLEAR, Answer, Run, TopicOptions
+from hpcbench.answers.answer import (
+    CANNOT_TELL,
+    CLEAR,
+    Answer,
+    Run,
+    Topic,
+    TopicOptions,
+    cannot_tell,
+    interval_text,
+    range_of,
+    with_command,
+)
 from hpcbench.answers.scaling_series import (
     EXCELLENT,
     GOOD,
@@ -17,20 +25,18 @@ from hpcbench.answers.scaling_series import (
     NEITHER,
     STRONG,
     WEAK,
-    Band,
     ScalingSeries,
     SeriesMember,
-    confounders,
+    caveats,
     series_of,
-    untimed,
     worked,
 )
-from hpcbench.errors import command_line
+from hpcbench.statistics.order import Interval
 from hpcbench.statistics.scaling_laws import Law
 from hpcbench.units import format_seconds, grouped, plural
 from hpcbench.views.chart import Axis, ChartPoint, LineChart, Panel, Scale
 from hpcbench.views.chart import Curve as Course
-from hpcbench.views.table import Column, Group, Line, Range, Row, Show, Table
+from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table
 
 POOR_FIT = 0.1
 """A law whose worst residual is more than this does not describe what was measured."""
@@ -47,40 +53,33 @@ class Scaling:
 
 
 def scaling(runs: Sequence[Run], asked: TopicOptions) -> Scaling:
-    """Return how the cases of one or several runs scale over their ranks."""
     found = series_of(worked(runs))
-    command = command_line("advise", *(run.path for run in runs), "--only", "scaling")
-    beside = (*(f"without times: {text}" for text in untimed(runs)), *confounders(runs))
-    answers = [*(answer for one in found if one.kind != MOVED for answer in _told(one)),
-               *_without_laws([one for one in found if one.kind != MOVED]),
+    work = [one for one in found if one.kind != MOVED]
+    answers = [*(answer for one in work for answer in _told(one)), *_without_laws(work),
                *_of_collectives([one for one in found if one.kind == MOVED])]
     if not found:
-        answers = [Answer(
-            CANNOT_TELL, "cannot tell how anything scales, because no two timed cases do the same "
-            "on different numbers of ranks (of collectives on 2 or more): give world_size a list "
-            "such as [1, 2, \"all\"], or several files")]
-    return Scaling(tuple(Answer(one.certainty, one.sentence, (*one.evidence, *beside), command,
-                                one.subject) for one in answers), tuple(found))
+        answers = [cannot_tell(
+            "how anything scales", "no two timed cases do the same on different numbers of ranks "
+            "(of collectives on 2 or more): give world_size a list such as [1, 2, \"all\"], or "
+            "several files")]
+    return Scaling(with_command(answers, runs, "scaling", beside=caveats(runs)), tuple(found))
 
 
 def _without_laws(found: Sequence[ScalingSeries]) -> Iterator[Answer]:
     """Yield one sentence on all series that have too few numbers of ranks for a law."""
     without = [one for one in found if one.no_laws]
     if without:
-        reasons = dict.fromkeys(reason for one in without for reason in one.no_laws)
-        yield Answer(
-            CANNOT_TELL, f"cannot tell by a law how {len(without)} of {len(found)} series scale, "
-            f"because {'; '.join(reasons)}", tuple(
-                f"{subject_of(one)}: {kind_text(one)}" for one in without))
+        yield cannot_tell(
+            f"by a law how {len(without)} of {len(found)} series scale",
+            "; ".join(dict.fromkeys(reason for one in without for reason in one.no_laws)),
+            (f"{subject_of(one)}: {kind_text(one)}" for one in without))
 
 
 def subject_of(series: ScalingSeries) -> str:
-    """Return what a series is about, in words."""
     return ", ".join(filter(None, (series.title, series.size, series.way)))
 
 
 def kind_text(series: ScalingSeries) -> str:
-    """Return which scaling it is, and what is constant."""
     first = series.members[0]
     if series.kind in _MEANINGS:
         amount = first.amount / (first.ranks if series.kind == WEAK else 1)
@@ -89,47 +88,46 @@ def kind_text(series: ScalingSeries) -> str:
 
 
 def _told(series: ScalingSeries) -> Iterator[Answer]:
-    """Yield what the efficiency is, then what the laws say."""
-    subject = subject_of(series)
-    head = f"{subject}: {kind_text(series)}"
+    head, subject = kind_text(series), subject_of(series)
     if series.kind == NEITHER:
         amounts = ", ".join(f"{one.amount:g} {series.unit} on {plural(one.ranks, 'rank')}"
                             for one in series.members)
-        yield Answer(CANNOT_TELL, f"{head}; cannot tell an efficiency, because neither the work of "
-                     f"a rank nor that of all ranks stays the same ({amounts})", (), "", subject)
-        return
-    yield _of_efficiency(series, head, subject)
-    if crowded := [one for one in series.members if one.shares_cores]:
-        yield Answer(CANNOT_TELL, f"{head}; cannot tell an efficiency on "
-                     f"{_ranks(crowded)}, because {_crowding(crowded[-1])}", (), "", subject)
-    for law in series.laws:
-        yield _of_law(law, subject)
+        answers = [Answer(
+            CANNOT_TELL, f"{head}; cannot tell an efficiency, because neither the work of a rank "
+            f"nor that of all ranks stays the same ({amounts})")]
+    else:
+        answers = [_of_efficiency(series, head)]
+        if crowded := [one for one in series.members if one.shares_cores]:
+            ranks = ", ".join(str(one.ranks) for one in crowded)
+            answers.append(Answer(
+                CANNOT_TELL, f"{head}; cannot tell an efficiency on {ranks} ranks, because "
+                f"{_crowding(crowded[-1])}"))
+    for one in (*answers, *map(_of_law, series.laws)):
+        yield replace(one, sentence=f"{subject}: {one.sentence}", subject=subject)
 
 
-def _of_efficiency(series: ScalingSeries, head: str, subject: str) -> Answer:
+def _of_efficiency(series: ScalingSeries, head: str) -> Answer:
     """Return the efficiency on most ranks; evidence has all others."""
     base, known = series.members[0], [one for one in series.members if one.efficiency]
     evidence = tuple(_evidence(series, one) for one in series.members)
     if not known:
         return Answer(CANNOT_TELL, f"{head}; cannot tell an efficiency, because "
-                      f"{_crowding(series.members[-1])}", evidence, "", subject)
+                      f"{_crowding(series.members[-1])}", evidence)
     most = known[-1]
     assert most.efficiency is not None and most.speed_up is not None
     of = ", ".join(filter(None, (series.base, plural(base.ranks, "rank"))))
     words = (f"{head}; on {plural(most.ranks, 'rank')} the efficiency is "
-             f"{band_text(most.efficiency, percent=True)}, the speed-up "
-             f"{band_text(most.speed_up)}, both beside {of}")
+             f"{interval_text(most.efficiency, percent=True)}, the speed-up "
+             f"{interval_text(most.speed_up)}, both beside {of}")
     where = " in this launch" if most.in_launch else ""
     if most.verdict is None:
         return Answer(CANNOT_TELL, f"{words}; cannot tell whether that is good, because "
-                      f"{_why_none(most.efficiency)}", evidence, "", subject)
+                      f"{_why_none(most.efficiency)}", evidence)
     least = EXCELLENT if most.verdict == IS_EXCELLENT else GOOD
-    return Answer(CLEAR, f"{words}: {most.verdict} (from {100 * least:.0f} %){where}", evidence,
-                  "", subject)
+    return Answer(CLEAR, f"{words}: {most.verdict} (from {100 * least:.0f} %){where}", evidence)
 
 
-def _why_none(efficiency: Band) -> str:
-    """Return why there is no verdict on an efficiency."""
+def _why_none(efficiency: Interval) -> str:
     if efficiency.low is None or efficiency.high is None:
         return "there are too few launches or passes for an interval"
     if efficiency.low < GOOD <= efficiency.high:
@@ -137,21 +135,12 @@ def _why_none(efficiency: Band) -> str:
     return "it does not hold among all verdicts of this topic; more launches would tell"
 
 
-def band_text(band: Band, *, percent: bool = False) -> str:
-    """Return ``87.1 % (95 % interval 84 to 90 %)``."""
-    scale, unit = (100.0, " %") if percent else (1.0, "")
-    text = f"{scale * band.value:.3g}{unit}"
-    if band.low is None or band.high is None:
-        return text
-    return f"{text} (95 % interval {scale * band.low:.3g} to {scale * band.high:.3g}{unit})"
-
-
 def _evidence(series: ScalingSeries, one: SeriesMember) -> str:
     share = one.communication
     parts = [f"{plural(one.ranks, 'rank')} on {plural(one.nodes, 'node')}: "
              f"{format_seconds(one.time_s)} a call, {one.rate:.4g} {series.unit}/s"]
     if one.efficiency:
-        parts.append(f"efficiency {band_text(one.efficiency, percent=True)}")
+        parts.append(f"efficiency {interval_text(one.efficiency, percent=True)}")
     if share is not None:
         parts.append(f"communication adds {100 * share.median:.3g} % of a call "
                      f"({100 * share.least:.3g} to {100 * share.greatest:.3g} % over "
@@ -171,13 +160,9 @@ def _crowding(one: SeriesMember) -> str:
             "timed")
 
 
-def _ranks(members: Sequence[SeriesMember]) -> str:
-    return f"{', '.join(str(one.ranks) for one in members)} ranks"
-
-
-def _of_law(law: Law, subject: str) -> Answer:
+def _of_law(law: Law) -> Answer:
     """Return what a law says, and that it must not be drawn out."""
-    words = ", ".join(f"{name} {band_text(Band(one.value, one.low, one.high), percent=True)}"
+    words = ", ".join(f"{name} {interval_text(one, percent=True)}"
                       for name, one in law.parameters.items())
     span = f"{law.least_ranks} to {law.most_ranks} ranks"
     worst = f"{100 * law.worst:.2g} %"
@@ -186,12 +171,11 @@ def _of_law(law: Law, subject: str) -> Answer:
         + ", ".join(f"{100 * one:+.2g} %" for one in law.residuals),
         f"do not draw it out: it says nothing of more than {law.most_ranks} ranks, where other "
         "links and switches come in")
-    head = f"{subject}: {law.name}, fitted to {span}: {words}"
+    head = f"{law.name}, fitted to {span}: {words}"
     if law.worst > POOR_FIT:
         return Answer(CANNOT_TELL, f"{head}; cannot tell what it means, because the worst residual "
-                      f"is {worst}: the law does not describe these times", evidence, "", subject)
-    return Answer(CLEAR, f"{head}; worst residual {worst}, and valid for {span} only", evidence, "",
-                  subject)
+                      f"is {worst}: the law does not describe these times", evidence)
+    return Answer(CLEAR, f"{head}; worst residual {worst}, and valid for {span} only", evidence)
 
 
 def _of_collectives(found: Sequence[ScalingSeries]) -> Iterator[Answer]:
@@ -202,20 +186,20 @@ def _of_collectives(found: Sequence[ScalingSeries]) -> Iterator[Answer]:
         if not known:
             last = sizes[0].members[-1]
             yield Answer(CANNOT_TELL, f"{title}: cannot tell how its bus bandwidth changes with "
-                         f"the ranks, because {_crowding(last)}", (), "", title)
+                         f"the ranks, because {_crowding(last)}", subject=title)
             continue
         series, band, last = min(known, key=lambda one: one[1].value)
         base = series.members[0]
         sure = band.low is not None and band.high is not None
         words = (f"{title}: from {base.ranks} to {last.ranks} ranks bus bandwidth goes to "
-                 f"{band_text(band, percent=True)} at {series.size}, the least of "
+                 f"{interval_text(band, percent=True)} at {series.size}, the least of "
                  f"{plural(len(known), 'size')}")
         yield Answer(
             CLEAR if sure else CANNOT_TELL,
             words if sure else f"{words}; cannot tell how sure that is, because there are too few "
             "launches or passes for an interval", tuple(
-                f"{one.size}: {band_text(share, percent=True)}" for one, share, _ in known),
-            "", title)
+                f"{one.size}: {interval_text(share, percent=True)}" for one, share, _ in known),
+            subject=title)
 
 
 MOST_COURSES = 6
@@ -241,20 +225,23 @@ def scaling_tables(record: Scaling) -> Iterator[Table]:
 
 def scaling_charts(record: Scaling) -> Iterator[LineChart]:
     """Yield speed-ups beside the ideal one, and bus bandwidths beside that of fewest ranks."""
-    shown = {kind: _with_band([one for one in record.series if one.kind == kind])
+    shown = {kind: [one for one in record.series if one.kind == kind
+                    and any(member.efficiency for member in one.members)]
              for kind in (STRONG, WEAK, MOVED)}
-    for kind in (STRONG, WEAK):
-        if shown[kind]:
+    for kind, found in shown.items():
+        ids = tuple(dict.fromkeys(one.case_id for series in found for one in series.members))
+        axis = Axis("ranks", Show.COUNT, scale=Scale.LOG2)
+        if found and kind == MOVED:
+            yield LineChart(
+                "Collectives over ranks", "bus bandwidth beside that of the fewest ranks",
+                "scaling_collectives", (f"Bar: {_INTERVAL}. Ideal: it stays as it is.",), ids, axis,
+                (_bandwidths(found),))
+        elif found:
             yield LineChart(
                 f"{kind.capitalize()} scaling: ideal and measured speed-up",
                 "rate of work beside the base, the fewest ranks", f"scaling_{kind}",
-                (f"Bar: {_INTERVAL}. Ideal: as many times the base as there are ranks.",),
-                _ids(shown[kind]), _ranks_axis(), (_speed_ups(shown[kind]),))
-    if shown[MOVED]:
-        yield LineChart(
-            "Collectives over ranks", "bus bandwidth beside that of the fewest ranks",
-            "scaling_collectives", (f"Bar: {_INTERVAL}. Ideal: it stays as it is.",),
-            _ids(shown[MOVED]), _ranks_axis(), (_bandwidths(shown[MOVED]),))
+                (f"Bar: {_INTERVAL}. Ideal: as many times the base as there are ranks.",), ids,
+                axis, (_speed_ups(found),))
 
 
 def _work_table(found: Sequence[ScalingSeries]) -> Table:
@@ -271,8 +258,8 @@ def _work_table(found: Sequence[ScalingSeries]) -> Table:
                optional=True),
         Column("note", "note", optional=True))
     groups = tuple(Group(f"{subject_of(series)}: {kind_text(series)}", tuple(
-        Row((one.ranks, one.nodes, one.amount, one.time_s, one.rate, *_band(one.speed_up),
-             *_band(one.efficiency), one.told_communication, _note(series, at)),
+        Row((one.ranks, one.nodes, one.amount, one.time_s, one.rate, *_cells(one.speed_up),
+             *_cells(one.efficiency), one.told_communication, _note(series, at)),
             case_id=one.case_id)
         for at, one in enumerate(series.members))) for series in found)
     return Table("scaling over ranks", columns, groups, lead=tuple(map(Line, _LEAD)))
@@ -296,7 +283,7 @@ def _law_table(found: Sequence[ScalingSeries]) -> Table:
         Column("worst", "worst residual", Show.SIGNIFICANT_PERCENT, "%", better="less"),
         Column("valid", "valid for"))
     groups = tuple(Group(subject_of(series), tuple(
-        Row((law.name, name, one.value, _range(Band(one.value, one.low, one.high)),
+        Row((law.name, name, one.value, range_of(one),
              len(law.residuals), law.worst, f"{law.least_ranks} to {law.most_ranks} ranks"))
         for law in series.laws for name, one in law.parameters.items())) for series in found)
     return Table("laws of scaling", columns, groups, notes=(Line(
@@ -314,32 +301,14 @@ def _moved_table(found: Sequence[ScalingSeries]) -> Table:
         Column("note", "note", optional=True))
     titles = dict.fromkeys(one.title for one in found)
     return Table("collectives over ranks", columns, tuple(Group(title, tuple(
-        Row((series.size, one.ranks, one.nodes, one.time_s, one.rate, *_band(one.efficiency),
+        Row((series.size, one.ranks, one.nodes, one.time_s, one.rate, *_cells(one.efficiency),
              _note(series, at)), case_id=one.case_id)
         for series in found if series.title == title
         for at, one in enumerate(series.members))) for title in titles))
 
 
-def _band(band: Band | None) -> tuple[float | None, Range | None]:
-    return (None, None) if band is None else (band.value, _range(band))
-
-
-def _range(band: Band) -> Range | None:
-    if band.low is None or band.high is None:
-        return None
-    return Range(band.low, band.high)
-
-
-def _with_band(found: Sequence[ScalingSeries]) -> list[ScalingSeries]:
-    return [one for one in found if any(member.efficiency for member in one.members)]
-
-
-def _ids(found: Sequence[ScalingSeries]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(one.case_id for series in found for one in series.members))
-
-
-def _ranks_axis() -> Axis:
-    return Axis("ranks", Show.COUNT, scale=Scale.LOG2)
+def _cells(one: Interval | None) -> tuple[Cell, Cell]:
+    return one.value if one else None, range_of(one)
 
 
 def _speed_ups(found: Sequence[ScalingSeries]) -> Panel:
@@ -348,35 +317,37 @@ def _speed_ups(found: Sequence[ScalingSeries]) -> Panel:
     places = sorted({one.ranks for series in shown for one in series.members})
     ideal = Course(f"ideal beside {plural(base, 'rank')}",
                    tuple((ranks, ChartPoint(ranks / base)) for ranks in places))
-    courses = tuple(Course(_label(series, shown), (
-        (series.members[0].ranks, ChartPoint(1.0)),
-        *((one.ranks, _point(one.speed_up)) for one in series.members if one.speed_up)))
-        for series in shown)
-    left = len(found) - len(shown)
-    return Panel(Axis("speed-up", Show.RATIO), (ideal, *courses),
-                 f"{left} more in the table" if left else "")
-
-
-def _label(series: ScalingSeries, shown: Sequence[ScalingSeries]) -> str:
-    """Return the words that tell a series from the others of a panel, with the work of its end."""
-    same = len({one.title for one in shown}) == 1
-    words = (series.way or series.size if same else subject_of(series)) or series.title
-    last = series.members[-1]
-    return words if series.kind == MOVED else f"{words}, {last.amount:g} {series.unit}"
+    return Panel(Axis("speed-up", Show.RATIO),
+                 (ideal, *(_course(series, shown) for series in shown)), _left_out(found))
 
 
 def _bandwidths(found: Sequence[ScalingSeries]) -> Panel:
     shown = found[:MOST_COURSES]
-    left = len(found) - len(shown)
-    return Panel(
-        Axis("bus bandwidth of base", Show.PERCENT, "%"), tuple(
-            Course(_label(series, shown), (
-                (series.members[0].ranks, ChartPoint(1.0)),
-                *((one.ranks, _point(one.efficiency)) for one in series.members
-                  if one.efficiency))) for series in shown),
-        f"{left} more in the table" if left else "", reference=Range(1.0, 1.0, 1.0))
+    return Panel(Axis("bus bandwidth of base", Show.PERCENT, "%"),
+                 tuple(_course(series, shown) for series in shown), _left_out(found),
+                 reference=Range(1.0, 1.0, 1.0))
 
 
-def _point(band: Band | None) -> ChartPoint:
-    assert band is not None  # only members with one are drawn
-    return ChartPoint(band.value, _range(band))
+def _left_out(found: Sequence[ScalingSeries]) -> str:
+    left = len(found) - MOST_COURSES
+    return f"{left} more in the table" if left > 0 else ""
+
+
+def _course(series: ScalingSeries, shown: Sequence[ScalingSeries]) -> Course:
+    """Return the course of a series beside its base, 1.
+
+    Its label tells it from the others of a panel, with the work of its end.
+    """
+    same = len({one.title for one in shown}) == 1
+    words = (series.way or series.size if same else subject_of(series)) or series.title
+    base, *_, last = series.members
+    values = ((one.ranks, one.efficiency if series.kind == MOVED else one.speed_up)
+              for one in series.members)
+    return Course(
+        words if series.kind == MOVED else f"{words}, {last.amount:g} {series.unit}",
+        ((base.ranks, ChartPoint(1.0)), *((ranks, ChartPoint(value.value, range_of(value)))
+                                          for ranks, value in values if value)))
+
+
+TOPIC = Topic("scaling", "how work scales over ranks, and what keeps it from it", scaling,
+              scaling_tables, scaling_charts)

@@ -1,8 +1,4 @@
-"""On how many nodes and cores the ranks of a case ran, as far as results of a run tell.
-
-Cases of one or several runs with what they do, and how long one takes beside another.
-
-Which cases are one series over numbers of ranks, what is constant in it, and how it scales.
+"""Which cases are one series over numbers of ranks, what is constant in it, and how it scales.
 
 In weak scaling each rank has the same amount of work, in strong scaling all together have. The
 speed-up is the ratio of rates of work (samples/s) to the base, the case on the fewest ranks; the
@@ -15,13 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 from hpcbench.answers.answer import Run
-from hpcbench.answers.compare import FALSE_SHARE, CaseComparison, SideComparison, compare
+from hpcbench.answers.compare import FALSE_SHARE, CaseComparison, compare
 from hpcbench.answers.compare_inputs import CaseOfSide, Side, cases_of, differences
 from hpcbench.plan.case import Case
-from hpcbench.reduce.kind_facts import Work, facts_of
+from hpcbench.reduce.kind_facts import Work
 from hpcbench.reduce.results import CaseResult, RunInfo
+from hpcbench.statistics.order import Interval
 from hpcbench.statistics.overlap import OverPasses, told
 from hpcbench.statistics.scaling_laws import AMDAHL, UNIVERSAL, Law, amdahl, universal, why_not
 from hpcbench.units import grouped
@@ -45,7 +43,7 @@ def ranks_a_core(run: RunInfo, case: Case, device: str) -> float | None:
     """
     if not device.startswith("cpu"):
         return 0.0
-    process, online = run.environment.get("process", {}), _online(run)
+    process = run.environment.get("process", {})
     on_node = case.world_size / nodes_of(run, case)
     told = process.get("ranks_a_core")
     if isinstance(told, int | float):
@@ -54,11 +52,11 @@ def ranks_a_core(run: RunInfo, case: Case, device: str) -> float | None:
     cores = process.get("affinity_cpus")
     if not isinstance(cores, int) or cores < 1:
         return None
+    online = _online(run)
     return on_node / cores if online is None or cores >= online or on_node <= cores else None
 
 
 def shares_cores(run: RunInfo, case: Case, device: str) -> bool:
-    """Return whether it is known that ranks of a case wait for one another's cores."""
     known = ranks_a_core(run, case, device)
     return known is not None and known > _EVENLY
 
@@ -88,17 +86,14 @@ class Worked:
 
     @property
     def case(self) -> Case:
-        """Return the case."""
         return self.item.case
 
     @property
     def ranks(self) -> int:
-        """Return on how many ranks it ran."""
         return self.case.world_size
 
     @property
     def nodes(self) -> int:
-        """Return on how many nodes it ran."""
         return nodes_of(self.run.results.run, self.case)
 
     @property
@@ -108,20 +103,16 @@ class Worked:
 
     @property
     def shares_cores(self) -> bool:
-        """Return whether its ranks are known to share cores."""
         return shares_cores(self.run.results.run, self.case, self.device)
 
     @property
     def ranks_a_core(self) -> float | None:
-        """Return how many ranks share a core."""
         return ranks_a_core(self.run.results.run, self.case, self.device)
 
     @property
     def time_s(self) -> float:
         """Return the median over launches."""
-        ordered = sorted(self.times.launch_s)
-        half = len(ordered) // 2
-        return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+        return median(self.times.launch_s)
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -132,7 +123,6 @@ class Worked:
 
     @property
     def title(self) -> str:
-        """Return task, backend and environment in words."""
         case = self.case
         variables = (f"{name}={value}" for name, value in case.env)
         return " ".join((self.work.title, case.backend, self.device, *variables))
@@ -154,14 +144,7 @@ def worked(runs: Sequence[Run]) -> list[Worked]:
 def _work_of(run: Run, item: CaseResult) -> Work | None:
     if item.statistics is None or not item.statistics.median_s > 0:
         return None
-    return next(iter(facts_of(item, run.results.record_of(item), Work)), None)
-
-
-def untimed(runs: Sequence[Run]) -> list[str]:
-    """Return why cases have no times: status and number of each, skips left out."""
-    kinds = grouped((item.status, item) for run in runs for item in run.results.cases
-                    if item.status not in ("ok", "skipped"))
-    return [f"{len(items)} {status}" for status, items in kinds.items()]
+    return next(iter(run.facts(item, Work)), None)
 
 
 def short_ways(cases: Sequence[Worked]) -> dict[str, str]:
@@ -183,7 +166,9 @@ def compared(pairs: Sequence[tuple[Worked, Worked]]) -> list[CaseComparison]:
     found: dict[str, CaseComparison] = {}
     for paired in (False, True):
         chosen = {str(at): pair for at, pair in enumerate(pairs) if in_launch[at] is paired}
-        found |= {one.key: one for one in _of(chosen, in_launch=paired).cases}
+        first, second = ({key: pair[side].times for key, pair in chosen.items()} for side in (0, 1))
+        made = compare(first, second, ("", ""), in_launch=paired)
+        found |= {one.key: one for one in made.cases}
     return [found[str(at)] for at in range(len(pairs))]
 
 
@@ -195,21 +180,19 @@ def scaled(case: Worked, factor: float) -> Worked:
         pass_s=tuple(time and time * factor for time in times.pass_s)))
 
 
-def _of(pairs: dict[str, tuple[Worked, Worked]], *, in_launch: bool) -> SideComparison:
-    first, second = ({key: pair[at].times for key, pair in pairs.items()} for at in (0, 1))
-    return compare(first, second, ("", ""), in_launch=in_launch)
-
-
-def confounders(runs: Sequence[Run]) -> list[str]:
-    """Return what else differs between several files, in words."""
-    if len(runs) < 2:
-        return []
-    found = [one.key for one in differences([Side(run.path, (run.results,)) for run in runs])
-             if not one.key.startswith(_DIFFER_BY_DESIGN)]
-    if not found:
-        return []
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return [f"the files differ in {', '.join(found[:_SHOWN])}{more}: each may be the cause"]
+def caveats(runs: Sequence[Run]) -> list[str]:
+    """Return which cases have no times, skips left out, and what else differs between files."""
+    kinds = grouped((item.status, item) for run in runs for item in run.results.cases
+                    if item.status not in ("ok", "skipped"))
+    said = [f"without times: {len(items)} {status}" for status, items in kinds.items()]
+    keys = [] if len(runs) < 2 else [
+        one.key for one in differences([Side(run.path, (run.results,)) for run in runs])
+        if not one.key.startswith(_DIFFER_BY_DESIGN)]
+    if keys:
+        more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
+        said.append(
+            f"the files differ in {', '.join(keys[:_SHOWN])}{more}: each may be the cause")
+    return said
 
 
 STRONG, WEAK, NEITHER, MOVED = "strong", "weak", "neither", "moved data"
@@ -219,22 +202,14 @@ IS_EXCELLENT, IS_GOOD, IS_BELOW = "excellent", "good", "below good"
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
-    """A number with its 95 % interval; None where there is none."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class SeriesMember:
     """One case of a series.
 
     Attributes:
         amount: what all ranks do in a call, in the unit of the series.
         time_s, rate: the median of a call, and amount / time.
-        speed_up, efficiency: beside the base; None of the base, and where ranks share cores.
+        speed_up, efficiency: beside the base, with 95 % intervals; None of the base, and where
+            ranks share cores.
         ranks_a_core: how many ranks share a core; None if unknown.
         communication: the share of a call that communication adds; None if not measured.
         verdict: IS_EXCELLENT, IS_GOOD or IS_BELOW, where that holds among all of the topic.
@@ -247,8 +222,8 @@ class SeriesMember:
     amount: float
     time_s: float
     rate: float
-    speed_up: Band | None = None
-    efficiency: Band | None = None
+    speed_up: Interval | None = None
+    efficiency: Interval | None = None
     shares_cores: bool = False
     ranks_a_core: float | None = None
     communication: OverPasses | None = None
@@ -257,7 +232,6 @@ class SeriesMember:
 
     @property
     def told_communication(self) -> float | None:
-        """Return the share of communication; None where it may be chance."""
         return told(self.communication)
 
 
@@ -282,7 +256,6 @@ class ScalingSeries:
 
 
 def series_of(cases: Sequence[Worked]) -> list[ScalingSeries]:
-    """Return all series: those of work, then collectives."""
     tasks = grouped((case.key, case) for case in cases)
     picked = [one for same in tasks.values() for one in _of_task(same)]
     return [_with_laws(one) for one in _measured(picked)]
@@ -298,7 +271,6 @@ class _Picked:
 
 
 def _of_task(same: Sequence[Worked]) -> Iterator[_Picked]:
-    """Yield the series of cases of one task."""
     if same[0].work.only_communicates:
         cases = _one_each(same)
         if len(cases) > 1:
@@ -357,25 +329,20 @@ def _has_verdict(one: _Picked, case: Worked) -> bool:
 
 
 def _verdicts(pairs: Sequence[tuple[Worked, Worked]]) -> list[str | None]:
-    """Return the verdict of each pair of a base and a case, all of them one family of tests."""
-    tests = [(scaled(base, ideal_ratio(base, case) / share), case)
-             for share in (GOOD, EXCELLENT) for base, case in pairs]
+    """Return the verdict of each pair of a base and a case, all of them one family of tests.
+
+    A test has the base as long as the case would take at the least good, or excellent, efficiency.
+    """
+    tests = [(scaled(base, case.work.amount / base.work.amount * base.ranks / case.ranks / share),
+              case) for share in (GOOD, EXCELLENT) for base, case in pairs]
     found = compared(tests)
     half = len(pairs)
     return [verdict(good, excellent)
             for good, excellent in zip(found[:half], found[half:], strict=True)]
 
 
-def ideal_ratio(base: Worked, case: Worked) -> float:
-    """Return the time of a case over its base's at an efficiency of 1."""
-    return case.work.amount / base.work.amount * base.ranks / case.ranks
-
-
 def verdict(good: CaseComparison, excellent: CaseComparison) -> str | None:
-    """Return the word for an efficiency; None if these tests cannot tell.
-
-    Each is the time of the case over that which it had at the least good, or excellent, efficiency.
-    """
+    """Return the word for an efficiency; None if these tests cannot tell."""
     if _is_surely(excellent, less=True):
         return IS_EXCELLENT
     if _is_surely(good, less=True):
@@ -406,17 +373,14 @@ def _beside(
     if kind == NEITHER or case.shares_cores or base.shares_cores:
         return member
     more = case.work.amount / base.work.amount
-    rate = Band(more / ratio.ratio, ratio.high and more / ratio.high,
-                ratio.low and more / ratio.low)
+    rate = ratio.interval.map(lambda time: more / time)
     if kind == MOVED:  # a rank's rate, which at best stays as it is
         return replace(member, efficiency=rate)
-    ranks = case.ranks / base.ranks
-    return replace(member, speed_up=rate, efficiency=Band(
-        rate.value / ranks, rate.low and rate.low / ranks, rate.high and rate.high / ranks))
+    return replace(member, speed_up=rate, efficiency=rate.map(
+        lambda value: value / (case.ranks / base.ranks)))
 
 
 def _with_laws(series: ScalingSeries) -> ScalingSeries:
-    """Return the series with the laws that have enough points."""
     if series.kind not in (STRONG, WEAK):
         return series
     free = [one for one in series.members if not one.shares_cores]

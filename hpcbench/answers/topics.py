@@ -1,88 +1,37 @@
-"""The topics of answers: the question of each, and how its record is shown.
-
-The end of a report in a few lines: what the answers are, and what is suspicious.
+"""All topics of answers, and the end of a report: their answers in short, and what is suspicious.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from hpcbench.answers import (
-    conditions as condition_views,
+    bandwidth,
+    conditions,
+    cost,
+    diagnose,
+    machine,
+    recommend,
+    scaling,
+    waits,
 )
-from hpcbench.answers import (
-    cost as cost_views,
-)
-from hpcbench.answers import (
-    diagnose as diagnose_views,
-)
-from hpcbench.answers import (
-    machine as machine_views,
-)
-from hpcbench.answers import (
-    scaling as scaling_views,
-)
-from hpcbench.answers import (
-    waits as waits_views,
-)
-from hpcbench.answers.answer import CERTAINTIES, CLEAR, Analysis, Run, TopicOptions, TopicRecord
-from hpcbench.answers.bandwidth import bandwidth, bandwidth_charts, bandwidth_tables
-from hpcbench.answers.conditions import CANARY, NOISE, conditions
-from hpcbench.answers.cost import cost
-from hpcbench.answers.diagnose import diagnose
-from hpcbench.answers.machine import machine
-from hpcbench.answers.recommend import recommend, recommend_charts, recommend_tables
-from hpcbench.answers.scaling import scaling
-from hpcbench.answers.waits import waits
-from hpcbench.reduce.results import CANARY_QUALITIES, QUALITIES, CaseResult, Results
+from hpcbench.answers.answer import CERTAINTIES, CLEAR, Run, Topic, TopicOptions, TopicRecord
+from hpcbench.answers.conditions import CANARY, NOISE
+from hpcbench.reduce.results import CANARY_QUALITIES, QUALITIES, Results
 from hpcbench.reduce.spread import launch_spreads
 from hpcbench.units import grouped, plural
-from hpcbench.views.chart import Chart
 from hpcbench.views.columns import late_rank_lines
-from hpcbench.views.table import Line, Table
+from hpcbench.views.table import Line
 from hpcbench.views.words import FLAGS, distinct, short_labels, shortened
 
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """One topic: ``analysis`` makes the record that ``tables`` and ``charts`` show.
-
-    ``is_told`` is whether its answers stand in the summary, and at the end of a run and of
-    ``show``, in short; ``is_quiet``, whether only what it finds stands at the end.
-    """
-
-    name: str
-    question: str
-    analysis: Analysis
-    tables: Callable[[Any], Iterable[Table]]
-    charts: Callable[[Any], Iterable[Chart]]
-    is_told: bool = False
-    is_quiet: bool = False
-
-
 TOPICS: tuple[Topic, ...] = (
-    Topic("recommend", "which setting is best for what, and by how much", recommend,
-          recommend_tables, recommend_charts, is_told=True),
-    Topic("diagnose", "which ranks the others wait for, and by how much", diagnose,
-          diagnose_views.diagnose_tables, diagnose_views.diagnose_charts, is_told=True),
-    Topic("waits", "how much ranks wait for one another, and what makes one slow", waits,
-          waits_views.waits_tables, waits_views.waits_charts, is_told=True, is_quiet=True),
-    Topic("conditions", "what changed or disturbed the machine meanwhile, and what that cost",
-          conditions, condition_views.conditions_tables, condition_views.conditions_charts,
-          is_told=True, is_quiet=True),
-    Topic("machine", "which links and nodes of the machine are slow", machine,
-          machine_views.machine_tables, machine_views.machine_charts),
-    Topic("scaling", "how work scales over ranks, and what keeps it from it", scaling,
-          scaling_views.scaling_tables, scaling_views.scaling_charts),
-    Topic("cost", "what training costs in time, money and energy, and which choice is best", cost,
-          cost_views.cost_tables, cost_views.cost_charts),
-    Topic("bandwidth", "how much of the links was used, and which values cannot be true",
-          bandwidth, bandwidth_tables, bandwidth_charts),
-)
+    recommend.TOPIC, diagnose.TOPIC, waits.TOPIC, conditions.TOPIC, machine.TOPIC, scaling.TOPIC,
+    cost.TOPIC, bandwidth.TOPIC)
 """In the order in which they are shown."""
+MOST_ANSWERS, MOST_FLAGS = 3, 2
+CANNOT_TRUST = "?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +48,6 @@ def told_of(run: Run) -> tuple[TopicResult, ...]:
                  if topic.is_told)
 
 
-MOST_ANSWERS, MOST_FLAGS = 3, 2
-CANNOT_TRUST = "?"
-
-
 def ending_lines(results: Results, told: Sequence[TopicResult] = ()) -> Iterator[Line]:
     """Yield the answers of topics, a few of each, and what is suspicious in at most five lines."""
     found, labels = False, short_labels(item.case.label for item in results.cases)
@@ -110,8 +55,7 @@ def ending_lines(results: Results, told: Sequence[TopicResult] = ()) -> Iterator
         lines = [replace(line, text=shortened(line.text, labels)) for line in answer_lines(one)]
         found |= one.topic.is_quiet and bool(lines)
         yield from lines
-    suspicious = [*late_rank_lines(results), *_flag_lines(results),
-                  *_spread_lines(results, told)]
+    suspicious = [*late_rank_lines(results), *_flag_lines(results), *_spread_line(results, told)]
     if suspicious:
         yield from (Line(text, "warning", "" if number else "suspicious")
                     for number, text in enumerate(suspicious))
@@ -166,16 +110,21 @@ def _flag_lines(results: Results) -> Iterator[str]:
 
 
 def flag_meaning(word: str) -> str:
-    """Return the short form of a word of QUALITIES, and what it says."""
     return f"{FLAGS.get(word, CANNOT_TRUST)}: {QUALITIES[word]}"
 
 
-def _spread_lines(results: Results, told: Sequence[TopicResult]) -> Iterator[str]:
+def _spread_line(results: Results, told: Sequence[TopicResult]) -> Iterator[str]:
     """Yield how far launches lie apart, and whether the machine drifted, in one line.
 
     Nothing of the drift where an answer has told of it.
     """
-    parts = [*_launches(results.cases)]
+    spreads = {backend: spread.middle for backend, same in grouped(
+        (item.case.backend, item) for item in results.cases).items()
+        if (spread := launch_spreads(same)) is not None}
+    parts = []
+    if spreads:
+        shares = distinct(f"{share:.0%} ({backend})" for backend, share in spreads.items())
+        parts.append(f"launches differ by {shares.replace(',', ', ')} in the middle case")
     canary = results.canary
     is_told = any(answer.subject == CANARY and answer.certainty == CLEAR
                   for one in told for answer in one.record.answers)
@@ -183,13 +132,3 @@ def _spread_lines(results: Results, told: Sequence[TopicResult]) -> Iterator[str
         parts += [f"{word}: {CANARY_QUALITIES[word]}" for word in canary.quality]
     if parts:
         yield "; ".join(parts)
-
-
-def _launches(items: Iterable[CaseResult]) -> Iterator[str]:
-    """Yield ``launches differ by 11 % (mpi) and 33 % (gloo)``: of the middle case of each."""
-    spreads = {backend: spread.middle for backend, same in grouped(
-        (item.case.backend, item) for item in items).items()
-        if (spread := launch_spreads(same)) is not None}
-    if spreads:
-        told = distinct(f"{share:.0%} ({backend})" for backend, share in spreads.items())
-        yield f"launches differ by {told.replace(',', ', ')} in the middle case"

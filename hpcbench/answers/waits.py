@@ -1,31 +1,40 @@
-"""Whether a slow rank computes slowly, has a slow link, or has more to do than others.
+"""How much ranks wait for whichever is last, whether the exchange varies, and what is slow.
 
-Ranks that have the same to do are compared with one another; what all ranks with one share of the
-work take longer than those with another is uneven partitioning, however slow it is. A link is
-suspected where a rank's exchange takes longer although neither it nor another is late. What differs
-counts from `LEAST` of the median on, and where it holds among all comparisons (Holm).
-
-What is said of stalls, of an exchange that varies, and of what makes a rank slow.
-
-How much ranks wait for whichever is last, whether the exchange varies, and what is slow.
-
-Who is late is the question of `analysis.diagnose`; here is how much of the waiting that explains.
-
-How much ranks wait and which are slow, as tables, and the waiting as a chart.
+Who is late is the question of `diagnose`; here is how much of the waiting that explains. And
+whether a slow rank computes slowly, has a slow link, or has more to do than others: ranks that have
+the same to do are compared with one another; what all ranks with one share of the work take longer
+than those with another is uneven partitioning, however slow it is. A link is suspected where a
+rank's exchange takes longer although neither it nor another is late. What differs counts from
+`LEAST` of the median on, and where it holds among all comparisons (Holm).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.answers.answer import CANNOT_TELL, CLEAR, MOST_UNSEEN, NONE, Answer, Run, TopicOptions
-from hpcbench.answers.diagnose import diagnose
-from hpcbench.errors import command_line
+from hpcbench.answers.answer import (
+    CANNOT_TELL,
+    CLEAR,
+    EXPLAINS,
+    MOST_NAMED,
+    MOST_ROWS,
+    MOST_UNSEEN,
+    NONE,
+    Answer,
+    Run,
+    Topic,
+    TopicOptions,
+    cannot_tell,
+    plain_table,
+    seconds_text,
+    with_command,
+)
+from hpcbench.answers.diagnose import RankComparison, diagnose
 from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.reduce.kind_facts import (
     BEFORE_THE_CALL,
@@ -33,19 +42,20 @@ from hpcbench.reduce.kind_facts import (
     RankWork,
     Variation,
     Waiting,
-    facts_of,
 )
 from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.hypothesis_tests import MIN_PASSES, holm, standing
-from hpcbench.units import format_seconds, plural
+from hpcbench.units import grouped, plural
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
-from hpcbench.views.table import Column, Group, Range, Row, Show, Table
+from hpcbench.views.table import Column, Range, Row, Show, Table
 
 LEAST = 0.05
-EXPLAINS = 0.8
-"""A cause is named from this share of the excess on."""
 COMPUTE, LINK, WORK = "slow compute", "slow link", "uneven work"
-CAUSES = (COMPUTE, LINK, WORK)
+LEAST_STALL = 0.05
+"""Less of a call is not worth a finding."""
+NO_INTERVAL = "too few steps for an interval"
+LEAST_VARIED = 0.03
+"""Nor is an exchange that deviates by less of a call."""
 MOST_STAMPS = 1_000_000
 """Ranks times samples of a case: of more, stamps are not read, which would take seconds each."""
 Times = npt.NDArray[np.float64]
@@ -57,7 +67,7 @@ class Cause:
 
     Attributes:
         path, label: of which results and case.
-        cause: one of CAUSES.
+        cause: COMPUTE, LINK or WORK.
         who: the rank, or the number of the share of the taken.
         group: what ranks with one share of the work have in common, such as a stage.
         ranks: how many ranks have that share.
@@ -84,12 +94,68 @@ class Cause:
     is_clear: bool = False
 
 
-def causes(runs: Sequence[Run]) -> tuple[Cause, ...]:
-    """Return what each comparison of ranks of these runs says."""
-    found = [replace(cause, path=run.path, label=item.case.label)
-             for run in runs for item in run.results.cases
-             if (taken := _taken(run, item)) is not None for cause in causes_of(taken)]
-    return tuple(settled_causes(found))
+@dataclass(frozen=True, slots=True)
+class Stalled:
+    """What the stamps of a case say of waiting.
+
+    Attributes:
+        path, case_id, label: of which results and case.
+        share: of the ranks' time in a call, spent waiting for the last one; ``low`` to ``high``
+            is its 95 % interval.
+        late_rank: the rank that is named as late within the call; ``late_share`` is what its
+            lateness explains of that share.
+        variation: how the exchange varies; None where that is not known.
+        missing: why something is not known.
+        is_clear: whether the share surely is at least `LEAST_STALL`.
+    """
+
+    path: str
+    case_id: str
+    label: str
+    share: float | None
+    low: float | None
+    high: float | None
+    late_rank: int | None
+    late_share: float
+    variation: Variation | None
+    missing: str
+    is_clear: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RankWaits:
+    """The record of the topic."""
+
+    stalled: tuple[Stalled, ...]
+    causes: tuple[Cause, ...]
+    answers: tuple[Answer, ...]
+
+
+def waits(runs: Sequence[Run], asked: TopicOptions) -> RankWaits:
+    late = {(one.path, one.case_id): one for one in diagnose(runs, asked).looks
+            if one.is_clear and one.phase != BEFORE_THE_CALL}
+    stalled: list[Stalled] = []
+    causes: list[Cause] = []
+    for run in runs:
+        for item in run.results.cases:
+            if item.status == "ok" and item.case.world_size > 1:
+                causes += _causes_of_case(run, item)
+                stalled += [_stalled(run, item, waiting, late.get((run.path, item.case.case_id)))
+                            for waiting in run.facts(item, Waiting)]
+    found, why = tuple(stalled), tuple(settled_causes(causes))
+    return RankWaits(found, why, with_command(
+        (*cause_answers(why), *stalled_answers(found)), runs, "waits"))
+
+
+def _stalled(
+    run: Run, item: CaseResult, waiting: Waiting, late: RankComparison | None,
+) -> Stalled:
+    share, ranks = waiting.share, item.case.world_size
+    explained = late.share.value * (ranks - 1) / ranks / share if late and share else 0.0
+    return Stalled(
+        run.path, item.case.case_id, item.case.label, share, waiting.low, waiting.high,
+        late.rank if late else None, min(1.0, explained), waiting.variation, waiting.missing,
+        is_clear=waiting.low is not None and waiting.low >= LEAST_STALL)
 
 
 def settled_causes(found: Sequence[Cause]) -> Iterator[Cause]:
@@ -98,18 +164,12 @@ def settled_causes(found: Sequence[Cause]) -> Iterator[Cause]:
         yield replace(one, is_clear=holds and one.explains >= EXPLAINS)
 
 
-def _taken(run: Run, item: CaseResult) -> RankWork | None:
-    if not _can_wait(run, item):
-        return None
+def _causes_of_case(run: Run, item: CaseResult) -> Iterator[Cause]:
     n_stamps = item.case.world_size * (item.statistics.n if item.statistics else 0)
-    return next(iter(facts_of(
-        item, run.results.record_of(item), RankWork,
-        lambda: run.samples.samples(item.case.case_id) if n_stamps <= MOST_STAMPS else None)), None)
-
-
-def _can_wait(run: Run, item: CaseResult) -> bool:
-    return (item.status == "ok" and item.case.world_size > 1
-            and item.case.kind not in run.results.missing_kinds)
+    for taken in run.facts(item, RankWork, lambda: run.samples.samples(item.case.case_id)
+                           if n_stamps <= MOST_STAMPS else None):
+        yield from (replace(cause, path=run.path, label=item.case.label)
+                    for cause in causes_of(taken))
 
 
 def causes_of(taken: RankWork) -> Iterator[Cause]:
@@ -117,26 +177,22 @@ def causes_of(taken: RankWork) -> Iterator[Cause]:
     times_s = np.array(taken.times_s, dtype=np.float64)
     if times_s.ndim < 2 or times_s.shape[1] < MIN_PASSES:
         return
-    groups: dict[int, list[int]] = {}
-    for row, number in enumerate(taken.alike):
-        groups.setdefault(number, []).append(row)
     if taken.what == EXCHANGE:
         if (cause := _link(taken, times_s)) is not None:
             yield cause
         return
-    slow: dict[int, int] = {}
-    for number, rows in groups.items():
+    groups = grouped((number, row) for row, number in enumerate(taken.alike))
+    for rows in groups.values():
         if len(rows) > 1:
             found = _apart(times_s[rows])
-            rank = taken.ranks[rows[found.who]]
-            slow[number] = rows[found.who]
-            yield replace(found, cause=COMPUTE, who=rank, group=taken.group, ranks=1)
+            yield replace(found, cause=COMPUTE, who=taken.ranks[rows[found.who]],
+                          group=taken.group, ranks=1)
     if len(groups) > 1:
-        yield from _between(taken, times_s, groups, slow)
+        yield from _between(taken, times_s, groups)
 
 
 def _between(
-    taken: RankWork, times_s: Times, groups: Mapping[int, Sequence[int]], slow: Mapping[int, int],
+    taken: RankWork, times_s: Times, groups: Mapping[int, Sequence[int]],
 ) -> Iterator[Cause]:
     """Yield which share of the work takes longest on every rank that has it.
 
@@ -179,19 +235,13 @@ def _apart(times_s: Times) -> Cause:
                  found.apart_s / next_s, 1.0, found.chance, found.high_s / next_s)
 
 
-LEAST_STALL = 0.05
-"""Less of a call is not worth a finding."""
-NO_INTERVAL = "too few steps for an interval"
-LEAST_VARIED = 0.03
-"""Nor is an exchange that deviates by less of a call."""
-MOST_NAMED = 5
 _TO_DO = {
     COMPUTE: "to do: run products alone on that host (kind hardware); swap it with another host",
     LINK: "to do: measure its links (kind hardware, pairs); swap cable, port or host"}
 _SHARE_TO_DO = "to do: give those ranks less of the work, such as fewer layers of a stage"
 
 
-def cause_answers(found: Sequence[Cause], command: str) -> Iterator[Answer]:
+def cause_answers(found: Sequence[Cause]) -> Iterator[Answer]:
     """Yield who is slow by itself and why, most first; or that nobody is, or why nothing tells."""
     named = sorted((one for one in found if one.is_clear), key=lambda one: -one.share)
     for one in named[:MOST_NAMED]:
@@ -207,22 +257,21 @@ def cause_answers(found: Sequence[Cause], command: str) -> Iterator[Answer]:
             said = (f"{who} has more to do than the others, which is uneven partitioning and no "
                     f"slow rank: on each of its {plural(one.ranks, 'rank')} it takes")
         yield Answer(
-            CLEAR, f"{said} {format_seconds(one.excess_s)} (99 % interval "
-            f"{format_seconds(one.low_s)} to {format_seconds(one.high_s)}) longer than the next, "
-            f"{100 * one.share:.3g} % ({one.label})",
+            CLEAR, f"{said} {seconds_text(one.excess_s, one.low_s, one.high_s)} longer than the "
+            f"next, {100 * one.share:.3g} % ({one.label})",
             (f"it explains {one.explains:.0%} of what is behind; it holds among "
              f"{plural(len(found), 'comparison')}; of equal ranks at most {FALSE_ALARMS:.0%} of "
-             "reports name any", _TO_DO.get(one.cause, _SHARE_TO_DO)), command, who)
+             "reports name any", _TO_DO.get(one.cause, _SHARE_TO_DO)), subject=who)
     if not found:
-        yield Answer(CANNOT_TELL, "cannot tell slow compute from a slow link or uneven work, "
-                     f"because no case has {MIN_PASSES} passes of steps without communication, or "
-                     "of an exchange after the work, on several ranks (and at most "
-                     f"{MOST_STAMPS} stamps of ranks)", (), command)
+        yield cannot_tell(
+            "slow compute from a slow link or uneven work",
+            f"no case has {MIN_PASSES} passes of steps without communication, or of an exchange "
+            f"after the work, on several ranks (and at most {MOST_STAMPS} stamps of ranks)")
     elif not named:
-        yield from _no_cause(found, command)
+        yield from _no_cause(found)
 
 
-def _no_cause(found: Sequence[Cause], command: str) -> Iterator[Answer]:
+def _no_cause(found: Sequence[Cause]) -> Iterator[Answer]:
     """Yield that nobody is slow by itself, as far as intervals exclude it; and how far they reach.
     """
     widest = sorted(found, key=lambda one: -one.high_share)
@@ -230,20 +279,20 @@ def _no_cause(found: Sequence[Cause], command: str) -> Iterator[Answer]:
     if seen:
         yield Answer(NONE, f"no rank, link or share of the work is slow by itself in "
                      f"{plural(len(seen), 'comparison')}: 99 % intervals exclude over "
-                     f"{100 * seen[0].high_share:.2g} %", (_widest(seen[0]),), command)
+                     f"{100 * seen[0].high_share:.2g} %", (_widest(seen[0]),))
     if blind := widest[:len(widest) - len(seen)]:
         yield Answer(CANNOT_TELL, "cannot tell whether a rank, a link or a share of the work is "
                      f"slow by itself in {plural(len(blind), 'comparison')}: 99 % intervals reach "
                      f"to {100 * blind[0].high_share:.3g} %; use more passes",
-                     (_widest(blind[0]),), command)
+                     (_widest(blind[0]),))
 
 
 def _widest(one: Cause) -> str:
-    return (f"the widest: {one.cause}, {format_seconds(one.excess_s)} (99 % interval "
-            f"{format_seconds(one.low_s)} to {format_seconds(one.high_s)}) in {one.label}")
+    return (f"the widest: {one.cause}, {seconds_text(one.excess_s, one.low_s, one.high_s)} "
+            f"in {one.label}")
 
 
-def stalled_answers(found: Sequence[Stalled], command: str) -> Iterator[Answer]:
+def stalled_answers(found: Sequence[Stalled]) -> Iterator[Answer]:
     """Yield how much ranks wait, how the exchange varies, and what of it nothing tells."""
     known = [one for one in found if one.share is not None]
     clear = sorted((one for one in known if one.is_clear), key=lambda one: -(one.share or 0))
@@ -255,28 +304,27 @@ def stalled_answers(found: Sequence[Stalled], command: str) -> Iterator[Answer]:
             CLEAR, f"ranks wait {_share(worst)} of a call of {worst.label} for whichever is last: "
             f"{_cause(worst)}{more}",
             (*(f"{one.label}: {_share(one)}; {_cause(one)}" for one in clear[:MOST_NAMED]),
-             "to do: give ranks equal work, cores of their own and equal hosts"), command,
-            worst.label)
+             "to do: give ranks equal work, cores of their own and equal hosts"),
+            subject=worst.label)
     elif telling := [one for one in known if one.high is not None]:
         most = max(telling, key=lambda one: one.high or 0.0)
         reach = most.high or 0.0
         bound = (f"at most {100 * reach:.2g} % of a call for whichever is last in "
                  f"{plural(len(telling), 'case')}: most in {most.label}, {_share(most)}")
-        yield (Answer(NONE, f"ranks wait {bound}", (), command) if reach <= MOST_UNSEEN else
-               Answer(CANNOT_TELL, "cannot tell how much ranks wait, because the interval reaches "
-                      f"over {MOST_UNSEEN:.0%}: {bound}; use more steps", (), command))
-    yield from _varying(found, command)
+        yield (Answer(NONE, f"ranks wait {bound}") if reach <= MOST_UNSEEN else
+               cannot_tell("how much ranks wait", "the interval reaches over "
+                           f"{MOST_UNSEEN:.0%}: {bound}; use more steps"))
+    yield from _varying(found)
     if not found:
-        yield Answer(CANNOT_TELL, "cannot tell how much ranks wait for one another, because no "
-                     "case on several ranks has stamps that separate waiting from work", (),
-                     command)
+        yield cannot_tell("how much ranks wait for one another", "no case on several ranks has "
+                          "stamps that separate waiting from work")
     reasons = Counter(one.missing or NO_INTERVAL for one in found
                       if one.missing or one.share is not None and one.high is None)
     if reasons:
         texts = [f"{why} ({plural(count, 'case')})" for why, count in reasons.most_common()]
-        yield Answer(CANNOT_TELL, "cannot tell all of how ranks wait and exchange in "
-                     f"{plural(reasons.total(), 'case')}, because {'; '.join(texts[:MOST_NAMED])}",
-                     (), command)
+        yield cannot_tell(
+            f"all of how ranks wait and exchange in {plural(reasons.total(), 'case')}",
+            "; ".join(texts[:MOST_NAMED]))
 
 
 def _cause(one: Stalled) -> str:
@@ -295,7 +343,7 @@ def _share(one: Stalled) -> str:
     return f"{100 * one.share:.2g} %{ends}"
 
 
-def _varying(found: Sequence[Stalled], command: str) -> Iterator[Answer]:
+def _varying(found: Sequence[Stalled]) -> Iterator[Answer]:
     """Yield the cases whose exchange varies much more than what is computed before it."""
     pairs = sorted(((one.variation, one) for one in found
                     if one.variation is not None and one.variation.is_high
@@ -309,124 +357,40 @@ def _varying(found: Sequence[Stalled], command: str) -> Iterator[Answer]:
             f"variation) from call to call, computing by {how.own_cv:.0%}: it deviates by "
             f"{100 * how.share:.2g} % of a call (p = {how.chance:.2g}){more}",
             ("it counts from the moment at which the last rank is ready, so no slow rank is in it",
-             "to do: look at what else uses the network and the cores that exchange"), command,
-            worst.label)
+             "to do: look at what else uses the network and the cores that exchange"),
+            subject=worst.label)
     elif shares := sorted(one.variation.share for one in found if one.variation is not None):
         most, n = 100 * shares[-1], plural(len(shares), "case")
         yield (Answer(NONE, f"gradient exchange: no more jitter than computing in {n}; it deviates "
-                      f"by at most {most:.2g} % of a call", (), command)
+                      f"by at most {most:.2g} % of a call")
                if shares[-1] <= MOST_UNSEEN else
                Answer(CANNOT_TELL, "cannot tell whether the exchange or computing varies in "
-                      f"{n}: both do, the exchange by up to {most:.3g} % of a call", (), command))
-
-
-@dataclass(frozen=True, slots=True)
-class Stalled:
-    """What the stamps of a case say of waiting.
-
-    Attributes:
-        path, case_id, label: of which results and case.
-        share: of the ranks' time in a call, spent waiting for the last one; ``low`` to ``high``
-            is its 95 % interval.
-        late_rank: the rank that is named as late within the call; ``late_share`` is what its
-            lateness explains of that share.
-        variation: how the exchange varies; None where that is not known.
-        missing: why something is not known.
-        is_clear: whether the share surely is at least `LEAST_STALL`.
-    """
-
-    path: str
-    case_id: str
-    label: str
-    share: float | None
-    low: float | None
-    high: float | None
-    late_rank: int | None
-    late_share: float
-    variation: Variation | None
-    missing: str
-    is_clear: bool
-
-
-@dataclass(frozen=True, slots=True)
-class RankWaits:
-    """The record of the topic."""
-
-    stalled: tuple[Stalled, ...]
-    causes: tuple[Cause, ...]
-    answers: tuple[Answer, ...]
-
-
-Late = Callable[[str, str], tuple[int, float] | None]
-"""Of a path and a case: the rank that is named as late within the call, and its share of it."""
-
-
-def waits(runs: Sequence[Run], asked: TopicOptions) -> RankWaits:
-    """Return how much ranks wait in these runs, and what is slow."""
-    late = {(one.path, one.case_id): (one.rank, one.share.value)
-            for one in diagnose(runs, asked).looks
-            if one.is_clear and one.phase != BEFORE_THE_CALL}
-    found = tuple(stalled(runs, lambda path, case_id: late.get((path, case_id))))
-    why = causes(runs)
-    command = command_line("advise", *(run.path for run in runs), "--only", "waits")
-    return RankWaits(found, why, (*cause_answers(why, command), *stalled_answers(found, command)))
-
-
-def stalled(runs: Sequence[Run], late: Late) -> Iterator[Stalled]:
-    """Yield what is known of each case on several ranks."""
-    for run in runs:
-        for item in run.results.cases:
-            if (waiting := _waiting(run, item)) is not None:
-                yield _of_case(run, item, waiting, late(run.path, item.case.case_id))
-
-
-def _waiting(run: Run, item: CaseResult) -> Waiting | None:
-    if not _can_wait(run, item):
-        return None
-    return next(iter(facts_of(item, run.results.record_of(item), Waiting)), None)
-
-
-def _of_case(
-    run: Run, item: CaseResult, waiting: Waiting, late: tuple[int, float] | None,
-) -> Stalled:
-    share, ranks = waiting.share, item.case.world_size
-    explained = late[1] * (ranks - 1) / ranks / share if late and share else 0.0
-    return Stalled(
-        run.path, item.case.case_id, item.case.label, share, waiting.low, waiting.high,
-        late[0] if late else None, min(1.0, explained), waiting.variation, waiting.missing,
-        is_clear=waiting.low is not None and waiting.low >= LEAST_STALL)
-
-
-MOST_ROWS = 60
+                      f"{n}: both do, the exchange by up to {most:.3g} % of a call"))
 
 
 def waits_tables(record: RankWaits) -> Iterator[Table]:
-    """Yield the cases whose ranks wait, and the ranks and shares of work that are slow."""
     if clear := _clear(record):
-        yield Table("waiting for the last rank", (
+        yield plain_table("waiting for the last rank", (
             Column("case", "case"),
             Column("share", "of a call", Show.PERCENT, "%", "of the ranks' time", "less"),
             Column("interval", "95 % interval", Show.PERCENT, "%"),
             Column("rank", "late rank", Show.COUNT, optional=True),
             Column("explained", "explains", Show.PERCENT, "%", optional=True),
-        ), (Group("", tuple(
-            Row((one.label, one.share, _range(one), one.late_rank,
+        ), (Row((one.label, one.share, _range(one), one.late_rank,
                  one.late_share if one.late_rank is not None else None), case_id=one.case_id)
-            for one in clear)),))
+            for one in clear))
     if slow := [one for one in record.causes if one.is_clear]:
-        yield Table("what is slow by itself", (
+        yield plain_table("what is slow by itself", (
             Column("case", "case"), Column("cause", "cause"),
             Column("rank", "rank, or share of the work", Show.COUNT),
             Column("excess", "longer by", Show.US, "us", "than the next", "less"),
             Column("interval", "99 % interval", Show.US, "us"),
             Column("share", "of its time", Show.PERCENT, "%"),
-        ), (Group("", tuple(
-            Row((one.label, one.cause, one.who, one.excess_s, Range(one.low_s, one.high_s),
-                 one.share)) for one in slow)),))
+        ), (Row((one.label, one.cause, one.who, one.excess_s, Range(one.low_s, one.high_s),
+                 one.share)) for one in slow))
 
 
 def waits_charts(record: RankWaits) -> Iterator[DotChart]:
-    """Yield how much of a call ranks wait, where that is clear."""
     if clear := _clear(record)[:MOST_ROWS]:
         yield DotChart(
             "Waiting for the last rank", "share of the ranks' time in a call", "waits",
@@ -441,3 +405,7 @@ def _clear(record: RankWaits) -> list[Stalled]:
 
 def _range(one: Stalled) -> Range:
     return Range(one.low or 0.0, one.high or 0.0)
+
+
+TOPIC = Topic("waits", "how much ranks wait for one another, and what makes one slow", waits,
+              waits_tables, waits_charts, is_told=True, is_quiet=True)

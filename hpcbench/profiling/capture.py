@@ -49,17 +49,12 @@ def capture(
     tool: str, workload: TimedWorkload, device: Device, progress: SharedProgress,
     wanted: ProfiledSamples, around: Surroundings,
 ) -> Captured:
-    """Take profiled samples, recorded by ``tool``: here by torch, or by nsys from outside."""
-    if tool != "torch":
-        return _capture_from_outside(workload, device, progress, wanted, around)
-    return capture_by_torch(workload, device, progress, wanted, around)
+    """Take profiled samples, recorded by ``tool``: by torch, or by nsys from outside.
 
-
-def _capture_from_outside(
-    workload: TimedWorkload, device: Device, progress: SharedProgress, wanted: ProfiledSamples,
-    around: Surroundings,
-) -> Captured:
-    """Take samples like `capture_by_torch`; a CUDA profiler is told where they begin and end."""
+    A CUDA profiler is told where they begin and end.
+    """
+    if tool == "torch":
+        return capture_by_torch(workload, device, progress, wanted, around)
     ranged = _Ranged(workload, wanted)
     measure(ranged, device, progress, SampleSchedule(max(wanted.warmup, 1), 1, validate=False),
             around)
@@ -112,7 +107,6 @@ class _Ranged:
         self.workload.prepare()
 
     def run(self) -> None:
-        """Make the calls of one sample, in an NVTX range on a GPU."""
         if self.wanted.cuda:
             torch.cuda.nvtx.range_push(SAMPLE_MARK)
         for _ in range(self.wanted.batch):
@@ -151,7 +145,6 @@ class _Marked:
         self.workload.prepare()
 
     def run(self) -> None:
-        """Make the calls of one sample within a marker."""
         with record_function(f"{SAMPLE_MARK} {self._prepared - 1 - self.warmup}"):
             for _ in range(self.batch):
                 self.workload.run()

@@ -1,18 +1,8 @@
-"""The file in which one rank keeps the trace of one case's profiled samples.
+"""Which cases are profiled and why, and the files in which ranks keep their traces.
 
-It is what torch.profiler exports (JSON in Chrome's trace event format, compressed), with one key
-more, ``hpcbench``: a `RankProfile`. Viewers of such traces ignore keys that they do not know.
-
-What rank 0 records of each case that was to be profiled: a PROFILE_NOTE in its trace.
-
-NVIDIA's Nsight Systems around the workers: where it is, and how it is called.
-
-The options are those of its user guide. No test has run the real program: see docs/profile.md.
-
-Which cases are profiled where only those are wanted whose ranks wait for each other.
-
-The rule needs no common clock: a rank that waits in a sample, or in a phase of it, is longer in it
-than the rank that it waits for. Medians over the timed samples keep single ones from deciding.
+The file of a rank is what torch.profiler exports (JSON in Chrome's trace event format, compressed),
+with one key more, ``hpcbench``: a `RankProfile`. Viewers ignore keys that they do not know. Options
+of NVIDIA's nsys are those of its user guide; no test has run the real program: docs/profile.md.
 """
 
 from __future__ import annotations
@@ -60,7 +50,6 @@ class RankProfile:
 
 
 def rank_file(folder: Path, case_id: str, rank: int) -> Path:
-    """Return where a rank that writes to ``folder`` keeps the trace of a case."""
     return folder / PROFILE_FOLDER / RANK_FILES / f"{case_id}.rank{rank:05d}.json.gz"
 
 
@@ -90,15 +79,12 @@ class ProfileNote:
     problem: str = ""
 
     def with_problem(self, problem: str) -> ProfileNote:
-        """Return the note of a case whose profile failed, if ``problem`` is not ""."""
         return replace(self, problem=problem)
 
     def left_out(self, why: str) -> ProfileNote:
-        """Return the note of a case that is not profiled after all."""
         return replace(self, is_wanted=False, why=why)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
         return asdict(self)
 
 
@@ -107,12 +93,10 @@ INSTEAD_OF_NSYS = "take torch's profiler with --set profiling.tool=torch"
 
 
 def nsys_is_installed() -> bool:
-    """Return whether this rank's PATH has it."""
     return shutil.which(NSYS) is not None
 
 
 def nsys_missing(ranks: list[int]) -> str:
-    """Say that these ranks lack it, and what to do."""
     return f"nsys is not on the PATH of rank {rank_list(ranks)}; {INSTEAD_OF_NSYS}"
 
 
@@ -137,13 +121,14 @@ def nsys_words(folder: Path, rank: int, *, cuda: bool) -> tuple[str, ...]:
 
 
 def nsys_reports(folder: Path, rank: int) -> list[Path]:
-    """Return the reports of a rank that writes to ``folder``."""
     return sorted((folder / PROFILE_FOLDER / RANK_FILES).glob(f"nsys-rank{rank:05d}-*"))
 
 
 STALL_SHARE = 0.1
-"""A case is profiled if ranks differ by this share of its sample's time or more (docs/method.md): a
-choice, twice the 5 % from which the reducer calls a change of a median one."""
+"""Where only cases are profiled whose ranks wait for each other, these differ by this share of the
+sample's time or more (docs/method.md): a choice, twice the 5 % from which the reducer calls a
+change of a median one. It needs no common clock: a rank that waits in a sample, or in a phase of
+it, is longer in it than the rank that it waits for."""
 WHOLE = "sample"
 _START, _END, _FLAGS = (SAMPLE_COLUMNS.index(name) for name in ("start_ns", "end_ns", "flags"))
 
@@ -179,7 +164,6 @@ def stall(of_ranks: Sequence[Mapping[str, float]]) -> tuple[float, str]:
 
 
 def profile_reason(share: float, name: str) -> str:
-    """Say what the rule found of a case."""
     where = "in the sample" if name == WHOLE else f"in phase {name}"
     return (f"the ranks' medians {where} differ by {share:.0%} of the sample; "
             f"cases from {STALL_SHARE:.0%} are profiled")

@@ -1,17 +1,19 @@
-"""What a user is told of the profiles of a run, in whole sentences.
+"""What came of the profiled samples: merged traces, their overhead, and ``profile.json``.
 
-How much longer profiled samples take than measured ones of the same case.
-
-What came of the profiled samples: merged traces, their overhead, and ``profile.json``.
-
-Rank 0 does this at the end of a run, from the files of all ranks and from the results.
+Rank 0 does this at the end of a run, from the files of all ranks and from the results. A profiler's
+clock is another one (torch: an estimate of CLOCK_REALTIME from the processor's counter). Each
+marker limits the difference of the two; so do all together, at both ends of the trace, and between
+the ends it is interpolated. The traces of all ranks of a case then become one on the global clock,
+in Chrome's trace event format (`ph` X, s, f, M; times in us), which Perfetto and chrome://tracing
+read. What is unique within one rank's trace is made unique over all: process and thread ids, ids of
+flows, and the correlation of a call with its kernel.
 """
 
 from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,10 @@ import numpy as np
 from hpcbench.errors import TraceError
 from hpcbench.plan.case import Case
 from hpcbench.profiling.flight import FLIGHT
-from hpcbench.profiling.merge import Merged, RankTrace, fit_anchor, merge
 from hpcbench.profiling.profiled_cases import (
     CLOCK_MARK,
     PROFILE_FOLDER,
+    SAMPLE_MARK,
     ProfileNote,
     RankProfile,
     nsys_reports,
@@ -36,7 +38,7 @@ from hpcbench.reduce.results import CaseResult, CaseSamples, Results
 from hpcbench.reduce.stack import is_timed
 from hpcbench.statistics.order import median
 from hpcbench.texts import from_json, to_json
-from hpcbench.trace.clock import Nanoseconds, bound_at, to_global
+from hpcbench.trace.clock import MAX_DRIFT, Nanoseconds, bound_at, to_global
 from hpcbench.trace.container import whole_file
 from hpcbench.trace.schema import SAMPLE_COLUMNS, from_values
 from hpcbench.trace.source import PROFILE_NOTE, TraceSource, noted
@@ -44,6 +46,8 @@ from hpcbench.views.chart import file_name
 
 MOST_LINES = 12
 _MOST_PROBLEMS = 4
+_BELOW_1 = "; below 1 they differ by more than the profiler costs, so its cost is not known"
+"""What such a ratio shows: no profiler makes samples faster."""
 
 
 def summary_lines(
@@ -53,16 +57,15 @@ def summary_lines(
 
     ``flights`` is the number of cases with flight records, ``enabled`` whether to profile at all.
     """
-    found = list(_lines(entries, folder, enabled=enabled))
-    if flights:
-        found.insert(0, f"{flights} case{'s' * (flights > 1)} did not end: the last collectives of "
-                     f"the ranks that waited are in {folder}/flight-*.json")
-    return found[:MOST_LINES]
+    return list(_lines(entries, flights, folder, enabled=enabled))[:MOST_LINES]
 
 
 def _lines(
-    entries: Mapping[str, Mapping[str, Any]], folder: str, *, enabled: bool,
+    entries: Mapping[str, Mapping[str, Any]], flights: int, folder: str, *, enabled: bool,
 ) -> Iterator[str]:
+    if flights:
+        yield (f"{flights} case{'s' * (flights > 1)} did not end: the last collectives of the "
+               f"ranks that waited are in {folder}/flight-*.json")
     merged = [one for one in entries.values() if one["file"]]
     if merged:
         yield (f"{_count(len(merged), 'case')} profiled: {folder} has one trace a case, with a "
@@ -92,25 +95,19 @@ def _lines(
 
 
 def _overhead_line(known: list[Mapping[str, Any]]) -> str:
-    """Say how much longer profiled samples took, of one case or over all."""
     if len(known) == 1:
         one = known[0]["overhead"]
         return (f"profiled samples took {one['ratio']:.2f} times the measured time "
                 f"(medians of {one['n_profiled']} and of {one['n_measured']}): they are in no "
-                f"statistic{_below_noise(one['ratio'])}")
+                f"statistic{'' if one['ratio'] >= 1 else _BELOW_1}")
     ordered = sorted(known, key=lambda one: one["overhead"]["ratio"])
     least, most = ordered[0]["overhead"], ordered[-1]["overhead"]
     counts = sorted({one["overhead"]["n_measured"] for one in known})
     n_measured = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
     return (f"profiled samples took {least['ratio']:.2f} to {most['ratio']:.2f} times the measured "
             f"time (medians of {least['n_profiled']} and of {n_measured}), most in "
-            f"{ordered[-1]['label']}: they are in no statistic{_below_noise(least['ratio'])}")
-
-
-def _below_noise(least_ratio: float) -> str:
-    """Say what a ratio below 1 shows: no profiler makes samples faster."""
-    return ("" if least_ratio >= 1 else
-            "; below 1 they differ by more than the profiler costs, so its cost is not known")
+            f"{ordered[-1]['label']}: they are in no statistic"
+            f"{'' if least['ratio'] >= 1 else _BELOW_1}")
 
 
 def _count(number: int, noun: str) -> str:
@@ -129,7 +126,6 @@ class Overhead:
     measured_s: float
     n_measured: int
     fold: str
-
     ratio: float
 
 
@@ -142,7 +138,11 @@ def overhead(
     """
     if item.statistics is None or item.timing is None or len({len(one.rows) for one in ranks}) != 1:
         return None
-    samples = _stacked(ranks)
+    rows = np.array([one.rows for one in ranks], dtype=np.int64)  # (rank, sample, column)
+    columns: dict[str, Any] = {name: rows[:, :, at] for at, name in enumerate(SAMPLE_COLUMNS)}
+    first = np.zeros(rows.shape[1], dtype=np.int64)
+    samples = CaseSamples(ranks=tuple(one.rank for one in ranks), launch=first, pass_index=first,
+                          phases={}, **columns)  # as those of one pass of a case are
     if not is_timed(samples).any():
         return None
     stamps = clocks.stamps(samples)
@@ -155,15 +155,6 @@ def overhead(
     profiled_s, measured_s = median(times_s), item.statistics.median_s
     return Overhead(profiled_s, times_s.size, measured_s, item.statistics.n, folded.fold,
                     profiled_s / measured_s)
-
-
-def _stacked(ranks: Sequence[RankProfile]) -> CaseSamples:
-    """Return the profiled samples as those of one pass of a case are."""
-    rows = np.array([one.rows for one in ranks], dtype=np.int64)  # (rank, sample, column)
-    columns: dict[str, Any] = {name: rows[:, :, at] for at, name in enumerate(SAMPLE_COLUMNS)}
-    first = np.zeros(rows.shape[1], dtype=np.int64)
-    return CaseSamples(ranks=tuple(one.rank for one in ranks), launch=first, pass_index=first,
-                       phases={}, **columns)
 
 
 PROFILE_FILE = "profile.json"
@@ -212,7 +203,8 @@ def write_profiles(folder: Path, results: Results) -> list[str]:
     """
     path = folder / PROFILE_FOLDER / PROFILE_FILE
     entries = dict(_earlier_entries(path))
-    attempts = _attempts(folder)
+    opened = [sources for sources, _ in open_attempts(folder / "traces") if sources]
+    attempts = [{source.header.rank: source for source in sources} for sources in opened]
     for sources in attempts:
         merged = {} if sources is attempts[-1] else entries  # the newest one is merged again
         entries |= {one.case_id: asdict(one) for one in _profiles(folder, results, sources)
@@ -245,16 +237,9 @@ def _write_flight_records(folder: Path, results: Results) -> int:
     return len(cases)
 
 
-def _attempts(folder: Path) -> list[Mapping[int, TraceSource]]:
-    """Return the traces of each attempt, by rank, the newest last."""
-    opened = [sources for sources, _ in open_attempts(folder / "traces") if sources]
-    return [{source.header.rank: source for source in sources} for sources in opened]
-
-
 def _profiles(
     folder: Path, results: Results, sources: Mapping[int, TraceSource],
 ) -> Iterator[CaseProfile]:
-    """Yield what one attempt profiled."""
     notes = [from_values(ProfileNote, data) for data in noted(sources[0], PROFILE_NOTE)] \
         if 0 in sources else []
     by_id = {item.case.case_id: item for item in results.cases}
@@ -305,17 +290,15 @@ def _profile(files: _ProfileFiles, item: CaseResult, note: ProfileNote) -> CaseP
         abouts = [read_rank_file(path)[0] for path in paths]
         if not all(about.anchors for about in abouts):  # recorded from outside, by nsys
             return _without_merge(kept, files, item, abouts)
-        ranks = [_RankData.read(path, files) for path in paths]
+        ranks = [_rank_data(path, files) for path in paths]
         merged = merge([rank.trace for rank in ranks])
     except TraceError as error:
-        return CaseProfile(case.case_id, case.label, profiled=True, why=note.why,
-                           problem=str(error))
+        return replace(kept, problem=str(error))
     target = files.folder / PROFILE_FOLDER / f"{files.name}.json.gz"
     _write(target, merged, case, [rank.about for rank in ranks])
     bounds_ns = sorted(rank.clock_bound_ns for rank in ranks)
-    return CaseProfile(
-        case.case_id, case.label, profiled=True, why=note.why,
-        file=str(target.relative_to(files.folder)),
+    return replace(
+        kept, file=str(target.relative_to(files.folder)),
         rank_files=tuple(str(path.relative_to(files.folder)) for path in paths),
         overhead=overhead(item, [rank.about for rank in ranks], files.clocks),
         n_events=len(merged.events), n_dropped=merged.n_dropped,
@@ -344,42 +327,33 @@ class _RankData:
     anchor_bound_ns: float
     clock_bound_ns: float
 
-    @classmethod
-    def read(cls, path: Path, files: _ProfileFiles) -> _RankData:
-        """Return the data of a file. Raises TraceError if it cannot be put on the global clock."""
-        about, trace = read_rank_file(path)
-        base_ns, events = int(trace.get("baseTimeNanoseconds", 0)), trace.get("traceEvents", [])
-        marks_ns = sorted(base_ns + round(event["ts"] * 1000) for event in events
-                          if event.get("name") == CLOCK_MARK and event.get("ph") == "X"
-                          and event.get("cat") == "user_annotation")
-        anchor = fit_anchor([(before, after) for before, after in about.anchors], marks_ns)
-        if not anchor.is_steady:
-            raise TraceError(f"rank {about.rank}: the profiler's clock drifts by "
-                             f"{anchor.drift * 1e6:.0f} ppm against the rank's own")
-        history = files.clocks.known.get(files.clocks.ids.get(about.rank, -1))
-        if history is None or files.clocks.n_clocks == 1:
-            return cls(about, _rank_trace(about, files, events, base_ns, anchor.to_local),
-                       anchor.bound_ns, 0.0)
-        models = history.models
 
-        def to_global_ns(profiler_ns: Nanoseconds) -> Nanoseconds:
-            return to_global(models, anchor.to_local(profiler_ns))
-
-        bound_ns = float(bound_at(models, np.array([about.rows[-1][1]])).max())
-        return cls(about, _rank_trace(about, files, events, base_ns, to_global_ns),
-                   anchor.bound_ns, bound_ns)
-
-
-def _rank_trace(
-    about: RankProfile, files: _ProfileFiles, events: Sequence[dict[str, Any]], base_ns: int,
-    to_global_ns: Callable[[Nanoseconds], Nanoseconds],
-) -> RankTrace:
+def _rank_data(path: Path, files: _ProfileFiles) -> _RankData:
+    """Return the data of a file. Raises TraceError if it cannot be put on the global clock."""
+    about, trace = read_rank_file(path)
+    base_ns, events = int(trace.get("baseTimeNanoseconds", 0)), trace.get("traceEvents", [])
+    marks_ns = sorted(base_ns + round(event["ts"] * 1000) for event in events
+                      if event.get("name") == CLOCK_MARK and event.get("ph") == "X"
+                      and event.get("cat") == "user_annotation")
+    anchor = fit_anchor([(before, after) for before, after in about.anchors], marks_ns)
+    if not anchor.is_steady:
+        raise TraceError(f"rank {about.rank}: the profiler's clock drifts by "
+                         f"{anchor.drift * 1e6:.0f} ppm against the rank's own")
     host = files.sources[about.rank].header.hostname if about.rank in files.sources else "?"
-    return RankTrace(about.rank, host, events, base_ns, to_global_ns)
+    rank_trace = RankTrace(about.rank, host, events, base_ns, anchor.to_local)
+    history = files.clocks.known.get(files.clocks.ids.get(about.rank, -1))
+    if history is None or files.clocks.n_clocks == 1:
+        return _RankData(about, rank_trace, anchor.bound_ns, 0.0)
+    models = history.models
+
+    def to_global_ns(profiler_ns: Nanoseconds) -> Nanoseconds:
+        return to_global(models, anchor.to_local(profiler_ns))
+
+    bound_ns = float(bound_at(models, np.array([about.rows[-1][1]])).max())
+    return _RankData(about, replace(rank_trace, to_global=to_global_ns), anchor.bound_ns, bound_ns)
 
 
 def _write(path: Path, merged: Merged, case: Case, ranks: Sequence[RankProfile]) -> None:
-    """Write a merged trace."""
     content = {
         "schemaVersion": 1, "displayTimeUnit": "ms", "traceName": path.name,
         "traceEvents": merged.events, "hpcbench": {
@@ -387,3 +361,202 @@ def _write(path: Path, merged: Merged, case: Case, ranks: Sequence[RankProfile])
             "begin_global_ns": merged.begin_ns, "n_dropped": merged.n_dropped}}
     with whole_file(path) as part, gzip.open(part, "wt", compresslevel=6) as out:
         out.write(to_json(content))
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The line from a profiler's time to the rank's own clock.
+
+    Attributes:
+        at_ns: profiler's time of the first end.
+        offset_ns: profiler's less own time there.
+        drift: gain of the profiler's clock per time, 1e-6 is 1 us/s.
+        bound_ns: limit of the error of `to_local` at the two ends.
+    """
+
+    at_ns: int
+    offset_ns: int
+    drift: float
+    bound_ns: float
+
+    def to_local(self, profiler_ns: Nanoseconds) -> Nanoseconds:
+        """Return the times on the rank's own clock, in ns (int64, any shape)."""
+        drifted = np.rint(self.drift * (profiler_ns - self.at_ns)).astype(np.int64)
+        return np.asarray(profiler_ns - self.offset_ns - drifted, dtype=np.int64)
+
+    @property
+    def is_steady(self) -> bool:
+        return abs(self.drift) <= MAX_DRIFT
+
+
+def fit_anchor(stamps: Sequence[tuple[int, int]], marks_ns: Sequence[int]) -> Anchor:
+    """Return the anchor from stamps (before, after) and the begins of the markers between them.
+
+    The first half of them is from the begin of the trace, the second from its end. Raises
+    TraceError if there is not a marker for each pair of stamps, or fewer than two.
+    """
+    if len(stamps) != len(marks_ns) or len(stamps) < 2:
+        raise TraceError(f"the profiler's trace has {len(marks_ns)} of {len(stamps)} clock markers")
+    half = len(stamps) // 2
+    at_ns, first_ns, first_bound_ns = _end(stamps[:half], marks_ns[:half])
+    end_ns, last_ns, last_bound_ns = _end(stamps[half:], marks_ns[half:])
+    apart_ns, change_ns = end_ns - at_ns, last_ns - first_ns
+    unknown_ns = first_bound_ns + last_bound_ns
+    # a change within what the markers leave open is none: short traces would show a false drift
+    drift = change_ns / apart_ns if apart_ns > 0 and abs(change_ns) > unknown_ns else 0.0
+    return Anchor(at_ns, first_ns, drift, max(first_bound_ns, last_bound_ns)
+                  + (abs(change_ns) if not drift else 0))
+
+
+def _end(
+    stamps: Sequence[tuple[int, int]], marks_ns: Sequence[int],
+) -> tuple[int, int, float]:
+    """Return of one end of a trace the time, the difference of the clocks and its limit, in ns.
+
+    It is what all markers of that end allow together; if nothing does, what the narrowest does.
+    """
+    pairs = list(zip(stamps, marks_ns, strict=True))
+    low = max(mark_ns - after_ns for (_, after_ns), mark_ns in pairs)
+    high = min(mark_ns - before_ns for (before_ns, _), mark_ns in pairs)
+    if low > high:  # stamps of the profiler are rounded, and its clock may be adjusted in between
+        (before_ns, after_ns), mark_ns = min(pairs, key=lambda pair: pair[0][1] - pair[0][0])
+        return (mark_ns, mark_ns - (before_ns + after_ns) // 2,
+                (after_ns - before_ns) / 2 + (low - high))
+    return marks_ns[0], (low + high) // 2, (high - low) / 2
+
+
+Event = dict[str, Any]
+MOST_EVENTS = 400_000
+"""Events of one merged file: about 100 MB of JSON, which a browser still opens."""
+_IDS_OF_A_RANK = 1 << 32
+"""Distance of the ids of two ranks: exact in JSON's doubles for up to 2**21 ranks."""
+_THREADS_OF_A_RANK = 10_000
+_UNIQUE_ARGS = ("External id", "correlation", "Sequence number")
+_OF_THE_PROFILER = ("Spans", "Traces", "")
+"""Pids of what the profiler says of itself; rows of their own in a viewer, without use here."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankTrace:
+    """One rank's events, with its host, and what maps the profiler's ns to global ns.
+
+    An event's time is ``base_ns`` plus its ``ts``, which is in us.
+    """
+
+    rank: int
+    host: str
+    events: Sequence[Event]
+    base_ns: int
+    to_global: Callable[[Nanoseconds], Nanoseconds]
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The events of all ranks, in order of time from 0 us at ``begin_ns`` of the global clock.
+
+    ``n_dropped`` events are left out: the shortest of every rank that had more than its share.
+    ``marks_ns`` has the global begin of each rank's samples: rank -> sample -> ns.
+    """
+
+    events: list[Event]
+    begin_ns: int
+    n_dropped: int
+    marks_ns: Mapping[int, Mapping[int, int]]
+
+    @property
+    def spread_ns(self) -> int | None:
+        """Return how far apart the ranks begin a sample at most; None of a single rank."""
+        common = [set(marks) for marks in self.marks_ns.values()]
+        starts = [[marks[number] for marks in self.marks_ns.values()]
+                  for number in set.intersection(*common)] if len(common) > 1 else []
+        return max((max(at) - min(at) for at in starts), default=None)
+
+
+def merge(traces: Sequence[RankTrace], most_events: int = MOST_EVENTS) -> Merged:
+    """Return one trace of all; each rank may fill an equal share of ``most_events``."""
+    ranks = [_RankEvents(trace, most_events // max(len(traces), 1)) for trace in traces]
+    timed = [event for rank in ranks for event in rank.timed()]
+    begin_ns = min((event["ts"] for event in timed), default=0)
+    for event in timed:
+        event["ts"] = (event["ts"] - begin_ns) / 1000
+    timed.sort(key=lambda event: (event["ts"], -event.get("dur", 0)))
+    names = [event for rank in ranks for event in rank.names()]
+    return Merged([*names, *timed], begin_ns, sum(rank.n_dropped for rank in ranks),
+                  {rank.trace.rank: rank.marks_ns for rank in ranks})
+
+
+@dataclass(slots=True)
+class _RankEvents:
+    """The events of one rank on their way into the merged trace."""
+
+    trace: RankTrace
+    share: int
+    n_dropped: int = 0
+    marks_ns: dict[int, int] = field(default_factory=dict)
+    _threads: dict[tuple[Any, Any], int] = field(default_factory=dict)
+    _main: int | None = None
+
+    def timed(self) -> Iterator[Event]:
+        """Yield what has a time, with ``ts`` still in global ns."""
+        found = [event for event in self.trace.events
+                 if event.get("ph") != "M" and "ts" in event
+                 and event.get("pid") not in _OF_THE_PROFILER and event["name"] != CLOCK_MARK]
+        kept = self._kept(found)
+        ts_ns = np.array([round(event["ts"] * 1000) for event in kept], dtype=np.int64)
+        for event, at_ns in zip(
+                kept, self.trace.to_global(ts_ns + self.trace.base_ns).tolist(), strict=True):
+            name = event["name"]
+            if name.startswith(SAMPLE_MARK) and event.get("cat") == "user_annotation":
+                self.marks_ns[int(name.removeprefix(SAMPLE_MARK))] = at_ns
+                self._main = self._thread(event["pid"], event["tid"])
+            yield {**self._unique(event), "ts": at_ns}
+
+    def _kept(self, found: Sequence[Event]) -> Sequence[Event]:
+        """Return the events of the rank's share: first the samples' markers, then the longest."""
+        if len(found) <= self.share:
+            return found
+        self.n_dropped = len(found) - self.share
+        return sorted(found, key=lambda event: (
+            not event["name"].startswith(SAMPLE_MARK), -event.get("dur", 0)))[:self.share]
+
+    def _unique(self, event: Event) -> Event:
+        changed: Event = {
+            "pid": self.trace.rank + 1, "tid": self._thread(event["pid"], event.get("tid"))}
+        if "id" in event:
+            changed["id"] = self._id(event["id"])
+        if args := event.get("args"):
+            changed["args"] = {name: self._id(value) if name in _UNIQUE_ARGS else value
+                               for name, value in args.items()}
+        return {**event, **changed}
+
+    def _id(self, value: Any) -> Any:
+        """Return an id that no other rank has; one that is no number gets the rank as prefix."""
+        if isinstance(value, int):
+            return self.trace.rank * _IDS_OF_A_RANK + value % _IDS_OF_A_RANK
+        return f"{self.trace.rank}-{value}"
+
+    def _thread(self, pid: Any, tid: Any) -> int:
+        number = self._threads.setdefault((pid, tid), len(self._threads))
+        return (self.trace.rank + 1) * _THREADS_OF_A_RANK + number
+
+    def names(self) -> Iterator[Event]:
+        """Yield the names of the rank's process and of its threads, the one with samples first.
+
+        To be called after `timed`. Process ids are from 1, because 0 is the idle task's.
+        """
+        rank, pid = self.trace.rank, self.trace.rank + 1
+        yield _named("process_name", pid, 0, name=f"rank {rank} ({self.trace.host})")
+        yield _named("process_sort_index", pid, 0, sort_index=rank)
+        known = {(event["pid"], event["tid"]): event["args"]["name"]
+                 for event in self.trace.events
+                 if event.get("ph") == "M" and event["name"] == "thread_name"}
+        for (old_pid, old_tid), number in self._threads.items():
+            name = known.get((old_pid, old_tid), f"thread {old_tid}")
+            tid = pid * _THREADS_OF_A_RANK + number
+            yield _named("thread_name", pid, tid, name=name)
+            first = tid == self._main
+            yield _named("thread_sort_index", pid, tid, sort_index=-1 if first else number)
+
+
+def _named(what: str, pid: int, tid: int, **args: Any) -> Event:
+    return {"ph": "M", "name": what, "pid": pid, "tid": tid, "ts": 0, "args": args}

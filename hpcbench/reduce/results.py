@@ -17,8 +17,7 @@ import numpy.typing as npt
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.comparison import Comparison
 from hpcbench.reduce.topology import Topology
-from hpcbench.statistics.modes import Mode
-from hpcbench.statistics.trend import FEWEST_RUNS, LEAST_CHANGE
+from hpcbench.statistics.steady import FEWEST_RUNS, LEAST_CHANGE, Mode
 from hpcbench.trace.telemetry import Rows
 
 QUALITIES = {
@@ -88,7 +87,7 @@ class Canary:
 
     ``runs`` were ok on all ranks, ``n_not_ok`` others were not. ``drift`` is the change over all
     runs, relative to their median, and ``tau`` how steadily they rise or fall
-    (`statistics.drift.Drift`); both are None where runs are too few to tell. ``quality`` is
+    (`statistics.steady.Drift`); both are None where runs are too few to tell. ``quality`` is
     ("drifting",) if the drift is significant.
     """
 

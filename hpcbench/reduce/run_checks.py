@@ -28,7 +28,7 @@ from hpcbench.reduce.stack import PassKey
 from hpcbench.reduce.timing import MOST_LATE, summarise
 from hpcbench.statistics.hypothesis_tests import standing
 from hpcbench.statistics.order import MIN_N_P5_P95
-from hpcbench.statistics.trend import steady_drift
+from hpcbench.statistics.steady import steady_drift
 from hpcbench.texts import to_json
 from hpcbench.trace.container import expected_content
 from hpcbench.trace.schema import NOISE_NOTE, Header, Noise, Record, from_values

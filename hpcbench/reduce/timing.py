@@ -42,13 +42,12 @@ from hpcbench.statistics.hypothesis_tests import are_enough
 from hpcbench.statistics.interval import (
     MIN_N_RELIABLE,
     PASSES_DIFFER,
-    Interval,
+    MedianInterval,
     median_interval,
     median_ranks,
     over_launches,
     passes_differ,
 )
-from hpcbench.statistics.modes import modes_around_median
 from hpcbench.statistics.order import (
     Values,
     high_outliers,
@@ -58,8 +57,13 @@ from hpcbench.statistics.order import (
     percentiles_if_enough,
     t_quantile,
 )
-from hpcbench.statistics.steady import change_point, trend
-from hpcbench.statistics.trend import FEWEST_RUNS, steady_drift
+from hpcbench.statistics.steady import (
+    FEWEST_RUNS,
+    change_point,
+    modes_around_median,
+    steady_drift,
+    trend,
+)
 from hpcbench.trace.schema import ARRIVAL, Flag
 
 CI_LEVEL = 0.95
@@ -92,7 +96,7 @@ class Precision:
     launch_level: float | None = None
 
 
-def over_samples(interval: Interval | None) -> Precision:
+def over_samples(interval: MedianInterval | None) -> Precision:
     if interval is None:
         return Precision()
     return Precision(interval.low, interval.high, interval.reliable, rank=interval.rank)
@@ -127,7 +131,9 @@ def over_pass_medians(median_s: float, medians_s: Sequence[float]) -> Precision 
         *_ends(median_s, medians_s, rank), True, PASSES, rank)
 
 
-def over_few_passes(median_s: float, medians_s: Sequence[float], interval: Interval) -> Precision:
+def over_few_passes(
+    median_s: float, medians_s: Sequence[float], interval: MedianInterval,
+) -> Precision:
     """Return the interval over samples, widened to what 2 to 7 passes say of others like them.
 
     Of 6 and 7 passes that is the range of their medians, of fewer Student's interval of the
@@ -158,8 +164,8 @@ def _ends(median_s: float, medians_s: Sequence[float], rank: int) -> tuple[float
 
 
 def precision_of(
-    times_s: Sequence[Values], interval: Interval | None, launch_medians_s: Sequence[float], *,
-    repeats: bool,
+    times_s: Sequence[Values], interval: MedianInterval | None,
+    launch_medians_s: Sequence[float], *, repeats: bool,
 ) -> Precision:
     """Return how well the median of samples is known, whose ``interval`` over samples is given.
 

@@ -1,40 +1,11 @@
-"""Several tests in one report: which of them hold if any false one counts as an error.
+"""Tests of what few passes, launches or steps show, with known error rates.
 
-Two samples of independent values, such as medians of launches: is one shifted, and how far?
-
-All of it is about ranks, so no distribution is assumed. The test is the exact one of Wilcoxon, Mann
-and Whitney. The shift is the median of all differences (Hodges and Lehmann), and its interval holds
-the shifts that the test does not refuse (Hollander, Wolfe and Chicken, Nonparametric Statistical
-Methods, 3rd edition, sections 4.1 to 4.3).
-
-Whether one of several equal ranks takes longer than all others, with a known error rate.
-
-Steps share disturbances with their neighbours, and all steps of a pass with one another: a rank
-may share its core with something for the whole of it. So a pass is one observation, however many
-steps it has. The medians of ranks in passes are compared as in a two-way layout: what a rank takes
-longer in some passes and not in others is the error (Scheffe, The Analysis of Variance, 4.2).
-
-Passes depend on their neighbours, too: a rank that shares its core now will probably do so in the
-next pass. The error is that of an AR(1) process (`Passes`). Its correlation is the largest that
-what ranks differ by leaves possible, at most `MOST_CORRELATION`: nine passes of two ranks leave all
-of that possible, twenty of four ranks much less.
-
-A rank stands out if it is apart from *each* other rank, so from the next one: ranks that share a
-core are slow together, and none of them is the slow one.
-
-Whether one time of a step varies more than another of the same steps, with a known error rate.
-
-Deviations are from the median and relative to it, so that a long and a short time compare. A
-permutation test of paired differences decides (Fisher 1935; Good, Permutation Tests, 3.2): if the
-difference is as likely above 0 as below, its sign says nothing, and any other sign would have
-been as likely. Neighbouring steps share disturbances, so signs are those of blocks of neighbours.
-
-Whether times follow a condition that was read beside them, and how much of them it accounts for.
-
-Both are of passes. The condition is given as the slowdown that it would cause if nothing else
-counted: a clock that is 10 % lower makes work at most 1 / 0.9 times as long. So the slope of the
-logarithm of times over that of the slowdown is 1 where the condition is the cause, less where only
-a part of the work feels it, and more where something else changes with it.
+- Several tests in one report: which of them hold if any false one counts as an error.
+- Two samples of independent values, such as medians of launches: is one shifted, and how far? All
+  of it is about ranks, so no distribution is assumed.
+- Whether one of several equal ranks takes longer than all others (`standing`).
+- Whether one time of a step varies more than another of the same steps (`chance_of_excess`).
+- Whether times follow a condition that was read beside them (`accounted`).
 """
 
 from __future__ import annotations
@@ -47,7 +18,7 @@ from functools import lru_cache, partial
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.statistics.order import Values, median, medians, t_quantile, t_tail
+from hpcbench.statistics.order import Interval, Values, median, medians, t_quantile, t_tail
 
 
 def holm(chances: Sequence[float], rate: float) -> list[bool]:
@@ -85,27 +56,20 @@ EXACT_UP_TO = 60
 """Values of a sample; larger ones have the normal distribution that ranks come close to."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shift:
-    """How far the second sample is shifted, with its interval; infinite where it has no end.
+def shift_of(first: Values, second: Values, level: float = 0.95) -> tuple[Interval, float]:
+    """Return the shift from ``first`` (n,) to ``second`` (m,), neither empty, and its p-value.
 
-    ``chance`` is how likely equal samples lie apart at least as much: the p-value, two-sided.
+    The test is the exact one of Wilcoxon, Mann and Whitney, two-sided. The shift is the median of
+    all differences (Hodges and Lehmann), and its interval holds the shifts that the test does not
+    refuse (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 3rd edition, 4.1 to
+    4.3); samples that are too small have none.
     """
-
-    shift: float
-    low: float
-    high: float
-    chance: float
-
-
-def shift_of(first: Values, second: Values, level: float = 0.95) -> Shift:
-    """Return the shift from ``first`` (n,) to ``second`` (m,); neither is empty."""
     differences = np.sort(np.subtract.outer(second, first), axis=None)
-    n, m = len(first), len(second)
-    below = _rank_of_interval(n, m, level)
-    low, high = ((float(differences[below - 1]), float(differences[-below])) if below
-                 else (-math.inf, math.inf))
-    return Shift(median(differences), low, high, _chance(differences, n, m))
+    n, m, below = len(first), len(second), 0
+    while 2 * _at_most(below, n, m) <= 1 - level:
+        below += 1
+    ends = (float(differences[below - 1]), float(differences[-below])) if below else ()
+    return Interval(median(differences), *ends), _chance(differences, n, m)
 
 
 def least_chance(n: int, m: int) -> float:
@@ -119,14 +83,6 @@ def _chance(differences: Values, n: int, m: int) -> float:
     ties = int((differences == 0).sum())
     nearer = min(above, n * m - above - ties) + ties  # as if ties were against a difference
     return min(1.0, 2 * _at_most(nearer, n, m))
-
-
-def _rank_of_interval(n: int, m: int, level: float) -> int:
-    """Return k: from the k-th smallest to the k-th largest difference; 0 where there is none."""
-    found = 0
-    while 2 * _at_most(found, n, m) <= 1 - level:
-        found += 1
-    return found
 
 
 def _at_most(count: int, n: int, m: int) -> float:
@@ -233,12 +189,9 @@ def largest_correlation(apart_s: Times) -> float:
 
 
 def _chance_of_less(seen: float, n: int, correlation: float, ranks: int) -> float:
-    """Return how likely the neighbours of n passes of so many ranks correlate less than ``seen``.
-
-    They do where a quadratic form is negative.
+    """Return how likely n passes of so many ranks correlate less than ``seen`` with the next one.
     """
-    lag = np.diag(np.full(n - 1, 0.5), 1)
-    centre = np.eye(n) - 1 / n
+    lag, centre = np.diag(np.full(n - 1, 0.5), 1), np.eye(n) - 1 / n
     return 1 - _chance_above_0(
         centre @ (lag + lag.T - seen * np.eye(n)) @ centre, n, correlation, ranks)
 
@@ -307,7 +260,19 @@ def pass_medians(times_s: Times, passes: Sequence[int]) -> Times | None:
 def standing(medians_s: Times, least_s: float) -> Standing:
     """Return which of several ranks takes longest, from its medians, (rank, pass).
 
-    Raises ValueError for fewer than two ranks or passes.
+    Steps share disturbances with their neighbours, and all steps of a pass with one another: a rank
+    may share its core with something for the whole of it. So a pass is one observation, however
+    many steps it has. The medians are compared as in a two-way layout: what a rank takes longer in
+    some passes and not in others is the error (Scheffe, The Analysis of Variance, 4.2).
+
+    Passes depend on their neighbours, too: a rank that shares its core now will probably do so in
+    the next pass. The error is that of an AR(1) process (`Passes`). Its correlation is the largest
+    that what ranks differ by leaves possible, at most `MOST_CORRELATION`: nine passes of two ranks
+    leave all of that possible, twenty of four ranks much less.
+
+    A rank stands out if it is apart from *each* other rank, so from the next one: ranks that share
+    a core are slow together, and none of them is the slow one. Raises ValueError for fewer than two
+    ranks or passes.
     """
     ranks, passes = medians_s.shape
     if min(ranks, passes) < 2:
@@ -374,7 +339,10 @@ def dispersion(times_s: Values) -> Dispersion:
 def chance_of_excess(relative: Values, reference: Values, as_much: float = AS_MUCH) -> float:
     """Return how likely chance makes ``relative`` exceed ``as_much`` times ``reference`` so far.
 
-    Both are relative deviations of the same steps, (n,). If they are of one distribution, it is
+    Both are deviations of the same steps, (n,), from the median and relative to it. A permutation
+    test of paired differences (Fisher 1935; Good, Permutation Tests, 3.2): if the difference is as
+    likely above 0 as below, any other sign would have been as likely. Neighbouring steps share
+    disturbances, so signs are those of blocks of neighbours. If they are of one distribution, it is
     below x in at most a share x of runs, and in fewer the more ``as_much`` is above 1. Raises
     ValueError for fewer than `MIN_N` steps.
     """
@@ -402,17 +370,20 @@ _TAIL, _MOST = 0.005, 50.0
 class Accounted:
     """How times follow a condition.
 
+    The condition is given as the slowdown that it would cause if nothing else counted: a clock that
+    is 10 % lower makes work at most 1 / 0.9 times as long. So the slope of the logarithm of times
+    over that of the slowdown is 1 where the condition is the cause, less where only a part of the
+    work feels it, and more where something else changes with it.
+
     Attributes:
-        effect: by how much the time rises from the least to the greatest slowdown, as a share;
-            ``low`` to ``high`` is its 99 % interval.
+        effect: by how much the time rises from the least to the greatest slowdown, as a share,
+            with its 99 % interval.
         share: which share of the rise the condition can account for, 1 at most.
         fit: which share of the variance of the times lies on the line.
         chance: how likely times that do not follow it seem to do so as surely.
     """
 
-    effect: float
-    low: float
-    high: float
+    effect: Interval
     share: float
     fit: float
     chance: float
@@ -431,7 +402,7 @@ def accounted(times_s: Values, slowdowns: Values) -> Accounted | None:
     error = math.sqrt(max(left, 1e-18) / (n - 2) / float(x @ x))
     half = t_quantile(_TAIL, n - 2) * error
     whole = float(y @ y)
-    effect, low, high = (math.expm1(min(value * span, _MOST))
-                         for value in (slope, slope - half, slope + half))
-    return Accounted(effect, low, high, min(1.0, 1 / slope) if slope > 0 else 0.0,
+    effect = Interval(slope, slope - half, slope + half).map(
+        lambda value: math.expm1(min(value * span, _MOST)))
+    return Accounted(effect, min(1.0, 1 / slope) if slope > 0 else 0.0,
                      1 - left / whole if whole > 0 else 0.0, t_tail(slope / error, n - 2))

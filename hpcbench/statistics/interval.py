@@ -1,22 +1,16 @@
-"""By how many ranks the count of values below the median may be off half of them.
-
-Three views of how much successive values depend on one another; the one that asks for the widest
-interval counts. None of them is a test that has to be passed: a correlation that may be chance
-widens the interval a little, instead of not at all below a threshold and in full above it.
-
-A distribution-free confidence interval of the median, also of dependent values.
+"""A distribution-free confidence interval of the median, also of dependent values.
 
 Independent values: exact order statistics. The number of values below the median is binomial with
-p = 1/2 whatever the distribution. So the l-th smallest and the l-th largest value enclose the
-median with a known probability. Dependent values: that number varies more, and the ranks move out
-accordingly (`hpcbench.statistics.interval`), at most to the least and the greatest value.
+p = 1/2 whatever the distribution, so the l-th smallest and the l-th largest value enclose the
+median with a known probability.
 
-What several launches say about the median of the next one.
-
-A launch has conditions of its own (memory, cores, connections) that all of its samples share. More
-samples of it do not average them out, so the unit is the launch: each counts with its median. The
-intervals are order statistics of these medians and need no distribution. A t interval of two to
-five medians does, and is wrong for launches of two modes (benchmarks/error_rates.py).
+Dependent values: successive iterations share caches, clocks and neighbours, and at a lag-1
+correlation of 0.8 a 95 % interval for independent values holds the median in 6 of 10 cases. The
+measure of that is the variance inflation: the variance of a sum of dependent scores over that of as
+many independent ones. The ranks move out accordingly, at most to the least and the greatest value.
+Three views of the inflation are taken (an AR(1) process of that correlation, the spectrum, states),
+and the one that asks for the widest interval counts. None is a test that has to be passed: a
+correlation that may be chance widens the interval a little.
 """
 
 from __future__ import annotations
@@ -25,24 +19,19 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import NormalDist
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from hpcbench.statistics.dependence import (
-    MAX_CORRELATION,
-    Estimate,
-    check_segments,
-    dependence,
-    inflation_of_signs,
-    is_significant,
-    num_segments,
-    rank_correlation,
-    ranks,
-    segments_differ,
-    spectral_inflation,
-)
 from hpcbench.statistics.order import Values, median
 
+SIGNIFICANT_Z = 1.645
+"""One-sided 5 %: a correlation below it can be chance, and is taken as none."""
+MIN_COSINES = 6
+"""Fewer leave an estimate of the variance so uncertain that its t quantile widens everything."""
+MAX_CORRELATION = 0.999
 LEAST_DEGREES = 4.0
 """Fewer would widen everything, and the approximation of Student's t ends there."""
 STATE_Z = 3.0
@@ -51,6 +40,184 @@ MIN_IN_STATE = 5
 """Fewer values above or below a threshold are no state."""
 MIN_VISITS = 10.0
 """Visits of a state; with fewer the shares of the states, and so the median, are hardly known."""
+MIN_N_RELIABLE = 20
+"""Below 20 values even strong dependence is often not seen."""
+MIN_N_DEPENDENT = 25
+"""Below 25 values dependence is seen, but its extent cannot be estimated."""
+SIGNIFICANCE = 0.01
+"""How often at most passes that are alike are said to differ."""
+PASSES_DIFFER = "the passes differ by more than the values within them explain"
+"""The reason of an interval that holds the median of these passes, if not of others."""
+RANDOM_WALK = 3.0
+"""n (1 - r) of values that correlate by r: below it they may be a random walk, without a median."""
+T = TypeVar("T", bound=np.generic)
+
+
+@dataclass(frozen=True, slots=True)
+class Inflation:
+    """A variance inflation, and the degrees of freedom by which it is known."""
+
+    inflation: float
+    degrees: float = math.inf
+
+    def half_width(self, n: int, level: float) -> float:
+        """Return by how many ranks the count of ``n`` values below the median may be off n / 2."""
+        quantile = t_of_normal(NormalDist().inv_cdf((1 + level) / 2), self.degrees)
+        return quantile * math.sqrt(n * self.inflation) / 2
+
+
+def dependence(
+    values: Values, scores: Values, segments: Sequence[int] = (),
+) -> Inflation | None:
+    """Return by how much dependence inflates the variance of the sum of ``scores``; None if not.
+
+    The lag-1 correlation is that of the ranks of ``values`` (n,), which no distribution and no
+    stall can disturb. ``scores`` (n,) are a function of the values whose sum is to be judged:
+    signs about the median, or ranks. ``segments``: see `check_segments`.
+    """
+    correlation, n = rank_correlation(ranks(values), segments), values.size
+    if not is_significant(correlation, n):
+        return None
+    inflation, num_cosines = spectral_inflation(scores, correlation)
+    return Inflation(max(1.0, inflation, inflation_of_signs(correlation)), num_cosines)
+
+
+def rank_correlation(ranked: Values, segments: Sequence[int] = (),
+                     centred_over: float | None = None) -> float:
+    """Return the lag-1 correlation of ranks (n,), at most 0.999; 0 where none can be seen.
+
+    Without the bias -(1 + 3 rho) / n of such a correlation (Kendall 1954). n is the number of
+    values whose middle was taken out, ``centred_over``: all of them, or those of one segment.
+    """
+    biased = lag1_correlation(ranked, segments)
+    return 0.0 if biased is None else _unbiased(biased, centred_over or ranked.size)
+
+
+def _unbiased(correlation: float, n: float) -> float:
+    return min((n * correlation + 1) / (n - 3), MAX_CORRELATION) if n > 3 else MAX_CORRELATION
+
+
+def is_significant(correlation: float, n: int, z: float = SIGNIFICANT_Z) -> bool:
+    """Return whether an unbiased correlation of ``n`` values is ``z`` standard errors above 0."""
+    return n > 3 and correlation * (n - 3) / math.sqrt(n) >= z
+
+
+def check_segments(n: int, segments: Sequence[int]) -> None:
+    """Raise ValueError unless ``segments`` are lengths that add up to ``n``; none mean one segment.
+
+    A segment is a run of values measured without a pause (a pass): the last value of one and the
+    first of the next are not neighbours.
+    """
+    if len(segments) and (min(segments) < 0 or sum(segments) != n):
+        raise ValueError(f"segments {list(segments)} do not add up to {n} values")
+
+
+def num_segments(segments: Sequence[int]) -> int:
+    """Return how many segments have values; no lengths mean one segment."""
+    return sum(1 for length in segments if length) or 1
+
+
+def segments_differ(ranked: Values, segments: Sequence[int], estimate: Inflation,
+                    significance: float = 0.01) -> bool:
+    """Return whether some segments are slower than others beyond what chance explains.
+
+    Kruskal-Wallis test of ``ranked``, the ranks (n,); its statistic is divided by the inflation
+    that is estimated for their sum. As the estimate is uncertain, the quantile is one of Fisher's F
+    instead of chi-square's; by the cube roots of Wilson and Hilferty (1931) and Paulson (1942).
+    """
+    lengths = np.array([length for length in segments if length])
+    if lengths.size < 2:
+        return False
+    n, starts = ranked.size, np.append(0, np.cumsum(lengths)[:-1])
+    mean_ranks = np.add.reduceat(ranked, starts) / lengths
+    spread = float(lengths @ (mean_ranks - (n + 1) / 2) ** 2) * 12 / (n * (n + 1))
+    degrees = lengths.size - 1
+    root = float((spread / degrees / estimate.inflation) ** (1 / 3))
+    own, of_estimate = 2 / (9 * degrees), 2 / (9 * estimate.degrees)
+    score = (1 - of_estimate) * root - (1 - own)
+    return score > NormalDist().inv_cdf(1 - significance) * math.sqrt(of_estimate * root ** 2 + own)
+
+
+def normal_of_t(t: float, degrees: float) -> float:
+    """Return the normal score with the tail of Student's ``t`` >= 0 (Wallace 1959).
+
+    From 6 degrees of freedom and up to a score of 3.3 it is off by less than 0.5 %.
+    """
+    return _wallace(degrees) * math.sqrt(degrees * math.log1p(t * t / degrees))
+
+
+def t_of_normal(z: float, degrees: float) -> float:
+    """Return Student's t with the tail of the normal score ``z`` >= 0; inverse of normal_of_t."""
+    if math.isinf(degrees):
+        return z
+    return math.sqrt(degrees * math.expm1((z / _wallace(degrees)) ** 2 / degrees))
+
+
+def _wallace(degrees: float) -> float:
+    return (8 * degrees + 1) / (8 * degrees + 3)
+
+
+def ranks(values: Values) -> Values:
+    """Return the rank of each value, 1 to n; equal values share the mean of their ranks."""
+    _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
+    shared: Values = np.cumsum(sizes) - (sizes - 1) / 2
+    return shared[group]
+
+
+def lag1_correlation(values: Values, segments: Sequence[int] = ()) -> float | None:
+    """Return the correlation of neighbours within segments, or None where none can be seen."""
+    centred = values - values.mean()
+    variance = float(centred @ centred) / values.size
+    products = _within(centred[1:] * centred[:-1], segments)
+    if variance == 0 or products.size == 0:
+        return None
+    return float(products.mean()) / variance
+
+
+def _within(pairs: npt.NDArray[T], segments: Sequence[int]) -> npt.NDArray[T]:
+    """Return what there is of neighbours, (..., n - 1), without those on both sides of a border."""
+    if len(segments) < 2:
+        return pairs
+    borders = np.cumsum(segments)[:-1]
+    return np.delete(pairs, borders[(borders > 0) & (borders <= pairs.shape[-1])] - 1, axis=-1)
+
+
+def spectral_inflation(scores: Values, correlation: float) -> tuple[float, int]:
+    """Return the variance of the sum of ``scores`` (n,) over that of as many independent ones.
+
+    ``correlation`` is that of neighbours, above 0. Also returned is how many frequencies were used:
+    0.4 n^(2/3) is the recommendation of Lazarus, Lewis, Stock and Watson (2018); and none above
+    that at which the spectrum of an AR(1) process has fallen to half.
+
+    Equal-weighted cosine estimate (Lazarus et al. 2018): the mean of the squared projections of
+    the scores on the first cosines, here by a Fourier transform of scores and mirrored scores.
+    Divided by what an AR(1) spectrum has lost by there, as prewhitening would (Andrews and
+    Monahan 1992).
+    """
+    n = scores.size
+    half_fallen = (1 - correlation) / math.sqrt(correlation)
+    num_cosines = max(MIN_COSINES, int(min(0.4 * n ** (2 / 3), n * half_fallen / math.pi)))
+    centred = scores - scores.mean()
+    variance = float(centred @ centred) / n
+    if variance == 0:
+        return 1.0, num_cosines
+    spectrum = np.fft.rfft(np.concatenate([centred, centred[::-1]]))[1:num_cosines + 1]
+    power = (spectrum.real ** 2 + spectrum.imag ** 2) / (2 * n)
+    frequency = np.pi * np.arange(1, power.size + 1) / n
+    at_zero = (1 - correlation) ** 2
+    fallen = at_zero / (at_zero + 2 * correlation * (1 - np.cos(frequency)))
+    return float(power.mean()) / float(fallen.mean()) / variance, num_cosines
+
+
+def inflation_of_signs(correlation: float, length: float = math.inf) -> float:
+    """Return the inflation of the signs of a Gaussian AR(1) process, in segments of ``length``.
+
+    The signs of two normal values with correlation r correlate by 2 / pi asin(r) (Sheppard 1899).
+    """
+    num_lags = min(math.ceil(9 / (1 - correlation)),  # beyond, a correlation is below exp(-9)
+                   max(1.0, length))
+    lags = np.arange(1, int(num_lags) + 1)
+    return 1 + 4 / math.pi * float(((1 - lags / length) * np.arcsin(correlation ** lags)).sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +229,7 @@ class States:
 
     correlation: float
     visits: float
-    estimate: Estimate
+    estimate: Inflation
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +254,7 @@ def count_below(values: Values, ranked: Values, level: float,
     n, correlation = values.size, rank_correlation(ranked, segments)
     depends = is_significant(correlation, n)
     states = _states(values, ranked, segments, correlation) if depends else None
-    estimates = [Estimate(1.0), *_of_correlation(values, correlation, segments, depends)]
+    estimates = [Inflation(1.0), *_of_correlation(values, correlation, segments, depends)]
     if states:
         estimates.append(states.estimate)
     widest = max(estimates, key=lambda one: one.half_width(n, level))
@@ -96,17 +263,17 @@ def count_below(values: Values, ranked: Values, level: float,
 
 
 def _of_correlation(values: Values, correlation: float, segments: Sequence[int],
-                    depends: bool) -> Iterator[Estimate]:
+                    depends: bool) -> Iterator[Inflation]:
     """Yield what an AR(1) process of that correlation has, and what the spectrum shows."""
     n = values.size
     if correlation > 0:
-        yield Estimate(inflation_of_signs(correlation, n / num_segments(segments)),
+        yield Inflation(inflation_of_signs(correlation, n / num_segments(segments)),
                        correlation_degrees(correlation, n))
     if depends:
         inflation, num_cosines = spectral_inflation(np.sign(values - median(values)),
                                                     correlation)
         if inflation > 1:  # its few degrees of freedom alone speak for no dependence
-            yield Estimate(inflation, num_cosines)
+            yield Inflation(inflation, num_cosines)
 
 
 def correlation_degrees(correlation: float, n: int) -> float:
@@ -123,16 +290,18 @@ def _states(
 ) -> States | None:
     """Return the states that ask for the widest interval, of several thresholds, if there are any.
 
+    Values are parted at every twentieth of their ranks, and at the widest gap between two.
+
     A chain of two states, of which the upper one has share p and neighbours correlate by r, adds
     2 s r / (1 - r) to the inflation of the signs about the median. The squared correlation of being
     above the threshold and above the median is s = min(p, 1 - p) / max(p, 1 - p).
     """
     n = ranked.size
-    upper = ranked > _thresholds(values, n)[:, np.newaxis]
-    changed = upper[:, 1:] != upper[:, :-1]
-    if len(segments) > 1:
-        borders = np.cumsum(segments)[:-1]
-        changed = np.delete(changed, borders[(borders > 0) & (borders < n)] - 1, axis=1)
+    gaps = np.diff(np.sort(values))[MIN_IN_STATE - 1:n - MIN_IN_STATE]
+    widest = MIN_IN_STATE + int(np.argmax(gaps)) if gaps.size else n // 2
+    thresholds = np.append(n * np.arange(1, 20) / 20, widest + 0.5)
+    upper = ranked > thresholds[:, np.newaxis]
+    changed = _within(upper[:, 1:] != upper[:, :-1], segments)
     plain = 2 / math.pi * math.asin(max(0.0, correlation))
     found = []
     for share, of_changes, changes in zip(
@@ -147,34 +316,15 @@ def _states(
     return max(found, default=None, key=lambda one: one.estimate.inflation)
 
 
-def _thresholds(values: Values, n: int) -> Values:
-    """Return ranks to part values at: every twentieth of them, and the widest gap between two."""
-    gaps = np.diff(np.sort(values))[MIN_IN_STATE - 1:n - MIN_IN_STATE]
-    widest = MIN_IN_STATE + int(np.argmax(gaps)) if gaps.size else n // 2
-    return np.append(n * np.arange(1, 20) / 20, widest + 0.5)
-
-
 def _state(share: float, biased: float, visits: float, n: int) -> States:
-    correlation = min((n * biased + 1) / (n - 3), MAX_CORRELATION)
+    correlation = _unbiased(biased, n)
     nested = min(share, 1 - share) / max(share, 1 - share)
     inflation = 1 + 2 * nested * max(0.0, correlation) / (1 - correlation)
-    return States(correlation, visits, Estimate(inflation, max(LEAST_DEGREES, visits)))
-
-
-MIN_N_RELIABLE = 20
-"""Below 20 values even strong dependence is often not seen."""
-MIN_N_DEPENDENT = 25
-"""Below 25 values dependence is seen, but its extent cannot be estimated."""
-SIGNIFICANCE = 0.01
-"""How often at most passes that are alike are said to differ."""
-PASSES_DIFFER = "the passes differ by more than the values within them explain"
-"""The reason of an interval that holds the median of these passes, if not of others."""
-RANDOM_WALK = 3.0
-"""n (1 - r) of values that correlate by r: below it they may be a random walk, without a median."""
+    return States(correlation, visits, Inflation(inflation, max(LEAST_DEGREES, visits)))
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class MedianInterval:
     """``low`` to ``high`` hold the median with probability ``level``.
 
     They are the values of this ``rank``, from 1, from either end.
@@ -194,7 +344,7 @@ class Interval:
 
 
 def median_interval(values: Values, level: float = 0.95,
-                    segments: Sequence[int] = ()) -> Interval | None:
+                    segments: Sequence[int] = ()) -> MedianInterval | None:
     """Return the interval of the median of ``values`` (n,), or None where n is too small for one.
 
     95 % takes 6 values, 99 % takes 8. ``segments`` are the lengths of the passes that the values
@@ -215,7 +365,7 @@ def median_interval(values: Values, level: float = 0.95,
         reason = f"{n} values are too few to see whether they are independent"
     lowest = max(lowest, 1)
     ends = np.partition(values, [lowest - 1, n - lowest])
-    return Interval(float(ends[lowest - 1]), float(ends[n - lowest]), level,
+    return MedianInterval(float(ends[lowest - 1]), float(ends[n - lowest]), level,
                     max(1, int(n / count.inflation)), math.ceil(count.inflation), not reason,
                     reason, lowest)
 
@@ -265,16 +415,14 @@ def passes_differ(
 
 
 def _inflation_of_ranks(values: Values, ranked: Values, correlation: float,
-                        segments: Sequence[int]) -> Estimate:
+                        segments: Sequence[int]) -> Inflation:
     """Return the inflation of the sum of ranks: of an AR(1) process, or more if that is seen."""
-    plain = Estimate(1.0)
+    plain = Inflation(1.0)
     if correlation > 0:
-        plain = Estimate((1 + correlation) / (1 - correlation),
+        plain = Inflation((1 + correlation) / (1 - correlation),
                          correlation_degrees(correlation, values.size))
     seen = dependence(values, ranked, segments)
-    if seen.degrees is None or seen.inflation <= plain.inflation:
-        return plain
-    return Estimate(seen.inflation, seen.degrees)
+    return seen if seen is not None and seen.inflation > plain.inflation else plain
 
 
 @lru_cache(maxsize=4096)

@@ -18,8 +18,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from hpcbench.statistics.dependence import t_of_normal
-from hpcbench.statistics.order import Values, median
+from hpcbench.statistics.interval import t_of_normal
+from hpcbench.statistics.order import Interval, Values, median, t_tail
 
 LEVEL = 0.95
 TELLING = 0.05
@@ -116,27 +116,23 @@ def speedup(time_s: PassTimes, base_s: PassTimes) -> OverPasses | None:
                                                    interval.holds(1.0, 1 / (1 + TELLING))))
 
 
-@dataclass(frozen=True, slots=True)
-class MeanInterval:
-    """From ``low`` to ``high`` the mean over passes lies, at the `LEVEL`."""
-
-    low: float
-    high: float
-
-    def holds(self, *values: float) -> bool:
-        """Return whether all of ``values`` lie in it."""
-        return all(self.low <= value <= self.high for value in values)
-
-
-def mean_interval(values: Values) -> MeanInterval:
-    """Return Student's interval of the mean of ``values`` (n,); of a single one it is endless.
+def mean_interval(values: Values) -> Interval:
+    """Return Student's interval of the mean of ``values`` (n,); a single one has none.
 
     Medians of passes are close to normal, whatever their samples are, and passes are apart in time.
     """
+    mean = float(values.mean())
     if values.size < 2:
-        return MeanInterval(-math.inf, math.inf)
+        return Interval(mean)
     half = _student(values.size - 1) * float(values.std(ddof=1)) / math.sqrt(values.size)
-    return MeanInterval(float(values.mean()) - half, float(values.mean()) + half)
+    return Interval(mean, mean - half, mean + half)
+
+
+def chance_of_mean(values: Values) -> float:
+    """Return how likely a mean of two values (n,) or more is so far from 0 by chance: Student's t.
+    """
+    mean, error = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(values.size)
+    return 2 * t_tail(abs(mean) / error, values.size - 1) if error > 0 else float(mean == 0)
 
 
 def _student(degrees: int) -> float:
@@ -150,7 +146,7 @@ def _student(degrees: int) -> float:
 
 def over_passes(
     formula: Callable[..., float], *times_s: PassTimes,
-    tells: Callable[[MeanInterval], bool] = lambda _interval: True,
+    tells: Callable[[Interval], bool] = lambda _interval: True,
 ) -> OverPasses | None:
     """Return what a formula of several cases' times gives over the passes that all of them have.
 

@@ -25,7 +25,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.statistics.order import t_quantile
+from hpcbench.statistics.order import Interval, t_quantile
 
 SPARE = 2
 """A law is fitted where there are so many points more than it has parameters."""
@@ -38,28 +38,19 @@ Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
-    """A fitted number, with its 95 % interval; None at a bound, where there is no such interval."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Law:
     """A fitted law.
 
     Attributes:
         name: AMDAHL or UNIVERSAL.
-        parameters: ``s``, or ``sigma`` and ``kappa``.
+        parameters: ``s``, or ``sigma`` and ``kappa``, with 95 % intervals; none at a bound.
         residuals: measured over fitted time of each point, less 1.
         fitted: the fitted value of each point: seconds, or work in a second.
         least_ranks, most_ranks: what it was fitted to. It says nothing of other numbers.
     """
 
     name: str
-    parameters: Mapping[str, Parameter]
+    parameters: Mapping[str, Interval]
     residuals: tuple[float, ...]
     fitted: tuple[float, ...]
     least_ranks: int
@@ -67,7 +58,6 @@ class Law:
 
     @property
     def worst(self) -> float:
-        """Return the greatest residual, without its sign."""
         return max(map(abs, self.residuals))
 
 
@@ -157,17 +147,17 @@ def _least_squares(columns: Array, values: Array) -> _Fit:
 
 def _parameter(
     value: float, slope: Array, fit: _Fit, at: int, most: float = float("inf"),
-) -> Parameter:
+) -> Interval:
     """Return a quotient of coefficients with its interval, to the first order in their errors."""
     if not fit.values[at] > 0 or value >= most:
-        return Parameter(float(value))
+        return Interval(float(value))
     half = t_quantile(_TAIL, fit.degrees) * float(np.sqrt(slope @ fit.covariance @ slope))
-    return Parameter(float(value), max(float(value) - half, 0.0), min(float(value) + half, most))
+    return Interval(float(value), max(float(value) - half, 0.0), min(float(value) + half, most))
 
 
 def _law(
     name: str, ranks: Sequence[int], measured: Array, fitted_times: Array, fitted: Array,
-    parameters: Mapping[str, Parameter],
+    parameters: Mapping[str, Interval],
 ) -> Law:
     return Law(name, parameters, tuple((measured / fitted_times - 1).tolist()),
                tuple(fitted.tolist()), min(ranks), max(ranks))

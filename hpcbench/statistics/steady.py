@@ -1,19 +1,26 @@
-"""Where the steady state begins, and whether it stays steady.
+"""What a series of times does: where its steady state begins, trend, step, drift, two modes.
 
-Nothing is removed here: a cut, a trend or a change point is a finding about values that are kept.
-The tests need no distribution. Dependence between successive values (`dependence`) is estimated
-without the trend or the step, and makes a finding less likely.
+Nothing is removed here: each is a finding about values that are kept. The tests need no
+distribution. Of many values, the dependence between neighbours (`interval.dependence`) is estimated
+without the trend or the step, and makes a finding less likely. Of few runs it cannot be estimated:
+those near each other share disturbances, and all runs of one process its conditions. So the limits
+of Kendall's tau for `steady_drift` are such that no stationary series tried exceeds them in more
+than 1 of 100 cases: Gaussian values of neighbour correlation 0 to 0.9, two modes that hold for 3 or
+10 runs, and groups of runs with a level each (benchmarks/error_rates.py). The price is power: steps
+and humps are not seen.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
-from hpcbench.statistics.dependence import dependence, normal_of_t, ranks
-from hpcbench.statistics.order import Values, median, medians
+from hpcbench.statistics.interval import MedianInterval, dependence, normal_of_t, ranks
+from hpcbench.statistics.order import Interval, Values, median, medians
 
 BATCH = 5
 """Iterations in a batch of MSER-5 (White, Cobb and Spratt 2000)."""
@@ -106,7 +113,8 @@ def trend(values: Values) -> Trend | None:
     differences = points[later] - points[earlier]
     slope = median(differences / (later - earlier))
     score = abs(float(np.sign(differences).sum()))
-    spread = _kendall_variance(points)
+    _, ties = np.unique(points, return_counts=True)  # of independent values (Kendall 1975)
+    spread = float(n * (n - 1) * (2 * n + 5) - (ties * (ties - 1) * (2 * ties + 5)).sum()) / 18
     rest = points - slope * np.arange(n)
     z = _normal_score(max(score - 1, 0) / math.sqrt(spread), rest) if spread > 0 else 0.0
     p = math.erfc(z / math.sqrt(2))
@@ -121,16 +129,9 @@ def _normal_score(score: float, rest: Values) -> float:
     uncertainty of that estimate counts as that of Student's t.
     """
     estimate = dependence(rest, ranks(rest))
-    if estimate.degrees is None:
+    if estimate is None:
         return score
     return normal_of_t(score / math.sqrt(estimate.inflation), estimate.degrees)
-
-
-def _kendall_variance(values: Values) -> float:
-    """Return the variance of Kendall's score of independent values, with ties (Kendall 1975)."""
-    n = values.size
-    _, ties = np.unique(values, return_counts=True)
-    return float(n * (n - 1) * (2 * n + 5) - (ties * (ties - 1) * (2 * ties + 5)).sum()) / 18
 
 
 def change_point(values: Values) -> ChangePoint | None:
@@ -156,3 +157,208 @@ def change_point(values: Values) -> ChangePoint | None:
     z = _normal_score(float(sums.max()) * math.sqrt(12 / (n ** 3 + n ** 2)), rest)
     p = min(1.0, 2 * math.exp(-z * z / 2))
     return ChangePoint(index, before, after, p) if p < SIGNIFICANT_P else None
+
+
+FEWEST_RUNS = 8
+"""Seven runs of a stationary series rise by chance in more than 1 of 100 cases."""
+LIMITS = ((32, 0.81), (20, 0.85), (12, 0.92), (FEWEST_RUNS, 0.95))
+"""From so many runs on, the |tau| that a drift needs; the most runs first."""
+LEAST_CHANGE = 0.03
+"""Of the median, over the whole series: a smaller drift is not worth a finding."""
+DRIFT_POINTS = 64
+"""A longer series of runs is judged by the medians of equal blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """``change`` is that of the line of Theil and Sen over the series, relative to the median."""
+
+    change: float
+    tau: float
+    significant: bool
+
+
+def steady_drift(values: Values, at: Values) -> Drift | None:
+    """Return the drift of ``values`` (run,) above 0, taken at times ``at`` (run,) that ascend.
+
+    The result is None for fewer than FEWEST_RUNS runs.
+    """
+    length = max(-(-values.size // DRIFT_POINTS), 1)
+    points, times = (_block_medians(series, length) for series in (values, at))
+    count = points.size
+    if count < FEWEST_RUNS:
+        return None
+    earlier, later = np.triu_indices(count, 1)
+    differences, gaps = points[later] - points[earlier], times[later] - times[earlier]
+    tau = float(np.sign(differences).mean())
+    slope = median(differences[gaps > 0] / gaps[gaps > 0]) if np.any(gaps > 0) else 0.0
+    change = slope * float(at[-1] - at[0]) / median(values)
+    limit = next(limit for fewest, limit in LIMITS if count >= fewest)
+    return Drift(change, tau, abs(tau) >= limit and abs(change) > LEAST_CHANGE)
+
+
+LEVEL = 0.99
+"""Of the interval of `theil_sen`."""
+MOST_VALUES = 200
+"""The exact chances of a longer series take too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class TheilSen:
+    """A line through a series (Theil and Sen), whose values are taken as independent.
+
+    ``change`` is its change from the first value to the last, relative to the median, with its
+    99 % interval. ``chance`` is how likely independent values rise or fall so steadily.
+    ``is_steady``: the interval excludes no change, and `steady_drift` is significant, so that a
+    stationary series hardly does so even if neighbours are alike.
+    """
+
+    change: Interval
+    tau: float
+    chance: float
+    is_steady: bool
+
+
+def theil_sen(values: Values, at: Values) -> TheilSen | None:
+    """Return the line through values above 0 at times that ascend; None of too few or many.
+
+    The interval follows from the exact distribution of Kendall's statistic (Sen, Journal of the
+    American Statistical Association 63, 1968).
+    """
+    if not FEWEST_RUNS <= values.size <= MOST_VALUES:
+        return None
+    steady = steady_drift(values, at)
+    assert steady is not None
+    earlier, later = np.triu_indices(values.size, 1)
+    slopes = np.sort((values[later] - values[earlier]) / (at[later] - at[earlier]))
+    score = abs(int(np.sign(values[later] - values[earlier]).sum()))
+    cut = max((slopes.size - _limit(values.size)) // 2 - 1, 0)
+    scale = float(at[-1] - at[0]) / median(values)
+    change = Interval(median(slopes) * scale, float(slopes[cut]) * scale,
+                      float(slopes[slopes.size - 1 - cut]) * scale)
+    return TheilSen(change, steady.tau, _chance(values.size, score),
+                    steady.significant and not change.holds(0.0))
+
+
+@lru_cache(maxsize=64)
+def _tails(n: int) -> tuple[float, ...]:
+    """Return P(at least k pairs are in order) of n independent values, by k from 0."""
+    shares = np.ones(1)
+    for size in range(2, n + 1):
+        shares = np.convolve(shares, np.full(size, 1 / size))
+    return tuple(np.cumsum(shares[::-1])[::-1].tolist())
+
+
+def _chance(n: int, score: int) -> float:
+    """Return how likely |pairs in order - pairs in disorder| is so high, or higher."""
+    pairs = n * (n - 1) // 2
+    return min(1.0, 2 * _tails(n)[(pairs + score + 1) // 2])
+
+
+def _limit(n: int) -> int:
+    """Return the score that independent values exceed with at most 1 - LEVEL."""
+    pairs = n * (n - 1) // 2
+    return next((score for score in range(pairs % 2, pairs + 1, 2)
+                 if _chance(n, score + 2 if score + 2 <= pairs else pairs) <= 1 - LEVEL), pairs)
+
+
+LARGEST_DIP = 0.68
+"""sqrt(n) times the dip exceeds it in less than 1 % of uniform samples of any n from `MIN_N_MODES`
+on (simulated: `benchmarks/flags.py`)."""
+MIN_N_MODES = 20
+"""Fewer independent values do not show two modes."""
+LEAST_SHARE = 0.2
+"""Of the samples in the smaller mode: the median is between two modes, not at the end of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """The median of the values of one mode, and their share of all values."""
+
+    median_s: float
+    share: float
+
+
+def modes_around_median(values: Values, interval: MedianInterval | None) -> tuple[Mode, ...]:
+    """Return the two modes, the quicker one first, that the median of ``values`` (n,) lies between.
+
+    ``interval`` is that of the median; it reaches from one mode into the other. It also says as how
+    many independent values the n count. Nothing is returned where there is no second mode, or where
+    the median clearly belongs to one. There is one where the dip is too large (see `dip`), which it
+    is for values that depend on one another as for fewer ones.
+    """
+    if interval is None or interval.n_blocks < MIN_N_MODES or not 0 < values.min() < values.max():
+        return ()
+    split = best_split(np.sort(np.log(values)))
+    lower = values[np.log(values) <= split]
+    upper = values[np.log(values) > split]
+    if not interval.low <= lower.max() < upper.min() <= interval.high:
+        return ()
+    if min(lower.size, upper.size) < LEAST_SHARE * values.size:
+        return ()
+    if dip(values) * math.sqrt(interval.n_blocks) <= LARGEST_DIP:
+        return ()
+    return tuple(Mode(median(part), part.size / values.size) for part in (lower, upper))
+
+
+def best_split(ordered: Values) -> float:
+    """Return the largest value of the lower of two groups with the least variance within them.
+
+    ``ordered`` (n,) rises and has two different values at least; otherwise the least is returned.
+    """
+    n = np.arange(1, ordered.size)
+    below = np.cumsum(ordered)[:-1]
+    between = (below - n * ordered.mean()) ** 2 / (n * (ordered.size - n))
+    between[ordered[1:] == ordered[:-1]] = -1.0  # equal values are of one group
+    return float(ordered[np.argmax(between)])
+
+
+def dip(values: Values) -> float:
+    """Return the largest difference between the distribution of ``values`` (n,), n > 0, and the
+    unimodal one that makes it least.
+
+    Hartigan and Hartigan, The Dip Test of Unimodality, Annals of Statistics 13, 1985. Of unimodal
+    distributions the uniform has the largest dips.
+
+    Between the greatest convex minorant on the left of a modal interval and the least concave
+    majorant on its right; the interval shrinks to where these two are farthest apart. Equal values
+    count as spread around theirs: a value that is frequent is no mode of its own.
+    """
+    x, counts = np.unique(values, return_counts=True)
+    middle = (np.cumsum(counts) - counts / 2) / values.size
+    before, after = middle - 0.5 / values.size, middle + 0.5 / values.size
+    first, last, farthest = 0, x.size - 1, 1 / values.size
+    while True:
+        inside = slice(first, last + 1)
+        convex, concave = _hull(x[inside], before[inside]), _hull(x[inside], -after[inside])
+        minorant = np.interp(x[inside], x[inside][convex], before[inside][convex])
+        majorant = np.interp(x[inside], x[inside][concave], after[inside][concave])
+        apart = majorant - minorant
+        widest = int(convex[np.argmax(apart[convex])])
+        other = int(concave[np.argmax(apart[concave])])
+        if max(apart[widest], apart[other]) <= farthest:
+            return farthest / 2
+        if apart[widest] >= apart[other]:
+            left, right = widest, int(concave[np.searchsorted(concave, widest)])
+        else:
+            left, right = int(convex[np.searchsorted(convex, other, side="right") - 1]), other
+        farthest = max(farthest, float((after[inside] - minorant)[:left + 1].max()),
+                       float((majorant - before[inside])[right:].max()))
+        if (left, right) == (0, last - first):
+            return farthest / 2
+        first, last = first + left, first + right
+
+
+def _hull(x: Values, y: Values) -> npt.NDArray[np.int64]:
+    """Return the indices of the points on the lower convex hull; ``x`` rises strictly."""
+    kept: list[int] = []
+    xs, ys = x.tolist(), y.tolist()
+    for new in range(len(xs)):
+        while len(kept) > 1:
+            middle, start = kept[-1], kept[-2]
+            if (ys[middle] - ys[start]) * (xs[new] - xs[middle]) < (
+                    ys[new] - ys[middle]) * (xs[middle] - xs[start]):
+                break
+            kept.pop()
+        kept.append(new)
+    return np.array(kept, dtype=np.int64)

@@ -53,7 +53,6 @@ class StopRule:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the count was given."""
         return self.min_n == self.max_n
 
 

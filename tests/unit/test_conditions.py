@@ -18,7 +18,7 @@ from hpcbench.answers.topics import TOPICS, TopicResult, answer_lines, ending_li
 from hpcbench.reduce.results import Canary, CaseResult, Course, Finding, RankTold, Usage
 from hpcbench.reduce.topology import RankPlace, Topology
 from hpcbench.statistics.hypothesis_tests import accounted
-from hpcbench.statistics.trend import trend
+from hpcbench.statistics.steady import theil_sen
 from results_factory import in_passes, make_canary, make_case, make_results, ok
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "conditions.py"
@@ -91,20 +91,20 @@ def about(found: Conditions, word: str) -> Answer:
 
 
 def test_a_trend_has_an_exact_chance_and_an_interval() -> None:
-    found = trend(np.linspace(1.0, 1.2, 8), np.arange(8.0))
+    found = theil_sen(np.linspace(1.0, 1.2, 8), np.arange(8.0))
     assert found is not None and found.is_steady
     assert found.chance == pytest.approx(2 / 40320) and found.tau == 1
-    assert found.low == pytest.approx(found.change) == pytest.approx(0.2 / 1.1)
-    assert trend(np.ones(7), np.arange(7.0)) is None
-    level = trend(np.array(STEADY), np.arange(9.0))
-    assert level is not None and level.low < 0 < level.high and not level.is_steady
+    assert found.change.low == pytest.approx(found.change.value) == pytest.approx(0.2 / 1.1)
+    assert theil_sen(np.ones(7), np.arange(7.0)) is None
+    level = theil_sen(np.array(STEADY), np.arange(9.0))
+    assert level is not None and level.change.holds(0.0) and not level.is_steady
 
 
 def test_what_a_condition_accounts_for() -> None:
     slowdowns = np.array([1.0, 1.1, 1.0, 1.2, 1.0])
     same = accounted(slowdowns, slowdowns)
     assert same is not None and same.share == 1
-    assert same.effect == pytest.approx(0.2) and same.chance < 1e-6
+    assert same.effect.value == pytest.approx(0.2) and same.chance < 1e-6
     twice = accounted(slowdowns ** 2, slowdowns)
     assert twice is not None and twice.share == pytest.approx(0.5)
     assert accounted(slowdowns[:4], slowdowns[:4]) is None

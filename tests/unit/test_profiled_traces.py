@@ -18,7 +18,6 @@ from hpcbench.errors import TraceError, UsageError
 from hpcbench.launch.measuring import opening_line
 from hpcbench.launch.verdict import Evidence, RankOutcome, judge
 from hpcbench.profiling.flight import FLIGHT, in_flight, joined, standing
-from hpcbench.profiling.merge import RankTrace, fit_anchor, merge
 from hpcbench.profiling.profiled_cases import (
     CLOCK_MARK,
     SAMPLE_MARK,
@@ -33,7 +32,14 @@ from hpcbench.profiling.profiled_cases import (
     stall,
     write_rank_file,
 )
-from hpcbench.profiling.record import MOST_LINES, summary_lines, write_profiles
+from hpcbench.profiling.record import (
+    MOST_LINES,
+    RankTrace,
+    fit_anchor,
+    merge,
+    summary_lines,
+    write_profiles,
+)
 from hpcbench.trace.schema import NO_DEVICE_TIME, Flag
 from results_factory import mixed_results
 

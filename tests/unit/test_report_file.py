@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.answers.answer import Run, TopicOptions, TopicRecord
-from hpcbench.answers.topics import TOPICS, Topic
+from hpcbench.answers.answer import Run, Topic, TopicOptions, TopicRecord
+from hpcbench.answers.topics import TOPICS
 from hpcbench.commands.results import report
 from hpcbench.errors import FileError, UsageError
 from hpcbench.reduce.results import Finding

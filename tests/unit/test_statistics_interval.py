@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hpcbench.statistics.interval import (
-    Interval,
+    MedianInterval,
     median_interval,
     median_ranks,
     passes_differ,
@@ -29,7 +29,7 @@ from statistics_series import (
 numbers = st.lists(st.integers(1, 10 ** 6), min_size=6, max_size=200)
 
 
-def intervals(cases: Series, segments: Sequence[int] = ()) -> list[Interval]:
+def intervals(cases: Series, segments: Sequence[int] = ()) -> list[MedianInterval]:
     found = [median_interval(case, segments=segments) for case in cases]
     assert None not in found
     return [interval for interval in found if interval]
@@ -94,11 +94,11 @@ def test_a_higher_level_is_wider(values: list[int]) -> None:
 
 def test_independent_values_get_the_exact_order_statistics() -> None:
     values = np.random.default_rng(0).permutation(100) + 1.0
-    assert median_interval(values) == Interval(40, 61, 0.95, 100, 1, True, "", 40)
+    assert median_interval(values) == MedianInterval(40, 61, 0.95, 100, 1, True, "", 40)
 
 
 def test_equal_values_are_an_interval_of_width_zero() -> None:
-    assert median_interval(np.full(50, 7.0)) == Interval(7, 7, 0.95, 50, 1, True, "", 18)
+    assert median_interval(np.full(50, 7.0)) == MedianInterval(7, 7, 0.95, 50, 1, True, "", 18)
 
 
 def test_few_values_are_not_reliable() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hpcbench.reduce.timing import CI_LEVEL, FEWEST_LAUNCHES, Precision, precision_of
 from hpcbench.statistics.interval import median_interval, over_launches
 from hpcbench.statistics.order import Values
-from hpcbench.statistics.trend import FEWEST_RUNS, steady_drift
+from hpcbench.statistics.steady import FEWEST_RUNS, steady_drift
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.statistics.interval import median_interval
-from hpcbench.statistics.modes import Mode, best_split, dip, modes_around_median
 from hpcbench.statistics.order import Values
+from hpcbench.statistics.steady import Mode, best_split, dip, modes_around_median
 
 numbers = st.lists(st.integers(1, 10 ** 6), min_size=1, max_size=80)
 

@@ -1,4 +1,4 @@
-"""The closed forms against scipy, which the package itself never imports: it takes 0.6 s."""
+"""The closed forms against scipy, which takes 0.6 s to import: too long where samples are taken."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from hpcbench.statistics.dependence import (
-    Estimate,
+from hpcbench.statistics.interval import (
+    Inflation,
     lag1_correlation,
+    median_ranks,
     normal_of_t,
     ranks,
     segments_differ,
     t_of_normal,
 )
-from hpcbench.statistics.interval import median_ranks
 from hpcbench.statistics.order import high_outliers
 from hpcbench.statistics.steady import trend
 
@@ -64,7 +64,7 @@ def test_segments_differ_as_kruskal_and_wallis_say(segments: list[list[float]]) 
     p = stats.kruskal(*segments).pvalue
     if abs(p - 0.01) > 0.001:
         assert segments_differ(
-            ranks(values), [len(item) for item in segments], Estimate(1.0)) == (p < 0.01)
+            ranks(values), [len(item) for item in segments], Inflation(1.0)) == (p < 0.01)
 
 
 @given(some_values)
@@ -104,4 +104,4 @@ def test_segments_with_an_uncertain_inflation_as_fisher_says(
         ranked = stats.rankdata(np.random.default_rng(0).standard_normal(n))
         spread = stats.kruskal(*np.split(ranked, num_segments)).statistic / (num_segments - 1)
         assert segments_differ(ranked, [20] * num_segments,
-                               Estimate(spread / (ratio * limit), degrees)) == differs
+                               Inflation(spread / (ratio * limit), degrees)) == differs

@@ -109,21 +109,21 @@ def test_equal_ranks_wait_little() -> None:
 
 
 def test_a_late_rank_that_explains_half_of_it_is_not_the_cause() -> None:
-    (first,) = stalled_answers([replace(STALL, late_rank=2, late_share=0.5)], "command")
+    (first,) = stalled_answers([replace(STALL, late_rank=2, late_share=0.5)])
     assert "rank 2 explains 50% of it, less than 80%, so others are late" in first.sentence
-    (first,) = stalled_answers([STALL], "command")
+    (first,) = stalled_answers([STALL])
     assert "no one rank is named" in first.sentence
 
 
 def test_what_intervals_do_not_exclude_is_no_all_clear() -> None:
-    (little,) = stalled_answers([replace(STALL, low=0.01, high=0.1, is_clear=False)], "command")
-    (much,) = stalled_answers([replace(STALL, low=0.01, high=0.5, is_clear=False)], "command")
+    (little,) = stalled_answers([replace(STALL, low=0.01, high=0.1, is_clear=False)])
+    (much,) = stalled_answers([replace(STALL, low=0.01, high=0.5, is_clear=False)])
     assert (little.certainty, much.certainty) == (NONE, CANNOT_TELL)
     cause = Cause("FILE", "x", COMPUTE, 3, "", 1, 1e-3, -1e-3, 3e-3, 0.1, 1.0, 1.0, 0.15)
-    found = [*cause_answers([cause, replace(cause, high_share=0.5)], "command")]
+    found = [*cause_answers([cause, replace(cause, high_share=0.5)])]
     assert [one.certainty for one in found] == [NONE, CANNOT_TELL]
     both_vary = replace(STALL, variation=Variation(2.0, 2.0, 0.5, 1.0, is_high=False))
-    assert [one.certainty for one in stalled_answers([both_vary], "command")][1:] == [CANNOT_TELL]
+    assert [one.certainty for one in stalled_answers([both_vary])][1:] == [CANNOT_TELL]
 
 
 @pytest.mark.parametrize(("share", "certainty"), [(0.1, CLEAR), (0.01, NONE)])
@@ -131,17 +131,17 @@ def test_an_exchange_that_varies_is_told_from_a_share_of_the_call_on(
     share: float, certainty: str,
 ) -> None:
     varies = Variation(0.3, 0.1, share, 1e-6, is_high=True)
-    _, answer = stalled_answers([replace(STALL, variation=varies)], "command")
+    _, answer = stalled_answers([replace(STALL, variation=varies)])
     assert answer.certainty == certainty
 
 
 def test_what_stamps_do_not_hold_is_said() -> None:
-    (answer,) = stalled_answers([], "command")
+    (answer,) = stalled_answers([])
     assert answer.certainty == CANNOT_TELL
     missing = replace(STALL, share=None, is_clear=False, missing="a reason")
-    (answer,) = stalled_answers([missing], "command")
+    (answer,) = stalled_answers([missing])
     assert answer.certainty == CANNOT_TELL and "a reason (1 case)" in answer.sentence
-    (answer,) = stalled_answers([replace(STALL, low=None, high=None, is_clear=False)], "command")
+    (answer,) = stalled_answers([replace(STALL, low=None, high=None, is_clear=False)])
     assert answer.certainty == CANNOT_TELL and "too few steps for an interval" in answer.sentence
 
 
@@ -149,7 +149,7 @@ def test_each_cause_has_its_words() -> None:
     cause = Cause("FILE", "x", COMPUTE, 3, "stage", 1, 1e-3, 0.9e-3, 1.1e-3, 0.1, 1.0, 0.0, 0.11,
                   True)
     said = [answer.sentence for answer in cause_answers(
-        [cause, replace(cause, cause=LINK), replace(cause, cause=WORK, ranks=3)], "command")]
+        [cause, replace(cause, cause=LINK), replace(cause, cause=WORK, ranks=3)])]
     assert "rank 3 computes slowly, beside ranks of the same stage" in said[0]
     assert "a link of rank 3 is slow, not its work" in said[1]
     assert "stage 3 has more to do than the others, which is uneven partitioning" in said[2]
@@ -157,9 +157,9 @@ def test_each_cause_has_its_words() -> None:
 
 
 def test_nobody_is_slow_by_itself_and_nothing_tells() -> None:
-    (answer,) = cause_answers([*settled_causes([*causes_of(own_work({}))])], "command")
+    (answer,) = cause_answers([*settled_causes([*causes_of(own_work({}))])])
     assert answer.certainty == NONE and "in 5 comparisons" in answer.sentence
-    (answer,) = cause_answers([], "command")
+    (answer,) = cause_answers([])
     assert answer.certainty == CANNOT_TELL
     assert "3 passes of steps without communication" in answer.sentence
 

@@ -27,6 +27,7 @@ from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.statistics import scaling_laws
 from hpcbench.statistics.hypothesis_tests import MIN_N, chance_of_excess, dispersion
 from hpcbench.statistics.interval import median_interval
+from hpcbench.statistics.order import Interval
 from hpcbench.trace.schema import ARRIVAL
 
 SYNC = "sync"
@@ -42,7 +43,7 @@ class SyncVariance:
 
     Attributes:
         median_s: the median of the exchange.
-        cv, robust_cv: of the exchange (`statistics.dispersion.Dispersion`).
+        cv, robust_cv: of the exchange (`statistics.hypothesis_tests.Dispersion`).
         compute_cv, compute_robust_cv: the same of the ranks' own work, the median of the ranks.
         deviation_share: the mean absolute deviation of the exchange over the median step.
         chance: how likely chance makes it vary more than AS_MUCH times as much as computing.
@@ -99,15 +100,6 @@ _BEFORE_READY = ("data", "forward", "backward")
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
-    """A median over steps; ``low`` to ``high`` is its interval, None where there is none."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class LastRank:
     """The rank that has its own last gradient so much later than the others that it is named.
 
@@ -122,7 +114,7 @@ class LastRank:
 
     rank: int
     last_share: float
-    behind_s: Estimate
+    behind_s: Interval
     behind_share: float
     phase: str
     phase_s: float
@@ -149,7 +141,7 @@ class Stalls:
     ranks: tuple[int, ...] = ()
     ready_s: tuple[float, ...] = ()
     wait_s: tuple[float, ...] = ()
-    stall_share: Estimate | None = None
+    stall_share: Interval | None = None
     last: LastRank | None = None
     last_missing: str = ""
     sync: SyncVariance | None = None
@@ -233,7 +225,7 @@ def _named(stamps: Stamps, row: int, ready: Comparison) -> LastRank:
     phase = max(longer_s, key=lambda name: longer_s[name], default="")
     return LastRank(
         rank=stamps.ranks[row], last_share=float(np.mean(ready_s[row] == ready_s.max(axis=0))),
-        behind_s=Estimate(ready.apart_s, ready.low_s, ready.high_s),
+        behind_s=Interval(ready.apart_s, ready.low_s, ready.high_s),
         behind_share=ready.apart_s / float(np.median(stamps.step_s.max(axis=0))),
         phase=phase, phase_s=longer_s.get(phase, 0.0))
 
@@ -247,10 +239,10 @@ def _sync(case: Case, stamps: Stamps) -> tuple[SyncVariance | None, str]:
                          stamps.step_s.max(axis=0))
 
 
-def _estimate(values: Times, passes: tuple[int, ...]) -> Estimate:
+def _estimate(values: Times, passes: tuple[int, ...]) -> Interval:
     interval = median_interval(values, 0.95, passes)
     ends = (interval.low, interval.high) if interval and interval.reliable else (None, None)
-    return Estimate(float(np.median(values)), *ends)
+    return Interval(float(np.median(values)), *ends)
 
 
 def _medians(times_s: Times) -> tuple[float, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 from hpcbench.kinds.training.derive.deriver import GROWTH, NOTHING_KNOWN, OTHER, TrainingRecord
 from hpcbench.kinds.training.derive.fingerprints import Counterpart
 from hpcbench.kinds.training.derive.slow_ranks import Exposure, SlowAlone
-from hpcbench.kinds.training.derive.stalls import Estimate, LastRank, Stalls, SyncVariance
+from hpcbench.kinds.training.derive.stalls import LastRank, Stalls, SyncVariance
 from hpcbench.kinds.training.plan.spec import strategy
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
@@ -216,9 +216,9 @@ def _lines(item: CaseResult, derived: Records) -> Iterator[Line]:
 
 
 def _measured(stalls: Stalls) -> Iterator[str]:
-    if stalls.stall_share:
-        yield (f"ranks wait {_percent(stalls.stall_share)} of the step for whichever rank is last "
-               f"({plural(stalls.n_steps, 'step')})")
+    if share := stalls.stall_share:
+        yield (f"ranks wait {_percent(share.value, share.low, share.high)} of the step for "
+               f"whichever rank is last ({plural(stalls.n_steps, 'step')})")
     if stalls.sync and not stalls.sync.is_high:
         yield f"gradient sync time does not vary much: {_variance_text(stalls.sync)}"
 
@@ -280,10 +280,10 @@ def _row(steps: Steps, at: int, stalls: Stalls | None) -> Row:
                 steps.other_s[at] / step_s if step_s else None, *waits))
 
 
-def _percent(share: Estimate) -> str:
-    ends = "" if share.low is None or share.high is None else (
-        f" [{cell_text(share.low, Show.PERCENT)}, {cell_text(share.high, Show.PERCENT)}]")
-    return f"{cell_text(share.value, Show.PERCENT)} %{ends}"
+def _percent(share: float, low: float | None, high: float | None) -> str:
+    ends = "" if low is None or high is None else (
+        f" [{cell_text(low, Show.PERCENT)}, {cell_text(high, Show.PERCENT)}]")
+    return f"{cell_text(share, Show.PERCENT)} %{ends}"
 
 
 def ms_text(time_s: float) -> str:
