@@ -1,11 +1,4 @@
-"""Which rank others wait for, as stamps tell it: of every case its start, more where a kind knows.
-
-What a kind knows of waiting within a call: how much, and which rank or part of it is the cause.
-
-How much a call of a case does, and what it does the same as cases on other numbers of ranks.
-
-What a case tells of single ranks and of single links of the machine.
-"""
+"""What a kind tells of its cases: who others wait for, the work of a call, and rates of links."""
 
 from __future__ import annotations
 
