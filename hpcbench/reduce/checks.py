@@ -2,10 +2,6 @@
 
 Every check yields `Problem`s; the first one that rejects fails the case, all become findings. The
 codes are listed with their tests in docs/checks.md.
-
-HB127: what all ranks must end with alike has the same checksum on each of them.
-
-What links between ranks allow by their declared rates, and whether a case was faster (HB128).
 """
 
 from __future__ import annotations
@@ -347,14 +343,6 @@ def bandwidth_problem(
             "HB128", f"the {rate.name} of {moved:.4g} GB/s is more than the {peak.gb_per_s:.4g} "
             f"GB/s that {peak.declared_by} allows: data stayed in a "
             "cache, a switch reduced them, or the declared peak is wrong", rejects=False)
-
-
-def link_bytes_per_s(
-    case: Case, nodes: Mapping[int, str], hardware: Mapping[str, Any]
-) -> float | None:
-    """Return `declared_peak` in bytes/s."""
-    peak = declared_peak(case, nodes, hardware)
-    return None if peak is None else peak * 1e9
 
 
 def declared_peak(

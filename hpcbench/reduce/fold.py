@@ -1,14 +1,10 @@
-"""Stamps of different ranks on one time axis, and how far they can be off.
+"""Stamps of different ranks on one time axis, the time of each sample, and which samples count.
 
-Every rank's stamps are of its own clock. Ranks of one node share a clock; between nodes the clock
-models in the notes of the traces say what the difference was, and how well that is known.
-
-Times of a case that follow from its stamps, the time of each sample, and which samples count.
-
-Definitions (docs/method.md), after ReproMPI (Hunold and Carpen-Amarie, TPDS 2016): s_rk and e_rk
-are start and end of sample k on rank r. Times are int64 ns of shape (sample,) unless said
-otherwise. ``groups`` equal groups of ranks may run the collective at once. Then a time
-within a group is that of the group for which it is longest.
+Every rank's stamps are of its own clock; between nodes the clock models in the notes of the traces
+say what the difference was. Definitions (docs/method.md), after ReproMPI (Hunold and Carpen-Amarie,
+TPDS 2016): s_rk and e_rk are start and end of sample k on rank r. Times are int64 ns of shape
+(sample,) unless said otherwise. ``groups`` equal groups of ranks may run the collective at once.
+Then a time within a group is that of the group for which it is longest.
 
 Where a pass stops by itself, its samples before the steady state do not count. Of the others,
 flagged or not, as many count from every pass: one that ends when its time is used takes the more

@@ -1,6 +1,6 @@
-"""Which traces belong to the run: others are named with the reason, and their ranks are missing.
+"""The attempts at a run: which traces belong to it, what each left, where a resumed run begins.
 
-The attempts at a run: what each left, what is judged against it, where a resumed run begins.
+Traces that do not belong to it are named with the reason, and their ranks are missing.
 """
 
 from __future__ import annotations

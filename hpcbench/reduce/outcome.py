@@ -1,6 +1,4 @@
-"""One pass of one case: its status and samples from the records of all member ranks.
-
-The one outcome of a case, from the records of all its ranks in all passes of all launches.
+"""The one outcome of a case, from the records of all its ranks in all passes of all launches.
 
 A case fails as a whole: one rank without a record, or one rank that failed, and no number of the
 case is used. Ranks are never left out of a time.
@@ -28,7 +26,7 @@ from hpcbench.reduce.checks import (
     check_records,
     check_replicas,
     check_samples,
-    link_bytes_per_s,
+    declared_peak,
     timer_problem,
 )
 from hpcbench.reduce.fold import Edges, RankClocks, edges, extreme_waits, joined, uses_of_failed
@@ -298,8 +296,8 @@ def _with_numbers(
                                 rejects=False))
     if why := _rejection(problems):
         return (replace(result, status="failed", reason=why), uses_of_failed(samples), problems)
-    timing = replace(found.timing, link_bytes_per_s=link_bytes_per_s(
-        case, context.attempts[-1].nodes, context.hardware))
+    peak = declared_peak(case, context.attempts[-1].nodes, context.hardware)
+    timing = replace(found.timing, link_bytes_per_s=None if peak is None else peak * 1e9)
     return replace(result, statistics=found.statistics, timing=timing), found.use, problems
 
 

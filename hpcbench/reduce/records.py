@@ -1,8 +1,4 @@
-"""The case of a run that another is compared with, and the times that are compared.
-
-What holds of all comparisons that a report makes, of every kind: one family of tests.
-
-Derived records: what each kind computes from results, once, as a part of the results.
+"""Derived records: what each kind computes from results, once, and the comparisons of a report.
 
 ``/derived/<kind>`` of a results file has a line of JSON for each case of the kind, in the plan's
 order. The line is null where there is no record. Its attributes are ``record``, the name of the
@@ -109,9 +105,8 @@ def _with_start(item: CaseResult, known: Iterator[Comparison]) -> CaseResult:
 
 
 def _with_own(record: Any, known: Iterator[Comparison]) -> Any:
-    if not (own := _own(record)):
-        return record
-    return replace(record, comparisons=tuple(next(known) for _ in own))
+    own = _own(record)
+    return replace(record, comparisons=tuple(next(known) for _ in own)) if own else record
 
 
 GROUP = "derived"

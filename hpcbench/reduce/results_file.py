@@ -47,7 +47,7 @@ from hpcbench.reduce.results import (
 )
 from hpcbench.reduce.stack import Use
 from hpcbench.reduce.topology import CONTENTS as TOPOLOGY
-from hpcbench.reduce.topology import read_topology, write_topology
+from hpcbench.reduce.topology import Topology
 from hpcbench.texts import from_json
 from hpcbench.trace import columns, telemetry
 from hpcbench.trace.clock import SyncRecord, to_global
@@ -326,7 +326,7 @@ class ResultsWriter:
         write_json(file, "findings", map(asdict, results.findings))
         for name, item in (("canary", results.canary), ("clocks", results.clocks)):
             write_json(file, name, [item and asdict(item)])
-        write_topology(file, results.topology)
+        write_json(file, "topology", [asdict(results.topology)])
         write_clocks(file, syncs)
         of_kinds = kind_columns(results)
         self._write_cases(results, of_kinds)
@@ -456,7 +456,7 @@ def _read_results(file: h5py.File, path: Path) -> Results:
     return Results(
         from_text(RunInfo, read_text(file, "run")), plan, tuple(cases), tuple(findings),
         _known(Canary, read_text(file, "canary")), _known(Clocks, read_text(file, "clocks")),
-        told=read_told(file), topology=read_topology(file))
+        told=read_told(file), topology=from_text(Topology, read_text(file, "topology")))
 
 
 def _known(kind: type[Read], line: str) -> Read | None:

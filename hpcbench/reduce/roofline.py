@@ -1,15 +1,11 @@
-"""What a rank can reach at most: rates that this run measured, and those that its sweep declares.
-
-What was measured stands in ``hardware["measured"]`` (`kinds.kind.Deriver.measured`). Where neither
-is there, there is no ceiling: none is guessed.
-
-The roofline of a case, or of a phase of it: what it needs, against what the machine can do.
+"""The roofline of a case, or of a phase of it: what it needs, against what the machine can do.
 
 Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore
 architectures" (Comm. ACM 52, 2009), with the network as a further roof. What is needed over a
 ceiling is the least time that one resource takes. The longest of these binds; its share of the
 measured time is the performance score. A time that no ceiling explains is latency: fixed costs of
-calls, or waiting.
+calls, or waiting. Ceilings are rates that this run measured (``hardware["measured"]``, see
+`kinds.kind.Deriver.measured`), and those that its sweep declares: none is guessed.
 """
 
 from __future__ import annotations

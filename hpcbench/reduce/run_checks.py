@@ -1,11 +1,7 @@
-"""HB130: what cases ran with that a sound machine at its full clock does not have.
-
-What ranks ran with that differs and should not, and one hash of what should stay the same.
+"""Checks of a run as a whole: environments, cases and their order, what the machine did beside.
 
 `MOMENTARY` and `RANK_SPECIFIC` list what has to differ, or differs all the time; everything else
 that differs is a finding, so that a new fact is compared without anybody having to think of it.
-
-Checks of a run as a whole: its cases, their order, and what the machine did beside them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Which samples are in the statistics of their case, and why the others are not.
+"""Records of all ranks stacked to (rank, sample), passes and launches one after another.
 
-Records of all ranks stacked to (rank, sample), passes and launches one after another.
+And what is looked at of them: which samples count, and when each rank was where in some of them.
 """
 
 from __future__ import annotations

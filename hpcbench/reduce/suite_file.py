@@ -157,8 +157,12 @@ def ended(member: Member, folder: Path, exit_code: int, error: str, duration_s: 
                        duration_s=spent_s, counts=counts)
     summary = _summary(folder / "summary.json")
     status = status_of(exit_code, summary)
-    reasons = (skip_reasons(summary) if status == NOT_HERE else
-               _missed_limits(summary) if status == MISSED else ())
+    reasons: tuple[str, ...] = ()
+    if status == NOT_HERE:  # the different reasons, in the order of the cases
+        reasons = tuple(dict.fromkeys(
+            case["reason"] for case in summary["cases"] if case["status"] == "skipped"))
+    elif status == MISSED:  # what `hpcbench check` says of each limit that does not hold
+        reasons = tuple(f"{one['what']}: {one['text']}" for one in summary["check"]["reasons"])
     return replace(member, status=status, reasons=reasons, exit_code=exit_code,
                    duration_s=spent_s, counts=summary["totals"], summary=summary)
 
@@ -184,16 +188,6 @@ def status_of(exit_code: int, summary: Mapping[str, Any]) -> str:
     if there <= _NOT_RUN:
         return NOT_HERE if there == _ONLY_SKIPPED else INCOMPLETE
     return MISSED if there <= _FINE else FINDINGS
-
-
-def _missed_limits(summary: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what `hpcbench check` says of each limit that does not hold."""
-    return tuple(f"{one['what']}: {one['text']}" for one in summary["check"]["reasons"])
-
-
-def skip_reasons(summary: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(case["reason"] for case in summary["cases"]
-                               if case["status"] == "skipped"))
 
 
 def suite_exit_code(members: Sequence[Member]) -> ExitCode:

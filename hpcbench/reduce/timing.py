@@ -1,19 +1,15 @@
-"""How well a median is known: its interval over samples, passes or launches, and launches' range.
+"""The statistics of an ok case: from raw stamps to what its table row says.
 
 Samples of one launch share its conditions. So the interval of a median of several launches is made
-of the medians of launches, each of which counts once (`statistics.launches`). Passes of one launch
+of the medians of launches, each of which counts once (`statistics.interval`). Passes of one launch
 have conditions of their own, too. Where these, or samples that depend on one another, leave no
 sound interval of samples, the unit is the pass. Fewer than 8 do not show whether they differ: their
 interval always reaches as far as their medians ask for.
 
-Whether flagged or early samples change what is concluded: the median moves beyond what is known.
-
-Leaving samples out always moves a median a little. So two intervals must agree that it moved: the
-median of the samples that are left lies outside the row's interval, and the row's median outside
-the 99 % interval of those that are left. If flags say nothing of the times, at most 1 % of cases
-are called changed, however many samples are flagged (`benchmarks/flags.py`).
-
-The statistics of an ok case: from raw stamps to what its table row says.
+Leaving flagged or early samples out always moves a median a little. So two intervals must agree
+that it moved: the median of the samples that are left lies outside the row's interval, and the
+row's median outside the 99 % interval of those that are left. If flags say nothing of the times, at
+most 1 % of cases are called changed, however many samples are flagged (`benchmarks/flags.py`).
 """
 
 from __future__ import annotations

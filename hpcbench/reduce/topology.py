@@ -5,18 +5,15 @@ All of it is what headers of traces say. What a machine did not tell is None; no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-import h5py
-
-from hpcbench.trace.columns import LINES, Contents, Described, read_text, write_json
-from hpcbench.trace.schema import Header, bare_uuid, from_text
+from hpcbench.trace.columns import LINES, Contents, Described
+from hpcbench.trace.schema import Header, bare_uuid
 from hpcbench.units import rank_list
 
-NAME = "topology"
-CONTENTS: Contents = {NAME: Described(
+CONTENTS: Contents = {"topology": Described(
     "one line: ranks, a place for each rank, and gpus, how the GPUs of a node are joined; see "
     "docs/provenance.md", LINES)}
 ONE_BOARD = ("NV", "PSB")
@@ -85,14 +82,6 @@ def topology_of(headers: Iterable[Header]) -> Topology:
     return Topology(places, tuple(matrices))
 
 
-def write_topology(file: h5py.File, topology: Topology) -> None:
-    write_json(file, NAME, [asdict(topology)])
-
-
-def read_topology(file: h5py.File) -> Topology:
-    return from_text(Topology, read_text(file, NAME))
-
-
 def slurm_switches(scheduler: Mapping[str, Any], hostname: str) -> tuple[str, ...] | None:
     """Return the switches above a node, from the top to the leaf; None where Slurm tells none.
 
@@ -116,8 +105,10 @@ def _place(header: Header, matrices: dict[GpuMatrix, int]) -> RankPlace:
     gpu = _own_gpu(matrix, environment.get("gpu"))
     process = environment.get("process") or {}
     numa = process.get("numa_nodes")
+    affinity = process.get("affinity")
     return RankPlace(
-        header.rank, header.hostname, _cpus(process.get("affinity")),
+        header.rank, header.hostname,
+        rank_list(affinity).replace(" ", "") if affinity else None,
         None if numa is None else tuple(numa),
         slurm_switches(environment.get("scheduler") or {}, header.hostname), number, gpu,
         told["fabrics"][gpu] if told and gpu is not None else None)
@@ -139,7 +130,3 @@ def _own_gpu(matrix: GpuMatrix | None, own: Mapping[str, Any] | None) -> int | N
     wanted = bare_uuid(str(named or ""))
     known = [bare_uuid(uuid or "") for uuid in matrix.uuids] if matrix else []
     return known.index(wanted) if wanted and wanted in known else None
-
-
-def _cpus(affinity: Sequence[int] | None) -> str | None:
-    return rank_list(affinity).replace(" ", "") if affinity else None

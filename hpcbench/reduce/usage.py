@@ -1,6 +1,4 @@
-"""What readings around one pass add up to, table by table, while ranks go by.
-
-What a case used of the machine: readings around each of its passes, over all its ranks.
+"""What a case used of the machine: readings around each of its passes, over all its ranks.
 
 A pass counts for a table if readings bracket its record on every rank that fills the table, and
 the bracket is at most twice as long as the record. Differences of counters are over the bracket.
@@ -144,7 +142,9 @@ class Usages:
             return
         rank, is_first = source.header.rank, source.header.local_rank == 0
         used = [(record, use) for record in source.records(samples=False)
-                if (use := self._use_of(record)) and use.attempt == record.attempt]
+                if (use := self._passes.get(record.case_id, {}).get(
+                    PassKey(record.launch, record.pass_index)))
+                and use.attempt == record.attempt]
         for record, use in used:
             for table in _tables_of(record, is_first=is_first):
                 use.tables[table].wanted += 1
@@ -158,10 +158,6 @@ class Usages:
                     continue
                 for at, part in _brackets(rows[rows[:, 1] == number], spans_ns):
                     used[at][1].tables[table].add(table, rank, device, part)
-
-    def _use_of(self, record: Record) -> PassUse | None:
-        of_case = self._passes.get(record.case_id, {})
-        return of_case.get(PassKey(record.launch, record.pass_index))
 
     def passes(self, case: Case) -> list[PassUse]:
         return [*self._passes.get(case.case_id, {}).values()]
@@ -217,6 +213,7 @@ def usage_of(passes: Sequence[PassUse], sent_a_call: float | None) -> Usage | No
     if not most:
         return None
     calls = [use.calls for use in passes]
+    ecc = [_rise(read["gpu"], column) for column in ("ecc_corrected", "ecc_uncorrected")]
     return Usage(
         passes=len(most), window_s=sum(one.window_s for one in most) / len(most),
         **_energy(read), **_clocks(read), **_throttling(read), **_of_workers(read["process"]),
@@ -224,18 +221,13 @@ def usage_of(passes: Sequence[PassUse], sent_a_call: float | None) -> Usage | No
         nvlink_bytes=_rise(read["gpu"], "nvlink_sent_bytes"),
         computed_bytes=None if sent_a_call is None else sent_a_call * sum(calls) / len(calls),
         xids=tuple(sorted({xid for one in read["gpu"] for xid in one.xids})),
-        ecc_errors=_plus(_rise(read["gpu"], "ecc_corrected"),
-                         _rise(read["gpu"], "ecc_uncorrected")))
+        ecc_errors=None if None in ecc else float(sum(filter(None, ecc))))
 
 
 def _rise(uses: Sequence[TableUse], column: str, scale: float = 1.0) -> float | None:
     if not uses or any(column in one.unread for one in uses):
         return None
     return scale * sum(one.rises[column] for one in uses) / len(uses)
-
-
-def _plus(left: float | None, right: float | None) -> float | None:
-    return None if left is None or right is None else left + right
 
 
 Read = Mapping[str, Sequence[TableUse]]

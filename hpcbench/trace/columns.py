@@ -1,10 +1,9 @@
-"""What an HDF5 file says of itself: attributes by which ``h5dump -A`` explains every part of it.
+"""Columns and texts in HDF5, as traces and results store them, and what a file says of itself.
 
-Each group and dataset has ``description`` and ``units``. Columns of numbered values or bits have
-``values`` or ``bits``, too: a line for each, ``4 late_start: ...``. The root's attributes are
-explained in its attribute ``attributes``. docs/results-file.md holds the same.
-
-Columns and texts in HDF5: how both the traces and the results file store them.
+By attributes ``h5dump -A`` explains every part: each group and dataset has ``description`` and
+``units``. Columns of numbered values or bits have ``values`` or ``bits``, too: a line for each, ``4
+late_start: ...``. The root's attributes are explained in its attribute ``attributes``.
+docs/results-file.md holds the same.
 """
 
 from __future__ import annotations

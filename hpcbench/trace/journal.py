@@ -1,20 +1,18 @@
-"""Frames of a journal: each can be located and verified whatever bytes are around it.
-
-A frame is a 28-byte head and a body. The head, little-endian, begins with 8 bytes of magic. Then
-come, as uint32: kind, length of the meta text, number of sample rows, CRC-32 of the body, CRC-32
-of the head so far.
-Body: the meta text (ASCII JSON), then the rows as int64. The head has a CRC of its own because a
-damaged length would otherwise hide every frame behind it.
-
-Readings of telemetry are one frame a table: names of columns, then the rows as int64.
-A record with phases has a kind of its own. Behind the rows of samples it has a column for each
-name in the meta text's ``phases``. Its head holds the number of all int64 instead of rows.
-
-The live record of one rank: an append-only file that loses nothing it has acknowledged.
+"""The live record of one rank: an append-only file that loses nothing it has acknowledged.
 
 HDF5 cannot be that file: killed while writing it leaves files that do not open, and a full disk
 crashes the process inside the library (docs/architecture.md). `seal` turns a finished journal
 into HDF5.
+
+A frame can be located and verified whatever bytes are around it: a 28-byte head and a body. The
+head, little-endian, begins with 8 bytes of magic. Then come, as uint32: kind, length of the meta
+text, number of sample rows, CRC-32 of the body, CRC-32 of the head so far. The body is the meta
+text (ASCII JSON), then the rows as int64. The head has a CRC of its own because a damaged length
+would otherwise hide every frame behind it.
+
+Readings of telemetry are one frame a table: names of columns, then the rows as int64.
+A record with phases has a kind of its own. Behind the rows of samples it has a column for each
+name in the meta text's ``phases``. Its head holds the number of all int64 instead of rows.
 """
 
 from __future__ import annotations

@@ -1,20 +1,9 @@
-"""Dataclasses out of JSON, which can be anything: checked against the types they declare.
+"""What one rank records: the data types of the journal, the sealed trace and its readers.
 
-A checksum only shows that a text was written so. Types have to be importable where their class is;
-what pydantic cannot check, such as arrays, is taken as it is.
-
-How libraries carried a case out, as a record stores it: `measure.library_log` reads it.
-
-What one rank records: the data types of the journal, the sealed trace and its readers.
-
-Schema history
-  1  first version (hpcbench 0.1). Samples have no ``enqueue_ns``, records no ``stop_reason``,
-     ``position`` and ``communicator_ns``; the clock tables are empty.
-  2  those columns; flags LATE_START and SINGLE; clock models and checks; the notes ``clock``,
-     ``noise`` and ``canary``.
-     Records of training steps also have phases; other files are as they were.
-     Telemetry has frames, a note and groups of its own, where a rank reads any.
-  A file of each version is kept in tests/data.
+Schema version 2 is read; version 1 had neither ``enqueue_ns`` nor clock models. A file of each is
+kept in tests/data. Dataclasses out of JSON, which can be anything, are checked against the types
+that they declare: a checksum only shows that a text was written so. Types have to be importable
+where their class is; what pydantic cannot check, such as arrays, is taken as it is.
 """
 
 from __future__ import annotations

@@ -1,23 +1,7 @@
-"""The tables ``/cases`` (a row per record, all of it but its samples) and ``/clock``.
+"""The sealed trace of one rank: HDF5 in columns, one row per record and one per sample.
 
-The sealed trace of one rank: HDF5 in columns, one row per record and one per sample.
-
-Layout (schema version 2; `CONTENTS` describes each part, in the file itself, too)
-  attributes    format, schema_version, run_id, plan_hash, rank, world_size, local_rank, hostname,
-                node, pid, recovered: whether the rank never came to its end, or a part was lost
-  /header, /environment  JSON: all of the header; its environment alone, for people with h5dump
-  /plan         JSON: the plan (rank 0 only)
-  /notes, /damage        JSON lines: kind and data; what of the journal could not be read
-  /cases        one row per record; detail: one JSON line per record (reason, detail, and phases:
-                the names of its phases, if it has any)
-  /samples      one row per sample, in the order of /cases
-  /phases       ns: for each record with phases, in the order of /cases, one phase after another,
-                each with a value for each of its samples; not there where no record has phases
-  /telemetry    what the supervisor read of the machine, a group a table (trace.telemetry);
-                not there where nothing was read
-  /clock        what this rank's clock was, one row per synchronisation (trace.clock.SyncRecord)
-
-Columns and not a group per case: a group costs about 1 kB and 0.5 ms per case.
+`CONTENTS` describes each part, in the file itself, too. Columns and not a group per case: a group
+costs about 1 kB and 0.5 ms per case.
 """
 
 from __future__ import annotations
