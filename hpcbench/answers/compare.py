@@ -35,7 +35,7 @@ from hpcbench.statistics.order import t_tail
 from hpcbench.statistics.overlap import mean_interval
 from hpcbench.units import grouped, plural
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
-from hpcbench.views.table import Column, Group, Line, Range, Row, Show, Table, said_once, shared_of
+from hpcbench.views.table import Column, Group, Line, Range, Row, Show, Table
 
 FALSE_SHARE, NEAR, SMALLEST = 0.05, 0.01, 0.03
 FEWEST_LAUNCHES, MOST_LAUNCHES = 4, 50
@@ -368,11 +368,10 @@ def comparison_table(found: SideComparison, *, full: bool = False) -> Table:
         Column("first", "first", Show.US, "us", f"{found.first}: {_MIDDLE}"),
         Column("second", "second", Show.US, "us", f"{found.second}: {_MIDDLE}"), CHANGE,
         Column("interval", "95 % interval", Show.PERCENT, "%"),
-        Column("launches", "n", meaning="launches, or passes of one launch, of each side",
-               once=True),
+        Column("launches", "n", meaning="launches, or passes of one launch, of each side"),
         Column("more", "launches needed", meaning="of each side: so many would probably tell",
-               optional=True, once=True),
-        Column("why", "why", optional=True, once=True))
+               optional=True),
+        Column("why", "why", optional=True))
     groups = []
     for verdict in VERDICTS:
         cases = found.having(verdict)
@@ -380,9 +379,8 @@ def comparison_table(found: SideComparison, *, full: bool = False) -> Table:
         if shown:
             groups.append(Group(f"{MEANINGS[verdict]} ({plural(len(cases), 'case')})",
                                 tuple(map(_row, shown))))
-    table = Table(f"{found.second} beside {found.first}", columns, tuple(groups),
-                  notes=tuple(_notes(found, full=full)))
-    return next(said_once([table], shared_of([table])))
+    return Table(f"{found.second} beside {found.first}", columns, tuple(groups),
+                 notes=tuple(_notes(found, full=full)))
 
 
 def difference_table(differences: Sequence[SideDifference], labels: Sequence[str], *,

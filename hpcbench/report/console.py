@@ -43,7 +43,7 @@ from hpcbench.texts import from_json, say
 from hpcbench.units import plural
 from hpcbench.verbosity import Verbosity
 from hpcbench.views.columns import any_profile, telemetry_line
-from hpcbench.views.table import Column, Group, Line, Row, Show, Table, said_once, shared_of
+from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 
 
 def print_plan(plan: Plan, verbosity: Verbosity = Verbosity.NORMAL) -> None:
@@ -81,12 +81,11 @@ def print_results(
         print_lines(chain.from_iterable(map(table_lines, bare)))
         _print_failures(results)
         return
-    shared = shared_of(tables)
     print_lines(chain(
-        lines.run_lines(results), map(Text, how_lines(results, shared)),
+        lines.run_lines(results), map(Text, how_lines(results)),
         map(Text, definition_lines(results)) if explain else [_way_to_definitions(folder)],
         lines.title_lines(results),
-        chain.from_iterable(map(table_lines, said_once(tables, shared))), _problem_lines(results),
+        chain.from_iterable(map(table_lines, tables)), _problem_lines(results),
         detail_lines(results) if full else (), lines.outcome_lines(results, full=full),
         lines.finding_lines(results, full=full), [Text()],
         map(tone_line, ending_lines(results, told)), _telemetry_lines(results),

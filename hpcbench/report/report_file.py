@@ -59,7 +59,6 @@ from hpcbench.report.results_lines import (
     how_lines,
     items_by_kind,
     run_lines,
-    tables_of,
     tables_of_kind,
 )
 from hpcbench.texts import from_json, printable, valid
@@ -67,7 +66,7 @@ from hpcbench.trace.container import whole_file
 from hpcbench.units import grouped, plural
 from hpcbench.views.chart import Chart
 from hpcbench.views.columns import telemetry_tables
-from hpcbench.views.table import Column, Group, Line, Row, Show, Table, said_once, shared_of
+from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 from hpcbench.views.words import injected_text
 
 PDF_LIBRARIES = "Pango 1.44 and HarfBuzz (Debian: libpango-1.0-0 libpangoft2-1.0-0 " \
@@ -316,11 +315,10 @@ def _kinds(results: Results, charts: Sequence[Chart]) -> Iterator[ReportSection]
     """Yield the tables of each kind, block by block, and its charts."""
     for kind, items in items_by_kind(results.cases).items():
         tables = [table for table in tables_of_kind(results, kind) if table.columns]
-        shown = [*said_once(tables, shared_of(list(tables_of(results))))]
         ids = {item.case.case_id for item in items}
         of_kind = [chart for chart in charts if chart.case_ids and set(chart.case_ids) <= ids
                    and not _is_course(chart)]
-        yield ReportSection(f"kind-{kind}", kind.capitalize(), (*shown, *of_kind))
+        yield ReportSection(f"kind-{kind}", kind.capitalize(), (*tables, *of_kind))
 
 
 def _is_course(chart: Chart) -> bool:
@@ -389,7 +387,7 @@ def _plain_value(value: str) -> str:
 
 
 def _method(results: Results) -> Iterator[str]:
-    yield from how_lines(results, shared_of(list(tables_of(results))))
+    yield from how_lines(results)
     yield from _whole(definition_lines(results))
     yield (f"measured by hpcbench {results.run.hpcbench_version}; docs/method.md explains every "
            "term")

@@ -24,13 +24,14 @@ from hpcbench.report.plan_lines import by_rule, in_order, note_lines, rule_line
 from hpcbench.report.terminal import STATUS_STYLES
 from hpcbench.units import format_seconds, grouped, plural
 from hpcbench.views.columns import TABLED, any_results
-from hpcbench.views.table import NOT, Column, Shared, Show, Table
+from hpcbench.views.table import Column, Show, Table
 from hpcbench.views.words import (
     INTERVAL_TITLE,
     MODES,
     clock_text,
     declared_links,
     distinct,
+    fold_of,
     injected_text,
     launches_title,
     mode_and_fold,
@@ -238,21 +239,13 @@ def _presenter(results: Results, kind: str) -> Presenter[Any, Any]:
     return Presenter() if kind in results.missing_kinds else presenter_of(kind)
 
 
-def how_lines(results: Results, shared: Shared) -> Iterator[str]:
-    """Yield what holds for nearly all rows: repeats, clock, order, mode and flags."""
+def how_lines(results: Results) -> Iterator[str]:
+    """Yield repeats, clock and order, and what the modes that tables name mean."""
     ran = _ran(results)
     yield (f"{repeats_text(results.plan)}, after {_warmups_text(ran)}; {clock_text(results, ran)}"
            f"{_order_text(results)}")
-    if shared.timed:
-        folds = {timed_text(item): item for item in ran}
-        meaning = FOLDS[mode_and_fold(folds[shared.timed])[1]] if shared.timed in folds else ""
-        yield (f"times are {shared.timed} ({meaning})"
-               + ("" if len(folds) == 1 else ", unless a heading names another mode"))
-    if shared.words:
-        told = ", ".join(f"{word} ({count} of {shared.n_rows} rows)"
-                         for word, count in shared.words.items())
-        some = next((word for word, count in shared.words.items() if count < shared.n_rows), None)
-        yield f"flags: {told}" + (f"; other rows say: {NOT} {some}" if some else "")
+    timed = {timed_text(item): fold_of(item) for item in ran if item.statistics is not None}
+    yield from (f"{text}: {FOLDS[fold]}" for text, fold in timed.items())
 
 
 def _ran(results: Results) -> Sequence[CaseResult]:

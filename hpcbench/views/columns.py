@@ -182,9 +182,9 @@ TIME = Column("time_p50", "time p50", Show.US, "us", "median of the timed sample
 INTERVAL = Column("interval", "95 % interval", Show.US, "us",
                   "confidence interval of the median, from its lower to its upper end")
 WRONG = Column("n_wrong", "#wrong", Show.COUNT, "", "wrong elements, summed over ranks and checked "
-               "calls", "less", once=True)
-N = Column("n", "n", Show.COUNT, "", "timed samples", once=True)
-STATUS = Column("status", "status", once=True)
+               "calls", "less")
+N = Column("n", "n", Show.COUNT, "", "timed samples")
+STATUS = Column("status", "status")
 LAUNCHES = Column("launches", "launches", Show.US, "p50, us", "medians of the launches",
                   optional=True)
 FLAGS = Column("flags", "flags", optional=True)

@@ -22,7 +22,7 @@ from hpcbench.reduce.results import FOLDS, CaseResult, Results, RunInfo
 from hpcbench.reduce.spread import clock_bound_s, late_share, ramp_share
 from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.units import format_seconds, grouped, plural
-from hpcbench.views.table import Cell, Line, Range, Show, Words, cell_text
+from hpcbench.views.table import Line, Range, Show, cell_text
 
 
 def distinct(values: Iterable[object]) -> str:
@@ -202,7 +202,7 @@ def _graph_words(case: Case) -> str:
     return ", CUDA graph" if case.cuda_graph else ""
 
 
-def flag_cell(item: CaseResult, show: Show = Show.US) -> Cell:
+def flag_cell(item: CaseResult, show: Show = Show.US) -> str:
     """Return the case's flags with their figures: ``late 23%, fragile 98.10 us, trend``.
 
     Times are shown in the unit of the table's times.
@@ -216,8 +216,8 @@ def flag_cell(item: CaseResult, show: Show = Show.US) -> Cell:
         "two_modes": " ".join(f"{cell_text(mode.median_s, show)} {show.value} {mode.share:.0%}"
                               for mode in item.timing.modes),
         "fragile": "" if unflagged_s is None else f"{cell_text(unflagged_s, show)} {show.value}"}
-    return Words(tuple((FLAGS[word], figures.get(word, ""))
-                       for word in item.timing.quality if word in FLAGS))
+    return ", ".join(f"{FLAGS[word]} {figures.get(word, '')}".rstrip()
+                     for word in item.timing.quality if word in FLAGS)
 
 
 def clock_text(results: Results, items: Iterable[CaseResult]) -> str:

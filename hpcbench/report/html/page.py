@@ -30,7 +30,6 @@ from hpcbench.views.table import (
     Show,
     Table,
     WithInterval,
-    Words,
     cell_text,
 )
 
@@ -130,8 +129,6 @@ def _key(cell: Cell) -> str:
         return repr(middle)
     if isinstance(cell, WithInterval):
         return repr(cell.value)
-    if isinstance(cell, Words):
-        return cell_text(cell)
     return cell if isinstance(cell, str) else repr(cell)
 
 
