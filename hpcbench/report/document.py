@@ -28,7 +28,7 @@ from hpcbench.operations.collectives import collectives
 from hpcbench.report.terminal import listing_lines, print_document, print_lines
 from hpcbench.verbosity import Verbosity
 from hpcbench.views.chart import Chart
-from hpcbench.views.table import Line, Show, Table, cell_text
+from hpcbench.views.table import Line, Show, Table
 from hpcbench.views.words import MODES, USUAL_FOLDS
 
 SCHEMA_VERSION = 1
@@ -228,9 +228,7 @@ def _table(table: Table) -> str:
     """Return a table; what a group's rows have in common is their first column."""
     table = table.without_empty()
     grouped = any(group.heading for group in table.groups)
-    heads = [""] * grouped + [
-        escaped(f"{column.title} ({column.unit})" if column.unit else column.title)
-        for column in table.columns]
+    heads = [""] * grouped + [escaped(column.label) for column in table.columns]
     rules = [":--"] * grouped + [":--" if column.show is Show.TEXT else "--:"
                                  for column in table.columns]
     lines = [f"\n**{escaped(table.title)}**\n", *(
@@ -238,8 +236,7 @@ def _table(table: Table) -> str:
     for group in table.groups:
         for number, row in enumerate(group.rows):
             lead = [escaped(group.heading) if number == 0 else ""] * grouped
-            lines.append(_row(lead + [escaped(cell_text(cell, column.show)) for cell, column
-                                      in zip(row.cells, table.columns, strict=True)]))
+            lines.append(_row(lead + [*map(escaped, table.texts(row))]))
     return "\n".join([*lines, "", *(f"{escaped(note.text)}  " for note in table.notes)]) + "\n"
 
 

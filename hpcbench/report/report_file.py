@@ -82,7 +82,7 @@ def pdf_bytes(document: ReportDocument) -> bytes:
     except OSError as error:
         raise UsageError(f"--format pdf: WeasyPrint cannot load a library of the system "
                          f"({str(error).splitlines()[0]}); install {PDF_LIBRARIES}") from error
-    from hpcbench.report.html.page import html_text
+    from hpcbench.report.page import html_text
 
     text = html_text(document, __version__, scripted=False)
     return bytes(weasyprint.HTML(string=text).write_pdf())
@@ -481,7 +481,7 @@ def _content(document: ReportDocument, chosen: str, figures: Sequence[str]) -> b
     if chosen == "pdf":
 
         return pdf_bytes(document)
-    from hpcbench.report.html.page import html_text
+    from hpcbench.report.page import html_text
 
     return printable(html_text(document, __version__)).encode()
 

@@ -6,7 +6,7 @@ The text of a cell is the same in every renderer.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
@@ -103,6 +103,11 @@ class Column:
     better: str | None = None
     optional: bool = False
 
+    @property
+    def label(self) -> str:
+        """Return the title with its unit."""
+        return f"{self.title} ({self.unit})" if self.unit else self.title
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -170,16 +175,17 @@ class Table:
         """Return the rows of all groups."""
         return tuple(row for group in self.groups for row in group.rows)
 
+    def texts(self, row: Row) -> list[str]:
+        """Return the text of each cell of a row, as every renderer shows it."""
+        return [cell_text(cell, column.show)
+                for cell, column in zip(row.cells, self.columns, strict=True)]
+
     def without_empty(self) -> Table:
         """Return the table without optional columns in which no row has a value."""
         rows = self.rows
         kept = [at for at, column in enumerate(self.columns)
                 if not column.optional or not rows
                 or any(row.cells[at] not in (None, "") for row in rows)]
-        return self.with_columns(kept)
-
-    def with_columns(self, kept: Sequence[int]) -> Table:
-        """Return the table with only these of its columns, by their numbers."""
         groups = tuple(replace(group, rows=tuple(
             replace(row, cells=tuple(row.cells[at] for at in kept)) for row in group.rows))
             for group in self.groups)

@@ -24,7 +24,7 @@ from hpcbench.report.document import (
     escaped,
     markdown_text,
 )
-from hpcbench.report.html.page import html_text
+from hpcbench.report.page import html_text
 from hpcbench.report.plots import drawn
 from hpcbench.report.report_file import chosen_format, document_of, output_path, runs_below
 from hpcbench.verbosity import Verbosity

@@ -39,15 +39,16 @@ def test_the_table_of_trainings(tmp_path: Path, capsys: Capture) -> None:
     lines = printed(with_peak(strategies(), fp32=50e9), tmp_path, capsys)
     head = lines.index("block trainings") + 1
     assert lines[head].split() == [
-        "strategy", "options", "degrees", "batch", "step", "p50", "95", "%", "interval", "samples/s",
-        "tokens/s", "MFU", "HFU", "HFU", "nominal", "data", "forward", "backward", "fwd+bwd",
-        "optimizer", "other", "growth", "parity", "n", "status"]
+        "strategy", "options", "degrees", "batch", "step", "p50", "95", "%", "interval",
+        "samples/s", "tokens/s", "MFU", "HFU", "HFU", "nominal", "data", "forward", "backward",
+        "fwd+bwd", "optimizer", "other", "growth", "parity", "n", "status"]
     assert lines[head + 2] == ("transformer-tiny (2 layers, hidden 64, sequence 32)  gloo (cpu)  "
                                "1 rank  fp32  adamw  barrier_start, fold local_max")
     # 2 x 4 samples of 32 tokens in 8 ms; a quarter of the steps is 2 ms
     assert cells(lines, "data") == [
-        "data", "bucket_mb=1", "comm_hook=none", "dp=2", "4", "8.00", "7.92..8.16", "1000.0", "32000.0",
-        "22.81", "-", "-", "2.0", "28.0", "55.0", "-", "10.0", "5.0", "9.00", "12%", "20", "ok"]
+        "data", "bucket_mb=1", "comm_hook=none", "dp=2", "4", "8.00", "7.92..8.16", "1000.0",
+        "32000.0", "22.81", "-", "-", "2.0", "28.0", "55.0", "-", "10.0", "5.0", "9.00", "12%",
+        "20", "ok"]
     assert cells(lines, "pipeline")[6:15] == [
         "13195.9", "9.40", "-", "-", "1.0", "-", "-", "80.0", "8.0"]
 

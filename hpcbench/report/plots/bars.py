@@ -214,7 +214,7 @@ def draw_bars(chart: BarChart, style: Style) -> Figure:
     axes.set_yticks([])
     axes.set_xlim(left=0)
     for end, column in zip(ends, chart.columns, strict=False):
-        figure.text(end, 1 - (above - 0.09) / height, _bar_heading(column), fontsize=style.small,
+        figure.text(end, 1 - (above - 0.09) / height, column.label, fontsize=style.small,
                     color=GREY, ha="right", va="bottom")
     if handles:
         from_top = 0.0 if style.is_narrow else 0.72
@@ -256,16 +256,12 @@ def _column_ends(chart: BarChart, style: Style) -> list[float]:
     if not chart.columns:
         return [COLUMNS_END]
     rows = [bar.cells for section in chart.sections for bar in section.bars]
-    texts = ([_bar_heading(column), *(cell_text(row[at], column.show) for row in rows)]
+    texts = ([column.label, *(cell_text(row[at], column.show) for row in rows)]
              for at, column in enumerate(chart.columns))
     inches = [max(width(text, style.row) for text in column) + GAP_INCHES for column in texts]
     ends = list(accumulate(inches, initial=0.0))
     share = max(LEAST_COLUMNS, ends[-1] / style.width)
     return [COLUMNS_END - share * (1 - end / ends[-1]) for end in ends]
-
-
-def _bar_heading(column: Column) -> str:
-    return f"{column.title} ({column.unit})" if column.unit else column.title
 
 
 def _draw_section(
