@@ -31,7 +31,7 @@ def list_(
         hpcbench list --no-probe --quiet
         hpcbench list --json | jq ".models | keys"
     """
-    from hpcbench.report.document import print_listing
+    from hpcbench.report.plan_lines import print_listing
 
     print_listing(probe=probe, as_json=as_json, verbosity=verbosity)
 

@@ -27,11 +27,11 @@ from hpcbench.reduce.results import Results
 from hpcbench.reduce.suite_file import FINDINGS, MEMBER_STATUSES, MISSED, OK, Member, Suite
 from hpcbench.report import results_lines as lines
 from hpcbench.report.answer_lines import reason_lines
-from hpcbench.report.detail_lines import detail_lines
 from hpcbench.report.plan_lines import case_tables, plan_header, plan_total, skip_lines
 from hpcbench.report.results_lines import (
     closing_lines,
     definition_lines,
+    detail_lines,
     fault_lines,
     how_lines,
     items_by_kind,

@@ -1,14 +1,8 @@
-"""Skips that follow from one rule: their reasons differ in numbers and in names of the case.
-
-The lines that say what a plan holds before it runs.
-
-A plan as JSON: what ``hpcbench plan --json`` prints (docs/commands.md).
-
-What a dry run prints: a line a case, and never a time or a bandwidth.
-"""
+"""What `list`, `plan` and a dry run print: what there is, what a plan holds, what a trial gave."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import sys
 import textwrap
@@ -20,16 +14,29 @@ from typing import Any, TypeVar
 from rich.text import Text
 
 from hpcbench import __version__
-from hpcbench.config.axes import PASSED_ENV
+from hpcbench.config.axes import BACKENDS, DTYPE_BYTES, OPS, ORDERS, PASSED_ENV, SPLITS
+from hpcbench.config.presets import HARDWARE
+from hpcbench.config.presets.preset import load_preset
+from hpcbench.errors import how_to_install
 from hpcbench.kinds.kind import CountedCall
-from hpcbench.kinds.registry import kinds, presenter_of
+from hpcbench.kinds.registry import catalogue, kinds, presenter_of
+from hpcbench.operations.collectives import collectives
 from hpcbench.plan.case import Case, Plan, case_to_json
 from hpcbench.plan.estimate import workers_s
-from hpcbench.report.terminal import print_document, print_lines, table_lines
+from hpcbench.report.terminal import listing_lines, print_document, print_lines, table_lines
 from hpcbench.units import format_seconds, grouped, plural, round_bytes
 from hpcbench.verbosity import Verbosity
 from hpcbench.views.columns import any_plan
-from hpcbench.views.words import distinct, env_text, iterations_text, planned_text, repeats_text
+from hpcbench.views.table import Line
+from hpcbench.views.words import (
+    MODES,
+    USUAL_FOLDS,
+    distinct,
+    env_text,
+    iterations_text,
+    planned_text,
+    repeats_text,
+)
 
 Item = TypeVar("Item")
 _WORD = re.compile(r"[\w.+-]+")
@@ -302,3 +309,109 @@ def _totals(plan: Plan, counts: Counter[str]) -> str:
     totals = ", ".join(f"{counts[name]} {name}"
                        for name in ("accepted", "refused", "skipped", "not tried"))
     return f"dry run, not a measurement: {len(plan.cases)} cases = {totals}"
+
+
+NO_TORCH = f"torch is not installed here: {how_to_install('run')}"
+
+
+def print_listing(
+    *, probe: bool, as_json: bool = False, verbosity: Verbosity = Verbosity.NORMAL,
+) -> None:
+    """Print what there is; with ``probe`` ask this machine, in a process of its own.
+
+    Quietly a line of names a group.
+    """
+    machine: Mapping[str, Any] | None = None
+    if probe and importlib.util.find_spec("torch"):
+        from hpcbench.launch.probe import probe_here
+
+        with verbosity.stage("probe"):
+            machine = probe_here()
+    if as_json:
+        print_document(listing_document(machine, probe=probe))
+    else:
+        print_lines(map(Text, _names(machine)) if verbosity.is_quiet else _all_lines(machine))
+
+
+def listing_document(machine: Mapping[str, Any] | None, *, probe: bool) -> dict[str, Any]:
+    """Return what there is as plain JSON values; ``machine`` is None where it was not asked.
+
+    ``available`` is None of what nobody asked for.
+    """
+    no_torch = NO_TORCH if probe else "not probed"
+    known = machine or {"backends": dict.fromkeys(BACKENDS, no_torch), "devices": {},
+                        "device_names": [], "versions": {}, "lost": {}}
+    unknown = not probe and machine is None
+    document = {
+        "schema": "hpcbench.list", "schema_version": SCHEMA_VERSION,
+        "hpcbench_version": __version__, "kinds": list(kinds()),
+        "dtypes": {name: {"size_bytes": size} for name, size in DTYPE_BYTES.items()},
+        "ops": list(OPS), "splits": list(SPLITS), "orders": list(ORDERS),
+        "modes": {name: {"meaning": meaning, "fold": USUAL_FOLDS[name]}
+                  for name, meaning in MODES.items()},
+        "hardware": {name: {"about": load_preset(name).about} for name in HARDWARE},
+        **{group: {name: {"available": None if unknown else reason is None, "reason": reason}
+                   for name, reason in known[group].items()} for group in ("backends", "devices")},
+        "device_names": list(known["device_names"]), "versions": dict(known["versions"]),
+        "lost": dict(known["lost"]),
+    }
+    return document | {group: names for group, names in catalogue().items()
+                       if group not in document}
+
+
+def _names(machine: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield the names of each group in a line; of backends those that are here, if it is known."""
+    here = [name for name in BACKENDS if machine is None or machine["backends"][name] is None]
+    for group, names in (*catalogue().items(), ("dtypes", DTYPE_BYTES), ("modes", MODES),
+                         ("hardware", HARDWARE), ("backends", here)):
+        yield f"{group:<17}{', '.join(names)}"
+
+
+def _all_lines(machine: Mapping[str, Any] | None) -> Iterator[Text]:
+    """Yield what there is; ``machine`` is None where it was not asked, or has no torch."""
+    dtypes = [f"{name} ({size} B)" for name, size in DTYPE_BYTES.items()]
+    for title, names in (("collectives", collectives()), ("dtypes", dtypes), ("ops", OPS),
+                         ("splits", SPLITS), ("orders of cases", ORDERS)):
+        yield Text(f"{title:<17}{', '.join(names)}")
+    yield Text()
+    for kind in kinds():
+        presenter = presenter_of(kind)
+        items = list(presenter.listing())
+        if presenter.problem:
+            items.append(Line(f"kind {kind}: {presenter.problem}", "warning"))
+        yield from (line for item in items for line in listing_lines(item))
+        yield from [Text()] if items else []
+    yield Text("timing modes", style="bold")
+    for name, meaning in MODES.items():
+        yield _line(name, f"{meaning}; fold {USUAL_FOLDS[name]}")
+    yield Text()
+    yield Text("hardware of gen-config", style="bold")
+    for name in HARDWARE:
+        yield _line(name, load_preset(name).about)
+    yield Text()
+    yield Text("backends", style="bold")
+    for name in BACKENDS:
+        yield _available(name, machine["backends"]) if machine else _line(name, "not probed")
+    if machine:
+        yield Text()
+        yield Text("devices", style="bold")
+        yield from (_available(name, machine["devices"]) for name in machine["devices"])
+        yield Text()
+        yield Text("versions", style="bold")
+        yield from (_line(name, version) for name, version in machine["versions"].items())
+        for line in machine["lost"].values():
+            yield Text()
+            yield Text(line, style="yellow")
+    elif not importlib.util.find_spec("torch"):
+        yield Text(f"  {NO_TORCH}", style="yellow")
+
+
+def _line(name: str, text: str, style: str = "") -> Text:
+    return Text(f"  {name:<15}{text}", style=style)
+
+
+def _available(name: str, reasons: Mapping[str, str | None]) -> Text:
+    """Return whether this machine has something, and why not."""
+    reason = reasons[name]
+    return (_line(name, f"not available: {reason}", "yellow") if reason else
+            _line(name, "available", "green"))

@@ -48,13 +48,13 @@ from hpcbench.reduce.run_checks import flattened
 from hpcbench.reduce.suite_file import is_suite, read_suite
 from hpcbench.report.answer_lines import reason_lines
 from hpcbench.report.charts import charts_of, origin_text
-from hpcbench.report.detail_lines import detail_tables
-from hpcbench.report.document import Item, ReportDocument, ReportSection
+from hpcbench.report.document import Item, ReportDocument, ReportSection, html_text, markdown_text
 from hpcbench.report.plan_lines import by_rule
 from hpcbench.report.results_lines import (
     FAILED,
     LEFT_OUT,
     definition_lines,
+    detail_tables,
     evidence_of,
     how_lines,
     items_by_kind,
@@ -82,8 +82,6 @@ def pdf_bytes(document: ReportDocument) -> bytes:
     except OSError as error:
         raise UsageError(f"--format pdf: WeasyPrint cannot load a library of the system "
                          f"({str(error).splitlines()[0]}); install {PDF_LIBRARIES}") from error
-    from hpcbench.report.page import html_text
-
     text = html_text(document, __version__, scripted=False)
     return bytes(weasyprint.HTML(string=text).write_pdf())
 
@@ -475,14 +473,9 @@ def write_report(runs: Sequence[Run], chosen: str, target: Path) -> Path:
 
 def _content(document: ReportDocument, chosen: str, figures: Sequence[str]) -> bytes:
     if chosen == "md":
-        from hpcbench.report.document import markdown_text
-
         return printable(markdown_text(document, figures)).encode()
     if chosen == "pdf":
-
         return pdf_bytes(document)
-    from hpcbench.report.page import html_text
-
     return printable(html_text(document, __version__)).encode()
 
 

@@ -22,8 +22,7 @@ from hpcbench.kinds.training.present.presenter import TrainingPresenter
 from hpcbench.reduce.results import CaseResult, Finding
 from hpcbench.reduce.timeline import RankCourse, SampleCourse
 from hpcbench.report.charts import charts_of, timeline_chart
-from hpcbench.report.document import ReportDocument, ReportSection
-from hpcbench.report.page import html_text
+from hpcbench.report.document import ReportDocument, ReportSection, html_text
 from hpcbench.report.plots import bare
 from hpcbench.report.plots.style import PlainFormatter
 from hpcbench.report.report_file import document_of

@@ -15,7 +15,7 @@ from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import case_from_json, case_to_json
 from hpcbench.plan.workload import UnknownWorkload, Workload
 from hpcbench.report.console import print_results
-from hpcbench.report.document import print_listing
+from hpcbench.report.plan_lines import print_listing
 from hpcbench.report.summary import case_rows, summary_document
 from hpcbench.trace.source import plan_from_text, plan_to_text
 from hpcbench.views.chart import Look

@@ -34,8 +34,7 @@ from hpcbench.reduce.results import Results, SampleSource
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.charts import ALL, Chosen, charts_of, chosen_charts, origin_text
 from hpcbench.report.plots.bars import draw_bars, draw_dots, draw_heat_map
-from hpcbench.report.plots.lines import draw_lines
-from hpcbench.report.plots.roofline import draw_roofline
+from hpcbench.report.plots.lines import draw_lines, draw_roofline
 from hpcbench.report.plots.style import REPORT, STYLES, Style, footer, our_look, save, save_caption
 from hpcbench.texts import valid
 from hpcbench.views.chart import BarChart, Chart, DotChart, HeatMap, LineChart, RooflineChart

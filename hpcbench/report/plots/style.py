@@ -226,6 +226,16 @@ def new_figure(chart: Chart, style: Style, height: float) -> Figure:
     return figure
 
 
+def axes_at(
+    figure: Figure, left: float, bottom: float, across: float, high: float,
+    below: Axes | None = None,
+) -> Axes:
+    """Return new axes at a place in inches; ``below`` has the same x."""
+    width_inches, height_inches = figure.get_size_inches()
+    return figure.add_axes((left / width_inches, bottom / height_inches, across / width_inches,
+                            high / height_inches), sharex=below)
+
+
 def dress(axes: Axes, style: Style, *, x_label: str, y_label: str) -> None:
     """Label axes and draw a light grid behind the data."""
     axes.set_xlabel(x_label, fontsize=style.text)
