@@ -1,11 +1,8 @@
-"""Charts drawn by matplotlib. Importing this package imports it; nothing else does.
+"""Charts drawn by matplotlib: as files, and in a page as SVG, maps of colours as PNG.
 
-Figures of comparisons of several results, which belong to no run.
-
-Charts as figures of a page: drawings as SVG in the page, maps of colours as PNG.
-
-The page's policy allows no style attribute, so what matplotlib writes as one becomes attributes of
-SVG. Ids are those that something refers to, and differ between the figures of a page.
+Importing this package imports matplotlib; nothing else does. The page's policy allows no style
+attribute, so what matplotlib writes as one becomes attributes of SVG. Ids are those that something
+refers to, and differ between the figures of a page.
 """
 
 from __future__ import annotations
@@ -35,8 +32,9 @@ from hpcbench.reduce.results_file import open_results
 from hpcbench.report.charts import ALL, Chosen, charts_of, chosen_charts, origin_text
 from hpcbench.report.plots.bars import draw_bars, draw_dots, draw_heat_map
 from hpcbench.report.plots.lines import draw_lines, draw_roofline
-from hpcbench.report.plots.style import REPORT, STYLES, Style, footer, our_look, save, save_caption
+from hpcbench.report.plots.style import REPORT, STYLES, Style, caption, footer, our_look, save
 from hpcbench.texts import valid
+from hpcbench.trace.container import whole_file
 from hpcbench.views.chart import BarChart, Chart, DotChart, HeatMap, LineChart, RooflineChart
 
 if TYPE_CHECKING:
@@ -140,8 +138,7 @@ def plot_charts(
     style: Style = REPORT,
 ) -> list[Path]:
     """Write a figure of each chart into ``folder`` and return their paths. Raises FileError."""
-    origin = origin_text(results)
-    return [write(chart, origin, folder / f"{chart.file_stem}.{image_format}", style)
+    return [write(chart, origin_text(results), folder / f"{chart.file_stem}.{image_format}", style)
             for chart in charts]
 
 
@@ -150,7 +147,8 @@ def write(chart: Chart, origin: str, path: Path, style: Style = REPORT) -> Path:
 
     Raises FileError.
     """
-    save_caption(path, chart, origin)
+    with whole_file(path.with_suffix(".txt"), make_folder=True) as part:
+        part.write_text(caption(chart, origin), encoding="utf-8")
     return save(draw(chart, origin, style), path, path.suffix[1:])
 
 
@@ -159,14 +157,10 @@ def plot_comparisons(answer: Compared, path: Path) -> list[Path]:
 
     Raises FileError.
     """
-    return [*_drawn(answer, path)]
-
-
-def _drawn(answer: Compared, path: Path) -> Iterator[Path]:
     charts = [chart for one in answer.comparisons if (chart := comparison_chart(one)) is not None]
-    for number, chart in enumerate(charts, 1):
-        name = path if number == 1 else path.with_stem(f"{path.stem}-{number}")
-        yield write(chart, f"sides: {', '.join(answer.sides)}", name)
+    return [write(chart, f"sides: {', '.join(answer.sides)}",
+                  path if number == 1 else path.with_stem(f"{path.stem}-{number}"))
+            for number, chart in enumerate(charts, 1)]
 
 
 _SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"

@@ -19,6 +19,7 @@ from hpcbench.report.plots.style import (
     GREY,
     MARKERS,
     POINTS,
+    PlainFormatter,
     Style,
     axes_at,
     dress,
@@ -28,7 +29,6 @@ from hpcbench.report.plots.style import (
     log2_axis,
     make_room_for_numbers,
     new_figure,
-    plain_formatter,
     plain_log_axis,
     width,
 )
@@ -258,7 +258,7 @@ def _scale(axes: Axes, x: Axis, y: Axis, places: list[float], style: Style) -> N
     if y.scale is Scale.LOG:
         plain_log_axis(axes, axes.yaxis)
     else:
-        axes.yaxis.set_major_formatter(plain_formatter())
+        axes.yaxis.set_major_formatter(PlainFormatter())
 
 
 def _handles(figure: Figure) -> dict[str, Artist]:

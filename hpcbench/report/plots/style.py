@@ -1,10 +1,7 @@
-"""Texts that fit: measured in inches, cut where they are too long, and still told apart.
-
-One look for all figures: sizes, axes, colours of lines that nobody chose.
+"""One look for all figures: sizes, axes, texts that fit, and what stands below a figure.
 
 Figures are made with matplotlib's object interface: no pyplot, no global state, nothing to close.
-
-What stands below a figure in two lines, and all of it in a text file beside the figure.
+Texts are measured here, not by matplotlib's layout engine, which takes 1.4 times as long.
 """
 
 from __future__ import annotations
@@ -291,7 +288,7 @@ def plain_log_axis(axes: Axes, axis: YAxis | XAxis) -> None:
         set_limits(low, high)
     steps = range(1, 10) if high < 4 * low else (1, 2, 5) if high < 300 * low else (1,)
     axis.set_major_locator(LogLocator(base=10, subs=steps))
-    axis.set_major_formatter(plain_formatter())
+    axis.set_major_formatter(PlainFormatter())
     _mark_between(axes, axis)
 
 
@@ -348,10 +345,12 @@ def plain(value: float) -> str:
 
 
 class PlainFormatter(Formatter):
-    """Writes plain numbers at an axis, with as many digits as tell its ticks apart."""
+    """Writes plain numbers at an axis, with as many digits as tell its ticks apart.
+
+    Each axis needs its own.
+    """
 
     def __call__(self, x: float, pos: int | None = None) -> str:
-        """Return the text of one tick."""
         return plain(x)
 
     def format_ticks(self, values: Sequence[float]) -> list[str]:
@@ -368,11 +367,6 @@ class PlainFormatter(Formatter):
                 break
             texts = [f"{value:.{decimals}f}" for value in values]
         return texts
-
-
-def plain_formatter() -> PlainFormatter:
-    """Return what writes plain numbers at an axis; each axis needs its own."""
-    return PlainFormatter()
 
 
 def save(figure: Figure, path: Path, image_format: str) -> Path:
@@ -404,8 +398,3 @@ def caption(chart: Chart, origin: str) -> str:
     return "\n".join([f"{chart.title} ({chart.subtitle})" if chart.subtitle else chart.title,
                       *chart.notes, origin, ""])
 
-
-def save_caption(path: Path, chart: Chart, origin: str) -> None:
-    """Write the caption beside the figure at ``path``. Raises FileError."""
-    with whole_file(path.with_suffix(".txt"), make_folder=True) as part:
-        part.write_text(caption(chart, origin), encoding="utf-8")
