@@ -34,7 +34,6 @@ def parse_bytes(text: str | int) -> int:
 
 
 def shortened(text: str) -> str:
-    """Return at most 60 characters of a text."""
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -85,22 +84,18 @@ def plural(count: int, noun: str) -> str:
 
 
 def to_us(seconds: float) -> float:
-    """Return microseconds."""
     return seconds * 1e6
 
 
 def to_ms(seconds: float) -> float:
-    """Return milliseconds."""
     return seconds * 1e3
 
 
 def to_tflop_per_s(flops_per_s: float) -> float:
-    """Return TFLOP/s, with TFLOP = 1e12 FLOP."""
     return flops_per_s / 1e12
 
 
 def to_gb_per_s(bytes_per_s: float) -> float:
-    """Return GB/s, with GB = 1e9 B."""
     return bytes_per_s / 1e9
 
 

@@ -85,14 +85,12 @@ def print_advice(told: Sequence[TopicResult], verbosity: Verbosity) -> None:
 
 
 def print_advice_json(told: Sequence[TopicResult], paths: Sequence[Path]) -> None:
-    """Print the records as JSON, by topic."""
     print_document({"schema": ADVISE_SCHEMA, "schema_version": 1,
                     "files": [str(path) for path in paths],
                     "topics": {one.topic.name: plain_record(one.record) for one in told}})
 
 
 def plain_record(record: TopicRecord) -> object:
-    """Return a record as plain JSON values."""
     return TypeAdapter(type(record)).dump_python(record, mode="json")
 
 
@@ -106,7 +104,6 @@ def _topic_lines(one: TopicResult, *, full: bool) -> Iterator[Text]:
 
 
 def answer_lines(answer: Answer, *, full: bool = False) -> Iterator[Text]:
-    """Yield an answer, the command behind it, and in ``full`` its evidence."""
     yield Text(f"  {answer.sentence}", style=_STYLES.get(answer.certainty, ""))
     if full:
         yield from (Text(f"      {phrase}", style="dim") for phrase in answer.evidence)
@@ -133,7 +130,6 @@ def print_comparisons(answer: Compared, verbosity: Verbosity) -> None:
 
 
 def print_comparisons_json(answer: Compared) -> None:
-    """Print the whole answer as JSON; ratios are of times, second side over the first."""
     plain = TypeAdapter(type(answer)).dump_python(answer, mode="json")
     print_document({"schema": COMPARE_SCHEMA, "schema_version": 1, **plain})
 
@@ -165,7 +161,6 @@ CHECK_SCHEMA = "hpcbench.check"
 
 
 def reason_lines(checked: CheckResult) -> Iterator[str]:
-    """Yield a line for each reason."""
     for reason in checked.reasons:
         rank = f" [rank {reason.rank}]" if reason.rank is not None else ""
         yield f"{PREFIX} {reason.outcome.upper()} {reason.what}{rank}: {reason.text}"
@@ -182,6 +177,5 @@ def print_checked(checked: CheckResult, *, quiet: bool) -> None:
 
 
 def print_checked_json(checked: CheckResult) -> None:
-    """Print the same as JSON; the same results and limits give the same bytes."""
     plain = TypeAdapter(type(checked)).dump_python(checked, mode="json")
     print_document({"schema": CHECK_SCHEMA, "schema_version": 1, **plain})

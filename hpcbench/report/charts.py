@@ -122,7 +122,6 @@ def _ends(point: ChartPoint) -> Iterator[float]:
 def _fitted_rows(
     chart: Rows, along_x: list[float], rows: list[tuple[Cell, ...]],
 ) -> Rows:
-    """Return a chart of rows whose times, at the axis and beside it, are in one unit."""
     cells = [number for at, column in enumerate(chart.columns) if column.show in GREATEST_S
              for number in _numbers(row[at] for row in rows)]
     values = cells + (along_x if chart.x.show in GREATEST_S else [])
@@ -212,7 +211,6 @@ def with_short_names(charts: Sequence[Chart]) -> list[Chart]:
 
 
 def _shortest(name: str, names: Sequence[str]) -> str:
-    """Return the shortest beginning of a name that no other one has."""
     parts = name.split("-")
     others = [other.split("-") for other in names if other != name]
     return next(("-".join(parts[:count]) for count in range(1, len(parts))
@@ -245,7 +243,6 @@ def named_case(items: Sequence[CaseResult], name: str) -> CaseResult:
 
 
 def _nearest(items: Sequence[CaseResult], name: str) -> list[CaseResult]:
-    """Return the cases whose label or id is most like the name, of those with samples."""
     def likeness(item: CaseResult) -> float:
         return max(difflib.SequenceMatcher(None, name.lower(), text.lower()).ratio()
                    for text in (item.case.label, item.case.case_id))
@@ -392,7 +389,6 @@ def timelines(
 
 
 def _with_timing(chart: Chart, results: Results) -> Chart:
-    """Return the chart with a note that says how its cases were timed."""
     shown = set(chart.case_ids)
     items = [item for item in results.cases if item.case.case_id in shown]
     return replace(chart, notes=(*chart.notes, timing_text(results, items)))
@@ -444,7 +440,6 @@ def rank_iteration(item: CaseResult, samples: CaseSamples) -> HeatMap:
 
 
 def _called(item: CaseResult) -> str:
-    """Return what was called, and where."""
     called = presenter_of(item.case.kind).heat_map_case(item.case)
     return f"{called.heading}: {_where(item, called)}" if called else item.case.label
 
@@ -474,7 +469,6 @@ def _map_caption(calls: int, note: str, grid: SampleMap) -> str:
 
 
 def canary_chart(canary: Canary, plan: Plan) -> LineChart:
-    """Return the canary's times against the time since its first run, of FEWEST_RUNS at least."""
     launches = grouped((run.launch, run) for run in canary.runs)
     limits = _canary_limits(canary)
     scale = Scale.LOG if is_wide([limits], WIDE) else Scale.LINEAR
@@ -492,7 +486,6 @@ def canary_chart(canary: Canary, plan: Plan) -> LineChart:
 
 
 def _around(canary: Canary, share: float) -> Range:
-    """Return the first run's median, and what is such a share less and more."""
     first = canary.runs[0].median_s
     return Range(first * (1 - share), first * (1 + share), first)
 

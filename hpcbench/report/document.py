@@ -69,7 +69,6 @@ _SKIPPED_SECTIONS = ("environment", "method")
 
 
 def markdown_text(document: ReportDocument, figures: Collection[str] = ()) -> str:
-    """Return the document; ``figures`` are the paths that links may lead to."""
     parts = [f"# {escaped(document.title)}\n\n{escaped(document.subtitle)}\n"]
     parts += [text for section in document.sections for text in _section(section, 2, figures)]
     room = MOST_BYTES - len(_LEFT_OUT) - 40
@@ -114,7 +113,6 @@ def _item(item: Item, figures: Collection[str]) -> str:
 
 
 def _figure(chart: Chart, figures: Collection[str]) -> str:
-    """Return a link to a figure; only its title where there is no such file."""
     title, path = escaped(chart.title), f"plots/{chart.file_stem}.png"
     return f"- [{title}]({path})\n" if path in figures else f"- {title}\n"
 
@@ -202,7 +200,6 @@ def _meaning(column: Column) -> str:
 
 
 def _meanings(table: Table) -> list[tuple[str, str]]:
-    """Return what titles of columns mean, each once."""
     explained = ((column.title, _meaning(column)) for column in table.columns)
     return list(dict.fromkeys((title, meaning) for title, meaning in explained if meaning))
 
@@ -242,7 +239,6 @@ def _panel(chart: LineChart, panel: Panel) -> dict[str, Any]:
 
 
 def _log(scale: Scale) -> int:
-    """Return the base of a log scale, 0 of a linear one."""
     return {Scale.LOG: 10, Scale.LOG2: 2}.get(scale, 0)
 
 

@@ -74,7 +74,6 @@ HEADER_COLUMNS = 110
 
 
 def plan_header(plan: Plan) -> Iterator[Text]:
-    """Yield the plan's name, its totals, how it measures, its order and its cost."""
     runs = [case for case in plan.cases if case.skip is None]
     yield Text(f"{plan.name}: {plural(len(plan.cases), 'case')} x {repeats_text(plan)} "
                f"for {plural(plan.world_size, 'rank')}, plan {plan.plan_hash}", style="bold")
@@ -100,12 +99,10 @@ def plan_header(plan: Plan) -> Iterator[Text]:
 
 
 def note_lines(plan: Plan) -> Iterator[Text]:
-    """Yield the notes of the config."""
     yield from (Text(f"note: {note}", style="yellow") for note in plan.config.get("notes", ()))
 
 
 def plan_total(plan: Plan) -> Text:
-    """Return the numbers of a plan in one line."""
     runs = [case for case in plan.cases if case.skip is None]
     return Text(f"{plan.name}: {plural(len(plan.cases), 'case')} x {repeats_text(plan)} for "
                 f"{plural(plan.world_size, 'rank')}: {len(runs)} to run, "
@@ -170,7 +167,6 @@ def case_tables(plan: Plan) -> Iterator[Text]:
 
 
 def skip_lines(plan: Plan, *, full: bool = False) -> Iterator[Text]:
-    """Yield why cases cannot run as configured, a line a rule; ``full``: each case by its label."""
     skips = [(case.skip, case) for case in plan.cases if case.skip is not None]
     if skips:
         yield Text()
@@ -186,7 +182,6 @@ def skip_lines(plan: Plan, *, full: bool = False) -> Iterator[Text]:
 
 
 def rule_line(rule: str, cases: Sequence[Case]) -> Text:
-    """Return how many cases were left out for one rule, and what they span."""
     return Text(f"{len(cases):>6} x  {rule}").append(f"  [{span_line(cases)}]", style="dim")
 
 
@@ -219,7 +214,6 @@ SCHEMA_VERSION = 1
 
 
 def print_plan_document(plan: Plan) -> None:
-    """Print `plan_document`."""
     print_document(plan_document(plan))
 
 
@@ -280,7 +274,6 @@ def print_trials(
 
 
 def _refused_lines(trials: Iterable[Trial], counts: Counter[str]) -> Iterator[str]:
-    """Yield a line for each trial that was refused, and count all of them."""
     for trial in trials:
         counts[trial.outcome] += 1
         if trial.outcome == "refused":
@@ -288,7 +281,6 @@ def _refused_lines(trials: Iterable[Trial], counts: Counter[str]) -> Iterator[st
 
 
 def _lines(plan: Plan, trials: Iterable[Trial], counts: Counter[str]) -> Iterator[str]:
-    """Yield a line and more for each trial, which is counted, and the counts."""
     yield (f"dry run of {plan.name} as rank 0 of {plan.world_size}: no communication, "
            "large tensors have no memory, nothing is measured and nothing is written")
     for trial in trials:
@@ -411,7 +403,6 @@ def _line(name: str, text: str, style: str = "") -> Text:
 
 
 def _available(name: str, reasons: Mapping[str, str | None]) -> Text:
-    """Return whether this machine has something, and why not."""
     reason = reasons[name]
     return (_line(name, f"not available: {reason}", "yellow") if reason else
             _line(name, "available", "green"))

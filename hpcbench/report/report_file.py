@@ -1,15 +1,8 @@
-"""A document as PDF, by WeasyPrint: the pages of its HTML without a script.
+"""The report of one run or of several, written as HTML, PDF (by WeasyPrint) or Markdown.
 
-What differs between runs, as the first section of their report.
-
-The first section of a report: what ran, how it ended, how one knows, and what to do next.
-
-What a report of one run contains, in the order in which a person asks.
-
-First the verdict, why, and what to do next; then the results of each kind, the answers, the course
-of the run, what did not run, the environment, and how all of it was measured.
-
-The report of one run or of several, written as HTML, PDF or Markdown.
+It follows the order in which a person asks: the verdict, why, and what to do next; then the results
+of each kind, the answers, the course of the run, what did not run, the environment, and how all of
+it was measured. Of several runs it says first what differs.
 """
 
 from __future__ import annotations
@@ -21,11 +14,8 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from rich.text import Text
-
 from hpcbench import __version__
 from hpcbench.answers.answer import CLEAR, Answer, Run, TopicOptions
-from hpcbench.answers.check import held
 from hpcbench.answers.compare import (
     INCONCLUSIVE,
     SMALLEST,
@@ -41,12 +31,10 @@ from hpcbench.answers.compare_inputs import refuse_twice
 from hpcbench.answers.topics import TOPICS, TopicResult, ending_lines, told_of
 from hpcbench.config.axes import RETRIED
 from hpcbench.errors import FileError, UsageError, command_line, how_to_install, job_command_line
-from hpcbench.plan.case import STATUSES
-from hpcbench.reduce.results import SCHEMA_VERSION, Finding, Results
+from hpcbench.reduce.results import SCHEMA_VERSION, Results
 from hpcbench.reduce.results_file import FILE_NAME, open_results
 from hpcbench.reduce.run_checks import flattened
 from hpcbench.reduce.suite_file import is_suite, read_suite
-from hpcbench.report.answer_lines import reason_lines
 from hpcbench.report.charts import charts_of, origin_text
 from hpcbench.report.document import Item, ReportDocument, ReportSection, html_text, markdown_text
 from hpcbench.report.plan_lines import by_rule
@@ -54,12 +42,14 @@ from hpcbench.report.results_lines import (
     FAILED,
     LEFT_OUT,
     definition_lines,
-    detail_tables,
     evidence_of,
     how_lines,
     items_by_kind,
+    limit_lines,
     run_lines,
+    start_up_tables,
     tables_of_kind,
+    total_line,
 )
 from hpcbench.texts import from_json, printable, valid
 from hpcbench.trace.container import whole_file
@@ -124,11 +114,11 @@ def verdict_section(run: Run, told: Sequence[TopicResult]) -> ReportSection:
     """Return what was run, how it ended, what is best and suspicious, and what to do next."""
     results = run.results
     return ReportSection("verdict", "Verdict", (
-        *_first(results), *map(Line, islice(_plain_lines(run_lines(results)), 1, None)),
-        _totals(results),
+        *_first(results), *(Line(line.plain) for line in islice(run_lines(results), 1, None)),
+        total_line(results),
     ), tuple(part for part in (
         ReportSection("why", "Why",
-                      (*ending_lines(results, told), *_notes(results), *_limits(results))),
+                      (*ending_lines(results, told), *_notes(results), *limit_lines(results))),
         ReportSection("next", "Next", tuple(_next(run, told))),
     ) if part.items))
 
@@ -159,12 +149,6 @@ def _first(results: Results) -> Iterator[Line]:
         yield Line(f"Kind {kind} {reason}; its rows lack what the kind derives.", "warning")
 
 
-def _totals(results: Results) -> Line:
-    counts = Counter(item.status for item in results.cases)
-    sums = " + ".join(f"{counts[status]} {status}" for status in STATUSES)
-    return Line(f"planned {len(results.plan.cases)} = {sums}", "title")
-
-
 def _notes(results: Results) -> Iterator[Line]:
     """Yield what checks say of the circumstances, which no number shows: a busy machine, say."""
     notes = [one for one in results.findings if one.scope == "note" and one.code != RESUMED]
@@ -173,17 +157,7 @@ def _notes(results: Results) -> Iterator[Line]:
         yield Line(f"{plural(len(notes) - _MOST_NOTES, 'more note')}: see Findings", "quiet")
 
 
-def _limits(results: Results) -> Iterator[Line]:
-    """Yield each limit of the sweep that does not hold, or that they all do."""
-    checked = held(results)
-    if checked is not None and checked.reasons:
-        yield from (Line(line, "warning") for line in reason_lines(checked))
-    elif checked is not None:
-        yield Line(f"{plural(checked.n_limits, 'limit')} of the sweep hold")
-
-
 def _next(run: Run, told: Sequence[TopicResult]) -> Iterator[Line]:
-    """Yield what a reader can do with these results, by command."""
     results, path = run.results, run.path
     commands = {answer.command: one.topic.name for one in told for answer in one.record.answers
                 if answer.certainty == CLEAR and answer.command}
@@ -197,7 +171,6 @@ def _next(run: Run, told: Sequence[TopicResult]) -> Iterator[Line]:
 
 
 def _going_on(results: Results, path: str) -> Iterator[tuple[str, str]]:
-    """Yield how many cases can be run, or run again, and the command that does it."""
     again = job_command_line(results.run.world_size, "run", "--resume", path)
     counts = Counter(item.status for item in results.cases)
     if left := counts["not_run"]:
@@ -206,10 +179,6 @@ def _going_on(results: Results, path: str) -> Iterator[tuple[str, str]]:
     if bad:
         n_bad = sum(counts[status] for status in bad)
         yield f"{plural(n_bad, 'case')} can be run again", f"{again} --retry {','.join(bad)}"
-
-
-def _plain_lines(lines: Iterable[Text]) -> Iterator[str]:
-    return (line.plain for line in lines if line.plain)
 
 
 _OUTCOMES = (
@@ -245,7 +214,6 @@ def document_of(runs: Sequence[Run], *, full: bool = True) -> ReportDocument:
 
 
 def sections_of(run: Run, asked: TopicOptions | None = None) -> Iterator[ReportSection]:
-    """Yield the sections of one run; its answers only if something was ``asked``."""
     results, told = run.results, told_of(run)
     of_answers = {chart.title for one in told for chart in one.topic.charts(one.record)}
     charts = [chart for chart in charts_of(results, run.samples, told)
@@ -256,9 +224,14 @@ def sections_of(run: Run, asked: TopicOptions | None = None) -> Iterator[ReportS
         yield from _answers([run], asked, told if asked == TopicOptions() else ())
     yield ReportSection("course", "The course of the run", tuple(_course(results, charts)),
                   short="Course")
-    yield ReportSection("outcomes", "What was skipped or failed", tuple(_outcomes(results)),
-                  short="Not ok")
-    yield ReportSection("findings", "Findings", tuple(_findings(results.findings)))
+    bad = (*_failures(results), *_left_out(results))
+    yield ReportSection("outcomes", "What was skipped or failed", (
+        Table("cases that are not ok, by reason", _OUTCOMES, (Group("", bad),)),) if bad else (),
+        short="Not ok")
+    findings = Table("what the checks found", _FINDINGS, (Group("", tuple(
+        Row((one.code, one.scope, one.message), "ok" if one.scope == "note" else "wrong")
+        for one in results.findings)),))
+    yield ReportSection("findings", "Findings", (findings,) if results.findings else ())
     yield ReportSection("environment", "Environment", tuple(_environment(results)))
     yield ReportSection("method", "How it was measured", tuple(map(Line, _method(results))),
                   short="Method")
@@ -310,7 +283,6 @@ def _answer_lines(answer: Answer) -> Iterator[Line]:
 
 
 def _kinds(results: Results, charts: Sequence[Chart]) -> Iterator[ReportSection]:
-    """Yield the tables of each kind, block by block, and its charts."""
     for kind, items in items_by_kind(results.cases).items():
         tables = [table for table in tables_of_kind(results, kind) if table.columns]
         ids = {item.case.case_id for item in items}
@@ -326,15 +298,8 @@ def _is_course(chart: Chart) -> bool:
 def _course(results: Results, charts: Sequence[Chart]) -> Iterator[Item]:
     """Yield the charts and tables of the run as a whole: over time, by rank, of the machine."""
     yield from (chart for chart in charts if not chart.case_ids or _is_course(chart))
-    yield from detail_tables(results)
+    yield from start_up_tables(results)
     yield from telemetry_tables(results)
-
-
-def _outcomes(results: Results) -> Iterator[Item]:
-    """Yield a row for all cases that were left out by one rule, or failed for one reason."""
-    rows = [*_failures(results), *_left_out(results)]
-    if rows:
-        yield Table("cases that are not ok, by reason", _OUTCOMES, (Group("", tuple(rows)),))
 
 
 def _failures(results: Results) -> Iterator[Row]:
@@ -358,13 +323,6 @@ def _left_out(results: Results) -> Iterator[Row]:
 def _which(labels: Sequence[str]) -> str:
     more = len(labels) - _LABELS
     return "; ".join(labels[:_LABELS]) + (f"; and {more} more" if more > 0 else "")
-
-
-def _findings(findings: Sequence[Finding]) -> Iterator[Item]:
-    if findings:
-        yield Table("what the checks found", _FINDINGS, (Group("", tuple(
-            Row((one.code, one.scope, one.message),
-                "ok" if one.scope == "note" else "wrong") for one in findings)),))
 
 
 def _environment(results: Results) -> Iterator[Item]:
@@ -480,7 +438,6 @@ def _content(document: ReportDocument, chosen: str, figures: Sequence[str]) -> b
 
 
 def _members(paths: Sequence[Path]) -> Iterator[Path]:
-    """Yield the runs; of a suite's folder those of its members that have results."""
     for path in paths:
         if is_suite(path):
             yield from (path / member.folder for member in read_suite(path).members

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
+from hpcbench.answers.check import held
 from hpcbench.answers.topics import flag_meaning
 from hpcbench.kinds.kind import Presenter
 from hpcbench.kinds.registry import presenter_of
@@ -23,11 +25,12 @@ from hpcbench.reduce.results import (
     CaseResult,
     Results,
 )
-from hpcbench.reduce.spread import SampleCounts, launch_spreads, sample_counts, start_ups
+from hpcbench.reduce.spread import launch_spreads, sample_counts, start_ups
 from hpcbench.reduce.timing import FEWEST_LAUNCHES, FEWEST_PASSES
 from hpcbench.reduce.topology import GpuMatrix, RankPlace, Topology
+from hpcbench.report.answer_lines import reason_lines
 from hpcbench.report.plan_lines import by_rule, in_order, note_lines, rule_line
-from hpcbench.report.terminal import STATUS_STYLES, table_lines
+from hpcbench.report.terminal import STATUS_STYLES, table_lines, tone_line
 from hpcbench.trace.schema import STOP_REASONS
 from hpcbench.units import format_seconds, grouped, plural, rank_list
 from hpcbench.views.columns import TABLED, any_results, slow_rank_lines, telemetry_tables
@@ -62,7 +65,6 @@ _INDENT = " " * 11
 
 
 def run_lines(results: Results) -> Iterator[Text]:
-    """Yield who ran what, where, and with which versions."""
     run = results.run
     when = run.started_at or "at an unknown time"
     yield Text(f"{run.name}  run {run.run_id or 'of unknown id'}  started {when}", style="bold")
@@ -79,16 +81,8 @@ def run_lines(results: Results) -> Iterator[Text]:
 
 
 def fault_lines(results: Results) -> Iterator[Text]:
-    """Yield which faults were injected."""
     if text := injected_text(results.run):
         yield Text(text, style="bold red")
-
-
-def title_lines(results: Results) -> Iterator[Text]:
-    """Yield the title of the tables, where the config gives one."""
-    if title := results.plan.config.get("title"):
-        yield Text()
-        yield Text(title, style="bold")
 
 
 def outcome_lines(
@@ -106,7 +100,9 @@ def outcome_lines(
         yield Text(f"{status}: {len(same)} of {plural(len(results.cases), 'case')}",
                    style=STATUS_STYLES[status])
         if status in LEFT_OUT and not full:
-            yield from left_out_lines(same)
+            rules = by_rule(((item.reason, item) for item in same), lambda item: item.case)
+            yield from (rule_line(rule, [item.case for item in left])
+                        for rule, left in rules.items())
             continue
         groups = grouped(((item.reason, item.blamed_rank), item) for item in same)
         for (reason, rank), group in groups.items():
@@ -114,13 +110,6 @@ def outcome_lines(
             yield Text(f"{len(group):>6} x  {blamed}{reason}")
             yield from (Text(f"{_INDENT}{line}", style="dim")
                         for line in _group_lines(group, full=full))
-
-
-def left_out_lines(items: Sequence[CaseResult]) -> Iterator[Text]:
-    """Yield one line a rule: how many cases were left out for it, and what they span."""
-    for rule, same in by_rule(((item.reason, item) for item in items),
-                              lambda item: item.case).items():
-        yield rule_line(rule, [item.case for item in same])
 
 
 def _group_lines(group: list[CaseResult], *, full: bool) -> Iterator[str]:
@@ -179,13 +168,11 @@ def finding_lines(results: Results, *, full: bool = False) -> Iterator[Text]:
 
 
 def closing_lines(results: Results, folder: Path) -> Iterator[Text]:
-    """Yield the totals, which always add up, and the files that exist in a run's folder.
+    """Yield the totals and the files that exist in a run's folder.
 
     A results file on its own is given as ``folder``.
     """
-    counts = Counter(item.status for item in results.cases)
-    sums = " + ".join(f"{counts[status]} {status}" for status in STATUSES)
-    yield Text(f"planned {len(results.plan.cases)} = {sums}", style="bold")
+    yield tone_line(total_line(results))
     yield from fault_lines(results)
     if folder.is_file():
         yield Text(f"read from {folder}")
@@ -195,8 +182,23 @@ def closing_lines(results: Results, folder: Path) -> Iterator[Text]:
     yield Text(f"in {folder}: {', '.join(files) if files else 'no files yet'}")
 
 
+def total_line(results: Results) -> Line:
+    """Return the totals, which always add up."""
+    counts = Counter(item.status for item in results.cases)
+    sums = " + ".join(f"{counts[status]} {status}" for status in STATUSES)
+    return Line(f"planned {len(results.plan.cases)} = {sums}", "title")
+
+
+def limit_lines(results: Results, prefix: str = "") -> Iterator[Line]:
+    """Yield each limit of the sweep that does not hold, or behind ``prefix`` that they all do."""
+    checked = held(results)
+    if checked is not None:
+        yield from (Line(line, "warning") for line in reason_lines(checked))
+        if not checked.reasons:
+            yield Line(f"{prefix}{plural(checked.n_limits, 'limit')} of the sweep hold")
+
+
 def items_by_kind(items: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
-    """Return the cases of each kind, in the order of `in_order`."""
     of_kind = grouped((item.case.kind, item) for item in items)
     return {kind: of_kind[kind] for kind in in_order(of_kind)}
 
@@ -212,14 +214,12 @@ def tables_of(results: Results) -> Iterator[Table]:
 
 
 def tables_of_kind(results: Results, kind: str) -> Iterator[Table]:
-    """Yield the tables of the blocks of one kind, then its overviews."""
     items = [item for item in results.cases if item.case.kind == kind]
     yield from _blocks(results, items)
     yield from _overviews(results, kind, items)
 
 
 def _blocks(results: Results, items: Sequence[CaseResult]) -> Iterator[Table]:
-    """Yield the tables of each block, the cases of which are all of one kind."""
     blocks = grouped(((item.case.block, item.case.kind), item) for item in items)
     presenters = {kind: _presenter(results, kind) for _, kind in blocks}
     # a case that the plan skips, such as one of more ranks than the job has, stands first in it
@@ -254,7 +254,6 @@ def _ran(results: Results) -> Sequence[CaseResult]:
 
 
 def _warmups_text(ran: Sequence[CaseResult]) -> str:
-    """Return ``1 warm-up``, or ``5,10 warm-ups``."""
     counts = sorted({item.case.warmup for item in ran})
     return plural(counts[0], "warm-up") if len(counts) == 1 else f"{distinct(counts)} warm-ups"
 
@@ -290,7 +289,6 @@ def definition_lines(results: Results) -> Iterator[str]:
 
 
 def _left_out(results: Results) -> str:
-    """Return which timed samples count."""
     counts = {item.timing.all_count for item in results.cases if item.timing}
     auto = "samples before the steady state are left out"
     if counts == {True}:
@@ -299,7 +297,6 @@ def _left_out(results: Results) -> str:
 
 
 def _clock_checks(results: Results) -> str:
-    """Return the results of the checks of the synchronisation, where there was one."""
     clocks = results.clocks
     if clocks is None or not clocks.n_syncs:
         return ""
@@ -334,8 +331,13 @@ def topology_tables(results: Results) -> Iterator[Table]:
     topology = results.topology
     if topology.ranks:
         yield _places_table(topology)
-    for matrix, hosts in _hosts(topology).items():
-        yield _matrix_table(matrix, hosts)
+    # matrices that differ in more than names, with the hosts that have them
+    matrices = grouped(
+        (GpuMatrix((), matrix.cpus, matrix.numa_nodes, matrix.links), one.hostname)
+        for one in topology.ranks if one.matrix is not None
+        for matrix in (topology.gpus[one.matrix],))
+    for matrix, hosts in matrices.items():
+        yield _matrix_table(matrix, list(dict.fromkeys(hosts)))
 
 
 def _places_table(topology: Topology) -> Table:
@@ -352,15 +354,6 @@ def _place_cells(one: RankPlace) -> tuple[str | None, ...]:
     numa = None if one.numa_nodes is None else rank_list(one.numa_nodes)
     gpu = None if one.gpu is None else f"GPU{one.gpu}"
     return one.hostname, one.cpus, numa, gpu, one.fabric, ".".join(one.switches or ()) or None
-
-
-def _hosts(topology: Topology) -> Mapping[GpuMatrix, list[str]]:
-    """Return the matrices that differ in more than names, with the hosts that have them."""
-    found = grouped(
-        (GpuMatrix((), matrix.cpus, matrix.numa_nodes, matrix.links), one.hostname)
-        for one in topology.ranks if one.matrix is not None
-        for matrix in (topology.gpus[one.matrix],))
-    return {matrix: [*dict.fromkeys(hosts)] for matrix, hosts in found.items()}
 
 
 def _matrix_table(matrix: GpuMatrix, hosts: list[str]) -> Table:
@@ -392,17 +385,20 @@ def detail_lines(results: Results) -> Iterator[Text]:
         yield Text()
         yield from map(Text, _sample_lines(results))
         yield from map(Text, slow_rank_lines(results))
-        yield from table_lines(_start_up_table(results))
+    yield from chain.from_iterable(map(table_lines, start_up_tables(results)))
     yield from _canary_lines(results)
     for table in (*topology_tables(results), *telemetry_tables(results)):
         yield from table_lines(table)
 
 
 def _sample_lines(results: Results) -> Iterator[str]:
-    """Yield how many samples there are of each sort, and how far launches lie apart."""
     counts = sample_counts(results.cases)
+    # samples that count, and would not if passes had stopped by themselves
+    flagged = ((counts.counted_ramp, "before the steady state"),
+               (counts.counted_surplus, "beyond the shortest steady pass"))
+    more = "".join(f", {count} {text}" for count, text in flagged if count)
     yield (f"samples: {counts.counted} counted ({counts.late} late, {counts.outlier} above "
-           f"median + 10 MAD{_flagged_text(counts)}); kept but not counted:")
+           f"median + 10 MAD{more}); kept but not counted:")
     yield (f"  {counts.warmup} warm-ups, {counts.ramp} before the steady state, "
            f"{counts.surplus} left out so that all passes of a case weigh the same")
     if spreads := launch_spreads(results.cases):
@@ -411,28 +407,16 @@ def _sample_lines(results: Results) -> Iterator[str]:
                f"{spreads.widest:.1%} in {spreads.widest_case.case.label}")
 
 
-def _flagged_text(counts: SampleCounts) -> str:
-    """Return how many samples count that would not if passes had stopped by themselves."""
-    texts = [(counts.counted_ramp, "before the steady state"),
-             (counts.counted_surplus, "beyond the shortest steady pass")]
-    return "".join(f", {count} {text}" for count, text in texts if count)
-
-
-def detail_tables(results: Results) -> Iterator[Table]:
-    """Yield the tables of a run's details: its start-up, where cases have times."""
-    if any(item.timing is not None for item in results.cases):
-        yield _start_up_table(results)
-
-
-def _start_up_table(results: Results) -> Table:
-    """Return a row per backend and number of ranks: the longest start-up, how passes ended."""
+def start_up_tables(results: Results) -> Iterator[Table]:
+    """Yield a row for each backend and number of ranks, where cases have times."""
     rows = tuple(Row((
         one.backend, one.world_size, one.communicator_s, one.first_call_s,
         ", ".join(f"{count} {reason}" for reason in STOP_REASONS
                   if (count := one.stop_reasons.get(reason)))))
         for one in start_ups(results.cases))
-    return Table("start-up (the longest of any rank and case), and why passes ended",
-                 _START_UP_COLUMNS, (Group("", rows),))
+    if any(item.timing is not None for item in results.cases):
+        yield Table("start-up (the longest of any rank and case), and why passes ended",
+                    _START_UP_COLUMNS, (Group("", rows),))
 
 
 def _canary_lines(results: Results) -> Iterator[Text]:
@@ -453,7 +437,6 @@ def _canary_lines(results: Results) -> Iterator[Text]:
 
 
 def _canary_course(canary: Canary) -> str:
-    """Return how long the runs took, and how they changed; or why that is not known."""
     if len(canary.runs) < 2:
         return ""
     ends = [cell_text(end(run.median_s for run in canary.runs), Show.US) for end in (min, max)]

@@ -75,7 +75,8 @@ def table_lines(table: Table) -> Iterator[Text]:
     """Yield a blank line, the title, the columns' titles and units, the groups and the notes."""
     table = table.without_empty()
     titles = [[column.title for column in table.columns],
-              [_unit(column) for column in table.columns]]
+              [f"({one.unit})" if one.unit and "%" not in one.unit else one.unit
+               for one in table.columns]]
     lines = _aligned(table.columns, [*titles, *map(table.texts, table.rows)])
     yield Text()
     yield Text(table.title, style="bold")
@@ -103,10 +104,6 @@ def tone_line(line: Line) -> Text:
     """Return a line in the style of its tone."""
     begun = "" if line.topic is None else f"{line.topic:<{_TOPIC_WIDTH}} "
     return Text(f"{begun}{line.text}", style=TONE_STYLES[line.tone])
-
-
-def _unit(column: Column) -> str:
-    return f"({column.unit})" if column.unit and "%" not in column.unit else column.unit
 
 
 def _aligned(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> Iterator[str]:

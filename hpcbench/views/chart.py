@@ -65,7 +65,6 @@ class Shown:
 
     @property
     def title(self) -> str:
-        """Return the name, and the part if it is not the whole."""
         return f"{self.name} {self.found.part}".rstrip()
 
 
@@ -213,7 +212,6 @@ class Axis:
 
     @property
     def label(self) -> str:
-        """Return the title with its unit."""
         return f"{self.title} ({self.unit})" if self.unit else self.title
 
 

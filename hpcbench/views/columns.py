@@ -138,7 +138,6 @@ MOST_LINES = 6
 
 
 def telemetry_chart(results: Results, source: SampleSource) -> LineChart | None:
-    """Return the chart of the newest attempt; None where neither power nor cores were read."""
     found = [(title, show, unit, [*lines]) for title, show, unit, lines in (
         ("power", Show.NUMBER, "W", powers(source.courses)),
         ("busy cores", Show.SIGNIFICANT_PERCENT, "% of the node's", core_use(source.courses)))]
@@ -196,7 +195,6 @@ _CASE = (Column("case", "case"), Column("backend", "backend"), Column("device", 
 
 
 def cost_cells(cases: Sequence[Case]) -> tuple[Cell, ...]:
-    """Return the cells of COST for cases that are alike."""
     return (f"{samples_text(cases)} {batch_text(cases[0])}", ",".join(cases[0].needs) or None,
             sum(case.estimate_s for case in cases))
 
@@ -211,7 +209,6 @@ def median_cell(stats: Statistics | None) -> Cell:
 
 
 def n_cell(stats: Statistics | None) -> Cell:
-    """Return the number of timed samples."""
     return stats.n if stats else None
 
 
@@ -224,13 +221,11 @@ def interval_cell(stats: Statistics | None) -> Cell:
 
 
 def launches_cell(item: CaseResult) -> Cell:
-    """Return the least and the greatest median of a launch; nothing without several launches."""
     ends = launch_range(item.timing) if item.timing else None
     return Range(*ends) if ends else ""
 
 
 def wrong_cell(item: CaseResult) -> Cell:
-    """Return how many elements were wrong, or ``unchecked``."""
     if item.n_wrong is not None:
         return item.n_wrong
     return None if item.case.validate else "unchecked"
@@ -244,7 +239,6 @@ def over_passes_cell(passes: OverPasses | None) -> Cell:
 
 
 def middle_cell(passes: OverPasses | None) -> Cell:
-    """Return the median over passes alone, or CANNOT_TELL."""
     if passes is None or not passes.tells:
         return CANNOT_TELL if passes else None
     return passes.median
@@ -262,13 +256,11 @@ def ends_of(name: str, passes: OverPasses | None) -> dict[str, float | bool | No
 
 
 def pass_range(item: CaseResult) -> Range | None:
-    """Return the least and the greatest median of a pass; None without several passes."""
     ends = range_of(item.timing.pass_medians_s) if item.timing else None
     return Range(*ends) if ends else None
 
 
 def any_plan(title: str, cases: Sequence[Case]) -> Table:
-    """Return a row for each case, of any kind."""
     rows = (Row((case.index, *_case_cells(case, case.device), *cost_cells([case])),
                 case_id=case.case_id) for case in cases)
     return Table(title, (Column("index", "#", Show.COUNT), *_CASE, *COST),
@@ -304,7 +296,6 @@ def late_start(item: CaseResult) -> Comparison | None:
 
 
 def late_start_text(late: Comparison) -> str:
-    """Return who starts late, and by how much."""
     ends = f"{cell_text(late.low_s, Show.US)}, {cell_text(late.high_s, Show.US)}"
     return (f"rank {late.rank} starts {cell_text(late.apart_s, Show.US)} us [{ends}: 99 % "
             f"interval] after the next one, rank {late.next_rank}: all wait for it")

@@ -105,7 +105,6 @@ class Column:
 
     @property
     def label(self) -> str:
-        """Return the title with its unit."""
         return f"{self.title} ({self.unit})" if self.unit else self.title
 
 
@@ -147,7 +146,6 @@ class Group:
 
     @property
     def heading(self) -> str:
-        """Return all that the rows have in common."""
         return "  ".join(filter(None, (self.title, self.timed)))
 
 
@@ -172,7 +170,6 @@ class Table:
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """Return the rows of all groups."""
         return tuple(row for group in self.groups for row in group.rows)
 
     def texts(self, row: Row) -> list[str]:
@@ -264,7 +261,6 @@ def cell_text(cell: Cell, show: Show = Show.TEXT) -> str:
 def _number_text(
     cell: float | Range | WithInterval, number_of: Callable[[Any], Any],
 ) -> Callable[[float], str]:
-    """Return what makes text of the numbers of a cell."""
     if not isinstance(cell, (Range, WithInterval)):
         return lambda value: format_number(number_of(value))
     ends = (cell.least, cell.greatest) if isinstance(cell, Range) else (cell.low, cell.high)

@@ -74,7 +74,6 @@ def env_text(case: Case) -> str:
 
 
 def backend_text(case: Case) -> str:
-    """Return the backend, and the variables of its environment."""
     return f"{case.backend} {env_text(case)}".rstrip()
 
 
@@ -116,7 +115,6 @@ def _shortened(title: str, labels: Iterable[str]) -> Iterable[tuple[str, str]]:
 
 
 def shortened(text: str, labels: Mapping[str, str]) -> str:
-    """Return a text with short labels in place of those that it names."""
     for label in sorted(labels, key=len, reverse=True):
         text = text.replace(label, labels[label])
     return text
@@ -176,7 +174,6 @@ def launches_title(items: Iterable[CaseResult]) -> str:
 
 
 def fold_of(item: CaseResult) -> str:
-    """Return the fold of a case's times; without any times the usual one of its mode."""
     return item.timing.fold if item.timing else USUAL_FOLDS[item.case.mode]
 
 
@@ -247,7 +244,6 @@ def samples_text(cases: Iterable[Case]) -> str:
 
 
 def batch_text(case: Case) -> str:
-    """Return the mode, and how many calls a sample is where that is more than one."""
     text = f"{case.mode} x{case.batch}" if case.batch > 1 else case.mode
     return text + _graph_words(case)
 
@@ -259,19 +255,16 @@ def repeats_text(plan: Plan) -> str:
 
 
 def timing_text(results: Results, items: Sequence[CaseResult]) -> str:
-    """Return how the cases of a chart were timed: mode, fold, clock, repeats."""
     pairs = dict.fromkeys(mode_and_fold(item) for item in items)
     modes = "; ".join(f"{mode}, fold {fold} ({FOLDS[fold]})" for mode, fold in pairs)
     return f"Mode {modes}; {clock_text(results, items)}; {repeats_text(results.plan)}."
 
 
 def injected_text(run: RunInfo) -> str:
-    """Return which faults were injected; nothing where none was."""
     return f"faults were injected: {'; '.join(run.faults)}" if run.faults else ""
 
 
 def planned_text(plan: Plan) -> str:
-    """Return which faults will be injected; nothing where none will be."""
     texts = fault_texts(plan.config.get("fault", ()))
     return f"faults will be injected: {'; '.join(texts)}" if texts else ""
 

@@ -108,7 +108,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
                     planner_path=f"{__name__}:BadPlanner",
                     presenter_path=f"{__name__}:BadPresenter")
     known = {**kinds(), "sleep": sleep}
-    for module in ("kinds.registry", "plan.case", "report.summary", "report.listing"):
+    for module in ("kinds.registry", "plan.case", "report.summary", "report.plan_lines"):
         monkeypatch.setattr(f"hpcbench.{module}.kinds", lambda: known)
     presenter_of.cache_clear()
     yield

@@ -170,7 +170,6 @@ class _Rows:
 
 
 def draw_bars(chart: BarChart, style: Style) -> Figure:
-    """Return the figure of a bar chart."""
     pitch = 2 if style.is_narrow else 1
     slots = sum(_slots(section, pitch) for section in chart.sections)
     handles = list(_handles(chart))
@@ -340,7 +339,6 @@ PLUS_MINUS = "+-"
 
 
 def draw_dots(chart: DotChart, style: Style) -> Figure:
-    """Return the figure of a dot chart."""
     rows = chart.rows[::-1]
     axes = (_narrow_axes if style.is_narrow else _wide_axes)(chart, rows, style)
     for at, row in enumerate(rows):

@@ -116,7 +116,6 @@ HANDLE_INCHES = 0.5
 
 
 def draw_lines(chart: LineChart, style: Style) -> Figure:
-    """Return the figure of a line chart."""
     panels = [panel for panel in chart.panels if not style.is_narrow or any(
         line.points for line in panel.lines)] or list(chart.panels[:1])
     room = room_for_ends(panels, style)
@@ -262,13 +261,11 @@ def _scale(axes: Axes, x: Axis, y: Axis, places: list[float], style: Style) -> N
 
 
 def _handles(figure: Figure) -> dict[str, Artist]:
-    """Return what stands in a legend for each name in the panels."""
     return {label: handle for axes in figure.axes
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
 
 
 def _legend(figure: Figure, names: Sequence[str], rows: int, style: Style) -> None:
-    """Name the lines in rows above the panels."""
     named = _handles(figure)
     height = figure.get_figheight()
     from_top = 0.0 if style.is_narrow else 0.66
@@ -287,7 +284,6 @@ LEGEND_CHARACTERS = 46
 
 
 def draw_roofline(chart: RooflineChart, style: Style) -> Figure:
-    """Return the figure of a roofline chart."""
     figure, place = (_narrow_roofline if style.is_narrow else _wide_roofline)(chart, style)
     for at, (axes, panel) in enumerate(zip(figure.axes, chart.panels, strict=True)):
         is_first = at == 0 or style.is_narrow
@@ -351,7 +347,6 @@ def _draw_roofs(
 
 
 def _limit(axes: Axes, panel: RooflinePanel, show: Show) -> None:
-    """Show all marks, and where the roofs meet."""
     slopes = [roof.rate for roof in panel.roofs if roof.is_slope]
     flats = [roof.rate for roof in panel.roofs if not roof.is_slope]
     places = [spot.intensity for spot in panel.spots]

@@ -234,7 +234,6 @@ def axes_at(
 
 
 def dress(axes: Axes, style: Style, *, x_label: str, y_label: str) -> None:
-    """Label axes and draw a light grid behind the data."""
     axes.set_xlabel(x_label, fontsize=style.text)
     axes.set_ylabel(y_label, fontsize=style.text)
     axes.tick_params(labelsize=style.row)
@@ -339,7 +338,6 @@ def _left_of(axes: Axes, style: Style) -> float:
 
 
 def plain(value: float) -> str:
-    """Return a tick's number without trailing zeros."""
     text = format_number(value)
     return text.rstrip("0").rstrip(".") if "." in text else text
 
@@ -394,7 +392,6 @@ def footer(figure: Figure, chart: Chart, origin: str, style: Style) -> None:
 
 
 def caption(chart: Chart, origin: str) -> str:
-    """Return all that is to be said of a figure, a line each."""
     return "\n".join([f"{chart.title} ({chart.subtitle})" if chart.subtitle else chart.title,
                       *chart.notes, origin, ""])
 
