@@ -1,8 +1,6 @@
 """Units: the only place where bytes, times, rates, counts and ranks become text, or the reverse.
 
 GB = 1e9 B (rates, as nccl-tests prints them); KiB = 2**10 B, MiB = 2**20 B, GiB = 2**30 B (sizes).
-
-Values put together by what they have in common.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Answers of topics: computed for open results, printed as lines and tables, or as JSON.
-
-What is printed of a comparison.
-
-What the gate prints: one line a reason, with a prefix that other programs can look for.
-"""
+"""What `advise`, `compare` and `check` print: answers, comparisons, and one line a reason."""
 
 from __future__ import annotations
 

@@ -1,14 +1,7 @@
-"""Axes and columns of times in the unit that makes their numbers short: us, ms or s.
+"""Which charts a run has, and which of them were asked for.
 
-The timeline of all ranks in chosen samples of one case, as bars.
-
-Names of charts that a person types: as short as tells them apart.
-
-The case that somebody names, by its id or its label, or by enough of one of them.
-
-Which charts of a run were asked for, by the kind of their cases and by their names.
-
-Which charts a run has: those of each kind, the heat map of one case, and the canary.
+Those of each kind, the heat map of one case, timelines of all ranks, and the canary. Times are in
+the unit that makes their numbers short, and names as short as tells the charts apart.
 """
 
 from __future__ import annotations
@@ -33,14 +26,13 @@ from hpcbench.reduce.results import (
     LEAST_DRIFT,
     OLD_RULE,
     Canary,
-    CanaryRun,
     CaseResult,
     CaseSamples,
     Results,
     SampleSource,
 )
 from hpcbench.reduce.stack import SampleMap, sample_map
-from hpcbench.reduce.timeline import RankCourse, SampleCourse, courses_of
+from hpcbench.reduce.timeline import SampleCourse, courses_of
 from hpcbench.units import grouped, plural
 from hpcbench.views.chart import (
     COLOURS,
@@ -85,7 +77,9 @@ Titled = TypeVar("Titled", Axis, Column)
 def with_fitting_units(chart: Chart) -> Chart:
     """Return the chart with each axis and column of times in the unit that fits its values."""
     if isinstance(chart, LineChart):
-        return replace(chart, panels=tuple(map(_fitted_panel, chart.panels)))
+        return replace(chart, panels=tuple(replace(panel, y=fitted(panel.y, (
+            end for line in panel.lines for _, point in line.points for end in _ends(point))))
+            for panel in chart.panels))
     if isinstance(chart, DotChart):
         ends = [end for row in chart.rows for end in _ends(row.point)]
         return _fitted_rows(chart, ends, [row.cells for row in chart.rows])
@@ -107,11 +101,6 @@ def fitted(titled: Titled, values_s: Iterable[float]) -> Titled:
         show = LADDER[LADDER.index(show) + 1]
     unit = show.value + titled.unit.removeprefix(titled.show.value)
     return replace(titled, show=show, unit=unit)
-
-
-def _fitted_panel(panel: Panel) -> Panel:
-    ends = [end for line in panel.lines for _, point in line.points for end in _ends(point)]
-    return replace(panel, y=fitted(panel.y, ends))
 
 
 def _ends(point: ChartPoint) -> Iterator[float]:
@@ -182,13 +171,10 @@ def _looks(names: Sequence[str], known: Mapping[str, Look]) -> dict[str, Look]:
 
 def _bars(course: SampleCourse, looks: dict[str, Look]) -> Iterator[Bar]:
     for rank in course.ranks:
-        yield Bar(f"rank {rank.rank}", (_whole(rank), rank.begin_s), (
+        whole = sum(seconds for _, seconds in rank.parts)
+        yield Bar(f"rank {rank.rank}", (whole, rank.begin_s), (
             (rank.begin_s, _BEFORE),
             *((seconds, looks[name]) for name, seconds in rank.parts if seconds > 0)))
-
-
-def _whole(rank: RankCourse) -> float:
-    return sum(seconds for _, seconds in rank.parts)
 
 
 LONGEST = 40
@@ -320,12 +306,9 @@ def charts_of(
     named = None if case is None else named_case(results.cases, case)
     winners = {best: others for one in told if isinstance(one.record, Recommendations)
                for best, others in winners_of(one.record).items()}
-    return with_short_names([with_winners(with_fitting_units(_without_empty(chart)), winners)
-                             for chart in _charts(results, source, told, named)])
-
-
-def _without_empty(chart: Chart) -> Chart:
-    return chart.without_empty() if isinstance(chart, BarChart) else chart
+    charts = (chart.without_empty() if isinstance(chart, BarChart) else chart
+              for chart in _charts(results, source, told, named))
+    return with_short_names([with_winners(with_fitting_units(chart), winners) for chart in charts])
 
 
 def _charts(
@@ -383,7 +366,10 @@ def timelines(
         if samples is None or not samples.start_ns.size:
             continue
         looks = presenter_of(item.case.kind).part_looks
-        chart = timeline_chart(item, courses_of(samples), _called(item), looks)
+        described = presenter_of(item.case.kind).heat_map_case(item.case)
+        called = (f"{described.heading}: {_where(item, described)}" if described else
+                  item.case.label)
+        chart = timeline_chart(item, courses_of(samples), called, looks)
         if chart is not None:
             yield _with_choice(_with_timing(chart, results), item, named)
 
@@ -439,11 +425,6 @@ def rank_iteration(item: CaseResult, samples: CaseSamples) -> HeatMap:
         breaks=tuple(end + 1 for end in grid.pass_ends))
 
 
-def _called(item: CaseResult) -> str:
-    called = presenter_of(item.case.kind).heat_map_case(item.case)
-    return f"{called.heading}: {_where(item, called)}" if called else item.case.label
-
-
 def _where(item: CaseResult, called: HeatMapCase) -> str:
     case = item.case
     words = (case.backend, device_type(item), plural(case.world_size, "rank"), *called.words,
@@ -473,7 +454,9 @@ def canary_chart(canary: Canary, plan: Plan) -> LineChart:
     limits = _canary_limits(canary)
     scale = Scale.LOG if is_wide([limits], WIDE) else Scale.LINEAR
     lines = tuple(Curve(f"launch {launch + 1}", tuple(
-        (run.since_start_s, _canary_point(run)) for run in runs), is_joined=False)
+        (run.since_start_s, ChartPoint(
+            run.median_s, None if run.ci_low_s is None or run.ci_high_s is None else Range(
+                run.ci_low_s, run.ci_high_s))) for run in runs), is_joined=False)
         for launch, runs in launches.items())
     return LineChart(
         title="Canary: how the machine changed during the run", subtitle=canary.label,
@@ -488,12 +471,6 @@ def canary_chart(canary: Canary, plan: Plan) -> LineChart:
 def _around(canary: Canary, share: float) -> Range:
     first = canary.runs[0].median_s
     return Range(first * (1 - share), first * (1 + share), first)
-
-
-def _canary_point(run: CanaryRun) -> ChartPoint:
-    if run.ci_low_s is None or run.ci_high_s is None:
-        return ChartPoint(run.median_s)
-    return ChartPoint(run.median_s, Range(run.ci_low_s, run.ci_high_s))
 
 
 def _canary_limits(canary: Canary) -> Range:

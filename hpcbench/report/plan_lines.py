@@ -7,9 +7,9 @@ import re
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from rich.text import Text
 
@@ -38,24 +38,22 @@ from hpcbench.views.words import (
     repeats_text,
 )
 
-Item = TypeVar("Item")
 _WORD = re.compile(r"[\w.+-]+")
 
 
-def by_rule(
-    skips: Iterable[tuple[str, Item]], case_of: Callable[[Item], Case],
-) -> Mapping[str, list[Item]]:
-    """Return what was left out for each rule: pairs of a reason and whatever has a case.
+def by_rule(skips: Iterable[tuple[str, Case]]) -> Mapping[str, list[Case]]:
+    """Return the cases that were left out for each rule, of pairs of a reason and a case.
 
-    A rule is told by its first reason, and how many others there are like it.
+    A rule is named by its first reason, and how many others there are like it: reasons that follow
+    from one rule differ in numbers and in names of the case.
     """
-    rules = grouped((_rule(reason, case_of(item)), (reason, item)) for reason, item in skips)
-    told: dict[str, list[Item]] = {}
+    rules = grouped((_rule(reason, case), (reason, case)) for reason, case in skips)
+    told: dict[str, list[Case]] = {}
     for same in rules.values():
         reasons = dict.fromkeys(reason for reason, _ in same)
         first, others = next(iter(reasons)), len(reasons) - 1
         more = f" (and {plural(others, 'more reason')} like it)" if others else ""
-        told.setdefault(first + more, []).extend(item for _, item in same)
+        told.setdefault(first + more, []).extend(case for _, case in same)
     return told
 
 
@@ -172,7 +170,7 @@ def skip_lines(plan: Plan, *, full: bool = False) -> Iterator[Text]:
         yield Text()
         yield Text(f"skipped: {len(skips)}", style="yellow")
     if not full:
-        for rule, cases in by_rule(skips, lambda case: case).items():
+        for rule, cases in by_rule(skips).items():
             yield rule_line(rule, cases)
         return
     for reason, cases in grouped(skips).items():
@@ -211,10 +209,6 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 SCHEMA_VERSION = 1
-
-
-def print_plan_document(plan: Plan) -> None:
-    print_document(plan_document(plan))
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:

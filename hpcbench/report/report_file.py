@@ -31,6 +31,7 @@ from hpcbench.answers.compare_inputs import refuse_twice
 from hpcbench.answers.topics import TOPICS, TopicResult, ending_lines, told_of
 from hpcbench.config.axes import RETRIED
 from hpcbench.errors import FileError, UsageError, command_line, how_to_install, job_command_line
+from hpcbench.plan.case import Case
 from hpcbench.reduce.results import SCHEMA_VERSION, Results
 from hpcbench.reduce.results_file import FILE_NAME, open_results
 from hpcbench.reduce.run_checks import flattened
@@ -114,8 +115,8 @@ def verdict_section(run: Run, told: Sequence[TopicResult]) -> ReportSection:
     """Return what was run, how it ended, what is best and suspicious, and what to do next."""
     results = run.results
     return ReportSection("verdict", "Verdict", (
-        *_first(results), *(Line(line.plain) for line in islice(run_lines(results), 1, None)),
-        total_line(results),
+        *(Line(text, "warning") for text in _first(results)),
+        *(Line(line.plain) for line in islice(run_lines(results), 1, None)), total_line(results),
     ), tuple(part for part in (
         ReportSection("why", "Why",
                       (*ending_lines(results, told), *_notes(results), *limit_lines(results))),
@@ -123,30 +124,29 @@ def verdict_section(run: Run, told: Sequence[TopicResult]) -> ReportSection:
     ) if part.items))
 
 
-def _first(results: Results) -> Iterator[Line]:
+def _first(results: Results) -> Iterator[str]:
     """Yield what a reader must know before any number."""
     if not any(item.status == "ok" for item in results.cases):
-        yield Line("No case is ok, so there are no times in this report.", "warning")
+        yield "No case is ok, so there are no times in this report."
     if results.schema_version < SCHEMA_VERSION:
-        yield Line(f"The file is of schema version {results.schema_version}, this is "
-                   f"{SCHEMA_VERSION}: it lacks what later versions record.", "warning")
+        yield (f"The file is of schema version {results.schema_version}, this is "
+               f"{SCHEMA_VERSION}: it lacks what later versions record.")
     if any(one.code == RESUMED for one in results.findings):
-        yield Line("The run was resumed: cases of different attempts are compared with care.",
-                   "warning")
+        yield "The run was resumed: cases of different attempts are compared with care."
     missing = results.run.world_size - len(results.run.ranks_present)
     if missing:
-        yield Line(f"The run is incomplete: {plural(missing, 'trace')} of "
-                   f"{plural(results.run.world_size, 'rank')} is missing.", "warning")
+        yield (f"The run is incomplete: {plural(missing, 'trace')} of "
+               f"{plural(results.run.world_size, 'rank')} is missing.")
     if not_run := sum(item.status == "not_run" for item in results.cases):
-        yield Line(f"The run is incomplete: {plural(not_run, 'case')} did not run.", "warning")
+        yield f"The run is incomplete: {plural(not_run, 'case')} did not run."
     if text := injected_text(results.run):
-        yield Line(text, "warning")
+        yield text
     bad = [one for one in results.findings if one.scope != "note"]
     if bad:
-        yield Line(f"{plural(len(bad), 'finding')} speak against these results; the first: "
-                   f"{bad[0].message}", "warning")
+        yield (f"{plural(len(bad), 'finding')} speak against these results; the first: "
+               f"{bad[0].message}")
     for kind, reason in results.missing_kinds.items():
-        yield Line(f"Kind {kind} {reason}; its rows lack what the kind derives.", "warning")
+        yield f"Kind {kind} {reason}; its rows lack what the kind derives."
 
 
 def _notes(results: Results) -> Iterator[Line]:
@@ -163,22 +163,18 @@ def _next(run: Run, told: Sequence[TopicResult]) -> Iterator[Line]:
                 if answer.certainty == CLEAR and answer.command}
     yield from (Line(f"The numbers behind {topic}: {how}")
                 for how, topic in list(commands.items())[:_MOST_COMMANDS])
-    yield from (Line(f"{what}: {how}") for what, how in _going_on(results, path))
+    again = job_command_line(results.run.world_size, "run", "--resume", path)
+    counts = Counter(item.status for item in results.cases)
+    if left := counts["not_run"]:
+        yield Line(f"{plural(left, 'case')} did not run, and can: {again}")
+    bad = [status for status in RETRIED if status in FAILED and counts[status]]
+    if bad:
+        n_bad = sum(counts[status] for status in bad)
+        yield Line(f"{plural(n_bad, 'case')} can be run again: {again} --retry {','.join(bad)}")
     if any(item.timing is not None for item in results.cases):
         yield Line(f"All samples, ranks and the start-up: {command_line('show', path, '-v')}")
         yield Line(f"Beside an earlier run, launch by launch: "
                    f"{command_line('compare', 'EARLIER', path)}")
-
-
-def _going_on(results: Results, path: str) -> Iterator[tuple[str, str]]:
-    again = job_command_line(results.run.world_size, "run", "--resume", path)
-    counts = Counter(item.status for item in results.cases)
-    if left := counts["not_run"]:
-        yield f"{plural(left, 'case')} did not run, and can", again
-    bad = [status for status in RETRIED if status in FAILED and counts[status]]
-    if bad:
-        n_bad = sum(counts[status] for status in bad)
-        yield f"{plural(n_bad, 'case')} can be run again", f"{again} --retry {','.join(bad)}"
 
 
 _OUTCOMES = (
@@ -201,27 +197,26 @@ def document_of(runs: Sequence[Run], *, full: bool = True) -> ReportDocument:
     """
     if len(runs) == 1:
         run, = runs
-        return ReportDocument(_name(run), _when(run),
-                              _with_data(sections_of(run, asked=TopicOptions())),
-                        origin_text(run.results))
+        return ReportDocument(_name(run), _when(run), _with_data(sections_of(run, answers=True)),
+                              origin_text(run.results))
     parts = [ReportSection(f"run-{number}", f"{_name(run)}: {run.path}",
                      (Line(_when(run), "quiet"), Line(origin_text(run.results), "quiet")),
                      _with_data(_renamed(sections_of(run), f"run-{number}-")))
              for number, run in enumerate(runs, 1)]
-    first = (differences_section(runs, full=full), *_answers(runs, TopicOptions()))
+    first = (differences_section(runs, full=full), *_answers(runs))
     return ReportDocument(f"{len(runs)} runs", ", ".join(run.path for run in runs),
                     _with_data([*first, *parts]))
 
 
-def sections_of(run: Run, asked: TopicOptions | None = None) -> Iterator[ReportSection]:
+def sections_of(run: Run, *, answers: bool = False) -> Iterator[ReportSection]:
     results, told = run.results, told_of(run)
     of_answers = {chart.title for one in told for chart in one.topic.charts(one.record)}
     charts = [chart for chart in charts_of(results, run.samples, told)
               if chart.title not in of_answers]
     yield verdict_section(run, told)
     yield from _kinds(results, charts)
-    if asked is not None:
-        yield from _answers([run], asked, told if asked == TopicOptions() else ())
+    if answers:
+        yield from _answers([run], told)
     yield ReportSection("course", "The course of the run", tuple(_course(results, charts)),
                   short="Course")
     bad = (*_failures(results), *_left_out(results))
@@ -257,15 +252,14 @@ def _renamed(sections: Iterable[ReportSection], prefix: str) -> Iterator[ReportS
                       parts=tuple(_renamed(section.parts, prefix)))
 
 
-def _answers(runs: Sequence[Run], asked: TopicOptions,
-             told: Sequence[TopicResult] = ()) -> Iterator[ReportSection]:
+def _answers(runs: Sequence[Run], told: Sequence[TopicResult] = ()) -> Iterator[ReportSection]:
     """Yield a section a topic that has an answer: its sentences, tables and charts.
 
     What is ``told`` of these runs already is not found out again.
     """
     known = {one.topic.name: one.record for one in told}
     for topic in TOPICS:
-        record = known.get(topic.name) or topic.analysis(runs, asked)
+        record = known.get(topic.name) or topic.analysis(runs, TopicOptions())
         if record.answers:
             commands = dict.fromkeys(answer.command for answer in record.answers if answer.command)
             yield ReportSection(f"answer-{topic.name}", topic.question.capitalize(), (
@@ -307,22 +301,21 @@ def _failures(results: Results) -> Iterator[Row]:
                      for item in results.cases if item.status in FAILED
                      and item.status not in LEFT_OUT)
     for (status, reason, rank), same in groups.items():
-        yield Row((len(same), status, rank, reason, _which([item.case.label for item in same]),
+        yield Row((len(same), status, rank, reason, _which([item.case for item in same]),
                    "\n".join(evidence_of(same[0], _EVIDENCE_LINES)) or None), status)
 
 
 def _left_out(results: Results) -> Iterator[Row]:
     for status in LEFT_OUT:
-        rules = by_rule(((item.reason, item) for item in results.cases if item.status == status),
-                        lambda item: item.case)
-        for rule, same in rules.items():
-            yield Row((len(same), status, None, rule, _which([item.case.label for item in same]),
-                       None), status)
+        rules = by_rule((one.reason, one.case) for one in results.cases if one.status == status)
+        for rule, cases in rules.items():
+            yield Row((len(cases), status, None, rule, _which(cases), None), status)
 
 
-def _which(labels: Sequence[str]) -> str:
-    more = len(labels) - _LABELS
-    return "; ".join(labels[:_LABELS]) + (f"; and {more} more" if more > 0 else "")
+def _which(cases: Sequence[Case]) -> str:
+    more = len(cases) - _LABELS
+    return "; ".join(case.label for case in cases[:_LABELS]) + (
+        f"; and {more} more" if more > 0 else "")
 
 
 def _environment(results: Results) -> Iterator[Item]:

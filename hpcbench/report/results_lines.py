@@ -100,9 +100,8 @@ def outcome_lines(
         yield Text(f"{status}: {len(same)} of {plural(len(results.cases), 'case')}",
                    style=STATUS_STYLES[status])
         if status in LEFT_OUT and not full:
-            rules = by_rule(((item.reason, item) for item in same), lambda item: item.case)
-            yield from (rule_line(rule, [item.case for item in left])
-                        for rule, left in rules.items())
+            rules = by_rule((item.reason, item.case) for item in same)
+            yield from (rule_line(rule, cases) for rule, cases in rules.items())
             continue
         groups = grouped(((item.reason, item.blamed_rank), item) for item in same)
         for (reason, rank), group in groups.items():

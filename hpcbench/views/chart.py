@@ -1,8 +1,7 @@
-"""The table and the charts of rooflines (`reduce.roofline`), the same for every kind.
+"""Charts as every renderer gets them: raw values in SI units, what they mean, and how they look.
 
-Charts as every renderer gets them: raw values in SI units, what they mean, and how they look.
-
-A renderer chooses places, sizes and fonts; it computes nothing but shown units.
+A renderer chooses places, sizes and fonts; it computes nothing but shown units. The table and the
+charts of rooflines (`reduce.roofline`) are the same for every kind.
 """
 
 from __future__ import annotations
@@ -111,7 +110,8 @@ def roofline_charts(what: str, shown: Sequence[Shown]) -> Iterator[RooflineChart
     What has no FLOPs, or no known bound, is in no chart.
     """
     drawn = [one for one in shown if one.found.bound_by and one.found.demand.flops]
-    groups = grouped((_own_ceilings(one.found), one) for one in drawn)
+    groups = grouped((tuple(least.ceiling for least in one.found.least if least.ceiling.limit in (
+        COMPUTE, MEMORY)), one) for one in drawn)
     for number, same in enumerate(groups.values(), 1):
         suffix = f"-{number}" if len(groups) > 1 else ""
         yield _chart(what, f"roofline-{what.replace(' ', '_')}{suffix}", same)
@@ -120,7 +120,10 @@ def roofline_charts(what: str, shown: Sequence[Shown]) -> Iterator[RooflineChart
 def _chart(what: str, stem: str, same: Sequence[Shown]) -> RooflineChart:
     kept = same[:MOST_SPOTS]
     shared, names = without_shared([one.title for one in kept])
-    texts = [_spot_text(name, one) for name, one in zip(names, kept, strict=True)]
+    scores = ["" if one.found.score is None else
+              f", {100 * one.found.score:.3g}\N{NO-BREAK SPACE}%" for one in kept]
+    texts = [f"{name}: {one.found.bound_by}{score}"
+             for name, one, score in zip(names, kept, scores, strict=True)]
     panels = [
         _panel(kept, texts, Axis("intensity", Show.NUMBER, "FLOP per byte of memory", Scale.LOG),
                MEMORY, [one.found.flop_per_memory_byte for one in kept]),
@@ -148,23 +151,9 @@ def _panel(
     ceilings = dict.fromkeys(least.ceiling for one in same for least in one.found.least
                              if least.ceiling.limit in (COMPUTE, limit))
     return RooflinePanel(x, tuple(
-        Roof(_roof_text(ceiling), ceiling.rate, ceiling.limit == limit,
+        Roof(f"{ceiling.of if ceiling.limit == COMPUTE else ceiling.limit} {rate_text(ceiling)}",
+             ceiling.rate, ceiling.limit == limit,
              ceiling.source == DECLARED) for ceiling in ceilings), spots)
-
-
-def _spot_text(name: str, one: Shown) -> str:
-    score = "" if one.found.score is None else f", {100 * one.found.score:.3g}\N{NO-BREAK SPACE}%"
-    return f"{name}: {one.found.bound_by}{score}"
-
-
-def _own_ceilings(found: Roofline) -> tuple[Ceiling, ...]:
-    return tuple(least.ceiling for least in found.least
-                 if least.ceiling.limit in (COMPUTE, MEMORY))
-
-
-def _roof_text(ceiling: Ceiling) -> str:
-    """Return what fits beside a line: ``memory 18.4 GB/s``."""
-    return f"{ceiling.of if ceiling.limit == COMPUTE else ceiling.limit} {rate_text(ceiling)}"
 
 
 def _ceiling_text(ceiling: Ceiling) -> str:

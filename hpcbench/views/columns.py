@@ -1,17 +1,8 @@
-"""What was read of the machine, what not and why, and what cases used of it.
-
-Power and the use of cores over time, with the cases marked.
-
-Columns that tables of all kinds of cases have, their cells, and tables of only these.
-
-What a report says of ranks that start late, and of how it tells.
-
-What a profile says of cases of any kind: how unequal their ranks are.
-"""
+"""Columns, cells and tables of cases of any kind: results, telemetry, late ranks, profiles."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hpcbench.plan.case import Case
@@ -85,7 +76,11 @@ def telemetry_tables(results: Results) -> Iterator[Table]:
     if not results.told:
         return
     told = _newest(results)
-    rows = [*_read_rows(told), *_missing_rows(told)]
+    rows = [Row((table, rank_list(ranks), ", ".join(devices), None)) for table in TABLES
+            for devices, ranks in grouped((one.devices[table], one.rank) for one in told
+                                          if table in one.devices).items()]
+    missing = grouped(((name, why), one.rank) for one in told for name, why in one.missing.items())
+    rows += [Row((name, rank_list(ranks), None, why)) for (name, why), ranks in missing.items()]
     yield Table("telemetry: what was read of the machine (docs/telemetry.md)", _READ,
                 (Group("", tuple(rows)),))
     used = [(item, item.usage) for item in results.cases if item.usage is not None]
@@ -108,19 +103,6 @@ def telemetry_line(results: Results) -> str:
 def _newest(results: Results) -> list[RankTold]:
     newest = max((one.attempt for one in results.told), default=0)
     return [one for one in results.told if one.attempt == newest]
-
-
-def _read_rows(told: list[RankTold]) -> Iterator[Row]:
-    for table in TABLES:
-        same = grouped((one.devices[table], one.rank) for one in told if table in one.devices)
-        for devices, ranks in same.items():
-            yield Row((table, rank_list(ranks), ", ".join(devices), None))
-
-
-def _missing_rows(told: list[RankTold]) -> Iterator[Row]:
-    same = grouped(((name, why), one.rank) for one in told for name, why in one.missing.items())
-    for (name, why), ranks in same.items():
-        yield Row((name, rank_list(ranks), None, why))
 
 
 def _used_row(item: CaseResult, usage: Usage) -> Row:
@@ -165,11 +147,7 @@ def _lines(courses: Sequence[ShownCourse], zero: float) -> tuple[Curve, ...]:
     return tuple(Curve(f"rank {course.rank}: {course.device}", tuple(
         ((point.time_ns - zero) / 1e9,
          ChartPoint(point.mean, band=Range(point.least, point.greatest)))
-        for point in course.points)) for course in _first(courses))
-
-
-def _first(courses: Iterable[ShownCourse]) -> list[ShownCourse]:
-    return [*courses][:MOST_LINES]
+        for point in course.points)) for course in courses[:MOST_LINES])
 
 
 TABLED = ("ok", "wrong", "failed", "timeout")
@@ -306,10 +284,7 @@ def _late_starts(results: Results) -> list[tuple[CaseResult, Comparison]]:
 
 
 def late_rank_lines(results: Results) -> Iterator[str]:
-    """Yield in one line who surely starts late in the first such case, and how many more there are.
-
-    Nothing where nobody does.
-    """
+    """Yield in one line who starts late in the first such case, and how many more there are."""
     late = _late_starts(results)
     if late:
         (item, found), *others = late
@@ -343,35 +318,21 @@ _COLUMNS = (
 )
 
 
-def _label(item: CaseResult) -> str:
-    return item.case.label
-
-
 def any_profile(
-    items: Sequence[CaseResult], title: Title = _label,
+    items: Sequence[CaseResult], title: Title = lambda item: item.case.label,
 ) -> Iterator[Line | Table]:
-    """Yield which ranks stand out, then a table: a row a case, the most unequal ones.
-
-    ``title`` gives what a case is called.
-    """
+    """Yield which ranks stand out, then a table: a row a case, the most unequal ones."""
     timed = [item for item in items if item.statistics is not None and item.timing is not None]
     for item in timed[:MOST_ROWS]:
-        yield from (Line(f"{title(item)}: {text}") for text in _standing_out(item))
-    listed = sorted(timed, key=_imbalance_s, reverse=True)[:MOST_ROWS]
+        if (late := late_start(item)) is not None:
+            yield Line(f"{title(item)}: {late_start_text(late)}")
+    listed = sorted(timed, reverse=True, key=lambda item: (
+        item.timing.imbalance_s if item.timing else None) or 0.0)[:MOST_ROWS]
     left = len(timed) - len(listed)
     notes = (Line(f"and {plural(left, 'case')} more, less unequal: see summary.csv", "quiet"),)
     if listed:
         yield Table("ranks beside each other", _COLUMNS, (Group("", tuple(
             _row(item, title) for item in listed)),), notes=notes if left else ())
-
-
-def _imbalance_s(item: CaseResult) -> float:
-    return (item.timing.imbalance_s if item.timing else None) or 0.0
-
-
-def _standing_out(item: CaseResult) -> Iterator[str]:
-    if (late := late_start(item)) is not None:
-        yield late_start_text(late)
 
 
 def _row(item: CaseResult, title: Title) -> Row:

@@ -1,12 +1,7 @@
 """Short words for cases, results and numbers, the same in every table, figure and message.
 
-Labels of cases for a few lines of text: without the words that tell none of them apart.
-
-What the times of a case are, in words: mode, fold, interval, clock and flags.
-
-What a report says of faults that were injected: its numbers are of no machine.
-
-What a sweep declares of the links between devices, in words: it stands beside bandwidths.
+Labels without the words that tell none apart; what times are: mode, fold, interval, clock, flags;
+which faults were injected and which links declared.
 """
 
 from __future__ import annotations
@@ -98,20 +93,10 @@ def device_memory_text(result: CaseResult) -> str:
 
 
 def short_labels(labels: Iterable[str]) -> Mapping[str, str]:
-    """Return each label with its title, and of its other words those that not all have.
-
-    The title is the first word. Only labels with the same title are told apart.
-    """
-    by_title = grouped((label.split(" ", 1)[0], label) for label in dict.fromkeys(labels))
-    return {label: short for title, alike in by_title.items()
-            for label, short in _shortened(title, alike)}
-
-
-def _shortened(title: str, labels: Iterable[str]) -> Iterable[tuple[str, str]]:
-    words = {label: label.split()[1:] for label in labels}
-    shared = set.intersection(*map(set, words.values()))
-    for label, own in words.items():
-        yield label, " ".join((title, *(word for word in own if word not in shared)))
+    """Return `told_apart` of each label, the title of which is its first word."""
+    each = list(dict.fromkeys(labels))
+    titles = [(label.split(" ", 1)[0], label.split()[1:]) for label in each]
+    return dict(zip(each, told_apart(titles), strict=True))
 
 
 def shortened(text: str, labels: Mapping[str, str]) -> str:
@@ -274,14 +259,9 @@ def declared_links(config: Mapping[str, Any]) -> str:
 
     ``config`` is that of a plan.
     """
-    parts = ", ".join(_parts(config.get("hardware", {})))
-    return f"declared: {parts}" if parts else ""
-
-
-def _parts(hardware: Mapping[str, Any]) -> Iterator[str]:
-    if name := hardware.get("interconnect"):
-        yield f"interconnect {name}"
-    for link, peak in hardware.get("link_peaks", {}).items():
-        yield f"{link} {peak:g} GB/s"
-    if rate := hardware.get("network_bandwidth_gbps"):
-        yield f"network {rate:g} Gbit/s a node"
+    hardware = config.get("hardware", {})
+    name, rate = hardware.get("interconnect"), hardware.get("network_bandwidth_gbps")
+    parts = [f"interconnect {name}"] if name else []
+    parts += [f"{link} {peak:g} GB/s" for link, peak in hardware.get("link_peaks", {}).items()]
+    parts += [f"network {rate:g} Gbit/s a node"] if rate else []
+    return f"declared: {', '.join(parts)}" if parts else ""
