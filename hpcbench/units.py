@@ -81,10 +81,6 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
 
 
-def to_us(seconds: float) -> float:
-    return seconds * 1e6
-
-
 def to_ms(seconds: float) -> float:
     return seconds * 1e3
 

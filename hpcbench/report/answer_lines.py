@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 from rich.text import Text
 
-from hpcbench.answers.answer import CANNOT_TELL, CLEAR, Answer, Run, TopicOptions, TopicRecord
+from hpcbench.answers.answer import CANNOT_TELL, CLEAR, Answer, Run, TopicOptions
 from hpcbench.answers.compare import (
     comparison_table,
     difference_table,
@@ -43,16 +43,22 @@ def advice(paths: Sequence[Path], only: Sequence[str], asked: TopicOptions) -> l
 
     Raises UsageError for an unknown topic, and for a file that is given twice.
     """
-    refuse_twice(paths)
     known = {topic.name: topic for topic in TOPICS}
     for name in only:
         if name not in known:
             raise UsageError(f"--only {unknown_name(name, known)}")
     topics = [topic for name, topic in known.items() if not only or name in only]
-    with ExitStack() as opened:
-        runs = [Run(valid(str(path)), file.results, file) for path in paths
-                for file in (opened.enter_context(open_results(path)),)]
+    with opened(paths) as runs:
         return [TopicResult(topic, topic.analysis(runs, asked)) for topic in topics]
+
+
+@contextmanager
+def opened(paths: Sequence[Path]) -> Iterator[list[Run]]:
+    """Yield the runs of results files. Raises FileError; UsageError for one that is given twice."""
+    refuse_twice(paths)
+    with ExitStack() as stack:
+        yield [Run(valid(str(path)), file.results, file) for path in paths
+               for file in (stack.enter_context(open_results(path)),)]
 
 
 def told_in(folder: Path) -> tuple[TopicResult, ...]:
@@ -85,7 +91,8 @@ def print_advice_json(told: Sequence[TopicResult], paths: Sequence[Path]) -> Non
                     "topics": {one.topic.name: plain_record(one.record) for one in told}})
 
 
-def plain_record(record: TopicRecord) -> object:
+def plain_record(record: Any) -> Any:
+    """Return a record of any type as plain JSON values."""
     return TypeAdapter(type(record)).dump_python(record, mode="json")
 
 
@@ -121,15 +128,14 @@ def print_comparisons(answer: Compared, verbosity: Verbosity) -> None:
     if verbosity.is_quiet:
         print_lines(Text(f"{one.second}: {totals_line(one)}") for one in answer.comparisons)
         return
-    print_lines(_lines(answer, full=verbosity.is_verbose))
+    print_lines(_comparison_lines(answer, full=verbosity.is_verbose))
 
 
 def print_comparisons_json(answer: Compared) -> None:
-    plain = TypeAdapter(type(answer)).dump_python(answer, mode="json")
-    print_document({"schema": COMPARE_SCHEMA, "schema_version": 1, **plain})
+    print_document({"schema": COMPARE_SCHEMA, "schema_version": 1, **plain_record(answer)})
 
 
-def _lines(answer: Compared, *, full: bool) -> Iterator[Text]:
+def _comparison_lines(answer: Compared, *, full: bool) -> Iterator[Text]:
     for text in dict.fromkeys(filter(None, map(needed_line, answer.comparisons))):
         yield Text(text)
     for one in answer.comparisons:
@@ -172,5 +178,4 @@ def print_checked(checked: CheckResult, *, quiet: bool) -> None:
 
 
 def print_checked_json(checked: CheckResult) -> None:
-    plain = TypeAdapter(type(checked)).dump_python(checked, mode="json")
-    print_document({"schema": CHECK_SCHEMA, "schema_version": 1, **plain})
+    print_document({"schema": CHECK_SCHEMA, "schema_version": 1, **plain_record(checked)})

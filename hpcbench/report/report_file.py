@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -27,15 +27,15 @@ from hpcbench.answers.compare import (
     totals_line,
     unmatched_table,
 )
-from hpcbench.answers.compare_inputs import refuse_twice
 from hpcbench.answers.topics import TOPICS, TopicResult, ending_lines, told_of
 from hpcbench.config.axes import RETRIED
 from hpcbench.errors import FileError, UsageError, command_line, how_to_install, job_command_line
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import SCHEMA_VERSION, Results
-from hpcbench.reduce.results_file import FILE_NAME, open_results
+from hpcbench.reduce.results_file import FILE_NAME
 from hpcbench.reduce.run_checks import flattened
 from hpcbench.reduce.suite_file import is_suite, read_suite
+from hpcbench.report.answer_lines import opened
 from hpcbench.report.charts import charts_of, origin_text
 from hpcbench.report.document import Item, ReportDocument, ReportSection, html_text, markdown_text
 from hpcbench.report.plan_lines import by_rule
@@ -52,7 +52,7 @@ from hpcbench.report.results_lines import (
     tables_of_kind,
     total_line,
 )
-from hpcbench.texts import from_json, printable, valid
+from hpcbench.texts import from_json, printable
 from hpcbench.trace.container import whole_file
 from hpcbench.units import grouped, plural
 from hpcbench.views.chart import Chart
@@ -359,17 +359,9 @@ FORMATS = {"html": ".html", "pdf": ".pdf", "md": ".md"}
 NAME, LATEST = "report", Path("results/latest")
 
 
-@contextmanager
-def open_runs(paths: Sequence[Path]) -> Iterator[list[Run]]:
-    """Yield the runs of results files, folders, and folders of suites.
-
-    Raises FileError, and UsageError for a run that is given twice.
-    """
-    members = list(_members(paths))
-    refuse_twice(members)
-    with ExitStack() as opened:
-        yield [Run(valid(str(path)), file.results, file) for path in members
-               for file in (opened.enter_context(open_results(path)),)]
+def open_runs(paths: Sequence[Path]) -> AbstractContextManager[list[Run]]:
+    """Return a context of the runs of results files, folders, and folders of suites (`opened`)."""
+    return opened(list(_members(paths)))
 
 
 def runs_below(folder: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
-from hpcbench.units import format_seconds, size_text, to_gb_per_s, to_ms, to_tflop_per_s, to_us
+from hpcbench.units import format_seconds, size_text, to_gb_per_s, to_ms, to_tflop_per_s
 
 Tone = str
 """How much a line matters: one of TONES."""
@@ -221,7 +221,7 @@ def format_measured(value: float, low: float, high: float) -> str:
 
 
 NUMBERS: Mapping[Show, Callable[[Any], Any]] = MappingProxyType({
-    Show.US: to_us, Show.MS: to_ms, Show.S: lambda time_s: time_s,
+    Show.US: lambda time_s: time_s * 1e6, Show.MS: to_ms, Show.S: lambda time_s: time_s,
     Show.GB_PER_S: to_gb_per_s, Show.TFLOP_PER_S: to_tflop_per_s,
     Show.GFLOP: lambda flops: flops / 1e9, Show.MB: lambda size: size / 1e6,
     Show.MIB: lambda size: size / 2**20, Show.SIGNIFICANT_PERCENT: lambda share: share * 100,

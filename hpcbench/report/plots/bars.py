@@ -29,6 +29,7 @@ from hpcbench.report.plots.style import (
     ends_in_unit,
     fitting,
     in_unit,
+    legend_above,
     legend_rows,
     new_figure,
     plain,
@@ -196,10 +197,7 @@ def draw_bars(chart: BarChart, style: Style) -> Figure:
         figure.text(end, 1 - (above - 0.09) / height, column.label, fontsize=style.small,
                     color=GREY, ha="right", va="bottom")
     if handles:
-        from_top = 0.0 if style.is_narrow else 0.72
-        figure.legend(handles=handles, loc="upper left",
-                      bbox_to_anchor=(0.0 if style.is_narrow else 0.013, 1 - from_top / height),
-                      ncols=-(-len(handles) // rows), fontsize=style.row, frameon=False)
+        legend_above(figure, handles, rows, 0.72, style)
     return figure
 
 

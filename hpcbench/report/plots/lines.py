@@ -25,6 +25,7 @@ from hpcbench.report.plots.style import (
     dress,
     ends_in_unit,
     in_unit,
+    legend_above,
     legend_rows,
     log2_axis,
     make_room_for_numbers,
@@ -135,7 +136,8 @@ def draw_lines(chart: LineChart, style: Style) -> Figure:
             axes.set_xlabel("")
             axes.tick_params(labelbottom=False)
     if names:
-        _legend(figure, names, rows, style)
+        named = _handles(figure)
+        legend_above(figure, [named[name] for name in names], rows, 0.66, style)
     elif not room:
         for axes in figure.axes:
             if len(axes.get_legend_handles_labels()[1]) > 1:
@@ -263,15 +265,6 @@ def _scale(axes: Axes, x: Axis, y: Axis, places: list[float], style: Style) -> N
 def _handles(figure: Figure) -> dict[str, Artist]:
     return {label: handle for axes in figure.axes
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-
-
-def _legend(figure: Figure, names: Sequence[str], rows: int, style: Style) -> None:
-    named = _handles(figure)
-    height = figure.get_figheight()
-    from_top = 0.0 if style.is_narrow else 0.66
-    figure.legend([named[name] for name in names], names, loc="upper left",
-                  bbox_to_anchor=(0.0 if style.is_narrow else 0.013, 1 - from_top / height),
-                  ncols=-(-len(names) // rows), fontsize=style.row, frameon=False)
 
 
 ROOFLINE_LEFT, ROOFLINE_GAP, ROOFLINE_BELOW, ROOFLINE_LEGEND = 0.88, 0.55, 1.08, 7.2

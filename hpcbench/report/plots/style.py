@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 from matplotlib import rc_context, rcParams, rcParamsDefault
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import XAxis, YAxis
 from matplotlib.figure import Figure
@@ -62,6 +63,17 @@ def legend_rows(inches: Sequence[float], room: float) -> int:
         if sum(max(inches[at:at + rows]) for at in range(0, len(inches), rows)) <= room:
             return rows
     return len(inches)
+
+
+def legend_above(
+    figure: Figure, handles: Sequence[Artist], rows: int, from_top: float, style: Style,
+) -> None:
+    """Name handles in rows above the axes; a figure with headings has ``from_top`` inches of them.
+    """
+    left, from_top = (0.0, 0.0) if style.is_narrow else (0.013, from_top)
+    figure.legend(handles=handles, loc="upper left", ncols=-(-len(handles) // rows),
+                  bbox_to_anchor=(left, 1 - from_top / figure.get_figheight()),
+                  fontsize=style.row, frameon=False)
 
 
 def cut(text: str, inches: float, size: float, *, bold: bool = False) -> str:
