@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
@@ -137,10 +137,6 @@ def _row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-if TYPE_CHECKING:
-    from hpcbench.report.plots import Drawn
-
-
 _LONG = 20
 """Characters of a text from which on its column has a least width."""
 _MOST_CHOICES = 12
@@ -159,10 +155,10 @@ def html_text(document: ReportDocument, version: str, *, scripted: bool = True) 
     script = _joined(_SCRIPTS) if scripted else ""
     numbers = count(1)
 
-    def draw(chart: Chart) -> Drawn:
+    def draw(chart: Chart) -> Markup:
         from hpcbench.report.plots import drawn  # it takes half a second
 
-        return drawn(chart, next(numbers))
+        return Markup(drawn(chart, next(numbers)))
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True,
                               lstrip_blocks=True)

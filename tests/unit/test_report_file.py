@@ -162,7 +162,7 @@ def test_hostile_texts_stay_texts_in_markdown(text: str) -> None:
 
 
 def test_ids_of_figures_differ_and_are_all_used() -> None:
-    both = drawn(chart(), 1).svg + drawn(chart(), 2).svg
+    both = drawn(chart(), 1) + drawn(chart(), 2)
     ids = re.findall(r'\bid="([^"]+)"', both)
     assert ids and len(ids) == len(set(ids))
     links = set(re.findall(r'(?:href="|url\()#([^")]+)', both))

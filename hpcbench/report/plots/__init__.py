@@ -11,7 +11,6 @@ import base64
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -176,35 +175,20 @@ _BELOW_AXES_INCHES = 0.85
 """Labels of ticks, which may be turned, and the title of the axis."""
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """A figure: ``svg`` is markup of the page; ``png`` is a picture in base64; one is empty."""
-
-    svg: str = ""
-    png: str = ""
-
-
-def drawn(chart: Chart, number: int) -> Drawn:
-    """Return a chart as the ``number``-th figure of a page."""
+def drawn(chart: Chart, number: int) -> str:
+    """Return a chart as markup: the ``number``-th figure of a page."""
     figure = bare(chart)
     if isinstance(chart, HeatMap):
-        return Drawn(png=_png(figure))
-    return Drawn(svg=_inline(_svg(figure), f"f{number}-"))
-
-
-def _png(figure: Figure) -> str:
-    stream = io.BytesIO()
-    with our_look():
-        figure.savefig(stream, format="png", dpi=PNG_DPI, bbox_inches=_cropped(figure))
-    return base64.b64encode(stream.getvalue()).decode()
-
-
-def _svg(figure: Figure) -> str:
-    stream = io.StringIO()
+        picture = io.BytesIO()
+        with our_look():
+            figure.savefig(picture, format="png", dpi=PNG_DPI, bbox_inches=_cropped(figure))
+        return ('<img alt="" src="data:image/png;base64,'
+                f'{base64.b64encode(picture.getvalue()).decode()}">')
+    drawing = io.StringIO()
     with our_look({"svg.hashsalt": "hpcbench", "svg.fonttype": "path"}):
-        figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None},
+        figure.savefig(drawing, format="svg", transparent=True, metadata={"Date": None},
                        bbox_inches=_cropped(figure))
-    return stream.getvalue()
+    return _inline(drawing.getvalue(), f"f{number}-")
 
 
 def _cropped(figure: Figure) -> Bbox:
