@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import TypeAdapter
 from rich.text import Text
 
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, Answer, Run, TopicOptions
+from hpcbench.answers.check import CheckResult
 from hpcbench.answers.compare import (
+    Compared,
     comparison_table,
     difference_table,
     needed_line,
@@ -27,11 +29,6 @@ from hpcbench.reduce.results_file import ResultsFile, open_results
 from hpcbench.report.terminal import print_document, print_lines, table_lines
 from hpcbench.texts import say, valid
 from hpcbench.verbosity import Verbosity
-
-if TYPE_CHECKING:
-    from hpcbench.answers.check import CheckResult
-    from hpcbench.answers.compare import Compared
-
 
 ADVISE_SCHEMA = "hpcbench.advise"
 FOLDER = "FOLDER"

@@ -259,9 +259,6 @@ ALL = Chosen()
 
 def chosen_charts(charts: Iterable[Chart], results: Results, chosen: Chosen) -> Iterator[Chart]:
     """Yield the charts that were asked for. Raises UsageError where there is none of them."""
-    if chosen.kind is None and not chosen.only:
-        yield from charts
-        return
     of_kind = _of_kind(list(charts), results, chosen.kind)
     for pattern in chosen.only:
         if not any(fnmatchcase(chart.file_stem, pattern) for chart in of_kind):

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.etree import ElementTree
 
 from matplotlib.figure import Figure
@@ -22,7 +22,7 @@ from matplotlib.ticker import FixedFormatter
 from matplotlib.transforms import Bbox
 
 from hpcbench.answers.answer import Run
-from hpcbench.answers.compare import comparison_chart
+from hpcbench.answers.compare import Compared, comparison_chart
 from hpcbench.answers.topics import told_of
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import FileError, UsageError, command_line
@@ -35,10 +35,6 @@ from hpcbench.report.plots.style import REPORT, STYLES, Style, caption, footer, 
 from hpcbench.texts import valid
 from hpcbench.trace.container import whole_file
 from hpcbench.views.chart import BarChart, Chart, DotChart, HeatMap, LineChart, RooflineChart
-
-if TYPE_CHECKING:
-    from hpcbench.answers.compare import Compared
-
 
 IMAGE_FORMATS = ("png", "svg", "pdf")
 MOST_CHARACTERS = 250
