@@ -36,10 +36,7 @@ _STYLES = {CLEAR: "green", CANNOT_TELL: "yellow"}
 
 
 def advice(paths: Sequence[Path], only: Sequence[str], asked: TopicOptions) -> list[TopicResult]:
-    """Return what the topics say of results files.
-
-    Raises UsageError for an unknown topic, and for a file that is given twice.
-    """
+    """Return what the topics say of results files. Raises UsageError for an unknown topic."""
     known = {topic.name: topic for topic in TOPICS}
     for name in only:
         if name not in known:
@@ -70,10 +67,7 @@ def told_by(file: ResultsFile) -> tuple[TopicResult, ...]:
 
 
 def print_advice(told: Sequence[TopicResult], verbosity: Verbosity) -> None:
-    """Print the answers of each topic and its tables; quietly only the sentences.
-
-    In detail also from which figures each follows.
-    """
+    """Print answers and tables of each topic; quietly only sentences, in detail evidence, too."""
     if verbosity.is_quiet:
         print_lines(Text(f"{one.topic.name}: {answer.sentence}") for one in told
                     for answer in one.record.answers)

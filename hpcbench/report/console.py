@@ -193,10 +193,7 @@ def print_outcome(member: Member) -> None:
 def print_suite(
     suite: Suite, folder: Path, verbosity: Verbosity = Verbosity.NORMAL,
 ) -> None:
-    """Print one row for each member, why some have no results, and where the file is.
-
-    Quietly only the rows.
-    """
+    """Print a row for each member, why some have no results, and the folder; quietly only rows."""
     table = suite_table(suite, folder)
     if verbosity.is_quiet:
         print_lines(table_lines(replace(table, notes=())))

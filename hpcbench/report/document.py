@@ -210,10 +210,7 @@ def _sort_key(cell: Cell) -> str:
 
 
 def _zoom(chart: Chart) -> str:
-    """Return the panels of a line chart as JSON that cannot end the element that it stands in.
-
-    Nothing where there is nothing to zoom.
-    """
+    """Return panels worth a zoom as JSON that cannot end the element that it stands in, or ""."""
     panels = [_panel(chart, panel) for panel in chart.panels
               if sum(len(line.points) for line in panel.lines) >= _FEWEST
               ] if isinstance(chart, LineChart) else []

@@ -254,9 +254,9 @@ class Trial:
 def print_trials(
     plan: Plan, trials: Iterable[Trial], verbosity: Verbosity = Verbosity.NORMAL,
 ) -> int:
-    """Print each trial as it comes, then the counts; return how many were refused.
+    """Print each trial as it comes, or quietly on standard error what was refused; then the counts.
 
-    Quietly only the counts, and on standard error what was refused.
+    Return how many were refused.
     """
     counts: Counter[str] = Counter()
     if verbosity.is_quiet:
@@ -303,10 +303,7 @@ NO_TORCH = f"torch is not installed here: {how_to_install('run')}"
 def print_listing(
     *, probe: bool, as_json: bool = False, verbosity: Verbosity = Verbosity.NORMAL,
 ) -> None:
-    """Print what there is; with ``probe`` ask this machine, in a process of its own.
-
-    Quietly a line of names a group.
-    """
+    """Print what there is, quietly only names; ``probe`` asks this machine, in another process."""
     machine: Mapping[str, Any] | None = None
     if probe and importlib.util.find_spec("torch"):
         from hpcbench.launch.probe import probe_here

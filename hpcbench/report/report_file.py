@@ -82,10 +82,7 @@ _NEXT = ("next: where launches cannot tell, run each side with as many launches 
 
 
 def differences_section(runs: Sequence[Run], *, full: bool) -> ReportSection:
-    """Return each other run beside the first, ``full`` with all cases.
-
-    That nothing matches is a line.
-    """
+    """Return each other run beside the first, ``full`` with all cases, or that nothing matches."""
     try:
         items = tuple(_items(compare_sides([run.path for run in runs], SMALLEST), full=full))
     except UsageError as error:
@@ -191,10 +188,7 @@ _LABELS, _EVIDENCE_LINES, _PHRASES, _LONGEST = 3, 12, 4, 300
 
 
 def document_of(runs: Sequence[Run], *, full: bool = True) -> ReportDocument:
-    """Return the report of a run, or of several: what differs, then each, the first one first.
-
-    Not ``full``, as where room is scarce, it has of what differs only what weighs most.
-    """
+    """Return the report of a run, or of several: what differs, or of it most, then each run."""
     if len(runs) == 1:
         run, = runs
         return ReportDocument(_name(run), _when(run), _with_data(sections_of(run, answers=True)),
@@ -253,10 +247,7 @@ def _renamed(sections: Iterable[ReportSection], prefix: str) -> Iterator[ReportS
 
 
 def _answers(runs: Sequence[Run], told: Sequence[TopicResult] = ()) -> Iterator[ReportSection]:
-    """Yield a section a topic that has an answer: its sentences, tables and charts.
-
-    What is ``told`` of these runs already is not found out again.
-    """
+    """Yield a section a topic that has an answer, one of those ``told`` or found out now."""
     known = {one.topic.name: one.record for one in told}
     for topic in TOPICS:
         record = known.get(topic.name) or topic.analysis(runs, TopicOptions())

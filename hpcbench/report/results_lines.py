@@ -88,9 +88,7 @@ def fault_lines(results: Results) -> Iterator[Text]:
 def outcome_lines(
     results: Results, statuses: Sequence[str] = NOT_OK, *, full: bool = False,
 ) -> Iterator[Text]:
-    """Yield everything that is not ok, grouped by status, rank to blame and reason.
-
-    ``full``: every case by its label, and all that a worker left behind.
+    """Yield what is not ok, by status, rank to blame and reason; ``full``: every case by its label.
     """
     for status in statuses:
         same = [item for item in results.cases if item.status == status]
@@ -149,10 +147,7 @@ def _telling(lines: list[str], most: int) -> list[str]:
 
 
 def finding_lines(results: Results, *, full: bool = False) -> Iterator[Text]:
-    """Yield what the checks found, by code; of many alike the first, the rest are in the files.
-
-    ``full``: all of them.
-    """
+    """Yield what the checks found, by code: of many alike the first ones, or in ``full`` all."""
     if results.findings:
         yield Text()
         yield Text("findings (docs/checks.md)", style="bold")
@@ -167,10 +162,7 @@ def finding_lines(results: Results, *, full: bool = False) -> Iterator[Text]:
 
 
 def closing_lines(results: Results, folder: Path) -> Iterator[Text]:
-    """Yield the totals and the files that exist in a run's folder.
-
-    A results file on its own is given as ``folder``.
-    """
+    """Yield the totals and the files in a run's folder; ``folder`` may be a results file, too."""
     yield tone_line(total_line(results))
     yield from fault_lines(results)
     if folder.is_file():

@@ -105,9 +105,7 @@ def _sentences(shown: Sequence[Shown]) -> Iterator[Line]:
 
 
 def roofline_charts(what: str, shown: Sequence[Shown]) -> Iterator[RooflineChart]:
-    """Yield a chart for all that have the same ceilings of compute and memory.
-
-    What has no FLOPs, or no known bound, is in no chart.
+    """Yield a chart for all with FLOPs and a bound that have the same compute and memory ceilings.
     """
     drawn = [one for one in shown if one.found.bound_by and one.found.demand.flops]
     groups = grouped((tuple(least.ceiling for least in one.found.least if least.ceiling.limit in (
@@ -274,10 +272,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class LineChart(Chart):
-    """Panels beside one another with the same lines, of which some may have no point.
-
-    Or each has lines of its own.
-    """
+    """Panels beside one another with the same lines, or each with its own; some have no point."""
 
     x: Axis
     panels: tuple[Panel, ...]

@@ -119,10 +119,7 @@ def plot_results(
     results: Results, source: SampleSource, folder: Path, image_format: str = "png",
     chosen: Chosen = ALL, style: Style = REPORT,
 ) -> list[Path]:
-    """Write every figure into ``folder`` and return their paths; none where no case is ok.
-
-    Raises FileError.
-    """
+    """Write every figure, none where no case is ok, and return their paths. Raises FileError."""
     told = told_of(Run(valid(str(folder)), results, source))
     charts = chosen_charts(charts_of(results, source, told, chosen.case), results, chosen)
     return plot_charts(charts, results, folder, image_format, style)
@@ -138,20 +135,14 @@ def plot_charts(
 
 
 def write(chart: Chart, origin: str, path: Path, style: Style = REPORT) -> Path:
-    """Write a chart's figure, as the ending of ``path`` says, and its caption beside it.
-
-    Raises FileError.
-    """
+    """Write a chart's figure, as ``path`` ends, and its caption beside it. Raises FileError."""
     with whole_file(path.with_suffix(".txt"), make_folder=True) as part:
         part.write_text(caption(chart, origin), encoding="utf-8")
     return save(draw(chart, origin, style), path, path.suffix[1:])
 
 
 def plot_comparisons(answer: Compared, path: Path) -> list[Path]:
-    """Draw each comparison and return the paths; those behind the first are numbered.
-
-    Raises FileError.
-    """
+    """Draw each comparison, numbered from the second one on. Raises FileError."""
     charts = [chart for one in answer.comparisons if (chart := comparison_chart(one)) is not None]
     return [write(chart, f"sides: {', '.join(answer.sides)}",
                   path if number == 1 else path.with_stem(f"{path.stem}-{number}"))
