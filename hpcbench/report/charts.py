@@ -57,13 +57,14 @@ from hpcbench.views.columns import telemetry_chart
 from hpcbench.views.table import Cell, Column, Range, Show, WithInterval
 from hpcbench.views.words import (
     INTERVAL_TITLE,
+    clock_text,
     declared_links,
     device_type,
     env_text,
     from_to_text,
     injected_text,
+    mode_and_fold,
     repeats_text,
-    timing_text,
 )
 
 LADDER = (Show.US, Show.MS, Show.S)
@@ -374,7 +375,10 @@ def timelines(
 def _with_timing(chart: Chart, results: Results) -> Chart:
     shown = set(chart.case_ids)
     items = [item for item in results.cases if item.case.case_id in shown]
-    return replace(chart, notes=(*chart.notes, timing_text(results, items)))
+    pairs = dict.fromkeys(mode_and_fold(item) for item in items)
+    modes = "; ".join(f"{mode}, fold {fold} ({FOLDS[fold]})" for mode, fold in pairs)
+    return replace(chart, notes=(*chart.notes, f"Mode {modes}; {clock_text(results, items)}; "
+                                               f"{repeats_text(results.plan)}."))
 
 
 def most_telling(items: Iterable[CaseResult]) -> CaseResult | None:

@@ -17,6 +17,7 @@ from hpcbench import __version__
 from hpcbench.config.axes import BACKENDS, DTYPE_BYTES, OPS, ORDERS, PASSED_ENV, SPLITS
 from hpcbench.config.presets import HARDWARE
 from hpcbench.config.presets.preset import load_preset
+from hpcbench.config.section import fault_texts
 from hpcbench.errors import how_to_install
 from hpcbench.kinds.kind import CountedCall
 from hpcbench.kinds.registry import catalogue, kinds, presenter_of
@@ -34,7 +35,6 @@ from hpcbench.views.words import (
     distinct,
     env_text,
     iterations_text,
-    planned_text,
     repeats_text,
 )
 
@@ -87,8 +87,8 @@ def plan_header(plan: Plan) -> Iterator[Text]:
         yield Text(f"note: {plural(len(late), 'case')} may end as timeout: estimated "
                    f"{format_seconds(worst.estimate_s)} of timeout_s {worst.timeout_s:g} with its "
                    f"checks: {worst.label}", style="yellow")
-    if text := planned_text(plan):
-        yield Text(text, style="bold red")
+    if faults := fault_texts(plan.config.get("fault", ())):
+        yield Text(f"faults will be injected: {'; '.join(faults)}", style="bold red")
     yield from note_lines(plan)
     patterns = (*PASSED_ENV, *plan.config.get("launch", {}).get("pass_env", ()))
     inherited = f"workers inherit only variables that match: {' '.join(patterns)}"

@@ -177,13 +177,11 @@ class Progress:
         self._task = self._bar.add_task("", total=self._total, left="") if self._bar else None
 
     def __enter__(self) -> Progress:
-        """Show the bar."""
         if self._bar:
             self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Remove the bar."""
         if self._bar:
             self._bar.stop()
 
@@ -209,7 +207,8 @@ class Progress:
         elif self._bar is None and is_last:
             self._finished(case, status, reason)
         elif self._bar is None and self._is_quiet():
-            self.message(self._state(launch, pass_index))
+            self.message(f"{self._which(launch, pass_index)}{self._done} of {self._total} runs of "
+                         f"cases done  {self.time_left()}".rstrip())
         if self._bar and self._task is not None:
             room = max(self._console.width - BESIDE_LABEL - BAR_COLUMNS, 1)
             label = Text(case.label)
@@ -268,11 +267,6 @@ class Progress:
             return ""
         finished = sum(left <= 0 for left in self._runs_left.values())
         return f"[{finished:>{len(str(self._n_cases))}}/{self._n_cases}] "
-
-    def _state(self, launch: int, pass_index: int) -> str:
-        """Return ``pass 2/3  80 of 201 runs of cases done  about 40 s left``."""
-        return (f"{self._which(launch, pass_index)}{self._done} of {self._total} runs of cases "
-                f"done  {self.time_left()}").rstrip()
 
     def _is_quiet(self) -> bool:
         """Return whether a log has not been told for long how far the sweep is."""

@@ -39,8 +39,8 @@ from hpcbench.views.words import (
     backend_text,
     batch_text,
     device_type,
+    distinct,
     flag_cell,
-    samples_text,
     timed_text,
 )
 
@@ -173,7 +173,8 @@ _CASE = (Column("case", "case"), Column("backend", "backend"), Column("device", 
 
 
 def cost_cells(cases: Sequence[Case]) -> tuple[Cell, ...]:
-    return (f"{samples_text(cases)} {batch_text(cases[0])}", ",".join(cases[0].needs) or None,
+    samples = distinct(case.iterations if case.is_fixed else "auto" for case in cases)
+    return (f"{samples} {batch_text(cases[0])}", ",".join(cases[0].needs) or None,
             sum(case.estimate_s for case in cases))
 
 

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from hpcbench.config.section import fault_texts
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.points import Option, Values
-from hpcbench.reduce.results import FOLDS, CaseResult, Results, RunInfo
+from hpcbench.reduce.results import CaseResult, Results, RunInfo
 from hpcbench.reduce.spread import clock_bound_s, late_share, ramp_share
 from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.units import format_seconds, grouped, plural
@@ -223,11 +222,6 @@ def iterations_text(cases: Sequence[Case]) -> str:
     return str(most) if least == most else f"{least} to {most}"
 
 
-def samples_text(cases: Iterable[Case]) -> str:
-    """Return ``20``, ``auto``, or what there is of both."""
-    return distinct(str(case.iterations) if case.is_fixed else "auto" for case in cases)
-
-
 def batch_text(case: Case) -> str:
     text = f"{case.mode} x{case.batch}" if case.batch > 1 else case.mode
     return text + _graph_words(case)
@@ -239,19 +233,8 @@ def repeats_text(plan: Plan) -> str:
     return passes if plan.launches == 1 else f"{plural(plan.launches, 'launch')} x {passes}"
 
 
-def timing_text(results: Results, items: Sequence[CaseResult]) -> str:
-    pairs = dict.fromkeys(mode_and_fold(item) for item in items)
-    modes = "; ".join(f"{mode}, fold {fold} ({FOLDS[fold]})" for mode, fold in pairs)
-    return f"Mode {modes}; {clock_text(results, items)}; {repeats_text(results.plan)}."
-
-
 def injected_text(run: RunInfo) -> str:
     return f"faults were injected: {'; '.join(run.faults)}" if run.faults else ""
-
-
-def planned_text(plan: Plan) -> str:
-    texts = fault_texts(plan.config.get("fault", ()))
-    return f"faults will be injected: {'; '.join(texts)}" if texts else ""
 
 
 def declared_links(config: Mapping[str, Any]) -> str:

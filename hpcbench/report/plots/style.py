@@ -199,16 +199,15 @@ _KEPT = ("backend", "font.", "savefig.directory")
 
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({
     name: value for name, value in rcParamsDefault.items() if not name.startswith(_KEPT)})
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-def our_look(more: Mapping[str, Any] = _NOTHING) -> AbstractContextManager[None]:
+def our_look(more: Mapping[str, Any] | None = None) -> AbstractContextManager[None]:
     """Return a context in which matplotlib's settings are its defaults, but for the user's fonts.
 
     A matplotlibrc with ``text.usetex`` needs LaTeX, and one with ``savefig.bbox`` changes the size
     of a figure. A $ begins no formula. ``more`` are other settings.
     """
-    settings: dict[Any, Any] = {**_DEFAULTS, "text.parse_math": False, **more}
+    settings: dict[Any, Any] = {**_DEFAULTS, "text.parse_math": False, **(more or {})}
     return rc_context(settings)
 
 
