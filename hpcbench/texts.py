@@ -32,7 +32,6 @@ def valid(text: str) -> str:
 
 
 def is_valid(text: str) -> bool:
-    """Return whether a text can be written as UTF-8."""
     try:
         return text.isascii() or bool(text.encode())
     except UnicodeEncodeError:

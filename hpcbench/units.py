@@ -1,8 +1,6 @@
 """Units: the only place where bytes, times, rates, counts and ranks become text, or the reverse.
 
 GB = 1e9 B (rates, as nccl-tests prints them); KiB = 2**10 B, MiB = 2**20 B, GiB = 2**30 B (sizes).
-
-Values put together by what they have in common.
 """
 
 from __future__ import annotations
@@ -34,7 +32,6 @@ def parse_bytes(text: str | int) -> int:
 
 
 def shortened(text: str) -> str:
-    """Return at most 60 characters of a text."""
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -84,23 +81,15 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
 
 
-def to_us(seconds: float) -> float:
-    """Return microseconds."""
-    return seconds * 1e6
-
-
 def to_ms(seconds: float) -> float:
-    """Return milliseconds."""
     return seconds * 1e3
 
 
 def to_tflop_per_s(flops_per_s: float) -> float:
-    """Return TFLOP/s, with TFLOP = 1e12 FLOP."""
     return flops_per_s / 1e12
 
 
 def to_gb_per_s(bytes_per_s: float) -> float:
-    """Return GB/s, with GB = 1e9 B."""
     return bytes_per_s / 1e9
 
 

@@ -26,12 +26,10 @@ class Verbosity(Enum):
 
     @property
     def is_quiet(self) -> bool:
-        """Return whether only the result is wanted, in its shortest form."""
         return self is Verbosity.QUIET
 
     @property
     def is_verbose(self) -> bool:
-        """Return whether details are wanted."""
         return self is Verbosity.VERBOSE
 
     def details(self, lines: Iterable[str]) -> None:
@@ -55,7 +53,6 @@ class Verbosity(Enum):
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Print how long the block took if details are wanted, also if it fails."""
         began_s = perf_counter()
         try:
             yield
@@ -63,6 +60,5 @@ class Verbosity(Enum):
             self.details([f"{name}: {format_seconds(perf_counter() - began_s)}"])
 
     def traceback(self) -> None:
-        """Print where the error that is being handled was raised, if details are wanted."""
         if self.is_verbose:
             print_traceback(os.environ)

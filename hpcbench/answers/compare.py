@@ -32,7 +32,7 @@ from hpcbench.statistics.order import Interval
 from hpcbench.statistics.overlap import chance_of_mean, mean_interval
 from hpcbench.units import grouped, plural
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
-from hpcbench.views.table import Column, Group, Line, Row, Show, Table, said_once, shared_of
+from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 
 FALSE_SHARE, NEAR, SMALLEST = 0.05, 0.01, 0.03
 FEWEST_LAUNCHES, MOST_LAUNCHES = 4, 50
@@ -359,11 +359,10 @@ def comparison_table(found: SideComparison, *, full: bool = False) -> Table:
         Column("first", "first", Show.US, "us", f"{found.first}: {_MIDDLE}"),
         Column("second", "second", Show.US, "us", f"{found.second}: {_MIDDLE}"), CHANGE,
         Column("interval", "95 % interval", Show.PERCENT, "%"),
-        Column("launches", "n", meaning="launches, or passes of one launch, of each side",
-               once=True),
+        Column("launches", "n", meaning="launches, or passes of one launch, of each side"),
         Column("more", "launches needed", meaning="of each side: so many would probably tell",
-               optional=True, once=True),
-        Column("why", "why", optional=True, once=True))
+               optional=True),
+        Column("why", "why", optional=True))
     groups = []
     for verdict in VERDICTS:
         cases = found.having(verdict)
@@ -373,9 +372,8 @@ def comparison_table(found: SideComparison, *, full: bool = False) -> Table:
                                 tuple(map(_row, shown))))
     hidden = len(found.cases) - sum(len(group.rows) for group in groups)
     notes = (Line(f"{plural(hidden, 'case')} not shown: hpcbench compare -v shows all", "quiet"),)
-    table = Table(f"{found.second} beside {found.first}", columns, tuple(groups),
-                  notes=notes if hidden else ())
-    return next(said_once([table], shared_of([table])))
+    return Table(f"{found.second} beside {found.first}", columns, tuple(groups),
+                 notes=notes if hidden else ())
 
 
 def difference_table(differences: Sequence[SideDifference], labels: Sequence[str], *,

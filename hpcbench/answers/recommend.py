@@ -497,7 +497,7 @@ _COLUMNS = (
     Column("false_share", "by chance", Show.SIGNIFICANT_PERCENT, "%",
            "of differences as sure as this one, among all of the run (Benjamini-Hochberg); clear "
            f"up to {FALSE_ALARMS:.0%}", optional=True),
-    Column("pairs", "pairs", Show.TEXT, optional=True, once=True),
+    Column("pairs", "pairs", Show.TEXT, optional=True),
     Column("verdict", "verdict"))
 TOLD = {True: "clearly slower", False: "no clear difference"}
 

@@ -29,7 +29,7 @@ def list_(
         hpcbench list --no-probe --quiet
         hpcbench list --json | jq ".models | keys"
     """
-    from hpcbench.report.document import print_listing
+    from hpcbench.report.plan_lines import print_listing
 
     print_listing(probe=probe, as_json=as_json, verbosity=verbosity_of(verbose, quiet))
 

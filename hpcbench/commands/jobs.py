@@ -163,7 +163,8 @@ def plan(
     from hpcbench.config.load import load_config, source_lines
     from hpcbench.plan.expand import make_plan
     from hpcbench.report.console import print_plan
-    from hpcbench.report.plan_lines import print_plan_document
+    from hpcbench.report.plan_lines import plan_document
+    from hpcbench.report.terminal import print_document
 
     overrides, path = sweep_overrides(context), config_path(config, config_option)
     verbosity = verbosity_of(verbose, quiet)
@@ -176,7 +177,7 @@ def plan(
         with verbosity.stage("probe"):
             job = resolve_here(job)
     if as_json:
-        print_plan_document(job)
+        print_document(plan_document(job))
     else:
         print_plan(job, verbosity)
     if dry:

@@ -1,22 +1,19 @@
-"""Answers of topics: computed for open results, printed as lines and tables, or as JSON.
-
-What is printed of a comparison.
-
-What the gate prints: one line a reason, with a prefix that other programs can look for.
-"""
+"""What `advise`, `compare` and `check` print: answers, comparisons, and one line a reason."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from pydantic import TypeAdapter
 from rich.text import Text
 
-from hpcbench.answers.answer import CANNOT_TELL, CLEAR, Answer, Run, TopicOptions, TopicRecord
+from hpcbench.answers.answer import CANNOT_TELL, CLEAR, Answer, Run, TopicOptions
+from hpcbench.answers.check import CheckResult
 from hpcbench.answers.compare import (
+    Compared,
     comparison_table,
     difference_table,
     needed_line,
@@ -33,31 +30,29 @@ from hpcbench.report.terminal import print_document, print_lines, table_lines
 from hpcbench.texts import say, valid
 from hpcbench.verbosity import Verbosity
 
-if TYPE_CHECKING:
-    from hpcbench.answers.check import CheckResult
-    from hpcbench.answers.compare import Compared
-
-
 ADVISE_SCHEMA = "hpcbench.advise"
 FOLDER = "FOLDER"
 _STYLES = {CLEAR: "green", CANNOT_TELL: "yellow"}
 
 
 def advice(paths: Sequence[Path], only: Sequence[str], asked: TopicOptions) -> list[TopicResult]:
-    """Return what the topics say of results files.
-
-    Raises UsageError for an unknown topic, and for a file that is given twice.
-    """
-    refuse_twice(paths)
+    """Return what the topics say of results files. Raises UsageError for an unknown topic."""
     known = {topic.name: topic for topic in TOPICS}
     for name in only:
         if name not in known:
             raise UsageError(f"--only {unknown_name(name, known)}")
     topics = [topic for name, topic in known.items() if not only or name in only]
-    with ExitStack() as opened:
-        runs = [Run(valid(str(path)), file.results, file) for path in paths
-                for file in (opened.enter_context(open_results(path)),)]
+    with opened(paths) as runs:
         return [TopicResult(topic, topic.analysis(runs, asked)) for topic in topics]
+
+
+@contextmanager
+def opened(paths: Sequence[Path]) -> Iterator[list[Run]]:
+    """Yield the runs of results files. Raises FileError; UsageError for one that is given twice."""
+    refuse_twice(paths)
+    with ExitStack() as stack:
+        yield [Run(valid(str(path)), file.results, file) for path in paths
+               for file in (stack.enter_context(open_results(path)),)]
 
 
 def told_in(folder: Path) -> tuple[TopicResult, ...]:
@@ -72,10 +67,7 @@ def told_by(file: ResultsFile) -> tuple[TopicResult, ...]:
 
 
 def print_advice(told: Sequence[TopicResult], verbosity: Verbosity) -> None:
-    """Print the answers of each topic and its tables; quietly only the sentences.
-
-    In detail also from which figures each follows.
-    """
+    """Print answers and tables of each topic; quietly only sentences, in detail evidence, too."""
     if verbosity.is_quiet:
         print_lines(Text(f"{one.topic.name}: {answer.sentence}") for one in told
                     for answer in one.record.answers)
@@ -85,14 +77,13 @@ def print_advice(told: Sequence[TopicResult], verbosity: Verbosity) -> None:
 
 
 def print_advice_json(told: Sequence[TopicResult], paths: Sequence[Path]) -> None:
-    """Print the records as JSON, by topic."""
     print_document({"schema": ADVISE_SCHEMA, "schema_version": 1,
                     "files": [str(path) for path in paths],
                     "topics": {one.topic.name: plain_record(one.record) for one in told}})
 
 
-def plain_record(record: TopicRecord) -> object:
-    """Return a record as plain JSON values."""
+def plain_record(record: Any) -> Any:
+    """Return a record of any type as plain JSON values."""
     return TypeAdapter(type(record)).dump_python(record, mode="json")
 
 
@@ -106,7 +97,6 @@ def _topic_lines(one: TopicResult, *, full: bool) -> Iterator[Text]:
 
 
 def answer_lines(answer: Answer, *, full: bool = False) -> Iterator[Text]:
-    """Yield an answer, the command behind it, and in ``full`` its evidence."""
     yield Text(f"  {answer.sentence}", style=_STYLES.get(answer.certainty, ""))
     if full:
         yield from (Text(f"      {phrase}", style="dim") for phrase in answer.evidence)
@@ -129,16 +119,14 @@ def print_comparisons(answer: Compared, verbosity: Verbosity) -> None:
     if verbosity.is_quiet:
         print_lines(Text(f"{one.second}: {totals_line(one)}") for one in answer.comparisons)
         return
-    print_lines(_lines(answer, full=verbosity.is_verbose))
+    print_lines(_comparison_lines(answer, full=verbosity.is_verbose))
 
 
 def print_comparisons_json(answer: Compared) -> None:
-    """Print the whole answer as JSON; ratios are of times, second side over the first."""
-    plain = TypeAdapter(type(answer)).dump_python(answer, mode="json")
-    print_document({"schema": COMPARE_SCHEMA, "schema_version": 1, **plain})
+    print_document({"schema": COMPARE_SCHEMA, "schema_version": 1, **plain_record(answer)})
 
 
-def _lines(answer: Compared, *, full: bool) -> Iterator[Text]:
+def _comparison_lines(answer: Compared, *, full: bool) -> Iterator[Text]:
     for text in dict.fromkeys(filter(None, map(needed_line, answer.comparisons))):
         yield Text(text)
     for one in answer.comparisons:
@@ -165,7 +153,6 @@ CHECK_SCHEMA = "hpcbench.check"
 
 
 def reason_lines(checked: CheckResult) -> Iterator[str]:
-    """Yield a line for each reason."""
     for reason in checked.reasons:
         rank = f" [rank {reason.rank}]" if reason.rank is not None else ""
         yield f"{PREFIX} {reason.outcome.upper()} {reason.what}{rank}: {reason.text}"
@@ -182,6 +169,4 @@ def print_checked(checked: CheckResult, *, quiet: bool) -> None:
 
 
 def print_checked_json(checked: CheckResult) -> None:
-    """Print the same as JSON; the same results and limits give the same bytes."""
-    plain = TypeAdapter(type(checked)).dump_python(checked, mode="json")
-    print_document({"schema": CHECK_SCHEMA, "schema_version": 1, **plain})
+    print_document({"schema": CHECK_SCHEMA, "schema_version": 1, **plain_record(checked)})

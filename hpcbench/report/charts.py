@@ -1,14 +1,7 @@
-"""Axes and columns of times in the unit that makes their numbers short: us, ms or s.
+"""Which charts a run has, and which of them were asked for.
 
-The timeline of all ranks in chosen samples of one case, as bars.
-
-Names of charts that a person types: as short as tells them apart.
-
-The case that somebody names, by its id or its label, or by enough of one of them.
-
-Which charts of a run were asked for, by the kind of their cases and by their names.
-
-Which charts a run has: those of each kind, the heat map of one case, and the canary.
+Those of each kind, the heat map of one case, timelines of all ranks, and the canary. Times are in
+the unit that makes their numbers short, and names as short as tells the charts apart.
 """
 
 from __future__ import annotations
@@ -32,13 +25,12 @@ from hpcbench.reduce.results import (
     FOLDS,
     LEAST_DRIFT,
     Canary,
-    CanaryRun,
     CaseResult,
     CaseSamples,
     Results,
     SampleSource,
 )
-from hpcbench.reduce.stack import RankCourse, SampleCourse, SampleMap, courses_of, sample_map
+from hpcbench.reduce.stack import SampleCourse, SampleMap, courses_of, sample_map
 from hpcbench.units import grouped, plural
 from hpcbench.views.chart import (
     COLOURS,
@@ -63,13 +55,14 @@ from hpcbench.views.columns import telemetry_chart
 from hpcbench.views.table import Cell, Column, Range, Show, WithInterval
 from hpcbench.views.words import (
     INTERVAL_TITLE,
+    clock_text,
     declared_links,
     device_type,
     env_text,
     from_to_text,
     injected_text,
+    mode_and_fold,
     repeats_text,
-    timing_text,
 )
 
 LADDER = (Show.US, Show.MS, Show.S)
@@ -83,7 +76,9 @@ Titled = TypeVar("Titled", Axis, Column)
 def with_fitting_units(chart: Chart) -> Chart:
     """Return the chart with each axis and column of times in the unit that fits its values."""
     if isinstance(chart, LineChart):
-        return replace(chart, panels=tuple(map(_fitted_panel, chart.panels)))
+        return replace(chart, panels=tuple(replace(panel, y=fitted(panel.y, (
+            end for line in panel.lines for _, point in line.points for end in _ends(point))))
+            for panel in chart.panels))
     if isinstance(chart, DotChart):
         ends = [end for row in chart.rows for end in _ends(row.point)]
         return _fitted_rows(chart, ends, [row.cells for row in chart.rows])
@@ -107,11 +102,6 @@ def fitted(titled: Titled, values_s: Iterable[float]) -> Titled:
     return replace(titled, show=show, unit=unit)
 
 
-def _fitted_panel(panel: Panel) -> Panel:
-    ends = [end for line in panel.lines for _, point in line.points for end in _ends(point)]
-    return replace(panel, y=fitted(panel.y, ends))
-
-
 def _ends(point: ChartPoint) -> Iterator[float]:
     yield point.value
     yield from (span.greatest for span in (point.interval, point.band) if span)
@@ -120,7 +110,6 @@ def _ends(point: ChartPoint) -> Iterator[float]:
 def _fitted_rows(
     chart: Rows, along_x: list[float], rows: list[tuple[Cell, ...]],
 ) -> Rows:
-    """Return a chart of rows whose times, at the axis and beside it, are in one unit."""
     cells = [number for at, column in enumerate(chart.columns) if column.show in GREATEST_S
              for number in _numbers(row[at] for row in rows)]
     values = cells + (along_x if chart.x.show in GREATEST_S else [])
@@ -181,13 +170,10 @@ def _looks(names: Sequence[str], known: Mapping[str, Look]) -> dict[str, Look]:
 
 def _bars(course: SampleCourse, looks: dict[str, Look]) -> Iterator[Bar]:
     for rank in course.ranks:
-        yield Bar(f"rank {rank.rank}", (_whole(rank), rank.begin_s), (
+        whole = sum(seconds for _, seconds in rank.parts)
+        yield Bar(f"rank {rank.rank}", (whole, rank.begin_s), (
             (rank.begin_s, _BEFORE),
             *((seconds, looks[name]) for name, seconds in rank.parts if seconds > 0)))
-
-
-def _whole(rank: RankCourse) -> float:
-    return sum(seconds for _, seconds in rank.parts)
 
 
 LONGEST = 40
@@ -210,7 +196,6 @@ def with_short_names(charts: Sequence[Chart]) -> list[Chart]:
 
 
 def _shortest(name: str, names: Sequence[str]) -> str:
-    """Return the shortest beginning of a name that no other one has."""
     parts = name.split("-")
     others = [other.split("-") for other in names if other != name]
     return next(("-".join(parts[:count]) for count in range(1, len(parts))
@@ -243,7 +228,6 @@ def named_case(items: Sequence[CaseResult], name: str) -> CaseResult:
 
 
 def _nearest(items: Sequence[CaseResult], name: str) -> list[CaseResult]:
-    """Return the cases whose label or id is most like the name, of those with samples."""
     def likeness(item: CaseResult) -> float:
         return max(difflib.SequenceMatcher(None, name.lower(), text.lower()).ratio()
                    for text in (item.case.label, item.case.case_id))
@@ -274,9 +258,6 @@ ALL = Chosen()
 
 def chosen_charts(charts: Iterable[Chart], results: Results, chosen: Chosen) -> Iterator[Chart]:
     """Yield the charts that were asked for. Raises UsageError where there is none of them."""
-    if chosen.kind is None and not chosen.only:
-        yield from charts
-        return
     of_kind = _of_kind(list(charts), results, chosen.kind)
     for pattern in chosen.only:
         if not any(fnmatchcase(chart.file_stem, pattern) for chart in of_kind):
@@ -321,12 +302,9 @@ def charts_of(
     named = None if case is None else named_case(results.cases, case)
     winners = {best: others for one in told if isinstance(one.record, Recommendations)
                for best, others in winners_of(one.record).items()}
-    return with_short_names([with_winners(with_fitting_units(_without_empty(chart)), winners)
-                             for chart in _charts(results, source, told, named)])
-
-
-def _without_empty(chart: Chart) -> Chart:
-    return chart.without_empty() if isinstance(chart, BarChart) else chart
+    charts = (chart.without_empty() if isinstance(chart, BarChart) else chart
+              for chart in _charts(results, source, told, named))
+    return with_short_names([with_winners(with_fitting_units(chart), winners) for chart in charts])
 
 
 def _charts(
@@ -384,16 +362,21 @@ def timelines(
         if samples is None or not samples.start_ns.size:
             continue
         looks = presenter_of(item.case.kind).part_looks
-        chart = timeline_chart(item, courses_of(samples), _called(item), looks)
+        described = presenter_of(item.case.kind).heat_map_case(item.case)
+        called = (f"{described.heading}: {_where(item, described)}" if described else
+                  item.case.label)
+        chart = timeline_chart(item, courses_of(samples), called, looks)
         if chart is not None:
             yield _with_choice(_with_timing(chart, results), item, named)
 
 
 def _with_timing(chart: Chart, results: Results) -> Chart:
-    """Return the chart with a note that says how its cases were timed."""
     shown = set(chart.case_ids)
     items = [item for item in results.cases if item.case.case_id in shown]
-    return replace(chart, notes=(*chart.notes, timing_text(results, items)))
+    pairs = dict.fromkeys(mode_and_fold(item) for item in items)
+    modes = "; ".join(f"{mode}, fold {fold} ({FOLDS[fold]})" for mode, fold in pairs)
+    return replace(chart, notes=(*chart.notes, f"Mode {modes}; {clock_text(results, items)}; "
+                                               f"{repeats_text(results.plan)}."))
 
 
 def most_telling(items: Iterable[CaseResult]) -> CaseResult | None:
@@ -441,12 +424,6 @@ def rank_iteration(item: CaseResult, samples: CaseSamples) -> HeatMap:
         breaks=tuple(end + 1 for end in grid.pass_ends))
 
 
-def _called(item: CaseResult) -> str:
-    """Return what was called, and where."""
-    called = presenter_of(item.case.kind).heat_map_case(item.case)
-    return f"{called.heading}: {_where(item, called)}" if called else item.case.label
-
-
 def _where(item: CaseResult, called: HeatMapCase) -> str:
     case = item.case
     words = (case.backend, device_type(item), plural(case.world_size, "rank"), *called.words,
@@ -472,12 +449,13 @@ def _map_caption(calls: int, note: str, grid: SampleMap) -> str:
 
 
 def canary_chart(canary: Canary, plan: Plan) -> LineChart:
-    """Return the canary's times against the time since its first run, of FEWEST_RUNS at least."""
     launches = grouped((run.launch, run) for run in canary.runs)
     limits = _canary_limits(canary)
     scale = Scale.LOG if is_wide([limits], WIDE) else Scale.LINEAR
     lines = tuple(Curve(f"launch {launch + 1}", tuple(
-        (run.since_start_s, _canary_point(run)) for run in runs), is_joined=False)
+        (run.since_start_s, ChartPoint(
+            run.median_s, None if run.ci_low_s is None or run.ci_high_s is None else Range(
+                run.ci_low_s, run.ci_high_s))) for run in runs), is_joined=False)
         for launch, runs in launches.items())
     return LineChart(
         title="Canary: how the machine changed during the run", subtitle=canary.label,
@@ -490,15 +468,8 @@ def canary_chart(canary: Canary, plan: Plan) -> LineChart:
 
 
 def _around(canary: Canary, share: float) -> Range:
-    """Return the first run's median, and what is such a share less and more."""
     first = canary.runs[0].median_s
     return Range(first * (1 - share), first * (1 + share), first)
-
-
-def _canary_point(run: CanaryRun) -> ChartPoint:
-    if run.ci_low_s is None or run.ci_high_s is None:
-        return ChartPoint(run.median_s)
-    return ChartPoint(run.median_s, Range(run.ci_low_s, run.ci_high_s))
 
 
 def _canary_limits(canary: Canary) -> Range:

@@ -1,11 +1,7 @@
-"""Prints plans and results; the same text on a terminal (in colour) and in a log.
+"""Prints plans, results, profiles and suites: in colour on a terminal, the same text in a log.
 
 With --quiet there is only the result on standard output; failures and findings go to standard
 error. With --verbose lists are whole.
-
-Prints a profile: findings first, then how ranks compare, then where the files are.
-
-What is printed of a suite: a heading for each member, and what became of all of them.
 """
 
 from __future__ import annotations
@@ -27,14 +23,15 @@ from hpcbench.reduce.results import Results
 from hpcbench.reduce.suite_file import FINDINGS, MEMBER_STATUSES, MISSED, OK, Member, Suite
 from hpcbench.report import results_lines as lines
 from hpcbench.report.answer_lines import reason_lines
-from hpcbench.report.detail_lines import detail_lines
 from hpcbench.report.plan_lines import case_tables, plan_header, plan_total, skip_lines
 from hpcbench.report.results_lines import (
     closing_lines,
     definition_lines,
+    detail_lines,
     fault_lines,
     how_lines,
     items_by_kind,
+    limit_lines,
     outcome_lines,
     tables_of,
 )
@@ -43,11 +40,10 @@ from hpcbench.texts import from_json, say
 from hpcbench.units import plural
 from hpcbench.verbosity import Verbosity
 from hpcbench.views.columns import any_profile, telemetry_line
-from hpcbench.views.table import Column, Group, Line, Row, Show, Table, said_once, shared_of
+from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 
 
 def print_plan(plan: Plan, verbosity: Verbosity = Verbosity.NORMAL) -> None:
-    """Print cases, order, skips and the estimate of a plan; quietly their numbers in one line."""
     if verbosity.is_quiet:
         print_lines([plan_total(plan)])
         return
@@ -76,38 +72,24 @@ def print_results(
     Quietly only the tables, without their notes. ``explain``: also what the columns mean.
     """
     tables, full = list(tables_of(results)), verbosity.is_verbose
+    title, telemetry = results.plan.config.get("title"), telemetry_line(results)
     if verbosity.is_quiet:
         bare = (replace(table, lead=(), notes=()) for table in tables)
         print_lines(chain.from_iterable(map(table_lines, bare)))
         _print_failures(results)
         return
-    shared = shared_of(tables)
     print_lines(chain(
-        lines.run_lines(results), map(Text, how_lines(results, shared)),
+        lines.run_lines(results), map(Text, how_lines(results)),
         map(Text, definition_lines(results)) if explain else [_way_to_definitions(folder)],
-        lines.title_lines(results),
-        chain.from_iterable(map(table_lines, said_once(tables, shared))), _problem_lines(results),
+        [Text(), Text(title, style="bold")] if title else [],
+        chain.from_iterable(map(table_lines, tables)), _problem_lines(results),
         detail_lines(results) if full else (), lines.outcome_lines(results, full=full),
         lines.finding_lines(results, full=full), [Text()],
-        map(tone_line, ending_lines(results, told)), _telemetry_lines(results),
-        _limit_lines(results),
+        map(tone_line, ending_lines(results, told)),
+        [Text(telemetry, style="dim")] if telemetry else [],
+        (Text(line.text, style="bold red" if line.tone == "warning" else "")
+         for line in limit_lines(results, "limits: ")),
         lines.closing_lines(results, folder)))
-
-
-def _telemetry_lines(results: Results) -> Iterator[Text]:
-    """Yield what could not be read of the machine, in one line."""
-    if text := telemetry_line(results):
-        yield Text(text, style="dim")
-
-
-def _limit_lines(results: Results) -> Iterator[Text]:
-    """Yield each limit of the sweep that does not hold, or that they all do."""
-    checked = held(results)
-    if checked is None:
-        return
-    yield from (Text(line, style="bold red") for line in reason_lines(checked))
-    if not checked.reasons:
-        yield Text(f"limits: {plural(checked.n_limits, 'limit')} of the sweep hold")
 
 
 def _way_to_definitions(folder: Path) -> Text:
@@ -122,25 +104,19 @@ def _print_failures(results: Results) -> None:
     """
     statuses = lines.FAILED if any(item.status == "ok" for item in results.cases) else lines.NOT_OK
     bad = tuple(finding for finding in results.findings if finding.scope != "note")
+    checked = held(results)
     print_lines(chain(
         lines.fault_lines(results), lines.outcome_lines(results, statuses),
-        lines.finding_lines(replace(results, findings=bad)), _violations(results)), sys.stderr)
-
-
-def _violations(results: Results) -> Iterator[Text]:
-    checked = held(results)
-    if checked is not None:
-        yield from map(Text, reason_lines(checked))
+        lines.finding_lines(replace(results, findings=bad)),
+        map(Text, reason_lines(checked) if checked else ())), sys.stderr)
 
 
 def print_profiles(profile_lines: Sequence[str]) -> None:
-    """Print what came of the profiled samples."""
     if profile_lines:
         print_lines([Text(""), *map(Text, profile_lines)])
 
 
 def _problem_lines(results: Results) -> Iterator[Text]:
-    """Yield what is wrong with kinds of plug-ins."""
     for kind in lines.items_by_kind(results.cases):
         if problem := presenter_of(kind).problem:
             yield Text(f"kind {kind}: {problem}", style="yellow")
@@ -156,25 +132,20 @@ MOST_LINES = 12
 
 def print_profile(results: Results, folder: Path) -> None:
     """Print what a profiled run found, at most a screen of it."""
-    shown = list(_shown(results))
+    shown, run = list(_shown(results)), results.run
     lines = [line for line in shown if isinstance(line, Line)]
     tables = [table for table in shown if isinstance(table, Table)]
+    target = results.plan.config.get("profiling", {}).get("target") or "all cases"
+    head = Text(f"{run.name}  run {run.run_id}  profile of {target} on "
+                f"{plural(run.world_size, 'rank')}", style="bold")
     print_lines(chain(
-        _head(results), map(tone_line, lines), chain.from_iterable(map(table_lines, tables)),
+        [head], fault_lines(results), map(tone_line, lines),
+        chain.from_iterable(map(table_lines, tables)),
         outcome_lines(results), _captured_lines(folder), closing_lines(results, folder),
         [Text(f"all tables: {command_line('show', folder)}")]))
 
 
-def _head(results: Results) -> Iterator[Text]:
-    run = results.run
-    target = results.plan.config.get("profiling", {}).get("target")
-    yield Text(f"{run.name}  run {run.run_id}  profile of {target or 'all cases'} on "
-               f"{plural(run.world_size, 'rank')}", style="bold")
-    yield from fault_lines(results)
-
-
 def _shown(results: Results) -> Iterator[Line | Table]:
-    """Yield what each kind says of its cases."""
     for kind, items in items_by_kind(results.cases).items():
         presenter = presenter_of(kind)
         said = None if kind in results.missing_kinds else presenter.profile(
@@ -183,7 +154,6 @@ def _shown(results: Results) -> Iterator[Line | Table]:
 
 
 def _captured_lines(folder: Path) -> Iterator[Text]:
-    """Yield what was said of recorded traces, if there are any."""
     try:
         said = from_json((folder / CAPTURED).read_bytes())["lines"]
         lines = [str(line) for line in said[:MOST_LINES]]
@@ -205,14 +175,12 @@ _LOOKS = {OK: "ok", FINDINGS: "failed", MISSED: "failed"}
 
 
 def print_member(members: Sequence[Member], index: int) -> None:
-    """Print the heading of a member that begins."""
     member = members[index]
     print_lines([Text(), Text(f"== {index + 1} of {len(members)}: {member.file} ({member.name}) ==",
                               style="bold")])
 
 
 def print_error(message: str) -> None:
-    """Print on standard error what a member ended with instead of results."""
     print_lines([Text(f"hpcbench: {message}", style="red")], sys.stderr)
 
 
@@ -225,22 +193,16 @@ def print_outcome(member: Member) -> None:
 def print_suite(
     suite: Suite, folder: Path, verbosity: Verbosity = Verbosity.NORMAL,
 ) -> None:
-    """Print one row for each member, why some have no results, and where the file is.
-
-    Quietly only the rows.
-    """
-    print_lines(table_lines(replace(suite_table(suite, folder), notes=())) if verbosity.is_quiet
-                else _lines(suite, folder))
-
-
-def _lines(suite: Suite, folder: Path) -> Iterator[Text]:
-    yield from table_lines(suite_table(suite, folder))
-    yield Text()
-    yield Text(f"in {folder}: suite.json, and a results folder for each member")
+    """Print a row for each member, why some have no results, and the folder; quietly only rows."""
+    table = suite_table(suite, folder)
+    if verbosity.is_quiet:
+        print_lines(table_lines(replace(table, notes=())))
+        return
+    print_lines([*table_lines(table), Text(),
+                 Text(f"in {folder}: suite.json, and a results folder for each member")])
 
 
 def suite_table(suite: Suite, folder: Path) -> Table:
-    """Return one row for each member; ``folder`` is the suite's."""
     rows = tuple(_row(member) for member in suite.members)
     notes = [f"{member.folder}: {reason}" for member in suite.members for reason in member.reasons]
     if suite.stopped_by:

@@ -1,142 +1,37 @@
-"""What this version can measure, and which backends this machine has: as text, and as JSON.
+"""A document as every renderer gets it, as Markdown, and as one page of HTML.
 
-A document as every renderer gets it: sections of lines, tables and charts, in reading order.
-
-A document as Markdown for pull requests and job summaries: verdict, tables and findings.
-
-Figures are links to the plots beside it. What does not fit into `MOST_BYTES`, which GitHub takes
-as a comment, is left out from the end, and a line says so.
+Markdown is for pull requests and job summaries: figures are links to the plots beside it, and what
+does not fit into `MOST_BYTES` is left out from the end. The page is a template, one style sheet and
+one script; its line charts bring their points as data to zoom into.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import base64
+import hashlib
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from importlib.resources import files
+from itertools import count
 from typing import Any
 
-from rich.text import Text
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
 
-from hpcbench import __version__
-from hpcbench.config.axes import BACKENDS, DTYPE_BYTES, OPS, ORDERS, SPLITS
-from hpcbench.config.presets import HARDWARE
-from hpcbench.config.presets.preset import load_preset
-from hpcbench.errors import how_to_install
-from hpcbench.kinds.registry import catalogue, kinds, presenter_of
-from hpcbench.operations.collectives import collectives
-from hpcbench.report.terminal import listing_lines, print_document, print_lines
-from hpcbench.verbosity import Verbosity
-from hpcbench.views.chart import Chart
-from hpcbench.views.table import Line, Show, Table, cell_text
-from hpcbench.views.words import MODES, USUAL_FOLDS
-
-SCHEMA_VERSION = 1
-NO_TORCH = f"torch is not installed here: {how_to_install('run')}"
-
-
-def print_listing(
-    *, probe: bool, as_json: bool = False, verbosity: Verbosity = Verbosity.NORMAL,
-) -> None:
-    """Print what there is; with ``probe`` ask this machine, in a process of its own.
-
-    Quietly a line of names a group.
-    """
-    machine: Mapping[str, Any] | None = None
-    if probe and importlib.util.find_spec("torch"):
-        from hpcbench.launch.probe import probe_here
-
-        with verbosity.stage("probe"):
-            machine = probe_here()
-    if as_json:
-        print_document(listing_document(machine, probe=probe))
-    else:
-        print_lines(map(Text, _names(machine)) if verbosity.is_quiet else _lines(machine))
-
-
-def listing_document(machine: Mapping[str, Any] | None, *, probe: bool) -> dict[str, Any]:
-    """Return what there is as plain JSON values; ``machine`` is None where it was not asked.
-
-    ``available`` is None of what nobody asked for.
-    """
-    no_torch = NO_TORCH if probe else "not probed"
-    known = machine or {"backends": dict.fromkeys(BACKENDS, no_torch), "devices": {},
-                        "device_names": [], "versions": {}, "lost": {}}
-    unknown = not probe and machine is None
-    document = {
-        "schema": "hpcbench.list", "schema_version": SCHEMA_VERSION,
-        "hpcbench_version": __version__, "kinds": list(kinds()),
-        "dtypes": {name: {"size_bytes": size} for name, size in DTYPE_BYTES.items()},
-        "ops": list(OPS), "splits": list(SPLITS), "orders": list(ORDERS),
-        "modes": {name: {"meaning": meaning, "fold": USUAL_FOLDS[name]}
-                  for name, meaning in MODES.items()},
-        "hardware": {name: {"about": load_preset(name).about} for name in HARDWARE},
-        **{group: {name: {"available": None if unknown else reason is None, "reason": reason}
-                   for name, reason in known[group].items()} for group in ("backends", "devices")},
-        "device_names": list(known["device_names"]), "versions": dict(known["versions"]),
-        "lost": dict(known["lost"]),
-    }
-    return document | {group: names for group, names in catalogue().items()
-                       if group not in document}
-
-
-def _names(machine: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yield the names of each group in a line; of backends those that are here, if it is known."""
-    here = [name for name in BACKENDS if machine is None or machine["backends"][name] is None]
-    for group, names in (*catalogue().items(), ("dtypes", DTYPE_BYTES), ("modes", MODES),
-                         ("hardware", HARDWARE), ("backends", here)):
-        yield f"{group:<17}{', '.join(names)}"
-
-
-def _lines(machine: Mapping[str, Any] | None) -> Iterator[Text]:
-    """Yield what there is; ``machine`` is None where it was not asked, or has no torch."""
-    dtypes = [f"{name} ({size} B)" for name, size in DTYPE_BYTES.items()]
-    for title, names in (("collectives", collectives()), ("dtypes", dtypes), ("ops", OPS),
-                         ("splits", SPLITS), ("orders of cases", ORDERS)):
-        yield Text(f"{title:<17}{', '.join(names)}")
-    yield Text()
-    for kind in kinds():
-        presenter = presenter_of(kind)
-        items = list(presenter.listing())
-        if presenter.problem:
-            items.append(Line(f"kind {kind}: {presenter.problem}", "warning"))
-        yield from (line for item in items for line in listing_lines(item))
-        yield from [Text()] if items else []
-    yield Text("timing modes", style="bold")
-    for name, meaning in MODES.items():
-        yield _line(name, f"{meaning}; fold {USUAL_FOLDS[name]}")
-    yield Text()
-    yield Text("hardware of gen-config", style="bold")
-    for name in HARDWARE:
-        yield _line(name, load_preset(name).about)
-    yield Text()
-    yield Text("backends", style="bold")
-    for name in BACKENDS:
-        yield _available(name, machine["backends"]) if machine else _line(name, "not probed")
-    if machine:
-        yield Text()
-        yield Text("devices", style="bold")
-        yield from (_available(name, machine["devices"]) for name in machine["devices"])
-        yield Text()
-        yield Text("versions", style="bold")
-        yield from (_line(name, version) for name, version in machine["versions"].items())
-        for line in machine["lost"].values():
-            yield Text()
-            yield Text(line, style="yellow")
-    elif not importlib.util.find_spec("torch"):
-        yield Text(f"  {NO_TORCH}", style="yellow")
-
-
-def _line(name: str, text: str, style: str = "") -> Text:
-    return Text(f"  {name:<15}{text}", style=style)
-
-
-def _available(name: str, reasons: Mapping[str, str | None]) -> Text:
-    """Return whether this machine has something, and why not."""
-    reason = reasons[name]
-    return (_line(name, f"not available: {reason}", "yellow") if reason else
-            _line(name, "available", "green"))
-
+from hpcbench.texts import to_json
+from hpcbench.views.chart import Chart, LineChart, Panel, Scale
+from hpcbench.views.table import (
+    NUMBERS,
+    Cell,
+    Column,
+    Line,
+    Range,
+    Show,
+    Table,
+    WithInterval,
+    cell_text,
+)
 
 Item = Line | Table | Chart
 
@@ -174,7 +69,6 @@ _SKIPPED_SECTIONS = ("environment", "method")
 
 
 def markdown_text(document: ReportDocument, figures: Collection[str] = ()) -> str:
-    """Return the document; ``figures`` are the paths that links may lead to."""
     parts = [f"# {escaped(document.title)}\n\n{escaped(document.subtitle)}\n"]
     parts += [text for section in document.sections for text in _section(section, 2, figures)]
     room = MOST_BYTES - len(_LEFT_OUT) - 40
@@ -219,7 +113,6 @@ def _item(item: Item, figures: Collection[str]) -> str:
 
 
 def _figure(chart: Chart, figures: Collection[str]) -> str:
-    """Return a link to a figure; only its title where there is no such file."""
     title, path = escaped(chart.title), f"plots/{chart.file_stem}.png"
     return f"- [{title}]({path})\n" if path in figures else f"- {title}\n"
 
@@ -228,9 +121,7 @@ def _table(table: Table) -> str:
     """Return a table; what a group's rows have in common is their first column."""
     table = table.without_empty()
     grouped = any(group.heading for group in table.groups)
-    heads = [""] * grouped + [
-        escaped(f"{column.title} ({column.unit})" if column.unit else column.title)
-        for column in table.columns]
+    heads = [""] * grouped + [escaped(column.label) for column in table.columns]
     rules = [":--"] * grouped + [":--" if column.show is Show.TEXT else "--:"
                                  for column in table.columns]
     lines = [f"\n**{escaped(table.title)}**\n", *(
@@ -238,10 +129,131 @@ def _table(table: Table) -> str:
     for group in table.groups:
         for number, row in enumerate(group.rows):
             lead = [escaped(group.heading) if number == 0 else ""] * grouped
-            lines.append(_row(lead + [escaped(cell_text(cell, column.show)) for cell, column
-                                      in zip(row.cells, table.columns, strict=True)]))
+            lines.append(_row(lead + [*map(escaped, table.texts(row))]))
     return "\n".join([*lines, "", *(f"{escaped(note.text)}  " for note in table.notes)]) + "\n"
 
 
 def _row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+_LONG = 20
+"""Characters of a text from which on its column has a least width."""
+_MOST_CHOICES = 12
+"""A column with more different texts than this is filtered by text only."""
+_FEWEST = 4
+"""Lines with fewer points than this in all need no zoom."""
+_ASSETS = files("hpcbench.report") / "assets"
+_SCRIPTS = ("sortable.min.js", "sortable.a11y.min.js", "uPlot.iife.min.js", "page.js")
+_STYLES = ("uPlot.min.css", "page.css")
+_LICENCES = ("LICENSE.sortable-tablesort", "LICENSE.uPlot")
+
+
+def html_text(document: ReportDocument, version: str, *, scripted: bool = True) -> str:
+    """Return the page; not ``scripted``, as for paper, it has no script at all."""
+    style = _joined(_STYLES)
+    script = _joined(_SCRIPTS) if scripted else ""
+    numbers = count(1)
+
+    def draw(chart: Chart) -> Markup:
+        from hpcbench.report.plots import drawn  # it takes half a second
+
+        return Markup(drawn(chart, next(numbers)))
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+                              lstrip_blocks=True)
+    environment.tests |= {
+        "table": lambda item: isinstance(item, Table), "line": lambda item: isinstance(item, Line)}
+    template = environment.from_string(_asset("page.html.j2"))
+    return template.render(
+        document=document, version=version, style=Markup(style), script=Markup(script),
+        policy=_policy(style, script), draw=draw, choices=_choices, is_long=_is_long,
+        meaning=_meaning, meanings=_meanings, sort_key=_sort_key,
+        zoom=_zoom if scripted else lambda _: "",
+        licences=[_asset(name) for name in _LICENCES] if scripted else [])
+
+
+def _choices(table: Table, at: int) -> list[str]:
+    """Return the different texts of a column where they are few: an axis to filter by."""
+    texts = _column_texts(table, at)
+    return texts if 1 < len(texts) <= _MOST_CHOICES else []
+
+
+def _is_long(table: Table, at: int) -> bool:
+    """Return whether texts would stand one word below the other in what other columns leave."""
+    return max(map(len, _column_texts(table, at)), default=0) > _LONG
+
+
+def _column_texts(table: Table, at: int) -> list[str]:
+    """Return the different texts of a column; none of numbers."""
+    return [*dict.fromkeys(cell_text(row.cells[at]) for row in table.rows)] if (
+        table.columns[at].show is Show.TEXT) else []
+
+
+def _meaning(column: Column) -> str:
+    better = f"{column.better} is better" if column.better else ""
+    return "; ".join(filter(None, (column.meaning, better)))
+
+
+def _meanings(table: Table) -> list[tuple[str, str]]:
+    explained = ((column.title, _meaning(column)) for column in table.columns)
+    return list(dict.fromkeys((title, meaning) for title, meaning in explained if meaning))
+
+
+def _sort_key(cell: Cell) -> str:
+    """Return what a cell is sorted by: its raw number, the middle of a range, or its text."""
+    if isinstance(cell, Range):
+        return repr((cell.least + cell.greatest) / 2 if cell.middle is None else cell.middle)
+    if isinstance(cell, WithInterval):
+        return repr(cell.value)
+    return cell if isinstance(cell, str) else "" if cell is None else repr(cell)
+
+
+def _zoom(chart: Chart) -> str:
+    """Return panels worth a zoom as JSON that cannot end the element that it stands in, or ""."""
+    panels = [_panel(chart, panel) for panel in chart.panels
+              if sum(len(line.points) for line in panel.lines) >= _FEWEST
+              ] if isinstance(chart, LineChart) else []
+    text = to_json(panels, allow_nan=False, separators=(",", ":")) if panels else ""
+    return Markup(text.replace("<", "\\u003c").replace("&", "\\u0026"))
+
+
+def _panel(chart: LineChart, panel: Panel) -> dict[str, Any]:
+    """Return x of all lines, and for each line its values there; null where it has no point."""
+    places = sorted({x for line in panel.lines for x, _ in line.points})
+    series = []
+    for line in panel.lines:
+        values = {x: _number(point.value, panel.y.show) for x, point in line.points}
+        series.append({"label": line.label, "values": [values.get(x) for x in places]})
+    return {"title": panel.title or panel.y.label, "x": [_number(x, chart.x.show) for x in places],
+            "x_label": chart.x.label, "y_label": panel.y.label,
+            "x_log": _log(chart.x.scale) if places[0] > 0 else 0, "y_log": _log(panel.y.scale),
+            "series": series}
+
+
+def _log(scale: Scale) -> int:
+    return {Scale.LOG: 10, Scale.LOG2: 2}.get(scale, 0)
+
+
+def _number(value: float, show: Show) -> float:
+    return float(NUMBERS[show](value)) if show in NUMBERS else float(value)
+
+
+def _policy(style: str, script: str) -> str:
+    """Return the page's Content-Security-Policy: its own style and script by hash, pictures in it.
+    """
+    scripts = f"script-src '{_hash(script)}'; " if script else ""
+    return (f"default-src 'none'; {scripts}style-src '{_hash(style)}'; img-src data:; "
+            "base-uri 'none'; form-action 'none'")
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _joined(names: tuple[str, ...]) -> str:
+    return "\n" + "\n".join(_asset(name).strip() for name in names) + "\n"
+
+
+def _asset(name: str) -> str:
+    return (_ASSETS / name).read_text(encoding="utf-8")

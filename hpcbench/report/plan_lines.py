@@ -1,54 +1,59 @@
-"""Skips that follow from one rule: their reasons differ in numbers and in names of the case.
-
-The lines that say what a plan holds before it runs.
-
-A plan as JSON: what ``hpcbench plan --json`` prints (docs/commands.md).
-
-What a dry run prints: a line a case, and never a time or a bandwidth.
-"""
+"""What `list`, `plan` and a dry run print: what there is, what a plan holds, what a trial gave."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from rich.text import Text
 
 from hpcbench import __version__
-from hpcbench.config.axes import PASSED_ENV
+from hpcbench.config.axes import BACKENDS, DTYPE_BYTES, OPS, ORDERS, PASSED_ENV, SPLITS
+from hpcbench.config.presets import HARDWARE
+from hpcbench.config.presets.preset import load_preset
+from hpcbench.config.section import fault_texts
+from hpcbench.errors import how_to_install
 from hpcbench.kinds.kind import CountedCall
-from hpcbench.kinds.registry import kinds, presenter_of
+from hpcbench.kinds.registry import catalogue, kinds, presenter_of
+from hpcbench.operations.collectives import collectives
 from hpcbench.plan.case import Case, Plan, case_to_json
 from hpcbench.plan.estimate import workers_s
-from hpcbench.report.terminal import print_document, print_lines, table_lines
+from hpcbench.report.terminal import listing_lines, print_document, print_lines, table_lines
 from hpcbench.units import format_seconds, grouped, plural, round_bytes
 from hpcbench.verbosity import Verbosity
 from hpcbench.views.columns import any_plan
-from hpcbench.views.words import distinct, env_text, iterations_text, planned_text, repeats_text
+from hpcbench.views.table import Line
+from hpcbench.views.words import (
+    MODES,
+    USUAL_FOLDS,
+    distinct,
+    env_text,
+    iterations_text,
+    repeats_text,
+)
 
-Item = TypeVar("Item")
 _WORD = re.compile(r"[\w.+-]+")
 
 
-def by_rule(
-    skips: Iterable[tuple[str, Item]], case_of: Callable[[Item], Case],
-) -> Mapping[str, list[Item]]:
-    """Return what was left out for each rule: pairs of a reason and whatever has a case.
+def by_rule(skips: Iterable[tuple[str, Case]]) -> Mapping[str, list[Case]]:
+    """Return the cases that were left out for each rule, of pairs of a reason and a case.
 
-    A rule is told by its first reason, and how many others there are like it.
+    A rule is named by its first reason, and how many others there are like it: reasons that follow
+    from one rule differ in numbers and in names of the case.
     """
-    rules = grouped((_rule(reason, case_of(item)), (reason, item)) for reason, item in skips)
-    told: dict[str, list[Item]] = {}
+    rules = grouped((_rule(reason, case), (reason, case)) for reason, case in skips)
+    told: dict[str, list[Case]] = {}
     for same in rules.values():
         reasons = dict.fromkeys(reason for reason, _ in same)
         first, others = next(iter(reasons)), len(reasons) - 1
         more = f" (and {plural(others, 'more reason')} like it)" if others else ""
-        told.setdefault(first + more, []).extend(item for _, item in same)
+        told.setdefault(first + more, []).extend(case for _, case in same)
     return told
 
 
@@ -67,7 +72,6 @@ HEADER_COLUMNS = 110
 
 
 def plan_header(plan: Plan) -> Iterator[Text]:
-    """Yield the plan's name, its totals, how it measures, its order and its cost."""
     runs = [case for case in plan.cases if case.skip is None]
     yield Text(f"{plan.name}: {plural(len(plan.cases), 'case')} x {repeats_text(plan)} "
                f"for {plural(plan.world_size, 'rank')}, plan {plan.plan_hash}", style="bold")
@@ -83,8 +87,8 @@ def plan_header(plan: Plan) -> Iterator[Text]:
         yield Text(f"note: {plural(len(late), 'case')} may end as timeout: estimated "
                    f"{format_seconds(worst.estimate_s)} of timeout_s {worst.timeout_s:g} with its "
                    f"checks: {worst.label}", style="yellow")
-    if text := planned_text(plan):
-        yield Text(text, style="bold red")
+    if faults := fault_texts(plan.config.get("fault", ())):
+        yield Text(f"faults will be injected: {'; '.join(faults)}", style="bold red")
     yield from note_lines(plan)
     patterns = (*PASSED_ENV, *plan.config.get("launch", {}).get("pass_env", ()))
     inherited = f"workers inherit only variables that match: {' '.join(patterns)}"
@@ -93,12 +97,10 @@ def plan_header(plan: Plan) -> Iterator[Text]:
 
 
 def note_lines(plan: Plan) -> Iterator[Text]:
-    """Yield the notes of the config."""
     yield from (Text(f"note: {note}", style="yellow") for note in plan.config.get("notes", ()))
 
 
 def plan_total(plan: Plan) -> Text:
-    """Return the numbers of a plan in one line."""
     runs = [case for case in plan.cases if case.skip is None]
     return Text(f"{plan.name}: {plural(len(plan.cases), 'case')} x {repeats_text(plan)} for "
                 f"{plural(plan.world_size, 'rank')}: {len(runs)} to run, "
@@ -163,13 +165,12 @@ def case_tables(plan: Plan) -> Iterator[Text]:
 
 
 def skip_lines(plan: Plan, *, full: bool = False) -> Iterator[Text]:
-    """Yield why cases cannot run as configured, a line a rule; ``full``: each case by its label."""
     skips = [(case.skip, case) for case in plan.cases if case.skip is not None]
     if skips:
         yield Text()
         yield Text(f"skipped: {len(skips)}", style="yellow")
     if not full:
-        for rule, cases in by_rule(skips, lambda case: case).items():
+        for rule, cases in by_rule(skips).items():
             yield rule_line(rule, cases)
         return
     for reason, cases in grouped(skips).items():
@@ -179,7 +180,6 @@ def skip_lines(plan: Plan, *, full: bool = False) -> Iterator[Text]:
 
 
 def rule_line(rule: str, cases: Sequence[Case]) -> Text:
-    """Return how many cases were left out for one rule, and what they span."""
     return Text(f"{len(cases):>6} x  {rule}").append(f"  [{span_line(cases)}]", style="dim")
 
 
@@ -210,11 +210,6 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 SCHEMA_VERSION = 1
-
-
-def print_plan_document(plan: Plan) -> None:
-    """Print `plan_document`."""
-    print_document(plan_document(plan))
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
@@ -260,9 +255,9 @@ class Trial:
 def print_trials(
     plan: Plan, trials: Iterable[Trial], verbosity: Verbosity = Verbosity.NORMAL,
 ) -> int:
-    """Print each trial as it comes, then the counts; return how many were refused.
+    """Print each trial as it comes, or quietly on standard error what was refused; then the counts.
 
-    Quietly only the counts, and on standard error what was refused.
+    Return how many were refused.
     """
     counts: Counter[str] = Counter()
     if verbosity.is_quiet:
@@ -274,7 +269,6 @@ def print_trials(
 
 
 def _refused_lines(trials: Iterable[Trial], counts: Counter[str]) -> Iterator[str]:
-    """Yield a line for each trial that was refused, and count all of them."""
     for trial in trials:
         counts[trial.outcome] += 1
         if trial.outcome == "refused":
@@ -282,7 +276,6 @@ def _refused_lines(trials: Iterable[Trial], counts: Counter[str]) -> Iterator[st
 
 
 def _lines(plan: Plan, trials: Iterable[Trial], counts: Counter[str]) -> Iterator[str]:
-    """Yield a line and more for each trial, which is counted, and the counts."""
     yield (f"dry run of {plan.name} as rank 0 of {plan.world_size}: no communication, "
            "large tensors have no memory, nothing is measured and nothing is written")
     for trial in trials:
@@ -303,3 +296,105 @@ def _totals(plan: Plan, counts: Counter[str]) -> str:
     totals = ", ".join(f"{counts[name]} {name}"
                        for name in ("accepted", "refused", "skipped", "not tried"))
     return f"dry run, not a measurement: {len(plan.cases)} cases = {totals}"
+
+
+NO_TORCH = f"torch is not installed here: {how_to_install('run')}"
+
+
+def print_listing(
+    *, probe: bool, as_json: bool = False, verbosity: Verbosity = Verbosity.NORMAL,
+) -> None:
+    """Print what there is, quietly only names; ``probe`` asks this machine, in another process."""
+    machine: Mapping[str, Any] | None = None
+    if probe and importlib.util.find_spec("torch"):
+        from hpcbench.launch.probe import probe_here
+
+        with verbosity.stage("probe"):
+            machine = probe_here()
+    if as_json:
+        print_document(listing_document(machine, probe=probe))
+    else:
+        print_lines(map(Text, _names(machine)) if verbosity.is_quiet else _all_lines(machine))
+
+
+def listing_document(machine: Mapping[str, Any] | None, *, probe: bool) -> dict[str, Any]:
+    """Return what there is as plain JSON values; ``machine`` is None where it was not asked.
+
+    ``available`` is None of what nobody asked for.
+    """
+    no_torch = NO_TORCH if probe else "not probed"
+    known = machine or {"backends": dict.fromkeys(BACKENDS, no_torch), "devices": {},
+                        "device_names": [], "versions": {}, "lost": {}}
+    unknown = not probe and machine is None
+    document = {
+        "schema": "hpcbench.list", "schema_version": SCHEMA_VERSION,
+        "hpcbench_version": __version__, "kinds": list(kinds()),
+        "dtypes": {name: {"size_bytes": size} for name, size in DTYPE_BYTES.items()},
+        "ops": list(OPS), "splits": list(SPLITS), "orders": list(ORDERS),
+        "modes": {name: {"meaning": meaning, "fold": USUAL_FOLDS[name]}
+                  for name, meaning in MODES.items()},
+        "hardware": {name: {"about": load_preset(name).about} for name in HARDWARE},
+        **{group: {name: {"available": None if unknown else reason is None, "reason": reason}
+                   for name, reason in known[group].items()} for group in ("backends", "devices")},
+        "device_names": list(known["device_names"]), "versions": dict(known["versions"]),
+        "lost": dict(known["lost"]),
+    }
+    return document | {group: names for group, names in catalogue().items()
+                       if group not in document}
+
+
+def _names(machine: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield the names of each group in a line; of backends those that are here, if it is known."""
+    here = [name for name in BACKENDS if machine is None or machine["backends"][name] is None]
+    for group, names in (*catalogue().items(), ("dtypes", DTYPE_BYTES), ("modes", MODES),
+                         ("hardware", HARDWARE), ("backends", here)):
+        yield f"{group:<17}{', '.join(names)}"
+
+
+def _all_lines(machine: Mapping[str, Any] | None) -> Iterator[Text]:
+    """Yield what there is; ``machine`` is None where it was not asked, or has no torch."""
+    dtypes = [f"{name} ({size} B)" for name, size in DTYPE_BYTES.items()]
+    for title, names in (("collectives", collectives()), ("dtypes", dtypes), ("ops", OPS),
+                         ("splits", SPLITS), ("orders of cases", ORDERS)):
+        yield Text(f"{title:<17}{', '.join(names)}")
+    yield Text()
+    for kind in kinds():
+        presenter = presenter_of(kind)
+        items = list(presenter.listing())
+        if presenter.problem:
+            items.append(Line(f"kind {kind}: {presenter.problem}", "warning"))
+        yield from (line for item in items for line in listing_lines(item))
+        yield from [Text()] if items else []
+    yield Text("timing modes", style="bold")
+    for name, meaning in MODES.items():
+        yield _line(name, f"{meaning}; fold {USUAL_FOLDS[name]}")
+    yield Text()
+    yield Text("hardware of gen-config", style="bold")
+    for name in HARDWARE:
+        yield _line(name, load_preset(name).about)
+    yield Text()
+    yield Text("backends", style="bold")
+    for name in BACKENDS:
+        yield _available(name, machine["backends"]) if machine else _line(name, "not probed")
+    if machine:
+        yield Text()
+        yield Text("devices", style="bold")
+        yield from (_available(name, machine["devices"]) for name in machine["devices"])
+        yield Text()
+        yield Text("versions", style="bold")
+        yield from (_line(name, version) for name, version in machine["versions"].items())
+        for line in machine["lost"].values():
+            yield Text()
+            yield Text(line, style="yellow")
+    elif not importlib.util.find_spec("torch"):
+        yield Text(f"  {NO_TORCH}", style="yellow")
+
+
+def _line(name: str, text: str, style: str = "") -> Text:
+    return Text(f"  {name:<15}{text}", style=style)
+
+
+def _available(name: str, reasons: Mapping[str, str | None]) -> Text:
+    reason = reasons[name]
+    return (_line(name, f"not available: {reason}", "yellow") if reason else
+            _line(name, "available", "green"))

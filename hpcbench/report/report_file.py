@@ -1,31 +1,21 @@
-"""A document as PDF, by WeasyPrint: the pages of its HTML without a script.
+"""The report of one run or of several, written as HTML, PDF (by WeasyPrint) or Markdown.
 
-What differs between runs, as the first section of their report.
-
-The first section of a report: what ran, how it ended, how one knows, and what to do next.
-
-What a report of one run contains, in the order in which a person asks.
-
-First the verdict, why, and what to do next; then the results of each kind, the answers, the course
-of the run, what did not run, the environment, and how all of it was measured.
-
-The report of one run or of several, written as HTML, PDF or Markdown.
+It follows the order in which a person asks: the verdict, why, and what to do next; then the results
+of each kind, the answers, the course of the run, what did not run, the environment, and how all of
+it was measured. Of several runs it says first what differs.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from rich.text import Text
-
 from hpcbench import __version__
 from hpcbench.answers.answer import CLEAR, Answer, Run, TopicOptions
-from hpcbench.answers.check import held
 from hpcbench.answers.compare import (
     INCONCLUSIVE,
     SMALLEST,
@@ -37,19 +27,17 @@ from hpcbench.answers.compare import (
     totals_line,
     unmatched_table,
 )
-from hpcbench.answers.compare_inputs import refuse_twice
 from hpcbench.answers.topics import TOPICS, TopicResult, ending_lines, told_of
 from hpcbench.config.axes import RETRIED
 from hpcbench.errors import FileError, UsageError, command_line, how_to_install, job_command_line
-from hpcbench.plan.case import STATUSES
-from hpcbench.reduce.results import Finding, Results
-from hpcbench.reduce.results_file import FILE_NAME, open_results
+from hpcbench.plan.case import Case
+from hpcbench.reduce.results import Results
+from hpcbench.reduce.results_file import FILE_NAME
 from hpcbench.reduce.run_checks import flattened
 from hpcbench.reduce.suite_file import is_suite, read_suite
-from hpcbench.report.answer_lines import reason_lines
+from hpcbench.report.answer_lines import opened
 from hpcbench.report.charts import charts_of, origin_text
-from hpcbench.report.detail_lines import detail_tables
-from hpcbench.report.document import Item, ReportDocument, ReportSection
+from hpcbench.report.document import Item, ReportDocument, ReportSection, html_text, markdown_text
 from hpcbench.report.plan_lines import by_rule
 from hpcbench.report.results_lines import (
     FAILED,
@@ -58,16 +46,18 @@ from hpcbench.report.results_lines import (
     evidence_of,
     how_lines,
     items_by_kind,
+    limit_lines,
     run_lines,
-    tables_of,
+    start_up_tables,
     tables_of_kind,
+    total_line,
 )
-from hpcbench.texts import from_json, printable, valid
+from hpcbench.texts import from_json, printable
 from hpcbench.trace.container import whole_file
 from hpcbench.units import grouped, plural
 from hpcbench.views.chart import Chart
 from hpcbench.views.columns import telemetry_tables
-from hpcbench.views.table import Column, Group, Line, Row, Show, Table, said_once, shared_of
+from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 from hpcbench.views.words import injected_text
 
 PDF_LIBRARIES = "Pango 1.44 and HarfBuzz (Debian: libpango-1.0-0 libpangoft2-1.0-0 " \
@@ -83,8 +73,6 @@ def pdf_bytes(document: ReportDocument) -> bytes:
     except OSError as error:
         raise UsageError(f"--format pdf: WeasyPrint cannot load a library of the system "
                          f"({str(error).splitlines()[0]}); install {PDF_LIBRARIES}") from error
-    from hpcbench.report.html.page import html_text
-
     text = html_text(document, __version__, scripted=False)
     return bytes(weasyprint.HTML(string=text).write_pdf())
 
@@ -94,10 +82,7 @@ _NEXT = ("next: where launches cannot tell, run each side with as many launches 
 
 
 def differences_section(runs: Sequence[Run], *, full: bool) -> ReportSection:
-    """Return each other run beside the first, ``full`` with all cases.
-
-    That nothing matches is a line.
-    """
+    """Return each other run beside the first, ``full`` with all cases, or that nothing matches."""
     try:
         items = tuple(_items(compare_sides([run.path for run in runs], SMALLEST), full=full))
     except UsageError as error:
@@ -127,42 +112,35 @@ def verdict_section(run: Run, told: Sequence[TopicResult]) -> ReportSection:
     """Return what was run, how it ended, what is best and suspicious, and what to do next."""
     results = run.results
     return ReportSection("verdict", "Verdict", (
-        *_first(results), *map(Line, islice(_plain_lines(run_lines(results)), 1, None)),
-        _totals(results),
+        *(Line(text, "warning") for text in _first(results)),
+        *(Line(line.plain) for line in islice(run_lines(results), 1, None)), total_line(results),
     ), tuple(part for part in (
         ReportSection("why", "Why",
-                      (*ending_lines(results, told), *_notes(results), *_limits(results))),
+                      (*ending_lines(results, told), *_notes(results), *limit_lines(results))),
         ReportSection("next", "Next", tuple(_next(run, told))),
     ) if part.items))
 
 
-def _first(results: Results) -> Iterator[Line]:
+def _first(results: Results) -> Iterator[str]:
     """Yield what a reader must know before any number."""
     if not any(item.status == "ok" for item in results.cases):
-        yield Line("No case is ok, so there are no times in this report.", "warning")
+        yield "No case is ok, so there are no times in this report."
     if any(one.code == RESUMED for one in results.findings):
-        yield Line("The run was resumed: cases of different attempts are compared with care.",
-                   "warning")
+        yield "The run was resumed: cases of different attempts are compared with care."
     missing = results.run.world_size - len(results.run.ranks_present)
     if missing:
-        yield Line(f"The run is incomplete: {plural(missing, 'trace')} of "
-                   f"{plural(results.run.world_size, 'rank')} is missing.", "warning")
+        yield (f"The run is incomplete: {plural(missing, 'trace')} of "
+               f"{plural(results.run.world_size, 'rank')} is missing.")
     if not_run := sum(item.status == "not_run" for item in results.cases):
-        yield Line(f"The run is incomplete: {plural(not_run, 'case')} did not run.", "warning")
+        yield f"The run is incomplete: {plural(not_run, 'case')} did not run."
     if text := injected_text(results.run):
-        yield Line(text, "warning")
+        yield text
     bad = [one for one in results.findings if one.scope != "note"]
     if bad:
-        yield Line(f"{plural(len(bad), 'finding')} speak against these results; the first: "
-                   f"{bad[0].message}", "warning")
+        yield (f"{plural(len(bad), 'finding')} speak against these results; the first: "
+               f"{bad[0].message}")
     for kind, reason in results.missing_kinds.items():
-        yield Line(f"Kind {kind} {reason}; its rows lack what the kind derives.", "warning")
-
-
-def _totals(results: Results) -> Line:
-    counts = Counter(item.status for item in results.cases)
-    sums = " + ".join(f"{counts[status]} {status}" for status in STATUSES)
-    return Line(f"planned {len(results.plan.cases)} = {sums}", "title")
+        yield f"Kind {kind} {reason}; its rows lack what the kind derives."
 
 
 def _notes(results: Results) -> Iterator[Line]:
@@ -173,43 +151,24 @@ def _notes(results: Results) -> Iterator[Line]:
         yield Line(f"{plural(len(notes) - _MOST_NOTES, 'more note')}: see Findings", "quiet")
 
 
-def _limits(results: Results) -> Iterator[Line]:
-    """Yield each limit of the sweep that does not hold, or that they all do."""
-    checked = held(results)
-    if checked is not None and checked.reasons:
-        yield from (Line(line, "warning") for line in reason_lines(checked))
-    elif checked is not None:
-        yield Line(f"{plural(checked.n_limits, 'limit')} of the sweep hold")
-
-
 def _next(run: Run, told: Sequence[TopicResult]) -> Iterator[Line]:
-    """Yield what a reader can do with these results, by command."""
     results, path = run.results, run.path
     commands = {answer.command: one.topic.name for one in told for answer in one.record.answers
                 if answer.certainty == CLEAR and answer.command}
     yield from (Line(f"The numbers behind {topic}: {how}")
                 for how, topic in list(commands.items())[:_MOST_COMMANDS])
-    yield from (Line(f"{what}: {how}") for what, how in _going_on(results, path))
+    again = job_command_line(results.run.world_size, "run", "--resume", path)
+    counts = Counter(item.status for item in results.cases)
+    if left := counts["not_run"]:
+        yield Line(f"{plural(left, 'case')} did not run, and can: {again}")
+    bad = [status for status in RETRIED if status in FAILED and counts[status]]
+    if bad:
+        n_bad = sum(counts[status] for status in bad)
+        yield Line(f"{plural(n_bad, 'case')} can be run again: {again} --retry {','.join(bad)}")
     if any(item.timing is not None for item in results.cases):
         yield Line(f"All samples, ranks and the start-up: {command_line('show', path, '-v')}")
         yield Line(f"Beside an earlier run, launch by launch: "
                    f"{command_line('compare', 'EARLIER', path)}")
-
-
-def _going_on(results: Results, path: str) -> Iterator[tuple[str, str]]:
-    """Yield how many cases can be run, or run again, and the command that does it."""
-    again = job_command_line(results.run.world_size, "run", "--resume", path)
-    counts = Counter(item.status for item in results.cases)
-    if left := counts["not_run"]:
-        yield f"{plural(left, 'case')} did not run, and can", again
-    bad = [status for status in RETRIED if status in FAILED and counts[status]]
-    if bad:
-        n_bad = sum(counts[status] for status in bad)
-        yield f"{plural(n_bad, 'case')} can be run again", f"{again} --retry {','.join(bad)}"
-
-
-def _plain_lines(lines: Iterable[Text]) -> Iterator[str]:
-    return (line.plain for line in lines if line.plain)
 
 
 _OUTCOMES = (
@@ -226,39 +185,39 @@ _LABELS, _EVIDENCE_LINES, _PHRASES, _LONGEST = 3, 12, 4, 300
 
 
 def document_of(runs: Sequence[Run], *, full: bool = True) -> ReportDocument:
-    """Return the report of a run, or of several: what differs, then each, the first one first.
-
-    Not ``full``, as where room is scarce, it has of what differs only what weighs most.
-    """
+    """Return the report of a run, or of several: what differs, or of it most, then each run."""
     if len(runs) == 1:
         run, = runs
-        return ReportDocument(_name(run), _when(run),
-                              _with_data(sections_of(run, asked=TopicOptions())),
-                        origin_text(run.results))
+        return ReportDocument(_name(run), _when(run), _with_data(sections_of(run, answers=True)),
+                              origin_text(run.results))
     parts = [ReportSection(f"run-{number}", f"{_name(run)}: {run.path}",
                      (Line(_when(run), "quiet"), Line(origin_text(run.results), "quiet")),
                      _with_data(_renamed(sections_of(run), f"run-{number}-")))
              for number, run in enumerate(runs, 1)]
-    first = (differences_section(runs, full=full), *_answers(runs, TopicOptions()))
+    first = (differences_section(runs, full=full), *_answers(runs))
     return ReportDocument(f"{len(runs)} runs", ", ".join(run.path for run in runs),
                     _with_data([*first, *parts]))
 
 
-def sections_of(run: Run, asked: TopicOptions | None = None) -> Iterator[ReportSection]:
-    """Yield the sections of one run; its answers only if something was ``asked``."""
+def sections_of(run: Run, *, answers: bool = False) -> Iterator[ReportSection]:
     results, told = run.results, told_of(run)
     of_answers = {chart.title for one in told for chart in one.topic.charts(one.record)}
     charts = [chart for chart in charts_of(results, run.samples, told)
               if chart.title not in of_answers]
     yield verdict_section(run, told)
     yield from _kinds(results, charts)
-    if asked is not None:
-        yield from _answers([run], asked, told if asked == TopicOptions() else ())
+    if answers:
+        yield from _answers([run], told)
     yield ReportSection("course", "The course of the run", tuple(_course(results, charts)),
                   short="Course")
-    yield ReportSection("outcomes", "What was skipped or failed", tuple(_outcomes(results)),
-                  short="Not ok")
-    yield ReportSection("findings", "Findings", tuple(_findings(results.findings)))
+    bad = (*_failures(results), *_left_out(results))
+    yield ReportSection("outcomes", "What was skipped or failed", (
+        Table("cases that are not ok, by reason", _OUTCOMES, (Group("", bad),)),) if bad else (),
+        short="Not ok")
+    findings = Table("what the checks found", _FINDINGS, (Group("", tuple(
+        Row((one.code, one.scope, one.message), "ok" if one.scope == "note" else "wrong")
+        for one in results.findings)),))
+    yield ReportSection("findings", "Findings", (findings,) if results.findings else ())
     yield ReportSection("environment", "Environment", tuple(_environment(results)))
     yield ReportSection("method", "How it was measured", tuple(map(Line, _method(results))),
                   short="Method")
@@ -284,15 +243,11 @@ def _renamed(sections: Iterable[ReportSection], prefix: str) -> Iterator[ReportS
                       parts=tuple(_renamed(section.parts, prefix)))
 
 
-def _answers(runs: Sequence[Run], asked: TopicOptions,
-             told: Sequence[TopicResult] = ()) -> Iterator[ReportSection]:
-    """Yield a section a topic that has an answer: its sentences, tables and charts.
-
-    What is ``told`` of these runs already is not found out again.
-    """
+def _answers(runs: Sequence[Run], told: Sequence[TopicResult] = ()) -> Iterator[ReportSection]:
+    """Yield a section a topic that has an answer, one of those ``told`` or found out now."""
     known = {one.topic.name: one.record for one in told}
     for topic in TOPICS:
-        record = known.get(topic.name) or topic.analysis(runs, asked)
+        record = known.get(topic.name) or topic.analysis(runs, TopicOptions())
         if record.answers:
             commands = dict.fromkeys(answer.command for answer in record.answers if answer.command)
             yield ReportSection(f"answer-{topic.name}", topic.question.capitalize(), (
@@ -310,14 +265,12 @@ def _answer_lines(answer: Answer) -> Iterator[Line]:
 
 
 def _kinds(results: Results, charts: Sequence[Chart]) -> Iterator[ReportSection]:
-    """Yield the tables of each kind, block by block, and its charts."""
     for kind, items in items_by_kind(results.cases).items():
         tables = [table for table in tables_of_kind(results, kind) if table.columns]
-        shown = [*said_once(tables, shared_of(list(tables_of(results))))]
         ids = {item.case.case_id for item in items}
         of_kind = [chart for chart in charts if chart.case_ids and set(chart.case_ids) <= ids
                    and not _is_course(chart)]
-        yield ReportSection(f"kind-{kind}", kind.capitalize(), (*shown, *of_kind))
+        yield ReportSection(f"kind-{kind}", kind.capitalize(), (*tables, *of_kind))
 
 
 def _is_course(chart: Chart) -> bool:
@@ -327,15 +280,8 @@ def _is_course(chart: Chart) -> bool:
 def _course(results: Results, charts: Sequence[Chart]) -> Iterator[Item]:
     """Yield the charts and tables of the run as a whole: over time, by rank, of the machine."""
     yield from (chart for chart in charts if not chart.case_ids or _is_course(chart))
-    yield from detail_tables(results)
+    yield from start_up_tables(results)
     yield from telemetry_tables(results)
-
-
-def _outcomes(results: Results) -> Iterator[Item]:
-    """Yield a row for all cases that were left out by one rule, or failed for one reason."""
-    rows = [*_failures(results), *_left_out(results)]
-    if rows:
-        yield Table("cases that are not ok, by reason", _OUTCOMES, (Group("", tuple(rows)),))
 
 
 def _failures(results: Results) -> Iterator[Row]:
@@ -343,29 +289,21 @@ def _failures(results: Results) -> Iterator[Row]:
                      for item in results.cases if item.status in FAILED
                      and item.status not in LEFT_OUT)
     for (status, reason, rank), same in groups.items():
-        yield Row((len(same), status, rank, reason, _which([item.case.label for item in same]),
+        yield Row((len(same), status, rank, reason, _which([item.case for item in same]),
                    "\n".join(evidence_of(same[0], _EVIDENCE_LINES)) or None), status)
 
 
 def _left_out(results: Results) -> Iterator[Row]:
     for status in LEFT_OUT:
-        rules = by_rule(((item.reason, item) for item in results.cases if item.status == status),
-                        lambda item: item.case)
-        for rule, same in rules.items():
-            yield Row((len(same), status, None, rule, _which([item.case.label for item in same]),
-                       None), status)
+        rules = by_rule((one.reason, one.case) for one in results.cases if one.status == status)
+        for rule, cases in rules.items():
+            yield Row((len(cases), status, None, rule, _which(cases), None), status)
 
 
-def _which(labels: Sequence[str]) -> str:
-    more = len(labels) - _LABELS
-    return "; ".join(labels[:_LABELS]) + (f"; and {more} more" if more > 0 else "")
-
-
-def _findings(findings: Sequence[Finding]) -> Iterator[Item]:
-    if findings:
-        yield Table("what the checks found", _FINDINGS, (Group("", tuple(
-            Row((one.code, one.scope, one.message),
-                "ok" if one.scope == "note" else "wrong") for one in findings)),))
+def _which(cases: Sequence[Case]) -> str:
+    more = len(cases) - _LABELS
+    return "; ".join(case.label for case in cases[:_LABELS]) + (
+        f"; and {more} more" if more > 0 else "")
 
 
 def _environment(results: Results) -> Iterator[Item]:
@@ -386,7 +324,7 @@ def _plain_value(value: str) -> str:
 
 
 def _method(results: Results) -> Iterator[str]:
-    yield from how_lines(results, shared_of(list(tables_of(results))))
+    yield from how_lines(results)
     yield from _whole(definition_lines(results))
     yield (f"measured by hpcbench {results.run.hpcbench_version}; docs/method.md explains every "
            "term")
@@ -409,17 +347,9 @@ FORMATS = {"html": ".html", "pdf": ".pdf", "md": ".md"}
 NAME, LATEST = "report", Path("results/latest")
 
 
-@contextmanager
-def open_runs(paths: Sequence[Path]) -> Iterator[list[Run]]:
-    """Yield the runs of results files, folders, and folders of suites.
-
-    Raises FileError, and UsageError for a run that is given twice.
-    """
-    members = list(_members(paths))
-    refuse_twice(members)
-    with ExitStack() as opened:
-        yield [Run(valid(str(path)), file.results, file) for path in members
-               for file in (opened.enter_context(open_results(path)),)]
+def open_runs(paths: Sequence[Path]) -> AbstractContextManager[list[Run]]:
+    """Return a context of the runs of results files, folders, and folders of suites (`opened`)."""
+    return opened(list(_members(paths)))
 
 
 def runs_below(folder: Path) -> list[Path]:
@@ -474,19 +404,13 @@ def write_report(runs: Sequence[Run], chosen: str, target: Path) -> Path:
 
 def _content(document: ReportDocument, chosen: str, figures: Sequence[str]) -> bytes:
     if chosen == "md":
-        from hpcbench.report.document import markdown_text
-
         return printable(markdown_text(document, figures)).encode()
     if chosen == "pdf":
-
         return pdf_bytes(document)
-    from hpcbench.report.html.page import html_text
-
     return printable(html_text(document, __version__)).encode()
 
 
 def _members(paths: Sequence[Path]) -> Iterator[Path]:
-    """Yield the runs; of a suite's folder those of its members that have results."""
     for path in paths:
         if is_suite(path):
             yield from (path / member.folder for member in read_suite(path).members

@@ -1,36 +1,46 @@
-"""The lines around the tables of results: the run above; quality, outcomes and totals below.
-
-The tables of a run: of each block as its kind presents it, then those of all blocks.
-
-What the times of a run are: said above its tables, and column by column with --explain.
-"""
+"""What is printed of results: the lines around the tables, the tables of a run, its details."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
+from hpcbench.answers.check import held
 from hpcbench.answers.topics import flag_meaning
 from hpcbench.kinds.kind import Presenter
 from hpcbench.kinds.registry import presenter_of
 from hpcbench.plan.case import STATUSES
-from hpcbench.reduce.results import FOLDS, QUALITIES, CaseResult, Results
+from hpcbench.reduce.results import (
+    CANARY_QUALITIES,
+    FEWEST_FOR_DRIFT,
+    FOLDS,
+    QUALITIES,
+    Canary,
+    CaseResult,
+    Results,
+)
+from hpcbench.reduce.spread import launch_spreads, sample_counts, start_ups
 from hpcbench.reduce.timing import FEWEST_LAUNCHES, FEWEST_PASSES
+from hpcbench.reduce.topology import GpuMatrix, RankPlace, Topology
+from hpcbench.report.answer_lines import reason_lines
 from hpcbench.report.plan_lines import by_rule, in_order, note_lines, rule_line
-from hpcbench.report.terminal import STATUS_STYLES
-from hpcbench.units import format_seconds, grouped, plural
-from hpcbench.views.columns import TABLED, any_results
-from hpcbench.views.table import NOT, Column, Shared, Show, Table
+from hpcbench.report.terminal import STATUS_STYLES, table_lines, tone_line
+from hpcbench.trace.schema import STOP_REASONS
+from hpcbench.units import format_seconds, grouped, plural, rank_list
+from hpcbench.views.columns import TABLED, any_results, slow_rank_lines, telemetry_tables
+from hpcbench.views.table import Column, Group, Line, Row, Show, Table, cell_text
 from hpcbench.views.words import (
     INTERVAL_TITLE,
     MODES,
     clock_text,
     declared_links,
     distinct,
+    fold_of,
     injected_text,
     launches_title,
     mode_and_fold,
@@ -51,16 +61,9 @@ recent frame comes first; other threads may come before it."""
 SHOWN_FINDINGS = 3
 OUTPUTS = ("report.html", "results.h5", "summary.json", "summary.csv", "plots", "traces", "profile")
 _INDENT = " " * 11
-_START_UP_COLUMNS = (
-    Column("backend", "backend"), Column("ranks", "ranks", Show.COUNT),
-    Column("communicator", "group opened in", Show.DURATION, better="less"),
-    Column("first_call", "first call", Show.DURATION, better="less"),
-    Column("ends", "passes ended"),
-)
 
 
 def run_lines(results: Results) -> Iterator[Text]:
-    """Yield who ran what, where, and with which versions."""
     run = results.run
     when = run.started_at or "at an unknown time"
     yield Text(f"{run.name}  run {run.run_id or 'of unknown id'}  started {when}", style="bold")
@@ -77,24 +80,14 @@ def run_lines(results: Results) -> Iterator[Text]:
 
 
 def fault_lines(results: Results) -> Iterator[Text]:
-    """Yield which faults were injected."""
     if text := injected_text(results.run):
         yield Text(text, style="bold red")
-
-
-def title_lines(results: Results) -> Iterator[Text]:
-    """Yield the title of the tables, where the config gives one."""
-    if title := results.plan.config.get("title"):
-        yield Text()
-        yield Text(title, style="bold")
 
 
 def outcome_lines(
     results: Results, statuses: Sequence[str] = NOT_OK, *, full: bool = False,
 ) -> Iterator[Text]:
-    """Yield everything that is not ok, grouped by status, rank to blame and reason.
-
-    ``full``: every case by its label, and all that a worker left behind.
+    """Yield what is not ok, by status, rank to blame and reason; ``full``: every case by its label.
     """
     for status in statuses:
         same = [item for item in results.cases if item.status == status]
@@ -104,7 +97,8 @@ def outcome_lines(
         yield Text(f"{status}: {len(same)} of {plural(len(results.cases), 'case')}",
                    style=STATUS_STYLES[status])
         if status in LEFT_OUT and not full:
-            yield from left_out_lines(same)
+            rules = by_rule((item.reason, item.case) for item in same)
+            yield from (rule_line(rule, cases) for rule, cases in rules.items())
             continue
         groups = grouped(((item.reason, item.blamed_rank), item) for item in same)
         for (reason, rank), group in groups.items():
@@ -112,13 +106,6 @@ def outcome_lines(
             yield Text(f"{len(group):>6} x  {blamed}{reason}")
             yield from (Text(f"{_INDENT}{line}", style="dim")
                         for line in _group_lines(group, full=full))
-
-
-def left_out_lines(items: Sequence[CaseResult]) -> Iterator[Text]:
-    """Yield one line a rule: how many cases were left out for it, and what they span."""
-    for rule, same in by_rule(((item.reason, item) for item in items),
-                              lambda item: item.case).items():
-        yield rule_line(rule, [item.case for item in same])
 
 
 def _group_lines(group: list[CaseResult], *, full: bool) -> Iterator[str]:
@@ -159,10 +146,7 @@ def _telling(lines: list[str], most: int) -> list[str]:
 
 
 def finding_lines(results: Results, *, full: bool = False) -> Iterator[Text]:
-    """Yield what the checks found, by code; of many alike the first, the rest are in the files.
-
-    ``full``: all of them.
-    """
+    """Yield what the checks found, by code: of many alike the first ones, or in ``full`` all."""
     if results.findings:
         yield Text()
         yield Text("findings (docs/checks.md)", style="bold")
@@ -177,13 +161,8 @@ def finding_lines(results: Results, *, full: bool = False) -> Iterator[Text]:
 
 
 def closing_lines(results: Results, folder: Path) -> Iterator[Text]:
-    """Yield the totals, which always add up, and the files that exist in a run's folder.
-
-    A results file on its own is given as ``folder``.
-    """
-    counts = Counter(item.status for item in results.cases)
-    sums = " + ".join(f"{counts[status]} {status}" for status in STATUSES)
-    yield Text(f"planned {len(results.plan.cases)} = {sums}", style="bold")
+    """Yield the totals and the files in a run's folder; ``folder`` may be a results file, too."""
+    yield tone_line(total_line(results))
     yield from fault_lines(results)
     if folder.is_file():
         yield Text(f"read from {folder}")
@@ -193,8 +172,23 @@ def closing_lines(results: Results, folder: Path) -> Iterator[Text]:
     yield Text(f"in {folder}: {', '.join(files) if files else 'no files yet'}")
 
 
+def total_line(results: Results) -> Line:
+    """Return the totals, which always add up."""
+    counts = Counter(item.status for item in results.cases)
+    sums = " + ".join(f"{counts[status]} {status}" for status in STATUSES)
+    return Line(f"planned {len(results.plan.cases)} = {sums}", "title")
+
+
+def limit_lines(results: Results, prefix: str = "") -> Iterator[Line]:
+    """Yield each limit of the sweep that does not hold, or behind ``prefix`` that they all do."""
+    checked = held(results)
+    if checked is not None:
+        yield from (Line(line, "warning") for line in reason_lines(checked))
+        if not checked.reasons:
+            yield Line(f"{prefix}{plural(checked.n_limits, 'limit')} of the sweep hold")
+
+
 def items_by_kind(items: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
-    """Return the cases of each kind, in the order of `in_order`."""
     of_kind = grouped((item.case.kind, item) for item in items)
     return {kind: of_kind[kind] for kind in in_order(of_kind)}
 
@@ -210,14 +204,12 @@ def tables_of(results: Results) -> Iterator[Table]:
 
 
 def tables_of_kind(results: Results, kind: str) -> Iterator[Table]:
-    """Yield the tables of the blocks of one kind, then its overviews."""
     items = [item for item in results.cases if item.case.kind == kind]
     yield from _blocks(results, items)
     yield from _overviews(results, kind, items)
 
 
 def _blocks(results: Results, items: Sequence[CaseResult]) -> Iterator[Table]:
-    """Yield the tables of each block, the cases of which are all of one kind."""
     blocks = grouped(((item.case.block, item.case.kind), item) for item in items)
     presenters = {kind: _presenter(results, kind) for _, kind in blocks}
     # a case that the plan skips, such as one of more ranks than the job has, stands first in it
@@ -238,21 +230,13 @@ def _presenter(results: Results, kind: str) -> Presenter[Any, Any]:
     return Presenter() if kind in results.missing_kinds else presenter_of(kind)
 
 
-def how_lines(results: Results, shared: Shared) -> Iterator[str]:
-    """Yield what holds for nearly all rows: repeats, clock, order, mode and flags."""
+def how_lines(results: Results) -> Iterator[str]:
+    """Yield repeats, clock and order, and what the modes that tables name mean."""
     ran = _ran(results)
     yield (f"{repeats_text(results.plan)}, after {_warmups_text(ran)}; {clock_text(results, ran)}"
            f"{_order_text(results)}")
-    if shared.timed:
-        folds = {timed_text(item): item for item in ran}
-        meaning = FOLDS[mode_and_fold(folds[shared.timed])[1]] if shared.timed in folds else ""
-        yield (f"times are {shared.timed} ({meaning})"
-               + ("" if len(folds) == 1 else ", unless a heading names another mode"))
-    if shared.words:
-        told = ", ".join(f"{word} ({count} of {shared.n_rows} rows)"
-                         for word, count in shared.words.items())
-        some = next((word for word, count in shared.words.items() if count < shared.n_rows), None)
-        yield f"flags: {told}" + (f"; other rows say: {NOT} {some}" if some else "")
+    timed = {timed_text(item): fold_of(item) for item in ran if item.statistics is not None}
+    yield from (f"{text}: {FOLDS[fold]}" for text, fold in timed.items())
 
 
 def _ran(results: Results) -> Sequence[CaseResult]:
@@ -260,7 +244,6 @@ def _ran(results: Results) -> Sequence[CaseResult]:
 
 
 def _warmups_text(ran: Sequence[CaseResult]) -> str:
-    """Return ``1 warm-up``, or ``5,10 warm-ups``."""
     counts = sorted({item.case.warmup for item in ran})
     return plural(counts[0], "warm-up") if len(counts) == 1 else f"{distinct(counts)} warm-ups"
 
@@ -296,7 +279,6 @@ def definition_lines(results: Results) -> Iterator[str]:
 
 
 def _left_out(results: Results) -> str:
-    """Return which timed samples count."""
     counts = {item.timing.all_count for item in results.cases if item.timing}
     auto = "samples before the steady state are left out"
     if counts == {True}:
@@ -305,7 +287,6 @@ def _left_out(results: Results) -> str:
 
 
 def _clock_checks(results: Results) -> str:
-    """Return the results of the checks of the synchronisation, where there was one."""
     clocks = results.clocks
     if clocks is None or not clocks.n_syncs:
         return ""
@@ -320,3 +301,135 @@ def _order_text(results: Results) -> str:
         return ""
     seed = f", seed {measure['seed']}" if measure["order"] == "shuffled" else ""
     return f"; order of cases: {measure['order']}{seed}"
+
+
+MOST_PLACES = 64
+"""Rows that are shown; results.h5 has all."""
+_PLACES = (
+    Column("ranks", "ranks"), Column("host", "host"), Column("cpus", "cores", optional=True),
+    Column("numa", "NUMA nodes", optional=True), Column("gpu", "GPU", optional=True),
+    Column("fabric", "NVLink domain", optional=True),
+    Column("switches", "switches", meaning="Slurm's, from the top to the leaf", optional=True))
+_LEGEND = (
+    "X itself; NV# that many NVLinks; PSB one PCIe switch on their board; PIX one PCIe bridge; "
+    "PXB several;",
+    "PHB a host bridge; NODE the interconnect within a NUMA node; SYS that between NUMA nodes")
+
+
+def topology_tables(results: Results) -> Iterator[Table]:
+    """Yield where ranks ran, and a matrix for each way in which GPUs of a node are joined."""
+    topology = results.topology
+    if topology.ranks:
+        yield _places_table(topology)
+    # matrices that differ in more than names, with the hosts that have them
+    matrices = grouped(
+        (GpuMatrix((), matrix.cpus, matrix.numa_nodes, matrix.links), one.hostname)
+        for one in topology.ranks if one.matrix is not None
+        for matrix in (topology.gpus[one.matrix],))
+    for matrix, hosts in matrices.items():
+        yield _matrix_table(matrix, list(dict.fromkeys(hosts)))
+
+
+def _places_table(topology: Topology) -> Table:
+    """Return a row for each place; ranks that share one stand together."""
+    alike = grouped((_place_cells(one), one.rank) for one in topology.ranks)
+    rows = [Row((rank_list(ranks), *cells)) for cells, ranks in alike.items()]
+    left = len(rows) - MOST_PLACES
+    notes = (Line(f"and {left} more places, in results.h5 (/topology)", "quiet"),)
+    return Table("where ranks ran", _PLACES, (Group("", tuple(rows[:MOST_PLACES])),),
+                 notes=notes if left > 0 else ())
+
+
+def _place_cells(one: RankPlace) -> tuple[str | None, ...]:
+    numa = None if one.numa_nodes is None else rank_list(one.numa_nodes)
+    gpu = None if one.gpu is None else f"GPU{one.gpu}"
+    return one.hostname, one.cpus, numa, gpu, one.fabric, ".".join(one.switches or ()) or None
+
+
+def _matrix_table(matrix: GpuMatrix, hosts: list[str]) -> Table:
+    """Return what nvidia-smi topo -m shows of the GPUs."""
+    names = [f"GPU{number}" for number in range(len(matrix.links))]
+    columns = (Column("gpu", ""), *(Column(name.lower(), name) for name in names),
+               Column("cpus", "CPU affinity", optional=True),
+               Column("numa", "NUMA affinity", Show.COUNT, optional=True))
+    rows = tuple(
+        Row((name, *(link or "?" for link in links), cpus, numa))
+        for name, links, cpus, numa in zip(
+            names, matrix.links, matrix.cpus, matrix.numa_nodes, strict=True))
+    where = ", ".join(hosts[:4]) + (", ..." if len(hosts) > 4 else "")
+    return Table(f"GPUs of {where}", columns, (Group("", rows),),
+                 notes=tuple(Line(text, "quiet") for text in _LEGEND))
+
+
+_START_UP_COLUMNS = (
+    Column("backend", "backend"), Column("ranks", "ranks", Show.COUNT),
+    Column("communicator", "group opened in", Show.DURATION, better="less"),
+    Column("first_call", "first call", Show.DURATION, better="less"),
+    Column("ends", "passes ended"),
+)
+
+
+def detail_lines(results: Results) -> Iterator[Text]:
+    """Yield how many samples of each sort there are, slow ranks, start-up, launches, the canary."""
+    if any(item.timing is not None for item in results.cases):
+        yield Text()
+        yield from map(Text, _sample_lines(results))
+        yield from map(Text, slow_rank_lines(results))
+    yield from chain.from_iterable(map(table_lines, start_up_tables(results)))
+    yield from _canary_lines(results)
+    for table in (*topology_tables(results), *telemetry_tables(results)):
+        yield from table_lines(table)
+
+
+def _sample_lines(results: Results) -> Iterator[str]:
+    counts = sample_counts(results.cases)
+    # samples that count, and would not if passes had stopped by themselves
+    flagged = ((counts.counted_ramp, "before the steady state"),
+               (counts.counted_surplus, "beyond the shortest steady pass"))
+    more = "".join(f", {count} {text}" for count, text in flagged if count)
+    yield (f"samples: {counts.counted} counted ({counts.late} late, {counts.outlier} above "
+           f"median + 10 MAD{more}); kept but not counted:")
+    yield (f"  {counts.warmup} warm-ups, {counts.ramp} before the steady state, "
+           f"{counts.surplus} left out so that all passes of a case weigh the same")
+    if spreads := launch_spreads(results.cases):
+        middle = f"{spreads.middle:.1%} in the middle case, and by "
+        yield (f"launches differ by {middle if spreads.middle < spreads.widest else ''}"
+               f"{spreads.widest:.1%} in {spreads.widest_case.case.label}")
+
+
+def start_up_tables(results: Results) -> Iterator[Table]:
+    """Yield a row for each backend and number of ranks, where cases have times."""
+    rows = tuple(Row((
+        one.backend, one.world_size, one.communicator_s, one.first_call_s,
+        ", ".join(f"{count} {reason}" for reason in STOP_REASONS
+                  if (count := one.stop_reasons.get(reason)))))
+        for one in start_ups(results.cases))
+    if any(item.timing is not None for item in results.cases):
+        yield Table("start-up (the longest of any rank and case), and why passes ended",
+                    _START_UP_COLUMNS, (Group("", rows),))
+
+
+def _canary_lines(results: Results) -> Iterator[Text]:
+    """Yield how the machine drifted, as the canary saw it; or that nothing tells."""
+    canary = results.canary
+    configured = results.plan.config.get("measure", {}).get("canary")
+    if canary is None:
+        if configured is not None:
+            why = "none ran" if configured else "switched off"
+            yield Text(f"canary: {why}, so whether the machine drifted is unknown")
+        return
+    text = f"canary {canary.label}: {plural(len(canary.runs), 'run')}"
+    text += f", {canary.n_not_ok} more not ok" if canary.n_not_ok else ""
+    text += _canary_course(canary)
+    words = [f"{word}: {CANARY_QUALITIES[word]}" for word in canary.quality]
+    yield Text("; ".join([text, *words]), style="yellow" if words else "")
+
+
+def _canary_course(canary: Canary) -> str:
+    if len(canary.runs) < 2:
+        return ""
+    ends = [cell_text(end(run.median_s for run in canary.runs), Show.US) for end in (min, max)]
+    text = f" in {format_seconds(canary.runs[-1].since_start_s)}; medians {'..'.join(ends)} us"
+    if canary.drift is None or canary.tau is None:
+        return f"{text}; drift: fewer than {FEWEST_FOR_DRIFT} runs cannot tell"
+    return f"{text}; drift {canary.drift:+.1%} (tau {canary.tau:+.2f})"

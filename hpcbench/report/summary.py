@@ -160,10 +160,7 @@ def print_summary(results: Results, told: Sequence[TopicResult]) -> None:
 def write_summary(
     results: Results, folder: Path, told: Sequence[TopicResult] = (),
 ) -> list[Path]:
-    """Write both files into ``folder`` and return their paths. Raises FileError.
-
-    ``told`` is what topics say of the results.
-    """
+    """Write both files into ``folder`` and return their paths. Raises FileError."""
     names, rows = _names(results), case_rows(results)
     json_path, csv_path = folder / "summary.json", folder / "summary.csv"
     document = summary_document(results, rows, told)

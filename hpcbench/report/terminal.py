@@ -1,10 +1,7 @@
-"""A terminal gets colours and a progress bar, a log gets plain lines: which of them stdout is.
+"""Text on the console: colours on a terminal, plain lines in a log; tables whose numbers are whole.
 
-A table on the console: aligned columns whose numbers are never cut.
-
-Says on rank 0 how far the sweep is: a bar on a terminal, one flushed line per case in a log.
-
-It draws only when a case ends: supervisors must not wake while something is timed.
+`Progress` says on rank 0 how far the sweep is: a bar on a terminal, one flushed line per case in a
+log. It draws only when a case ends: supervisors must not wake while something is timed.
 """
 
 from __future__ import annotations
@@ -15,7 +12,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TextIO
 
@@ -28,25 +24,18 @@ from rich.text import Text
 from hpcbench.plan.case import Case
 from hpcbench.texts import printable, say, to_json
 from hpcbench.units import format_seconds, rough_time
-from hpcbench.views.table import Column, Line, Show, Table, cell_text
-
-DEFAULT_COLUMNS = 80
-"""Of a terminal that does not tell its width."""
-_PROC = Path("/proc")
-_TERMINALS = ("/dev/pts/", "/dev/tty")
-_LAUNCHERS = ("mpiexec.hydra", "mpiexec", "mpirun")
-_MARKING = ("l", "prepend-rank", "prepend-pattern", "outfile", "outfile-pattern")
-"""Options of MPICH's mpirun (`mpirun --help`) that change what it writes, or where to."""
-_MOST_ABOVE = 16
+from hpcbench.views.table import Column, Line, Show, Table
 
 
 def open_console(stream: TextIO | None = None) -> Console:
-    """Return a console on ``stream`` (default: standard output as it is now)."""
-    found = launchers_terminal(os.environ) if stream is None else None
-    if found is None:
-        return _SafeConsole(file=stream or sys.stdout, highlight=False,
-                            force_terminal=False if _has_log_behind(os.environ) else None)
-    return _SafeConsole(file=sys.stdout, highlight=False, force_terminal=True, width=found)
+    """Return a console on ``stream`` (default: standard output as it is now).
+
+    It is as wide as COLUMNS says, else as its terminal, else 80. Open MPI gives every rank a
+    terminal even where its own output goes to a file, so there only FORCE_COLOR makes it one.
+    """
+    is_log = "OMPI_COMM_WORLD_RANK" in os.environ and not os.environ.get("FORCE_COLOR")
+    return _SafeConsole(file=stream or sys.stdout, highlight=False,
+                        force_terminal=False if is_log else None)
 
 
 class _SafeConsole(Console):
@@ -72,59 +61,6 @@ def print_document(document: Mapping[str, Any]) -> None:
     say(to_json(document, indent=2, allow_nan=False))
 
 
-def launchers_terminal(environ: Mapping[str, str]) -> int | None:
-    """Return the columns of the terminal to which MPICH's mpirun copies this rank's output.
-
-    MPICH gives its ranks pipes, whose bytes its mpirun writes to its own standard output as they
-    are. None where that is no terminal, where mpirun runs on another node, and where it was told
-    to mark lines or to write files: a bar would be garbled there.
-    """
-    if "PMI_RANK" not in environ or sys.stdout is None or sys.stdout.isatty():
-        return None
-    try:
-        if (launcher := _launcher(os.getpid())) is None:
-            return None
-        words = (_PROC / str(launcher) / "cmdline").read_bytes().decode(errors="replace")
-        terminal = str((_PROC / str(launcher) / "fd/1").readlink())
-        if not terminal.startswith(_TERMINALS) or any(
-                word.lstrip("-") in _MARKING for word in words.split("\0")):
-            return None
-        handle = os.open(terminal, os.O_RDONLY | os.O_NOCTTY)
-        try:
-            return os.get_terminal_size(handle).columns or DEFAULT_COLUMNS
-        finally:
-            os.close(handle)
-    except (OSError, ValueError):
-        return None
-
-
-def _launcher(pid: int) -> int | None:
-    """Return the process of MPICH's mpirun above a process; None if there is none on this node."""
-    for _ in range(_MOST_ABOVE):
-        # the name, in brackets, may hold spaces; the parent is the second field after it
-        before, _, after = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")
-        if before.partition("(")[2] in _LAUNCHERS:
-            return pid
-        pid = int(after.split()[1])
-        if pid <= 1:
-            return None
-    return None
-
-
-def _has_log_behind(environ: Mapping[str, str]) -> bool:
-    """Tell whether stdout is the terminal that Open MPI gives every rank, with a log behind it.
-
-    Its mpirun does so even when its own output goes to a file, so the parent's stdout decides.
-    """
-    if "OMPI_COMM_WORLD_RANK" not in environ:
-        return False
-    try:
-        behind = (_PROC / str(os.getppid()) / "fd/1").readlink()
-    except OSError:
-        return False
-    return not str(behind).startswith(_TERMINALS)
-
-
 STATUS_STYLES: Mapping[str, str] = MappingProxyType({
     "ok": "", "wrong": "bold red", "failed": "red", "timeout": "red", "skipped": "yellow",
     "not_run": "yellow"})
@@ -139,8 +75,9 @@ def table_lines(table: Table) -> Iterator[Text]:
     """Yield a blank line, the title, the columns' titles and units, the groups and the notes."""
     table = table.without_empty()
     titles = [[column.title for column in table.columns],
-              [_unit(column) for column in table.columns]]
-    lines = _aligned(table.columns, [*titles, *_texts(table)])
+              [f"({one.unit})" if one.unit and "%" not in one.unit else one.unit
+               for one in table.columns]]
+    lines = _aligned(table.columns, [*titles, *map(table.texts, table.rows)])
     yield Text()
     yield Text(table.title, style="bold")
     yield from map(tone_line, table.lead)
@@ -159,7 +96,7 @@ def listing_lines(item: Line | Table) -> Iterator[Text]:
     if isinstance(item, Line):
         yield tone_line(item)
         return
-    lines = [[column.title for column in item.columns], *_texts(item)]
+    lines = [[column.title for column in item.columns], *map(item.texts, item.rows)]
     yield from (Text(f"{GAP}{line}") for line in _aligned(item.columns, lines))
 
 
@@ -167,15 +104,6 @@ def tone_line(line: Line) -> Text:
     """Return a line in the style of its tone."""
     begun = "" if line.topic is None else f"{line.topic:<{_TOPIC_WIDTH}} "
     return Text(f"{begun}{line.text}", style=TONE_STYLES[line.tone])
-
-
-def _texts(table: Table) -> list[list[str]]:
-    shows = [column.show for column in table.columns]
-    return [list(map(cell_text, row.cells, shows)) for row in table.rows]
-
-
-def _unit(column: Column) -> str:
-    return f"({column.unit})" if column.unit and "%" not in column.unit else column.unit
 
 
 def _aligned(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -249,13 +177,11 @@ class Progress:
         self._task = self._bar.add_task("", total=self._total, left="") if self._bar else None
 
     def __enter__(self) -> Progress:
-        """Show the bar."""
         if self._bar:
             self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Remove the bar."""
         if self._bar:
             self._bar.stop()
 
@@ -281,7 +207,8 @@ class Progress:
         elif self._bar is None and is_last:
             self._finished(case, status, reason)
         elif self._bar is None and self._is_quiet():
-            self.message(self._state(launch, pass_index))
+            self.message(f"{self._which(launch, pass_index)}{self._done} of {self._total} runs of "
+                         f"cases done  {self.time_left()}".rstrip())
         if self._bar and self._task is not None:
             room = max(self._console.width - BESIDE_LABEL - BAR_COLUMNS, 1)
             label = Text(case.label)
@@ -340,11 +267,6 @@ class Progress:
             return ""
         finished = sum(left <= 0 for left in self._runs_left.values())
         return f"[{finished:>{len(str(self._n_cases))}}/{self._n_cases}] "
-
-    def _state(self, launch: int, pass_index: int) -> str:
-        """Return ``pass 2/3  80 of 201 runs of cases done  about 40 s left``."""
-        return (f"{self._which(launch, pass_index)}{self._done} of {self._total} runs of cases "
-                f"done  {self.time_left()}").rstrip()
 
     def _is_quiet(self) -> bool:
         """Return whether a log has not been told for long how far the sweep is."""

@@ -1,8 +1,7 @@
-"""The table and the charts of rooflines (`reduce.roofline`), the same for every kind.
+"""Charts as every renderer gets them: raw values in SI units, what they mean, and how they look.
 
-Charts as every renderer gets them: raw values in SI units, what they mean, and how they look.
-
-A renderer chooses places, sizes and fonts; it computes nothing but shown units.
+A renderer chooses places, sizes and fonts; it computes nothing but shown units. The table and the
+charts of rooflines (`reduce.roofline`) are the same for every kind.
 """
 
 from __future__ import annotations
@@ -65,7 +64,6 @@ class Shown:
 
     @property
     def title(self) -> str:
-        """Return the name, and the part if it is not the whole."""
         return f"{self.name} {self.found.part}".rstrip()
 
 
@@ -107,12 +105,11 @@ def _sentences(shown: Sequence[Shown]) -> Iterator[Line]:
 
 
 def roofline_charts(what: str, shown: Sequence[Shown]) -> Iterator[RooflineChart]:
-    """Yield a chart for all that have the same ceilings of compute and memory.
-
-    What has no FLOPs, or no known bound, is in no chart.
+    """Yield a chart for all with FLOPs and a bound that have the same compute and memory ceilings.
     """
     drawn = [one for one in shown if one.found.bound_by and one.found.demand.flops]
-    groups = grouped((_own_ceilings(one.found), one) for one in drawn)
+    groups = grouped((tuple(least.ceiling for least in one.found.least if least.ceiling.limit in (
+        COMPUTE, MEMORY)), one) for one in drawn)
     for number, same in enumerate(groups.values(), 1):
         suffix = f"-{number}" if len(groups) > 1 else ""
         yield _chart(what, f"roofline-{what.replace(' ', '_')}{suffix}", same)
@@ -121,7 +118,10 @@ def roofline_charts(what: str, shown: Sequence[Shown]) -> Iterator[RooflineChart
 def _chart(what: str, stem: str, same: Sequence[Shown]) -> RooflineChart:
     kept = same[:MOST_SPOTS]
     shared, names = without_shared([one.title for one in kept])
-    texts = [_spot_text(name, one) for name, one in zip(names, kept, strict=True)]
+    scores = ["" if one.found.score is None else
+              f", {100 * one.found.score:.3g}\N{NO-BREAK SPACE}%" for one in kept]
+    texts = [f"{name}: {one.found.bound_by}{score}"
+             for name, one, score in zip(names, kept, scores, strict=True)]
     panels = [
         _panel(kept, texts, Axis("intensity", Show.NUMBER, "FLOP per byte of memory", Scale.LOG),
                MEMORY, [one.found.flop_per_memory_byte for one in kept]),
@@ -149,23 +149,9 @@ def _panel(
     ceilings = dict.fromkeys(least.ceiling for one in same for least in one.found.least
                              if least.ceiling.limit in (COMPUTE, limit))
     return RooflinePanel(x, tuple(
-        Roof(_roof_text(ceiling), ceiling.rate, ceiling.limit == limit,
+        Roof(f"{ceiling.of if ceiling.limit == COMPUTE else ceiling.limit} {rate_text(ceiling)}",
+             ceiling.rate, ceiling.limit == limit,
              ceiling.source == DECLARED) for ceiling in ceilings), spots)
-
-
-def _spot_text(name: str, one: Shown) -> str:
-    score = "" if one.found.score is None else f", {100 * one.found.score:.3g}\N{NO-BREAK SPACE}%"
-    return f"{name}: {one.found.bound_by}{score}"
-
-
-def _own_ceilings(found: Roofline) -> tuple[Ceiling, ...]:
-    return tuple(least.ceiling for least in found.least
-                 if least.ceiling.limit in (COMPUTE, MEMORY))
-
-
-def _roof_text(ceiling: Ceiling) -> str:
-    """Return what fits beside a line: ``memory 18.4 GB/s``."""
-    return f"{ceiling.of if ceiling.limit == COMPUTE else ceiling.limit} {rate_text(ceiling)}"
 
 
 def _ceiling_text(ceiling: Ceiling) -> str:
@@ -213,7 +199,6 @@ class Axis:
 
     @property
     def label(self) -> str:
-        """Return the title with its unit."""
         return f"{self.title} ({self.unit})" if self.unit else self.title
 
 
@@ -287,10 +272,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class LineChart(Chart):
-    """Panels beside one another with the same lines, of which some may have no point.
-
-    Or each has lines of its own.
-    """
+    """Panels beside one another with the same lines, or each with its own; some have no point."""
 
     x: Axis
     panels: tuple[Panel, ...]

@@ -1,17 +1,8 @@
-"""What was read of the machine, what not and why, and what cases used of it.
-
-Power and the use of cores over time, with the cases marked.
-
-Columns that tables of all kinds of cases have, their cells, and tables of only these.
-
-What a report says of ranks that start late, and of how it tells.
-
-What a profile says of cases of any kind: how unequal their ranks are.
-"""
+"""Columns, cells and tables of cases of any kind: results, telemetry, late ranks, profiles."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hpcbench.plan.case import Case
@@ -48,8 +39,8 @@ from hpcbench.views.words import (
     backend_text,
     batch_text,
     device_type,
+    distinct,
     flag_cell,
-    samples_text,
     timed_text,
 )
 
@@ -85,7 +76,11 @@ def telemetry_tables(results: Results) -> Iterator[Table]:
     if not results.told:
         return
     told = _newest(results)
-    rows = [*_read_rows(told), *_missing_rows(told)]
+    rows = [Row((table, rank_list(ranks), ", ".join(devices), None)) for table in TABLES
+            for devices, ranks in grouped((one.devices[table], one.rank) for one in told
+                                          if table in one.devices).items()]
+    missing = grouped(((name, why), one.rank) for one in told for name, why in one.missing.items())
+    rows += [Row((name, rank_list(ranks), None, why)) for (name, why), ranks in missing.items()]
     yield Table("telemetry: what was read of the machine (docs/telemetry.md)", _READ,
                 (Group("", tuple(rows)),))
     used = [(item, item.usage) for item in results.cases if item.usage is not None]
@@ -110,19 +105,6 @@ def _newest(results: Results) -> list[RankTold]:
     return [one for one in results.told if one.attempt == newest]
 
 
-def _read_rows(told: list[RankTold]) -> Iterator[Row]:
-    for table in TABLES:
-        same = grouped((one.devices[table], one.rank) for one in told if table in one.devices)
-        for devices, ranks in same.items():
-            yield Row((table, rank_list(ranks), ", ".join(devices), None))
-
-
-def _missing_rows(told: list[RankTold]) -> Iterator[Row]:
-    same = grouped(((name, why), one.rank) for one in told for name, why in one.missing.items())
-    for (name, why), ranks in same.items():
-        yield Row((name, rank_list(ranks), None, why))
-
-
 def _used_row(item: CaseResult, usage: Usage) -> Row:
     clock: Cell = None
     if usage.clock_low_mhz is not None and usage.clock_high_mhz is not None:
@@ -138,7 +120,6 @@ MOST_LINES = 6
 
 
 def telemetry_chart(results: Results, source: SampleSource) -> LineChart | None:
-    """Return the chart of the newest attempt; None where neither power nor cores were read."""
     found = [(title, show, unit, [*lines]) for title, show, unit, lines in (
         ("power", Show.NUMBER, "W", powers(source.courses)),
         ("busy cores", Show.SIGNIFICANT_PERCENT, "% of the node's", core_use(source.courses)))]
@@ -166,11 +147,7 @@ def _lines(courses: Sequence[ShownCourse], zero: float) -> tuple[Curve, ...]:
     return tuple(Curve(f"rank {course.rank}: {course.device}", tuple(
         ((point.time_ns - zero) / 1e9,
          ChartPoint(point.mean, band=Range(point.least, point.greatest)))
-        for point in course.points)) for course in _first(courses))
-
-
-def _first(courses: Iterable[ShownCourse]) -> list[ShownCourse]:
-    return [*courses][:MOST_LINES]
+        for point in course.points)) for course in courses[:MOST_LINES])
 
 
 TABLED = ("ok", "wrong", "failed", "timeout")
@@ -182,9 +159,9 @@ TIME = Column("time_p50", "time p50", Show.US, "us", "median of the timed sample
 INTERVAL = Column("interval", "95 % interval", Show.US, "us",
                   "confidence interval of the median, from its lower to its upper end")
 WRONG = Column("n_wrong", "#wrong", Show.COUNT, "", "wrong elements, summed over ranks and checked "
-               "calls", "less", once=True)
-N = Column("n", "n", Show.COUNT, "", "timed samples", once=True)
-STATUS = Column("status", "status", once=True)
+               "calls", "less")
+N = Column("n", "n", Show.COUNT, "", "timed samples")
+STATUS = Column("status", "status")
 LAUNCHES = Column("launches", "launches", Show.US, "p50, us", "medians of the launches",
                   optional=True)
 FLAGS = Column("flags", "flags", optional=True)
@@ -196,8 +173,8 @@ _CASE = (Column("case", "case"), Column("backend", "backend"), Column("device", 
 
 
 def cost_cells(cases: Sequence[Case]) -> tuple[Cell, ...]:
-    """Return the cells of COST for cases that are alike."""
-    return (f"{samples_text(cases)} {batch_text(cases[0])}", ",".join(cases[0].needs) or None,
+    samples = distinct(case.iterations if case.is_fixed else "auto" for case in cases)
+    return (f"{samples} {batch_text(cases[0])}", ",".join(cases[0].needs) or None,
             sum(case.estimate_s for case in cases))
 
 
@@ -211,7 +188,6 @@ def median_cell(stats: Statistics | None) -> Cell:
 
 
 def n_cell(stats: Statistics | None) -> Cell:
-    """Return the number of timed samples."""
     return stats.n if stats else None
 
 
@@ -224,13 +200,11 @@ def interval_cell(stats: Statistics | None) -> Cell:
 
 
 def launches_cell(item: CaseResult) -> Cell:
-    """Return the least and the greatest median of a launch; nothing without several launches."""
     ends = launch_range(item.timing) if item.timing else None
     return Range(*ends) if ends else ""
 
 
 def wrong_cell(item: CaseResult) -> Cell:
-    """Return how many elements were wrong, or ``unchecked``."""
     if item.n_wrong is not None:
         return item.n_wrong
     return None if item.case.validate else "unchecked"
@@ -244,7 +218,6 @@ def over_passes_cell(passes: OverPasses | None) -> Cell:
 
 
 def middle_cell(passes: OverPasses | None) -> Cell:
-    """Return the median over passes alone, or CANNOT_TELL."""
     if passes is None or not passes.tells:
         return CANNOT_TELL if passes else None
     return passes.median
@@ -262,13 +235,11 @@ def ends_of(name: str, passes: OverPasses | None) -> dict[str, float | bool | No
 
 
 def pass_range(item: CaseResult) -> Range | None:
-    """Return the least and the greatest median of a pass; None without several passes."""
     ends = range_of(item.timing.pass_medians_s) if item.timing else None
     return Range(*ends) if ends else None
 
 
 def any_plan(title: str, cases: Sequence[Case]) -> Table:
-    """Return a row for each case, of any kind."""
     rows = (Row((case.index, *_case_cells(case, case.device), *cost_cells([case])),
                 case_id=case.case_id) for case in cases)
     return Table(title, (Column("index", "#", Show.COUNT), *_CASE, *COST),
@@ -304,7 +275,6 @@ def late_start(item: CaseResult) -> Comparison | None:
 
 
 def late_start_text(late: Comparison) -> str:
-    """Return who starts late, and by how much."""
     ends = f"{cell_text(late.low_s, Show.US)}, {cell_text(late.high_s, Show.US)}"
     return (f"rank {late.rank} starts {cell_text(late.apart_s, Show.US)} us [{ends}: 99 % "
             f"interval] after the next one, rank {late.next_rank}: all wait for it")
@@ -315,10 +285,7 @@ def _late_starts(results: Results) -> list[tuple[CaseResult, Comparison]]:
 
 
 def late_rank_lines(results: Results) -> Iterator[str]:
-    """Yield in one line who surely starts late in the first such case, and how many more there are.
-
-    Nothing where nobody does.
-    """
+    """Yield in one line who starts late in the first such case, and how many more there are."""
     late = _late_starts(results)
     if late:
         (item, found), *others = late
@@ -352,35 +319,21 @@ _COLUMNS = (
 )
 
 
-def _label(item: CaseResult) -> str:
-    return item.case.label
-
-
 def any_profile(
-    items: Sequence[CaseResult], title: Title = _label,
+    items: Sequence[CaseResult], title: Title = lambda item: item.case.label,
 ) -> Iterator[Line | Table]:
-    """Yield which ranks stand out, then a table: a row a case, the most unequal ones.
-
-    ``title`` gives what a case is called.
-    """
+    """Yield which ranks stand out, then a table: a row a case, the most unequal ones."""
     timed = [item for item in items if item.statistics is not None and item.timing is not None]
     for item in timed[:MOST_ROWS]:
-        yield from (Line(f"{title(item)}: {text}") for text in _standing_out(item))
-    listed = sorted(timed, key=_imbalance_s, reverse=True)[:MOST_ROWS]
+        if (late := late_start(item)) is not None:
+            yield Line(f"{title(item)}: {late_start_text(late)}")
+    listed = sorted(timed, reverse=True, key=lambda item: (
+        item.timing.imbalance_s if item.timing else None) or 0.0)[:MOST_ROWS]
     left = len(timed) - len(listed)
     notes = (Line(f"and {plural(left, 'case')} more, less unequal: see summary.csv", "quiet"),)
     if listed:
         yield Table("ranks beside each other", _COLUMNS, (Group("", tuple(
             _row(item, title) for item in listed)),), notes=notes if left else ())
-
-
-def _imbalance_s(item: CaseResult) -> float:
-    return (item.timing.imbalance_s if item.timing else None) or 0.0
-
-
-def _standing_out(item: CaseResult) -> Iterator[str]:
-    if (late := late_start(item)) is not None:
-        yield late_start_text(late)
 
 
 def _row(item: CaseResult, title: Title) -> Row:

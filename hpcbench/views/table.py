@@ -1,21 +1,18 @@
 """A table as every renderer gets it: columns that say what they are, and rows of raw values.
 
-The text of a cell, which is the same in every renderer.
-
-What most rows of a report have in common is said once, above them, instead of in each.
+The text of a cell is the same in every renderer.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
-from hpcbench.units import format_seconds, size_text, to_gb_per_s, to_ms, to_tflop_per_s, to_us
+from hpcbench.units import format_seconds, size_text, to_gb_per_s, to_ms, to_tflop_per_s
 
 Tone = str
 """How much a line matters: one of TONES."""
@@ -80,14 +77,7 @@ class WithInterval:
     high: float
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
-    """Words that a row has, such as its flags: pairs of a word and its figure, or ``""``."""
-
-    marks: tuple[tuple[str, str], ...] = ()
-
-
-Cell = str | int | float | Range | WithInterval | Words | None
+Cell = str | int | float | Range | WithInterval | None
 """None is a value that there is not; text is shown as it is, whatever the column holds."""
 
 
@@ -103,8 +93,6 @@ class Column:
         meaning: one sentence, where the title does not say enough.
         better: ``less`` or ``more`` if that is better, None if neither is.
         optional: left out of a table in which no row has a value for it.
-        once: said above the rows that have the same value, instead of in each of them
-            (`views.said_once`).
     """
 
     name: str
@@ -114,7 +102,10 @@ class Column:
     meaning: str = ""
     better: str | None = None
     optional: bool = False
-    once: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"{self.title} ({self.unit})" if self.unit else self.title
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +146,6 @@ class Group:
 
     @property
     def heading(self) -> str:
-        """Return all that the rows have in common."""
         return "  ".join(filter(None, (self.title, self.timed)))
 
 
@@ -180,19 +170,19 @@ class Table:
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """Return the rows of all groups."""
         return tuple(row for group in self.groups for row in group.rows)
+
+    def texts(self, row: Row) -> list[str]:
+        """Return the text of each cell of a row, as every renderer shows it."""
+        return [cell_text(cell, column.show)
+                for cell, column in zip(row.cells, self.columns, strict=True)]
 
     def without_empty(self) -> Table:
         """Return the table without optional columns in which no row has a value."""
         rows = self.rows
         kept = [at for at, column in enumerate(self.columns)
                 if not column.optional or not rows
-                or any(row.cells[at] not in (None, "", Words()) for row in rows)]
-        return self.with_columns(kept)
-
-    def with_columns(self, kept: Sequence[int]) -> Table:
-        """Return the table with only these of its columns, by their numbers."""
+                or any(row.cells[at] not in (None, "") for row in rows)]
         groups = tuple(replace(group, rows=tuple(
             replace(row, cells=tuple(row.cells[at] for at in kept)) for row in group.rows))
             for group in self.groups)
@@ -231,7 +221,7 @@ def format_measured(value: float, low: float, high: float) -> str:
 
 
 NUMBERS: Mapping[Show, Callable[[Any], Any]] = MappingProxyType({
-    Show.US: to_us, Show.MS: to_ms, Show.S: lambda time_s: time_s,
+    Show.US: lambda time_s: time_s * 1e6, Show.MS: to_ms, Show.S: lambda time_s: time_s,
     Show.GB_PER_S: to_gb_per_s, Show.TFLOP_PER_S: to_tflop_per_s,
     Show.GFLOP: lambda flops: flops / 1e9, Show.MB: lambda size: size / 1e6,
     Show.MIB: lambda size: size / 2**20, Show.SIGNIFICANT_PERCENT: lambda share: share * 100,
@@ -256,8 +246,6 @@ def cell_text(cell: Cell, show: Show = Show.TEXT) -> str:
         return MISSING
     if isinstance(cell, str):
         return cell
-    if isinstance(cell, Words):
-        return ", ".join(f"{word} {figure}".rstrip() for word, figure in cell.marks)
     text = _TEXTS.get(show) or _number_text(cell, NUMBERS[show])
     if isinstance(cell, WithInterval):
         return text(cell.value)
@@ -273,98 +261,8 @@ def cell_text(cell: Cell, show: Show = Show.TEXT) -> str:
 def _number_text(
     cell: float | Range | WithInterval, number_of: Callable[[Any], Any],
 ) -> Callable[[float], str]:
-    """Return what makes text of the numbers of a cell."""
     if not isinstance(cell, (Range, WithInterval)):
         return lambda value: format_number(number_of(value))
     ends = (cell.least, cell.greatest) if isinstance(cell, Range) else (cell.low, cell.high)
     low, high = (number_of(end) for end in ends)
     return lambda value: format_measured(number_of(value), low, high)
-
-
-FEWEST_ROWS = 3
-"""Of fewer rows nothing is said above: it would be no shorter."""
-NEARLY_ALL = 0.8
-"""The share of rows from which on something is said once, and its exceptions in their rows."""
-NOT = "not"
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """What nearly all rows of a report have in common.
-
-    ``timed`` is the mode and fold that groups are in. ``words`` maps each word to the number of
-    rows that have it, of ``n_rows`` rows that may.
-    """
-
-    timed: str
-    words: Mapping[str, int]
-    n_rows: int
-
-
-def shared_of(tables: Sequence[Table]) -> Shared:
-    """Return what nearly all rows of these tables have in common."""
-    timed = Counter[str]()
-    for group in (group for table in tables for group in table.groups if group.timed):
-        timed[group.timed] += len(group.rows)
-    cells = [cell for table in tables for row in table.rows for cell in row.cells
-             if isinstance(cell, Words)]
-    counts = Counter(word for cell in cells for word, _ in cell.marks)
-    often = {word: count for word, count in counts.items() if _is_nearly_all(count, len(cells))}
-    usual = next((text for text, count in timed.most_common(1)
-                  if _is_nearly_all(count, timed.total())), "")
-    return Shared(usual, often, len(cells))
-
-
-def said_once(tables: Iterable[Table], shared: Shared) -> Iterator[Table]:
-    """Yield the tables without what ``shared`` says, and with what each table has in common."""
-    for table in tables:
-        groups = tuple(replace(
-            group, timed="" if group.timed == shared.timed else group.timed,
-            rows=tuple(_row(row, shared) for row in group.rows)) for group in table.groups)
-        yield _own_once(replace(table, groups=groups).without_empty())
-
-
-def _is_nearly_all(count: int, rows: int) -> bool:
-    return rows >= FEWEST_ROWS and count >= NEARLY_ALL * rows
-
-
-def _row(row: Row, shared: Shared) -> Row:
-    return replace(row, cells=tuple(_exceptions(cell, shared.words) for cell in row.cells))
-
-
-def _exceptions(cell: Cell, said: Mapping[str, int]) -> Cell:
-    """Return the words of a cell that were not said, and those that were and do not hold."""
-    if not isinstance(cell, Words):
-        return cell
-    own = {word for word, _ in cell.marks}
-    return Words((*((NOT, word) for word in said if word not in own),
-                  *(mark for mark in cell.marks if mark[0] not in said)))
-
-
-def _own_once(table: Table) -> Table:
-    """Return a table whose columns of one value are said above it, or above their groups."""
-    if len(table.rows) < FEWEST_ROWS:
-        return table
-    rows, columns = table.rows, range(len(table.columns))
-    once = [at for at in columns if table.columns[at].once]
-    alike = [at for at in once if len({row.cells[at] for row in rows}) == 1]
-    grouped = [] if 2 * len(table.groups) > len(rows) else [
-        at for at in once if at not in alike and all(
-            len({row.cells[at] for row in group.rows}) == 1 for group in table.groups)]
-    words = _words(table, alike, rows[0])
-    lead = (Line(f"all rows: {', '.join(words)}", "quiet"),) if words else ()
-    groups = tuple(_titled(table, group, grouped) for group in table.groups)
-    kept = [at for at in columns if at not in (*alike, *grouped)]
-    return replace(table, lead=(*table.lead, *lead), groups=groups).with_columns(kept)
-
-
-def _titled(table: Table, group: Group, columns: Sequence[int]) -> Group:
-    """Return a group whose title says what these columns hold."""
-    words = _words(table, columns, group.rows[0])
-    return replace(group, title="  ".join(filter(None, (group.title, *words))))
-
-
-def _words(table: Table, columns: Iterable[int], row: Row) -> list[str]:
-    """Return ``type fp32`` of each column that has a value."""
-    return [f"{table.columns[at].title} {cell_text(row.cells[at], table.columns[at].show)}"
-            for at in columns if row.cells[at] not in (None, "")]

@@ -1,12 +1,7 @@
 """Short words for cases, results and numbers, the same in every table, figure and message.
 
-Labels of cases for a few lines of text: without the words that tell none of them apart.
-
-What the times of a case are, in words: mode, fold, interval, clock and flags.
-
-What a report says of faults that were injected: its numbers are of no machine.
-
-What a sweep declares of the links between devices, in words: it stands beside bandwidths.
+Labels without the words that tell none apart; what times are: mode, fold, interval, clock, flags;
+which faults were injected and which links declared.
 """
 
 from __future__ import annotations
@@ -15,14 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from hpcbench.config.section import fault_texts
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.points import Option, Values
-from hpcbench.reduce.results import FOLDS, CaseResult, Results, RunInfo
+from hpcbench.reduce.results import CaseResult, Results, RunInfo
 from hpcbench.reduce.spread import clock_bound_s, late_share, ramp_share
 from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.units import format_seconds, grouped, plural
-from hpcbench.views.table import Cell, Line, Range, Show, Words, cell_text
+from hpcbench.views.table import Line, Range, Show, cell_text
 
 
 def distinct(values: Iterable[object]) -> str:
@@ -74,7 +68,6 @@ def env_text(case: Case) -> str:
 
 
 def backend_text(case: Case) -> str:
-    """Return the backend, and the variables of its environment."""
     return f"{case.backend} {env_text(case)}".rstrip()
 
 
@@ -99,24 +92,13 @@ def device_memory_text(result: CaseResult) -> str:
 
 
 def short_labels(labels: Iterable[str]) -> Mapping[str, str]:
-    """Return each label with its title, and of its other words those that not all have.
-
-    The title is the first word. Only labels with the same title are told apart.
-    """
-    by_title = grouped((label.split(" ", 1)[0], label) for label in dict.fromkeys(labels))
-    return {label: short for title, alike in by_title.items()
-            for label, short in _shortened(title, alike)}
-
-
-def _shortened(title: str, labels: Iterable[str]) -> Iterable[tuple[str, str]]:
-    words = {label: label.split()[1:] for label in labels}
-    shared = set.intersection(*map(set, words.values()))
-    for label, own in words.items():
-        yield label, " ".join((title, *(word for word in own if word not in shared)))
+    """Return `told_apart` of each label, the title of which is its first word."""
+    each = list(dict.fromkeys(labels))
+    titles = [(label.split(" ", 1)[0], label.split()[1:]) for label in each]
+    return dict(zip(each, told_apart(titles), strict=True))
 
 
 def shortened(text: str, labels: Mapping[str, str]) -> str:
-    """Return a text with short labels in place of those that it names."""
     for label in sorted(labels, key=len, reverse=True):
         text = text.replace(label, labels[label])
     return text
@@ -176,7 +158,6 @@ def launches_title(items: Iterable[CaseResult]) -> str:
 
 
 def fold_of(item: CaseResult) -> str:
-    """Return the fold of a case's times; without any times the usual one of its mode."""
     return item.timing.fold if item.timing else USUAL_FOLDS[item.case.mode]
 
 
@@ -202,7 +183,7 @@ def _graph_words(case: Case) -> str:
     return ", CUDA graph" if case.cuda_graph else ""
 
 
-def flag_cell(item: CaseResult, show: Show = Show.US) -> Cell:
+def flag_cell(item: CaseResult, show: Show = Show.US) -> str:
     """Return the case's flags with their figures: ``late 23%, fragile 98.10 us, trend``.
 
     Times are shown in the unit of the table's times.
@@ -216,8 +197,8 @@ def flag_cell(item: CaseResult, show: Show = Show.US) -> Cell:
         "two_modes": " ".join(f"{cell_text(mode.median_s, show)} {show.value} {mode.share:.0%}"
                               for mode in item.timing.modes),
         "fragile": "" if unflagged_s is None else f"{cell_text(unflagged_s, show)} {show.value}"}
-    return Words(tuple((FLAGS[word], figures.get(word, ""))
-                       for word in item.timing.quality if word in FLAGS))
+    return ", ".join(f"{FLAGS[word]} {figures.get(word, '')}".rstrip()
+                     for word in item.timing.quality if word in FLAGS)
 
 
 def clock_text(results: Results, items: Iterable[CaseResult]) -> str:
@@ -241,13 +222,7 @@ def iterations_text(cases: Sequence[Case]) -> str:
     return str(most) if least == most else f"{least} to {most}"
 
 
-def samples_text(cases: Iterable[Case]) -> str:
-    """Return ``20``, ``auto``, or what there is of both."""
-    return distinct(str(case.iterations) if case.is_fixed else "auto" for case in cases)
-
-
 def batch_text(case: Case) -> str:
-    """Return the mode, and how many calls a sample is where that is more than one."""
     text = f"{case.mode} x{case.batch}" if case.batch > 1 else case.mode
     return text + _graph_words(case)
 
@@ -258,22 +233,8 @@ def repeats_text(plan: Plan) -> str:
     return passes if plan.launches == 1 else f"{plural(plan.launches, 'launch')} x {passes}"
 
 
-def timing_text(results: Results, items: Sequence[CaseResult]) -> str:
-    """Return how the cases of a chart were timed: mode, fold, clock, repeats."""
-    pairs = dict.fromkeys(mode_and_fold(item) for item in items)
-    modes = "; ".join(f"{mode}, fold {fold} ({FOLDS[fold]})" for mode, fold in pairs)
-    return f"Mode {modes}; {clock_text(results, items)}; {repeats_text(results.plan)}."
-
-
 def injected_text(run: RunInfo) -> str:
-    """Return which faults were injected; nothing where none was."""
     return f"faults were injected: {'; '.join(run.faults)}" if run.faults else ""
-
-
-def planned_text(plan: Plan) -> str:
-    """Return which faults will be injected; nothing where none will be."""
-    texts = fault_texts(plan.config.get("fault", ()))
-    return f"faults will be injected: {'; '.join(texts)}" if texts else ""
 
 
 def declared_links(config: Mapping[str, Any]) -> str:
@@ -281,14 +242,9 @@ def declared_links(config: Mapping[str, Any]) -> str:
 
     ``config`` is that of a plan.
     """
-    parts = ", ".join(_parts(config.get("hardware", {})))
-    return f"declared: {parts}" if parts else ""
-
-
-def _parts(hardware: Mapping[str, Any]) -> Iterator[str]:
-    if name := hardware.get("interconnect"):
-        yield f"interconnect {name}"
-    for link, peak in hardware.get("link_peaks", {}).items():
-        yield f"{link} {peak:g} GB/s"
-    if rate := hardware.get("network_bandwidth_gbps"):
-        yield f"network {rate:g} Gbit/s a node"
+    hardware = config.get("hardware", {})
+    name, rate = hardware.get("interconnect"), hardware.get("network_bandwidth_gbps")
+    parts = [f"interconnect {name}"] if name else []
+    parts += [f"{link} {peak:g} GB/s" for link, peak in hardware.get("link_peaks", {}).items()]
+    parts += [f"network {rate:g} Gbit/s a node"] if rate else []
+    return f"declared: {', '.join(parts)}" if parts else ""

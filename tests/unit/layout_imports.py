@@ -73,7 +73,7 @@ LAZILY: Mapping[str, str] = {
     "plan.case -> kinds.collective.plan": "the canary of every job is an all_reduce",
     "worker -> kinds.collective.run": "tests have a rank call another collective",
     "launch.worker_pool -> worker": "an inline worker is a worker in the MPI process",
-    "report.document -> launch": "`hpcbench list` probes this machine where it is asked to",
+    "report.plan_lines -> launch": "`hpcbench list` probes this machine where it is asked to",
 }
 """Imports inside functions that the table does not allow, with the reason."""
 

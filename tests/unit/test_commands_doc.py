@@ -8,8 +8,7 @@ from dataclasses import replace
 import typer
 
 from hpcbench.cli import COMMANDS, app
-from hpcbench.report.document import listing_document
-from hpcbench.report.plan_lines import plan_document
+from hpcbench.report.plan_lines import listing_document, plan_document
 from launcher import ROOT
 from results_factory import make_case, make_plan
 

@@ -15,7 +15,7 @@ from hpcbench.kinds.spec import KindSpec
 from hpcbench.plan.case import case_from_json, case_to_json
 from hpcbench.plan.workload import UnknownWorkload, Workload
 from hpcbench.report.console import print_results
-from hpcbench.report.document import print_listing
+from hpcbench.report.plan_lines import print_listing
 from hpcbench.report.summary import case_rows, summary_document
 from hpcbench.trace.source import plan_from_text, plan_to_text
 from hpcbench.views.chart import Look
@@ -86,7 +86,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
                     planner_path=f"{__name__}:BadPlanner",
                     presenter_path=f"{__name__}:BadPresenter")
     known = {**kinds(), "sleep": sleep}
-    for module in ("kinds.registry", "plan.case", "report.summary", "report.document"):
+    for module in ("kinds.registry", "plan.case", "report.summary", "report.plan_lines"):
         monkeypatch.setattr(f"hpcbench.{module}.kinds", lambda: known)
     presenter_of.cache_clear()
     yield

@@ -123,8 +123,9 @@ def test_splits_and_groups_stand_above_their_rows(capsys: Capture, tmp_path: Pat
     print_results(make_results(tuple(ok(case) for case in cases)), tmp_path)
     print_plan(make_plan(cases))
     lines = capsys.readouterr().out.splitlines()
-    title = "all_to_all  gloo (cpu)  4 ranks"
-    assert {title, f"{title}  split linear", f"{title}  2 groups"} <= set(lines)
+    title, timed = "all_to_all  gloo (cpu)  4 ranks", "isolated, fold global"
+    assert {f"{title}  {timed}", f"{title}  split linear  {timed}",
+            f"{title}  2 groups  {timed}"} <= set(lines)
     assert any("all_to_all (split linear)  gloo" in line for line in lines)
 
 
@@ -228,13 +229,13 @@ def test_a_narrow_terminal_cuts_nothing(
     assert "123500000" in text
 
 
-def test_tables_fit_in_120_columns(capsys: Capture, tmp_path: Path) -> None:
+def test_tables_fit_in_132_columns(capsys: Capture, tmp_path: Path) -> None:
     cases = sweep(("all_reduce", "reduce_scatter", "broadcast", "barrier"), ("gloo", "nccl"),
                   (8, 2**33), dtypes=("fp32", "uint8"))
     print_results(make_results(tuple(ok(case) for case in cases)), tmp_path)
     print_plan(make_plan(cases))
     lines = capsys.readouterr().out.split("block", 1)[1].splitlines()
-    assert max(len(line) for line in lines if str(tmp_path) not in line) <= 120
+    assert max(len(line) for line in lines if str(tmp_path) not in line) <= 132
 
 
 @given(st.lists(st.sampled_from(STATUSES), max_size=12))

@@ -22,9 +22,9 @@ from hpcbench.report.document import (
     ReportDocument,
     ReportSection,
     escaped,
+    html_text,
     markdown_text,
 )
-from hpcbench.report.html.page import html_text
 from hpcbench.report.plots import drawn
 from hpcbench.report.report_file import chosen_format, document_of, output_path, runs_below
 from hpcbench.views.chart import Axis, ChartPoint, LineChart, Panel
@@ -161,7 +161,7 @@ def test_hostile_texts_stay_texts_in_markdown(text: str) -> None:
 
 
 def test_ids_of_figures_differ_and_are_all_used() -> None:
-    both = drawn(chart(), 1).svg + drawn(chart(), 2).svg
+    both = drawn(chart(), 1) + drawn(chart(), 2)
     ids = re.findall(r'\bid="([^"]+)"', both)
     assert ids and len(ids) == len(set(ids))
     links = set(re.findall(r'(?:href="|url\()#([^")]+)', both))

@@ -15,7 +15,7 @@ from hpcbench.operations.models import MODELS
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import new_results, open_results
 from hpcbench.report.console import print_results
-from hpcbench.report.document import print_listing
+from hpcbench.report.plan_lines import print_listing
 from hpcbench.report.plots import plot_file
 from hpcbench.report.results_lines import closing_lines
 from hpcbench.report.summary import write_reports

@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TextIO
 
-from hpcbench.report.terminal import Progress
+import pytest
+
+from hpcbench.report.terminal import Progress, open_console
 from results_factory import make_case, sweep
 
 
@@ -31,6 +33,20 @@ def terminal() -> Iterator[tuple[TextIO, int]]:
             yield stream, reader
     finally:
         os.close(reader)
+
+
+def test_below_open_mpi_only_force_color_makes_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its mpirun gives every rank a terminal, also where its own output goes to a file."""
+    for name in ("FORCE_COLOR", "NO_COLOR", "OMPI_COMM_WORLD_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "133")
+    with terminal() as (stream, _):
+        assert open_console(stream).is_terminal and open_console(stream).width == 133
+        monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+        assert not open_console(stream).is_terminal
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        assert open_console(stream).is_terminal
 
 
 def test_log_lines_count_name_and_time_each_case() -> None:

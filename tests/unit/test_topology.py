@@ -20,7 +20,7 @@ from hpcbench.reduce.topology import (
     slurm_switches,
     topology_of,
 )
-from hpcbench.report.detail_lines import topology_tables
+from hpcbench.report.results_lines import topology_tables
 from nvml_standins import Standins
 from results_factory import make_results
 from synthetic import make_header, make_plan, write_synthetic_run

@@ -188,8 +188,8 @@ _GROUP_COLUMNS = (
     Column("redops", "redops", optional=True), Column("sizes", "sizes", optional=True),
     *columns.COST)
 _RESULT_COLUMNS = (
-    *_SIZE, Column("type", "type", once=True), Column("redop", "redop", once=True),
-    Column("root", "root", Show.COUNT, once=True), Column("place", "place", once=True),
+    *_SIZE, Column("type", "type"), Column("redop", "redop"),
+    Column("root", "root", Show.COUNT), Column("place", "place"),
     columns.TIME, columns.INTERVAL,
     Column("p95", "p95", Show.US, "us", better="less"),
     Column("algbw", "algbw", Show.GB_PER_S, "GB/s", "size / time p50", "more"),

@@ -1,11 +1,8 @@
-"""Charts drawn by matplotlib. Importing this package imports it; nothing else does.
+"""Charts drawn by matplotlib: as files, and in a page as SVG, maps of colours as PNG.
 
-Figures of comparisons of several results, which belong to no run.
-
-Charts as figures of a page: drawings as SVG in the page, maps of colours as PNG.
-
-The page's policy allows no style attribute, so what matplotlib writes as one becomes attributes of
-SVG. Ids are those that something refers to, and differ between the figures of a page.
+Importing this package imports matplotlib; nothing else does. The page's policy allows no style
+attribute, so what matplotlib writes as one becomes attributes of SVG. Ids are those that something
+refers to, and differ between the figures of a page.
 """
 
 from __future__ import annotations
@@ -14,10 +11,9 @@ import base64
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.etree import ElementTree
 
 from matplotlib.figure import Figure
@@ -26,7 +22,7 @@ from matplotlib.ticker import FixedFormatter
 from matplotlib.transforms import Bbox
 
 from hpcbench.answers.answer import Run
-from hpcbench.answers.compare import comparison_chart
+from hpcbench.answers.compare import Compared, comparison_chart
 from hpcbench.answers.topics import told_of
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import FileError, UsageError, command_line
@@ -34,15 +30,11 @@ from hpcbench.reduce.results import Results, SampleSource
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.charts import ALL, Chosen, charts_of, chosen_charts, origin_text
 from hpcbench.report.plots.bars import draw_bars, draw_dots, draw_heat_map
-from hpcbench.report.plots.lines import draw_lines
-from hpcbench.report.plots.roofline import draw_roofline
-from hpcbench.report.plots.style import REPORT, STYLES, Style, footer, our_look, save, save_caption
+from hpcbench.report.plots.lines import draw_lines, draw_roofline
+from hpcbench.report.plots.style import REPORT, STYLES, Style, caption, footer, our_look, save
 from hpcbench.texts import valid
+from hpcbench.trace.container import whole_file
 from hpcbench.views.chart import BarChart, Chart, DotChart, HeatMap, LineChart, RooflineChart
-
-if TYPE_CHECKING:
-    from hpcbench.answers.compare import Compared
-
 
 IMAGE_FORMATS = ("png", "svg", "pdf")
 MOST_CHARACTERS = 250
@@ -127,10 +119,7 @@ def plot_results(
     results: Results, source: SampleSource, folder: Path, image_format: str = "png",
     chosen: Chosen = ALL, style: Style = REPORT,
 ) -> list[Path]:
-    """Write every figure into ``folder`` and return their paths; none where no case is ok.
-
-    Raises FileError.
-    """
+    """Write every figure, none where no case is ok, and return their paths. Raises FileError."""
     told = told_of(Run(valid(str(folder)), results, source))
     charts = chosen_charts(charts_of(results, source, told, chosen.case), results, chosen)
     return plot_charts(charts, results, folder, image_format, style)
@@ -141,33 +130,23 @@ def plot_charts(
     style: Style = REPORT,
 ) -> list[Path]:
     """Write a figure of each chart into ``folder`` and return their paths. Raises FileError."""
-    origin = origin_text(results)
-    return [write(chart, origin, folder / f"{chart.file_stem}.{image_format}", style)
+    return [write(chart, origin_text(results), folder / f"{chart.file_stem}.{image_format}", style)
             for chart in charts]
 
 
 def write(chart: Chart, origin: str, path: Path, style: Style = REPORT) -> Path:
-    """Write a chart's figure, as the ending of ``path`` says, and its caption beside it.
-
-    Raises FileError.
-    """
-    save_caption(path, chart, origin)
+    """Write a chart's figure, as ``path`` ends, and its caption beside it. Raises FileError."""
+    with whole_file(path.with_suffix(".txt"), make_folder=True) as part:
+        part.write_text(caption(chart, origin), encoding="utf-8")
     return save(draw(chart, origin, style), path, path.suffix[1:])
 
 
 def plot_comparisons(answer: Compared, path: Path) -> list[Path]:
-    """Draw each comparison and return the paths; those behind the first are numbered.
-
-    Raises FileError.
-    """
-    return [*_drawn(answer, path)]
-
-
-def _drawn(answer: Compared, path: Path) -> Iterator[Path]:
+    """Draw each comparison, numbered from the second one on. Raises FileError."""
     charts = [chart for one in answer.comparisons if (chart := comparison_chart(one)) is not None]
-    for number, chart in enumerate(charts, 1):
-        name = path if number == 1 else path.with_stem(f"{path.stem}-{number}")
-        yield write(chart, f"sides: {', '.join(answer.sides)}", name)
+    return [write(chart, f"sides: {', '.join(answer.sides)}",
+                  path if number == 1 else path.with_stem(f"{path.stem}-{number}"))
+            for number, chart in enumerate(charts, 1)]
 
 
 _SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
@@ -183,35 +162,20 @@ _BELOW_AXES_INCHES = 0.85
 """Labels of ticks, which may be turned, and the title of the axis."""
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """A figure: ``svg`` is markup of the page; ``png`` is a picture in base64; one is empty."""
-
-    svg: str = ""
-    png: str = ""
-
-
-def drawn(chart: Chart, number: int) -> Drawn:
-    """Return a chart as the ``number``-th figure of a page."""
+def drawn(chart: Chart, number: int) -> str:
+    """Return a chart as markup: the ``number``-th figure of a page."""
     figure = bare(chart)
     if isinstance(chart, HeatMap):
-        return Drawn(png=_png(figure))
-    return Drawn(svg=_inline(_svg(figure), f"f{number}-"))
-
-
-def _png(figure: Figure) -> str:
-    stream = io.BytesIO()
-    with our_look():
-        figure.savefig(stream, format="png", dpi=PNG_DPI, bbox_inches=_cropped(figure))
-    return base64.b64encode(stream.getvalue()).decode()
-
-
-def _svg(figure: Figure) -> str:
-    stream = io.StringIO()
+        picture = io.BytesIO()
+        with our_look():
+            figure.savefig(picture, format="png", dpi=PNG_DPI, bbox_inches=_cropped(figure))
+        return ('<img alt="" src="data:image/png;base64,'
+                f'{base64.b64encode(picture.getvalue()).decode()}">')
+    drawing = io.StringIO()
     with our_look({"svg.hashsalt": "hpcbench", "svg.fonttype": "path"}):
-        figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None},
+        figure.savefig(drawing, format="svg", transparent=True, metadata={"Date": None},
                        bbox_inches=_cropped(figure))
-    return stream.getvalue()
+    return _inline(drawing.getvalue(), f"f{number}-")
 
 
 def _cropped(figure: Figure) -> Bbox:

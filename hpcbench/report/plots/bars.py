@@ -1,11 +1,4 @@
-"""A value for each row and column, as colour.
-
-What stands beside the rows of bars and dots in words.
-
-Bars to compare, in sections, with lines across them and columns of values beside them.
-
-Points to compare, one a row, with their values in words at the right.
-"""
+"""Rows to compare: maps of colours, bars in sections with columns of values, points with words."""
 
 from __future__ import annotations
 
@@ -28,16 +21,18 @@ from hpcbench.report.plots.style import (
     GREY,
     LIGHT_GREY,
     SIDE_INCHES,
+    PlainFormatter,
     Style,
+    axes_at,
     cut,
     dress,
     ends_in_unit,
     fitting,
     in_unit,
+    legend_above,
     legend_rows,
     new_figure,
     plain,
-    plain_formatter,
     plain_log_axis,
     short_labels,
     width,
@@ -53,12 +48,11 @@ from hpcbench.views.chart import (
     Look,
     Scale,
 )
-from hpcbench.views.table import Cell, Column, Show, cell_text, format_number
+from hpcbench.views.table import Show, cell_text, format_number
 
-ROW_INCHES, LEAST_INCHES, MOST_INCHES = 0.45, 1.9, 3.5
-NARROW_LEAST_INCHES, NARROW_MOST_INCHES = 1.35, 2.4
-ABOVE_INCHES, BELOW_INCHES = 1.05, 1.0
-NARROW_ABOVE_INCHES, NARROW_BELOW_INCHES = 0.3, 0.42
+ROW_INCHES = 0.45
+MAP, NARROW_MAP = (1.9, 3.5, 1.05, 1.0), (1.35, 2.4, 0.3, 0.42)
+"""Inches of the values at least and at most, above and below."""
 ACROSS, NARROW_ACROSS = (0.075, 0.8, 0.895, 0.018), (0.125, 0.655, 0.805, 0.025)
 """Where the values and the colour bar begin and how wide they are, in shares of the figure."""
 MOST_NAMES = 16
@@ -71,18 +65,14 @@ DARK = 0.5
 
 def draw_heat_map(chart: HeatMap, style: Style) -> Figure:
     """Return the figure of a heat map, which has at least one column."""
-    least, most, above, below, across = (
-        (NARROW_LEAST_INCHES, NARROW_MOST_INCHES, NARROW_ABOVE_INCHES, NARROW_BELOW_INCHES,
-         NARROW_ACROSS) if style.is_narrow else
-        (LEAST_INCHES, MOST_INCHES, ABOVE_INCHES, BELOW_INCHES, ACROSS))
+    least, most, above, below = NARROW_MAP if style.is_narrow else MAP
     inside = min(most, max(least, ROW_INCHES * len(chart.rows)))
-    height = above + inside + below
-    figure = new_figure(chart, style, height)
-    bottom, share = below / height, inside / height
-    axes = figure.add_axes((across[0], bottom, across[1], share))
+    figure = new_figure(chart, style, above + inside + below)
+    left, wide, beside, thick = (
+        share * style.width for share in (NARROW_ACROSS if style.is_narrow else ACROSS))
+    axes = axes_at(figure, left, below, wide, inside)
     _draw_values(axes, chart, style)
-    place = figure.add_axes((across[2], bottom, across[3], share))
-    _colour_bar(figure, axes.images[0], place, chart, style)
+    _colour_bar(figure, axes.images[0], axes_at(figure, beside, below, thick, inside), chart, style)
     if (len(chart.rows) <= MOST_NUMBERS and chart.n_columns <= MOST_NUMBERS
             and not style.is_narrow):  # there a number is wider than its cell
         _write_values(axes, chart, style)
@@ -122,7 +112,7 @@ def _colour_bar(
 ) -> None:
     """Draw the scale of colours, with an arrow at the ends beyond which values lie."""
     extend = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[chart.outside]
-    bar = figure.colorbar(image, cax=place, extend=extend, format=plain_formatter())
+    bar = figure.colorbar(image, cax=place, extend=extend, format=PlainFormatter())
     bar.set_label(chart.colour.label, fontsize=style.text)
     bar.ax.tick_params(which="both", labelsize=style.row)
     bar.ax.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: _minor_label(value)))
@@ -147,17 +137,11 @@ def _mark_spans(axes: Axes, chart: HeatMap, inches: float, style: Style) -> None
 
 
 def marked(label: str, mark: str) -> str:
-    """Return the label of a row, and what the row is among the others."""
     return f"{label} ({mark})" if mark else label
 
 
-def value_text(cell: Cell, column: Column) -> str:
-    """Return a value with its unit, as it stands alone; nothing where there is none."""
-    return "" if cell is None else f"{cell_text(cell, column.show)} {column.unit}".rstrip()
-
-
-BAR_ROW_INCHES, BAR_ABOVE_INCHES, BAR_BELOW_INCHES = 0.26, 1.15, 1.0
-NARROW_BAR_ROW_INCHES, NARROW_BAR_ABOVE_INCHES, NARROW_BAR_BELOW_INCHES = 0.16, 0.06, 0.42
+BARS, NARROW_BARS = (0.26, 1.15, 1.0), (0.16, 0.06, 0.42)
+"""Inches of a row, above and below."""
 NARROW_SIDE = 0.16
 """Beside the bars of a narrow figure: half of the number at the end of the axis."""
 HANDLE_INCHES = 0.62
@@ -187,22 +171,18 @@ class _Rows:
 
 
 def draw_bars(chart: BarChart, style: Style) -> Figure:
-    """Return the figure of a bar chart."""
     pitch = 2 if style.is_narrow else 1
     slots = sum(_slots(section, pitch) for section in chart.sections)
     handles = list(_handles(chart))
     rows = legend_rows([width(str(handle.get_label()), style.row) + HANDLE_INCHES
                         for handle in handles], style.width)
-    row, above, below = (
-        (NARROW_BAR_ROW_INCHES, NARROW_BAR_ABOVE_INCHES,
-         NARROW_BAR_BELOW_INCHES) if style.is_narrow else
-        (BAR_ROW_INCHES, BAR_ABOVE_INCHES, BAR_BELOW_INCHES))
+    row, above, below = NARROW_BARS if style.is_narrow else BARS
     inside, above = row * (slots + 0.6), above + style.legend_row * rows
     height = above + inside + below
     figure = new_figure(chart, style, height)
     labels = _labels(chart, style)
     left, (right, *ends) = _left(chart, labels, style), _column_ends(chart, style)
-    axes = figure.add_axes((left, below / height, right - left, inside / height))
+    axes = axes_at(figure, left * style.width, below, (right - left) * style.width, inside)
     axes.set_ylim(slots - 0.3, -0.9)
     places = _Rows(pitch, [(end - left) / (right - left) for end in ends], labels, style)
     top = 0
@@ -214,13 +194,10 @@ def draw_bars(chart: BarChart, style: Style) -> Figure:
     axes.set_yticks([])
     axes.set_xlim(left=0)
     for end, column in zip(ends, chart.columns, strict=False):
-        figure.text(end, 1 - (above - 0.09) / height, _bar_heading(column), fontsize=style.small,
+        figure.text(end, 1 - (above - 0.09) / height, column.label, fontsize=style.small,
                     color=GREY, ha="right", va="bottom")
     if handles:
-        from_top = 0.0 if style.is_narrow else 0.72
-        figure.legend(handles=handles, loc="upper left",
-                      bbox_to_anchor=(0.0 if style.is_narrow else 0.013, 1 - from_top / height),
-                      ncols=-(-len(handles) // rows), fontsize=style.row, frameon=False)
+        legend_above(figure, handles, rows, 0.72, style)
     return figure
 
 
@@ -256,16 +233,12 @@ def _column_ends(chart: BarChart, style: Style) -> list[float]:
     if not chart.columns:
         return [COLUMNS_END]
     rows = [bar.cells for section in chart.sections for bar in section.bars]
-    texts = ([_bar_heading(column), *(cell_text(row[at], column.show) for row in rows)]
+    texts = ([column.label, *(cell_text(row[at], column.show) for row in rows)]
              for at, column in enumerate(chart.columns))
     inches = [max(width(text, style.row) for text in column) + GAP_INCHES for column in texts]
     ends = list(accumulate(inches, initial=0.0))
     share = max(LEAST_COLUMNS, ends[-1] / style.width)
     return [COLUMNS_END - share * (1 - end / ends[-1]) for end in ends]
-
-
-def _bar_heading(column: Column) -> str:
-    return f"{column.title} ({column.unit})" if column.unit else column.title
 
 
 def _draw_section(
@@ -290,13 +263,15 @@ def _draw_section(
 
 
 def _write_row(axes: Axes, bar: Bar, chart: BarChart, at: int, places: _Rows) -> None:
-    """Write a bar's label and values beside it; in a narrow figure above it, the first value alone.
-    """
+    """Write a bar's label and values beside it; in a narrow figure, above it, only the first."""
     style, across = places.style, axes.get_yaxis_transform()
     label = marked(places.labels[bar.label], bar.mark)
     weight = "bold" if bar.mark else "normal"
     if style.is_narrow:
-        value = value_text(bar.cells[0], chart.columns[0]) if chart.columns else ""
+        value = ""
+        if chart.columns and bar.cells[0] is not None:
+            first = chart.columns[0]
+            value = f"{cell_text(bar.cells[0], first.show)} {first.unit}".rstrip()
         for place, text, side in ((0.0, label, "left"), (1.0, value, "right")):
             axes.text(place, at + 0.1, text, transform=across, ha=side, va="center",
                       fontsize=style.row, fontweight=weight if side == "left" else "normal",
@@ -350,8 +325,8 @@ def _handles(chart: BarChart) -> Iterator[Artist]:
 
 
 COLOUR = COLOURS[0]
-DOT_ROW_INCHES, DOT_ABOVE_INCHES, DOT_BELOW_INCHES = 0.32, 1.05, 1.0
-NARROW_DOT_ROW_INCHES, NARROW_DOT_ABOVE_INCHES, NARROW_DOT_BELOW_INCHES = 0.32, 0.06, 0.42
+DOTS, NARROW_DOTS = (0.32, 1.05, 1.0), (0.32, 0.06, 0.42)
+"""Inches of a row, above and below."""
 LEAST_ACROSS = 1.5
 """How wide the axes are at least, in inches."""
 LONGEST_DOT_LABEL = 60
@@ -362,7 +337,6 @@ PLUS_MINUS = "+-"
 
 
 def draw_dots(chart: DotChart, style: Style) -> Figure:
-    """Return the figure of a dot chart."""
     rows = chart.rows[::-1]
     axes = (_narrow_axes if style.is_narrow else _wide_axes)(chart, rows, style)
     for at, row in enumerate(rows):
@@ -378,19 +352,20 @@ def draw_dots(chart: DotChart, style: Style) -> Figure:
 
 def _wide_axes(chart: DotChart, rows: Sequence[Dot], style: Style) -> Axes:
     """Return axes with the labels of rows at their left, and the values at their right."""
-    inside = DOT_ROW_INCHES * (len(rows) + 0.4)
-    height = DOT_ABOVE_INCHES + inside + DOT_BELOW_INCHES
-    figure = new_figure(chart, style, height)
+    row_inches, above, below = DOTS
+    inside = row_inches * (len(rows) + 0.4)
+    figure = new_figure(chart, style, above + inside + below)
     words = ["".join(_words(chart, row)) for row in rows]
     short = short_labels([row.label for row in rows], LONGEST_DOT_LABEL)
     labels = [marked(label, row.mark) for label, row in zip(short, rows, strict=True)]
-    heading = _dot_heading(chart)
+    heading = ", ".join(
+        column.title for at, column in enumerate(chart.columns) if column.title and (
+            not column.optional or any(row.cells[at] is not None for row in rows)))
     left = 2 * SIDE_INCHES + max(width(label, style.row, bold=bool(row.mark))
                                  for label, row in zip(labels, rows, strict=True))
     right = 2 * SIDE_INCHES + max(width(text, style.row) for text in (*words, heading))
     across = max(style.width - left - right, LEAST_ACROSS)
-    axes = figure.add_axes((left / style.width, DOT_BELOW_INCHES / height, across / style.width,
-                            inside / height))
+    axes = axes_at(figure, left, below, across, inside)
     beside = 1 + SIDE_INCHES / across
     for at, text in enumerate(words):
         axes.text(beside, at, text, transform=axes.get_yaxis_transform(), va="center",
@@ -406,12 +381,11 @@ def _wide_axes(chart: DotChart, rows: Sequence[Dot], style: Style) -> Axes:
 
 def _narrow_axes(chart: DotChart, rows: Sequence[Dot], style: Style) -> Axes:
     """Return axes with labels and values above the marks of rows: as much of each as fits."""
-    inside = NARROW_DOT_ROW_INCHES * (len(rows) + 0.2)
-    height = NARROW_DOT_ABOVE_INCHES + inside + NARROW_DOT_BELOW_INCHES
-    figure = new_figure(chart, style, height)
+    row_inches, above, below = NARROW_DOTS
+    inside = row_inches * (len(rows) + 0.2)
+    figure = new_figure(chart, style, above + inside + below)
     room = style.width - 2 * NARROW_SIDE
-    axes = figure.add_axes((NARROW_SIDE / style.width, NARROW_DOT_BELOW_INCHES / height,
-                            room / style.width, inside / height))
+    axes = axes_at(figure, NARROW_SIDE, below, room, inside)
     across, labels = axes.get_yaxis_transform(), [row.label for row in rows]
     for at, row in enumerate(rows):
         value = _fitting(_words(chart, row), room / 2, style)
@@ -436,12 +410,6 @@ def _fitting(words: Iterable[str], inches: float, style: Style) -> str:
             break
         text += word
     return text
-
-
-def _dot_heading(chart: DotChart) -> str:
-    """Return what the words beside the rows are; a column may have no title."""
-    return ", ".join(column.title for at, column in enumerate(chart.columns) if column.title and (
-        not column.optional or any(row.cells[at] is not None for row in chart.rows)))
 
 
 def _draw_row(axes: Axes, row: Dot, at: int, show: Show) -> None:

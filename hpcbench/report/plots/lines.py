@@ -1,12 +1,15 @@
-"""Names of lines at their right ends, where a reader looks first, without overlaps.
+"""Lines and rooflines, in panels beside one another; in a narrow figure one above the other.
 
-Lines above an x axis, in panels beside one another; in a narrow figure one above the other.
+Names of lines stand at their right ends, where a reader looks first, without overlaps.
 """
 
 from __future__ import annotations
 
+import math
+import textwrap
 from collections.abc import Sequence
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
@@ -16,19 +19,33 @@ from hpcbench.report.plots.style import (
     GREY,
     MARKERS,
     POINTS,
+    PlainFormatter,
     Style,
+    axes_at,
     dress,
     ends_in_unit,
     in_unit,
+    legend_above,
     legend_rows,
     log2_axis,
     make_room_for_numbers,
     new_figure,
-    plain_formatter,
     plain_log_axis,
     width,
 )
-from hpcbench.views.chart import COLOURS, Axis, ChartPoint, Curve, Level, LineChart, Panel, Scale
+from hpcbench.views.chart import (
+    COLOURS,
+    Axis,
+    ChartPoint,
+    Curve,
+    Level,
+    LineChart,
+    Panel,
+    Roof,
+    RooflineChart,
+    RooflinePanel,
+    Scale,
+)
 from hpcbench.views.table import Range, Show
 
 MOST_LINES = 4
@@ -94,15 +111,12 @@ def spread(heights: Sequence[float], space: float, most: float) -> list[float]:
 
 SHADES = (0.08, 0.2)
 """Of spans that are shaded, in turn."""
-LEFT, RIGHT, GAP, ABOVE, INSIDE, BELOW = 0.94, 0.3, 1.1, 1.0, 3.4, 1.1
-"""Inches around panels, and between the second one's numbers and label and the first one."""
-NARROW_LEFT, NARROW_RIGHT, NARROW_GAP, NARROW_ABOVE, NARROW_INSIDE, NARROW_BELOW = (
-    0.62, 0.14, 0.24, 0.08, 1.45, 0.42)
+WIDE, NARROW = (0.94, 0.3, 1.1, 1.0, 3.4, 1.1), (0.62, 0.14, 0.24, 0.08, 1.45, 0.42)
+"""Inches: left, right, between panels, above, of a panel's height, below."""
 HANDLE_INCHES = 0.5
 
 
 def draw_lines(chart: LineChart, style: Style) -> Figure:
-    """Return the figure of a line chart."""
     panels = [panel for panel in chart.panels if not style.is_narrow or any(
         line.points for line in panel.lines)] or list(chart.panels[:1])
     room = room_for_ends(panels, style)
@@ -112,8 +126,8 @@ def draw_lines(chart: LineChart, style: Style) -> Figure:
     places = sorted({place for panel in panels for line in panel.lines for place, _ in line.points})
     for axes, panel in zip(figure.axes, panels, strict=True):
         _draw_panel(axes, panel, chart.x, places, style)
-    lefts = [NARROW_LEFT] * len(panels) if style.is_narrow else [LEFT, *[GAP] * (len(panels) - 1)]
-    make_room_for_numbers(figure.axes, lefts, style)
+    left, gap = (NARROW[0], NARROW[0]) if style.is_narrow else (WIDE[0], WIDE[2])
+    make_room_for_numbers(figure.axes, [left, *[gap] * (len(panels) - 1)], style)
     for axes, panel in zip(figure.axes, panels, strict=True):
         if room:
             label_ends(axes, panel, style)
@@ -122,7 +136,8 @@ def draw_lines(chart: LineChart, style: Style) -> Figure:
             axes.set_xlabel("")
             axes.tick_params(labelbottom=False)
     if names:
-        _legend(figure, names, rows, style)
+        named = _handles(figure)
+        legend_above(figure, [named[name] for name in names], rows, 0.66, style)
     elif not room:
         for axes in figure.axes:
             if len(axes.get_legend_handles_labels()[1]) > 1:
@@ -143,25 +158,19 @@ def _figure(
     chart: LineChart, panels: Sequence[Panel], style: Style, room: float, rows: int,
 ) -> Figure:
     """Return a figure with the axes of each panel; ``room`` inches are right of each of them."""
-    count = len(panels)
+    left, right, gap, above, inside, below = NARROW if style.is_narrow else WIDE
+    others, above = len(panels) - 1, above + style.legend_row * rows
+    across = style.width - left - right
     if style.is_narrow:
-        above = NARROW_ABOVE + style.legend_row * rows
-        height = above + count * NARROW_INSIDE + (count - 1) * NARROW_GAP + NARROW_BELOW
-        figure = new_figure(chart, style, height)
-        across = style.width - NARROW_LEFT - NARROW_RIGHT - room
-        for at in range(count):
-            bottom = NARROW_BELOW + (count - 1 - at) * (NARROW_INSIDE + NARROW_GAP)
-            figure.add_axes(
-                (NARROW_LEFT / style.width, bottom / height, across / style.width,
-                 NARROW_INSIDE / height), sharex=figure.axes[0] if at else None)
+        figure = new_figure(chart, style, above + inside + others * (inside + gap) + below)
+        for at in range(len(panels)):
+            axes_at(figure, left, below + (others - at) * (inside + gap), across - room, inside,
+                    figure.axes[0] if at else None)
         return figure
-    above = ABOVE + style.legend_row * rows
-    height = above + INSIDE + BELOW
-    figure = new_figure(chart, style, height)
-    across = (style.width - LEFT - RIGHT - GAP * (count - 1)) / count
-    for at in range(count):
-        figure.add_axes(((LEFT + at * (across + GAP)) / style.width, BELOW / height,
-                         (across - room) / style.width, INSIDE / height))
+    figure = new_figure(chart, style, above + inside + below)
+    across = (across - gap * others) / len(panels)
+    for at in range(len(panels)):
+        axes_at(figure, left + at * (across + gap), below, across - room, inside)
     return figure
 
 
@@ -250,15 +259,124 @@ def _scale(axes: Axes, x: Axis, y: Axis, places: list[float], style: Style) -> N
     if y.scale is Scale.LOG:
         plain_log_axis(axes, axes.yaxis)
     else:
-        axes.yaxis.set_major_formatter(plain_formatter())
+        axes.yaxis.set_major_formatter(PlainFormatter())
 
 
-def _legend(figure: Figure, names: Sequence[str], rows: int, style: Style) -> None:
-    """Name the lines in rows above the panels."""
-    named = {label: handle for axes in figure.axes
-             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    height = figure.get_figheight()
-    from_top = 0.0 if style.is_narrow else 0.66
-    figure.legend([named[name] for name in names], names, loc="upper left",
-                  bbox_to_anchor=(0.0 if style.is_narrow else 0.013, 1 - from_top / height),
-                  ncols=-(-len(names) // rows), fontsize=style.row, frameon=False)
+def _handles(figure: Figure) -> dict[str, Artist]:
+    return {label: handle for axes in figure.axes
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+
+
+ROOFLINE_LEFT, ROOFLINE_GAP, ROOFLINE_BELOW, ROOFLINE_LEGEND = 0.88, 0.55, 1.08, 7.2
+ROOFLINE_HEIGHT, ROOFLINE_INSIDE, ROOFLINE_ACROSS = 5.4, 3.4, 6.27
+NARROW_ROOFLINE_RIGHT, NARROW_ROOFLINE_INSIDE, NARROW_ROOFLINE_BELOW = 0.16, 1.8, 0.46
+NARROW_LEGEND_ROW, NARROW_CHARACTERS = 0.145, 50
+ROOM, ROOM_FOR_LABEL = 4.0, 12.0
+"""Factors between the outermost values and the ends of the axes; the second one at the left."""
+LEGEND_CHARACTERS = 46
+
+
+def draw_roofline(chart: RooflineChart, style: Style) -> Figure:
+    figure, place = (_narrow_roofline if style.is_narrow else _wide_roofline)(chart, style)
+    for at, (axes, panel) in enumerate(zip(figure.axes, chart.panels, strict=True)):
+        is_first = at == 0 or style.is_narrow
+        _draw_roofs(axes, panel, chart.y.show, chart.y.label if is_first else "", style)
+    labelled = figure.axes if style.is_narrow else figure.axes[:1]
+    left = NARROW[0] if style.is_narrow else ROOFLINE_LEFT
+    make_room_for_numbers(labelled, [left] * len(labelled), style)
+    named = _handles(figure)
+    figure.legend(named.values(), named.keys(), loc="upper left", fontsize=style.small,
+                  frameon=False, bbox_to_anchor=place,
+                  borderaxespad=0.0 if style.is_narrow else None)
+    return figure
+
+
+def _wide_roofline(chart: RooflineChart, style: Style) -> tuple[Figure, tuple[float, float]]:
+    """Return a figure with axes beside one another, and where its legend is."""
+    figure = new_figure(chart, style, ROOFLINE_HEIGHT)
+    count = max(len(chart.panels), 1)
+    across = (ROOFLINE_ACROSS - ROOFLINE_GAP * (count - 1)) / count
+    for at in range(len(chart.panels)):
+        axes_at(figure, ROOFLINE_LEFT + at * (across + ROOFLINE_GAP), ROOFLINE_BELOW, across,
+                ROOFLINE_INSIDE)
+    return figure, (ROOFLINE_LEGEND / style.width, 0.85)
+
+
+def _narrow_roofline(chart: RooflineChart, style: Style) -> tuple[Figure, tuple[float, float]]:
+    """Return a figure with axes one above the other, and where its legend is, below them."""
+    lines = sum(_spot_label(label, style).count("\n") + 1 for label in dict.fromkeys(
+        spot.label for panel in chart.panels for spot in panel.spots))
+    below = NARROW_LEGEND_ROW * lines + style.side
+    each = NARROW_ROOFLINE_INSIDE + NARROW_ROOFLINE_BELOW
+    figure = new_figure(chart, style, style.side * 2 + len(chart.panels) * each + below)
+    for at in range(len(chart.panels)):
+        axes_at(figure, NARROW[0], below + (len(chart.panels) - 1 - at) * each
+                + NARROW_ROOFLINE_BELOW, style.width - NARROW[0] - NARROW_ROOFLINE_RIGHT,
+                NARROW_ROOFLINE_INSIDE)
+    return figure, (style.side / style.width, below / figure.get_figheight())
+
+
+def _spot_label(label: str, style: Style) -> str:
+    return textwrap.fill(label, NARROW_CHARACTERS if style.is_narrow else LEGEND_CHARACTERS)
+
+
+def _draw_roofs(
+    axes: Axes, panel: RooflinePanel, show: Show, y_label: str, style: Style,
+) -> None:
+    _limit(axes, panel, show)
+    for axis in (axes.xaxis, axes.yaxis):
+        plain_log_axis(axes, axis)
+    dress(axes, style, x_label=panel.x.label, y_label=y_label)
+    slopes = [in_unit(roof.rate, show) for roof in panel.roofs if roof.is_slope]
+    flats = [in_unit(roof.rate, show) for roof in panel.roofs if not roof.is_slope]
+    for roof in panel.roofs:
+        _draw_roof(axes, roof, show, (slopes, flats), style)
+    for spot in panel.spots:
+        # neighbours have different shapes, so that one is seen below another
+        shape = MARKERS[(spot.number + spot.number // len(COLOURS)) % len(MARKERS)]
+        axes.plot([spot.intensity], [in_unit(spot.rate, show)], linestyle="", marker=shape,
+                  markersize=style.marker + 2, color=COLOURS[spot.number % len(COLOURS)],
+                  label=_spot_label(spot.label, style))
+
+
+def _limit(axes: Axes, panel: RooflinePanel, show: Show) -> None:
+    slopes = [roof.rate for roof in panel.roofs if roof.is_slope]
+    flats = [roof.rate for roof in panel.roofs if not roof.is_slope]
+    places = [spot.intensity for spot in panel.spots]
+    places += [flat / slope for flat in flats for slope in slopes]
+    rates = [spot.rate for spot in panel.spots] + flats
+    axes.set_xlim(min(places) / ROOM_FOR_LABEL, max(places) * ROOM)
+    axes.set_ylim(in_unit(min(rates), show) / ROOM, in_unit(max(rates), show) * ROOM)
+
+
+def _draw_roof(
+    axes: Axes, roof: Roof, show: Show, roofs: tuple[list[float], list[float]], style: Style,
+) -> None:
+    """Draw a roof as far as it limits: slopes up to the highest flat, flats from the first slope.
+
+    ``roofs`` are the rates of all slopes and of all flats.
+    """
+    slopes, flats = roofs
+    rate, dash = in_unit(roof.rate, show), ":" if roof.dotted else "-"
+    low, high = axes.get_xlim()
+    if roof.is_slope:
+        end = min(high, max(flats, default=rate * high) / rate)
+        axes.plot([low, end], [low * rate, end * rate], color=GREY, linewidth=1.4, linestyle=dash)
+        _label_slope(axes, roof, rate, end, style)
+        return
+    start = max(low, rate / max(slopes)) if slopes else low
+    axes.plot([start, high], [rate, rate], color=GREY, linewidth=1.4, linestyle=dash)
+    axes.annotate(roof.label, (high, rate), xytext=(0, 3), textcoords="offset points", ha="right",
+                  va="bottom", fontsize=style.tiny, color=GREY)
+
+
+def _label_slope(axes: Axes, roof: Roof, rate: float, end: float, style: Style) -> None:
+    """Write along a slope, from where it enters the panel."""
+    low, bottom = axes.get_xlim()[0], axes.get_ylim()[0]
+    start = max(low, bottom / rate) * 1.5
+    if start >= end:
+        return
+    (x0, y0), (x1, y1) = axes.transData.transform([(start, start * rate), (end, end * rate)])
+    axes.annotate(roof.label, (start, start * rate), xytext=(-3, 4), textcoords="offset points",
+                  rotation=math.degrees(math.atan2(y1 - y0, x1 - x0)), rotation_mode="anchor",
+                  ha="left", va="bottom", fontsize=style.tiny, color=GREY)

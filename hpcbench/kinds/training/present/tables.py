@@ -28,7 +28,7 @@ from hpcbench.views.words import device_type, env_text, flag_cell, options_text,
 COLUMNS = (
     Column("strategy", "strategy"), Column("options", "options", optional=True),
     Column("degrees", "degrees", optional=True),
-    Column("batch", "batch", Show.COUNT, "replica", once=True),
+    Column("batch", "batch", Show.COUNT, "replica"),
     Column("accumulated", "accumulated", Show.COUNT, optional=True),
     Column("step_p50", "step p50", Show.MS, "ms", "of one optimizer step", "less", optional=True),
     replace(columns.INTERVAL, show=Show.MS, unit="ms", optional=True),
