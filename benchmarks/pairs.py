@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from hpcbench.kinds.hardware.derive.pairs import PairsRecord
+from hpcbench.kinds.hardware.derive import PairsRecord
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.results_file import open_results
 from launching import run_sweep

@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hpcbench.kinds.hardware.plan.stream import ARRAYS
+from hpcbench.kinds.hardware.plan.test import ARRAYS
 from hpcbench.kinds.hardware.run.stream import StreamOperation
 from hpcbench.operations.place import Place
 from launching import fail

@@ -10,9 +10,9 @@ import pytest
 from figure_texts import charts_of_kind, texts_of
 from hpcbench.answers.answer import Run
 from hpcbench.answers.compare import SAME, CaseComparison, SideComparison, comparison_table
-from hpcbench.kinds.hardware.derive.deriver import HardwareDeriver
-from hpcbench.kinds.hardware.plan.stream import Stream
-from hpcbench.kinds.hardware.present.presenter import HardwarePresenter
+from hpcbench.kinds.hardware.derive import HardwareDeriver
+from hpcbench.kinds.hardware.plan.test import Stream
+from hpcbench.kinds.hardware.present import HardwarePresenter
 from hpcbench.kinds.memory.present import MemoryPresenter
 from hpcbench.kinds.primitive.derive import PrimitiveDeriver
 from hpcbench.kinds.primitive.present import PrimitivePresenter

@@ -6,8 +6,7 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-from hpcbench.kinds.hardware.derive.deriver import HardwareRecord
-from hpcbench.kinds.hardware.derive.gemm import GemmRecord
+from hpcbench.kinds.hardware.derive import GemmRecord, HardwareRecord
 from hpcbench.kinds.memory.derive import Largest
 from hpcbench.reduce.results import Usage
 from launcher import ROOT

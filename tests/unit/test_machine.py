@@ -9,8 +9,7 @@ import pytest
 
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Run, TopicOptions
 from hpcbench.answers.machine import Machine, machine, machine_charts, machine_tables
-from hpcbench.kinds.hardware.derive.deriver import HardwareRecord
-from hpcbench.kinds.hardware.derive.pairs import Distance, PairsRecord
+from hpcbench.kinds.hardware.derive import Distance, HardwareRecord, PairsRecord
 from hpcbench.kinds.hardware.plan.pairs import Pairs
 from hpcbench.reduce.results import Results
 from results_factory import MemorySamples, make_case, make_results, ok

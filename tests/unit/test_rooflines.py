@@ -15,14 +15,18 @@ from figure_texts import figure_of, texts_of
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.collective.derive import CollectiveDeriver
-from hpcbench.kinds.hardware.derive import pairs
-from hpcbench.kinds.hardware.derive.deriver import HardwareDeriver, HardwareRecord
-from hpcbench.kinds.hardware.derive.own_rates import own_rates
-from hpcbench.kinds.hardware.derive.pairs import Distance, PairsRecord
+from hpcbench.kinds.hardware import derive as pairs
+from hpcbench.kinds.hardware.derive import (
+    Distance,
+    HardwareDeriver,
+    HardwareRecord,
+    PairsRecord,
+    own_rates,
+)
 from hpcbench.kinds.hardware.plan.gemm import Gemm
 from hpcbench.kinds.hardware.plan.pairs import Pairs
-from hpcbench.kinds.hardware.plan.stream import Stream
-from hpcbench.kinds.hardware.present.presenter import HardwarePresenter
+from hpcbench.kinds.hardware.plan.test import Stream
+from hpcbench.kinds.hardware.present import HardwarePresenter
 from hpcbench.kinds.primitive.derive import PrimitiveDeriver
 from hpcbench.kinds.primitive.plan.demands import product_bytes
 from hpcbench.kinds.training.derive.deriver import TrainingDeriver

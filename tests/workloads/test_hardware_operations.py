@@ -15,8 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hpcbench.errors import CaseError
 from hpcbench.kinds.hardware.plan.gemm import ELEMENT_BYTES, PRODUCTS, Gemm
-from hpcbench.kinds.hardware.plan.storage import Storage
-from hpcbench.kinds.hardware.plan.stream import ALL_THREADS, ARRAYS, TRANSFERS, Stream
+from hpcbench.kinds.hardware.plan.test import ALL_THREADS, ARRAYS, TRANSFERS, Storage, Stream
 from hpcbench.kinds.hardware.run import storage as storage_run
 from hpcbench.kinds.hardware.run import stream as stream_run
 from hpcbench.kinds.hardware.run.gemm import GemmOperation

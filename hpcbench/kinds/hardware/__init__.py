@@ -7,7 +7,7 @@ SPEC = KindSpec(
     name="hardware", block=f"{_ROOM}.plan.block:HardwareBlock",
     planner_path=f"{_ROOM}.plan.planner:HardwarePlanner",
     runner_path=f"{_ROOM}.run.runner:HardwareRunner",
-    deriver_path=f"{_ROOM}.derive.deriver:HardwareDeriver",
-    presenter_path=f"{_ROOM}.present.presenter:HardwarePresenter",
+    deriver_path=f"{_ROOM}.derive:HardwareDeriver",
+    presenter_path=f"{_ROOM}.present:HardwarePresenter",
     catalogue_path=f"{_ROOM}.plan.planner:catalogue",
     aliases=("machine",), order=40)

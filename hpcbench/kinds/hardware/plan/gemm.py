@@ -10,19 +10,17 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.hardware.plan.block import HardwareBlock
-from hpcbench.kinds.hardware.plan.test import HardwareTest, HardwareWork
+from hpcbench.kinds.hardware.plan.test import HardwareTest, HardwareWork, of_test
 from hpcbench.operations.models import LAYERS, MODELS, layer_extents
+from hpcbench.plan.case import Case
 from hpcbench.plan.estimate import CASE_S, DRAWN_PER_S, FLOPS_PER_S, device_kind
 from hpcbench.plan.points import CommonPoint, Draft, PlanRequest, least_calls, too_large
 from hpcbench.plan.support import resolve_device, unfit_world
-
-if TYPE_CHECKING:
-    from hpcbench.plan.case import Case
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +169,7 @@ class Gemm(HardwareWork):
 
 
 def gemm_of(case: Case) -> Gemm:
-    """Return the workload of a case of this test. Raises TypeError for another."""
-    if not isinstance(case.workload, Gemm):
-        raise TypeError(f"{case.label} is no gemm")
-    return case.workload
+    return of_test(case, Gemm)
 
 
 def _lengths(block: HardwareBlock) -> dict[str, int]:

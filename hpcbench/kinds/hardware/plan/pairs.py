@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from hpcbench.kinds.hardware.plan.block import DIRECTIONS, WHAT, HardwareBlock
-from hpcbench.kinds.hardware.plan.test import HardwareTest, HardwareWork
+from hpcbench.kinds.hardware.plan.test import HardwareTest, HardwareWork, of_test
 from hpcbench.operations.collectives import (
     MOST_COLD_BYTES,
     Call,
@@ -24,15 +24,12 @@ from hpcbench.operations.collectives import (
     cold_sets,
     planned_cold_bytes,
 )
+from hpcbench.plan.case import Case
 from hpcbench.plan.estimate import ALPHA_S, CASE_S, bytes_per_s, device_kind
 from hpcbench.plan.points import CommonPoint, Draft, PlanRequest, least_calls, too_large
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 from hpcbench.plan.workload import Workload
 from hpcbench.units import format_bytes, plural
-
-if TYPE_CHECKING:
-    from hpcbench.plan.case import Case
-
 
 Pair = tuple[int, int]
 """Two ranks, the lower one first."""
@@ -187,10 +184,7 @@ def _slots(ranks: int, at_once: bool) -> tuple[Slot, ...]:  # noqa: FBT001  (a k
 
 
 def pairs_of(case: Case) -> Pairs:
-    """Return the workload of a case of this test. Raises TypeError for another."""
-    if not isinstance(case.workload, Pairs):
-        raise TypeError(f"{case.label} is no test of pairs")
-    return case.workload
+    return of_test(case, Pairs)
 
 
 def _lengths(block: HardwareBlock) -> dict[str, int]:

@@ -16,9 +16,7 @@ from hpcbench.config.section import Block
 from hpcbench.kinds.hardware.plan.block import KEYS, HardwareBlock
 from hpcbench.kinds.hardware.plan.gemm import GEMM
 from hpcbench.kinds.hardware.plan.pairs import PAIRS
-from hpcbench.kinds.hardware.plan.storage import STORAGE
-from hpcbench.kinds.hardware.plan.stream import STREAM
-from hpcbench.kinds.hardware.plan.test import HardwareTest, HardwareWork
+from hpcbench.kinds.hardware.plan.test import STORAGE, STREAM, HardwareTest, HardwareWork
 from hpcbench.kinds.kind import Planner
 from hpcbench.plan.case import Case
 from hpcbench.plan.points import COMMON_AXES, PlanRequest, assemble, common_points, listed_lengths

@@ -1,15 +1,26 @@
-"""What every test of the machine is to the plan: its workload, and how its points are drafted."""
+"""What every test of the machine is to the plan, and two of them: ``stream`` and ``storage``.
+
+``stream``: how fast each rank reads and writes memory; ``storage``: files; all ranks at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from itertools import product
+from types import MappingProxyType
+from typing import Any, TypeVar
 
-from hpcbench.kinds.hardware.plan.block import HardwareBlock
+from hpcbench.kinds.hardware.plan.block import ACCESSES, HardwareBlock
+from hpcbench.operations.collectives import DTYPE_BYTES, planned_cold_bytes
 from hpcbench.plan.case import Case
-from hpcbench.plan.points import CommonPoint, Draft, PlanRequest
+from hpcbench.plan.estimate import CASE_S, device_kind
+from hpcbench.plan.points import CommonPoint, Draft, PlanRequest, least_calls, too_large
+from hpcbench.plan.support import resolve_device, unfit_world
 from hpcbench.plan.workload import Workload
+from hpcbench.units import format_bytes
+
+W = TypeVar("W", bound="HardwareWork")
 
 
 class HardwareWork(Workload):
@@ -46,7 +57,197 @@ class HardwareTest:
 
 
 def work_of(case: Case) -> HardwareWork:
-    """Return the workload of a case of a test. Raises TypeError for another kind."""
-    if not isinstance(case.workload, HardwareWork):
-        raise TypeError(f"{case.label} is no test of the machine")
+    return of_test(case, HardwareWork)
+
+
+def of_test(case: Case, test: type[W]) -> W:
+    """Return the workload of a case of a test. Raises TypeError for another."""
+    if not isinstance(case.workload, test):
+        raise TypeError(f"{case.label} is no {test.__name__}")
     return case.workload
+
+
+ARRAYS: Mapping[str, int] = MappingProxyType({
+    "copy": 2, "scale": 2, "add": 3, "triad": 3, "read_modify_write": 2,
+    "host_to_device": 1, "device_to_host": 1, "both_directions": 2})
+"""Kernel -> arrays that a call moves: the first four are STREAM's, counted as STREAM does."""
+DEFAULT_KERNELS = ("copy", "scale", "add", "triad")
+TRANSFERS = ("host_to_device", "device_to_host", "both_directions")
+"""Between host and device."""
+TYPES = tuple(name for name in DTYPE_BYTES if name != "uint8")
+"""A byte does not hold the results."""
+ALL_THREADS = 0
+"""As many threads as the rank has cores."""
+_ASSUMED_BYTES = 2**27
+ON_GPU_BYTES = 2**28
+"""Of an array whose size the machine decides; on a GPU at least, for copies to and from it."""
+_MEMORY_BYTES_PER_S = MappingProxyType({"cpu": 5e9, "cuda": 5e11})
+
+
+@dataclass(frozen=True, slots=True)
+class Stream(HardwareWork):
+    """One kernel over arrays of ``size_bytes``; 0: four times the last cache, divided among ranks.
+
+    ``threads`` is ALL_THREADS or a number, 0 on a device. ``memory`` is ``pinned`` or ``pageable``
+    of TRANSFERS, else empty. ``numa_node`` binds the rank's threads; -1 does not.
+    """
+
+    dtype: str
+    kernel: str
+    size_bytes: int
+    threads: int
+    memory: str = ""
+    numa_node: int = -1
+    groups: int = 1
+    test: str = "stream"
+
+    def words(self, world_size: int) -> list[str]:
+        """Return what tells it from others."""
+        parts = [self.test, self.kernel, self.dtype]
+        parts += [format_bytes(self.size_bytes)] if self.size_bytes else []
+        parts += [f"threads={self.threads or 'all'}"] if not self.memory else [self.memory]
+        parts += [f"numa={self.numa_node}"] if self.numa_node >= 0 else []
+        return [*parts, f"ranks={world_size}"]
+
+    def moved_bytes(self, array_bytes: int) -> int:
+        """Return the bytes of a call on arrays of this size."""
+        return ARRAYS[self.kernel] * array_bytes
+
+
+def stream_of(case: Case) -> Stream:
+    return of_test(case, Stream)
+
+
+def _stream_axes(block: HardwareBlock) -> dict[str, tuple[object, ...]]:
+    return {"kernel": block.kernel or DEFAULT_KERNELS, "size": block.size or (0,),
+            "threads": block.threads or ("all",), "memory": block.memory or ("pinned", "pageable"),
+            "numa_node": block.numa_node or (-1,)}
+
+
+def _stream_lengths(block: HardwareBlock) -> dict[str, int]:
+    return {name: len(values) for name, values in _stream_axes(block).items()}
+
+
+def _stream_drafts(block: HardwareBlock, point: CommonPoint, job: PlanRequest) -> Iterator[Draft]:
+    device = resolve_device(point.backend, point.device)
+    seen = set()
+    for kernel, size, threads, memory, node in product(*_stream_axes(block).values()):
+        count = int(str(threads).replace("all", str(ALL_THREADS)))
+        work = Stream(point.dtype, str(kernel), int(str(size)),
+                      count if device == "cpu" and kernel not in TRANSFERS else 0,
+                      str(memory) if kernel in TRANSFERS else "", int(str(node)))
+        if work not in seen:  # axes that a kernel does not have
+            seen.add(work)
+            yield _stream_draft(work, device, point, job)
+
+
+def _stream_draft(work: Stream, device: str, point: CommonPoint, job: PlanRequest) -> Draft:
+    array_bytes = work.size_bytes or _assumed_bytes(work, device)
+    needed = 3 * array_bytes
+    on_host = array_bytes if work.kernel in TRANSFERS else 0
+    skip = (_unfit_stream(work, device)
+            or unfit_world(point.backend, point.world_size, job.world_size)
+            or too_large(needed, on_host, device, job.config.hardware))
+    rate = _MEMORY_BYTES_PER_S[device_kind(device)]
+    return Draft(
+        workload=work, device=device, validate=point.validate, memory_bytes=needed, skip=skip,
+        estimate_s=CASE_S + (2 + least_calls(point, job.config)) * needed / rate,
+        identity=work.identity(), host_bytes=2 * on_host)
+
+
+def _assumed_bytes(work: Stream, device: str) -> int:
+    """Return the most that an array can have whose size the machine decides."""
+    if device == "cpu":
+        return _ASSUMED_BYTES
+    least = ON_GPU_BYTES
+    return least if work.kernel in TRANSFERS else max(least, planned_cold_bytes(device))
+
+
+def _unfit_stream(work: Stream, device: str) -> str | None:
+    """Return why the kernel cannot run on the device, or None."""
+    if work.dtype not in TYPES:
+        return f"stream has no {work.dtype}: take one of {', '.join(TYPES)}"
+    if work.kernel in TRANSFERS and device not in ("cuda", "auto"):
+        return f"{work.kernel} is between host and GPU: take device cuda"
+    if work.size_bytes and work.size_bytes < DTYPE_BYTES[work.dtype]:
+        return f"size {work.size_bytes} holds no element of {work.dtype}"
+    return None
+
+
+STREAM = HardwareTest(
+    "stream", "memory bandwidth: STREAM's kernels, and copies between host and GPU", Stream,
+    _stream_lengths, _stream_drafts)
+
+
+_FILE_BYTES = (64 * 2**20,)
+BLOCK_BYTES, BLOCKS = 4096, 256
+"""A random read is of a page; so many are one sample."""
+_DISK_BYTES_PER_S = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Storage(HardwareWork):
+    """Files of ``size_bytes`` a rank in ``folder``; of read_random a call reads BLOCKS pages."""
+
+    access: str
+    size_bytes: int
+    folder: str
+    dtype: str = "uint16"
+    groups: int = 1
+    test: str = "storage"
+
+    @property
+    def reads(self) -> bool:
+        """Return whether it reads."""
+        return self.access.startswith("read")
+
+    @property
+    def call_bytes(self) -> int:
+        """Return the bytes that a rank reads or writes in one call."""
+        if self.access == "read_random":
+            return BLOCK_BYTES * min(BLOCKS, self.size_bytes // BLOCK_BYTES)
+        return self.size_bytes
+
+    def needs_ranks(self) -> bool:
+        """Return whether it is torch's checkpoint, whose ranks exchange a plan."""
+        return self.access == "write_dcp"
+
+    def words(self, world_size: int) -> list[str]:
+        """Return what tells it from others."""
+        return [self.test, self.access, format_bytes(self.size_bytes), f"ranks={world_size}"]
+
+
+def storage_of(case: Case) -> Storage:
+    return of_test(case, Storage)
+
+
+def _storage_lengths(block: HardwareBlock) -> dict[str, int]:
+    return {"access": len(block.access or ACCESSES), "size": len(block.size or _FILE_BYTES)}
+
+
+def _storage_drafts(block: HardwareBlock, point: CommonPoint, job: PlanRequest) -> Iterator[Draft]:
+    for access, size in product(block.access or ACCESSES, block.size or _FILE_BYTES):
+        work = Storage(access, size, block.folder or job.config.output.folder)
+        calls = 1 + least_calls(point, job.config)
+        yield Draft(
+            workload=work, device="cpu", validate=point.validate, memory_bytes=2 * size,
+            skip=_unfit_storage(work, point) or unfit_world(
+                point.backend, point.world_size, job.world_size),
+            estimate_s=CASE_S + calls * work.call_bytes * point.world_size / _DISK_BYTES_PER_S,
+            identity=work.identity())
+
+
+def _unfit_storage(work: Storage, point: CommonPoint) -> str | None:
+    """Return why it cannot run, or None."""
+    if point.backend != "gloo":
+        return f"storage uses no backend: take gloo, not {point.backend}"
+    if point.device not in ("auto", "cpu"):
+        return f"storage is written from the host: take device cpu, not {point.device}"
+    if work.size_bytes < BLOCK_BYTES:
+        return f"size {work.size_bytes} is less than a page of {BLOCK_BYTES} B"
+    return None
+
+
+STORAGE = HardwareTest(
+    "storage", "files: sequential and random reads, checkpoints that are synced to the disk",
+    Storage, _storage_lengths, _storage_drafts)

@@ -25,7 +25,7 @@ import torch.distributed.checkpoint as dcp
 
 from hpcbench.backends.groups import host_barrier
 from hpcbench.errors import CaseError
-from hpcbench.kinds.hardware.plan.storage import BLOCK_BYTES, BLOCKS, Storage
+from hpcbench.kinds.hardware.plan.test import BLOCK_BYTES, BLOCKS, Storage
 from hpcbench.operations.data import Mismatch
 from hpcbench.operations.place import Place
 from hpcbench.texts import path_of
