@@ -1,15 +1,9 @@
-"""Which collectives there are: one row each, those of this package and those of plug-ins.
+"""Which collectives there are, their rates and their sizes, as nccl-tests defines and counts them.
 
 A row is all that is known of a collective without torch. Plans, sizes, rates and reports ask it;
 nothing else lists collectives. A plug-in names its `CollectiveSpec` by an entry point of the group
-``hpcbench.collectives`` (docs/plugins.md).
-
-Algorithm and bus bandwidth of a collective, as nccl-tests defines them.
-
-A rate is derived once, from one time; rates are never averaged (the mean of rates is not the rate
-of the mean time).
-
-Sizes exactly as nccl-tests counts them, and the memory a case takes.
+``hpcbench.collectives`` (docs/plugins.md). A rate is derived once, from one time; rates are never
+averaged (the mean of rates is not the rate of the mean time).
 
 nccl-tests' size column S: the buffer of all_reduce, broadcast, reduce and send_recv; the parts of
 all ranks together for all_gather, reduce_scatter, all_to_all, gather and scatter. Its count column
@@ -20,8 +14,6 @@ Parts that differ in size are whole multiples (`weights`) of one unit, which is 
 bytes. Their S is the sum of all parts for all_gather and reduce_scatter. For all_to_all it is the
 maximum over ranks of what a rank sends or receives, as in nccl-tests' alltoallv. Part d of every
 rank's buffer goes to rank d, so this is n times the largest part.
-
-What a workload calls on a backend: one collective, without its size.
 """
 
 from __future__ import annotations
@@ -94,12 +86,10 @@ class CollectiveSpec:
 
     @property
     def uneven(self) -> bool:
-        """Return whether the parts may differ in size."""
         return bool(self.uneven_operation)
 
     @property
     def is_plugin(self) -> bool:
-        """Return whether another package runs it."""
         return not self.operation.startswith(".")
 
     @property
@@ -234,7 +224,7 @@ def collectives() -> Mapping[str, CollectiveSpec]:
 
 
 def broken_collectives() -> Mapping[str, str]:
-    """Return why the collectives of some entry points cannot be used, by the entry point's name."""
+    """Return why entry points cannot be used, by name."""
     return _installed()[1]
 
 
@@ -255,7 +245,6 @@ def collective_names() -> tuple[str, ...]:
 
 
 def collective_aliases() -> dict[str, str]:
-    """Return other names of collectives, with the name that each stands for."""
     return {alias: spec.name for spec in collectives().values() for alias in spec.aliases}
 
 
@@ -280,7 +269,6 @@ def _installed() -> tuple[Mapping[str, CollectiveSpec], Mapping[str, str]]:
 
 
 def _problem(offer: Offer, specs: Mapping[str, CollectiveSpec]) -> str:
-    """Return why what a plug-in offers cannot be used, or nothing."""
     spec = offer.value
     if not isinstance(spec, CollectiveSpec):
         return f"{offer.origin} offers a {type(spec).__name__}, no CollectiveSpec"
@@ -406,7 +394,6 @@ def rounded(
 
 
 def smallest_bytes(collective: str, dtype: str, world_size: int, split: str = "even") -> int:
-    """Return the smallest size that is not rounded to nothing."""
     if collective_spec(collective).split:
         return PART_BYTES * _units(collective, split, world_size)
     return DTYPE_BYTES[dtype]
@@ -425,8 +412,7 @@ def cold_bytes(cache_bytes: int | None) -> int:
 
 
 def planned_cold_bytes(device: str) -> int:
-    """Return the most that `cold_bytes` can be on a device of this type, of which no more is known.
-    """
+    """Return the most that `cold_bytes` can be on a device of this type."""
     return COLD_BYTES if device in ("cpu", "mps") else MOST_COLD_BYTES
 
 

@@ -1,8 +1,4 @@
-"""torch's dtype for each name of a dtype in sweep files.
-
-torch's calls on whole tensors that torch 2.13 renamed, deprecating the old names.
-
-Rank- and position-dependent test data, exact in every dtype, and the results it must give.
+"""Test data that are exact in every dtype, and the comparison of results with what they must be.
 
 Element ``j`` of rank ``r`` is derived from ``h = (7 j + 131 r) mod 8191``. It is cut to a range in
 which the dtype holds the collective's result exactly, as an integer. So any order of summation
@@ -17,8 +13,6 @@ is exact, before or after the sum. Where the dtype has no such numbers, or where
 its own 1 / n would round (`average_is_exact`), results are compared within 2 units in the last
 place, as nccl-tests does for its avg. NCCL divides the sum of integers and cuts the rest off, which
 leaves 0 of uint8 over more than 254 ranks.
-
-Element-for-element comparison of a collective's output with what it must be.
 """
 
 from __future__ import annotations
@@ -105,7 +99,6 @@ def _hash(rank: int, modulus: int = PERIOD) -> torch.Tensor:
 
 
 def _numbers(world_size: int, first: int | range) -> range:
-    """Return the global ranks of a group."""
     return first if isinstance(first, range) else range(first, first + world_size)
 
 
@@ -177,7 +170,6 @@ class Mismatch:
 
     @property
     def words(self) -> str:
-        """Return it for people."""
         return (f"{self.n_wrong} of {self.n_elements} elements, first index {self.first_index}: "
                 f"got {self.got}, expected {self.expected}")
 

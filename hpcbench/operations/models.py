@@ -1,11 +1,7 @@
-"""The transformers that can be trained, and whose layers primitives multiply: extents as published.
+"""The transformers that can be trained, and their layers as products: extents as published.
 
-Weights are random, so a model is its shape.
-
-The layers of the models in `operations.models`, as products of tokens with one weight.
-
-A layer is m tokens times a weight of (k, n). Biases and the attention itself are not products with
-a weight and are left out.
+Weights are random, so a model is its shape. A layer is m tokens times a weight of (k, n). Biases
+and the attention itself are not products with a weight and are left out.
 """
 
 from __future__ import annotations
@@ -54,7 +50,6 @@ class ModelShape:
 
     @property
     def head_dim(self) -> int:
-        """Return the extent of one head."""
         return self.hidden // self.heads
 
     @property
@@ -69,7 +64,6 @@ class ModelShape:
 
     @property
     def biased(self) -> bool:
-        """Return whether the products of a block have biases."""
         return self.family != "llama"
 
     @property
@@ -153,6 +147,5 @@ def layer_of(model: str, layer: str) -> Layer:
 
 
 def layer_extents(model: str, layer: str) -> tuple[int, int]:
-    """Return n and k of a whole layer. Raises KeyError of unknown names."""
     weight = layer_of(model, layer)
     return weight.n, weight.k

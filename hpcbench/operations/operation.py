@@ -1,7 +1,4 @@
-"""What an operation of any kind is to the measuring loop.
-
-What a collective asks of a library that is called without torch.
-"""
+"""What an operation is to the measuring loop, and what a library without torch gets to call."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Where an operation runs.
-
-Messages between two ranks of a group: how they are described, started and awaited.
-
-Where libraries that connect the ranks by themselves can meet.
-"""
+"""Where an operation runs: its ranks, its device, and messages between two ranks of its group."""
 
 from __future__ import annotations
 
@@ -36,12 +31,10 @@ class Place:
 
     @property
     def number(self) -> int:
-        """Return this rank's global rank."""
         return self.global_rank(self.rank)
 
     @property
     def numbers(self) -> range:
-        """Return the global ranks of the group."""
         return range(self.first, self.global_rank(self.world_size), self.stride)
 
     @property

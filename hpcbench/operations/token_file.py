@@ -60,7 +60,6 @@ def dtype_of(vocab: int) -> str:
 
 
 def sidecar(path: Path) -> Path:
-    """Return the path of the JSON file that describes a file."""
     return path.with_name(f"{path.name}.json")
 
 
@@ -94,8 +93,7 @@ def open_tokens(path: Path, vocab: int) -> TokenFile:
 
 
 def check(path: Path, tokens: Tokens, first: int, vocab: int) -> None:
-    """Raise FileError if a token, of which the first is number ``first``, is outside of 0 .. vocab.
-    """
+    """Raise FileError if a token, the first is number ``first``, is outside of 0 .. vocab."""
     if int(tokens.max()) < vocab and int(tokens.min()) >= 0:
         return
     at = int(np.argmax((tokens >= vocab) | (tokens < 0)))
@@ -117,7 +115,6 @@ def _size(path: Path) -> int:
 
 
 def _layout(path: Path, size: int, vocab: int) -> TokenLayout:
-    """Return the layout that a file has by its JSON file, by its header, or as nanoGPT's."""
     beside = sidecar(path)
     if beside.exists():
         return _beside(beside)

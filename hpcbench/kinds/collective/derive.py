@@ -1,9 +1,4 @@
-"""What a call of a collective does: it moves bytes, and more ranks do not share that.
-
-The columns of collectives in ``/cases`` of results.h5.
-
-The deriver of collectives: algorithm and bus bandwidth, as nccl-tests defines them.
-"""
+"""The deriver of collectives: algorithm and bus bandwidth, as nccl-tests defines them."""
 
 from __future__ import annotations
 
@@ -78,7 +73,6 @@ COLUMNS = (
 
 
 def column_values(item: CaseResult, record: CollectiveRecord | None) -> dict[str, Any]:
-    """Return a case's values of COLUMNS."""
     work = asdict(collective_of(item.case))
     names = {column.name for column in COLUMNS}
     return {**{name: value for name, value in work.items() if name in names},
@@ -125,7 +119,6 @@ class CollectiveDeriver(Deriver):
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
     ) -> Mapping[str, CollectiveRecord]:
-        """Return the rates of each case."""
         return {item.case.case_id: _record(item, hardware) for item in items}
 
     def sent_bytes(self, item: CaseResult) -> float | None:

@@ -1,13 +1,8 @@
-"""Which lines a figure has: the cases of one collective, grouped so that a person can tell them.
+"""The presenter of collectives: tables, charts and fields of the summaries.
 
-Cases that differ in size only are one line. A collective with more lines than a figure can show
-readably is split into several figures along the axes that matter least for a comparison.
-
-The tables of a plan's and of a block's collectives, and the words that stand in them.
-
-Time and bus bandwidth of collectives: against size, or, with one size, as rows to compare.
-
-The presenter of collectives, and what summary.json and summary.csv hold of them.
+Cases that differ in size only are one line of a figure, or with one size rows to compare. A
+collective with more lines than a figure can show readably is split into several figures along the
+axes that matter least for a comparison.
 """
 
 from __future__ import annotations
@@ -97,20 +92,15 @@ class SeriesGroup:
 
     @property
     def items(self) -> tuple[CaseResult, ...]:
-        """Return the cases of all lines."""
         return tuple(item for one in self.series for item in one.items)
 
     @property
     def sizes(self) -> list[int]:
-        """Return the different sizes, ascending."""
         return sorted({collective_of(item.case).size_bytes for item in self.items})
 
 
 def groups(items: Iterable[CaseResult]) -> list[SeriesGroup]:
-    """Return the figures to draw for the collectives that have statistics.
-
-    Blocks do not matter here: a case that two blocks ask for belongs to both.
-    """
+    """Return the figures to draw; a case that two blocks ask for belongs to both."""
     by_collective: dict[str, dict[Key, list[CaseResult]]] = defaultdict(lambda: defaultdict(list))
     for item in items:
         if item.statistics is not None:
@@ -216,7 +206,6 @@ Records = Mapping[str, CollectiveRecord]
 
 
 def collective_type_word(work: Collective) -> str | None:
-    """Return the dtype; None where no data are moved."""
     return work.dtype if work.traits.moves_data else None
 
 
@@ -235,7 +224,6 @@ def size_range(works: Iterable[Collective]) -> str:
 
 
 def collective_plan_table(title: str, cases: Sequence[Case], *, listed: bool) -> Table:
-    """Return a row for each case, or for each collective on each backend."""
     if listed:
         return Table(title, _CASE_COLUMNS, (Group("", tuple(map(_case_row, cases))),))
     groups = grouped(((_what_cells(case), batch_text(case), case.needs), case) for case in cases)
@@ -340,7 +328,6 @@ ROW_COLUMNS = (
 
 
 def collective_charts(items: Sequence[CaseResult], derived: Records) -> Iterator[Chart]:
-    """Yield the charts of the cases that have statistics."""
     for group in groups(items):
         yield _dots(group, derived) if len(group.sizes) == 1 else _lines(group, derived)
 
@@ -361,10 +348,7 @@ def _lines(group: SeriesGroup, records: Records) -> LineChart:
 
 
 def _levels(group: SeriesGroup, records: Records) -> Iterator[Level]:
-    """Yield what declared links allow, if it is the same for all lines, and what two ranks reached.
-
-    That is of each backend; of many backends the lines could not be told apart.
-    """
+    """Yield what declared links allow, if all lines have the same, and what two ranks reached."""
     items = [item for one in group.series for item in one.items if item.case.world_size > 1]
     declared = {item.timing.link_bytes_per_s if item.timing else None for item in items}
     if len(declared) == 1 and (rate := next(iter(declared))):
@@ -525,7 +509,6 @@ class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
     heat_map_case = staticmethod(collective_heat_map_case)
 
     def span_words(self, works: Sequence[Collective]) -> Iterator[str]:
-        """Yield splits, numbers of groups and buffers, where they are not the usual ones."""
         splits = distinct(sorted({work.split for work in works}))
         groups = distinct(sorted({work.groups for work in works}))
         strides = distinct(sorted({work.group_stride for work in works}))
@@ -539,11 +522,9 @@ class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
             yield f"buffers={buffers}"
 
     def size_words(self, works: Sequence[Collective]) -> Iterator[str]:
-        """Yield the range of sizes."""
         yield size_range(works)
 
     def definitions(self, items: Items, derived: Records) -> Iterator[str]:
-        """Yield what the bandwidths are."""
         yield "algbw = size / time p50, busbw = algbw x nccl-tests' factor; GB = 1e9 B"
         if any(record.of_link is not None for record in derived.values()):
             yield ("of link = busbw (of an all_reduce by NVLS: algbw x (n + 1) / n) over what the "
@@ -555,7 +536,6 @@ class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
                    "see docs/hardware.md")
 
     def row(self, item: CaseResult, record: CollectiveRecord | None) -> dict[str, Any]:
-        """Return what only collectives have, and their rates."""
         rates = record.bandwidth if record else None
         link = item.timing and item.timing.link_bytes_per_s
         return {
@@ -572,8 +552,7 @@ class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,
     ) -> dict[str, Any]:
-        """Return ``communication``: the ok rows under the names that other tools' users look for.
-        """
+        """Return ``communication``: the ok rows under the names that other tools use."""
         return {"communication": {
             name: [{field: row[field] for field in COMMUNICATION_FIELDS} for row in rows
                    if row["collective"] == collective and row["status"] == "ok"]

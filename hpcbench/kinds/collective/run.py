@@ -1,16 +1,8 @@
-"""What every collective is to the measuring loop: prepare, run, check.
-
-A collective whose calls take turns over several sets of buffers: ``buffers`` is ``cold``.
-
-Collectives whose calls a group makes itself, without torch: backend ``mpi/direct``.
-
-The collectives as a worker runs them; `operations.collectives` has a row for each.
+"""The collectives as a worker runs them; `operations.collectives` has a row for each.
 
 Where the parts differ in size (the ``split`` axis), what is called is the backend's own form with
 lists of parts or of sizes. gloo's and nccl's, inside torch, may be several simpler operations of
 their own; nothing is put together here.
-
-The runner of collectives.
 """
 
 from __future__ import annotations
@@ -92,16 +84,13 @@ class Operation:
         return compare(self.output, self.expected, ulps=self._ulps)
 
     def empty(self, count: int) -> torch.Tensor:
-        """Return an uninitialised buffer of ``count`` elements on the device."""
         return torch.empty(count, dtype=self.dtype, device=self.place.device)
 
     def on_device(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return ``tensor`` on the device of this place."""
         return tensor.to(self.place.device)
 
 
 def reduce_op(name: str | None) -> dist.ReduceOp:
-    """Return torch's reduction for sum, prod, min, max or avg."""
     return {
         "sum": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN,
         "max": dist.ReduceOp.MAX, "avg": dist.ReduceOp.AVG,
@@ -128,23 +117,19 @@ class Rotation:
             self.restore()
 
     def restore(self) -> None:
-        """Restore all sets, the next one first."""
         for step in range(1, len(self.sets) + 1):
             self.sets[(self._at + step) % len(self.sets)].prepare()
         self._used = 0
 
     def run(self) -> None:
-        """Call the operation of the next set."""
         self._at = (self._at + 1) % len(self._calls)
         self._used += 1
         self._calls[self._at]()
 
     def spoil(self) -> None:
-        """Make one element of the last call's output wrong."""
         self.sets[self._at].spoil()
 
     def check(self) -> Mismatch | None:
-        """Compare the output of the last call."""
         return self.sets[self._at].check()
 
 
@@ -166,7 +151,6 @@ class Reduction(Operation):
         self.output = self.empty(spec.count)
 
     def contribution(self) -> torch.Tensor:
-        """Return what this rank gives to the reduction."""
         return contributed(self.place.rank, self.place.world_size, str(self.spec.op),
                            self.spec.count, self.dtype, self.place.numbers)
 
@@ -177,7 +161,6 @@ class Reduction(Operation):
             self.place.numbers))
 
     def prepare(self) -> None:
-        """Restore the input that the last call may have overwritten."""
         self.output.copy_(self.source)
 
 
@@ -195,7 +178,6 @@ class AllReduce(Reduction):
             self.given = self.source
 
     def prepare(self) -> None:
-        """Restore the input that the last call overwrote, or wipe the output."""
         if self.keeps_input:
             self.output.fill_(self.poison)
         else:
@@ -208,7 +190,6 @@ class AllReduce(Reduction):
         return compare(self.source, self.on_device(self.contribution()))
 
     def run(self) -> None:
-        """Reduce in place."""
         dist.all_reduce(self.output, self.op, group=self.place.group)
 
 
@@ -237,7 +218,6 @@ class AllGather(Operation):
             self.part.copy_(self.source)
 
     def run(self) -> None:
-        """Gather all parts."""
         all_gather_tensor(self.output, self.part, group=self.place.group)
 
 
@@ -245,7 +225,6 @@ class UnevenAllGather(AllGather):
     """torch.distributed.all_gather: rank r gives part r to all."""
 
     def run(self) -> None:
-        """Gather all parts."""
         dist.all_gather(self.parts, self.source, group=self.place.group)
 
 
@@ -270,14 +249,12 @@ class ReduceScatter(Operation):
         self.output = self.parts[place.rank] if spec.in_place else self.empty(own)
 
     def prepare(self) -> None:
-        """Restore the input that an in-place call overwrote, or wipe the output."""
         if self.spec.in_place:
             self.input.copy_(self.source)
         else:
             self.output.fill_(self.poison)
 
     def run(self) -> None:
-        """Reduce, and keep this rank's part."""
         reduce_scatter_tensor(self.output, self.input, self.op, group=self.place.group)
 
 
@@ -285,7 +262,6 @@ class UnevenReduceScatter(ReduceScatter):
     """torch.distributed.reduce_scatter: rank r is left with part r of the reduction."""
 
     def run(self) -> None:
-        """Reduce, and keep this rank's part."""
         dist.reduce_scatter(self.output, self.parts, self.op, group=self.place.group)
 
 
@@ -304,7 +280,6 @@ class AllToAll(Operation):
         self.output = self.empty(sum(self.received))
 
     def run(self) -> None:
-        """Exchange the parts, which are equal."""
         dist.all_to_all_single(self.output, self.source, group=self.place.group)
 
 
@@ -312,7 +287,6 @@ class UnevenAllToAll(AllToAll):
     """The same with sizes: every rank sends part d of its buffer to rank d."""
 
     def run(self) -> None:
-        """Exchange the parts."""
         dist.all_to_all_single(self.output, self.source, self.received, self.sent,
                                group=self.place.group)
 
@@ -333,7 +307,6 @@ class Broadcast(Operation):
             self.output.fill_(self.poison)
 
     def run(self) -> None:
-        """Broadcast from the root."""
         dist.broadcast(self.output, self.root, group=self.place.group)
 
 
@@ -350,7 +323,6 @@ class Reduce(Reduction):
             self.expect()
 
     def run(self) -> None:
-        """Reduce to the root."""
         dist.reduce(self.output, self.root, self.op, group=self.place.group)
 
 
@@ -370,7 +342,6 @@ class Gather(Operation):
             self.parts = list(self.output.split(spec.count))
 
     def run(self) -> None:
-        """Send this rank's part to the root."""
         dist.gather(self.source, self.parts, self.root, group=self.place.group)
 
 
@@ -389,7 +360,6 @@ class Scatter(Operation):
         self.output = self.empty(spec.count)
 
     def run(self) -> None:
-        """Receive this rank's part from the root."""
         dist.scatter(self.output, self.parts, self.root, group=self.place.group)
 
 
@@ -414,7 +384,6 @@ class SendRecv(Operation):
         ]
 
     def run(self) -> None:
-        """Start both directions, then wait for both."""
         for request in self._start():
             request.wait()
 
@@ -441,10 +410,7 @@ class CollectiveRunner(Runner):
     """Opens collectives; which class runs which is told by its row."""
 
     def open(self, work: Workload, place: Place, *, validate: bool) -> Operation | Rotation:
-        """Allocate the collective on this rank. Raises CaseError if it is not here.
-
-        A module that begins with a dot is one of this package.
-        """
+        """Allocate the collective on this rank. Raises CaseError if it is not here."""
         assert isinstance(work, Collective)
         traits = work.traits
         path = traits.operation if work.split == "even" else traits.uneven_operation

@@ -1,17 +1,9 @@
-"""Rates of a primitive. Each is derived once, from one time; rates are never averaged.
+"""Rates of a primitive, and the comparisons of its time with its parts alone and with torch.
 
-What a call of a primitive does: the rows of its product.
-
-Which cases of a run a primitive's times are compared with: its parts alone, and torch.
-
-A case of one implementation has three partners that solve the same problem on the same machine:
-``compute_only`` (size ``sharded``), ``comm_only`` and ``torch``. Options of an implementation do
-not matter, those of the primitive do: ``comm_only`` and ``torch`` have no others, so whatever
-options a partner has (but ``size``) a case must have too.
-
-The columns of primitives in ``/cases`` of results.h5.
-
-The deriver of primitives.
+A case has three partners that solve the same problem on the same machine: ``compute_only`` (size
+``sharded``), ``comm_only`` and ``torch``. Options of an implementation do not matter, those of the
+primitive do: ``comm_only`` and ``torch`` have no others, so whatever options a partner has (but
+``size``) a case must have too. Each rate is derived once, from one time; rates are never averaged.
 """
 
 from __future__ import annotations
@@ -183,7 +175,6 @@ NOTHING = PrimitiveRecord()
 
 
 def compare(items: Sequence[CaseResult]) -> Mapping[str, PrimitiveRecord]:
-    """Return what is derived of each primitive's case with statistics, by its id."""
     problems = grouped((problem_key(item.case), item) for item in items
                        if isinstance(item.case.workload, Primitive))
     return {item.case.case_id: _comparison(item, same) for same in problems.values()
@@ -217,7 +208,6 @@ def parts_alone(items: Iterable[CaseResult]) -> PartsAlone:
 
 
 def does_both(work: Primitive) -> bool:
-    """Return whether it computes and communicates."""
     return bool(work.flops and work.size_bytes)
 
 
@@ -234,10 +224,7 @@ def common_options(items: Iterable[CaseResult]) -> Options:
 
 
 def partner(name: str, item: CaseResult, same: Iterable[CaseResult]) -> CaseResult | None:
-    """Return the case of another implementation that solves the same problem as ``item``.
-
-    ``same`` are cases of one `problem_key`.
-    """
+    """Return another implementation's case of the same problem; ``same`` have one `problem_key`."""
     own = set(primitive_of(item.case).options)
     candidates = [other for other in same if primitive_of(other.case).implementation == name
              and _own_options(primitive_of(other.case)) <= own]
@@ -245,7 +232,6 @@ def partner(name: str, item: CaseResult, same: Iterable[CaseResult]) -> CaseResu
 
 
 def _own_options(work: Primitive) -> set[tuple[str, object]]:
-    """Return the primitive's options; size ``unsharded`` stays, so that it is no partner."""
     return {option for option in work.options if option != SHARDED}
 
 
@@ -310,7 +296,6 @@ COLUMNS = (
 
 
 def column_values(item: CaseResult, record: PrimitiveRecord | None) -> dict[str, Any]:
-    """Return a case's values of COLUMNS."""
     work, known = primitive_of(item.case), record or NOTHING
     values: dict[str, Any] = {column.name: getattr(work, column.name) for column in _OF_WORK}
     values |= {column.name: getattr(work, column.name.removeprefix("problem_"))
@@ -339,7 +324,6 @@ class PrimitiveDeriver(Deriver):
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
     ) -> Mapping[str, PrimitiveRecord]:
-        """Return rates and comparisons of each case with statistics."""
         found = compare(items)
         return {case_id: replace(
             found[case_id], roofline=roofline_of(item, hardware),
@@ -347,7 +331,6 @@ class PrimitiveDeriver(Deriver):
             for item in items if (case_id := item.case.case_id) in found}
 
     def sent_bytes(self, item: CaseResult) -> float | None:
-        """Return what a rank sends, as sizes times busbw factors, times the ranks."""
         return float(primitive_of(item.case).wire_bytes * item.case.world_size)
 
     def problems(
@@ -364,7 +347,6 @@ class PrimitiveDeriver(Deriver):
     def joint_problems(
         self, items: Sequence[CaseResult], records: Mapping[str, PrimitiveRecord],
     ) -> Iterator[tuple[Case, Problem]]:
-        """Yield HB146 for what is above the best product of the run."""
         for item in items:
             if record := records.get(item.case.case_id):
                 for problem in over_measured("its FLOP rate", record.of_measured_product):

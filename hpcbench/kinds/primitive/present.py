@@ -1,15 +1,9 @@
-"""What `hpcbench list` says of primitives: what there is, who does it, and why nobody does.
+"""The presenter of primitives: listing, tables, charts and fields of the summaries.
 
-The tables of a plan's and of a block's primitives, and what their columns mean.
-
-One problem of a primitive: the time of every implementation, and of its parts alone.
-
-The longer part alone is the bound of perfect overlap, as in a roofline; both together are what
-one after the other takes. Cases belong together that solve the same problem with the same backend
-on the same device and as many ranks, in the same timing mode and with the same fold: then their
-times compare. A section holds those of one order.
-
-The presenter of primitives, and what summary.json and summary.csv hold of them.
+In a chart the longer part alone is the bound of perfect overlap, as in a roofline; both together
+are what one after the other takes. Cases belong together that solve the same problem with the same
+backend on the same device and as many ranks, in the same timing mode and with the same fold: then
+their times compare. A section holds those of one order.
 """
 
 from __future__ import annotations
@@ -77,7 +71,6 @@ from hpcbench.views.words import (
 
 
 def primitive_listing() -> Iterator[Line | Table]:
-    """Yield what `primitive_lines` says of all that is installed."""
     return primitive_lines(load_registry())
 
 
@@ -105,10 +98,7 @@ def primitive_lines(registry: Registry) -> Iterator[Line | Table]:
 
 
 def cells(registry: Registry) -> dict[str, dict[str, str]]:
-    """Return implementation -> primitive -> ``yes``, the orders that it has, or ``-``.
-
-    Names of other tools for our implementations are left out.
-    """
+    """Return implementation, no alias -> primitive -> ``yes``, the orders that it has, or ``-``."""
     names = [name for name in registry.names() if name not in registry.aliases]
     return {name: {primitive: _cell(registry.implementation(name, primitive), primitive, registry)
                    for primitive in registry.primitives} for name in names}
@@ -223,7 +213,6 @@ def problem_text(work: Primitive) -> str:
 
 
 def primitive_plan_table(title: str, cases: Sequence[Case], *, listed: bool) -> Table:
-    """Return a row for each case, or for each implementation on each backend."""
     if listed:
         return Table(title, _CASE_COLUMNS, (Group("", tuple(map(_case_row, cases))),))
     groups = grouped((
@@ -315,7 +304,6 @@ def _row(item: CaseResult, common: Options, of_order: Options, record: Primitive
 
 
 def rooflines(items: Sequence[CaseResult], derived: Records) -> list[Shown]:
-    """Return what binds each case, in the order of cases."""
     found = [(item, _record(item, derived).roofline) for item in items]
     shown = [(item, roofline) for item, roofline in found if roofline is not None]
     titles = told_apart([(_short_title(item), _details(item)) for item, _ in shown])
@@ -336,7 +324,6 @@ def _details(item: CaseResult) -> tuple[str, ...]:
 
 
 def _not_compared(records: Iterator[PrimitiveRecord]) -> Iterator[Line]:
-    """Yield why rows have no comparison."""
     counts = Counter(reason for record in records for reason in record.missing)
     for reason, count in counts.items():
         yield Line(f"{plural(count, 'row')} not compared: {reason}", "quiet")
@@ -370,7 +357,6 @@ Key = tuple[str, ...]
 
 
 def primitive_charts(items: Sequence[CaseResult], derived: Records) -> Iterator[BarChart]:
-    """Yield the charts of the cases that have statistics: one a problem."""
     problems = grouped((_key(item), item) for item in items if item.statistics is not None)
     for key, same in problems.items():
         yield from _charts(key, same, derived)
@@ -484,29 +470,24 @@ class PrimitivePresenter(Presenter[Primitive, PrimitiveRecord]):
     listing = staticmethod(primitive_listing)
 
     def span_words(self, works: Sequence[Primitive]) -> Iterator[str]:
-        """Yield the implementations and orders, and which problems they were to solve."""
         yield distinct(work.implementation for work in works)
         yield distinct(work.order for work in works)
         for name in ("m", "n", "k"):
             yield f"{name}={span_text(getattr(work, name) for work in works)}"
 
     def overviews(self, items: Items, derived: Records) -> Iterator[Table]:
-        """Yield what binds each case."""
         yield from roofline_tables("primitives", rooflines(items, derived),
                                    of=any(item.status == "ok" for item in items))
 
     def charts(self, items: Items, derived: Records) -> Iterator[Chart]:
-        """Yield the implementations of each problem, then what binds them."""
         yield from primitive_charts(items, derived)
         yield from roofline_charts("primitives", rooflines(items, derived))
 
     def definitions(self, items: Items, derived: Records) -> Sequence[str]:
-        """Return what rates and comparisons are."""
         return (*DEFINITIONS,
                 *roofline_definitions(rooflines(items, derived)))
 
     def row(self, item: CaseResult, record: PrimitiveRecord | None) -> dict[str, Any]:
-        """Return a case's fields and the two bandwidths; None where there is no number."""
         work, known = primitive_of(item.case), record or NOTHING
         flops, rates = known.flops, known.communication
         values: dict[str, Any] = {name: getattr(work, name) for name in (
@@ -533,7 +514,6 @@ class PrimitivePresenter(Presenter[Primitive, PrimitiveRecord]):
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,
     ) -> dict[str, Any]:
-        """Return ``primitives``: the ok rows by primitive."""
         return {"primitives": {
             name: [{field: row[field] for field in LISTED_FIELDS} for row in rows
                    if row["primitive"] == name and row["status"] == "ok"]

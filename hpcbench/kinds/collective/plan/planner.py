@@ -1,9 +1,4 @@
-"""The points of a block of collectives become cases, or skips with their reasons.
-
-The planner of collectives.
-
-What sweep files can name of collectives.
-"""
+"""The planner of collectives: the points of a block become cases, or skips with their reasons."""
 
 from __future__ import annotations
 
@@ -72,12 +67,11 @@ class Point(NamedTuple):
 
     @property
     def division(self) -> Division:
-        """Return the groups that this world is divided into."""
         return _division(self.groups, self.common.world_size)
 
     @property
     def group_size(self) -> int:
-        """Return the ranks of one group; of a world that cannot be divided, a skip, at least 1."""
+        """Return the ranks of one group, at least 1, also of a world that cannot be divided."""
         return max(self.common.world_size // self.division.groups, 1)
 
 
@@ -145,7 +139,6 @@ def draft(point: Point, job: PlanRequest) -> Draft:
 
 
 def _identity(work: Collective, point: Point) -> dict[str, Any]:
-    """Return what makes it this collective."""
     identity: dict[str, Any] = {
         "kind": "collective", "collective": work.collective, "dtype": work.dtype, "op": work.op,
         "root": work.root, "in_place": work.in_place, "size_bytes": work.size_bytes}
@@ -218,10 +211,7 @@ def _unfit_world(point: Point, work: Collective, job_size: int) -> str | None:
 
 
 def _unfit_for_cold(work: Collective, *, cuda_graph: bool) -> str | None:
-    """Return why buffers cannot be cold, or None: that takes sets of them, and a call of each.
-
-    Here of the device with the smallest cache; what a GPU has is not known before the probe.
-    """
+    """Return why buffers cannot be cold on the device with the smallest cache, or None."""
     if work.buffers == "warm":
         return None
     if cuda_graph:
@@ -251,19 +241,16 @@ class CollectivePlanner(Planner):
     """Plans collectives, and the canary of every job."""
 
     def lengths(self, block: Block, config: Config) -> Mapping[str, int]:
-        """Return the number of values of each axis."""
         assert isinstance(block, CollectiveBlock)
         return {name: len(values) for name, values in axes_of(block, config).items()
                 if name != "env"}
 
     def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
-        """Yield the case of every point."""
         assert isinstance(block, CollectiveBlock)
         for point in points(block, job):
             yield assemble(title, block, job, point.common, draft(point, job))
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Collective:
-        """Rebuild a collective."""
         return Collective(**data)
 
     def canary(self, world_size: int, timeout_s: float, wakeup_s: float) -> Case:

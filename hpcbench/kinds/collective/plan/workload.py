@@ -47,12 +47,11 @@ class Collective(Workload):
     group_stride: int = 1
 
     def axes(self) -> dict[str, Any]:
-        """Return what tells it from others; sizes as the sweep file has them."""
         return {name: value for name, value in Workload.to_json(self).items()
                 if name not in ("size_bytes", "count")}
 
     def to_json(self) -> dict[str, Any]:
-        """Return its fields as plain JSON values, without later ones that say what is usual."""
+        """Return its fields, without later ones that say what is usual: stored plans lack them."""
         plain = Workload.to_json(self)
         for name, usual in (("buffers", "warm"), ("group_stride", 1)):
             if plain[name] == usual:
@@ -61,12 +60,10 @@ class Collective(Workload):
 
     @property
     def name(self) -> str:
-        """Return what is called: ``all_reduce``."""
         return self.collective
 
     @property
     def traits(self) -> CollectiveSpec:
-        """Return what is known of the collective."""
         return collective_spec(self.collective)
 
     def collective_calls(self) -> tuple[Call, ...]:
@@ -74,12 +71,10 @@ class Collective(Workload):
         return calls_of(self.traits.calls, self.dtype) or (self.own_call(),)
 
     def own_call(self) -> Call:
-        """Return the collective as one call."""
         return Call(self.collective, self.dtype, self.op, self.split, self.in_place,
                     is_case=True)
 
     def profiled_for(self) -> frozenset[str]:
-        """Return communication: it is nothing else."""
         return frozenset({"communication"})
 
     def sets(self, together_bytes: int) -> int:
@@ -101,12 +96,10 @@ class Collective(Workload):
 
     @property
     def has_result(self) -> bool:
-        """Return whether data are moved; a barrier moves none."""
         return self.traits.moves_data
 
     @property
     def settles(self) -> bool:
-        """Return True: calls are alike."""
         return True
 
     @property
@@ -119,7 +112,6 @@ class Collective(Workload):
         return self.traits.needs_all_ranks and self.split != "zero"
 
     def words(self, world_size: int) -> list[str]:
-        """Return what tells it from others, for labels; backend and device go behind the 1st."""
         traits, parts = self.traits, [self.collective]
         parts += [self.dtype] if traits.moves_data else []
         parts += [self.op] if self.op else []
@@ -142,7 +134,7 @@ def groups_text(work: Collective) -> str:
 
 
 def collective_of(case: Case) -> Collective:
-    """Return the workload of a case of a collective. Raises TypeError for another kind."""
+    """Raises TypeError for a case of another kind."""
     if not isinstance(case.workload, Collective):
         raise TypeError(f"{case.label} is not a collective")
     return case.workload

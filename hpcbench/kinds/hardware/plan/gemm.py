@@ -1,6 +1,6 @@
-"""What products of one type torch and cuBLASLt have: facts with their sources, as data.
+"""Test ``gemm``: each rank multiplies matrices of its own, all ranks at once.
 
-Test ``gemm``: each rank multiplies matrices of its own, all ranks at once.
+What products of one type torch and cuBLASLt have stands in PRODUCTS, with sources.
 """
 
 from __future__ import annotations
@@ -112,7 +112,6 @@ class Gemm(HardwareWork):
 
     @property
     def types(self) -> str:
-        """Return the types of the operands and how sums are kept, for people."""
         by = f" x {self.right}" if self.right else ""
         return f"{self.dtype}{by}{', fast sums' if self.fast_accumulation else ''}"
 
@@ -122,7 +121,6 @@ class Gemm(HardwareWork):
         return {name: value for name, value in kept.items() if value or name not in _LATER}
 
     def least_capability(self) -> tuple[int, ...]:
-        """Return the least compute capability that has such a product."""
         least = PRODUCTS[self.dtype].least_capability if self.dtype in PRODUCTS else (0, 0)
         return least if any(least) else ()
 
@@ -153,7 +151,6 @@ class Gemm(HardwareWork):
                 + self.m * self.n * RESULT_BYTES.get(self.dtype, 4))
 
     def words(self, world_size: int) -> list[str]:
-        """Return what tells it from others."""
         right = [f"by={self.right}"] if self.right else []
         fast = ["sums=fast"] if self.fast_accumulation else []
         return [self.test, self.dtype, *right, f"{self.m}x{self.n}x{self.k}", *fast,
@@ -164,7 +161,6 @@ class Gemm(HardwareWork):
         return ("cuda",) if self.dtype == "tf32" or self.fast_accumulation else ()
 
     def profiled_for(self) -> frozenset[str]:
-        """Return compute: it is nothing else."""
         return frozenset({"compute"})
 
 
@@ -205,7 +201,6 @@ def _draft(work: Gemm, point: CommonPoint, job: PlanRequest) -> Draft:
 
 
 def _unfit_type(work: Gemm, device: str) -> str | None:
-    """Return why there is no such product, or None."""
     traits = PRODUCTS.get(work.dtype)
     if traits is None:
         return f"gemm has no {work.dtype}: take one of {', '.join(PRODUCTS)}"
@@ -236,7 +231,6 @@ def _shapes(block: HardwareBlock) -> Iterator[tuple[int, int, int, str]]:
 
 
 def _problem(block: HardwareBlock) -> str | None:
-    """Return what is wrong with the keys that give the shapes, or None."""
     if block.model is None:
         if block.layer or block.tokens:
             return "layer and tokens go with model; give model, or shape alone"

@@ -1,9 +1,7 @@
-"""Rounds in which every rank meets every other one once: the circle method.
+"""Test ``pairs``: messages between every two ranks, in rounds of disjoint pairs (circle method).
 
 One rank stays in its place while the others go round; opposite places are a pair. An odd number of
 ranks is filled up by nobody: who would meet nobody sits the round out.
-
-Test ``pairs``: messages between every two ranks, in rounds of disjoint pairs.
 """
 
 from __future__ import annotations
@@ -51,7 +49,6 @@ def rounds(ranks: int) -> tuple[tuple[Pair, ...], ...]:
 
 
 def _facing(places: int, number: int) -> list[Pair]:
-    """Return the pairs of opposite places in a round."""
     around = places - 1
     circle = [around, *((number + step) % around for step in range(around))]
     halves = zip(circle[:places // 2], reversed(circle[places // 2:]), strict=True)
@@ -67,12 +64,10 @@ def slots(ranks: int, *, at_once: bool) -> tuple[Slot, ...]:
 
 
 def peer_in(pairs: tuple[Pair, ...], rank: int) -> int | None:
-    """Return who meets a rank, None if nobody does."""
     return next((pair[pair[0] == rank] for pair in pairs if rank in pair), None)
 
 
 def phase_name(number: int) -> str:
-    """Return the phase of a round, which holds what a rank measured in it."""
     return f"round_{number + 1}"
 
 
@@ -115,7 +110,6 @@ class Pairs(HardwareWork):
         return plain
 
     def words(self, world_size: int) -> list[str]:
-        """Return what tells it from others."""
         size = f"{format_bytes(self.message_bytes).removesuffix('B')}B"
         cache = [] if self.cache == CACHE[self.what] else [f"cache={self.cache}"]
         return [self.test, self.what, self.direction.replace(" ", "_"),
@@ -142,15 +136,12 @@ class Pairs(HardwareWork):
         return cold, cold + ranks - 1
 
     def collective_calls(self) -> tuple[Call, ...]:
-        """Return messages, and the barrier before each round."""
         return calls_of(("send_recv", "barrier"), self.dtype)
 
     def profiled_for(self) -> frozenset[str]:
-        """Return communication: it is nothing else."""
         return frozenset({"communication"})
 
     def not_captured(self) -> str | None:
-        """Return that the host reads the clock between rounds."""
         return "cuda_graph: the host reads the clock before and after each pair's messages"
 
     def step_words(self, rank: int, world_size: int, step: int) -> str:
@@ -169,12 +160,10 @@ class Pairs(HardwareWork):
 
     @property
     def has_phases(self) -> bool:
-        """Return True: each rank records its time of each round."""
         return True
 
     @property
     def needs_all_ranks(self) -> bool:
-        """Return True: all ranks meet before each round."""
         return True
 
 
@@ -219,7 +208,6 @@ def _draft(work: Pairs, point: CommonPoint, job: PlanRequest) -> Draft:
 
 
 def _unfit(work: Pairs, ranks: int) -> str | None:
-    """Return why there are no such messages, or None."""
     if ranks < 2:
         return f"pairs needs two ranks, not {plural(ranks, 'rank')}"
     if work.message_bytes < 1:

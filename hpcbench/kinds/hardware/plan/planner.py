@@ -1,9 +1,4 @@
-"""The tests of the machine.
-
-The planner of tests of the machine.
-
-What sweep files can name of tests of the machine.
-"""
+"""The tests of the machine, their planner, and what sweep files can name of them."""
 
 from __future__ import annotations
 
@@ -43,7 +38,6 @@ class HardwarePlanner(Planner):
         return {**listed_lengths(block, COMMON_AXES), "test": own}
 
     def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
-        """Yield the case of every point, test by test."""
         assert isinstance(block, HardwareBlock)
         for name in block.test:
             for point in common_points(block, job):
@@ -51,7 +45,6 @@ class HardwarePlanner(Planner):
                     yield assemble(title, block, job, point, draft)
 
     def problems(self, block: Block) -> Iterator[str]:
-        """Yield what is wrong with the keys that only one of the block's tests reads."""
         assert isinstance(block, HardwareBlock)
         return filter(None, (TESTS[name].problem(block) for name in block.test))
 

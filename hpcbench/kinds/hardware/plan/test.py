@@ -31,11 +31,9 @@ class HardwareWork(Workload):
 
     @property
     def name(self) -> str:
-        """Return the name of the test."""
         return self.test
 
     def identity(self) -> dict[str, Any]:
-        """Return what makes it this workload."""
         return {"kind": "hardware", **self.to_json()}
 
 
@@ -102,7 +100,6 @@ class Stream(HardwareWork):
     test: str = "stream"
 
     def words(self, world_size: int) -> list[str]:
-        """Return what tells it from others."""
         parts = [self.test, self.kernel, self.dtype]
         parts += [format_bytes(self.size_bytes)] if self.size_bytes else []
         parts += [f"threads={self.threads or 'all'}"] if not self.memory else [self.memory]
@@ -110,7 +107,6 @@ class Stream(HardwareWork):
         return [*parts, f"ranks={world_size}"]
 
     def moved_bytes(self, array_bytes: int) -> int:
-        """Return the bytes of a call on arrays of this size."""
         return ARRAYS[self.kernel] * array_bytes
 
 
@@ -164,7 +160,6 @@ def _assumed_bytes(work: Stream, device: str) -> int:
 
 
 def _unfit_stream(work: Stream, device: str) -> str | None:
-    """Return why the kernel cannot run on the device, or None."""
     if work.dtype not in TYPES:
         return f"stream has no {work.dtype}: take one of {', '.join(TYPES)}"
     if work.kernel in TRANSFERS and device not in ("cuda", "auto"):
@@ -198,12 +193,10 @@ class Storage(HardwareWork):
 
     @property
     def reads(self) -> bool:
-        """Return whether it reads."""
         return self.access.startswith("read")
 
     @property
     def call_bytes(self) -> int:
-        """Return the bytes that a rank reads or writes in one call."""
         if self.access == "read_random":
             return BLOCK_BYTES * min(BLOCKS, self.size_bytes // BLOCK_BYTES)
         return self.size_bytes
@@ -213,7 +206,6 @@ class Storage(HardwareWork):
         return self.access == "write_dcp"
 
     def words(self, world_size: int) -> list[str]:
-        """Return what tells it from others."""
         return [self.test, self.access, format_bytes(self.size_bytes), f"ranks={world_size}"]
 
 
@@ -238,7 +230,6 @@ def _storage_drafts(block: HardwareBlock, point: CommonPoint, job: PlanRequest) 
 
 
 def _unfit_storage(work: Storage, point: CommonPoint) -> str | None:
-    """Return why it cannot run, or None."""
     if point.backend != "gloo":
         return f"storage uses no backend: take gloo, not {point.backend}"
     if point.device not in ("auto", "cpu"):

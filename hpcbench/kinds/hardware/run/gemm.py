@@ -68,11 +68,9 @@ class GemmOperation:
             self._expect()
 
     def prepare(self) -> None:
-        """Wipe the result."""
         self.output.fill_(self._poison)
 
     def run(self) -> None:
-        """Multiply."""
         if self._dtype == "int8":
             torch._int_mm(self.left, self.right, out=self.output)
         elif self._dtype.startswith("fp8"):
@@ -86,11 +84,9 @@ class GemmOperation:
             torch.mm(self.left, self.right, out=self.output)
 
     def spoil(self) -> None:
-        """Make the last element wrong."""
         self.output.view(-1)[-1] = self._poison
 
     def check(self) -> Mismatch | None:
-        """Compare every element of the last result."""
         expected = self.expected.reshape(-1)
         got = self.output.reshape(-1).to(expected.device)
         if self.bound is None:
@@ -143,7 +139,6 @@ def _drawn(shape: tuple[int, int], dtype: str, generator: torch.Generator) -> to
 
 @contextmanager
 def _tf32() -> Iterator[None]:
-    """Let matrix products of this process use tf32 while it lasts."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
     try:

@@ -39,7 +39,6 @@ class WrongMessages(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Return it for people."""
         return f"message of rank {self.sender}: {self.first.words}"
 
 
@@ -63,12 +62,10 @@ class Places:
         self._used: list[int] = []
 
     def outgoing(self, count: int) -> list[torch.Tensor]:
-        """Return places of so many messages to send: those used longest ago."""
         return [self._out[next(self._next_out) % len(self._out), :self._size]
                 for _ in range(count)]
 
     def incoming(self, sender: int, count: int) -> list[torch.Tensor]:
-        """Return places for so many messages of a rank: those used longest ago."""
         free = itertools.repeat(sender) if self._is_warm else self._free()
         taken = list(itertools.islice(free, count))
         self._last[sender] = taken[-1]
@@ -110,10 +107,7 @@ class PairsOperation:
     """All pairs once. ``tell_step`` is told where this rank is (`Pairs.step_words`)."""
 
     def __init__(self, work: Pairs, place: Place, *, validate: bool, local_size: int) -> None:
-        """Allocate the places of messages.
-
-        What is expected needs no memory, so ``validate`` changes nothing.
-        """
+        """Allocate the places of messages; what is expected needs no memory to check."""
         self.name, self.place, self._work = work.name, place, work
         self.tell_step: Callable[[int], None] = _untold
         size, ranks = work.message_bytes, place.world_size
@@ -129,12 +123,10 @@ class PairsOperation:
         self._meet = self._both if both else self._in_turn
 
     def prepare(self) -> None:
-        """Wipe what arrived, and begin a row of times."""
         self._places.wipe()
         self._rows.append([0] * self._rounds)
 
     def run(self) -> None:
-        """Have every two ranks meet once."""
         times_ns = self._rows[-1]
         for number, (of_round, peer) in enumerate(self._slots):
             self.tell_step(2 * number + 1)
@@ -145,12 +137,10 @@ class PairsOperation:
         self.tell_step(0)
 
     def spoil(self) -> None:
-        """Make the last byte of the last other rank's message wrong."""
         others = [rank for rank in range(self.place.world_size) if rank != self.place.rank]
         self._places.last_of(others[-1])[-1] = _POISON
 
     def check(self) -> WrongMessages | None:
-        """Compare every byte of what each other rank sent last."""
         place = self.place
         found = [(rank, wrong) for rank in range(place.world_size) if rank != place.rank
                  for wrong in (compare(self._places.last_of(rank),
@@ -171,7 +161,6 @@ class PairsOperation:
         """Do nothing: nothing was opened."""
 
     def _of(self, sender: int) -> torch.Tensor:
-        """Return the bytes that a rank sends."""
         first = 37 * sender % _VALUES
         return self._pattern[first:first + self._work.message_bytes]
 
@@ -216,7 +205,6 @@ class PairsOperation:
             _one(message)
 
     def _both(self, peer: _Peer) -> int:
-        """Send and receive at the same time."""
         into, out = self._into(peer), self._out(peer)
         exchange(peer.hear, peer.ask)
         if self._work.what == "latency":

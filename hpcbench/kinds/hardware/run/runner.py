@@ -36,7 +36,6 @@ class HardwareRunner(Runner):
         yield
 
     def open(self, work: Workload, place: Place, *, validate: bool) -> AnyOperation:
-        """Allocate what a test needs on this rank."""
         assert isinstance(work, HardwareWork)
         module, _, name = _OPERATIONS[work.test].partition(":")
         operation: type = getattr(import_module(module, __package__), name)

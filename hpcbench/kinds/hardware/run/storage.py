@@ -89,14 +89,12 @@ class StorageOperation:
             raise
 
     def spoil(self) -> None:
-        """Make the result wrong."""
         self._buffer[0] ^= 1
         if not self._work.reads:
             self._data = self._data.copy()
             self._data[0] ^= 1
 
     def check(self) -> Mismatch | None:
-        """Compare what was read with what was written, or the file with what was to be written."""
         if self._work.access == "read_random":
             expected = np.concatenate([self._data[at:at + BLOCK_BYTES] for at in self._offsets])
             return _compared(self._buffer[:len(expected)], expected)
@@ -112,7 +110,6 @@ class StorageOperation:
             return _compared(np.frombuffer(file.read(self._work.size_bytes), np.uint8), self._data)
 
     def answer(self) -> dict[str, Any]:
-        """Return where the files were, and how many reads found nothing in the page cache."""
         return {"storage": {"folder": str(self._folder.parent), "file_system": self._system,
                             "cold": self._cold, "warm": self._warm}}
 

@@ -49,7 +49,6 @@ class StreamOperation:
             raise
 
     def _set_up(self, local_size: int) -> None:
-        """Take threads and arrays."""
         work, place = self._work, self.place
         self._threads = _threads(work, place, local_size)
         torch.set_num_threads(self._threads or self._threads_before)
@@ -68,11 +67,9 @@ class StreamOperation:
         call would leave a part of the arrays in the caches."""
 
     def run(self) -> None:
-        """Call the kernel."""
         self._call()
 
     def spoil(self) -> None:
-        """Make the last element wrong."""
         self.output[-1] += 1
 
     def check(self) -> Mismatch | None:
@@ -85,12 +82,10 @@ class StreamOperation:
         return found
 
     def answer(self) -> dict[str, Any]:
-        """Return how large an array was, of which cache, and how many threads there were."""
         return {"stream": {"array_bytes": self._bytes, "cache_bytes": self._cache_bytes,
                            "threads": self._threads}}
 
     def close(self) -> None:
-        """Give threads their cores back."""
         torch.set_num_threads(self._threads_before)
         if self._affinity:
             _set_affinity(self._affinity)
@@ -136,8 +131,7 @@ class StreamOperation:
         return both
 
     def _input(self, dtype: torch.dtype, which: int) -> torch.Tensor:
-        """Return a (0) or b (1): whole numbers that differ from rank to rank; first touched here.
-        """
+        """Return a (0) or b (1): whole numbers that differ from rank to rank."""
         numbers = torch.arange(_MODULUS, dtype=torch.int64)
         table = ((1 + which) * numbers + self.place.number) % _MODULUS + 1
         repeats = -(-self._count // _MODULUS)
@@ -169,8 +163,7 @@ def last_cache_bytes(cpus: Path) -> int:
 
 
 def _fitting_gpu(device: torch.device, *, over_bus: bool) -> int:
-    """Return the bytes of an array on a GPU: four times its cache, but where a bus limits the rate.
-    """
+    """Return bytes of an array on a GPU: four times its cache, but not where a bus is slower."""
     return ON_GPU_BYTES if over_bus else max(ON_GPU_BYTES, cold_bytes(cache_bytes(device)))
 
 

@@ -1,4 +1,4 @@
-"""How large integer operands may be, so that the dtype holds every result exactly at any size.
+"""How large integer operands may be to be exact, and what a case and its check take of memory.
 
 Of the terms of a long sum most cancel in groups, and the few others (signals) make the result. So
 no result grows with the extent that is summed over. What must fit is, in units of the least term:
@@ -9,11 +9,9 @@ no result grows with the extent that is summed over. What must fit is, in units 
 Where even ones of all ranks do not fit, only every ``stride``-th rank has signals in a column of
 the result, and each rank in every ``stride``-th column.
 
-What a case of a primitive takes of memory, and what its check takes: upper estimates.
-
-They follow the inputs, the implementations and `kinds.primitive.run.expected`, which hold the
-tensors that are counted here. Of a plug-in's primitive only m, n, k are known, so it counts as one
-product of whole matrices.
+Memory is estimated from above, by the tensors of inputs, implementations and reference
+(`kinds.primitive.run.operands`). Of a plug-in's primitive only m, n, k are known, so it counts as
+one product of whole matrices.
 """
 
 from __future__ import annotations
@@ -67,8 +65,7 @@ class Sizes:
 
 
 def product_sizes(dtype: str, extent: int, parts: int) -> Sizes | None:
-    """Return the sizes for sums over ``extent`` terms, ``parts`` ranks together; None: there are
-    none."""
+    """Return the sizes for sums over ``extent`` terms, ``parts`` ranks together, or None."""
     cancelling = _largest_cancelling(2 * extent)
     stride = _stride(dtype, parts, _left(1))
     size, count = _signals(extent // parts, _limit(dtype) // -(-parts // stride), power=1)
@@ -193,7 +190,6 @@ def sizes_of(work: Primitive, ranks: int) -> Sizes | None:
 
 
 def is_exact(work: Primitive, ranks: int) -> bool:
-    """Return whether there are operands whose results the dtype holds exactly."""
     sizes = sizes_of(work, ranks)
     return sizes is not None and sizes.exact
 

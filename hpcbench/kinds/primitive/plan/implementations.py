@@ -1,10 +1,6 @@
-"""The distributed primitives as plans know them: what a call does, and which problems fit.
+"""The primitives and our implementations as plans know them: what each does, which problems fit.
 
 Operands and results are in `kinds.primitive.run.inputs`, what runs in `run.implementations`.
-
-Our implementations of the primitives: what each is, which primitives it has, and why not more.
-
-What runs is in `kinds.primitive.run.implementations`.
 """
 
 from __future__ import annotations
@@ -59,7 +55,6 @@ def _columnwise(problem: Problem) -> Work:
 
 
 def _columnwise_unfit(problem: Problem) -> str | None:
-    """Return why rows or columns cannot be divided."""
     columns = problem.order == "AG_before" and problem.options["weight"] == "sharded"
     return not_divided(problem.ranks, m=problem.m, **({"n": problem.n} if columns else {}))
 
@@ -82,7 +77,6 @@ TP_COLUMNWISE = PrimitiveSpec(
 
 
 def _rowwise(problem: Problem) -> Work:
-    """Return 2 m n k flops, divided among the ranks."""
     p, flops = problem, problem.product_flops
     scatters = p.order == "RS_after"
     traffic = _around("reduce_scatter", p, p.m * p.n) if scatters else _added(p, p.m * p.n)
@@ -259,7 +253,6 @@ _NOT_FUSED = MappingProxyType({name: "torch fuses all-gathers and reduce-scatter
 
 
 def _unfit_for_triton(primitive: str, problem: Problem) -> str | None:
-    """Return why the kernel cannot take a problem, or None."""
     if problem.dtype == "fp64":
         return "the kernel accumulates in fp32, which is too little for fp64"
     return _whole_chunks(primitive, problem)

@@ -1,10 +1,6 @@
-"""The points of a block of primitives: shapes, implementations and their options, multiplied out.
+"""The planner of primitives: shapes, implementations and their options, multiplied out to cases.
 
 Which names and options there are is known here and not before: plug-ins add to them.
-
-The planner of primitives: points of a block become cases, or skips with their reasons.
-
-What sweep files can name of primitives.
 """
 
 from __future__ import annotations
@@ -129,7 +125,6 @@ def _choices(
 
 
 def block_problems(block: PrimitiveBlock, registry: Registry) -> Iterator[str]:
-    """Yield what names nothing: primitives, implementations, orders, options, values."""
     for name in block.primitive:
         if name not in registry.primitives:
             yield f"primitive: {unknown_name(name, registry.primitives)}"
@@ -226,20 +221,17 @@ class PrimitivePlanner(Planner):
         return load_registry()
 
     def lengths(self, block: Block, config: Config) -> Mapping[str, int]:
-        """Return the number of values of each axis; of implementations that of their sets."""
         assert isinstance(block, PrimitiveBlock)
         return {**listed_lengths(block, _AXES),
                 "implementations": number_of_sets(block.implementations),
                 **{f"options.{name}": len(values) for name, values in block.options.items()}}
 
     def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
-        """Yield the case of every point."""
         assert isinstance(block, PrimitiveBlock)
         for point in primitive_points(title, block, job, self._registry):
             yield _case(title, block, job, point)
 
     def problems(self, block: Block) -> Iterator[str]:
-        """Yield unknown primitives, implementations, orders, options and values."""
         assert isinstance(block, PrimitiveBlock)
         return block_problems(block, self._registry)
 
@@ -253,7 +245,6 @@ class PrimitivePlanner(Planner):
         return Primitive(**{**kept, **several, "options": options})
 
     def merged(self, same: Sequence[Workload]) -> Workload:
-        """Return the first; one that several models lead to is named after them all."""
         works = [work for work in same if isinstance(work, Primitive)]
         return replace(works[0], shape=joined_origins(work.shape for work in works))
 
@@ -301,7 +292,6 @@ def _case(title: str, block: PrimitiveBlock, job: PlanRequest, point: PrimitiveP
 def _draft(
     point: PrimitivePoint, job: PlanRequest, work: Primitive, reason: str | None,
 ) -> Draft:
-    """Return what a primitive adds to a point; ``reason``: why it can run nowhere, or None."""
     common = point.common
     device, hardware = resolve_device(common.backend, common.device), job.config.hardware
     memory = device_bytes(work, common.world_size)
@@ -317,7 +307,6 @@ def _draft(
 
 
 def _workload(point: PrimitivePoint) -> tuple[Primitive, str | None]:
-    """Return the workload of a point, and why it can run nowhere, or None."""
     spec, shape, implementation = point.primitive, point.shape, point.implementation
     problem = _problem(point)
     if isinstance(implementation, str):
@@ -340,7 +329,6 @@ def _problem(point: PrimitivePoint) -> Problem:
 
 
 def _variables(point: PrimitivePoint) -> Mapping[str, str]:
-    """Return the variables that an implementation needs. Raises TypeError where it is wrong."""
     if isinstance(point.implementation, str):
         return {}
     env = point.implementation.env(point.primitive.name, _problem(point))
@@ -349,7 +337,6 @@ def _variables(point: PrimitivePoint) -> Mapping[str, str]:
 
 
 def _least_multiprocessors(point: PrimitivePoint, variables: Mapping[str, str]) -> int:
-    """Return how many an implementation needs. Raises TypeError where it returns no number."""
     if isinstance(point.implementation, str):
         return 0
     least = point.implementation.least_multiprocessors(variables)
@@ -409,7 +396,6 @@ def _unsupported(point: PrimitivePoint, work: Primitive, device: str) -> str | N
 
 
 def _other_library(implementation: ImplementationSpec | str, backend: str) -> str | None:
-    """Return why an implementation cannot stand for a backend, or None."""
     library = backend.partition("/")[0]
     if (isinstance(implementation, str) or implementation.backends is None
             or library in implementation.backends):
@@ -453,7 +439,6 @@ def catalogue() -> dict[str, dict[str, Any]]:
 
 
 def _implementation(name: str, registry: Registry) -> dict[str, Any]:
-    """Return the meaning, primitives, devices and options; all are empty of one of a plug-in."""
     specs = registry.implementations.get(name, ())
     return {
         "meaning": "; ".join(spec.meaning for spec in specs),

@@ -1,12 +1,8 @@
-"""Where a block of primitives has its m, n and k from: given, or a published model's layer.
+"""What a primitive and its implementations provide to a plan, and where m, n and k are from.
 
-A layer is m tokens times a weight of (k, n). Biases and the attention itself are not products with
-a weight and are left out.
-
-What a primitive and its implementations provide to a plan (docs/primitives.md, docs/plugins.md).
-
-Both are plain data with pure functions, importable without torch: a plan is made, and results are
-read, where torch is not installed. What runs is named by a string, ``module:class``.
+Plain data with pure functions, importable without torch (docs/primitives.md, docs/plugins.md). What
+runs is named by a string, ``module:class``. A published model's layer is m tokens times a weight
+of (k, n); biases and the attention itself are not products with a weight and are left out.
 """
 
 from __future__ import annotations
@@ -38,7 +34,6 @@ class Shape(NamedTuple):
 
 
 def undivided(model: str, layer: str, degree: int) -> str | None:
-    """Return why the layer cannot be divided among ``degree`` ranks, or None."""
     bad = [f"{count} {what}" for what, count in layer_of(model, layer).units.items()
            if count % degree]
     return (f"{' and '.join(bad)} of {model} cannot be divided evenly among {degree} ranks"
@@ -57,10 +52,7 @@ def share_on(model: str, layer: str, degree: int, ranks: int) -> tuple[int, int]
 
 
 def shapes(block: PrimitiveBlock, primitive: PrimitiveSpec) -> Iterator[Callable[[int], Shape]]:
-    """Yield the block's shapes as functions of the number of ranks.
-
-    Without ``layer`` a model gives all that the primitive takes.
-    """
+    """Yield the block's shapes by number of ranks; without ``layer`` all that a primitive takes."""
     if block.model is None:
         for extents in product(block.m or (), block.n or (), block.k or ()):
             yield partial(_given, Shape(*extents))
@@ -72,10 +64,7 @@ def shapes(block: PrimitiveBlock, primitive: PrimitiveSpec) -> Iterator[Callable
 
 
 def joined_origins(origins: Iterable[str]) -> str:
-    """Return what one problem was derived from, of several: ``a, b mlp tp=2``.
-
-    Equal ones are named once; where shapes were given, they are empty and are left out.
-    """
+    """Return what one problem was derived from: ``a, b mlp tp=2``; each name once."""
     models: dict[str, dict[str, None]] = {}
     for origin in filter(None, origins):
         model, _, layer = origin.partition(" ")
@@ -84,7 +73,6 @@ def joined_origins(origins: Iterable[str]) -> str:
 
 
 def _given(shape: Shape, ranks: int) -> Shape:
-    """Return the shape; it is the same for every number of ranks."""
     return shape
 
 
@@ -134,7 +122,6 @@ class Problem:
 
     @property
     def element_bytes(self) -> int:
-        """Return the bytes of one element."""
         return DTYPE_BYTES[self.dtype]
 
     @property
@@ -255,7 +242,6 @@ class ImplementationSpec:
 
 
 def options_of(primitive: PrimitiveSpec, implementation: ImplementationSpec) -> dict[str, Values]:
-    """Return every option that a point of this pair has."""
     return {**primitive.options, **implementation.options}
 
 

@@ -60,11 +60,9 @@ class Primitive(Workload):
 
     @property
     def name(self) -> str:
-        """Return what is called: ``tp_columnwise``."""
         return self.primitive
 
     def axes(self) -> dict[str, Any]:
-        """Return what tells it from others; the rest follows from that."""
         return {**{name: getattr(self, name) for name in _AXES},
                 **{f"options.{name}": value for name, value in self.options}}
 
@@ -86,59 +84,49 @@ class Primitive(Workload):
                       {name: value for name, value in axes.items() if name in own}, any_ranks=True)
 
     def collective_calls(self) -> tuple[Call, ...]:
-        """Return the collectives that the workload calls."""
         return calls_of(self.calls, self.dtype, str(dict(self.options).get("split", "even")))
 
     @property
     def implementer(self) -> str:
-        """Return who does it: the name of the implementation."""
         return self.implementation
 
     @property
     def settles(self) -> bool:
-        """Return True: calls are alike."""
         return True
 
     def only_on(self) -> tuple[str, ...]:
-        """Return the devices that the implementation runs on."""
         return self.devices
 
     def least_capability(self) -> tuple[int, ...]:
-        """Return the least compute capability that the implementation is made for."""
         return self.capability
 
     def unfit_for(self, gpu: Gpu) -> str | None:
-        """Return why the GPU is too small for the implementation, or None."""
         if gpu.multiprocessors is None or gpu.multiprocessors >= self.multiprocessors:
             return None
         return (f"the GPU has {gpu.multiprocessors} multiprocessors, and {self.multiprocessors} "
                 "are needed")
 
     def profiled_for(self) -> frozenset[str]:
-        """Return compute or communication of what does nothing else; nothing of what does both."""
+        """Return compute or communication where it does nothing else."""
         alone = {(False, True): "compute", (True, False): "communication"}
         found = alone.get((bool(self.calls), self.flops > 0))
         return frozenset({found} if found else ())
 
     def compiled_graphs(self) -> int:
-        """Return 1 where the implementation compiles, else 0."""
         return int(self.compiles)
 
     def needs(self) -> tuple[str, ...]:
-        """Return what it needs of a machine beside backend and device: modules, a compiler."""
         return (*self.modules, *(("compiler",) if self.compiles else ()))
 
     def to_json(self) -> dict[str, Any]:
-        """Return its fields; of those that earlier versions lack only what says something."""
+        """Return its fields, without later ones that say nothing: stored plans lack them."""
         kept = super(Primitive, self).to_json()  # slots: a bare super() has no class here
         return {name: value for name, value in kept.items() if value or name not in _LATER}
 
     def needs_ranks(self) -> bool:
-        """Return whether only real ranks can run it."""
         return self.connects
 
     def reads_peers(self) -> bool:
-        """Return whether ranks read each other's GPU memory."""
         return self.peers
 
     def option(self, name: str) -> Option:
@@ -146,14 +134,13 @@ class Primitive(Workload):
         return dict(self.options)[name]
 
     def words(self, world_size: int) -> list[str]:
-        """Return the words of its label; backend and device follow the first."""
         return [f"{self.primitive} {self.implementation}", self.dtype,
                 f"m={self.m}", f"n={self.n}", f"k={self.k}", self.order,
                 *(f"{name}={value}" for name, value in self.options), f"ranks={world_size}"]
 
 
 def primitive_of(case: Case) -> Primitive:
-    """Return the workload of a case of a primitive. Raises TypeError for another kind."""
+    """Raises TypeError for a case of another kind."""
     if not isinstance(case.workload, Primitive):
         raise TypeError(f"{case.label} is not a primitive")
     return case.workload

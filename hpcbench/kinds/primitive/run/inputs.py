@@ -70,7 +70,6 @@ class Inputs:
         raise NotImplementedError
 
     def here(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a contiguous copy on the place's device."""
         return tensor.contiguous().to(self.place.device)
 
     def own(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
@@ -176,7 +175,6 @@ class Mlp(Inputs):
         self.down = self.here(self._own_down)
 
     def _operands(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return all of X, W1 and W2."""
         spec, sizes, dtype = self.spec, self._sizes, self.spec.dtype
         if sizes is None:
             return (left_operand((spec.m, spec.k), dtype, 0, seed=1),
@@ -301,7 +299,6 @@ class Experts(Inputs):
         return results
 
     def _arrived(self, expert: int) -> torch.Tensor:
-        """Return all tokens of an expert, by the rank they come from."""
         return torch.cat([tokens.split(self.counts)[expert] for tokens in self.parts(self._x, 0)])
 
     def _products(self) -> list[tuple[torch.Tensor, torch.Tensor]]:

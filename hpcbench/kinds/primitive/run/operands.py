@@ -187,8 +187,7 @@ def _right(
     shape: tuple[int, int], terms: Terms, sizes: tuple[int, int], seed: int, first: int = 0,
     least: int = 0,
 ) -> torch.Tensor:
-    """Return right numbers, int16: ``sizes`` of what cancels and of signals, these from ``least``
-    + 1 on."""
+    """Return right numbers, int16, of ``sizes``: what cancels, and signals, above ``least``."""
     cancelling, largest = sizes
     generator = torch.Generator().manual_seed(seed + (first << 16))
     drawn = _nonzero(shape, cancelling, generator)[terms.source].to(torch.int16)
@@ -298,7 +297,6 @@ class Expected:
     bound: torch.Tensor | None = None
 
     def flat(self) -> Expected:
-        """Return the same in one dimension."""
         bound = None if self.bound is None else self.bound.reshape(-1)
         return Expected(self.value.reshape(-1), bound)
 

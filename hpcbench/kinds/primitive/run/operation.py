@@ -36,7 +36,6 @@ class PrimitiveOperation:
 
     @property
     def output(self) -> torch.Tensor:
-        """Return what the last call ended with."""
         return self._implementation.output
 
     def prepare(self) -> None:
@@ -46,11 +45,9 @@ class PrimitiveOperation:
         self._implementation.restore()
 
     def run(self) -> None:
-        """Do it once."""
         self._implementation.run()
 
     def spoil(self) -> None:
-        """Make one element of the output wrong, for tests of the check."""
         output = self.output
         if output.numel():
             output[(-1,) * output.dim()] = float("nan")
@@ -69,13 +66,11 @@ class PrimitiveRunner(Runner):
         installed()
 
     def open(self, work: Workload, place: Place, *, validate: bool) -> PrimitiveOperation:
-        """Allocate the implementation's buffers and inputs on this rank."""
         assert isinstance(work, Primitive)
         return PrimitiveOperation(work, place)
 
 
 def _named(path: str) -> Any:
-    """Return the class at ``module:class``."""
     module, _, name = path.partition(":")
     try:
         return getattr(import_module(module), name)

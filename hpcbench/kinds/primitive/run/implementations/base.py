@@ -1,7 +1,4 @@
-"""What every implementation of a primitive is to the measuring loop's workload.
-
-Messages between ranks, where an implementation sends them itself.
-"""
+"""What all implementations of a primitive have in common, and messages that they send themselves."""
 
 from __future__ import annotations
 
@@ -99,9 +96,7 @@ class Exchange:
         return [start(messages) for messages in self._receives]
 
     def send(self, chunk: int) -> Sequence[Any]:
-        """Start to send the parts of one chunk."""
         return start(self._sends[chunk])
 
     def send_all(self) -> list[Any]:
-        """Start to send all chunks, one after the other."""
         return [work for chunk in range(len(self._sends)) for work in self.send(chunk)]

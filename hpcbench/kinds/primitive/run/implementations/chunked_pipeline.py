@@ -90,7 +90,6 @@ class Columnwise(Chunked[given.Columnwise]):
             self._exchange = Exchange(inputs.place, self.to_all(self._sent), self._gathered)
 
     def run(self) -> None:
-        """Gather and multiply, in the order of the case."""
         if self.inputs.gather_first:
             self._gather_first()
         elif self.by_messages:
@@ -169,7 +168,6 @@ class Rowwise(Chunked[given.Rowwise]):
         self._placed = self.output.tensor_split(self.chunks, dim=1)
 
     def run(self) -> None:
-        """Multiply, and reduce, in turn."""
         if not self.inputs.scatter:
             self.reduce_each(self.inputs.columns.chunk(self.chunks), self._placed, self._multiply)
         elif self.by_messages:
@@ -226,7 +224,6 @@ class Mlp(Chunked[given.Mlp]):
             self._sums_exchange = Exchange(inputs.place, self._partial, self._arrived)
 
     def run(self) -> None:
-        """Gather where tokens are divided, multiply twice, and reduce, in turn."""
         if not self.inputs.sequence_parallel:
             self.reduce_each(self._tokens, self._placed, self._multiply)
         elif self.by_messages:
@@ -284,7 +281,6 @@ class Gradients(Chunked[given.Gradients]):
         self._gradients = inputs.gradients.mT.chunk(self.chunks)
 
     def run(self) -> None:
-        """Multiply, and reduce, bucket by bucket."""
         self.reduce_each(self._gradients, self._buckets, self._multiply)
 
     def _multiply(self, gradients: torch.Tensor, bucket: torch.Tensor) -> None:
@@ -339,7 +335,6 @@ class Experts(Chunked[given.Experts]):
                  for count in counts] for chunk in range(self.chunks)]
 
     def run(self) -> None:
-        """Dispatch, multiply and combine, each of another chunk at the same time."""
         arriving, returning = self._dispatch(0), []
         for chunk in range(self.chunks):
             arriving.wait()

@@ -21,7 +21,6 @@ class Columnwise(Implementation[given.Columnwise]):
         self.output = self.empty(inputs.spec.m, self._sent.shape[1])
 
     def run(self) -> None:
-        """Gather."""
         all_gather_tensor(self.output, self._sent, group=self.group)
 
 
@@ -34,12 +33,10 @@ class _Reducing(Implementation[AnyInputs]):
     scatter = False
 
     def restore(self) -> None:
-        """Put back what the all-reduce starts from."""
         if not self.scatter:
             self.reduced.copy_(self.sent)
 
     def run(self) -> None:
-        """Reduce."""
         if self.scatter:
             reduce_scatter_tensor(self.reduced, self.sent, group=self.group)
         else:
@@ -68,7 +65,6 @@ class Mlp(_Reducing[given.Mlp]):
         self._gathered, self.reduced = self.output.split(parts)
 
     def run(self) -> None:
-        """Gather where tokens are divided, and reduce."""
         if self.scatter:
             all_gather_tensor(self._gathered, self.inputs.tokens, group=self.group)
         super().run()
@@ -97,7 +93,6 @@ class Experts(Implementation[given.Experts]):
         self._arrived, self._combined = arrived.view(-1, k), combined.view(-1, n)
 
     def run(self) -> None:
-        """Send the tokens, and results back."""
         counts, received = self.inputs.counts, self.inputs.received
         dist.all_to_all_single(self._arrived, self.inputs.tokens, received, counts,
                                group=self.group)

@@ -58,20 +58,17 @@ class Compiled(Returning[AnyInputs]):
             raise CaseError("torch.compile did not fuse " + ", ".join(self._left_over))
 
     def _look(self, graph: torch.fx.Graph) -> None:
-        """See what the pass has left."""
         self._left_over = [str(node.target) for node in graph.nodes
                            if "_c10d_functional" in str(node.target)]
 
     def formula(self) -> Formula:
-        """Return what to compile."""
+        """Return what to compile, in the order of the case."""
         raise NotImplementedError
 
     def run(self) -> None:
-        """Call the compiled graph."""
         self.output = self._compiled(*self._operands)
 
     def gathered(self, own: torch.Tensor) -> torch.Tensor:
-        """Return the rows of all ranks."""
         return _waited(_OPS.all_gather_into_tensor(own, self.ranks, self._group_name))
 
     def reduced(self, partial: torch.Tensor, *, scatter: bool = False) -> torch.Tensor:
@@ -93,7 +90,6 @@ class Compiled(Returning[AnyInputs]):
 
 
 def _waited(result: Any) -> torch.Tensor:
-    """Return what a collective brings, when it is there."""
     return _OPS.wait_tensor(result)
 
 
@@ -101,7 +97,6 @@ class Columnwise(Compiled[given.Columnwise]):
     """All-gather before the product, or after it."""
 
     def formula(self) -> Formula:
-        """Return it in the order of the case."""
         def gather_first(rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
             return self.gathered(rows) @ weight
 
@@ -116,7 +111,6 @@ class Rowwise(Compiled[given.Rowwise]):
     """The product, and its reduce-scatter or all-reduce."""
 
     def formula(self) -> Formula:
-        """Return it in the order of the case."""
         scatter = self.inputs.scatter
 
         def multiply_and_combine(columns: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -129,7 +123,6 @@ class Mlp(Compiled[given.Mlp]):
     """All-gather, both products, reduce-scatter; or both products, and the all-reduce."""
 
     def formula(self) -> Formula:
-        """Return it in the order of the case."""
         activate, divided = self.inputs.activate, self.inputs.sequence_parallel
 
         def through(tokens: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
@@ -143,7 +136,6 @@ class Gradients(Compiled[given.Gradients]):
     """The gradients of every layer, each reduced as soon as it is there."""
 
     def formula(self) -> Formula:
-        """Return the products and their reductions."""
         def reduced(gradients: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
             begun = [self.reduction(own.T @ tokens) for own in gradients.unbind()]
             return torch.stack([_waited(weight) for weight in begun])
@@ -155,7 +147,6 @@ class Experts(Compiled[given.Experts]):
     """An all_to_all of tokens, the product, and an all_to_all of results."""
 
     def formula(self) -> Formula:
-        """Return dispatch, product and combine."""
         counts, received = self.inputs.counts, self.inputs.received
 
         def combined(tokens: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -29,7 +29,6 @@ class _OnMesh(Returning[AnyInputs]):
             mesh_dim_names=(f"ranks of group {self.group.group_name}",))
 
     def placed(self, local: torch.Tensor, placement: Placement) -> Any:
-        """Return this rank's part as the global tensor that it is a part of."""
         return DTensor.from_local(local, self._mesh, [placement], run_check=False)
 
 
@@ -53,7 +52,6 @@ class Columnwise(_OnMesh[given.Columnwise]):
         self._weight = self.placed(inputs.weight, Shard(1) if sharded else Replicate())
 
     def run(self) -> None:
-        """Gather and multiply, in the order of the case."""
         if self.inputs.gather_first:
             self.output = _local(_redistributed(self._rows, Replicate()) @ self._weight)
         else:
@@ -70,7 +68,6 @@ class Rowwise(_OnMesh[given.Rowwise]):
         self._placement: Placement = Shard(0) if inputs.scatter else Replicate()
 
     def run(self) -> None:
-        """Multiply, and reduce."""
         self.output = _local(_redistributed(self._columns @ self._weight, self._placement))
 
 
@@ -85,7 +82,6 @@ class Mlp(_OnMesh[given.Mlp]):
         self._down = self.placed(inputs.down, Shard(0))
 
     def run(self) -> None:
-        """Gather where tokens are divided, multiply twice, and reduce."""
         hidden = _redistributed(self._tokens, Replicate()) @ self._up
         partial = self.inputs.activate(hidden) @ self._down
         self.output = _local(_redistributed(partial, self._placement))
@@ -100,6 +96,5 @@ class Gradients(_OnMesh[given.Gradients]):
         self._tokens = self.placed(inputs.tokens, Shard(0)).expand(inputs.layers, -1, -1)
 
     def run(self) -> None:
-        """Multiply, and reduce."""
         partial = torch.bmm(self._gradients.mT, self._tokens)
         self.output = _local(_redistributed(partial, Replicate()))

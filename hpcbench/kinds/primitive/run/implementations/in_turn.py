@@ -98,7 +98,6 @@ class Columnwise(InTurn[given.Columnwise]):
         self._product = self.empty(m if first else len(self._start), columns)
 
     def run(self) -> None:
-        """Gather and multiply, in the order of the case."""
         weight, made = self.inputs.weight, self._product
         if self.inputs.gather_first:
             self.output = torch.matmul(self._gather(self._start), weight, out=made)
@@ -116,7 +115,6 @@ class Rowwise(InTurn[given.Rowwise]):
         self._combine = self.combining(m, n, scatter=inputs.scatter)
 
     def run(self) -> None:
-        """Multiply, and reduce."""
         self.output = self._combine(
             torch.matmul(self.inputs.columns, self.inputs.weight, out=self._partial))
 
@@ -134,7 +132,6 @@ class Mlp(InTurn[given.Mlp]):
         self._combine = self.combining(m, k, scatter=divided)
 
     def run(self) -> None:
-        """Gather where tokens are divided, multiply, activate, multiply, and reduce."""
         torch.matmul(self._gather(self._start), self.inputs.up, out=self._hidden)
         self.inputs.activate(self._hidden)
         self.output = self._combine(torch.matmul(self._hidden, self.inputs.down, out=self._partial))
@@ -150,7 +147,6 @@ class Gradients(InTurn[given.Gradients]):
         self._combine = self.combining(n, k, scatter=False)
 
     def run(self) -> None:
-        """Multiply, layer by layer, and reduce."""
         for gradients, weight in zip(self.inputs.gradients, self._partial, strict=True):
             torch.matmul(gradients.T, self.inputs.tokens, out=weight)
         self.output = self._combine(self._partial)
@@ -167,7 +163,6 @@ class Experts(InTurn[given.Experts]):
         self._combine = self.exchanging(counts, received, n)
 
     def run(self) -> None:
-        """Send tokens to their experts, multiply what arrives, and send the results back."""
         arrived = self._dispatch(self.inputs.tokens)
         self.output = self._combine(torch.matmul(arrived, self.inputs.weight, out=self._made))
 
@@ -183,6 +178,5 @@ class ExpertsAlone(InTurn[given.Experts]):
         self._results = self.output.split(rows)
 
     def run(self) -> None:
-        """Multiply, expert by expert."""
         for (tokens, weight), result in zip(self._products, self._results, strict=True):
             torch.matmul(tokens, weight, out=result)

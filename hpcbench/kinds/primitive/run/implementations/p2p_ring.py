@@ -68,7 +68,6 @@ class Columnwise(_Ring[given.Columnwise]):
                                     pieces[self.owner(hops + 1)][piece])
 
     def run(self) -> None:
-        """Pass on and multiply, in the order of the case."""
         if self.inputs.gather_first:
             self._gather_first()
         else:
@@ -108,7 +107,6 @@ class Rowwise(_Ring[given.Rowwise]):
         self._hops = [self.hop(total, self._arrived) for total in self._sums[:-1]]
 
     def run(self) -> None:
-        """Multiply, and add what arrives, block by block; the own one last."""
         travelling: Sequence[Any] = ()
         for step, (columns, total) in enumerate(zip(self._columns, self._sums, strict=True)):
             torch.mm(columns, self.inputs.weight, out=total)
@@ -144,7 +142,6 @@ class Mlp(_Ring[given.Mlp]):
             yield from self.hop(self._sums[step - 2], self._arrived)
 
     def run(self) -> None:
-        """Take block after block through both products, and add what arrives."""
         for step, tokens in enumerate(self._tokens):
             travelling = start(self._hops[step])
             self._multiply(step, tokens)

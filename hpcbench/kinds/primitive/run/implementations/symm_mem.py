@@ -65,7 +65,6 @@ class Columnwise(Fused[given.Columnwise]):
     """All-gather and product."""
 
     def run(self) -> None:
-        """Gather and multiply."""
         self.output = self.gathered_product(self.inputs.rows, self.inputs.weight)
 
 
@@ -73,7 +72,6 @@ class Rowwise(Fused[given.Rowwise]):
     """Product and reduce-scatter."""
 
     def run(self) -> None:
-        """Multiply and reduce."""
         self.output = self.scattered_product(self.inputs.columns, self.inputs.weight)
 
 
@@ -81,6 +79,5 @@ class Mlp(Fused[given.Mlp]):
     """All-gather and product; the activation; product and reduce-scatter."""
 
     def run(self) -> None:
-        """Gather, multiply, activate, multiply, reduce."""
         inner = self.gathered_product(self.inputs.tokens, self.inputs.up)
         self.output = self.scattered_product(self.inputs.activate(inner), self.inputs.down)
