@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 _BINARY = {"": 1, "b": 1, "k": 2**10, "kib": 2**10, "m": 2**20, "mib": 2**20, "g": 2**30,
            "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
@@ -102,6 +102,21 @@ def to_tflop_per_s(flops_per_s: float) -> float:
 def to_gb_per_s(bytes_per_s: float) -> float:
     """Return GB/s, with GB = 1e9 B."""
     return bytes_per_s / 1e9
+
+
+def in_summary_units(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by name; rates as the summaries have them: ``x_bytes_per_s`` as ``x_gb_per_s``.
+
+    ``x_flops_per_s`` becomes ``x_tflop_per_s``; what there is not stays None.
+    """
+    found = {}
+    for name, value in values.items():
+        for unit, other, convert in (("_bytes_per_s", "_gb_per_s", to_gb_per_s),
+                                     ("_flops_per_s", "_tflop_per_s", to_tflop_per_s)):
+            if name.endswith(unit):
+                name, value = name.removesuffix(unit) + other, value and convert(value)
+        found[name] = value
+    return found
 
 
 def rank_list(ranks: Iterable[int]) -> str:

@@ -39,10 +39,8 @@ def work(item: CaseResult, record: Any | None) -> Work | None:
     factor = busbw_factor(of.collective, ranks)
     if not factor or ranks < 2:
         return None
-    words = (of.collective, of.dtype, of.op, "in_place" if of.in_place else "",
-             f"split={of.split}" if of.split != "even" else "",
-             f"groups={of.groups}" if of.groups > 1 else "",
-             f"stride={of.group_stride}" if of.group_stride > 1 else "")
+    words = (of.collective, of.dtype, of.op, "in_place" if of.in_place else "", *(
+        word for name, word in of.unusual_words().items() if name != "buffers"))
     return Work(
         task=(of.collective, of.dtype, of.op, of.root, of.in_place, of.split, of.groups,
               of.group_stride, of.requested_bytes),
@@ -73,14 +71,15 @@ COLUMNS = (
 
 
 def column_values(item: CaseResult, record: CollectiveRecord | None) -> dict[str, Any]:
-    work = asdict(collective_of(item.case))
-    names = {column.name for column in COLUMNS}
-    return {**{name: value for name, value in work.items() if name in names},
-            "busbw_factor": record and record.busbw_factor, "of_link": record and record.of_link,
-            "of_measured_link": record and record.of_measured_link,
-            "measured_link_bytes_per_s": record and record.measured_link,
-            **column_values_of(record.roofline if record else None, BOUND_COLUMNS),
-            **(asdict(record.bandwidth) if record and record.bandwidth else {})}
+    work, known = asdict(collective_of(item.case)), record or CollectiveRecord()
+    rates = known.bandwidth
+    return {**{column.name: work[column.name] for column in COLUMNS if column.name in work},
+            "busbw_factor": known.busbw_factor,
+            "algbw_bytes_per_s": rates and rates.algbw_bytes_per_s,
+            "busbw_bytes_per_s": rates and rates.busbw_bytes_per_s,
+            "of_link": known.of_link, "of_measured_link": known.of_measured_link,
+            "measured_link_bytes_per_s": known.measured_link,
+            **column_values_of(known.roofline, BOUND_COLUMNS)}
 
 
 @dataclass(frozen=True, slots=True)

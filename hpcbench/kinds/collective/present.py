@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hpcbench.kinds.collective.derive import CollectiveRecord
-from hpcbench.kinds.collective.plan.workload import Collective, collective_of, groups_text
+from hpcbench.kinds.collective.derive import CollectiveRecord, column_values
+from hpcbench.kinds.collective.plan.workload import USUAL, Collective, collective_of, groups_text
 from hpcbench.kinds.kind import Presenter
 from hpcbench.operations.collectives import collective_spec, summary_keys
 from hpcbench.plan.case import Case
@@ -21,7 +21,7 @@ from hpcbench.reduce.results import CaseResult, Statistics
 from hpcbench.reduce.roofline import ROOFLINE_FIELDS, roofline_values
 from hpcbench.reduce.spread import FEWEST_FOR_PERCENTILES, interval_share
 from hpcbench.trace.schema import UNKNOWN
-from hpcbench.units import format_bytes, grouped, plural, size_text, to_gb_per_s
+from hpcbench.units import format_bytes, grouped, in_summary_units, plural, size_text
 from hpcbench.views import columns
 from hpcbench.views.chart import (
     Axis,
@@ -284,14 +284,12 @@ def _row_order(item: CaseResult) -> tuple[str, str, int, bool, int, int]:
 
 
 def _result_row(item: CaseResult, record: CollectiveRecord | None) -> Row:
-    work, stats = collective_of(item.case), item.statistics
-    rates = record.bandwidth if record else None
+    work, stats, known = collective_of(item.case), item.statistics, column_values(item, record)
     return Row((
         work.size_bytes, work.count, *_option_cells(work),
         columns.median_cell(stats), columns.interval_cell(stats), stats.p95_s if stats else None,
-        rates.algbw_bytes_per_s if rates else None, rates.busbw_bytes_per_s if rates else None,
-        record.of_link if record else None, record.of_measured_link if record else None,
-        record.roofline.bound_by if record and record.roofline else None,
+        *(known[name] for name in ("algbw_bytes_per_s", "busbw_bytes_per_s", "of_link",
+                                   "of_measured_link", "bound_by")),
         columns.wrong_cell(item) if work.traits.moves_data else None, columns.n_cell(stats),
         item.status, columns.launches_cell(item), flag_cell(item), _library_text(item)),
         item.status, item.case.case_id)
@@ -509,17 +507,10 @@ class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
     heat_map_case = staticmethod(collective_heat_map_case)
 
     def span_words(self, works: Sequence[Collective]) -> Iterator[str]:
-        splits = distinct(sorted({work.split for work in works}))
-        groups = distinct(sorted({work.groups for work in works}))
-        strides = distinct(sorted({work.group_stride for work in works}))
-        if splits != "even":
-            yield f"split={splits}"
-        if groups != "1":
-            yield f"groups={groups}"
-        if strides != "1":
-            yield f"stride={strides}"
-        if (buffers := distinct(sorted({work.buffers for work in works}))) != "warm":
-            yield f"buffers={buffers}"
+        for name, usual in USUAL.items():
+            found = distinct(sorted({getattr(work, name) for work in works}))
+            if found != str(usual):
+                yield f"{name.removeprefix('group_')}={found}"
 
     def size_words(self, works: Sequence[Collective]) -> Iterator[str]:
         yield size_range(works)
@@ -536,18 +527,10 @@ class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
                    "see docs/hardware.md")
 
     def row(self, item: CaseResult, record: CollectiveRecord | None) -> dict[str, Any]:
-        rates = record.bandwidth if record else None
         link = item.timing and item.timing.link_bytes_per_s
-        return {
-            **asdict(collective_of(item.case)), "busbw_factor": record and record.busbw_factor,
-            "algbw_gb_per_s": to_gb_per_s(rates.algbw_bytes_per_s) if rates else None,
-            "busbw_gb_per_s": to_gb_per_s(rates.busbw_bytes_per_s) if rates else None,
-            "link_gb_per_s": to_gb_per_s(link) if link else None,
-            "of_link": record and record.of_link,
-            "measured_link_gb_per_s": record and record.measured_link and to_gb_per_s(
-                record.measured_link),
-            "of_measured_link": record and record.of_measured_link,
-            **roofline_values(record.roofline if record else None)}
+        return {**asdict(collective_of(item.case)), **in_summary_units({
+            **column_values(item, record), "link_bytes_per_s": link or None,
+        }), **roofline_values(record.roofline if record else None)}
 
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,

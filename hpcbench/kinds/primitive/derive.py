@@ -9,7 +9,7 @@ primitive do: ``comm_only`` and ``torch`` have no others, so whatever options a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hpcbench.kinds.kind import Deriver
@@ -300,8 +300,9 @@ def column_values(item: CaseResult, record: PrimitiveRecord | None) -> dict[str,
     values: dict[str, Any] = {column.name: getattr(work, column.name) for column in _OF_WORK}
     values |= {column.name: getattr(work, column.name.removeprefix("problem_"))
                for column in _EXTENTS}
-    values |= asdict(known.flops) if known.flops else {}
-    values |= asdict(known.communication) if known.communication else {}
+    for rates, names in ((known.flops, ("busiest_rank_flops_per_s", "all_ranks_flops_per_s")),
+                         (known.communication, ("algbw_bytes_per_s", "busbw_bytes_per_s"))):
+        values |= {name: getattr(rates, name, None) for name in names}
     return values | {
         **column_values_of(known.roofline),
         "of_measured_product": known.of_measured_product,

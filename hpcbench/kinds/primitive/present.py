@@ -21,6 +21,7 @@ from hpcbench.kinds.primitive.derive import (
     SHARDED,
     Options,
     PrimitiveRecord,
+    column_values,
     common_options,
     does_both,
     parts_alone,
@@ -32,7 +33,7 @@ from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import ROOFLINE_FIELDS, roofline_values
-from hpcbench.units import grouped, plural, to_gb_per_s, to_tflop_per_s
+from hpcbench.units import grouped, in_summary_units, plural
 from hpcbench.views import columns
 from hpcbench.views.chart import (
     COLOURS,
@@ -488,24 +489,10 @@ class PrimitivePresenter(Presenter[Primitive, PrimitiveRecord]):
                 *roofline_definitions(rooflines(items, derived)))
 
     def row(self, item: CaseResult, record: PrimitiveRecord | None) -> dict[str, Any]:
-        work, known = primitive_of(item.case), record or NOTHING
-        flops, rates = known.flops, known.communication
-        values: dict[str, Any] = {name: getattr(work, name) for name in (
-            "primitive", "implementation", "order", "shape", "flops", "total_flops", "size_bytes",
-            "wire_bytes")}
-        values |= {f"problem_{name}": getattr(work, name) for name in ("m", "n", "k")}
-        values |= {
-            "options": [options_text([option]) for option in work.options],
-            "busiest_rank_tflop_per_s": (
-                to_tflop_per_s(flops.busiest_rank_flops_per_s) if flops else None),
-            "all_ranks_tflop_per_s": (
-                to_tflop_per_s(flops.all_ranks_flops_per_s) if flops else None),
-            "of_measured_product": known.of_measured_product,
-            "of_declared_product": known.of_declared_product,
-            "compute_only_s": known.compute_s, "comm_only_s": known.communicate_s,
-            "not_compared": list(known.missing),
-            "algbw_gb_per_s": to_gb_per_s(rates.algbw_bytes_per_s) if rates else None,
-            "busbw_gb_per_s": to_gb_per_s(rates.busbw_bytes_per_s) if rates else None}
+        known = record or NOTHING
+        values = in_summary_units(column_values(item, record)) | {
+            "options": [options_text([option]) for option in primitive_of(item.case).options],
+            "not_compared": list(known.missing)}
         compared = (known.exposed_s, known.efficiency, known.times_longest, known.speedup)
         for name, passes in zip(COMPARED_FIELDS, compared, strict=True):
             values |= ends_of(name, passes)

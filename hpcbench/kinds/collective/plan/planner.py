@@ -144,17 +144,9 @@ def _identity(work: Collective, point: Point) -> dict[str, Any]:
         "root": work.root, "in_place": work.in_place, "size_bytes": work.size_bytes}
     if work.size_bytes == 0:
         identity["requested_bytes"] = work.requested_bytes
-    if work.split != "even":
-        identity["split"] = work.split
-    if work.groups != 1:
-        identity["groups"] = work.groups
-    if work.group_stride != 1:
-        identity["group_stride"] = work.group_stride
     if point.division.unfit and not isinstance(point.groups, int):
         identity["asked_groups"] = point.groups
-    if work.buffers != "warm":
-        identity["buffers"] = work.buffers
-    return identity
+    return identity | work.unusual()
 
 
 def _workload(point: Point) -> Collective:

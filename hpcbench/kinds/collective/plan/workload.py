@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from hpcbench.operations.collectives import (
@@ -17,6 +19,10 @@ from hpcbench.operations.collectives import (
 from hpcbench.plan.case import Case
 from hpcbench.plan.workload import Gpu, Workload
 from hpcbench.units import plural, size_text
+
+USUAL: Mapping[str, Any] = MappingProxyType({
+    "split": "even", "groups": 1, "group_stride": 1, "buffers": "warm"})
+"""What goes without saying where it is so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +58,9 @@ class Collective(Workload):
 
     def to_json(self) -> dict[str, Any]:
         """Return its fields, without later ones that say what is usual: stored plans lack them."""
-        plain = Workload.to_json(self)
-        for name, usual in (("buffers", "warm"), ("group_stride", 1)):
-            if plain[name] == usual:
-                del plain[name]
-        return plain
+        kept = self.unusual()
+        return {name: value for name, value in Workload.to_json(self).items()
+                if name in kept or name not in ("buffers", "group_stride")}
 
     @property
     def name(self) -> str:
@@ -104,11 +108,7 @@ class Collective(Workload):
 
     @property
     def needs_all_ranks(self) -> bool:
-        """Return whether each rank's result depends on every other rank's data.
-
-        Not where a root, or a neighbour, is all that some rank waits for, nor where a part is
-        empty.
-        """
+        """Return whether each rank waits for data of all others; not where a part is empty."""
         return self.traits.needs_all_ranks and self.split != "zero"
 
     def words(self, world_size: int) -> list[str]:
@@ -119,12 +119,19 @@ class Collective(Workload):
         parts += [f"{self.size_bytes}B"] if traits.moves_data else []
         parts += ["in_place"] if self.in_place and traits.has_two_forms else []
         parts += ["out_of_place"] if self.in_place is False and traits.in_place == (True,) else []
-        parts += [f"split={self.split}"] if self.split != "even" else []
-        parts += [f"n={world_size}"]
-        parts += [f"groups={self.groups}"] if self.groups != 1 else []
-        parts += [f"stride={self.group_stride}"] if self.group_stride != 1 else []
-        parts += [f"buffers={self.buffers}"] if self.buffers != "warm" else []
-        return parts
+        own = self.unusual_words()
+        split = [own.pop("split")] if "split" in own else []
+        return [*parts, *split, f"n={world_size}", *own.values()]
+
+    def unusual(self) -> dict[str, Any]:
+        """Return those of USUAL that are otherwise."""
+        return {name: value for name, usual in USUAL.items()
+                if (value := getattr(self, name)) != usual}
+
+    def unusual_words(self) -> dict[str, str]:
+        """Return ``groups=2`` of each of `unusual`, by name."""
+        return {name: f"{name.removeprefix('group_')}={value}"
+                for name, value in self.unusual().items()}
 
 
 def groups_text(work: Collective) -> str:

@@ -1,4 +1,4 @@
-"""What all implementations of a primitive have in common, and messages that they send themselves."""
+"""What implementations of a primitive have in common, and messages that they send themselves."""
 
 from __future__ import annotations
 
