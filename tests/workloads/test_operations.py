@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
+
+from hpcbench.kinds.primitive.plan.implementations import IMPLEMENTATIONS, PRIMITIVES
+from hpcbench.kinds.primitive.run.implementations import in_turn
 
 TRAININGS = "hpcbench.kinds.training.run.operation"
 SLOW = "torch.distributed.tensor"
@@ -21,3 +25,12 @@ def test_kinds_that_no_case_has_are_not_imported(kinds: list[str], imported: boo
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                           timeout=120, check=True)
     assert done.stdout.split() == [str(imported)] * 2
+
+
+def test_every_implementation_has_the_classes_that_its_row_names() -> None:
+    """In a plan they are texts, and what only loads with a case must load, too."""
+    paths = {path for spec in IMPLEMENTATIONS if "triton" not in spec.modules
+             for path in spec.runners.values()} | {spec.inputs for spec in PRIMITIVES}
+    for module, _, name in (path.partition(":") for path in paths):
+        assert isinstance(getattr(import_module(module), name), type), name
+    assert import_module(f"{in_turn.__package__}.functional_collectives")

@@ -290,8 +290,7 @@ IMPLEMENTATIONS = (
                                  "decide"}),
     ImplementationSpec(
         "chunked_pipeline", "communication of one chunk under the product of another",
-        {**_runners("chunked_pipeline", *TENSOR_PARALLEL, "dp_allreduce"),
-         **_runners("chunked_experts", "ep_all_to_all")},
+        _runners("chunked_pipeline", *EVERY),
         options={"chunks": Values(4)}, unfit=_whole_chunks, overlaps=True),
     ImplementationSpec(
         "p2p_ring", "each step multiplies a block while its successor travels round a ring",

@@ -6,10 +6,8 @@ overlaps there and chunks only cost. Where `by_messages` says so, the parts of a
 from each rank to each instead, and each adds what is summed up.
 
 A rank's rows are cut, or by messages the columns of a weight that is larger. A chunk of all ranks
-is then one contiguous message and, where its results may lie together, one product.
-`chunked_experts` has the all_to_all of tokens.
-
-Implementation ``chunked_pipeline`` of ep_all_to_all: experts multiply while tokens travel.
+is then one contiguous message and, where its results may lie together, one product. Experts
+multiply while tokens travel.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ _reduce_scatter = renamed(functional, "reduce_scatter_single", "reduce_scatter_t
 
 
 def gathered(own: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-    """Return all ranks' rows, in rank order."""
     return functional.wait_tensor(_all_gather(own, 0, group))
 
 
