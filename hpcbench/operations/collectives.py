@@ -103,10 +103,7 @@ class CollectiveSpec:
         return self.in_place is not None and len(self.in_place) > 1
 
     def busbw_factor(self, ranks: int) -> float | None:
-        """Return busbw / algbw: 0 for one rank; None where no data are moved.
-
-        For one rank it is 0 also where nccl-tests says 1: nothing crosses a link.
-        """
+        """Return busbw / algbw; 0 for one rank, unlike nccl-tests; None where no data move."""
         if self.busbw is None:
             return None
         return 0.0 if ranks == 1 else self.busbw(ranks)
@@ -303,11 +300,7 @@ class Bandwidth:
 
 
 def busbw_factor(collective: str, world_size: int) -> float | None:
-    """Return busbw / algbw for ``world_size`` ranks.
-
-    None for a barrier, which moves no data, and for a collective that is not installed. Parts of
-    different sizes have the factor of equal ones, as nccl-tests' alltoallv does.
-    """
+    """Return busbw / algbw, of unequal parts as of equal ones; None where no data move."""
     return collective_spec(collective).busbw_factor(world_size)
 
 
@@ -377,10 +370,7 @@ def part_counts(split: str, world_size: int, count: int) -> list[int]:
 def rounded(
     collective: str, dtype: str, world_size: int, requested_bytes: int, split: str = "even",
 ) -> tuple[int, int]:
-    """Return (size_bytes, count) of a collective over ``world_size`` ranks; (0, 0) if no data move.
-
-    ``size_bytes`` is at most ``requested_bytes``, and 0 if nothing is left after rounding.
-    """
+    """Return (size_bytes, count), at most what is requested; (0, 0) where nothing is left."""
     spec, element = collective_spec(collective), DTYPE_BYTES[dtype]
     if not spec.moves_data:
         return 0, 0
@@ -459,10 +449,7 @@ class Call:
 
 
 def calls_of(names: Iterable[str], dtype: str, split: str = "even") -> tuple[Call, ...]:
-    """Return the calls of these collectives; what reduces sums.
-
-    ``split`` is that of the pairwise ones (all_to_all); all others have equal parts.
-    """
+    """Return the calls, which sum; ``split`` is of pairwise ones, others have equal parts."""
     specs = [collective_spec(name) for name in names]
     return tuple(Call(spec.name, dtype, "sum" if spec.has_op else None,
                       split if spec.pairwise else "even") for spec in specs)

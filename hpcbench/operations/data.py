@@ -71,10 +71,7 @@ def contributed(
 def reduced(
     world_size: int, op: str, start: int, count: int, dtype: torch.dtype, first: int | range = 0,
 ) -> torch.Tensor:
-    """Return elements ``start .. start + count`` of the reduction over all ranks of a group.
-
-    ``first`` as in `contributed`.
-    """
+    """Return elements ``start .. start + count`` of a reduction; ``first`` as in `contributed`."""
     numbers = _numbers(world_size, first)
     combine = {"prod": torch.mul, "min": torch.minimum, "max": torch.maximum}.get(op, torch.add)
     table = reduce(combine, (_contribution(rank, numbers, op, dtype)

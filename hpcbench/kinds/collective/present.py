@@ -325,11 +325,6 @@ ROW_COLUMNS = (
     Column("busbw", "bus bandwidth", Show.GB_PER_S, "GB/s", better="more", optional=True))
 
 
-def collective_charts(items: Sequence[CaseResult], derived: Records) -> Iterator[Chart]:
-    for group in groups(items):
-        yield _dots(group, derived) if len(group.sizes) == 1 else _lines(group, derived)
-
-
 def _lines(group: SeriesGroup, records: Records) -> LineChart:
     banded = len(group.series) <= MOST_BANDS
     times = tuple(_line(one.label, one.items, _times, banded=banded) for one in group.series)
@@ -503,8 +498,11 @@ class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
     plan_table = staticmethod(collective_plan_table)
     type_word = staticmethod(collective_type_word)
     tables = staticmethod(result_tables)
-    charts = staticmethod(collective_charts)
     heat_map_case = staticmethod(collective_heat_map_case)
+
+    def charts(self, items: Items, derived: Records) -> Iterator[Chart]:
+        for group in groups(items):
+            yield _dots(group, derived) if len(group.sizes) == 1 else _lines(group, derived)
 
     def span_words(self, works: Sequence[Collective]) -> Iterator[str]:
         for name, usual in USUAL.items():

@@ -65,10 +65,7 @@ def flop_rates(work: Primitive, time_s: float) -> FlopRates | None:
 
 
 def roofline_of(item: CaseResult, hardware: Mapping[str, Any]) -> Roofline | None:
-    """Return what binds a case in its median time; None without a ceiling.
-
-    The products of the rank that has most to do, and each collective of a call is a message.
-    """
+    """Return what binds the rank that has most to do; each collective of a call is a message."""
     if item.statistics is None:
         return None
     work = primitive_of(item.case)
@@ -106,18 +103,15 @@ def work(item: CaseResult, record: Any | None) -> Work | None:
     if not does_both(of) or item.statistics is None:
         return None
     options = " ".join(f"{name}={value}" for name, value in of.options)
+    exposed_s = record.exposed_s if record else None
+    exposed_s = record.exposed_s if record else None
     return Work(
         task=(of.primitive, of.order, of.dtype, of.n, of.k, of.groups),
         title=f"{of.primitive} {of.order} {of.dtype} n={of.n} k={of.k}",
         way=f"{of.implementation} {options}".rstrip(), amount=of.m, unit="rows",
-        communication=_share(record.exposed_s, item.statistics.median_s) if record else None)
-
-
-def _share(exposed_s: OverPasses | None, time_s: float) -> OverPasses | None:
-    if exposed_s is None:
-        return None
-    return replace(exposed_s, **{name: getattr(exposed_s, name) / time_s
-                                 for name in ("median", "least", "greatest")})
+        communication=exposed_s and replace(exposed_s, **{
+            name: getattr(exposed_s, name) / item.statistics.median_s
+            for name in ("median", "least", "greatest")}))
 
 
 COMPUTE_ONLY, COMM_ONLY, BASE = "compute_only", "comm_only", "torch"
@@ -227,12 +221,8 @@ def partner(name: str, item: CaseResult, same: Iterable[CaseResult]) -> CaseResu
     """Return another implementation's case of the same problem; ``same`` have one `problem_key`."""
     own = set(primitive_of(item.case).options)
     candidates = [other for other in same if primitive_of(other.case).implementation == name
-             and _own_options(primitive_of(other.case)) <= own]
+             and {*primitive_of(other.case).options} - {SHARDED} <= own]
     return nearest(item, candidates)
-
-
-def _own_options(work: Primitive) -> set[tuple[str, object]]:
-    return {option for option in work.options if option != SHARDED}
 
 
 def _comparison(item: CaseResult, same: Sequence[CaseResult]) -> PrimitiveRecord:

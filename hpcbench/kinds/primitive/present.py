@@ -71,10 +71,6 @@ from hpcbench.views.words import (
 )
 
 
-def primitive_listing() -> Iterator[Line | Table]:
-    return primitive_lines(load_registry())
-
-
 def primitive_lines(registry: Registry) -> Iterator[Line | Table]:
     """Yield the primitives, their implementations, the matrix of both, models and plug-ins."""
     yield Line("primitives", "title")
@@ -259,9 +255,7 @@ def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> 
                 _record(item, derived) for group in groups.values() for item in group)))
 
 
-def _group(
-    title: str, timed: str, group: Sequence[CaseResult], derived: Records,
-) -> Group:
+def _group(title: str, timed: str, group: Sequence[CaseResult], derived: Records) -> Group:
     common = common_options(group)
     rows = (_row(item, common, _of_order(item, group), _record(item, derived)) for item in group)
     return Group(f"{title}  {options_text(sorted(common))}".rstrip(), tuple(rows), timed)
@@ -355,12 +349,6 @@ CAPTION = (
     "These are the median over passes of what each pass gives, overlap also from the least to the "
     "greatest pass. Cannot tell: the 95 % interval over passes holds opposite answers.")
 Key = tuple[str, ...]
-
-
-def primitive_charts(items: Sequence[CaseResult], derived: Records) -> Iterator[BarChart]:
-    problems = grouped((_key(item), item) for item in items if item.statistics is not None)
-    for key, same in problems.items():
-        yield from _charts(key, same, derived)
 
 
 def _key(item: CaseResult) -> Key:
@@ -468,7 +456,9 @@ class PrimitivePresenter(Presenter[Primitive, PrimitiveRecord]):
     plan_table = staticmethod(primitive_plan_table)
     tables = staticmethod(result_tables)
     heat_map_case = staticmethod(primitive_heat_map_case)
-    listing = staticmethod(primitive_listing)
+
+    def listing(self) -> Iterator[Line | Table]:
+        return primitive_lines(load_registry())
 
     def span_words(self, works: Sequence[Primitive]) -> Iterator[str]:
         yield distinct(work.implementation for work in works)
@@ -481,7 +471,9 @@ class PrimitivePresenter(Presenter[Primitive, PrimitiveRecord]):
                                    of=any(item.status == "ok" for item in items))
 
     def charts(self, items: Items, derived: Records) -> Iterator[Chart]:
-        yield from primitive_charts(items, derived)
+        problems = grouped((_key(item), item) for item in items if item.statistics is not None)
+        for key, same in problems.items():
+            yield from _charts(key, same, derived)
         yield from roofline_charts("primitives", rooflines(items, derived))
 
     def definitions(self, items: Items, derived: Records) -> Sequence[str]:

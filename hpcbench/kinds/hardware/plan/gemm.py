@@ -6,7 +6,7 @@ What products of one type torch and cuBLASLt have stands in PRODUCTS, with sourc
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
@@ -168,13 +168,12 @@ def gemm_of(case: Case) -> Gemm:
     return of_test(case, Gemm)
 
 
-def _lengths(block: HardwareBlock) -> dict[str, int]:
+def _axes(block: HardwareBlock) -> Mapping[str, Sequence[object]]:
+    sums = {"fast_accumulation": block.fast_accumulation or (False,)}
     if block.model is None:
-        shapes = {"shape": len(block.shape or SEARCH)}
-    else:
-        shapes = {"model": len(block.model), "layer": len(block.layer or LAYERS),
-                  "tokens": len(block.tokens or ())}
-    return {**shapes, "fast_accumulation": len(block.fast_accumulation or (False,))}
+        return {"shape": block.shape or SEARCH, **sums}
+    return {"model": block.model, "layer": block.layer or LAYERS, "tokens": block.tokens or (),
+            **sums}
 
 
 def _drafts(block: HardwareBlock, point: CommonPoint, job: PlanRequest) -> Iterator[Draft]:
@@ -260,4 +259,4 @@ def _extents(text: str) -> tuple[int, int, int]:
 
 GEMM = HardwareTest(
     "gemm", "C = A B on each rank: TFLOP/s of a rank and of all ranks at once", Gemm,
-    _lengths, _drafts, _problem)
+    _axes, _drafts, _problem)

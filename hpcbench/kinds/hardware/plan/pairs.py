@@ -6,7 +6,7 @@ ranks is filled up by nobody: who would meet nobody sits the round out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -176,10 +176,9 @@ def pairs_of(case: Case) -> Pairs:
     return of_test(case, Pairs)
 
 
-def _lengths(block: HardwareBlock) -> dict[str, int]:
-    return {name: len(getattr(block, name) or (None,))
-            for name in ("direction", "at_once", "size", "messages", "cache")} | {
-                "what": len(block.what or WHAT)}
+def _axes(block: HardwareBlock) -> Mapping[str, Sequence[object]]:
+    names = ("direction", "at_once", "size", "messages", "cache")
+    return {name: getattr(block, name) or (None,) for name in names} | {"what": block.what or WHAT}
 
 
 def _drafts(block: HardwareBlock, point: CommonPoint, job: PlanRequest) -> Iterator[Draft]:
@@ -217,4 +216,4 @@ def _unfit(work: Pairs, ranks: int) -> str | None:
 
 PAIRS = HardwareTest(
     "pairs", "messages between every two ranks: latency and bandwidth of each link", Pairs,
-    _lengths, _drafts)
+    _axes, _drafts)

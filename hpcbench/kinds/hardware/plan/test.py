@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
@@ -41,15 +41,15 @@ class HardwareWork(Workload):
 class HardwareTest:
     """A test as the planner sees it.
 
-    ``lengths`` gives the number of values of each axis that only this test reads; ``drafts`` the
-    drafts of one common point: one for each combination of those axes. ``problem`` says what is
+    ``axes`` gives the values of each axis that only this test reads; ``drafts`` the drafts of one
+    common point: one for each combination of those axes. ``problem`` says what is
     wrong with those keys, if anything is.
     """
 
     name: str
     meaning: str
     work: type[HardwareWork]
-    lengths: Callable[[HardwareBlock], dict[str, int]]
+    axes: Callable[[HardwareBlock], Mapping[str, Sequence[object]]]
     drafts: Callable[[HardwareBlock, CommonPoint, PlanRequest], Iterator[Draft]]
     problem: Callable[[HardwareBlock], str | None] = lambda _block: None
 
@@ -120,10 +120,6 @@ def _stream_axes(block: HardwareBlock) -> dict[str, tuple[object, ...]]:
             "numa_node": block.numa_node or (-1,)}
 
 
-def _stream_lengths(block: HardwareBlock) -> dict[str, int]:
-    return {name: len(values) for name, values in _stream_axes(block).items()}
-
-
 def _stream_drafts(block: HardwareBlock, point: CommonPoint, job: PlanRequest) -> Iterator[Draft]:
     device = resolve_device(point.backend, point.device)
     seen = set()
@@ -171,7 +167,7 @@ def _unfit_stream(work: Stream, device: str) -> str | None:
 
 STREAM = HardwareTest(
     "stream", "memory bandwidth: STREAM's kernels, and copies between host and GPU", Stream,
-    _stream_lengths, _stream_drafts)
+    _stream_axes, _stream_drafts)
 
 
 _FILE_BYTES = (64 * 2**20,)
@@ -213,8 +209,8 @@ def storage_of(case: Case) -> Storage:
     return of_test(case, Storage)
 
 
-def _storage_lengths(block: HardwareBlock) -> dict[str, int]:
-    return {"access": len(block.access or ACCESSES), "size": len(block.size or _FILE_BYTES)}
+def _storage_axes(block: HardwareBlock) -> Mapping[str, Sequence[object]]:
+    return {"access": block.access or ACCESSES, "size": block.size or _FILE_BYTES}
 
 
 def _storage_drafts(block: HardwareBlock, point: CommonPoint, job: PlanRequest) -> Iterator[Draft]:
@@ -241,4 +237,4 @@ def _unfit_storage(work: Storage, point: CommonPoint) -> str | None:
 
 STORAGE = HardwareTest(
     "storage", "files: sequential and random reads, checkpoints that are synced to the disk",
-    Storage, _storage_lengths, _storage_drafts)
+    Storage, _storage_axes, _storage_drafts)

@@ -189,10 +189,7 @@ def _threads(work: Stream, place: Place, local_size: int) -> int:
 
 
 def _bound(node: int) -> set[int]:
-    """Bind this process to a NUMA node; return the cores it had, nothing where it is not bound.
-
-    Raises CaseError if there is no such node.
-    """
+    """Bind to a NUMA node, if any; return the cores before. Raises CaseError where it is not."""
     if node < 0:
         return set()
     cores = set(cpu_list(_line(_SYSTEM / "node" / f"node{node}" / "cpulist") or None))

@@ -174,10 +174,7 @@ class Elements:
 
 
 def sizes_of(work: Primitive, ranks: int) -> Sizes | None:
-    """Return the sizes of integer operands; None where operands are normal numbers.
-
-    Of a plug-in's primitive it is taken that its sums are over k.
-    """
+    """Return the sizes of integer operands, or None; sums of a plug-in's primitive are over k."""
     columns = work.n
     if work.primitive == "tp_mlp":
         activation = str(dict(work.options).get("activation"))
@@ -216,10 +213,7 @@ def host_bytes(work: Primitive, ranks: int, *, validate: bool) -> int:
 
 
 def product_bytes(work: Primitive, ranks: int) -> int | None:
-    """Return the least bytes that the products of the busiest rank move; None of a plug-in's.
-
-    Of each product both operands are read once, and the result is written once.
-    """
+    """Return bytes of operands and results of the busiest rank's products; None of a plug-in's."""
     d = 1 if dict(work.options).get("size") == "unsharded" else ranks
     m, n, k = work.m, work.n, work.k
     products: tuple[tuple[int, int, int], ...] = ()

@@ -184,10 +184,7 @@ def _bad_options(
 def _contradictions(
     block: PrimitiveBlock, axes: OptionAxes, primitive: PrimitiveSpec,
 ) -> Iterator[str]:
-    """Yield the options that no order of a set can have as they are given.
-
-    In a sweep over several orders an option means those that leave a choice of it.
-    """
+    """Yield the options that all orders of a set decide otherwise than they are given."""
     orders = _orders(block, axes, primitive)
     given = {**block.options, **axes}
     for option, value in primitive.decided.get(orders[0], {}).items():
@@ -237,12 +234,10 @@ class PrimitivePlanner(Planner):
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Primitive:
         """Rebuild a primitive; earlier versions stored the paths of its modules, too."""
-        kept = {name: value for name, value in data.items() if name not in ("inputs", "runner")}
+        kept = {name: tuple(value) if isinstance(value, list) else value
+                for name, value in data.items() if name not in ("inputs", "runner")}
         options = tuple((str(name), value) for name, value in data["options"])
-        several = {name: tuple(data[name]) for name in ("calls", "devices", "modules")}
-        several |= {name: tuple(data.get(name, ()))  # earlier versions have none
-                    for name in ("variables", "capability")}
-        return Primitive(**{**kept, **several, "options": options})
+        return Primitive(**{**kept, "options": options})
 
     def merged(self, same: Sequence[Workload]) -> Workload:
         works = [work for work in same if isinstance(work, Primitive)]
@@ -277,12 +272,14 @@ def make_workload(
 def _case(title: str, block: PrimitiveBlock, job: PlanRequest, point: PrimitivePoint) -> Case:
     """Return the case of a point, with the variables that its implementation needs."""
     work, reason = _workload(point)
-    given, least = dict(point.common.env), 0
+    given = dict(point.common.env)
+    env: Mapping[str, str] = {}
+    least = 0
     try:
-        env = _variables(point) if reason is None else {}
-        least = _least_multiprocessors(point, {**env, **given}) if reason is None else 0
+        if reason is None:
+            env, least = _asked(point, given)
     except Exception as error:  # as in `_workload`
-        env, reason = {}, _plugin_error(error)
+        reason = _plugin_error(error)
     common = point.common._replace(env=tuple(sorted({**env, **given}.items())))
     own = env.keys() - given.keys()
     work = replace(work, variables=tuple(sorted(own)), multiprocessors=least)
@@ -328,21 +325,19 @@ def _problem(point: PrimitivePoint) -> Problem:
                    dict(point.options))
 
 
-def _variables(point: PrimitivePoint) -> Mapping[str, str]:
+def _asked(point: PrimitivePoint, given: Mapping[str, str]) -> tuple[Mapping[str, str], int]:
+    """Return the variables that an implementation needs, and how many multiprocessors.
+
+    Raises TypeError where it returns something else.
+    """
     if isinstance(point.implementation, str):
-        return {}
+        return {}, 0
     env = point.implementation.env(point.primitive.name, _problem(point))
     check_variables(env)
-    return env
-
-
-def _least_multiprocessors(point: PrimitivePoint, variables: Mapping[str, str]) -> int:
-    if isinstance(point.implementation, str):
-        return 0
-    least = point.implementation.least_multiprocessors(variables)
+    least = point.implementation.least_multiprocessors({**env, **given})
     if type(least) is not int:
         raise TypeError(f"least_multiprocessors returned {least!r}, no whole number")
-    return least
+    return env, least
 
 
 def _plugin_error(error: Exception) -> str:
@@ -391,17 +386,11 @@ def _unsupported(point: PrimitivePoint, work: Primitive, device: str) -> str | N
                     f"not on {device}")
         if point.common.cuda_graph and implementation.uncaptured:
             return f"cuda_graph: {implementation.uncaptured}"
-    return (_other_library(point.implementation, point.common.backend)
-            or unsupported(point.common.backend, device, work.collective_calls()))
-
-
-def _other_library(implementation: ImplementationSpec | str, backend: str) -> str | None:
-    library = backend.partition("/")[0]
-    if (isinstance(implementation, str) or implementation.backends is None
-            or library in implementation.backends):
-        return None
-    return (f"{implementation.name} runs with {' or '.join(implementation.backends)} only, "
-            f"not with {backend}")
+        backends, library = implementation.backends, point.common.backend.partition("/")[0]
+        if backends is not None and library not in backends:
+            return (f"{implementation.name} runs with {' or '.join(backends)} only, not with "
+                    f"{point.common.backend}")
+    return unsupported(point.common.backend, device, work.collective_calls())
 
 
 def _estimate_s(

@@ -41,10 +41,7 @@ def undivided(model: str, layer: str, degree: int) -> str | None:
 
 
 def share_on(model: str, layer: str, degree: int, ranks: int) -> tuple[int, int]:
-    """Return (n, k) over ``ranks`` ranks of which each has what one of ``degree`` ranks has.
-
-    With ``ranks`` equal to ``degree`` this is the whole layer. The layer must be dividable.
-    """
+    """Return (n, k) on ``ranks`` ranks with what one of ``degree``, which divide it, has."""
     weight = layer_of(model, layer)
     if weight.divided == "n":
         return weight.n // degree * ranks, weight.k
@@ -88,18 +85,14 @@ def _of_layer(
     usual = ranks if primitive.divides_layer else 1
     degree = int(usual if degree is None else ranks if degree == "all" else degree)
     origin = f"{model} {layer} tp={degree}"
-    misfit = _not_taken(primitive, layer) or undivided(model, layer, degree) or ""
+    taken = " or ".join(primitive.layers) or "no layer"
+    misfit = undivided(model, layer, degree) or ""
+    if layer not in primitive.layers:
+        misfit = f"{primitive.name} takes its shape from {taken}, not from {layer}"
     if misfit:
         whole = layer_of(model, layer)
         return Shape(tokens, whole.n, whole.k, origin, misfit)
     return Shape(tokens, *share_on(model, layer, degree, usual), origin)
-
-
-def _not_taken(primitive: PrimitiveSpec, layer: str) -> str | None:
-    if layer in primitive.layers:
-        return None
-    return (f"{primitive.name} takes its shape from {' or '.join(primitive.layers) or 'no layer'}, "
-            f"not from {layer}")
 
 
 Part = Literal["both", "compute", "communicate"]

@@ -49,10 +49,7 @@ class Inputs:
     def factors(
         self, left: tuple[int, ...], right: tuple[int, int], *, parts: int, copies: int = 1,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return a left operand (..., inner), and right ones (copies, inner, columns).
-
-        ``parts``: of a sum, each on a rank.
-        """
+        """Return a left operand (..., inner), and right ones (copies, inner, columns)."""
         sizes, dtype = self._sizes, self.spec.dtype
         if sizes is None:
             return (left_operand(left, dtype, 0, seed=1),
@@ -63,10 +60,7 @@ class Inputs:
         return left_factors(left, terms, sizes, dtype, seed=1), torch.stack(rights)
 
     def expected(self, part: str) -> Expected:
-        """Return what this rank must end with after ``both``, ``compute`` or ``communicate``.
-
-        ``compute`` is the product alone, ``communicate`` the communication alone.
-        """
+        """Return what this rank ends with after ``both``, ``compute`` or ``communicate``."""
         raise NotImplementedError
 
     def here(self, tensor: torch.Tensor) -> torch.Tensor:

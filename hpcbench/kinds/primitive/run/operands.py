@@ -394,10 +394,7 @@ def activated(before: Expected, name: str, dtype: str) -> Expected:
 
 
 def compare(got: torch.Tensor, expected: Expected) -> Mismatch | None:
-    """Return the mismatch of a whole output, or None if every element is within its bound.
-
-    NaN is never right, nor is an output of another shape.
-    """
+    """Return the mismatch, or None if every element is within its bound; NaN is never right."""
     if got.shape != expected.value.shape:
         return Mismatch(got.numel(), expected.value.numel(), 0, f"shape {tuple(got.shape)}",
                         f"shape {tuple(expected.value.shape)}")
