@@ -84,17 +84,10 @@ def column_values(item: CaseResult, record: CollectiveRecord | None) -> dict[str
 
 @dataclass(frozen=True, slots=True)
 class CollectiveRecord:
-    """Rates of a collective; None where there is no such number.
+    """The numbers of COLUMNS, of the median time; None where there is no such number.
 
-    Attributes:
-        busbw_factor: busbw / algbw; None of barrier. Cases that were not ok have it, too.
-        bandwidth: rates in the median time.
-        busbw_at: bus bandwidth in bytes/s in each time that the statistics name (``min_s``,
-            ``ci_low_s``); times that are absent are left out.
-        of_link: what a rank's links carry in the median time over what the declared ones allow.
-        of_measured_link: the same over what two ranks of this backend reached in this run.
-        measured_link: that rate, in bytes/s.
-        roofline: whether communication or latency binds it.
+    Cases that were not ok have a ``busbw_factor``, too. ``busbw_at`` is the bus bandwidth in
+    bytes/s in each time that the statistics name (``min_s``, ``ci_low_s``), where there is one.
     """
 
     busbw_factor: float | None = None

@@ -101,15 +101,10 @@ def column_values(item: CaseResult, record: HardwareRecord | None) -> dict[str, 
 
 @dataclass(frozen=True, slots=True)
 class GemmRecord:
-    """FLOP/s of one product.
+    """The numbers of a product in COLUMNS, in ``time_s`` by the ``clock`` of `rate_seconds`.
 
-    Attributes:
-        rank_flops_per_s: 2 m n k / the time of a call by the clock named in ``clock``.
-        all_ranks_flops_per_s: the same times the ranks.
-        is_peak: whether it is the best of its type, device and number of ranks in this run.
-        roofline: what binds it, by what as many ranks reached in this run.
-        clock: whose time the rate is by, ``device`` or ``host`` (`rate_seconds`).
-        time_s: that time of a call.
+    ``is_peak``: it is the best of its type, device and number of ranks in this run. ``roofline`` is
+    by what as many ranks reached.
     """
 
     rank_flops_per_s: float | None = None
@@ -122,20 +117,11 @@ class GemmRecord:
 
 @dataclass(frozen=True, slots=True)
 class StreamRecord:
-    """Bytes/s of one kernel.
+    """The numbers of a kernel in COLUMNS, by the ``clock`` of `rate_seconds`.
 
-    Attributes:
-        array_bytes: of one array on a rank; None where no rank told.
-        cache_bytes: of the node's last caches; 0 where the kernel tells none.
-        threads: of a rank; 0 on a device.
-        rank_bytes_per_s: bytes that a rank moves in a call / its time by the clock named in
-            ``clock``.
-        all_ranks_bytes_per_s: the same times the ranks.
-        is_peak: whether it is the best of its device, and number of ranks, in this run.
-        of_declared: share of ``hardware.memory_bandwidth_gb_per_s``.
-        declared_bytes_per_s: what that peak is of all ranks.
-        of_best: share of the best of its device and number of ranks in this run.
-        clock: whose time the rate is by, ``device`` or ``host`` (`rate_seconds`).
+    ``cache_bytes`` are of the node's last caches, 0 where the kernel tells none. ``is_peak``: it is
+    the best of its device and number of ranks in this run. ``declared_bytes_per_s`` is what
+    ``hardware.memory_bandwidth_gb_per_s`` is of all ranks.
     """
 
     array_bytes: int | None = None
@@ -183,14 +169,10 @@ class PairsRecord:
 
 @dataclass(frozen=True, slots=True)
 class StorageRecord:
-    """Bytes/s of one way to read or write.
+    """The numbers of files in COLUMNS; ``folder`` and ``file_system`` are those of rank 0.
 
-    Attributes:
-        rank_bytes_per_s: bytes of a rank's call / the median time.
-        all_ranks_bytes_per_s: the same times the ranks.
-        folder, file_system: where the files of rank 0 were.
-        cache: of reads: cold if none of them found its data in the page cache, warm if all did,
-            mixed, or unknown where the kernel does not tell; None of writes.
+    ``cache``, of reads: cold if none of them found its data in the page cache, warm if all did,
+    mixed, or unknown where the kernel does not tell.
     """
 
     rank_bytes_per_s: float | None = None

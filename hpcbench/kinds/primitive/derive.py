@@ -124,18 +124,11 @@ Options = frozenset[tuple[str, Option]]
 
 @dataclass(frozen=True, slots=True)
 class PrimitiveRecord:
-    """What is derived of one case of a primitive; None where there is no such number.
+    """The numbers of COLUMNS, of the median time; None where there is no such number.
 
-    Attributes:
-        flops: rates of its products, from its median.
-        communication: rates of its communication, where it does nothing else.
-        compute_s, communicate_s: medians of its parts alone.
-        exposed_s, efficiency, times_longest: `statistics.overlap`, of what does both.
-        speedup: over torch, of what does both.
-        missing: why one of the last four is None; empty if none is, or the case is no such case.
-        roofline: what binds it.
-        of_measured_product, of_declared_product: FLOP/s of the rank that has most to do over the
-            best product of its type in this run, and over ``hardware.peak_flops``.
+    What does both has ``exposed_s``, ``efficiency``, ``times_longest`` (`statistics.overlap`) and
+    ``speedup`` over torch; ``missing`` says why one of them is None. ``communication`` has what
+    does nothing else.
     """
 
     flops: FlopRates | None = None

@@ -257,18 +257,15 @@ def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> 
 
 def _group(title: str, timed: str, group: Sequence[CaseResult], derived: Records) -> Group:
     common = common_options(group)
-    rows = (_row(item, common, _of_order(item, group), _record(item, derived)) for item in group)
+    by_order = grouped((primitive_of(item.case).order, item) for item in group)
+    of_order = {order: common_options(same) for order, same in by_order.items()}
+    rows = (_row(item, common, of_order[primitive_of(item.case).order], _record(item, derived))
+            for item in group)
     return Group(f"{title}  {options_text(sorted(common))}".rstrip(), tuple(rows), timed)
 
 
 def _record(item: CaseResult, derived: Records) -> PrimitiveRecord:
     return derived.get(item.case.case_id, NOTHING)
-
-
-def _of_order(item: CaseResult, group: Sequence[CaseResult]) -> Options:
-    """Return the options that all rows of a row's order have: an order may decide an option."""
-    return common_options([other for other in group
-                            if primitive_of(other.case).order == primitive_of(item.case).order])
 
 
 def _group_title(item: CaseResult) -> str:
@@ -280,21 +277,20 @@ def _group_title(item: CaseResult) -> str:
 
 
 def _row(item: CaseResult, common: Options, of_order: Options, record: PrimitiveRecord) -> Row:
-    work, stats, flops = primitive_of(item.case), item.statistics, record.flops
+    """``of_order``: the options that all rows of its order have, which may decide an option."""
+    work, stats, known = primitive_of(item.case), item.statistics, column_values(item, record)
     return Row((
         work.implementation,
         f"{work.order} {options_text(sorted(of_order - common))}".rstrip(),
         options_text([option for option in work.options if option not in common | of_order]),
         columns.median_cell(stats), columns.interval_cell(stats),
-        flops.busiest_rank_flops_per_s if flops else None,
-        flops.all_ranks_flops_per_s if flops else None,
-        record.of_measured_product, record.of_declared_product,
-        record.communication.busbw_bytes_per_s if record.communication else None,
-        columns.middle_cell(record.exposed_s),
-        columns.over_passes_cell(record.efficiency),
-        columns.middle_cell(record.times_longest),
-        columns.over_passes_cell(record.speedup), columns.wrong_cell(item),
-        columns.n_cell(stats), item.status, columns.launches_cell(item), flag_cell(item)),
+        *(known[name] for name in (
+            "busiest_rank_flops_per_s", "all_ranks_flops_per_s", "of_measured_product",
+            "of_declared_product", "busbw_bytes_per_s")),
+        middle_cell(record.exposed_s), over_passes_cell(record.efficiency),
+        middle_cell(record.times_longest), over_passes_cell(record.speedup),
+        columns.wrong_cell(item), columns.n_cell(stats), item.status,
+        columns.launches_cell(item), flag_cell(item)),
         item.status, item.case.case_id)
 
 

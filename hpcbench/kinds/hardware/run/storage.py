@@ -45,6 +45,7 @@ class StorageOperation:
     def __init__(self, work: Storage, place: Place, *, validate: bool, local_size: int) -> None:
         """Make the folder and what is read. Raises CaseError if there is too little space."""
         self.name, self.place, self._work = work.name, place, work
+        self._group: dist.ProcessGroup = place.group
         base = path_of(work.folder).absolute()
         self._folder = base / f"{_NAME}-{self._agreed_number():x}"
         try:
@@ -59,6 +60,8 @@ class StorageOperation:
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         self._data = _pattern(work.size_bytes, place.number)
         self._file = self._folder / f"rank{place.number:05d}.bin"
+        self._shared = self._folder / "shared.bin"
+        self._checkpoint, self._key = self._folder / "checkpoint", f"rank{place.number}"
         self._buffer: Any = np.zeros(work.call_bytes, np.uint8)
         self._cold = self._warm = 0
         self._random = np.random.default_rng(place.number)
@@ -127,23 +130,6 @@ class StorageOperation:
         if self.place.world_size > 1:
             dist.broadcast(number, self.place.global_rank(0), self._group)
         return int(number)
-
-    @property
-    def _group(self) -> dist.ProcessGroup:
-        group: dist.ProcessGroup = self.place.group
-        return group
-
-    @property
-    def _checkpoint(self) -> Path:
-        return self._folder / "checkpoint"
-
-    @property
-    def _shared(self) -> Path:
-        return self._folder / "shared.bin"
-
-    @property
-    def _key(self) -> str:
-        return f"rank{self.place.number}"
 
     def _calls(self) -> Mapping[str, Callable[[], None]]:
         return {"read_sequential": self._read_sequential, "read_random": self._read_random,

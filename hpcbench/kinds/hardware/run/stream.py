@@ -57,7 +57,9 @@ class StreamOperation:
                              cache_bytes(place.device) or 0)
         self._bytes = work.size_bytes or (
             _fitting(self._cache_bytes, local_size) if place.device.type == "cpu" else
-            _fitting_gpu(place.device, over_bus=bool(work.memory)))
+            # four times its cache, but where a bus limits the rate
+            ON_GPU_BYTES if work.memory else
+            max(ON_GPU_BYTES, cold_bytes(cache_bytes(place.device))))
         self._count = self._bytes // dtype.itemsize
         self._bytes = self._count * dtype.itemsize
         self._call = self._prepared(dtype)
@@ -160,11 +162,6 @@ def last_cache_bytes(cpus: Path) -> int:
             caches[int(level), shared] = int(match[1]) * 1024
     last = max((level for level, _ in caches), default=0)
     return sum(size for (level, _), size in caches.items() if level == last)
-
-
-def _fitting_gpu(device: torch.device, *, over_bus: bool) -> int:
-    """Return bytes of an array on a GPU: four times its cache, but not where a bus is slower."""
-    return ON_GPU_BYTES if over_bus else max(ON_GPU_BYTES, cold_bytes(cache_bytes(device)))
 
 
 def _fitting(cache_bytes: int, local_size: int) -> int:

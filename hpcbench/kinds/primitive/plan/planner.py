@@ -207,6 +207,8 @@ def _bad_orders(
     yield from (f"{where}: {unknown_name(order, known)}" for order in orders if order not in known)
 
 
+_IDENTITY = ("primitive", "implementation", "order", "dtype", "m", "n", "k")
+"""What makes it this primitive, beside its options; the rest follows from that."""
 _AXES = ("primitive", "m", "n", "k", "model", "layer", "tokens", "degree", "order", *COMMON_AXES)
 
 
@@ -300,7 +302,11 @@ def _draft(
         skip=(unfit_world(common.backend, common.world_size, job.world_size) or reason
               or _unsupported(point, work, device) or too_large(memory, host, device, hardware)),
         estimate_s=_estimate_s(work, device, common.world_size, calls, common.validate, hardware),
-        identity=_identity(work, point.shape))
+        # a misfit has no shape of its own: its origin keeps it from passing for a case that has one
+        identity={
+            "kind": "primitive", **{name: getattr(work, name) for name in _IDENTITY},
+            "options": dict(work.options),
+            **({"misfit": point.shape.origin} if point.shape.misfit else {})})
 
 
 def _workload(point: PrimitivePoint) -> tuple[Primitive, str | None]:
@@ -402,16 +408,6 @@ def _estimate_s(
               + work.wire_bytes / bytes_per_s(kind, hardware, ranks))
     check_s = reference_flops(work, ranks) / FLOPS_PER_S["cpu"] if validate else 0.0
     return setup_s(work, kind) + calls * call_s + check_s
-
-
-def _identity(work: Primitive, shape: Shape) -> dict[str, Any]:
-    """Return what makes it this primitive; what follows from that is left out.
-
-    A misfit has no shape of its own: its origin keeps it from passing for a case that has one.
-    """
-    kept = ("primitive", "implementation", "order", "dtype", "m", "n", "k")
-    return {"kind": "primitive", **{name: getattr(work, name) for name in kept},
-            "options": dict(work.options), **({"misfit": shape.origin} if shape.misfit else {})}
 
 
 def catalogue() -> dict[str, dict[str, Any]]:

@@ -85,17 +85,13 @@ class Terms:
     cut: torch.Tensor
 
 
-def cancelling_terms(extent: int, parts: int, signals: int, seed: int) -> Terms:
-    """Return how the terms of a sum cancel within each of its equal parts, but so many signals."""
-    return _terms(extent, parts, signals, seed, cut=0.0)
+def cancelling_terms(
+    extent: int, parts: int, count: int, seed: int, *, cut: float = 0.0,
+) -> Terms:
+    """Return how the terms of a sum cancel within each of its equal parts, but ``count`` signals.
 
-
-def activated_terms(extent: int, parts: int, seed: int) -> Terms:
-    """Return the same behind an activation, which cuts some of them, with one signal a part."""
-    return _terms(extent, parts, 1, seed, cut=0.5)
-
-
-def _terms(extent: int, parts: int, count: int, seed: int, cut: float) -> Terms:
+    ``cut`` is the share of the others that an activation cuts.
+    """
     generator = torch.Generator().manual_seed(seed)
     size = extent // parts
     source, factor = torch.arange(extent), torch.ones(extent, dtype=torch.int64)
@@ -155,7 +151,8 @@ def mlp_factors(
     Columns of W1 whose results cancel behind the activation are equal. With gelu the signals before
     it are `GELU_INPUT` and its double, where relu and gelu differ.
     """
-    first, second = cancelling_terms(k, 1, sizes.signals, seed=4), activated_terms(n, parts, seed=5)
+    first = cancelling_terms(k, 1, sizes.signals, seed=4)
+    second = cancelling_terms(n, parts, 1, seed=5, cut=0.5)
     up = _right((k, n), first, (sizes.cancelling, sizes.right), seed=2)
     up = up[:, second.source].to(torch.float32)
     own = first.signals.reshape(-1)

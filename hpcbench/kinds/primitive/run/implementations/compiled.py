@@ -97,14 +97,12 @@ class Columnwise(Compiled[given.Columnwise]):
     """All-gather before the product, or after it."""
 
     def formula(self) -> Formula:
-        def gather_first(rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-            return self.gathered(rows) @ weight
+        first = self.inputs.gather_first
 
-        def multiply_first(rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-            return self.gathered(rows @ weight)
+        def multiplied(rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            return self.gathered(rows) @ weight if first else self.gathered(rows @ weight)
 
-        chosen = gather_first if self.inputs.gather_first else multiply_first
-        return chosen, (self.inputs.rows, self.inputs.weight)
+        return multiplied, (self.inputs.rows, self.inputs.weight)
 
 
 class Rowwise(Compiled[given.Rowwise]):
