@@ -77,7 +77,6 @@ COLUMNS = (
 
 
 def column_values(item: CaseResult, record: HardwareRecord | None) -> dict[str, Any]:
-    """Return a case's values of COLUMNS; those of other tests are absent."""
     work, known = work_of(item.case), record or NOTHING
     values: dict[str, Any] = {column.name: getattr(work, column.name, None) for column in _OF_WORK}
     values |= {column.name: getattr(work, column.name.removeprefix("problem_"), None)
@@ -262,7 +261,6 @@ class HardwareDeriver(Deriver):
         return record.rank_rates if record and is_own else ()
 
     def observe(self, item: CaseResult, samples: CaseSamples) -> Mapping[str, Any]:
-        """Return the fields that a test reads from its stamps."""
         test = work_of(item.case).test
         if test == "pairs":
             return observed(item, samples)

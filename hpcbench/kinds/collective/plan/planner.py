@@ -261,7 +261,6 @@ class CollectivePlanner(Planner):
 
 
 def catalogue() -> dict[str, dict[str, Any]]:
-    """Return the collectives: their other names, whether they reduce, and who offers them."""
     return {"collectives": {name: {
         "aliases": list(spec.aliases), "has_op": spec.has_op, "has_root": spec.has_root,
         "least_ranks": spec.min_world_size, "backends": list(spec.backends) or None,

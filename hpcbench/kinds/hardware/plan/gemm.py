@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
-from typing import Any
+from typing import ClassVar
 
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import ConfigError
@@ -89,7 +89,6 @@ ROWS = 256
 """Rows of the reference that are computed at a time."""
 _SHAPE = re.compile(r"(\d+)(?:x(\d+)x(\d+))?")
 _MOST = 2**20
-_LATER = ("right", "fast_accumulation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +108,12 @@ class Gemm(HardwareWork):
     test: str = "gemm"
     right: str = ""
     fast_accumulation: bool = False
+    later: ClassVar[tuple[str, ...]] = ("right", "fast_accumulation")
 
     @property
     def types(self) -> str:
         by = f" x {self.right}" if self.right else ""
         return f"{self.dtype}{by}{', fast sums' if self.fast_accumulation else ''}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return its fields; of those that earlier versions lack only what says something."""
-        kept = super(Gemm, self).to_json()  # slots: a bare super() has no class here
-        return {name: value for name, value in kept.items() if value or name not in _LATER}
 
     def least_capability(self) -> tuple[int, ...]:
         least = PRODUCTS[self.dtype].least_capability if self.dtype in PRODUCTS else (0, 0)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from hpcbench.kinds.hardware.plan.block import DIRECTIONS, WHAT, HardwareBlock
 from hpcbench.kinds.hardware.plan.test import HardwareTest, HardwareWork, of_test
@@ -26,7 +26,6 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.estimate import ALPHA_S, CASE_S, bytes_per_s, device_kind
 from hpcbench.plan.points import CommonPoint, Draft, PlanRequest, least_calls, too_large
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
-from hpcbench.plan.workload import Workload
 from hpcbench.units import format_bytes, plural
 
 Pair = tuple[int, int]
@@ -101,13 +100,7 @@ class Pairs(HardwareWork):
     groups: int = 1
     test: str = "pairs"
     cache: str = "warm"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return its fields as plain JSON values, as before there were cold messages if it can."""
-        plain = Workload.to_json(self)
-        if self.cache == "warm":
-            del plain["cache"]
-        return plain
+    later: ClassVar[tuple[str, ...]] = ("cache",)
 
     def words(self, world_size: int) -> list[str]:
         size = f"{format_bytes(self.message_bytes).removesuffix('B')}B"

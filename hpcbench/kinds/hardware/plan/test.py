@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import product
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from hpcbench.kinds.hardware.plan.block import ACCESSES, HardwareBlock
 from hpcbench.operations.collectives import DTYPE_BYTES, planned_cold_bytes
@@ -24,10 +24,20 @@ W = TypeVar("W", bound="HardwareWork")
 
 
 class HardwareWork(Workload):
-    """Base of the workloads of all tests. ``test`` is stored, and tells which class it is."""
+    """Base of the workloads of all tests. ``test`` is stored, and tells which class it is.
+
+    Of fields that are ``later``, stored plans lack those that have their default.
+    """
 
     __slots__ = ()
     test: str
+    later: ClassVar[tuple[str, ...]] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        usual = {one.name: one.default for one in fields(self)  # type: ignore[arg-type]
+                 if one.name in self.later}
+        return {name: value for name, value in Workload.to_json(self).items()
+                if name not in usual or value != usual[name]}
 
     @property
     def name(self) -> str:
@@ -55,7 +65,7 @@ class HardwareTest:
 
 
 def work_of(case: Case) -> HardwareWork:
-    return of_test(case, HardwareWork)
+    return of_test(case, HardwareWork)  # type: ignore[type-abstract]
 
 
 def of_test(case: Case, test: type[W]) -> W:

@@ -228,7 +228,6 @@ def _runners(module: str, *primitives: str) -> Mapping[str, str]:
 
 
 def _whole_chunks(primitive: str, problem: Problem) -> str | None:
-    """Return why what is cut into chunks cannot be cut evenly, or None."""
     chunks = int(problem.options["chunks"])
     if primitive == "dp_allreduce":
         what, extent = "layers", int(problem.options["layers"])
