@@ -187,7 +187,7 @@ EP_ALL_TO_ALL = PrimitiveSpec(
     options={"split": Values("even", SPLITS)}, layers=("mlp_up",))
 """X is (m, k): m / d tokens a rank, sorted by expert. Rank e holds one expert, W_e of (k, n). A
 token of expert e becomes y = x W_e; Y is (m, n), and each rank ends with those of its own tokens,
-in their order. ``split`` says how many tokens of each rank go to each expert (`sizes.weights`).
+in their order. ``split`` says how many tokens of each rank go to each expert (`weights`).
 
 - ``dispatch_combine``: an all_to_all of tokens, the product, an all_to_all of results.
 """
