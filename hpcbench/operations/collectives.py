@@ -42,7 +42,7 @@ class CollectiveSpec:
 
     Attributes:
         name: as sweep files write it.
-        operation: ``module:class`` that runs it (`kinds.collective.run.operation.Operation`).
+        operation: ``module:class`` that runs it (`kinds.collective.run.Operation`).
         uneven_operation: the same for parts of different sizes; empty where parts must be equal.
         aliases: other names in sweep files.
         summary_key: key in summary.json's ``results.communication`` where other tools have one.

@@ -426,7 +426,6 @@ def _stats(item: CaseResult) -> Statistics:
 
 
 def _have_percentiles(items: Sequence[CaseResult]) -> bool:
-    """Return whether every case of a line has enough samples for p5 and p95."""
     return all(_stats(item).p5_s is not None and _stats(item).p95_s is not None for item in items)
 
 

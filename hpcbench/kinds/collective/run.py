@@ -51,7 +51,7 @@ class Operation:
     expected: torch.Tensor
     has_result = True
     given: torch.Tensor | None = None
-    """What a lane's call reads, where that is not ``output`` (`run.lane`)."""
+    """What a lane's call reads, where that is not ``output`` (`take`)."""
 
     def __init__(self, spec: Collective, place: Place) -> None:
         self.spec = spec

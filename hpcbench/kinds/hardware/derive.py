@@ -77,7 +77,6 @@ COLUMNS = (
 
 
 def column_values(item: CaseResult, record: HardwareRecord | None) -> dict[str, Any]:
-    """Return a case's values of COLUMNS; those of other tests are absent."""
     work, known = work_of(item.case), record or NOTHING
     values: dict[str, Any] = {column.name: getattr(work, column.name, None) for column in _OF_WORK}
     values |= {column.name: getattr(work, column.name.removeprefix("problem_"), None)
@@ -264,7 +263,6 @@ class HardwareDeriver(Deriver):
             yield RankRates(record.rank_rates)
 
     def observe(self, item: CaseResult, samples: CaseSamples) -> Mapping[str, Any]:
-        """Return the fields that a test reads from its stamps."""
         test = work_of(item.case).test
         if test == "pairs":
             return observed(item, samples)

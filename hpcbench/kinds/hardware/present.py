@@ -105,7 +105,8 @@ class _Rates:
     columns: tuple[Column, ...]
     more: tuple[Column, ...] = ()
     chart: tuple[str, str, str, str]
-    show, suffix, looks = Show.GB_PER_S, "", (_ALL_RANKS,)
+    show, suffix = Show.GB_PER_S, ""
+    looks: tuple[Look, ...] = (_ALL_RANKS,)
 
     def cells(self, item: CaseResult, record: HardwareRecord) -> tuple[Cell, ...]:
         raise NotImplementedError
@@ -117,7 +118,6 @@ class _Rates:
         return ()
 
     def tables(self, title: str, items: Items, derived: Records) -> Iterator[Table]:
-        """Yield one table; none if none ran."""
         if groups := _by_place(items, lambda item: [self._row(item, _record(item, derived))]):
             rates = tuple(Column(f"{name}{self.suffix}", text, self.show, self.show.value, meaning,
                                  "more") for name, text, meaning in (
@@ -160,7 +160,6 @@ class _Rates:
             (*self.looks, *[_DECLARED] * any(one.lines for one in sections)))
 
     def row(self, item: CaseResult, record: HardwareRecord) -> dict[str, Any]:
-        """Return the values of ``rate_fields``."""
         to = to_tflop_per_s if self.show is Show.TFLOP_PER_S else to_gb_per_s
         rank, together = (rate and to(rate) for rate in record.rates)
         return dict(zip(self.rate_fields, (rank, together, [*map(to, record.rank_rates)]),
@@ -182,7 +181,8 @@ class _Gemm(_Rates):
                            optional=True))
     chart = ("matrix products", "TFLOP/s of a rank while all ranks multiply", "hardware-gemm",
              "Bar: 2 m n k over the median time, on a GPU over the device's own.")
-    show, suffix, looks = Show.TFLOP_PER_S, "_flops", (_BEST, _OTHER)
+    show, suffix = Show.TFLOP_PER_S, "_flops"
+    looks = (_BEST, _OTHER)
 
     def cells(self, item: CaseResult, record: HardwareRecord) -> tuple[Cell, ...]:
         work = gemm_of(item.case)
@@ -320,7 +320,6 @@ class _Pairs:
                 yield Table(f"{title} {what}", _pair_columns(what), groups)
 
     def charts(self, items: Items, derived: Records) -> Iterator[HeatMap]:
-        """Yield the matrix of each case that has one."""
         for item in items:
             known = _record(item, derived).pairs
             if known and known.matrix:
@@ -365,8 +364,10 @@ def _pair_columns(what: str) -> tuple[Column, ...]:
 def _pair_rows(item: CaseResult, record: HardwareRecord) -> Iterator[Row]:
     """Yield a row for each distance; one without figures where there is none."""
     work, links = pairs_of(item.case), (record.pairs or PairsRecord()).distances
-    for cells in [(one.name, one.links, one.median, Range(one.least, one.greatest), _worst(one))
-                  for one in links] or [(None,) * 5]:
+    of_links: list[tuple[Cell, ...]] = [
+        (one.name, one.links, one.median, Range(one.least, one.greatest), _worst(one))
+        for one in links]
+    for cells in of_links or [(None,) * 5]:
         yield Row((work.direction, _together(at_once=work.at_once), work.message_bytes,
                    work.messages, work.cache, *cells, columns.median_cell(item.statistics),
                    *_end_cells(item)), item.status, item.case.case_id)
@@ -404,7 +405,6 @@ def _heat_map(item: CaseResult, known: PairsRecord) -> HeatMap:
 
 
 def _rooflines(items: Items, derived: Records) -> list[Shown]:
-    """Return what binds each product, in the order of cases."""
     found = [(item, record.gemm.roofline) for item in items
              if (record := _record(item, derived)).gemm]
     shown = [(item, roofline) for item, roofline in found if roofline is not None]

@@ -391,7 +391,6 @@ def _sections(items: Sequence[CaseResult]) -> dict[str, list[CaseResult]]:
 
 
 def _own_names(works: Sequence[Primitive]) -> frozenset[str]:
-    """Return the primitive's own options: those that several implementations all have."""
     if len({work.implementation for work in works}) == 1:
         return frozenset()
     return reduce(frozenset.intersection,

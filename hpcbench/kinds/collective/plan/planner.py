@@ -262,7 +262,6 @@ def canary(world_size: int, timeout_s: float, wakeup_s: float) -> Case:
 
 
 def catalogue() -> dict[str, dict[str, Any]]:
-    """Return the collectives: their other names, whether they reduce, and who offers them."""
     return {"collectives": {name: {
         "aliases": list(spec.aliases), "has_op": spec.has_op, "has_root": spec.has_root,
         "least_ranks": spec.min_world_size, "backends": list(spec.backends) or None,

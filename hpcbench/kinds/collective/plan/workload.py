@@ -82,7 +82,6 @@ class Collective(Workload):
                 f"begins at {-(-together_bytes // MOST_COLD_SETS)} B")
 
     def unfit_for(self, gpu: Gpu) -> str | None:
-        """Return why buffers cannot be cold on a GPU, whose cache may be too large, or None."""
         where = (" on a GPU of unknown cache" if gpu.cache_bytes is None else
                  f" on a GPU with a cache of {size_text(gpu.cache_bytes)}")
         return self.too_many_sets(cold_bytes(gpu.cache_bytes), where)

@@ -251,4 +251,4 @@ def _extents(text: str) -> tuple[int, int, int]:
 
 GEMM = HardwareTest(
     "gemm", "C = A B on each rank: TFLOP/s of a rank and of all ranks at once", Gemm,
-    _axes, _drafts, _problem)
+    "gemm:GemmOperation", _axes, _drafts, _problem)

@@ -201,4 +201,4 @@ def _unfit(work: Pairs, ranks: int) -> str | None:
 
 PAIRS = HardwareTest(
     "pairs", "messages between every two ranks: latency and bandwidth of each link", Pairs,
-    _axes, _drafts)
+    "pairs:PairsOperation", _axes, _drafts)

@@ -54,7 +54,6 @@ class HardwarePlanner(Planner):
 
 
 def catalogue() -> dict[str, dict[str, Any]]:
-    """Return the tests, with what they measure and the keys that they read."""
     return {"hardware_tests": {
         test.name: {"meaning": test.meaning, "keys": list(KEYS[test.name])}
         for test in TESTS.values()}}

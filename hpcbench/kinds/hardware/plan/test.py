@@ -41,21 +41,23 @@ class HardwareWork(Workload):
 class HardwareTest:
     """A test as the planner sees it.
 
-    ``axes`` gives the values of each axis that only this test reads; ``drafts`` the drafts of one
-    common point: one for each combination of those axes. ``problem`` says what is
-    wrong with those keys, if anything is.
+    ``operation``, ``module:class`` below `kinds.hardware.run`, takes the workload, the place,
+    whether to check, and the ranks of the node. ``axes`` gives the values of each axis that only
+    this test reads; ``drafts`` the drafts of one common point: one for each combination of those
+    axes. ``problem`` says what is wrong with those keys, if anything is.
     """
 
     name: str
     meaning: str
     work: type[HardwareWork]
+    operation: str
     axes: Callable[[HardwareBlock], Mapping[str, Sequence[object]]]
     drafts: Callable[[HardwareBlock, CommonPoint, PlanRequest], Iterator[Draft]]
     problem: Callable[[HardwareBlock], str | None] = lambda _block: None
 
 
 def work_of(case: Case) -> HardwareWork:
-    return of_test(case, HardwareWork)
+    return of_test(case, HardwareWork)  # type: ignore[type-abstract]
 
 
 def of_test(case: Case, test: type[W]) -> W:
@@ -167,7 +169,7 @@ def _unfit_stream(work: Stream, device: str) -> str | None:
 
 STREAM = HardwareTest(
     "stream", "memory bandwidth: STREAM's kernels, and copies between host and GPU", Stream,
-    _stream_axes, _stream_drafts)
+    "stream:StreamOperation", _stream_axes, _stream_drafts)
 
 
 _FILE_BYTES = (64 * 2**20,)
@@ -238,4 +240,4 @@ def _unfit_storage(work: Storage, point: CommonPoint) -> str | None:
 
 STORAGE = HardwareTest(
     "storage", "files: sequential and random reads, checkpoints that are synced to the disk",
-    Storage, _storage_axes, _storage_drafts)
+    Storage, "storage:StorageOperation", _storage_axes, _storage_drafts)

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib import import_module
-from types import MappingProxyType
 from typing import Any
 
+from hpcbench.kinds.hardware.plan.planner import TESTS
 from hpcbench.kinds.hardware.plan.test import HardwareWork
 from hpcbench.kinds.kind import Runner
 from hpcbench.operations.operation import AnyOperation
 from hpcbench.operations.place import Place
 from hpcbench.plan.workload import Workload
-
-_OPERATIONS: Mapping[str, str] = MappingProxyType({
-    "gemm": ".gemm:GemmOperation",
-    "stream": ".stream:StreamOperation",
-    "pairs": ".pairs:PairsOperation",
-    "storage": ".storage:StorageOperation",
-})
-"""Test -> the class that runs it, which takes the workload, the place and whether to check."""
 
 
 class HardwareRunner(Runner):
@@ -37,8 +29,8 @@ class HardwareRunner(Runner):
 
     def open(self, work: Workload, place: Place, *, validate: bool) -> AnyOperation:
         assert isinstance(work, HardwareWork)
-        module, _, name = _OPERATIONS[work.test].partition(":")
-        operation: type = getattr(import_module(module, __package__), name)
+        module, _, name = TESTS[work.test].operation.partition(":")
+        operation: type = getattr(import_module(f"{__package__}.{module}"), name)
         return operation(  # type: ignore[no-any-return]
             work, place, validate=validate,
             local_size=min(self._local_size, place.world_size))

@@ -140,7 +140,6 @@ class StreamOperation:
         return table.to(dtype).repeat(repeats)[:self._count].clone()
 
     def _expected(self, count: int) -> torch.Tensor:
-        """Return what the kernel must give, on the host."""
         dtype, kernel = DTYPES[self._work.dtype], self._work.kernel
         first = self._input(dtype, 0)
         if kernel == "scale":

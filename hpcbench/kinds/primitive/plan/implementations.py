@@ -187,7 +187,7 @@ EP_ALL_TO_ALL = PrimitiveSpec(
     options={"split": Values("even", SPLITS)}, layers=("mlp_up",))
 """X is (m, k): m / d tokens a rank, sorted by expert. Rank e holds one expert, W_e of (k, n). A
 token of expert e becomes y = x W_e; Y is (m, n), and each rank ends with those of its own tokens,
-in their order. ``split`` says how many tokens of each rank go to each expert (`sizes.weights`).
+in their order. ``split`` says how many tokens of each rank go to each expert (`weights`).
 
 - ``dispatch_combine``: an all_to_all of tokens, the product, an all_to_all of results.
 """
@@ -228,7 +228,6 @@ def _runners(module: str, *primitives: str) -> Mapping[str, str]:
 
 
 def _whole_chunks(primitive: str, problem: Problem) -> str | None:
-    """Return why what is cut into chunks cannot be cut evenly, or None."""
     chunks = int(problem.options["chunks"])
     if primitive == "dp_allreduce":
         what, extent = "layers", int(problem.options["layers"])

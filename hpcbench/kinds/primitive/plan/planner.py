@@ -233,10 +233,11 @@ class PrimitivePlanner(Planner):
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Primitive:
         """Rebuild a primitive; earlier versions stored the paths of its modules, too."""
-        kept = {name: tuple(value) if isinstance(value, list) else value
-                for name, value in data.items() if name not in ("inputs", "runner")}
-        options = tuple((str(name), value) for name, value in data["options"])
-        return Primitive(**{**kept, "options": options})
+        kept: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in data.items() if name not in ("inputs", "runner")}
+        kept["options"] = tuple((str(name), value) for name, value in data["options"])
+        return Primitive(**kept)
 
     def merged(self, same: Sequence[Workload]) -> Workload:
         works = [work for work in same if isinstance(work, Primitive)]
@@ -371,7 +372,6 @@ def _work(
 
 
 def _unsupported(point: PrimitivePoint, work: Primitive, device: str) -> str | None:
-    """Return why the device or the backend cannot do what the implementation calls, or None."""
     implementation = point.implementation
     if not isinstance(implementation, str):
         if device != "auto" and device not in implementation.devices:
@@ -398,7 +398,6 @@ def _estimate_s(
 
 
 def catalogue() -> dict[str, dict[str, Any]]:
-    """Return the primitives and the implementations, with their options."""
     registry = load_registry()
     return {
         "primitives": {name: {

@@ -98,7 +98,7 @@ def _of_layer(
 Part = Literal["both", "compute", "communicate"]
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 LAYERS = ("attention_qkv", "attention_out", "mlp_up", "mlp_down", "mlp")
-"""The kinds of layers of a model (`operations.layers.layer_of`)."""
+"""The kinds of layers of a model (`operations.models.layer_of`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class Traffic:
     """One collective of a call; one that is called several times counts with all its bytes.
 
     ``size_bytes`` is its size as nccl-tests counts it. ``wire_bytes`` is what it stands for on
-    the wire: size times the busbw factor (`operations.bandwidth.busbw_factor`).
+    the wire: size times the busbw factor (`operations.collectives.busbw_factor`).
     """
 
     collective: str

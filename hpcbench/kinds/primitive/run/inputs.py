@@ -1,6 +1,6 @@
 """What each primitive starts from on a rank, and what must come out: one class a primitive.
 
-`plan.primitives` says what each of them is.
+`plan.implementations` says what each of them is.
 """
 
 from __future__ import annotations

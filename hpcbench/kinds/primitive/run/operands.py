@@ -1,9 +1,11 @@
-"""Integer operands of any extent with exact results: almost all terms of each sum cancel.
+"""Operands of matrix products, and what a product must be: one fp64 reference on the CPU.
 
-The terms of a sum lie on the ranks in equal parts. In each part the terms are put together by a
-random draw: pairs with the same left factor and opposite right ones, or three with right factors w,
-w and -2 w. A few terms are in no group: the signals. So a part's sum is that of its signals'
-products, whatever the extent (`plan.exactness`), and:
+All ranks draw the same global matrices from the same seed and keep their parts, so that each can
+compute what it must end with. Operands are integers with exact results, so a result is right or
+wrong, with no tolerance. Almost all terms of each sum cancel: they lie on the ranks in equal parts,
+and in each part they are put together by a random draw, in pairs with the same left factor and
+opposite right ones, or three with right factors w, w and -2 w. A few terms are in no group: the
+signals. So a part's sum is that of its signals' products, whatever the extent (`plan.demands`):
 
 - No element of an operand is 0, nor is one of a result. Signals on the left are positive, those on
   the right have one sign a column. A factor on a result, or a lost part, changes every element.
@@ -15,21 +17,13 @@ products, whatever the extent (`plan.exactness`), and:
 Between two products with relu or gelu, a third to a half of the terms is not cancelled but cut:
 negative before the activation, 0 behind it.
 
-Operands of matrix products, and what a product must be: one fp64 reference on the CPU.
+Plug-ins draw integers of a small range (`left_operand`, `right_operand`), exact in any order if
+(inner extent) x (largest left) x (largest right) <= 2^(bits of the significand). None is 0. The
+left operand is positive, and so is the right one's first column, and with it that of every partial
+sum, so one that is lost, or a wrong factor, shows at any size.
 
-Operands are integers of a small range. The dtype holds every product and every partial sum exactly,
-in any order, if (inner extent) x (largest left) x (largest right) <= 2^(bits of its significand).
-Then a result is right or wrong, with no tolerance. Otherwise the operands are normally distributed
-and the error is bounded.
-
-No integer is 0. The left operand is positive, and so is the right one's first column: the first
-column of every partial sum is positive, so one that is lost, or a wrong factor, shows at any size.
-
-All ranks draw the same global matrices from the same seed and keep their parts, so that each can
-compute what it must end with.
-
-Exact operands leave no tolerance. For others the bound is derived, element by element, from that
-right operands are normally distributed, so that the K terms of a sum have random signs:
+Where no integers are exact, operands are normally distributed. The bound of the error is derived,
+element by element, from that: the K terms of a sum have random signs.
 
 - The sum of any of the terms t is within LAMBDA ||t||, and so are the sums that are rounded on the
   way: in fp32 (what torch does for fp32, fp16 and bf16, on a GPU as `backends.devices.add_in_fp32`
@@ -237,7 +231,7 @@ def magnitude(dtype: str, *inner: int) -> int:
     """
     limit = 2 ** SIGNIFICAND_BITS[dtype]
     return next((size for size in _MAGNITUDES
-                 if math.prod(inner) * _largest_left(size) * size ** len(inner) <= limit), 0)
+                 if math.prod(inner) * max(size, 2) * size ** len(inner) <= limit), 0)
 
 
 def left_operand(shape: tuple[int, ...], dtype: str, size: int, seed: int) -> torch.Tensor:
@@ -248,7 +242,7 @@ def left_operand(shape: tuple[int, ...], dtype: str, size: int, seed: int) -> to
     generator = torch.Generator().manual_seed(seed)
     if size == 0:
         return torch.randn(shape, generator=generator).to(DTYPES[dtype])
-    drawn = torch.randint(1, _largest_left(size) + 1, shape, generator=generator, dtype=torch.int8)
+    drawn = torch.randint(1, max(size, 2) + 1, shape, generator=generator, dtype=torch.int8)
     return drawn.to(DTYPES[dtype])
 
 
@@ -263,14 +257,9 @@ def right_operand(
     generator = torch.Generator().manual_seed(seed)
     if size == 0:
         return torch.randn(shape, generator=generator).to(DTYPES[dtype])
-    drawn = torch.randint(1, 2 * size + 1, shape, generator=generator, dtype=torch.int8)
-    signed = drawn - size - (drawn <= size).to(torch.int8)
+    signed = _nonzero(shape, size, generator)
     signed[..., ::shape[-1] // parts].abs_()
     return signed.to(DTYPES[dtype])
-
-
-def _largest_left(size: int) -> int:
-    return max(size, 2)
 
 
 def unit_roundoff(dtype: str) -> float:
