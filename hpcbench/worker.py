@@ -36,7 +36,7 @@ from hpcbench.backends.groups import (
 )
 from hpcbench.errors import CaseError
 from hpcbench.kinds.registry import kinds, spec_of
-from hpcbench.launch.communicator import InlineComms
+from hpcbench.launch.communicator import InlineComms, listener_on
 from hpcbench.launch.messages import (
     Answer,
     CaseAnswer,
@@ -84,7 +84,7 @@ from hpcbench.operations.operation import (
 from hpcbench.operations.place import Place
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS
-from hpcbench.profiling.capture import RankProfile, write_rank_file
+from hpcbench.profiling.profiled_cases import RankProfile, write_rank_file
 from hpcbench.statistics.stopping import LEAST_PASS_S, StopRule
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import NO_COMMUNICATOR
@@ -128,7 +128,8 @@ class Worker:
         if isinstance(request, FactsRequest):
             return FactsAnswer(gather_facts(request.tools, request.limit_s))
         if isinstance(request, StoreRequest):
-            self._store = open_store(request.address, request.ports, request.timeout_s)
+            self._store = open_store(
+                listener_on(request.address, request.ports), request.timeout_s)
             return StoreAnswer(self._store.port)
         if isinstance(request, JoinRequest):
             return self._join(request)

@@ -1,23 +1,17 @@
-"""Sockets that listen where the ranks of a job meet; torch is not needed for it.
+"""What the workers of a job meet in: their store, their control groups, groups under test, UCC.
 
-The store at which the workers of a job meet.
+Control groups: gloo between workers, memory where they share a node whose cores suffice, MPI
+between processes that are MPI's own. The process group under test is always another one.
 
-The control groups: gloo between workers, memory where they share a node whose cores suffice,
-MPI between processes that are MPI's own.
-
-UCC: built into torch or the plug-in torch_ucc, and what of it works on this machine.
-
-The plug-in registers backend ``ucc`` when it is imported. It is imported only in processes that
-may crash: in workers, and in a child of the probe that tries each collective on one rank.
-
-The process group under test, by backend; the control group is another one.
+UCC is built into torch, or the plug-in torch_ucc, which registers backend ``ucc`` when it is
+imported: only in processes that may crash, in workers and in a child of the probe that tries each
+collective on one rank.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import importlib
 import importlib.metadata
 import importlib.util
@@ -45,57 +39,12 @@ from hpcbench.measure.environment import loaded_libraries, mapped_files
 from hpcbench.measure.process import KernelFiles, own_cores, shared_memory
 from hpcbench.operations.data import all_gather_tensor, reduce_scatter_tensor
 
-_NOT_FREE = (errno.EADDRINUSE, errno.EACCES)
 
+def open_store(listener: socket.socket, timeout_s: float) -> dist.TCPStore:
+    """Start the store on a socket that listens, which is the store's from now on.
 
-def listener_on(address: str, ports: Sequence[int]) -> socket.socket:
-    """Return a socket that listens on the first free one of the ports.
-
-    It listens on ``address`` alone, a name or an address of either family: whoever can connect to
-    a store can read and change it. An address that is another machine's, which sends on what it
-    gets, is listened to on all of ours. Raises CaseError if no port is free, or the address does
-    not resolve.
+    Raises CaseError if torch does not take it.
     """
-    problem: Exception | None = None
-    family, host = _resolved(address)
-    for port in ports:
-        try:
-            return _listener(family, host, port)
-        except OSError as error:
-            if error.errno not in _NOT_FREE:
-                raise CaseError(f"nothing can listen on {address} port {port}: {error}") from error
-            problem = error
-    raise CaseError(f"no free port in {ports[0]}..{ports[-1]} (launch.port): {problem}")
-
-
-def _resolved(address: str) -> tuple[socket.AddressFamily, str]:
-    try:
-        family, *_, (host, *_) = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)[0]
-    except OSError as error:
-        raise CaseError(f"{address!r} does not resolve here (launch.address): {error}") from error
-    return family, str(host)
-
-
-def _listener(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
-    """Return a socket that listens on this address of ours; on all if it is none of them."""
-    try:
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        if error.errno != errno.EADDRNOTAVAIL:
-            raise
-        return socket.create_server(("", port), family=family)
-
-
-def open_store(address: str, ports: Sequence[int], timeout_s: float) -> dist.TCPStore:
-    """Start the store on the first free one of the ports of an address (`listening.listener_on`).
-
-    Raises CaseError if no port is free, the address does not resolve, or torch does not take it.
-    """
-    return _started(listener_on(address, ports), timeout_s)
-
-
-def _started(listener: socket.socket, timeout_s: float) -> dist.TCPStore:
-    """Return the store on a socket that listens, which is the store's from now on."""
     host, port, *_ = listener.getsockname()
     inode, fd = os.fstat(listener.fileno()).st_ino, listener.detach()
     try:

@@ -285,7 +285,7 @@ def profile(
     ranks = ranks_of_launch(os.environ, what.gpus)
     if ranks is not None:
         announce_start(os.environ, verbosity)
-    from hpcbench.profiling.capture import NSYS, require_nsys
+    from hpcbench.profiling.profiled_cases import NSYS, require_nsys
     from hpcbench.resume import RunRequest, check_request
     from hpcbench.run import run_command
 

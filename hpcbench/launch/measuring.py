@@ -43,8 +43,8 @@ from hpcbench.measure.loop import SINGLE_CALLS
 from hpcbench.measure.process import check_s, measure_noise
 from hpcbench.plan.case import Case, Plan, planned_canary
 from hpcbench.plan.order import INLINE_BACKENDS, Generation, generations
-from hpcbench.profiling import capture as nsys
-from hpcbench.profiling.capture import (
+from hpcbench.profiling import profiled_cases as nsys
+from hpcbench.profiling.profiled_cases import (
     PROFILE_FOLDER,
     RANK_FILES,
     STALL_SHARE,

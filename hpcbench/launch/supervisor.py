@@ -55,7 +55,7 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.estimate import within_timeout_s
 from hpcbench.plan.order import Generation, RunKey, Turn, generations, shuffled, turns
 from hpcbench.plan.workload import MOST_TRIES, Ended, Tried
-from hpcbench.profiling.capture import medians_ns
+from hpcbench.profiling.profiled_cases import medians_ns
 from hpcbench.texts import say
 from hpcbench.trace.schema import SampleColumns, Samples
 from hpcbench.trace.source import BEGIN_NOTE, TEARDOWN_NOTE

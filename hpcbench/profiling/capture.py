@@ -2,46 +2,23 @@
 
 They are samples like the measured ones, in workers of their own, after all that is measured. So
 neither the profiler nor what it leaves behind in a process can change a measured sample.
-
-The file in which one rank keeps the trace of one case's profiled samples.
-
-It is what torch.profiler exports (JSON in Chrome's trace event format, compressed), with one key
-more, ``hpcbench``: a `RankProfile`. Viewers of such traces ignore keys that they do not know.
-
-What rank 0 records of each case that was to be profiled: a PROFILE_NOTE in its trace.
-
-NVIDIA's Nsight Systems around the workers: where it is, and how it is called.
-
-The options are those of its user guide. No test has run the real program: see docs/profile.md.
-
-Which cases are profiled where only those are wanted whose ranks wait for each other.
-
-The rule needs no common clock: a rank that waits in a sample, or in a phase of it, is longer in it
-than the rank that it waits for. Medians over the timed samples keep single ones from deciding.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
-import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
-from hpcbench.errors import TraceError, UsageError
 from hpcbench.measure.control import SharedProgress
 from hpcbench.measure.loop import Device, SampleSchedule, Surroundings, TimedWorkload, measure
-from hpcbench.texts import to_json
-from hpcbench.trace.container import whole_file
-from hpcbench.trace.schema import ARRIVAL, SAMPLE_COLUMNS, UNTIMED, Phases, Samples, from_values
-from hpcbench.units import rank_list
+from hpcbench.profiling.profiled_cases import CLOCK_MARK, SAMPLE_MARK
 
 _ANCHORS = 8
 """Clock markers at either end: the narrowest counts, so one that is held up does no harm."""
@@ -190,155 +167,3 @@ class _Marked:
             with record_function(CLOCK_MARK):
                 after_ns = self.now_ns()
             self.anchors.append((before_ns, after_ns))
-
-
-PROFILE_FOLDER = "profile"
-RANK_FILES = "ranks"
-SAMPLE_MARK = "hpcbench sample"
-"""Begin of the name of the marker around each profiled sample; its number follows, from 0."""
-CLOCK_MARK = "hpcbench clock"
-"""Name of the markers that begin between two stamps of our clock."""
-_KEY = "hpcbench"
-
-
-@dataclass(frozen=True, slots=True)
-class RankProfile:
-    """What one rank knows of its profiled samples beside their trace.
-
-    Attributes:
-        rows: list of [start_ns, end_ns, enqueue_ns, device_ns, flags], as in a trace.
-        anchors: list of [before_ns, after_ns]: the n-th marker CLOCK_MARK began between the two.
-    """
-
-    case_id: str
-    attempt: int
-    rank: int
-    device: str
-    rows: Sequence[Sequence[int]]
-    anchors: Sequence[Sequence[int]]
-
-
-def rank_file(folder: Path, case_id: str, rank: int) -> Path:
-    """Return where a rank that writes to ``folder`` keeps the trace of a case."""
-    return folder / PROFILE_FOLDER / RANK_FILES / f"{case_id}.rank{rank:05d}.json.gz"
-
-
-def write_rank_file(path: Path, trace: Mapping[str, Any], about: RankProfile) -> None:
-    """Write a profiler's trace and what the rank knows of it. Raises FileError."""
-    with whole_file(path, make_folder=True) as part, gzip.open(part, "wt", compresslevel=3) as out:
-        out.write(to_json({**trace, _KEY: asdict(about)}))
-
-
-def read_rank_file(path: Path) -> tuple[RankProfile, dict[str, Any]]:
-    """Return both parts of a file. Raises TraceError if it is not such a file."""
-    try:
-        with gzip.open(path, "rt") as stream:
-            trace: dict[str, Any] = json.load(stream)
-        return from_values(RankProfile, trace.pop(_KEY)), trace
-    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise TraceError(f"{path}: no profile of a rank can be read from it: {error}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileNote:
-    """Whether a case was profiled and ``why``; the ``problem`` is "" if its profile is there."""
-
-    case_id: str
-    is_wanted: bool
-    why: str
-    problem: str = ""
-
-    def with_problem(self, problem: str) -> ProfileNote:
-        """Return the note of a case whose profile failed, if ``problem`` is not ""."""
-        return replace(self, problem=problem)
-
-    def left_out(self, why: str) -> ProfileNote:
-        """Return the note of a case that is not profiled after all."""
-        return replace(self, is_wanted=False, why=why)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return asdict(self)
-
-
-NSYS = "nsys"
-INSTEAD_OF_NSYS = "take torch's profiler with --set profiling.tool=torch"
-
-
-def nsys_is_installed() -> bool:
-    """Return whether this rank's PATH has it."""
-    return shutil.which(NSYS) is not None
-
-
-def nsys_missing(ranks: list[int]) -> str:
-    """Say that these ranks lack it, and what to do."""
-    return f"nsys is not on the PATH of rank {rank_list(ranks)}; {INSTEAD_OF_NSYS}"
-
-
-def require_nsys() -> None:
-    """Raise UsageError if this machine lacks it, for commands that were asked for it."""
-    if not nsys_is_installed():
-        raise UsageError(
-            f"profiling.tool: nsys is not on the PATH; install it, or {INSTEAD_OF_NSYS}")
-
-
-def nsys_words(folder: Path, rank: int, *, cuda: bool) -> tuple[str, ...]:
-    """Return what a rank puts in front of its workers' template.
-
-    Workers are forks without exec. On GPUs each case is a range of its own, and a report of its
-    own; without any, one report covers the whole turn. ``%p`` is the process that nsys starts.
-    """
-    report = folder / PROFILE_FOLDER / RANK_FILES / f"nsys-rank{rank:05d}-%p"
-    ranges = ("--capture-range=cudaProfilerApi", "--capture-range-end=repeat") if cuda else ()
-    return (NSYS, "profile", f"--output={report}", "--trace-fork-before-exec=true",
-            f"--trace={'cuda,nvtx,osrt' if cuda else 'osrt'}", "--sample=none", "--cpuctxsw=none",
-            *ranges)
-
-
-def nsys_reports(folder: Path, rank: int) -> list[Path]:
-    """Return the reports of a rank that writes to ``folder``."""
-    return sorted((folder / PROFILE_FOLDER / RANK_FILES).glob(f"nsys-rank{rank:05d}-*"))
-
-
-STALL_SHARE = 0.1
-"""A case is profiled if ranks differ by this share of its sample's time or more (docs/method.md): a
-choice, twice the 5 % from which the reducer calls a change of a median one."""
-WHOLE = "sample"
-_START, _END, _FLAGS = (SAMPLE_COLUMNS.index(name) for name in ("start_ns", "end_ns", "flags"))
-
-
-def medians_ns(rows: Samples, phases: Phases) -> dict[str, float]:
-    """Return one rank's medians over its timed samples in ns: of the sample, and of each phase.
-
-    ``rows`` are (sample, SAMPLE_COLUMNS); empty without a timed sample.
-    """
-    timed = (rows[:, _FLAGS] & UNTIMED) == 0
-    if not timed.any():
-        return {}
-    lasting = {name: values for name, values in phases.items()
-               if not name.startswith(ARRIVAL) and len(values) == len(rows)}
-    return {WHOLE: float(np.median((rows[:, _END] - rows[:, _START])[timed])),
-            **{name: float(np.median(values[timed])) for name, values in lasting.items()}}
-
-
-def stall(of_ranks: Sequence[Mapping[str, float]]) -> tuple[float, str]:
-    """Return the largest difference between ranks over the longest sample, and in what it is.
-
-    ``of_ranks`` are `medians_ns` of each rank; (0, "") where a rank has none.
-    """
-    if not all(WHOLE in medians for medians in of_ranks):
-        return 0.0, ""
-    longest_ns = max(medians[WHOLE] for medians in of_ranks)
-    common = [name for name in of_ranks[0] if all(name in medians for medians in of_ranks)]
-    shares = {name: (max(medians[name] for medians in of_ranks)
-                     - min(medians[name] for medians in of_ranks)) / longest_ns
-              for name in common} if longest_ns > 0 else {WHOLE: 0.0}
-    name = max(shares, key=lambda name: shares[name])
-    return shares[name], name
-
-
-def profile_reason(share: float, name: str) -> str:
-    """Say what the rule found of a case."""
-    where = "in the sample" if name == WHOLE else f"in phase {name}"
-    return (f"the ranks' medians {where} differ by {share:.0%} of the sample; "
-            f"cases from {STALL_SHARE:.0%} are profiled")

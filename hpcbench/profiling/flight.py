@@ -22,8 +22,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
-
 from hpcbench.units import by_value, rank_list, size_text
 
 FLIGHT = "flight"
@@ -125,6 +123,8 @@ def flight_record() -> dict[str, Any]:
 
     Holds ``unavailable``, the reason, where this torch has none or was told to keep none.
     """
+    import torch  # the supervisors, who read what is written here, do without it
+
     module = torch._C._distributed_c10d
     try:
         dumps = [json.loads(getattr(module, name)()) for name in _DUMPS if hasattr(module, name)]

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from hpcbench.errors import TraceError
-from hpcbench.profiling.capture import CLOCK_MARK, SAMPLE_MARK
+from hpcbench.profiling.profiled_cases import CLOCK_MARK, SAMPLE_MARK
 from hpcbench.trace.clock import MAX_DRIFT, Nanoseconds
 
 

@@ -19,7 +19,9 @@ import numpy as np
 
 from hpcbench.errors import TraceError
 from hpcbench.plan.case import Case
-from hpcbench.profiling.capture import (
+from hpcbench.profiling.flight import FLIGHT
+from hpcbench.profiling.merge import Merged, RankTrace, fit_anchor, merge
+from hpcbench.profiling.profiled_cases import (
     CLOCK_MARK,
     PROFILE_FOLDER,
     ProfileNote,
@@ -28,8 +30,6 @@ from hpcbench.profiling.capture import (
     rank_file,
     read_rank_file,
 )
-from hpcbench.profiling.flight import FLIGHT
-from hpcbench.profiling.merge import Merged, RankTrace, fit_anchor, merge
 from hpcbench.reduce.fold import RankClocks, edges, extreme_waits, fold_samples, rank_clocks
 from hpcbench.reduce.history import open_attempts
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results

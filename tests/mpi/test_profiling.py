@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.profiling.capture import SAMPLE_MARK, STALL_SHARE
+from hpcbench.profiling.profiled_cases import SAMPLE_MARK, STALL_SHARE
 from launcher import Finished, MpiLauncher
 from mpi.reading import read, sweep
 

@@ -17,7 +17,9 @@ from hpcbench.config.schema import Profiling
 from hpcbench.errors import TraceError, UsageError
 from hpcbench.launch.measuring import opening_line
 from hpcbench.launch.verdict import Evidence, RankOutcome, judge
-from hpcbench.profiling.capture import (
+from hpcbench.profiling.flight import FLIGHT, in_flight, joined, standing
+from hpcbench.profiling.merge import RankTrace, fit_anchor, merge
+from hpcbench.profiling.profiled_cases import (
     CLOCK_MARK,
     SAMPLE_MARK,
     STALL_SHARE,
@@ -31,8 +33,6 @@ from hpcbench.profiling.capture import (
     stall,
     write_rank_file,
 )
-from hpcbench.profiling.flight import FLIGHT, in_flight, joined, standing
-from hpcbench.profiling.merge import RankTrace, fit_anchor, merge
 from hpcbench.profiling.record import MOST_LINES, summary_lines, write_profiles
 from hpcbench.trace.schema import NO_DEVICE_TIME, Flag
 from results_factory import mixed_results

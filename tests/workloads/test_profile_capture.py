@@ -13,9 +13,10 @@ import torch.distributed as dist
 from hpcbench.backends.devices import CpuDevice
 from hpcbench.measure.control import SharedProgress
 from hpcbench.measure.loop import FixedCount, Surroundings
-from hpcbench.profiling.capture import CLOCK_MARK, SAMPLE_MARK, ProfiledSamples, capture_by_torch
+from hpcbench.profiling.capture import ProfiledSamples, capture_by_torch
 from hpcbench.profiling.flight import flight_record, standing
 from hpcbench.profiling.merge import fit_anchor
+from hpcbench.profiling.profiled_cases import CLOCK_MARK, SAMPLE_MARK
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag
 
 
