@@ -361,7 +361,6 @@ def _apart(here: _Placed, there: _Placed) -> str | None:
 
 
 def of_rocm(facts: Mapping[str, Any]) -> bool:
-    """Return whether torch is a build for ROCm, whose GPUs are device ``cuda``, too."""
     return bool(facts.get("versions", {}).get("hip"))
 
 
@@ -396,7 +395,6 @@ def lost_lines(ranks: Sequence[RankFacts]) -> Iterator[str]:
 
 
 def _no_usable_gpu(ranks: Sequence[RankFacts]) -> list[str | None]:
-    """Return by rank why it has no GPU of its own that torch can use."""
     return [rank.facts["cuda"]["no_code"][index] if index is not None else
             f"other ranks have the {plural(len(rank.facts['cuda']['names']), 'GPU')} that it sees: "
             "one rank a GPU" for rank, index in zip(ranks, gpu_indices(ranks), strict=True)]

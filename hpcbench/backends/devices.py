@@ -122,7 +122,6 @@ class _StreamDevice(ABC):
     def prepared(
         self, run: Callable[[], object], now_ns: Callable[[], int],
     ) -> Callable[[], object]:
-        """Return what runs and waits for the stream."""
         def call() -> None:
             began_ns = now_ns()
             self._begin.record()
@@ -158,7 +157,6 @@ class CudaDevice(_StreamDevice):
         torch.cuda.empty_cache()
 
     def synchronize(self) -> None:
-        """Wait for everything on the device."""
         torch.cuda.synchronize(self.torch_device)
 
 
@@ -173,12 +171,10 @@ class MpsDevice(_StreamDevice):
         self.synchronize()
 
     def give_back(self) -> None:
-        """Free what a case before left, as on CUDA."""
         gc.collect()
         torch.mps.empty_cache()
 
     def synchronize(self) -> None:
-        """Wait for everything on the device."""
         torch.mps.synchronize()
 
 
@@ -264,7 +260,7 @@ class Lining(Protocol):
     """What lines the ranks up; not under test."""
 
     def barrier(self) -> None:
-        """Return when every rank has called."""
+        ...
 
 
 class Replayed:
@@ -277,19 +273,15 @@ class Replayed:
         self.place: Place = operation.place
 
     def prepare(self) -> None:
-        """Restore inputs and wipe outputs, where the graph reads and writes them."""
         self._operation.prepare()
 
     def run(self) -> None:
-        """Replay the captured call on the current stream."""
         self._graph.replay()
 
     def spoil(self) -> None:
-        """Make the result wrong, for tests of the check."""
         self._operation.spoil()
 
     def check(self) -> object | None:
-        """Return what is wrong with the last result, or None."""
         return self._operation.check()
 
 

@@ -378,10 +378,6 @@ def dry_step(case: Case, opened: Opener) -> DryStep:
 
 
 def _calls_of(case: Case, opened: Opener) -> dict[str, tuple[int, int]]:
-    """Return what rank 0 calls.
-
-    What is counted is the last call: the first of some operations calls more.
-    """
     ledger = CallLog()
     world = open_rehearsal(case.world_size, ledger)
     operation = opened(Place(0, case.world_size, world, torch.device("cpu")))

@@ -95,7 +95,6 @@ def refusal(error: Exception) -> str:
 
 
 def bus_id(info: Any) -> str:
-    """Return the PCI address of nvmlPciInfo_t, as NVML writes it."""
     try:
         return text(info.busId)
     except UnicodeDecodeError as error:

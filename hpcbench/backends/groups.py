@@ -85,11 +85,9 @@ class GlooControl:
     """The default group of the workers, which is always gloo and never under test."""
 
     def barrier(self) -> None:
-        """Return when every rank has called."""
         host_barrier()
 
     def maximum(self, values: Integers) -> Integers:
-        """Return the element-wise maximum over ranks."""
         agreed: Integers = values.copy()
         dist.all_reduce(torch.from_numpy(agreed), dist.ReduceOp.MAX)
         return agreed
@@ -170,7 +168,6 @@ class MpiControl:
         self.barrier = comm.Barrier
 
     def maximum(self, values: Integers) -> Integers:
-        """Return the element-wise maximum over ranks."""
         agreed: Integers = np.empty_like(values)
         self._comm.Allreduce(values, agreed, self._max)
         return agreed
@@ -289,7 +286,6 @@ def one_rank_calls() -> dict[str, Callable[[], object]]:
 
 
 def refused_by_ucc(calls: Mapping[str, Callable[[], object]]) -> dict[str, str]:
-    """Return what ucc says to those of the calls that it refuses."""
     refusals = {}
     for name, call in calls.items():
         try:
@@ -300,7 +296,6 @@ def refused_by_ucc(calls: Mapping[str, Callable[[], object]]) -> dict[str, str]:
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of the libraries that are loaded now."""
     versions = {}
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         versions[_PLUGIN] = importlib.metadata.version(_PLUGIN)
@@ -330,7 +325,6 @@ def _loaded(name: str) -> Path | None:
 
 
 def _line(error: Exception) -> str:
-    """Return the first line of a library's error that is not empty."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:200]
 
 

@@ -64,20 +64,16 @@ class MpiRequest(FinishedWork):
         self._source = -1
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Return when the data has left, or has arrived."""
         return self._is_ended_by(self._request.Wait)
 
     def is_completed(self) -> bool:
-        """Return whether it is complete, and let MPI make progress."""
         return self._is_ended_by(self._request.Test)
 
     def get_future(self) -> Any:
-        """Wait, then return a completed future."""
         self.wait()
         return super().get_future()
 
     def _source_rank(self) -> int:
-        """Return who sent what was received."""
         return self._source
 
     source_rank = _source_rank
@@ -143,7 +139,6 @@ class Counting:
         return Message(tensor, counts, [0, *accumulate(counts)][:-1], _of_bytes(unit))
 
     def parted(self, whole: torch.Tensor, parts: Sequence[torch.Tensor]) -> Message:
-        """Return the message that is divided as ``parts`` are."""
         return self.as_parts(whole, (part.nbytes for part in parts))
 
     def pieces(self, tensor: torch.Tensor) -> list[Message]:
@@ -174,7 +169,6 @@ def counting_of(mpi: Any) -> Counting:
 
 @lru_cache(maxsize=64)
 def _of_bytes(n_bytes: int) -> Any:
-    """Return a datatype of so many bytes."""
     if n_bytes == 1:
         return MPI.BYTE
     if n_bytes <= _CHUNK:
@@ -185,7 +179,6 @@ def _of_bytes(n_bytes: int) -> Any:
 
 
 def _power_of_two(most: int) -> int:
-    """Return the largest power of two up to ``most``."""
     return 1 << (most.bit_length() - 1)
 
 
@@ -249,7 +242,6 @@ class Staging:
         return torch.empty(count, dtype=first.dtype, device=first.device)
 
     def joined(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return all parts behind one another, as MPI reads them."""
         return self.taken(torch.cat([part.detach().reshape(-1) for part in parts]))
 
     def _staged(self, tensor: torch.Tensor) -> bool:
@@ -305,7 +297,6 @@ class DirectGroup:
             "scatter": self._scatter, "send_recv": self._send_recv, "barrier": self._barrier}
 
     def prepared(self, collective: str, buffers: Buffers) -> Prepared:
-        """Return the call of MPI, ready to be made again and again."""
         return self._makers[collective](buffers)
 
     def _all_reduce(self, of: Buffers) -> Prepared:
@@ -360,7 +351,6 @@ class DirectGroup:
             self.counting.as_bytes(_there(of.output)), (rank - 1) % size, _TAG)
 
     def _for_all(self, tensor: torch.Tensor | None) -> Message:
-        """Return the message of equal parts for all ranks."""
         return self.counting.as_bytes(_there(tensor), self.comm.Get_size())
 
     def _barrier(self, of: Buffers) -> Prepared:
@@ -369,7 +359,6 @@ class DirectGroup:
 
 
 def _in_turn(calls: Sequence[Prepared]) -> Prepared:
-    """Return the one call, or what makes one after another."""
     if len(calls) == 1:
         return calls[0]
 

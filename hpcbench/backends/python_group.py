@@ -41,25 +41,21 @@ class FinishedWork(dist.Work):  # type: ignore[misc]
         self.outputs = list(outputs)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Return at once."""
         return True
 
     def is_completed(self) -> bool:
-        """Return True."""
         return True
 
     def is_success(self) -> bool:
-        """Return True: a failed call has raised."""
         return True
 
     def exception(self) -> None:
         """Return None: a failed call has raised."""
 
     def synchronize(self) -> None:
-        """Do nothing: there is no stream."""
+        ...
 
     def result(self) -> list[torch.Tensor]:
-        """Return the outputs."""
         return self.outputs
 
     def get_future(self) -> Any:
@@ -86,25 +82,20 @@ class PythonGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._name = self._description = ""
 
     def getBackendName(self) -> str:  # noqa: N802  (torch's name)
-        """Return the name torch knows this backend by."""
         return self.BACKEND
 
     name = getBackendName
 
     def getGroupName(self) -> str:  # noqa: N802
-        """Return the name that functional collectives find this group by."""
         return self._name
 
     def setGroupName(self, name: str) -> None:  # noqa: N802
-        """Take the name torch gives."""
         self._name = name
 
     def getGroupDesc(self) -> str:  # noqa: N802
-        """Return the description."""
         return self._description
 
     def setGroupDesc(self, description: str) -> None:  # noqa: N802
-        """Take the description torch gives."""
         self._description = description
 
     _set_group_name, _set_group_desc = setGroupName, setGroupDesc
@@ -118,7 +109,6 @@ class PythonGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Do nothing: each call is carried out when it is made."""
 
     def _end_coalescing(self, device: Any) -> FinishedWork:
-        """Return finished work."""
         return FinishedWork([])
 
 
@@ -182,7 +172,6 @@ _SPACES = ("c10d", "_c10d_functional", "_dtensor")
 
 
 def is_call(operation: Any) -> bool:
-    """Return whether an operation is one on a process group."""
     return operation.namespace in _SPACES
 
 

@@ -87,7 +87,6 @@ def fit_clock(
 
 
 def _theil_sen(at: Floats, values: Floats) -> float:
-    """Return the median slope over pairs of points at least a quarter of the span apart."""
     first, second = np.triu_indices(at.size, 1)
     apart = at[second] - at[first]
     far = apart >= max(float(at[-1] - at[0]) / 4, 1.0)
@@ -239,7 +238,6 @@ def synchronise(
 
 
 def _two_clocks(now_ns: Now) -> tuple[int, int]:
-    """Return (local, real) time at the same moment."""
     before_ns, realtime_ns, after_ns = now_ns(), time.time_ns(), now_ns()
     return (before_ns + after_ns) // 2, realtime_ns
 

@@ -57,7 +57,6 @@ def wait_quietly(
 
 
 def refuse_lateness(began: float, timeout_s: float | None, lost: str) -> None:
-    """Raise RankLostError if more than ``timeout_s`` have passed since ``began`` (monotonic)."""
     if timeout_s is not None and time.monotonic() - began > timeout_s:
         raise RankLostError(f"{lost} has not answered for {timeout_s:.0f} s; its supervisor "
                             "process is stopped, gone or cut off")
@@ -213,10 +212,9 @@ class Pair:
         return self._value()
 
     def _expect(self) -> None:
-        """Prepare for the next value."""
+        ...
 
     def _value(self) -> int:
-        """Return the value that has arrived."""
         raise NotImplementedError
 
 
@@ -313,7 +311,6 @@ class _SocketPair(Pair):
         self._connection.sendall(_VALUE.pack(value))  # 8 bytes of which the last were answered
 
     def wait(self, timeout_s: float) -> int:
-        """Return the next value; sleeps until some of it has come."""
         began = time.monotonic()
         while not self._is_whole():
             select.select([self._connection], [], [], min(_LONGEST_SLEEP_S, timeout_s))
@@ -359,11 +356,9 @@ class Communicator:
     """A descriptor that is readable when there may be a notice, if there is one."""
 
     def allgather(self, value: Any, timeout_s: float | None = None) -> list[Any]:
-        """Return every rank's value, by rank."""
         return [value]
 
     def bcast(self, value: Any, pause_s: float = LONGEST_PAUSE_S) -> Any:
-        """Return rank 0's value on every rank."""
         return value
 
     def barrier(self, pause_s: float = LONGEST_PAUSE_S, timeout_s: float | None = None) -> None:
@@ -444,7 +439,6 @@ class MpiCommunicator(Communicator):
         self.wakeup_fd = wakeup.fd if wakeup else None
 
     def allgather(self, value: Any, timeout_s: float | None = None) -> list[Any]:
-        """Return every rank's value, by rank: one MPI operation if all are short."""
         data = json.dumps(value).encode()
         head = np.int64(len(data)).tobytes() + data[:_SLOT_BYTES - 8]
         slot = np.frombuffer(head.ljust(_SLOT_BYTES, b"\0"), dtype=np.uint8)
@@ -461,7 +455,6 @@ class MpiCommunicator(Communicator):
         return [json.loads(part.tobytes()) for part in parts]
 
     def bcast(self, value: Any, pause_s: float = LONGEST_PAUSE_S) -> Any:
-        """Return rank 0's value on every rank."""
         data = json.dumps(value).encode() if self.rank == 0 else b""
         length = np.array([len(data)], dtype=np.int64)
         self._wait(self._comm.Ibcast(length), pause_s)
@@ -471,11 +464,9 @@ class MpiCommunicator(Communicator):
         return json.loads(buffer.tobytes())
 
     def barrier(self, pause_s: float = LONGEST_PAUSE_S, timeout_s: float | None = None) -> None:
-        """Return when every rank has called."""
         self._wait(self._comm.Ibarrier(), pause_s, timeout_s)
 
     def first(self, count: int) -> Communicator | None:
-        """Return the communicator of ranks 0..count-1, or None on the others. Collective."""
         member = self.rank < count
         comm = self._comm.Split(0 if member else 1, self.rank)
         if not member:
@@ -483,7 +474,6 @@ class MpiCommunicator(Communicator):
         return MpiCommunicator(comm, self._while_waiting, self._wakeup, self._neighbours)
 
     def pair(self, rank: int, timeout_s: float) -> AbstractContextManager[Pair]:
-        """Give quick messages to and from another rank, which has to open the same pair."""
         return open_mpi_pair(self._comm, rank, timeout_s, self._while_waiting)
 
     def with_wakeup_signals(self, node: str, wakeup: WakeupSignal) -> MpiCommunicator:
@@ -521,11 +511,9 @@ class MpiCommunicator(Communicator):
             self._notices.add(int(notice[0]))
 
     def post(self, value: Any, rank: int) -> None:
-        """Send a value; MPI makes progress with it whenever this communicator is used."""
         self._keep(self._comm.isend((self.rank, value), rank, tag=_POST_TAG), None)
 
     def posted(self) -> list[tuple[int, Any]]:
-        """Take in what has arrived."""
         self._while_waiting()
         messages = []
         while (message := self._comm.improbe(tag=_POST_TAG)) is not None:
@@ -539,7 +527,6 @@ class MpiCommunicator(Communicator):
                        lost=f"rank {rank}")
 
     def receive(self, rank: int, timeout_s: float | None = None) -> bytes:
-        """Wait for the length, then for as many bytes."""
         length = self._received(np.empty(1, dtype=np.int64), rank, timeout_s)
         return self._received(np.empty(int(length[0]), dtype=np.uint8), rank, timeout_s).tobytes()
 
@@ -551,11 +538,9 @@ class MpiCommunicator(Communicator):
         return buffer
 
     def abort(self, code: int) -> None:
-        """MPI_Abort: end every rank of the job now."""
         self._comm.Abort(code)
 
     def inline_comms(self) -> InlineComms | None:
-        """Duplicate the communicator for each use."""
         return InlineComms(self._comm.Dup(), self._comm.Dup(),
                            MpiCommunicator(self._comm.Dup(), self._while_waiting))
 

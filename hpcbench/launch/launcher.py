@@ -136,7 +136,6 @@ class StopRequests:
 
     @property
     def any(self) -> str:
-        """Return the name of the signal that asks for a stop, or ""."""
         return self.now or self.after_case
 
 

@@ -142,7 +142,6 @@ class _ProfileTurn:
     failures: int = 0
 
     def run(self) -> str:
-        """Profile the generation's cases; return the signal to stop, or ""."""
         job, stop = self.job, ""
         workers = WorkerGroup(self.members, job.rendezvous, job.stop, CaseHooks(
             self._start_worker, lambda worker, case: contextlib.nullcontext(), lambda: ()),
@@ -198,7 +197,6 @@ class _ProfileTurn:
                                         why=profile_reason(share, name))
 
     def _profile(self, workers: WorkerGroup, case: Case, note: ProfileNote) -> str:
-        """Profile one case and note what became of it; return the signal to stop, or ""."""
         job, attempt = self.job, self.job.attempt
         self.number += 1  # the same on all members
         outcome = workers.run(ProfileRequest(
@@ -261,12 +259,10 @@ def open_pool(
 
 
 def _init_timeout_s(launch: Launch, topology: RankIdentity) -> float:
-    """Return how long starting workers may take: ranks that share a core load torch in turns."""
     return launch.init_timeout_s * max(1.0, topology.ranks_a_core)
 
 
 def most_rows(plan: Plan) -> int:
-    """Return the most rows that one case of the plan, or its canary, can record."""
     canary = planned_canary(plan.world_size)
     cases: list[Case] = [*plan.cases, *([canary] if canary else [])]
     measured = max(case.warmup + case.iterations for case in cases) + SINGLE_CALLS
@@ -275,7 +271,6 @@ def most_rows(plan: Plan) -> int:
 
 
 def job_rendezvous(attempt: RunAttempt) -> Rendezvous:
-    """Return where the workers of this job meet, and what this rank's worker takes there."""
     launch, topology, network = attempt.config.launch, attempt.topology, attempt.machine.network
     first, last = launch.port
     longest = max((case.timeout_s for case in attempt.plan.cases), default=launch.timeout_s)
@@ -437,7 +432,6 @@ def measure(
     attempt: RunAttempt, journal: Journal, report: CaseReport, folders: RankFolders,
     pool: WorkerPool, stop: StopRequests,
 ) -> None:
-    """Supervise the whole sweep; this rank's journal is complete when this returns."""
     clocks = SynchronisedClock(time.perf_counter_ns, attempt.config.measure.clock_sync_s,
                                journal.note)
     clocks.sync(attempt.comm)
@@ -455,7 +449,6 @@ def measure(
 
 
 def _sampler(attempt: RunAttempt) -> Sampler:
-    """Return what reads the machine of this rank while cases run."""
     topology, machine = attempt.topology, attempt.machine
     rank, index = machine.ranks[topology.rank], machine.gpu_of(topology.rank)
     gpu = own_gpu(rank, index)

@@ -255,7 +255,6 @@ class Channel(Generic[Sent, Received]):
         self._received = received
 
     def send(self, message: Sent) -> None:
-        """Send one message. Raises OSError if the peer is gone."""
         self._connection.send_bytes(encoded(self._sent, message))
 
     def receive(self) -> Received:
@@ -268,7 +267,6 @@ class Channel(Generic[Sent, Received]):
         return self._connection in wait(watched, max(timeout_s, 0.0))
 
     def close(self) -> None:
-        """Close this end."""
         self._connection.close()
 
 
@@ -277,12 +275,10 @@ WorkerChannel = Channel[Answer, Request]
 
 
 def supervisor_channel(fd: int) -> SupervisorChannel:
-    """Return the supervisor's end, which sends requests."""
     return Channel(fd, REQUESTS, ANSWERS)
 
 
 def worker_channel(fd: int) -> WorkerChannel:
-    """Return the worker's end, which sends answers."""
     return Channel(fd, ANSWERS, REQUESTS)
 
 

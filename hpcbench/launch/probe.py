@@ -62,7 +62,6 @@ class JobMachine:
         return tuple(names) if len(set(names)) > 1 else ("",) * len(names)
 
     def gpu_of(self, rank: int) -> int | None:
-        """Return the index of a rank's GPU among those it sees, None if it has none."""
         return gpu_indices(self.ranks)[rank]
 
     def socket_env(self) -> Mapping[str, str]:
@@ -128,7 +127,6 @@ def _no_gpu(cases: Sequence[Case], ranks: Sequence[RankFacts]) -> str:
 
 
 def resolve_here(plan: Plan) -> Plan:
-    """Return the plan with this machine's skips, as if it had all ranks."""
     facts = _facts_here(wanted_tools(plan.cases))
     ranks = [RankFacts(rank, socket.gethostname(), rank, facts)
              for rank in range(plan.world_size)]
@@ -163,7 +161,6 @@ def probe_here() -> dict[str, Any]:
 
 
 def _lacks_op(case: Case, ranks: Sequence[RankFacts]) -> str | None:
-    """Return a reason if a rank's torch is too old, or its MPI too poor, for the case."""
     reasons = (_lacks(case, call, rank.facts) for call in case.workload.collective_calls()
                for rank in ranks)
     return next((reason for reason in reasons if reason), None)
@@ -182,7 +179,6 @@ def _lacks(case: Case, call: Call, facts: Mapping[str, Any]) -> str | None:
 
 
 def _too_large(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
-    """Return a reason if the buffers of the ranks on one node do not fit its memory."""
     indices = gpu_indices(ranks) if device == "cuda" else [None] * len(ranks)
     for rank, index in zip(ranks, indices, strict=True):
         if index is not None:
@@ -262,7 +258,6 @@ def probe_ranks(
 
 
 def mpi_facts() -> dict[str, Any]:
-    """Return `backends.mpi_facts.gather_mpi_facts` of this process, which is an MPI rank."""
     if by_torchrun(os.environ):
         return no_mpi("torchrun started the ranks, so MPI does not know them: use mpirun or srun")
     return gather_mpi_facts()

@@ -67,7 +67,6 @@ class RunFolder:
 
     @property
     def traces(self) -> Path:
-        """Return the folder of the per-rank traces of this attempt."""
         return attempt_folder(self.path / "traces", self.attempt)
 
 
@@ -118,7 +117,6 @@ def create_suite_folder(
 
 
 def sweeps_folder(suite: Path) -> Path:
-    """Return the folder of a suite that has its members' sweep files."""
     return suite / "sweeps"
 
 
@@ -147,7 +145,6 @@ def take_up_folder(path: Path, plan: Plan, history: History) -> RunFolder:
 
 
 def _plan_files(plan: Plan) -> dict[str, str]:
-    """Return the name and the text of each file that says what is run."""
     return {"config.json": to_json(plan.config, indent=1) + "\n",
             "plan.json": to_json(plan_to_json(plan)) + "\n"}
 
@@ -327,7 +324,6 @@ def separate_folder_lines(folders: RankFolders) -> list[str]:
 
 
 def leave(own: RunFolder) -> None:
-    """Remove the empty ones of a separate folder and of those below it."""
     for path in (own.traces, own.path / "traces", own.path):
         with contextlib.suppress(OSError):
             path.rmdir()
@@ -386,7 +382,6 @@ def _send_all(comm: Communicator, files: Mapping[str, Path]) -> None:
 
 
 def _send(comm: Communicator, name: str, path: Path) -> bool:
-    """Send one file; return whether rank 0 has it."""
     header = {"name": name, "path": str(path), **_described(path)}
     comm.send(_json(header), 0, _ANSWER_S)
     if "error" not in header:

@@ -145,7 +145,6 @@ def open_session(environ: Mapping[str, str]) -> Iterator[Session]:
 
 
 def check_launch(world_size: int, library: str, environ: Mapping[str, str]) -> None:
-    """Raise LaunchError, with the fix, for N lonely ranks: their MPI does not know the launcher."""
     announced = announced_size(environ)
     if announced is None or announced[0] == world_size:
         return
@@ -180,7 +179,6 @@ def open_communicator(
 
 
 def _end_without(launcher: int) -> None:
-    """End this process if its parent is no longer ``launcher``."""
     if os.getppid() != launcher:
         os._exit(4)
 
@@ -275,7 +273,6 @@ def _counted() -> Iterator[tuple[str, int | None]]:
 
 
 def find_mpirun(python: str, environ: Mapping[str, str]) -> Path:
-    """Return the mpirun beside a python, else that on PATH. Raises LaunchError for neither."""
     beside = Path(python).parent / "mpirun"
     if os.access(beside, os.X_OK):
         return beside

@@ -277,7 +277,6 @@ def _record_skips(job: SupervisorContext) -> None:
 
 
 def _not_run_here(attempt: RunAttempt, case: Case) -> tuple[str, str] | None:
-    """Return status and reason of a case that is not run, or None."""
     reason = attempt.resolution.skips.get(case.case_id)
     if reason is None:
         quarantined = attempt.history.quarantine(case)
@@ -309,7 +308,6 @@ def canary_pause_s(rows: Samples) -> float:
 
 
 def _run_generation(job: SupervisorContext, pool: WorkerPool, run: _GenerationRun) -> str:
-    """Run the cases that share workers; return the agreed signal to stop, or ""."""
     stop = ""
     if run.members is not None:
         runner = _GenerationRunner(job, pool, run, run.members)
@@ -442,7 +440,6 @@ class _GenerationRunner:
         return run_tries(case, self.workers, self._run_once, tells=self._members.rank == 0)
 
     def _run_once(self, case: Case) -> CaseOutcome:
-        """Have the workers run a case, or a try of one, with the faults that are asked for."""
         attempt = self._job.attempt
         faults = tuple(fault for fault in attempt.config.fault
                        if fault.rank == self._members.rank and (

@@ -118,7 +118,6 @@ class TemplateProcess:
                 stdout=self.output_fd, stderr=self.output_fd, start_new_session=True)
 
     def is_alive(self) -> bool:
-        """Return whether the process still runs, and has not been told to end."""
         return self.control.fileno() >= 0 and self.process.poll() is None
 
     def close(self) -> None:

@@ -295,7 +295,6 @@ class WorkerGroup:
         return ended
 
     def dismiss(self) -> None:
-        """Kill this rank's worker."""
         if self._worker is not None:
             self._worker.kill()
             self._worker = None

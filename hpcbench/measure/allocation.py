@@ -54,7 +54,6 @@ def process(files: KernelFiles, environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _scheduling() -> str | None:
-    """Return the policy of the process, None where the system tells none."""
     if not hasattr(os, "sched_getscheduler"):
         return None
     return _SCHEDULING.get(os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK)
@@ -95,7 +94,6 @@ def granted_cores(files: KernelFiles) -> float:
 
 
 def usable_cores(files: KernelFiles) -> int:
-    """Return on how many cores this process can run at once: of its mask, as far as granted."""
     return max(1, math.floor(min(len(own_cores()), granted_cores(files))))
 
 
@@ -125,7 +123,6 @@ def expected_threads(own: int, local_size: int, every: int, granted: float) -> i
 
 
 def granted_memory(files: KernelFiles, installed_bytes: int) -> tuple[int, str]:
-    """Return the bytes that all processes here may use together, and whose they are."""
     limit = cgroup(files)["memory_bytes"]
     if isinstance(limit, (int, float)) and limit < installed_bytes:
         return int(limit), "the cgroup's"

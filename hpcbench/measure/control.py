@@ -52,7 +52,6 @@ _WORD = 8
 
 
 def bytes_of(ranks: int) -> int:
-    """Return how much memory so many ranks need."""
     return _WORD * ranks * (_WORDS_OF_TURN + 2 * CAPACITY)
 
 
@@ -81,12 +80,10 @@ class SharedControl:
         self._fence.acquire()
 
     def barrier(self) -> None:
-        """Return when every rank has called."""
         self._turn += 1
         self._come()
 
     def maximum(self, values: Integers) -> Integers:
-        """Return the element-wise maximum over ranks."""
         parts = [self._maximum(values[first:first + CAPACITY])
                  for first in range(0, len(values), CAPACITY)]
         return np.concatenate(parts) if parts else values.copy()
@@ -175,13 +172,11 @@ class SharedProgress:
 
     @classmethod
     def create(cls, capacity: int) -> SharedProgress:
-        """Return a new, zeroed record for ``capacity`` rows."""
         fd = shared_memory("hpcbench-progress")
         os.ftruncate(fd, 8 * (_HEADER_WORDS + capacity * _ROW_WORDS))
         return cls(fd, capacity)
 
     def close(self) -> None:
-        """Unmap and close the descriptor."""
         self._words.release()
         self._map.close()
         os.close(self.fd)
@@ -196,7 +191,6 @@ class SharedProgress:
         self._words[_CASE] = case_number
 
     def mark(self, phase: WorkerPhase, iteration: int = 0) -> None:
-        """Say what happens now."""
         self._words[_ITERATION] = iteration
         self._words[_PHASE] = phase
 
@@ -236,27 +230,22 @@ class SharedProgress:
                 8 * _HEADER_WORDS + row * ROW_BYTES)
 
     def flag(self, row: int, flags: int) -> None:
-        """Add flags to a recorded sample."""
         self._words[_HEADER_WORDS + row * _ROW_WORDS + _FLAGS] |= flags
 
     @property
     def case_number(self) -> int:
-        """Return the number given to the last `begin`."""
         return self._words[_CASE]
 
     @property
     def iteration(self) -> int:
-        """Return the iteration of the last `mark`."""
         return self._words[_ITERATION]
 
     @property
     def phase(self) -> WorkerPhase:
-        """Return the phase of the last `mark`."""
         return WorkerPhase(self._words[_PHASE])
 
     @property
     def within(self) -> int:
-        """Return the step of the last `step`."""
         return self._words[_STEP]
 
     @property
@@ -266,11 +255,9 @@ class SharedProgress:
 
     @property
     def stray_iteration(self) -> int:
-        """Return the iteration in which it was called."""
         return self._words[_STRAY_ITERATION]
 
     def rows(self) -> npt.NDArray[np.int64]:
-        """Return a copy of the recorded rows, int64 (row, SAMPLE_COLUMNS)."""
         return self.span(0, self._words[_ROWS])
 
     def span(self, first: int, last: int) -> npt.NDArray[np.int64]:

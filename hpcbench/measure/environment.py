@@ -141,7 +141,6 @@ def memory(files: KernelFiles) -> dict[str, Any]:
 
 
 def load(files: KernelFiles) -> dict[str, Any]:
-    """Return how busy the machine is at this moment; pressure in per cent over 10 s."""
     averages = files.line("proc/loadavg")
     ticks = [int(word) for word in (files.line("proc/stat") or "").split()[1:9]]
     total: int = sum(ticks)
@@ -222,7 +221,6 @@ def _turbo(files: KernelFiles) -> bool | None:
 
 
 def _mhz(files: KernelFiles, cpus: Sequence[int], info: Mapping[str, str]) -> dict[str, Any]:
-    """Return the lowest and highest frequency allowed, and that of each core now."""
     def read(name: str) -> list[float]:
         kilohertz = (files.number(f"sys/devices/system/cpu/cpu{number}/cpufreq/{name}")
                      for number in cpus)

@@ -77,7 +77,6 @@ Flags are plain integers here: combining an enumeration takes longer than a smal
 
 
 def after_barrier(control: Control) -> Start:
-    """Return the start of modes ``barrier_start`` and ``pipelined``."""
     return control.barrier
 
 
@@ -222,7 +221,6 @@ class EnoughSamples:
         self._next = rule.min_n
 
     def ahead(self, count: int) -> int:
-        """Return how many samples follow the first ``count`` before `after` must be asked."""
         look = _LOOK_EVERY - (count - self._seen) % _LOOK_EVERY
         return max(min(look if self._seen else self._next, self._next - count), 1)
 
@@ -260,7 +258,6 @@ Stopping = FixedCount | EnoughSamples
 
 
 def slowest_rank(rows: Samples, control: Control) -> Integers:
-    """Return the maximum over ranks of end - start."""
     return control.maximum(rows[:, _END] - rows[:, _START])
 
 
@@ -285,7 +282,7 @@ class TimedOperation(Protocol):
     name: str
 
     def run(self) -> None:
-        """Do it once."""
+        ...
 
 
 class TimedWorkload(TimedOperation, Protocol):

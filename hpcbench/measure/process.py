@@ -58,7 +58,6 @@ class KernelFiles:
         return (text.splitlines() or [""])[0].strip() or None if text else None
 
     def number(self, path: str) -> int | None:
-        """Return the whole number that the file holds."""
         line = self.line(path)
         return int(line) if line and re.fullmatch(r"-?[0-9]{1,19}", line) else None
 
@@ -80,19 +79,16 @@ class KernelFiles:
         return int(size[1]) * 1024 if size else None  # the kernel's kB are KiB
 
     def names(self, folder: str) -> list[str]:
-        """Return the sorted names in a folder; empty if there is none."""
         with suppress(OSError, ValueError):
             return sorted(path.name for path in (self.root / folder).iterdir())
         return []
 
     def exists(self, path: str) -> bool:
-        """Return whether there is such a file, as far as can be read."""
         with suppress(OSError, ValueError):
             return (self.root / path).exists()
         return False
 
     def target(self, path: str) -> str | None:
-        """Return the last part of where a symbolic link points."""
         with suppress(OSError, ValueError):
             return (self.root / path).readlink().name or None
         return None

@@ -68,7 +68,6 @@ class Reader:
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
 
     def start(self) -> None:
-        """Begin to read."""
         self._thread.start()
 
     def ask(self) -> None:
@@ -77,7 +76,6 @@ class Reader:
         self._asked.set()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until what was asked for is read; return whether it is."""
         return self._thread.is_alive() and self._done.wait(timeout_s)
 
     def read_by_clock(self, is_on: bool) -> None:  # noqa: FBT001
@@ -92,7 +90,6 @@ class Reader:
         self._asked.set()
 
     def take(self) -> list[Row]:
-        """Return the rows that were read since the last call."""
         return [self._rows.popleft() for _ in range(len(self._rows))]
 
     def hangs(self, after_ns: int) -> tuple[Source, str] | None:
@@ -103,11 +100,9 @@ class Reader:
         return busy[:2]
 
     def without(self, source: Source) -> Reader:
-        """Return a new reader of the other sources, and leave this one behind."""
         return self._next([one for one in self.sources if one is not source])
 
     def again(self) -> Reader:
-        """Return a new reader of the same sources, and leave this one behind."""
         return self._next(self.sources)
 
     def _next(self, sources: Sequence[Source]) -> Reader:
@@ -238,7 +233,6 @@ class Sampler:
                 reader.read_by_clock(True)
 
     def take(self) -> dict[str, Rows]:
-        """Return what was read since the last call, by table."""
         rows: dict[str, list[tuple[int, ...]]] = {}
         for reader in self._readers:
             for table, row in reader.take():

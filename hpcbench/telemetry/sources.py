@@ -66,7 +66,6 @@ class Source(ABC):
         return False
 
     def row(self, now_ns: int, device: int, values: Values) -> tuple[int, ...]:
-        """Return a row of the table."""
         return (now_ns, device,
                 *(values.get(name, NOT_READ) for name in TABLES[self.table].names))
 
@@ -79,7 +78,6 @@ class HeldFile:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open it. Raises UnreadableError."""
         self._path = path
         try:
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -101,7 +99,6 @@ class HeldFile:
         return data.decode("ascii", errors="replace")
 
     def number(self) -> int:
-        """Return the whole number in it. Raises OSError or UnreadableError."""
         text = self.text().strip()
         try:
             return int(text)
@@ -145,7 +142,6 @@ class ProcessSource(Source):
         self._now = (pid, stat, waited)
 
     def read(self, at: Callable[[str], None]) -> Iterator[tuple[int, Values]]:
-        """Yield the process that is watched, if it still runs."""
         if (now := self._now) is None:
             return
         pid, stat, waited = now
@@ -184,7 +180,6 @@ class CpuSource(Source):
         self.devices = ["all cores"]
 
     def read(self, at: Callable[[str], None]) -> Iterator[tuple[int, Values]]:
-        """Yield the sum of all cores."""
         words = self._file.text().partition("\n")[0].split()
         if len(words) < 9 or words[0] != "cpu":
             raise UnreadableError("/proc/stat: its first line is not of all cores")
@@ -213,7 +208,6 @@ class FrequencySource(Source):
             self._slowed, self.missing["throttled"] = [], str(error)
 
     def read(self, at: Callable[[str], None]) -> Iterator[tuple[int, Values]]:
-        """Yield the least, mean and greatest clock."""
         clocks = [file.number() for file in self._clocks]
         values = {"lowest_khz": min(clocks), "mean_khz": round(sum(clocks) / len(clocks)),
                   "highest_khz": max(clocks)}
@@ -242,7 +236,6 @@ class EnergySource(Source):
         self.devices = [_domain(zone, names) for zone in zones]
 
     def read(self, at: Callable[[str], None]) -> Iterator[tuple[int, Values]]:
-        """Yield the energy of each domain since the first reading."""
         for number, file in enumerate(self._files):
             now, before = file.number(), self._last[number]
             if before is not None:
@@ -361,7 +354,6 @@ class GpuSource(Source):
         self._readings: GpuReadings | None = None
 
     def read(self, at: Callable[[str], None]) -> Iterator[tuple[int, Values]]:
-        """Yield what the GPU tells; a column that it refuses once is not asked for again."""
         if self._readings is None:
             at("")
             self._readings = self._opened()
@@ -379,7 +371,6 @@ class GpuSource(Source):
         yield 0, values
 
     def drop(self, column: str, why: str) -> bool:
-        """Ask for a column no more."""
         self.missing[column] = why
         return bool(column)
 
@@ -419,7 +410,6 @@ class AmdGpuSource(Source):
         self._gpu: Any = None
 
     def read(self, at: Callable[[str], None]) -> Iterator[tuple[int, Values]]:
-        """Yield what the GPU tells; a column that it refuses once is not asked for again."""
         if self._gpu is None:
             at("")
             try:
@@ -440,6 +430,5 @@ class AmdGpuSource(Source):
         yield 0, values
 
     def drop(self, column: str, why: str) -> bool:
-        """Ask for a column no more."""
         self.missing[column] = why
         return bool(column)
