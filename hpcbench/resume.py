@@ -12,8 +12,7 @@ from pathlib import Path
 from hpcbench.config.schema import Config, stored_config
 from hpcbench.errors import UsageError
 from hpcbench.launch.attempt import PlannedRun
-from hpcbench.measure.allocation import usable_cores
-from hpcbench.measure.process import KernelFiles
+from hpcbench.measure.process import KernelFiles, usable_cores
 from hpcbench.plan.case import Plan
 from hpcbench.plan.order import History
 from hpcbench.texts import path_of

@@ -36,12 +36,12 @@ from hpcbench.launch.session import AgreedError, Session, from_root, on_all, on_
 from hpcbench.launch.template_process import TemplateProcess
 from hpcbench.launch.worker_pool import WorkerPool
 from hpcbench.masking import masked, print_traceback
-from hpcbench.measure.allocation import usable_cores
 from hpcbench.measure.process import (
     KernelFiles,
     no_collection_of_modules,
     rare_collection,
     unsupervised,
+    usable_cores,
 )
 from hpcbench.plan.case import Plan
 from hpcbench.resume import RunRequest, earlier_run, plan_run, with_software

@@ -1,11 +1,8 @@
-"""Whether a backend can run on the ranks of a job, decided from facts before anything starts.
+"""Whether a backend and what it needs can run on the ranks of a job, decided from facts before.
 
+Modules and compilers are looked for only where a plan needs them: trying a compiler takes 0.3 s.
 ``python -m hpcbench.backends.availability 7.0`` tests whether this torch has code for GPUs of
 compute capability 7.0, for job files that know their GPU: exit code 2 and the remedy if not.
-
-What implementations and strategies need of a machine beside devices: modules, and compilers.
-
-Asked only where a plan has one that needs it: trying a compiler takes 0.3 s.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from hpcbench.backends.gpu_readings import NvmlRefusals
+from hpcbench.backends.gpus import NvmlRefusals
 from hpcbench.errors import how_to_install
 from hpcbench.kinds.registry import spec_of
 from hpcbench.kinds.unusable import UnusableRunner

@@ -1,6 +1,4 @@
-"""The calls of groups on which nothing is communicated: their sizes, and all of them on request.
-
-A backend of torch.distributed on which nothing is communicated, and every call is counted.
+"""A backend of torch.distributed on which nothing is communicated, and every call is counted.
 
 For dry runs, in which one process is a rank of a world of any size, and for steps without
 communication, whose ranks are real. torch has such a backend, ``fake``, but its futures hold

@@ -1,10 +1,6 @@
-"""What an error of torch says: who may have caused it, and its first line.
+"""Devices: where tensors live, how one call is run to completion, and what their errors say.
 
-Devices: where tensors live, and how one call is run to completion.
-
-An operation whose call is captured in a CUDA graph once, and replayed as each sample.
-
-After torch's notes on CUDA graphs (docs.pytorch.org/docs/stable/notes/cuda.html): a few calls on a
+CUDA graphs follow torch's notes (docs.pytorch.org/docs/stable/notes/cuda.html): a few calls on a
 side stream first, so that NCCL has connected and libraries have their workspaces; then one captured
 call. Replays read and write the memory of that call, which inputs and outputs keep. It has never
 run on a GPU.

@@ -1,6 +1,4 @@
-"""Parameters of a dry run that torch's ``fully_shard`` divides: this rank's part of each only.
-
-Tensors without memory for dry runs: shapes, dtypes and views are real, values are not there.
+"""A step of a case as rank 0 of a world that does not exist, by tensors without memory.
 
 torch's FakeTensorMode gives every tensor a shape and no storage. Two things are missing in it:
 
@@ -12,8 +10,6 @@ torch's FakeTensorMode gives every tensor a shape and no storage. Two things are
 
 FakeTensorMode has no public name. It was tried with torch 2.13
 (tests/workloads/test_fake_tensors.py).
-
-A step of a case as rank 0 of a world that does not exist: what it calls.
 """
 
 from __future__ import annotations

@@ -33,10 +33,15 @@ from hpcbench.backends.child import Answers, Question
 from hpcbench.backends.counting_backend import REHEARSAL as REHEARSAL
 from hpcbench.backends.counting_backend import open_silent
 from hpcbench.errors import CaseError
-from hpcbench.measure.allocation import granted_cores, ranks_a_core
 from hpcbench.measure.control import Control, Integers, SharedControl, bytes_of
 from hpcbench.measure.environment import loaded_libraries, mapped_files
-from hpcbench.measure.process import KernelFiles, own_cores, shared_memory
+from hpcbench.measure.process import (
+    KernelFiles,
+    granted_cores,
+    own_cores,
+    ranks_a_core,
+    shared_memory,
+)
 from hpcbench.operations.data import all_gather_tensor, reduce_scatter_tensor
 
 

@@ -1,4 +1,4 @@
-"""Tensors as MPI sees them, the memory it works on, and messages under way.
+"""Tensors as MPI sees them, messages under way, and backend ``mpi/direct`` on them.
 
 MPI is given addresses. One that is not CUDA-aware would follow the address of GPU memory and
 crash. So a CUDA tensor is then staged: copied to pinned host memory, and the result copied back
@@ -6,11 +6,8 @@ before the call returns. Staging CPU tensors, too, gives the same results: so it
 
 Data that is only moved goes as bytes, so every dtype moves. Reductions need an MPI datatype:
 Open MPI 5 and MPICH 5 have one for fp16, neither has one for bf16 (`backends.mpi_facts` asks).
-
-Backend ``mpi/direct``: collectives of mpi4py on the tensors' own memory, no torch in between.
-
-What a call works on is fixed when a case is set up. So the call that is timed is one call of
-mpi4py, which reads two addresses and calls MPI. Moved data are bytes, as in `mpi_group`.
+What ``mpi/direct`` works on is fixed when a case is set up: the call that is timed is one call of
+mpi4py, which reads two addresses and calls MPI.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""What backends of torch.distributed that are written in Python share: the group, finished work.
+"""What backends in Python share, and which collectives torch's own operations call.
 
 Such a group is torch's ProcessGroup itself, not a backend inside one, so it answers what torch
 asks of a group: its names, and its collectives under the names of several versions of torch.
 
-Which collectives torch's own operations call: those of process groups, and functional ones.
-
 Python and C++ (DistributedDataParallel's reducer) reach a group of torch by operations ``c10d``.
-Functional collectives are operations ``_c10d_functional``. Sizes are those of nccl-tests, as in
-`backends.rehearsal`: of what is reduced or sent, of what is gathered whole. A group in Python
-(`backends.python_group`) is called without an operation: `watched` sees these calls.
+Functional collectives are operations ``_c10d_functional``. Sizes are those of nccl-tests: of what
+is reduced or sent, of what is gathered whole. A group in Python is called without an operation:
+`watched` sees these calls.
 """
 
 from __future__ import annotations

@@ -39,8 +39,7 @@ def reduce(
         hpcbench reduce results/latest --allow-mixed --verbose
     """
     from hpcbench.answers.check import final_code
-    from hpcbench.measure.allocation import usable_cores
-    from hpcbench.measure.process import KernelFiles
+    from hpcbench.measure.process import KernelFiles, usable_cores
     from hpcbench.profiling.record import write_profiles
     from hpcbench.reduce.processes import Processes
     from hpcbench.reduce.reduce import reduce_folder

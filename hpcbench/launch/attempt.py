@@ -1,7 +1,4 @@
-"""One attempt at a run: what is left to run, on what, and what a supervisor works from.
-
-What a supervisor puts into its journal: records of cases, and notes of canaries and clocks.
-"""
+"""What one attempt at a run works from, and what its supervisors put into their journals."""
 
 from __future__ import annotations
 

@@ -1,14 +1,11 @@
-"""Lines through the offsets of two clocks that ping-pongs measure.
+"""Clocks of supervisors compared over MPI, and the lines through their offsets.
 
-The limits are SKaMPI's (smallest and largest difference over some ping-pongs), the line is Theil
-and Sen's: one probe that was held up, or a third of them, must not bend it.
-
-Supervisors compare their clocks over MPI: a tree of pairs of ranks, one for each clock.
-
-HCA3 (Hunold and Carpen-Amarie, CLUSTER 2018): a parent has learnt the global time before its
-children ask it, so nothing has to be merged. The parent's answers are raw stamps, and the child
-applies the parent's model. Arithmetic between a stamp and its sending would make the way back
-the longer one.
+HCA3 (Hunold and Carpen-Amarie, CLUSTER 2018): a tree of pairs of ranks, one for each clock. A
+parent has learnt the global time before its children ask it, so nothing has to be merged. The
+parent's answers are raw stamps, and the child applies the parent's model. Arithmetic between a
+stamp and its sending would make the way back the longer one. The limits are SKaMPI's (smallest and
+largest difference over some ping-pongs), the line is Theil and Sen's: one probe that was held up,
+or a third of them, must not bend it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Waiting for other ranks without spinning: who spins takes a core from what is being timed.
-
-Messages between two ranks with little delay, over MPI or TCP, for comparing their clocks.
-
-The supervisors' communicator: a few quiet operations, for one rank alone and over MPI.
+"""The supervisors' communicator: a few quiet operations, for one rank alone and over MPI.
 
 Waiting must not spin: a rank that spins in MPI takes a core from what is being timed. So every
-operation is non-blocking underneath, tested now and then with growing pauses.
+operation is non-blocking underneath, tested now and then with growing pauses. Only a `Pair`, which
+compares clocks, exchanges its messages with little delay.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The turn of profiled samples behind all measured ones, and what becomes of its files.
+"""The measuring stage of a run: its journal, what a rank says before it, and profiles after it.
 
-It comes last, with workers of its own, because a profiler can leave a process slower than it was.
-A case that cannot be profiled costs its profile only: what is measured is in the journals by then.
-
-The measuring stage of a run: what a rank sets up and says before it, and its journal.
+Profiled samples come last, with workers of their own, because a profiler can leave a process slower
+than it was. A case that cannot be profiled costs its profile only: what is measured is in the
+journals by then.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""The folder of a run, which rank 0 makes, and where each rank writes: there or on its own disk.
+"""The folder of a run, where each rank writes, and how traces come to rank 0 at the end.
 
-The end of a run's traces: sealed by each rank, and sent to rank 0 if it does not see them.
-
-Before a run goes on, rank 0 gets what an earlier attempt has left on other ranks' disks, too.
-One rank sends at a time, in pieces. Neither side holds more than one piece. A file that did not
-arrive whole stays where it is.
+Before a run goes on, rank 0 gets what an earlier attempt has left on other ranks' disks, too. One
+rank sends at a time, in pieces. Neither side holds more than one piece. A file that did not arrive
+whole stays where it is.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""All ranks go on together, or all stop with the same message.
+"""Who a rank is, and how all ranks go on together or stop with the same message.
 
-How a rank finds out who it is: MPI decides; launcher variables may only contradict it.
-
-A job that this program starts itself, where nobody started it under mpirun.
+MPI decides who a rank is; launcher variables may only contradict it. A job that nobody started
+under mpirun starts itself.
 """
 
 from __future__ import annotations
@@ -27,9 +26,14 @@ from hpcbench.errors import ExitCode, FileError, HpcbenchError, LaunchError, how
 from hpcbench.launch.communicator import Communicator, MpiCommunicator, WakeupSignal
 from hpcbench.launch.launcher import announced_size, by_torchrun, lonely_fix
 from hpcbench.masking import masked
-from hpcbench.measure.allocation import granted_cores, ranks_a_core, threads_of_rank
 from hpcbench.measure.environment import node_identity
-from hpcbench.measure.process import KernelFiles, own_cores
+from hpcbench.measure.process import (
+    KernelFiles,
+    granted_cores,
+    own_cores,
+    ranks_a_core,
+    threads_of_rank,
+)
 from hpcbench.texts import say
 
 if TYPE_CHECKING:

@@ -1,14 +1,9 @@
-"""A case that is several runs: its workload says what is tried next, each try has new workers.
+"""A supervisor has the workers run every case, agrees with the others, and records the case.
 
-The case that a job ends with, as no ordinary verdict can be had of it; then MPI_Abort.
-
-Either a supervisor does not answer after it, or it runs in the MPI process and does not end.
-Nothing outside can end the latter alone. Python runs no signal handler while the main thread sits
-in MPI, but it does run other threads.
-
-A supervisor has the workers run every case, agrees with the others, and records the case.
-
-A case is acknowledged when its record is on disk on every member rank and all know that.
+A case is acknowledged when its record is on disk on every member rank and all know that. The job
+ends by MPI_Abort with a case of which no ordinary verdict can be had: a supervisor does not answer
+after it, or it runs in the MPI process and does not end. Nothing outside can end the latter alone.
+Python runs no signal handler while the main thread sits in MPI, but it does run other threads.
 """
 
 from __future__ import annotations

@@ -6,12 +6,9 @@ the others then run into, even of their end. Else the strongest evidence counts.
 weak: a process's own end, its own exception, a network interface that is down, a stopped
 process, the least progress, a communication error.
 
-One verdict of all watchdogs, also when some do not answer: one rank collects and judges.
-
-Each rank sends its evidence to the collector, rank 0. The collector waits a limited time and
-sends the verdict to the ranks that answered, so O(ranks) messages are sent. If no verdict comes,
-the collector is silent itself, and the next rank takes its place. All messages are point-to-point:
-a collective operation in which one rank is missing tells nobody who.
+Watchdogs agree although some may not answer: each rank sends its evidence to the collector, rank 0,
+which waits a limited time and answers. If no verdict comes, the next rank takes its place. All
+messages are point-to-point: a collective in which one rank is missing tells nobody who.
 """
 
 from __future__ import annotations

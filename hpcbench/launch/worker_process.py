@@ -1,7 +1,4 @@
-"""What a worker prints: in memory, and only as much of it as can still say something.
-
-The supervisor's side of a worker: the template that forks it, its channel, its end.
-"""
+"""The supervisor's side of a worker: the template that forks it, its channel, output and end."""
 
 from __future__ import annotations
 

@@ -1,13 +1,9 @@
-"""What the ranks of a case use to agree while it is measured: never the group under test.
+"""What ranks line up by while a case is measured, and the stamps that a worker leaves.
 
-A control group in memory that all ranks of one node map: nothing but the ranks runs for it.
-
-A group of gloo has threads of its own. On cores that ranks fill, they still run when the operation
-under test begins, and the kernel lets one of them keep a core for a tick of its clock.
-
-The stamps and the progress word of one worker, in memory that its supervisor shares.
-
-They survive the worker: after a crash or a hang they are the evidence of how far it came.
+Never the group under test. A group of gloo has threads of its own. On cores that ranks fill, they
+still run when the operation under test begins, and the kernel lets one of them keep a core for a
+tick of its clock. So ranks of one node use memory that all map. Stamps and progress are in memory
+that the supervisor shares: after a crash or a hang they show how far the worker came.
 """
 
 from __future__ import annotations

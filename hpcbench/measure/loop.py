@@ -1,18 +1,12 @@
-"""Which timed samples between the first and the last are checked: few, drawn by a seed.
-
-How the samples of a case begin: after a barrier, or at an agreed time.
-
-The agreed time is that of ReproMPI's Round-Time scheme (Hunold and Carpen-Amarie, TPDS 2016): a
-barrier lets ranks leave one after another, which small operations are then charged for.
-
-When a case has enough samples: rank 0 decides from what all ranks measured, all obey.
-
-A rank that decided alone would leave the others in a collective.
-
-The timed loop: warm-ups, then samples until the case has enough of them.
+"""The timed loop: warm-ups, then samples until the case has enough of them.
 
 A sample is one call of the workload, or ``batch`` calls back to back (mode ``pipelined``). In the
 time: the calls and their completion. Outside: restoring inputs, lining up the ranks, checks.
+
+Samples begin after a barrier, or at an agreed time: that of ReproMPI's Round-Time scheme (Hunold
+and Carpen-Amarie, TPDS 2016). A barrier lets ranks leave one after another, which small operations
+are then charged for. Rank 0 decides when there are enough, from what all ranks measured: a rank
+that decided alone would leave the others in a collective.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""A thread that reads sources at moments of the clock, and when it is asked to.
+"""A rank's readings: begun before the first case, asked for around each, taken between cases.
 
-It is one thread for sources that hang or raise together. It never keeps the main thread waiting,
-takes no signal, and ends with the process, also inside a call that never returns.
-
-A rank's readings: begun before the first case, asked for around each, taken between cases.
-
-Which sources a rank reads: all that it can, but those that are off.
+One thread reads sources that hang or raise together, at moments of the clock and when it is asked
+to. It never keeps the main thread waiting, takes no signal, and ends with the process, also inside
+a call that never returns.
 """
 
 from __future__ import annotations
@@ -23,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcbench.backends.gpu_readings import NvmlRefusals
-from hpcbench.backends.gpus import load_nvml
+from hpcbench.backends.gpus import NvmlRefusals, load_nvml
 from hpcbench.config.schema import Telemetry
 from hpcbench.measure.process import own_cores
 from hpcbench.telemetry.sources import (

@@ -40,8 +40,7 @@ from hpcbench.kinds.training.run.parity import Disparity, small_training
 from hpcbench.kinds.training.run.phases import phase_clock
 from hpcbench.kinds.training.run.runner import TrainingRunner
 from hpcbench.kinds.training.run.strategies.base import Batch, Strategy
-from hpcbench.measure.allocation import granted_memory
-from hpcbench.measure.process import KernelFiles
+from hpcbench.measure.process import KernelFiles, granted_memory
 from hpcbench.operations.operation import AnyOperation
 from hpcbench.operations.place import Place
 from hpcbench.plan.workload import Workload
