@@ -109,10 +109,6 @@ def main() -> int:
     return 2 if reason else 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 _DIVIDES_FIRST = "UCC_TL_UCP_REDUCE_AVG_PRE_OP"
 _OF_HIP = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 _UCS_FALSE = ("n", "no", "off", "0")  # ucs_config_sscanf_bool of UCX's parser.c
@@ -438,7 +434,10 @@ def untooled(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
     if work.only_on() and device not in work.only_on():
         return f"{work.implementer} runs on {' or '.join(work.only_on())} only, not on {device}"
     if work.only_on() == ("cuda",) and (
-            reason := first_reason(ranks, [_for_rocm(rank.facts) for rank in ranks])):
+            reason := first_reason(ranks, [
+                "written for NVIDIA GPUs, and torch "
+                f"{rank.facts['versions']['torch']} is a build for ROCm"
+                if of_rocm(rank.facts) else None for rank in ranks])):
         return f"{work.implementer}: {reason}"
     for need in work.needs():
         found = [rank.facts["tools"][need] for rank in ranks]
@@ -466,12 +465,6 @@ def _told(rank: RankFacts, what: str, index: int) -> int | None:
     """Return a number of one of the GPUs that a rank sees, None where it is not told."""
     numbers: Sequence[int | None] = rank.facts["cuda"].get(what, ())
     return numbers[index] if numbers else None
-
-
-def _for_rocm(facts: Mapping[str, Any]) -> str | None:
-    """Return why what runs on cuda alone does not here: it is written for NVIDIA's GPUs."""
-    return (f"written for NVIDIA GPUs, and torch {facts['versions']['torch']} is a build for ROCm"
-            if of_rocm(facts) else None)
 
 
 def _older(rank: RankFacts, index: int | None, least: tuple[int, ...]) -> str | None:
@@ -530,3 +523,7 @@ def _cannot_compile(variable: str, compiler: str, language: str, *options: str) 
         return None
     errors = [line.strip() for line in done.stderr.splitlines() if "error" in line.lower()]
     return f"the compiler {compiler} fails: {(errors or [f'exit code {done.returncode}'])[0]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

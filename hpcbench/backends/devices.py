@@ -14,13 +14,14 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import repeat
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from hpcbench.errors import CaseError
 from hpcbench.masking import masked
+from hpcbench.measure.control import Control
 from hpcbench.operations.operation import AnyOperation
 from hpcbench.operations.place import Place
 from hpcbench.trace.schema import NO_DEVICE_TIME
@@ -252,13 +253,6 @@ WARM_UP_CALLS = 3
 """As torch's examples have it."""
 
 
-class Lining(Protocol):
-    """What lines the ranks up; not under test."""
-
-    def barrier(self) -> None:
-        ...
-
-
 class Replayed:
     """The operation as it is, but for ``run``, which replays the graph."""
 
@@ -281,7 +275,7 @@ class Replayed:
         return self._operation.check()
 
 
-def captured(operation: AnyOperation, control: Lining) -> Replayed:
+def captured(operation: AnyOperation, control: Control) -> Replayed:
     """Capture one call; all ranks do at the same time. What CUDA refuses is raised as it is.
 
     Errors of other threads do not end the capture: NCCL's watchdog asks for events meanwhile.

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -258,13 +259,9 @@ def _results(made: Any, kind: str) -> tuple[Any, ...] | None:
     if not all(one is None or isinstance(one, FakeTensor) and not one.storage_offset()
                for one in tensors):
         return None
-    return (type(made) if several else _only, *(
+    return (type(made) if several else itemgetter(0), *(
         None if one is None else (one.shape, one.stride(), one.dtype, one.fake_device)
         for one in tensors))
-
-
-def _only(values: tuple[Any, ...]) -> Any:
-    return values[0]
 
 
 def _small_or_fake(func: Any, args: Any, kwargs: Any) -> Any:

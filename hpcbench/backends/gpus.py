@@ -141,14 +141,18 @@ def gpu_details(nvml: Any, uuids: Sequence[str]) -> list[dict[str, Any] | None]:
 
 def _detail(nvml: Any, uuid: str) -> dict[str, Any] | None:
     """Ask for each value by itself: what this GPU, driver or pynvml cannot tell is None."""
-    if not uuid or (gpu := _found(nvml, uuid)) is None:
+    try:
+        gpu = find_gpu(nvml, uuid) if uuid else None
+    except (nvml.NVMLError, AttributeError):
+        gpu = None
+    if gpu is None:
         return None
 
-    def tell(what: str, *arguments: Any, read: Callable[[Any], Any] = _same) -> Any:
+    def tell(what: str, *arguments: Any, read: Callable[[Any], Any] | None = None) -> Any:
         answers = (asked(nvml, f"nvmlDeviceGet{what}", handle, *arguments)
                    for handle in gpu.handles)
         answer = next((one for one in answers if one is not None), None)
-        return None if answer is None else read(answer)
+        return answer if answer is None or read is None else read(answer)
 
     clocks = {"sm": nvml.NVML_CLOCK_SM, "memory": nvml.NVML_CLOCK_MEM}
     links = [tell("NvLinkState", link) for link in range(nvml.NVML_NVLINK_MAX_LINKS)]
@@ -174,16 +178,6 @@ def _detail(nvml: Any, uuid: str) -> dict[str, Any] | None:
             "throttled_by": None if slowed is None else [
                 word for bit, word in _THROTTLE_REASONS.items() if slowed & bit]},
     }
-
-
-def _found(nvml: Any, uuid: str) -> NvmlGpu | None:
-    with contextlib.suppress(nvml.NVMLError, AttributeError):
-        return find_gpu(nvml, uuid)
-    return None
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 _LEVELS = {"INTERNAL": "PSB", "SINGLE": "PIX", "MULTIPLE": "PXB", "HOSTBRIDGE": "PHB",

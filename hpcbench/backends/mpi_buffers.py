@@ -142,7 +142,8 @@ class Counting:
         """Return a contiguous tensor as messages that MPI can reduce, mostly one of them."""
         if tensor.numel() <= self.most:
             return [as_elements(tensor)]
-        return [*map(as_elements, tensor.detach().view(-1).split(_power_of_two(self.most)))]
+        power_of_two = 1 << (self.most.bit_length() - 1)
+        return [*map(as_elements, tensor.detach().view(-1).split(power_of_two))]
 
     def _unit(self, part: int, whole: int) -> int:
         """Return a number of bytes that divides ``part`` and counts ``whole``; small, so that MPI
@@ -173,10 +174,6 @@ def _of_bytes(n_bytes: int) -> Any:
     chunks, rest = divmod(n_bytes, _CHUNK)
     return MPI.Datatype.Create_struct(
         [chunks, rest], [0, chunks * _CHUNK], [_of_bytes(_CHUNK), MPI.BYTE]).Commit()
-
-
-def _power_of_two(most: int) -> int:
-    return 1 << (most.bit_length() - 1)
 
 
 def as_elements(tensor: torch.Tensor) -> Message:

@@ -215,19 +215,6 @@ class Pair:
         raise NotImplementedError
 
 
-@contextlib.contextmanager
-def open_mpi_pair(
-    comm: Any, rank: int, timeout_s: float, while_waiting: Callable[[], None],
-) -> Iterator[Pair]:
-    """Give the pair with ``rank`` of an mpi4py communicator.
-
-    After an error its requests are left as they are: the other rank is lost, so the job ends.
-    """
-    pair = _MpiPair(comm, rank, timeout_s, while_waiting)
-    yield pair
-    pair.close()
-
-
 class _MpiPair(Pair):
     """A pair over persistent requests, which cost a tenth of mpi4py's ordinary ones."""
 
@@ -470,8 +457,11 @@ class MpiCommunicator(Communicator):
             return None
         return MpiCommunicator(comm, self._while_waiting, self._wakeup, self._neighbours)
 
-    def pair(self, rank: int, timeout_s: float) -> AbstractContextManager[Pair]:
-        return open_mpi_pair(self._comm, rank, timeout_s, self._while_waiting)
+    @contextlib.contextmanager
+    def pair(self, rank: int, timeout_s: float) -> Iterator[Pair]:
+        pair = _MpiPair(self._comm, rank, timeout_s, self._while_waiting)
+        yield pair
+        pair.close()  # not after an error: the other rank is lost, so the job ends
 
     def with_wakeup_signals(self, node: str, wakeup: WakeupSignal) -> MpiCommunicator:
         """Return this communicator with notices that wake the ranks of one node. Collective."""

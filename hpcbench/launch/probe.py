@@ -46,6 +46,8 @@ from hpcbench.units import plural
 
 _READY_TIMEOUT_S = 120.0
 _GPU_RESERVE_BYTES = 2 * 10**9
+"""Of a GPU left to no tensors: the context, kernels that are loaded, workspaces of cuBLAS and
+buffers of NCCL take 1 to 3 GB, of a small GPU (or a slice of one) less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +184,8 @@ def _too_large(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | Non
     indices = gpu_indices(ranks) if device == "cuda" else [None] * len(ranks)
     for rank, index in zip(ranks, indices, strict=True):
         if index is not None:
-            available = _for_tensors(rank.facts["cuda"]["memory_bytes"][index])
+            gpu_bytes = rank.facts["cuda"]["memory_bytes"][index]
+            available = gpu_bytes - min(_GPU_RESERVE_BYTES, gpu_bytes // 8)
             if case.memory_bytes > available * (1 + case.memory_error):
                 return (f"needs {case.memory_bytes} bytes of a GPU on {rank.hostname}, "
                         f"{available} are available{_advice(case, available)}")
@@ -196,15 +199,6 @@ def _too_large(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | Non
             return (f"needs {needed} bytes on {rank.hostname}, {available} are available"
                     f"{_advice(case, available // sharing)}")
     return None
-
-
-def _for_tensors(gpu_bytes: int) -> int:
-    """Return the bytes of a GPU that are left to tensors.
-
-    The context, kernels that are loaded, workspaces of cuBLAS and buffers of NCCL take 1 to 3 GB,
-    of a small GPU (or a slice of one) less.
-    """
-    return gpu_bytes - min(_GPU_RESERVE_BYTES, gpu_bytes // 8)
 
 
 def _advice(case: Case, available: int) -> str:

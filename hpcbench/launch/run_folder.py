@@ -78,15 +78,21 @@ def create_run_folder(plan: Plan, parent: Path, path: Path | None = None) -> Run
     """
     run_id = _new_run_id()
     folder = RunFolder(path or parent / f"{plan.name}-{run_id}", run_id)
-    try:
+    with _being_made(folder.path):
         folder.traces.mkdir(parents=True)
         for name, text in _plan_files(plan).items():
             (folder.path / name).write_text(text)
         notes = convenience_notes(folder.path, is_named=path is not None)
-    except OSError as error:
-        raise FileError(f"{folder.path}: cannot be made: {error.strerror}; choose another folder "
-                        "with -o DIR (output.folder)") from error
     return replace(folder, notes=notes)
+
+
+@contextlib.contextmanager
+def _being_made(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FileError(f"{path}: cannot be made: {error.strerror}; choose another folder "
+                        "with -o DIR (output.folder)") from error
 
 
 def _new_run_id() -> str:
@@ -103,14 +109,11 @@ def create_suite_folder(
     """
     run_id = _new_run_id()
     path = parent / f"suite-{run_id}"
-    try:
+    with _being_made(path):
         sweeps_folder(path).mkdir(parents=True)
         for name, config in configs.items():
             (sweeps_folder(path) / f"{name}.json").write_text(to_json(config, indent=1) + "\n")
         notes = convenience_notes(path)
-    except OSError as error:
-        raise FileError(f"{path}: cannot be made: {error.strerror}; choose another folder "
-                        "with -o DIR (output.folder)") from error
     return RunFolder(path, run_id, notes=notes)
 
 

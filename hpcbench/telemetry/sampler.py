@@ -95,13 +95,8 @@ class Reader:
             return None
         return busy[:2]
 
-    def without(self, source: Source) -> Reader:
-        return self._next([one for one in self.sources if one is not source])
-
-    def again(self) -> Reader:
-        return self._next(self.sources)
-
-    def _next(self, sources: Sequence[Source]) -> Reader:
+    def followed_by(self, sources: Sequence[Source]) -> Reader:
+        """Return a new reader of these sources, and leave this one behind."""
         self.end()
         following = Reader(sources, self._period_ns, self._now_ns)
         following.lost, following._rows = self.lost, self._rows
@@ -263,10 +258,11 @@ class Sampler:
             why = f"reading it did not return within {HANGS_NS / 1e9:g} s"
             self._hangs[number] += 1
             if self._hangs[number] < _MOST_HANGS and source.drop(column, why):
-                following = reader.again()
+                following = reader.followed_by(reader.sources)
             else:
                 self._missing[source.table] = why
-                following = reader.without(source)
+                following = reader.followed_by(
+                    [one for one in reader.sources if one is not source])
             self._readers[number] = following
             self._start(following)
 

@@ -32,7 +32,7 @@ from hpcbench.config.schema import Config, Launch, stored_config
 from hpcbench.errors import ExitCode, HpcbenchError, LaunchError, RankLostError
 from hpcbench.launch.address import choose_network
 from hpcbench.launch.clocks import synchronise
-from hpcbench.launch.communicator import Communicator, Inbox, InlineComms, Pair
+from hpcbench.launch.communicator import Communicator, Inbox, Pair
 from hpcbench.launch.launcher import announced_rank, announced_size, by_torchrun, lonely_fix
 from hpcbench.launch.probe import mpi_facts, torch_facts, versions
 from hpcbench.launch.session import (
@@ -147,22 +147,6 @@ class BoundedCommunicator(Communicator):
     def pair(self, rank: int, timeout_s: float) -> AbstractContextManager[Pair]:
         """Give quick messages to and from another rank, which has to open the same pair."""
         return self._comm.pair(rank, timeout_s)
-
-    def first(self, count: int) -> Communicator | None:
-        """Return the communicator of ranks 0..count-1, whose waits are not bounded."""
-        return self._comm.first(count)
-
-    def notify(self, number: int) -> None:
-        """Tell the other ranks, by way of rank 0, that case ``number`` has failed here."""
-        self._comm.notify(number)
-
-    def noticed(self, number: int) -> bool:
-        """Return whether another rank reported that case ``number`` has failed."""
-        return self._comm.noticed(number)
-
-    def inline_comms(self) -> InlineComms | None:
-        """Return new communicators of the same ranks, or None where there is no MPI."""
-        return self._comm.inline_comms()
 
     def abort(self, code: int) -> None:
         """End every rank of the job now."""
