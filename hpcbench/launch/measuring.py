@@ -39,7 +39,7 @@ from hpcbench.launch.worker_process import TemplateSpec, WorkerHandle
 from hpcbench.measure.control import SharedProgress
 from hpcbench.measure.environment import described_hardware, machine
 from hpcbench.measure.loop import SINGLE_CALLS
-from hpcbench.measure.process import check_s, measure_noise
+from hpcbench.measure.noise import check_s, measure_noise
 from hpcbench.plan.case import Case, Plan, planned_canary
 from hpcbench.plan.order import INLINE_BACKENDS, Generation, generations
 from hpcbench.profiling import profiled_cases as nsys

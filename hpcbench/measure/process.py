@@ -1,14 +1,8 @@
-"""What a rank's process is and has: files of the kernel, cores, cgroup, noise.
+"""What a rank's process is and has: files of the kernel, cores, cgroup, limits, garbage collector.
 
 Workers inherit affinity, memory policy, limits and allocator from the rank's supervisor, which runs
-no code between them that would change it.
-
-How much of a core's time others take: `look_for_detours` reads the clock without pause and notes
-the gaps ("selfish detour": Beckman, Iskra, Yoshii, Coghlan, Nataraj, "Benchmarking the effects of
-operating system interference on extreme-scale parallel machines", Cluster Computing 11, 2008).
-`repeat_fixed_work` times equal pieces of work ("fixed work quantum": Sottile and Minnich, CLUSTER
-2004). All ranks of a node run them at the same time, as they run the sweep; else ranks that share
-a core would not show it.
+no code between them that would change it. Nothing heavy is imported: a run
+starts its template first.
 """
 
 from __future__ import annotations
@@ -23,17 +17,12 @@ import resource
 import signal
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path, PurePosixPath
 from typing import Any
-
-import numpy as np
-
-from hpcbench.trace.schema import FixedWork, Noise
 
 _LIMIT_BYTES = 64 * 1024
 
@@ -372,109 +361,3 @@ def spare_what_is_loaded() -> None:
     """Have no later collection look at what is there now: at all of torch it takes 0.2 s."""
     gc.collect()
     gc.freeze()
-
-
-Clock = Callable[[], int]
-
-MIN_DETOUR_NS = 2000
-"""A gap shorter than this is not counted, however fast the loop is: switching to another thread and
-back costs about that much, while reading the clock itself may take a cache miss or two."""
-_DETOUR_STEPS = 10
-"""A gap is a detour from so many times the median step on, should the loop be slow."""
-_CALIBRATION_STEPS = 2000
-_PARTS = 10
-"""Equal parts of a look, so that a rank can be compared with others part by part."""
-_WORK_NS = 500_000
-"""One piece of fixed work takes about so long: longer than an interrupt, shorter than the 1 to 4 ms
-for which the scheduler lets another process run."""
-_WORK_SIZES = (1000, 500_000)
-"""Least and most numbers to add up; a clock that is too coarse to time them would ask for more."""
-_MIN_LOOPS = 20
-
-_SHARE, _LEAST_S = 0.1, 0.2
-"""Share of a job's estimated time; and seconds, in which one detour of 1 ms is not yet HB144."""
-
-
-def check_s(most_s: float, estimate_s: float) -> float:
-    """Return how long to look: ``most_s``, of a job that takes less than ten of it a tenth."""
-    return min(most_s, max(_SHARE * estimate_s, _LEAST_S))
-
-
-def measure_noise(seconds: float = 0.5) -> dict[str, Any]:
-    """Return {"detours": `Noise`, "fixed_work": `FixedWork`} as plain JSON values.
-
-    Takes ``seconds`` in all, three quarters of them looking for detours.
-    """
-    return {"detours": asdict(look_for_detours(0.75 * seconds)),
-            "fixed_work": asdict(repeat_fixed_work(0.25 * seconds))}
-
-
-def look_for_detours(seconds: float = 0.5, now_ns: Clock = time.perf_counter_ns) -> Noise:
-    """Spin on the clock for ``seconds`` and count the gaps that are no turn of the loop.
-
-    The threshold is 10 median steps of a short run before, at least 2 us.
-    """
-    with no_garbage_collection():
-        stamps = [now_ns() for _ in range(_CALIBRATION_STEPS)]
-        median_ns = float(np.median(np.diff(np.array(stamps, dtype=np.int64))))
-        threshold_ns = max(float(MIN_DETOUR_NS), _DETOUR_STEPS * median_ns)
-        gaps: list[int] = []
-        ended: list[int] = []
-        begin = previous = now_ns()
-        end = begin + round(seconds * 1e9)
-        while previous < end:
-            current = now_ns()
-            if current - previous > threshold_ns:
-                gaps.append(current - previous)
-                ended.append(current)
-            previous = current
-    lasted_ns = max(previous - begin, 1)
-    stolen_ns = sum(gaps) - len(gaps) * median_ns
-    return Noise(
-        seconds=lasted_ns / 1e9, n_detours=len(gaps), stolen_share=stolen_ns / lasted_ns,
-        longest_ns=max(gaps, default=0), median_step_ns=median_ns, threshold_ns=threshold_ns,
-        part_shares=_part_shares(gaps, [at - begin for at in ended], lasted_ns))
-
-
-def _part_shares(gaps: list[int], ended: list[int], lasted_ns: int) -> tuple[float, ...]:
-    """Return the share of each part that is in gaps, counted where they ended."""
-    stolen, _ = np.histogram(ended, bins=_PARTS, range=(0, lasted_ns), weights=gaps)
-    return tuple((stolen * _PARTS / lasted_ns).tolist())
-
-
-def add_up(size: int) -> int:
-    """Add up ``size`` numbers: no memory is touched, so that only the core's time counts."""
-    return sum(range(size))
-
-
-def repeat_fixed_work(
-    seconds: float = 0.25, now_ns: Clock = time.perf_counter_ns,
-    work: Callable[[int], object] = add_up,
-) -> FixedWork:
-    """Time equal pieces of ``work`` for about ``seconds``, at least 20 of them."""
-    with no_garbage_collection():
-        size = _work_size(now_ns, work)
-        times_ns: list[int] = []
-        end = now_ns() + round(seconds * 1e9)
-        while len(times_ns) < _MIN_LOOPS or now_ns() < end:
-            begin = now_ns()
-            work(size)
-            times_ns.append(now_ns() - begin)
-    times = np.array(times_ns, dtype=np.float64)
-    median = max(float(np.median(times)), 1.0)
-    return FixedWork(
-        n_loops=len(times), median_ns=median, cv=float(times.std() / max(times.mean(), 1.0)),
-        p99_over_median=float(np.percentile(times, 99)) / median,
-        max_over_median=float(times.max()) / median)
-
-
-def _work_size(now_ns: Clock, work: Callable[[int], object]) -> int:
-    """Return how much work takes about half a millisecond, by the fastest of three tries."""
-    tried = 10_000
-    times_ns = []
-    for _ in range(3):
-        begin = now_ns()
-        work(tried)
-        times_ns.append(now_ns() - begin)
-    least, most = _WORK_SIZES
-    return min(max(least, tried * _WORK_NS // max(min(times_ns), 1)), most)
