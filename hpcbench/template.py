@@ -49,7 +49,7 @@ def main() -> None:
         data = control.recv(_MESSAGE_BYTES)
         if not data:
             return
-        for kind in decoded(LOAD_REQUESTS, data).kinds:  # only these: DTensor is half a torch more
+        for kind in decoded(LOAD_REQUESTS, data):  # only these: DTensor is half a torch more
             if kind in kinds():
                 kinds()[kind].runner()
                 kinds()[kind].planner()  # it rebuilds the workloads of cases

@@ -1,7 +1,7 @@
 """Messages between a supervisor, its template and its worker: typed here, JSON on the socket.
 
-A supervisor sends a `Request` and gets an `Answer`. A template gets a `LoadRequest`, then
-`ForkRequest` objects, and reports `TemplateEvent` objects.
+A supervisor sends a `Request` and gets an `Answer`. A template gets the kinds of
+cases, then `ForkRequest` objects, and reports `TemplateEvent` objects.
 """
 
 from __future__ import annotations
@@ -187,13 +187,6 @@ Answer = FactsAnswer | StoreAnswer | DoneAnswer | CaseAnswer | RehearsalAnswer |
 
 
 @dataclass(frozen=True, slots=True)
-class LoadRequest:
-    """Import what cases of these ``kinds`` need: the first message to a template."""
-
-    kinds: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ForkRequest:
     """Fork a worker; ``capacity`` is the rows of its progress, a memory limit of 0 is none."""
 
@@ -238,7 +231,8 @@ REQUESTS: TypeAdapter[Request] = TypeAdapter(
     Annotated[Request, Field(discriminator="request")], config=_JSON)
 ANSWERS: TypeAdapter[Answer] = TypeAdapter(
     Annotated[Answer, Field(discriminator="answer")], config=_JSON)
-LOAD_REQUESTS: TypeAdapter[LoadRequest] = TypeAdapter(LoadRequest)
+LOAD_REQUESTS: TypeAdapter[tuple[str, ...]] = TypeAdapter(tuple[str, ...])
+"""The kinds whose cases the template is to import for: its first message."""
 FORK_REQUESTS: TypeAdapter[ForkRequest] = TypeAdapter(ForkRequest)
 TEMPLATE_EVENTS: TypeAdapter[TemplateEvent] = TypeAdapter(TemplateEvent)
 

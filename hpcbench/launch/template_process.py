@@ -98,7 +98,7 @@ _REPORT_WAIT_S = 60.0
 
 
 class TemplateProcess:
-    """A process that imports torch and waits for a `messages.LoadRequest` on ``control``.
+    """A process that imports torch and waits for `messages.LOAD_REQUESTS` on ``control``.
 
     ``env`` are its variables. What it prints goes to the file ``output_fd``.
     """

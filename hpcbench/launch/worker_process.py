@@ -209,9 +209,8 @@ class Template:
             early = None
         self._started = early or TemplateProcess(self.env, wrapper)
         self._control = self._started.control
-        request = messages.LoadRequest(tuple(spec.kinds))
         with contextlib.suppress(OSError):  # it has ended: `fork` says why
-            self._control.send(messages.encoded(messages.LOAD_REQUESTS, request))
+            self._control.send(messages.encoded(messages.LOAD_REQUESTS, tuple(spec.kinds)))
 
     def close(self) -> None:
         self._started.close()
