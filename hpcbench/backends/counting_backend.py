@@ -34,7 +34,7 @@ class TensorSpec(NamedTuple):
 
 
 class RecordedCall(NamedTuple):
-    """A call of a method of torch's ProcessGroup; tensors among the arguments are `Blank`.
+    """A call of a method of torch's ProcessGroup; tensors among the arguments are `TensorSpec`.
 
     ``lines`` tell which group it was: that of the lines which has this rank; None: the first.
     """
@@ -115,7 +115,7 @@ def recorded(method: Method) -> Method:
 
 
 def blank(value: Any) -> Any:
-    """Return a value with `Blank` for every tensor in its tuples and lists."""
+    """Return a value with `TensorSpec` for every tensor in its tuples and lists."""
     if isinstance(value, torch.Tensor):
         return TensorSpec(tuple(value.shape), value.dtype, value.device)
     if isinstance(value, (tuple, list)):
@@ -290,7 +290,7 @@ def open_rehearsal(world_size: int, ledger: CallLog, rank: int = 0) -> Any:
 def open_silent(ranks: Sequence[int], ledger: CallLog, lines: Lines | None = None) -> Any:
     """Return a group of real ranks that communicates nothing, whose calls ``ledger`` has.
 
-    All ranks of the default group call this. ``lines``: see `ledger.Call`.
+    All ranks of the default group call this. ``lines``: see `RecordedCall`.
     """
     register(REHEARSAL, _open_counting)
     return dist.new_group(list(ranks), backend=REHEARSAL, pg_options=(ledger, lines))

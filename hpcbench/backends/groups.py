@@ -219,7 +219,7 @@ def ucc_facts(answers: Answers | None) -> dict[str, Any]:
     ``torch_ucc``); ``layers`` (transport layers of the loaded library, e.g. ``ucp``; None if they
     are unknown); ``lacks`` (`refused` of `one_rank_calls`); ``without_cuda`` (why it takes no
     GPU memory, None if it does or there is no GPU); ``versions``; ``libraries``
-    (`measure.libraries.loaded_libraries` with ucc loaded).
+    (`measure.environment.loaded_libraries` with ucc loaded).
     """
     facts: dict[str, Any] = {
         "source": "torch" if dist.is_ucc_available() else _PLUGIN, "layers": None, "lacks": {},

@@ -84,7 +84,7 @@ class ProfileRequest:
     """Take profiled samples of a case, and write this rank's trace of them to the file ``path``.
 
     The other fields are those of a `CaseRequest`, but for ``attempt``, which the file names.
-    ``tool`` is one of config.names.PROFILERS: nsys records from outside, and is told when.
+    ``tool`` is one of `config.section.Profiler`: nsys records from outside, and is told when.
     """
 
     case: PlainCase

@@ -44,7 +44,7 @@ class WorkerPool:
     ) -> None:
         """Start a template in the background, or go on with the ``early`` one if it fits.
 
-        There is none where workers cannot be supervised (`measure.portable.unsupervised`).
+        There is none where workers cannot be supervised (`measure.process.unsupervised`).
         """
         self.progress = progress
         self._spec = spec
