@@ -251,7 +251,6 @@ class Worker:
         return time.perf_counter_ns() - began_ns
 
     def _control(self, backend: str) -> Control:
-        """Return what lines up the ranks; it is not under test."""
         if backend in INLINE_BACKENDS and self._mpi is not None:
             return MpiControl(self._mpi.control)
         return self._workers_control
@@ -290,7 +289,6 @@ class Worker:
                              decides=self._member.rank == 0)
 
     def _device(self, name: str) -> AnyDevice:
-        """Return the device of a case, without what the case before kept of its memory."""
         if name not in self._devices:
             self._devices[name] = open_device(name, self._member.gpu)
         self._devices[name].give_back()

@@ -193,7 +193,6 @@ class InlineWorker(WorkerHandle):
         return self._answer
 
     def leave(self, timeout_s: float) -> str:
-        """Leave the process group and take the variables back."""
         self._worker.leave()
         self._restore()
         return ""

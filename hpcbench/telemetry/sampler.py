@@ -81,7 +81,6 @@ class Reader:
         self._by_clock = is_on
 
     def end(self) -> None:
-        """Read no more; what hangs is left behind."""
         self._is_over = True
         self._asked.set()
 
@@ -199,7 +198,6 @@ class Sampler:
             reader.end()
 
     def watch(self, pid: int) -> None:
-        """Read of another worker from now on, at once."""
         for source in self._workers:
             source.watch(pid)
         self.mark()
