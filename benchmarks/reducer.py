@@ -34,10 +34,7 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from hpcbench.kinds.registry import kinds  # noqa: E402
-from hpcbench.measure.process import (
-    KernelFiles,  # noqa: E402
-    rare_collection,  # noqa: E402
-)
+from hpcbench.measure.process import KernelFiles, rare_collection  # noqa: E402
 from hpcbench.plan.case import Plan, plan_to_json  # noqa: E402
 from hpcbench.reduce.reduce import reduce_folder  # noqa: E402
 from hpcbench.trace.clock import ClockModel  # noqa: E402

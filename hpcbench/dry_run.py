@@ -1,8 +1,8 @@
 """A dry run: every case of a plan is set up and called once, as rank 0 of any world, alone.
 
-All groups are of a backend that accepts every call and moves nothing (`backends.rehearsal`). So a
-sweep for 64 ranks is tried on a laptop: does torch take the calls? Tensors have no memory
-(`backends.fake_tensors`), so the size of a model does not matter. It is no backend for sweep files,
+All groups are of a backend that accepts every call and moves nothing (`backends.counting_backend`).
+So a sweep for 64 ranks is tried on a laptop: does torch take the calls? Tensors have no memory
+(`backends.dry_step`), so the size of a model does not matter. It is no backend for sweep files,
 on purpose: its times would be rows that look like measurements. A dry run keeps no times and writes
 no results.
 """

@@ -56,7 +56,6 @@ def plan_run(request: RunRequest, world_size: int) -> PlannedRun:
 
 
 def check_request(request: RunRequest, world_size: int) -> None:
-    """Raise UsageError if so many ranks could not begin this run."""
     _new_plan(request, world_size)
 
 
@@ -77,7 +76,6 @@ def earlier_run(request: RunRequest) -> tuple[str, str] | None:
 
 
 def _new_plan(request: RunRequest, world_size: int) -> Plan:
-    """Return the plan of the sweep file, and tell which file it is if details are wanted."""
     from hpcbench.config.load import source_lines
     from hpcbench.plan.expand import make_plan
 

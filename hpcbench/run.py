@@ -83,7 +83,6 @@ def run(
 
 
 def _planned_line(plan: Plan) -> str:
-    """Return how much is planned, and what goes on now."""
     launches = f"{plural(plan.launches, 'launch')} x " if plan.launches > 1 else ""
     return (f"planned: {plural(len(plan.cases), 'case')} x {launches}"
             f"{plural(plan.passes, 'pass')}; now importing torch and looking at the machine")
@@ -131,7 +130,6 @@ def _watched(planned: PlannedRun) -> PlannedRun:
 def _probe(
     session: Session, planned: PlannedRun, network: Network, pool: WorkerPool, *, force: bool,
 ) -> RunAttempt:
-    """Find out what every rank's machine can run of the plan."""
     ranks = probe_ranks(session, planned.plan, pool, allow_mixed=planned.config.launch.allow_mixed)
     history = from_root(session.comm, HISTORY, lambda: with_software(
         planned, versions(session.topology, ranks[0].facts), force=force))

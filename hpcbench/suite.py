@@ -58,7 +58,6 @@ class SuiteRequest:
 
 
 def suite_command(request: SuiteRequest) -> int:
-    """Run the suite on this rank and return the exit code that all ranks agreed on."""
     with contextlib.redirect_stdout(sys.stderr) if request.as_json else contextlib.nullcontext():
         return as_job(lambda session, stop: run_suite(session, request, stop),
                       request.verbosity)

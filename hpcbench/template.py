@@ -42,7 +42,7 @@ def main() -> None:
     with no_collection_of_modules():
         import torch  # noqa: F401  (this process exists to have it imported)
 
-        import hpcbench.profiling.flight_recorder
+        import hpcbench.profiling.flight
         import hpcbench.worker  # noqa: F401
         from hpcbench.errors import PluginError
         from hpcbench.kinds.registry import kinds
@@ -50,7 +50,7 @@ def main() -> None:
         data = control.recv(_MESSAGE_BYTES)
         if not data:
             return
-        for kind in decoded(LOAD_REQUESTS, data).kinds:  # only these: DTensor is half a torch more
+        for kind in decoded(LOAD_REQUESTS, data):  # only these: DTensor is half a torch more
             if kind in kinds():
                 with contextlib.suppress(PluginError):  # its cases are skips
                     kinds()[kind].runner()
@@ -122,7 +122,7 @@ def _run_worker(
 ) -> None:
     """Set the worker's environment, output and limits, then serve its supervisor."""
     from hpcbench.measure.control import SharedProgress
-    from hpcbench.profiling.flight_recorder import answer_flight_requests
+    from hpcbench.profiling.flight import answer_flight_requests
     from hpcbench.worker import serve
 
     os.dup2(stderr_fd, 1)

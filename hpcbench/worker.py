@@ -36,7 +36,7 @@ from hpcbench.backends.groups import (
 )
 from hpcbench.errors import CaseError
 from hpcbench.kinds.registry import spec_of
-from hpcbench.launch.communicator import InlineComms
+from hpcbench.launch.communicator import InlineComms, listener_on
 from hpcbench.launch.messages import (
     Answer,
     CaseAnswer,
@@ -128,7 +128,8 @@ class Worker:
         if isinstance(request, FactsRequest):
             return FactsAnswer(gather_facts(request.tools, request.limit_s))
         if isinstance(request, StoreRequest):
-            self._store = open_store(request.address, request.ports, request.timeout_s)
+            self._store = open_store(
+                listener_on(request.address, request.ports), request.timeout_s)
             return StoreAnswer(self._store.port)
         if isinstance(request, JoinRequest):
             return self._join(request)
@@ -250,7 +251,6 @@ class Worker:
         return time.perf_counter_ns() - began_ns
 
     def _control(self, backend: str) -> Control:
-        """Return what lines up the ranks; it is not under test."""
         if backend in INLINE_BACKENDS and self._mpi is not None:
             return MpiControl(self._mpi.control)
         return self._workers_control
@@ -289,7 +289,6 @@ class Worker:
                              decides=self._member.rank == 0)
 
     def _device(self, name: str) -> AnyDevice:
-        """Return the device of a case, without what the case before kept of its memory."""
         if name not in self._devices:
             self._devices[name] = open_device(name, self._member.gpu)
         self._devices[name].give_back()

@@ -1,11 +1,8 @@
-"""Whether a backend can run on the ranks of a job, decided from facts before anything starts.
+"""Whether a backend and what it needs can run on the ranks of a job, decided from facts before.
 
+Modules and compilers are looked for only where a plan needs them: trying a compiler takes 0.3 s.
 ``python -m hpcbench.backends.availability 7.0`` tests whether this torch has code for GPUs of
 compute capability 7.0, for job files that know their GPU: exit code 2 and the remedy if not.
-
-What implementations and strategies need of a machine beside devices: modules, and compilers.
-
-Asked only where a plan has one that needs it: trying a compiler takes 0.3 s.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from hpcbench.backends.gpu_readings import NvmlRefusals
+from hpcbench.backends.gpus import NvmlRefusals
 from hpcbench.errors import PluginError, how_to_install
 from hpcbench.kinds.registry import spec_of
 from hpcbench.operations.collectives import Call
@@ -109,10 +106,6 @@ def main() -> int:
     if reason:
         print(f"hpcbench: {reason}", file=sys.stderr)
     return 2 if reason else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
 
 
 _DIVIDES_FIRST = "UCC_TL_UCP_REDUCE_AVG_PRE_OP"
@@ -360,7 +353,6 @@ def _apart(here: _Placed, there: _Placed) -> str | None:
 
 
 def of_rocm(facts: Mapping[str, Any]) -> bool:
-    """Return whether torch is a build for ROCm, whose GPUs are device ``cuda``, too."""
     return bool(facts.get("versions", {}).get("hip"))
 
 
@@ -395,7 +387,6 @@ def lost_lines(ranks: Sequence[RankFacts]) -> Iterator[str]:
 
 
 def _no_usable_gpu(ranks: Sequence[RankFacts]) -> list[str | None]:
-    """Return by rank why it has no GPU of its own that torch can use."""
     return [rank.facts["cuda"]["no_code"][index] if index is not None else
             f"other ranks have the {plural(len(rank.facts['cuda']['names']), 'GPU')} that it sees: "
             "one rank a GPU" for rank, index in zip(ranks, gpu_indices(ranks), strict=True)]
@@ -442,7 +433,10 @@ def untooled(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
     if devices and device not in devices:
         return f"{work.implementer} runs on {' or '.join(devices)} only, not on {device}"
     if devices == ("cuda",) and (
-            reason := first_reason(ranks, [_for_rocm(rank.facts) for rank in ranks])):
+            reason := first_reason(ranks, [
+                "written for NVIDIA GPUs, and torch "
+                f"{rank.facts['versions']['torch']} is a build for ROCm"
+                if of_rocm(rank.facts) else None for rank in ranks])):
         return f"{work.implementer}: {reason}"
     for need in work.features.needs:
         found = [rank.facts["tools"][need] for rank in ranks]
@@ -470,12 +464,6 @@ def _told(rank: RankFacts, what: str, index: int) -> int | None:
     """Return a number of one of the GPUs that a rank sees, None where it is not told."""
     numbers: Sequence[int | None] = rank.facts["cuda"].get(what, ())
     return numbers[index] if numbers else None
-
-
-def _for_rocm(facts: Mapping[str, Any]) -> str | None:
-    """Return why what runs on cuda alone does not here: it is written for NVIDIA's GPUs."""
-    return (f"written for NVIDIA GPUs, and torch {facts['versions']['torch']} is a build for ROCm"
-            if of_rocm(facts) else None)
 
 
 def _older(rank: RankFacts, index: int | None, least: tuple[int, ...]) -> str | None:
@@ -537,3 +525,7 @@ def _cannot_compile(variable: str, compiler: str, language: str, *options: str) 
         return None
     errors = [line.strip() for line in done.stderr.splitlines() if "error" in line.lower()]
     return f"the compiler {compiler} fails: {(errors or [f'exit code {done.returncode}'])[0]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,4 @@
-"""The calls of groups on which nothing is communicated: their sizes, and all of them on request.
-
-A backend of torch.distributed on which nothing is communicated, and every call is counted.
+"""A backend of torch.distributed on which nothing is communicated, and every call is counted.
 
 For dry runs, in which one process is a rank of a world of any size, and for steps without
 communication, whose ranks are real. torch has such a backend, ``fake``, but its futures hold
@@ -36,7 +34,7 @@ class TensorSpec(NamedTuple):
 
 
 class RecordedCall(NamedTuple):
-    """A call of a method of torch's ProcessGroup; tensors among the arguments are `Blank`.
+    """A call of a method of torch's ProcessGroup; tensors among the arguments are `TensorSpec`.
 
     ``lines`` tell which group it was: that of the lines which has this rank; None: the first.
     """
@@ -69,11 +67,9 @@ class CallLog:
         self._received = 0
 
     def keep(self) -> None:
-        """Keep what is called from now on."""
         self.program = []
 
     def count(self, collective: str, sizes: Sequence[int]) -> None:
-        """Count calls of so many bytes."""
         if self.counts:
             self.tally.setdefault(collective, []).extend(sizes)
 
@@ -119,7 +115,7 @@ def recorded(method: Method) -> Method:
 
 
 def blank(value: Any) -> Any:
-    """Return a value with `Blank` for every tensor in its tuples and lists."""
+    """Return a value with `TensorSpec` for every tensor in its tuples and lists."""
     if isinstance(value, torch.Tensor):
         return TensorSpec(tuple(value.shape), value.dtype, value.device)
     if isinstance(value, (tuple, list)):
@@ -143,7 +139,6 @@ class CompletedCall(FinishedWork):
         self._ledger = ledger
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Return at once."""
         if self._ledger and self._ledger.program is not None and self.number is not None:
             self._ledger.program.append(Wait(self.number))
         return True
@@ -163,23 +158,19 @@ class RehearsalGroup(PythonGroup):
 
     @recorded
     def allreduce(self, tensors: Tensors, opts: Any = None) -> CompletedCall:
-        """Count an all_reduce of each tensor."""
         return self._done("all_reduce", tensors, tensors)
 
     @recorded
     def reduce(self, tensors: Tensors, opts: Any = None) -> CompletedCall:
-        """Count a reduce of each tensor."""
         return self._done("reduce", tensors, tensors)
 
     @recorded
     def broadcast(self, tensors: Tensors, opts: Any = None) -> CompletedCall:
-        """Count a broadcast of each tensor."""
         return self._done("broadcast", tensors, tensors)
 
     @recorded
     def _allgather_base(self, output: torch.Tensor, part: torch.Tensor,
                         opts: Any = None) -> CompletedCall:
-        """Count an all_gather into one tensor."""
         _repeat(part, output)
         return self._done("all_gather", [output], [output])
 
@@ -187,7 +178,6 @@ class RehearsalGroup(PythonGroup):
     def allgather_into_tensor_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None,
     ) -> CompletedCall:
-        """Count an all_gather into each tensor."""
         for output, part in zip(outputs, inputs, strict=True):
             _repeat(part, output)
         return self._done("all_gather", outputs, outputs)
@@ -195,7 +185,6 @@ class RehearsalGroup(PythonGroup):
     @recorded
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors,
                   opts: Any = None) -> CompletedCall:
-        """Count an all_gather into each list of tensors."""
         for parts, own in zip(outputs, inputs, strict=True):
             for part in parts:
                 if part.shape == own.shape:
@@ -206,7 +195,6 @@ class RehearsalGroup(PythonGroup):
     def _reduce_scatter_base(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = None,
     ) -> CompletedCall:
-        """Count a reduce_scatter of one tensor."""
         self._own_part(output, source)
         return self._done("reduce_scatter", [source], [output])
 
@@ -214,7 +202,6 @@ class RehearsalGroup(PythonGroup):
     def reduce_scatter_tensor_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None,
     ) -> CompletedCall:
-        """Count a reduce_scatter of each tensor."""
         for output, source in zip(outputs, inputs, strict=True):
             self._own_part(output, source)
         return self._done("reduce_scatter", inputs, outputs)
@@ -222,7 +209,6 @@ class RehearsalGroup(PythonGroup):
     @recorded
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors],
                        opts: Any = None) -> CompletedCall:
-        """Count a reduce_scatter of each list of tensors."""
         for output, parts in zip(outputs, inputs, strict=True):
             output.detach().copy_(parts[self._rank])
         return self._done("reduce_scatter", inputs, outputs)
@@ -232,36 +218,30 @@ class RehearsalGroup(PythonGroup):
         self, output: torch.Tensor, source: torch.Tensor, output_splits: Sequence[int],
         input_splits: Sequence[int], opts: Any = None,
     ) -> CompletedCall:
-        """Count an all_to_all of one tensor."""
         shared = min(output.shape[0], source.shape[0])
         output.detach().zero_()[:shared].copy_(source[:shared])
         return self._done("all_to_all", [source], [output])
 
     @recorded
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> CompletedCall:
-        """Count an all_to_all of a list of tensors."""
         return self._done("all_to_all", [inputs], outputs)
 
     @recorded
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors,
                opts: Any = None) -> CompletedCall:
-        """Count a gather of each list of tensors."""
         return self._done("gather", outputs, [part for parts in outputs for part in parts])
 
     @recorded
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors],
                 opts: Any = None) -> CompletedCall:
-        """Count a scatter of each list of tensors."""
         return self._done("scatter", inputs, outputs)
 
     @recorded
     def barrier(self, opts: Any = None) -> CompletedCall:
-        """Count a barrier."""
         return self._done("barrier", [torch.empty(0)], [])
 
     @recorded
     def send(self, tensors: Tensors, destination: int, tag: int = 0) -> CompletedCall:
-        """Count what is sent."""
         self.ledger.count("send_recv", [tensor.nbytes for tensor in tensors])
         return CompletedCall(tensors, self.ledger)
 
@@ -310,7 +290,7 @@ def open_rehearsal(world_size: int, ledger: CallLog, rank: int = 0) -> Any:
 def open_silent(ranks: Sequence[int], ledger: CallLog, lines: Lines | None = None) -> Any:
     """Return a group of real ranks that communicates nothing, whose calls ``ledger`` has.
 
-    All ranks of the default group call this. ``lines``: see `ledger.Call`.
+    All ranks of the default group call this. ``lines``: see `RecordedCall`.
     """
     register(REHEARSAL, _open_counting)
     return dist.new_group(list(ranks), backend=REHEARSAL, pg_options=(ledger, lines))

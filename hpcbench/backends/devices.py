@@ -1,10 +1,6 @@
-"""What an error of torch says: who may have caused it, and its first line.
+"""Devices: where tensors live, how one call is run to completion, and what their errors say.
 
-Devices: where tensors live, and how one call is run to completion.
-
-An operation whose call is captured in a CUDA graph once, and replayed as each sample.
-
-After torch's notes on CUDA graphs (docs.pytorch.org/docs/stable/notes/cuda.html): a few calls on a
+CUDA graphs follow torch's notes (docs.pytorch.org/docs/stable/notes/cuda.html): a few calls on a
 side stream first, so that NCCL has connected and libraries have their workspaces; then one captured
 call. Replays read and write the memory of that call, which inputs and outputs keep. It has never
 run on a GPU.
@@ -18,13 +14,14 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import repeat
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from hpcbench.errors import CaseError
 from hpcbench.masking import masked
+from hpcbench.measure.control import Control
 from hpcbench.operations.operation import AnyOperation
 from hpcbench.operations.place import Place
 from hpcbench.trace.schema import NO_DEVICE_TIME
@@ -122,7 +119,6 @@ class _StreamDevice(ABC):
     def prepared(
         self, run: Callable[[], object], now_ns: Callable[[], int],
     ) -> Callable[[], object]:
-        """Return what runs and waits for the stream."""
         def call() -> None:
             began_ns = now_ns()
             self._begin.record()
@@ -158,7 +154,6 @@ class CudaDevice(_StreamDevice):
         torch.cuda.empty_cache()
 
     def synchronize(self) -> None:
-        """Wait for everything on the device."""
         torch.cuda.synchronize(self.torch_device)
 
 
@@ -173,12 +168,10 @@ class MpsDevice(_StreamDevice):
         self.synchronize()
 
     def give_back(self) -> None:
-        """Free what a case before left, as on CUDA."""
         gc.collect()
         torch.mps.empty_cache()
 
     def synchronize(self) -> None:
-        """Wait for everything on the device."""
         torch.mps.synchronize()
 
 
@@ -260,13 +253,6 @@ WARM_UP_CALLS = 3
 """As torch's examples have it."""
 
 
-class Lining(Protocol):
-    """What lines the ranks up; not under test."""
-
-    def barrier(self) -> None:
-        """Return when every rank has called."""
-
-
 class Replayed:
     """The operation as it is, but for ``run``, which replays the graph."""
 
@@ -277,23 +263,19 @@ class Replayed:
         self.place: Place = operation.place
 
     def prepare(self) -> None:
-        """Restore inputs and wipe outputs, where the graph reads and writes them."""
         self._operation.prepare()
 
     def run(self) -> None:
-        """Replay the captured call on the current stream."""
         self._graph.replay()
 
     def spoil(self) -> None:
-        """Make the result wrong, for tests of the check."""
         self._operation.spoil()
 
     def check(self) -> object | None:
-        """Return what is wrong with the last result, or None."""
         return self._operation.check()
 
 
-def captured(operation: AnyOperation, control: Lining) -> Replayed:
+def captured(operation: AnyOperation, control: Control) -> Replayed:
     """Capture one call; all ranks do at the same time. What CUDA refuses is raised as it is.
 
     Errors of other threads do not end the capture: NCCL's watchdog asks for events meanwhile.

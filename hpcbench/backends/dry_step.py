@@ -1,6 +1,4 @@
-"""Parameters of a dry run that torch's ``fully_shard`` divides: this rank's part of each only.
-
-Tensors without memory for dry runs: shapes, dtypes and views are real, values are not there.
+"""A step of a case as rank 0 of a world that does not exist, by tensors without memory.
 
 torch's FakeTensorMode gives every tensor a shape and no storage. Two things are missing in it:
 
@@ -12,14 +10,13 @@ torch's FakeTensorMode gives every tensor a shape and no storage. Two things are
 
 FakeTensorMode has no public name. It was tried with torch 2.13
 (tests/workloads/test_fake_tensors.py).
-
-A step of a case as rank 0 of a world that does not exist: what it calls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -262,13 +259,9 @@ def _results(made: Any, kind: str) -> tuple[Any, ...] | None:
     if not all(one is None or isinstance(one, FakeTensor) and not one.storage_offset()
                for one in tensors):
         return None
-    return (type(made) if several else _only, *(
+    return (type(made) if several else itemgetter(0), *(
         None if one is None else (one.shape, one.stride(), one.dtype, one.fake_device)
         for one in tensors))
-
-
-def _only(values: tuple[Any, ...]) -> Any:
-    return values[0]
 
 
 def _small_or_fake(func: Any, args: Any, kwargs: Any) -> Any:
@@ -378,10 +371,6 @@ def dry_step(case: Case, opened: Opener) -> DryStep:
 
 
 def _calls_of(case: Case, opened: Opener) -> dict[str, tuple[int, int]]:
-    """Return what rank 0 calls.
-
-    What is counted is the last call: the first of some operations calls more.
-    """
     ledger = CallLog()
     world = open_rehearsal(case.world_size, ledger)
     operation = opened(Place(0, case.world_size, world, torch.device("cpu")))

@@ -1,7 +1,4 @@
-"""What torch tells of Apple's GPU, its device ``mps``; a machine has one at most.
-
-What one machine has, gathered in a process of its own that imports torch.
-"""
+"""What one machine has, gathered in a process of its own that imports torch."""
 
 from __future__ import annotations
 
@@ -18,19 +15,26 @@ import psutil
 import torch
 import torch.distributed as dist
 
-from hpcbench.backends import gpu_readings as amd_readings
 from hpcbench.backends.availability import known_uuid, no_code_reason, tool_facts, visible_devices
 from hpcbench.backends.child import LIMIT_S, Answers, Question, asked_apart, staying
 from hpcbench.backends.devices import cache_bytes
-from hpcbench.backends.gpu_readings import nvml_refusals
-from hpcbench.backends.gpus import asked, gpu_details, gpu_topology, opened_nvml, visible_uuids
+from hpcbench.backends.gpus import (
+    amd_refusals,
+    amdsmi_is_installed,
+    asked,
+    gpu_details,
+    gpu_topology,
+    nvml_refusals,
+    opened_nvml,
+    visible_uuids,
+)
 from hpcbench.backends.groups import cuda_question, ucc_facts, ucc_question, ucc_untried
 from hpcbench.measure.environment import loaded_libraries
 from hpcbench.trace.schema import UNKNOWN_VERSION
 
 
 def mps_facts() -> dict[str, Any]:
-    """Return plain JSON values.
+    """Return plain JSON values of Apple's GPU, torch's device ``mps``; there is one at most.
 
     Keys: ``reason`` (why torch cannot use it, None if it can), ``name`` (None if torch does not
     tell), ``memory_bytes`` (the most that the system recommends, of the memory that it shares with
@@ -92,27 +96,28 @@ def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[st
 
     Keys: ``built`` {nccl, gloo, mpi, ucc: bool}; ``gloo_without_avg`` (gloo's error for avg, or
     None); ``gloo_without_reduce_scatter`` (its error for lists of tensors, or None); ``ucc``
-    (`backends.ucc.ucc_facts`); ``cuda`` {available, names, uuids, memory_bytes, capabilities,
+    (`backends.groups.ucc_facts`); ``cuda`` {available, names, uuids, memory_bytes, capabilities,
     multiprocessors, cache_bytes, details, no_code, visible, peers, reason, refused}
     (``capabilities``: [major, minor] of each GPU; ``cache_bytes``: `backends.devices.cache_bytes`;
     ``details``: `backends.gpus.gpu_details`; ``no_code``: why torch cannot use a GPU, or None;
     ``visible``: `backends.availability.visible_devices`; ``peers``: by GPU the numbers of those
-    whose memory it can read; ``refused``: `backends.gpu_readings.refusals`, or
-    `backends.amd_readings.refusals`); ``mps``
-    (`backends.apple_gpu.mps_facts`);
-    ``gpu_topology`` (`backends.gpu_topology.gpu_topology`); ``host_memory_bytes``; ``versions``;
-    ``libraries`` (`measure.libraries.loaded_libraries`, with what ucc loads in its child);
-    ``tools`` (`backends.tools.tool_facts` of ``tools``); ``lost``, by what was asked: how its child
-    ended before its answer, what is missing, and the remedy.
+    whose memory it can read; ``refused``: what `nvml_refusals` or
+    `amd_refusals` of `backends.gpus` found); ``mps`` (`mps_facts`);
+    ``gpu_topology`` (`backends.gpus.gpu_topology`); ``host_memory_bytes``; ``versions``;
+    ``libraries`` (`measure.environment.loaded_libraries`, with what ucc loads in its child);
+    ``tools`` (`backends.availability.tool_facts` of ``tools``); ``lost``, by what was asked:
+    how its child ended before its answer, what is missing, and the remedy.
     """
     brief_s = _SHARE_OF_OTHERS * limit_s
     with staying(_cuda_question(), limit_s) as cuda_answers:
         first = {**asked_apart({"ucc": ucc_question()}, brief_s), "cuda": cuda_answers()}
         cuda = _cuda(first["cuda"])
         ucc = ucc_facts(first["ucc"])
+        has_nvml = importlib.util.find_spec("pynvml") is not None
+        has_amdsmi = torch.version.hip is not None and amdsmi_is_installed()
         then = asked_apart({
-            "nvml": _of_gpus(_nvml_answers, cuda) if _may_have_nvml() else None,
-            "amdsmi": _of_gpus(_amd_answers, cuda) if _may_have_amdsmi() else None,
+            "nvml": functools.partial(_nvml_answers, cuda["uuids"]) if has_nvml else None,
+            "amdsmi": functools.partial(_amd_answers, cuda["uuids"]) if has_amdsmi else None,
             "ucc on cuda": cuda_question if cuda["available"] and not ucc["reason"] else None},
             brief_s)
     nvml = then["nvml"].values if then["nvml"] else {}
@@ -194,16 +199,6 @@ def _cuda_answers() -> dict[str, Any]:
     }
 
 
-def _of_gpus(
-    answers: Callable[[Sequence[str]], Iterator[tuple[str, Any]]], cuda: Mapping[str, Any],
-) -> Question:
-    return functools.partial(answers, cuda["uuids"])
-
-
-def _may_have_nvml() -> bool:
-    return importlib.util.find_spec("pynvml") is not None
-
-
 def _nvml_answers(uuids: Sequence[str]) -> Iterator[tuple[str, Any]]:
     """Answer in the order of what is missed most; last what telemetry is going to ask."""
     with opened_nvml() as nvml:
@@ -216,12 +211,8 @@ def _nvml_answers(uuids: Sequence[str]) -> Iterator[tuple[str, Any]]:
         yield "refused", [nvml_refusals(nvml, uuid) if uuid else {} for uuid in uuids]
 
 
-def _may_have_amdsmi() -> bool:
-    return torch.version.hip is not None and amd_readings.amdsmi_is_installed()
-
-
 def _amd_answers(uuids: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    yield "refused", [amd_readings.amd_refusals(uuid) if uuid else {} for uuid in uuids]
+    yield "refused", [amd_refusals(uuid) if uuid else {} for uuid in uuids]
 
 
 def _gloo_lacks() -> dict[str, str | None]:

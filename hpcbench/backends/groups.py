@@ -1,14 +1,11 @@
-"""The store at which the workers of a job meet.
+"""What the workers of a job meet in: their store, their control groups, groups under test, UCC.
 
-The control groups: gloo between workers, memory where they share a node whose cores suffice,
-MPI between processes that are MPI's own.
+Control groups: gloo between workers, memory where they share a node whose cores suffice, MPI
+between processes that are MPI's own. The process group under test is always another one.
 
-UCC: built into torch or the plug-in torch_ucc, and what of it works on this machine.
-
-The plug-in registers backend ``ucc`` when it is imported. It is imported only in processes that
-may crash: in workers, and in a child of the probe that tries each collective on one rank.
-
-The process group under test, by backend; the control group is another one.
+UCC is built into torch, or the plug-in torch_ucc, which registers backend ``ucc`` when it is
+imported: only in processes that may crash, in workers and in a child of the probe that tries each
+collective on one rank.
 """
 
 from __future__ import annotations
@@ -35,25 +32,24 @@ import torch.distributed as dist
 from hpcbench.backends.child import Answers, Question
 from hpcbench.backends.counting_backend import REHEARSAL as REHEARSAL
 from hpcbench.backends.counting_backend import open_silent
-from hpcbench.backends.listening import listener_on
 from hpcbench.errors import CaseError
-from hpcbench.measure.allocation import granted_cores, ranks_a_core
 from hpcbench.measure.control import Control, Integers, SharedControl, bytes_of
 from hpcbench.measure.environment import loaded_libraries, mapped_files
-from hpcbench.measure.process import KernelFiles, own_cores, shared_memory
+from hpcbench.measure.process import (
+    KernelFiles,
+    granted_cores,
+    own_cores,
+    ranks_a_core,
+    shared_memory,
+)
 from hpcbench.operations.data import all_gather_tensor, reduce_scatter_tensor
 
 
-def open_store(address: str, ports: Sequence[int], timeout_s: float) -> dist.TCPStore:
-    """Start the store on the first free one of the ports of an address (`listening.listener_on`).
+def open_store(listener: socket.socket, timeout_s: float) -> dist.TCPStore:
+    """Start the store on a socket that listens, which is the store's from now on.
 
-    Raises CaseError if no port is free, the address does not resolve, or torch does not take it.
+    Raises CaseError if torch does not take it.
     """
-    return _started(listener_on(address, ports), timeout_s)
-
-
-def _started(listener: socket.socket, timeout_s: float) -> dist.TCPStore:
-    """Return the store on a socket that listens, which is the store's from now on."""
     host, port, *_ = listener.getsockname()
     inode, fd = os.fstat(listener.fileno()).st_ino, listener.detach()
     try:
@@ -94,11 +90,9 @@ class GlooControl:
     """The default group of the workers, which is always gloo and never under test."""
 
     def barrier(self) -> None:
-        """Return when every rank has called."""
         host_barrier()
 
     def maximum(self, values: Integers) -> Integers:
-        """Return the element-wise maximum over ranks."""
         agreed: Integers = values.copy()
         dist.all_reduce(torch.from_numpy(agreed), dist.ReduceOp.MAX)
         return agreed
@@ -179,7 +173,6 @@ class MpiControl:
         self.barrier = comm.Barrier
 
     def maximum(self, values: Integers) -> Integers:
-        """Return the element-wise maximum over ranks."""
         agreed: Integers = np.empty_like(values)
         self._comm.Allreduce(values, agreed, self._max)
         return agreed
@@ -226,7 +219,7 @@ def ucc_facts(answers: Answers | None) -> dict[str, Any]:
     ``torch_ucc``); ``layers`` (transport layers of the loaded library, e.g. ``ucp``; None if they
     are unknown); ``lacks`` (`refused` of `one_rank_calls`); ``without_cuda`` (why it takes no
     GPU memory, None if it does or there is no GPU); ``versions``; ``libraries``
-    (`measure.libraries.loaded_libraries` with ucc loaded).
+    (`measure.environment.loaded_libraries` with ucc loaded).
     """
     facts: dict[str, Any] = {
         "source": "torch" if dist.is_ucc_available() else _PLUGIN, "layers": None, "lacks": {},
@@ -298,7 +291,6 @@ def one_rank_calls() -> dict[str, Callable[[], object]]:
 
 
 def refused_by_ucc(calls: Mapping[str, Callable[[], object]]) -> dict[str, str]:
-    """Return what ucc says to those of the calls that it refuses."""
     refusals = {}
     for name, call in calls.items():
         try:
@@ -309,7 +301,6 @@ def refused_by_ucc(calls: Mapping[str, Callable[[], object]]) -> dict[str, str]:
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of the libraries that are loaded now."""
     versions = {}
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         versions[_PLUGIN] = importlib.metadata.version(_PLUGIN)
@@ -339,7 +330,6 @@ def _loaded(name: str) -> Path | None:
 
 
 def _line(error: Exception) -> str:
-    """Return the first line of a library's error that is not empty."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:200]
 
 

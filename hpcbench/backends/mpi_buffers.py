@@ -1,4 +1,4 @@
-"""Tensors as MPI sees them, the memory it works on, and messages under way.
+"""Tensors as MPI sees them, messages under way, and backend ``mpi/direct`` on them.
 
 MPI is given addresses. One that is not CUDA-aware would follow the address of GPU memory and
 crash. So a CUDA tensor is then staged: copied to pinned host memory, and the result copied back
@@ -6,11 +6,8 @@ before the call returns. Staging CPU tensors, too, gives the same results: so it
 
 Data that is only moved goes as bytes, so every dtype moves. Reductions need an MPI datatype:
 Open MPI 5 and MPICH 5 have one for fp16, neither has one for bf16 (`backends.mpi_facts` asks).
-
-Backend ``mpi/direct``: collectives of mpi4py on the tensors' own memory, no torch in between.
-
-What a call works on is fixed when a case is set up. So the call that is timed is one call of
-mpi4py, which reads two addresses and calls MPI. Moved data are bytes, as in `mpi_group`.
+What ``mpi/direct`` works on is fixed when a case is set up: the call that is timed is one call of
+mpi4py, which reads two addresses and calls MPI.
 """
 
 from __future__ import annotations
@@ -64,20 +61,16 @@ class MpiRequest(FinishedWork):
         self._source = -1
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Return when the data has left, or has arrived."""
         return self._is_ended_by(self._request.Wait)
 
     def is_completed(self) -> bool:
-        """Return whether it is complete, and let MPI make progress."""
         return self._is_ended_by(self._request.Test)
 
     def get_future(self) -> Any:
-        """Wait, then return a completed future."""
         self.wait()
         return super().get_future()
 
     def _source_rank(self) -> int:
-        """Return who sent what was received."""
         return self._source
 
     source_rank = _source_rank
@@ -143,14 +136,14 @@ class Counting:
         return Message(tensor, counts, [0, *accumulate(counts)][:-1], _of_bytes(unit))
 
     def parted(self, whole: torch.Tensor, parts: Sequence[torch.Tensor]) -> Message:
-        """Return the message that is divided as ``parts`` are."""
         return self.as_parts(whole, (part.nbytes for part in parts))
 
     def pieces(self, tensor: torch.Tensor) -> list[Message]:
         """Return a contiguous tensor as messages that MPI can reduce, mostly one of them."""
         if tensor.numel() <= self.most:
             return [as_elements(tensor)]
-        return [*map(as_elements, tensor.detach().view(-1).split(_power_of_two(self.most)))]
+        power_of_two = 1 << (self.most.bit_length() - 1)
+        return [*map(as_elements, tensor.detach().view(-1).split(power_of_two))]
 
     def _unit(self, part: int, whole: int) -> int:
         """Return a number of bytes that divides ``part`` and counts ``whole``; small, so that MPI
@@ -174,7 +167,6 @@ def counting_of(mpi: Any) -> Counting:
 
 @lru_cache(maxsize=64)
 def _of_bytes(n_bytes: int) -> Any:
-    """Return a datatype of so many bytes."""
     if n_bytes == 1:
         return MPI.BYTE
     if n_bytes <= _CHUNK:
@@ -182,11 +174,6 @@ def _of_bytes(n_bytes: int) -> Any:
     chunks, rest = divmod(n_bytes, _CHUNK)
     return MPI.Datatype.Create_struct(
         [chunks, rest], [0, chunks * _CHUNK], [_of_bytes(_CHUNK), MPI.BYTE]).Commit()
-
-
-def _power_of_two(most: int) -> int:
-    """Return the largest power of two up to ``most``."""
-    return 1 << (most.bit_length() - 1)
 
 
 def as_elements(tensor: torch.Tensor) -> Message:
@@ -249,7 +236,6 @@ class Staging:
         return torch.empty(count, dtype=first.dtype, device=first.device)
 
     def joined(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return all parts behind one another, as MPI reads them."""
         return self.taken(torch.cat([part.detach().reshape(-1) for part in parts]))
 
     def _staged(self, tensor: torch.Tensor) -> bool:
@@ -305,7 +291,6 @@ class DirectGroup:
             "scatter": self._scatter, "send_recv": self._send_recv, "barrier": self._barrier}
 
     def prepared(self, collective: str, buffers: Buffers) -> Prepared:
-        """Return the call of MPI, ready to be made again and again."""
         return self._makers[collective](buffers)
 
     def _all_reduce(self, of: Buffers) -> Prepared:
@@ -360,7 +345,6 @@ class DirectGroup:
             self.counting.as_bytes(_there(of.output)), (rank - 1) % size, _TAG)
 
     def _for_all(self, tensor: torch.Tensor | None) -> Message:
-        """Return the message of equal parts for all ranks."""
         return self.counting.as_bytes(_there(tensor), self.comm.Get_size())
 
     def _barrier(self, of: Buffers) -> Prepared:
@@ -369,7 +353,6 @@ class DirectGroup:
 
 
 def _in_turn(calls: Sequence[Prepared]) -> Prepared:
-    """Return the one call, or what makes one after another."""
     if len(calls) == 1:
         return calls[0]
 

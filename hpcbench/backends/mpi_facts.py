@@ -37,7 +37,6 @@ def gather_mpi_facts() -> dict[str, Any]:
 
 
 def no_mpi(reason: str) -> dict[str, Any]:
-    """Return the facts of a machine without MPI."""
     return {"reason": reason, "lacks": {}, "cuda": {"aware": None, "reason": reason}}
 
 
@@ -62,7 +61,6 @@ def _library(mpi: Any) -> str:
 
 
 def _lack(mpi: Any, dtype: str) -> str | None:
-    """Return why the MPI cannot reduce ``dtype``, or None."""
     datatype = getattr(mpi, _DATATYPES[dtype], mpi.DATATYPE_NULL)
     if _is_unknown(mpi, datatype):
         return f"has no datatype for {dtype}, so it cannot reduce it"

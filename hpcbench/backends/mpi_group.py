@@ -64,7 +64,6 @@ class MpiGroup(PythonGroup):
             self.comm.Free()
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> FinishedWork:
-        """Reduce each tensor in place."""
         op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
         for tensor in tensors:
             whole = self.staging.taken(tensor)
@@ -76,7 +75,6 @@ class MpiGroup(PythonGroup):
     allreduce_coalesced = allreduce
 
     def reduce(self, tensors: Tensors, opts: Any) -> FinishedWork:
-        """Reduce to the root, in place; other ranks' tensors stay as they are."""
         op, root = opts.reduceOp, opts.rootRank
         for tensor in tensors:
             whole = self.staging.taken(tensor)
@@ -88,7 +86,6 @@ class MpiGroup(PythonGroup):
         return FinishedWork(tensors)
 
     def broadcast(self, tensors: Tensors, opts: Any) -> FinishedWork:
-        """Give every rank the root's tensors."""
         for tensor in tensors:
             is_root = self._rank == opts.rootRank
             whole = self.staging.taken(tensor) if is_root else self.staging.room(tensor)
@@ -114,7 +111,6 @@ class MpiGroup(PythonGroup):
     def allgather(
         self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None,
     ) -> FinishedWork:
-        """Gather parts, of any sizes, into a list of tensors."""
         for parts, own in zip(outputs, inputs, strict=True):
             gathered = self.staging.room_for(parts)
             self.comm.Allgatherv(self.counting.as_bytes(self.staging.taken(own)),
@@ -125,7 +121,6 @@ class MpiGroup(PythonGroup):
     def allgather_into_tensor_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None,
     ) -> FinishedWork:
-        """Gather each input into its output."""
         for output, part in zip(outputs, inputs, strict=True):
             self._allgather_base(output, part)
         return FinishedWork(outputs)
@@ -139,7 +134,6 @@ class MpiGroup(PythonGroup):
     def _reduce_scatter_base(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = None,
     ) -> FinishedWork:
-        """Reduce, and keep this rank's part of equal parts."""
         op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
         own, whole = self.staging.room(output), self.staging.taken(source)
         kept = torch.empty_like(own) if overlap(own, whole) else own
@@ -154,7 +148,6 @@ class MpiGroup(PythonGroup):
     def reduce_scatter(
         self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None,
     ) -> FinishedWork:
-        """Reduce lists of parts, of any sizes, and keep this rank's part."""
         op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
         for output, parts in zip(outputs, inputs, strict=True):
             own, counts = self.staging.room(output), [part.numel() for part in parts]
@@ -170,7 +163,6 @@ class MpiGroup(PythonGroup):
     def reduce_scatter_tensor_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None,
     ) -> FinishedWork:
-        """Reduce and scatter each input into its output."""
         for output, source in zip(outputs, inputs, strict=True):
             self._reduce_scatter_base(output, source, opts)
         return FinishedWork(outputs)
@@ -179,7 +171,6 @@ class MpiGroup(PythonGroup):
         self, output: torch.Tensor, source: torch.Tensor, output_splits: Sequence[int],
         input_splits: Sequence[int], opts: Any = None,
     ) -> FinishedWork:
-        """Exchange parts of the first dimension, equal ones unless sizes are given."""
         whole, sent = self.staging.room(output), self.staging.taken(source)
         if output_splits or input_splits:
             self.comm.Alltoallv(self._split(sent, input_splits), self._split(whole, output_splits))
@@ -189,7 +180,6 @@ class MpiGroup(PythonGroup):
         return FinishedWork([output])
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> FinishedWork:
-        """Exchange lists of parts, of any sizes."""
         received = self.staging.room_for(outputs)
         self.comm.Alltoallv(self.counting.parted(self.staging.joined(inputs), inputs),
                             self.counting.parted(received, outputs))
@@ -197,7 +187,6 @@ class MpiGroup(PythonGroup):
         return FinishedWork(outputs)
 
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> FinishedWork:
-        """Gather parts at the root, into a list of tensors."""
         for number, own in enumerate(inputs):
             message = self.counting.as_bytes(self.staging.taken(own))
             if self._rank != opts.rootRank:
@@ -210,7 +199,6 @@ class MpiGroup(PythonGroup):
         return FinishedWork([part for parts in outputs for part in parts])
 
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> FinishedWork:
-        """Give every rank its part of the root's list."""
         for number, output in enumerate(outputs):
             own, message = self.staging.room(output), None
             if self._rank == opts.rootRank:
@@ -221,30 +209,25 @@ class MpiGroup(PythonGroup):
         return FinishedWork(outputs)
 
     def barrier(self, opts: Any = None) -> FinishedWork:
-        """Return when all ranks of the group have called."""
         self.comm.Barrier()
         return FinishedWork([])
 
     def send(self, tensors: Tensors, destination: int, tag: int = 0) -> MpiRequest:
-        """Start to send one tensor."""
         (tensor,) = tensors
         whole = self.staging.taken(tensor)
         return MpiRequest(
             self.comm.Isend(self.counting.as_bytes(whole), destination, tag), whole)
 
     def recv(self, tensors: Tensors, source: int, tag: int = 0) -> MpiRequest:
-        """Start to receive one tensor; what is sent must fill it."""
         (tensor,) = tensors
         whole = self.staging.room(tensor)
         return MpiRequest(self.comm.Irecv(self.counting.as_bytes(whole), source, tag), whole,
                           None if whole is tensor else tensor)
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> MpiRequest:
-        """Start to receive one tensor from whoever sends it."""
         return self.recv(tensors, MPI.ANY_SOURCE, tag)
 
     def _for_all(self, tensor: torch.Tensor) -> Message:
-        """Return the message of equal parts for all ranks."""
         return self.counting.as_bytes(tensor, self._size)
 
     def _reduce_in_turn(

@@ -1,14 +1,12 @@
-"""What backends of torch.distributed that are written in Python share: the group, finished work.
+"""What backends in Python share, and which collectives torch's own operations call.
 
 Such a group is torch's ProcessGroup itself, not a backend inside one, so it answers what torch
 asks of a group: its names, and its collectives under the names of several versions of torch.
 
-Which collectives torch's own operations call: those of process groups, and functional ones.
-
 Python and C++ (DistributedDataParallel's reducer) reach a group of torch by operations ``c10d``.
-Functional collectives are operations ``_c10d_functional``. Sizes are those of nccl-tests, as in
-`backends.rehearsal`: of what is reduced or sent, of what is gathered whole. A group in Python
-(`backends.python_group`) is called without an operation: `watched` sees these calls.
+Functional collectives are operations ``_c10d_functional``. Sizes are those of nccl-tests: of what
+is reduced or sent, of what is gathered whole. A group in Python is called without an operation:
+`watched` sees these calls.
 """
 
 from __future__ import annotations
@@ -41,25 +39,21 @@ class FinishedWork(dist.Work):  # type: ignore[misc]
         self.outputs = list(outputs)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Return at once."""
         return True
 
     def is_completed(self) -> bool:
-        """Return True."""
         return True
 
     def is_success(self) -> bool:
-        """Return True: a failed call has raised."""
         return True
 
     def exception(self) -> None:
         """Return None: a failed call has raised."""
 
     def synchronize(self) -> None:
-        """Do nothing: there is no stream."""
+        ...
 
     def result(self) -> list[torch.Tensor]:
-        """Return the outputs."""
         return self.outputs
 
     def get_future(self) -> Any:
@@ -86,25 +80,20 @@ class PythonGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._name = self._description = ""
 
     def getBackendName(self) -> str:  # noqa: N802  (torch's name)
-        """Return the name torch knows this backend by."""
         return self.BACKEND
 
     name = getBackendName
 
     def getGroupName(self) -> str:  # noqa: N802
-        """Return the name that functional collectives find this group by."""
         return self._name
 
     def setGroupName(self, name: str) -> None:  # noqa: N802
-        """Take the name torch gives."""
         self._name = name
 
     def getGroupDesc(self) -> str:  # noqa: N802
-        """Return the description."""
         return self._description
 
     def setGroupDesc(self, description: str) -> None:  # noqa: N802
-        """Take the description torch gives."""
         self._description = description
 
     _set_group_name, _set_group_desc = setGroupName, setGroupDesc
@@ -118,7 +107,6 @@ class PythonGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Do nothing: each call is carried out when it is made."""
 
     def _end_coalescing(self, device: Any) -> FinishedWork:
-        """Return finished work."""
         return FinishedWork([])
 
 
@@ -182,7 +170,6 @@ _SPACES = ("c10d", "_c10d_functional", "_dtensor")
 
 
 def is_call(operation: Any) -> bool:
-    """Return whether an operation is one on a process group."""
     return operation.namespace in _SPACES
 
 

@@ -14,10 +14,9 @@ from typing import Any
 
 import psutil
 
-from hpcbench.backends.listening import listener_on
 from hpcbench.config.schema import Launch
 from hpcbench.errors import CaseError, ExitCode, LaunchError
-from hpcbench.launch.communicator import Communicator
+from hpcbench.launch.communicator import Communicator, listener_on
 from hpcbench.launch.session import AgreedError, RankIdentity, on_all, on_root
 
 _LOOPBACKS = ("127.0.0.1", "::1")

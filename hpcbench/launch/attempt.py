@@ -1,7 +1,4 @@
-"""One attempt at a run: what is left to run, on what, and what a supervisor works from.
-
-What a supervisor puts into its journal: records of cases, and notes of canaries and clocks.
-"""
+"""What one attempt at a run works from, and what its supervisors put into their journals."""
 
 from __future__ import annotations
 
@@ -52,7 +49,6 @@ class PlannedRun:
 
     @cached_property
     def config(self) -> Config:
-        """Return the plan's configuration."""
         return stored_config(self.plan.config)
 
 
@@ -70,12 +66,10 @@ class RunAttempt(PlannedRun):
     resolution: Resolution
 
     def runnable(self) -> list[Case]:
-        """Return the cases that this attempt may run."""
         return [case for case in self.plan.cases if case.case_id in self.resolution.devices
                 and self.history.quarantine(case) is None]
 
     def runs_left(self) -> list[Case]:
-        """Return the case of every run that this attempt has to make."""
         cases = self.runnable()
         return [case for turn in turns(self.plan.launches, self.plan.passes)
                 for case in self.history.left(cases, turn)]
@@ -90,7 +84,6 @@ class RunAttempt(PlannedRun):
         return is_run and not any(map(self.history.is_profile_left, wanted))
 
     def run_budget_s(self) -> float:
-        """Return the seconds that one run of one case may spend in its timed loop."""
         return case_budget_s(self.config.measure.budget_s, len(self.resolution.devices),
                              self.plan.passes, self.plan.launches)
 
@@ -123,12 +116,10 @@ class SupervisorContext:
 
     @property
     def comm(self) -> Communicator:
-        """Return the communicator of all ranks."""
         return self.attempt.comm
 
     @property
     def inline(self) -> bool:
-        """Return whether all workers run in the ranks' own processes."""
         return self.attempt.config.launch.inline
 
 
@@ -161,7 +152,6 @@ class CaseRun:
 
 
 def case_record(run: CaseRun, outcome: CaseOutcome, rows: Samples) -> Record:
-    """Return this rank's record of a case that was run."""
     answer, evidence = outcome.own.answer, outcome.own.evidence
     if not isinstance(answer, CaseAnswer):
         answer = CaseAnswer(run.begin_ns, run.end_ns, device="")

@@ -1,14 +1,11 @@
-"""Lines through the offsets of two clocks that ping-pongs measure.
+"""Clocks of supervisors compared over MPI, and the lines through their offsets.
 
-The limits are SKaMPI's (smallest and largest difference over some ping-pongs), the line is Theil
-and Sen's: one probe that was held up, or a third of them, must not bend it.
-
-Supervisors compare their clocks over MPI: a tree of pairs of ranks, one for each clock.
-
-HCA3 (Hunold and Carpen-Amarie, CLUSTER 2018): a parent has learnt the global time before its
-children ask it, so nothing has to be merged. The parent's answers are raw stamps, and the child
-applies the parent's model. Arithmetic between a stamp and its sending would make the way back
-the longer one.
+HCA3 (Hunold and Carpen-Amarie, CLUSTER 2018): a tree of pairs of ranks, one for each clock. A
+parent has learnt the global time before its children ask it, so nothing has to be merged. The
+parent's answers are raw stamps, and the child applies the parent's model. Arithmetic between a
+stamp and its sending would make the way back the longer one. The limits are SKaMPI's (smallest and
+largest difference over some ping-pongs), the line is Theil and Sen's: one probe that was held up,
+or a third of them, must not bend it.
 """
 
 from __future__ import annotations
@@ -87,7 +84,6 @@ def fit_clock(
 
 
 def _theil_sen(at: Floats, values: Floats) -> float:
-    """Return the median slope over pairs of points at least a quarter of the span apart."""
     first, second = np.triu_indices(at.size, 1)
     apart = at[second] - at[first]
     far = apart >= max(float(at[-1] - at[0]) / 4, 1.0)
@@ -239,7 +235,6 @@ def synchronise(
 
 
 def _two_clocks(now_ns: Now) -> tuple[int, int]:
-    """Return (local, real) time at the same moment."""
     before_ns, realtime_ns, after_ns = now_ns(), time.time_ns(), now_ns()
     return (before_ns + after_ns) // 2, realtime_ns
 

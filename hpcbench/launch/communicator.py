@@ -1,16 +1,14 @@
-"""Waiting for other ranks without spinning: who spins takes a core from what is being timed.
-
-Messages between two ranks with little delay, over MPI or TCP, for comparing their clocks.
-
-The supervisors' communicator: a few quiet operations, for one rank alone and over MPI.
+"""The supervisors' communicator: a few quiet operations, for one rank alone and over MPI.
 
 Waiting must not spin: a rank that spins in MPI takes a core from what is being timed. So every
-operation is non-blocking underneath, tested now and then with growing pauses.
+operation is non-blocking underneath, tested now and then with growing pauses. Only a `Pair`, which
+compares clocks, exchanges its messages with little delay.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import select
@@ -18,15 +16,14 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hpcbench.backends.listening import listener_on
-from hpcbench.errors import RankLostError
+from hpcbench.errors import CaseError, RankLostError
 
 FIRST_PAUSE_S = 20e-6
 LONGEST_PAUSE_S = 2e-3
@@ -57,7 +54,6 @@ def wait_quietly(
 
 
 def refuse_lateness(began: float, timeout_s: float | None, lost: str) -> None:
-    """Raise RankLostError if more than ``timeout_s`` have passed since ``began`` (monotonic)."""
     if timeout_s is not None and time.monotonic() - began > timeout_s:
         raise RankLostError(f"{lost} has not answered for {timeout_s:.0f} s; its supervisor "
                             "process is stopped, gone or cut off")
@@ -122,6 +118,47 @@ class WakeupSignal:
         return arrived
 
 
+_NOT_FREE = (errno.EADDRINUSE, errno.EACCES)
+
+
+def listener_on(address: str, ports: Sequence[int]) -> socket.socket:
+    """Return a socket that listens on the first free one of the ports.
+
+    It listens on ``address`` alone, a name or an address of either family: whoever can connect to
+    a store can read and change it. An address that is another machine's, which sends on what it
+    gets, is listened to on all of ours. Raises CaseError if no port is free, or the address does
+    not resolve.
+    """
+    problem: Exception | None = None
+    family, host = _resolved(address)
+    for port in ports:
+        try:
+            return _listener(family, host, port)
+        except OSError as error:
+            if error.errno not in _NOT_FREE:
+                raise CaseError(f"nothing can listen on {address} port {port}: {error}") from error
+            problem = error
+    raise CaseError(f"no free port in {ports[0]}..{ports[-1]} (launch.port): {problem}")
+
+
+def _resolved(address: str) -> tuple[socket.AddressFamily, str]:
+    try:
+        family, *_, (host, *_) = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise CaseError(f"{address!r} does not resolve here (launch.address): {error}") from error
+    return family, str(host)
+
+
+def _listener(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
+    """Return a socket that listens on this address of ours; on all if it is none of them."""
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL:
+            raise
+        return socket.create_server(("", port), family=family)
+
+
 _TAG = 79
 _TESTS = 30
 """So many tests (about 3 us over MPI) before each further one yields the core: the other rank may
@@ -172,24 +209,10 @@ class Pair:
         return self._value()
 
     def _expect(self) -> None:
-        """Prepare for the next value."""
+        ...
 
     def _value(self) -> int:
-        """Return the value that has arrived."""
         raise NotImplementedError
-
-
-@contextlib.contextmanager
-def open_mpi_pair(
-    comm: Any, rank: int, timeout_s: float, while_waiting: Callable[[], None],
-) -> Iterator[Pair]:
-    """Give the pair with ``rank`` of an mpi4py communicator.
-
-    After an error its requests are left as they are: the other rank is lost, so the job ends.
-    """
-    pair = _MpiPair(comm, rank, timeout_s, while_waiting)
-    yield pair
-    pair.close()
 
 
 class _MpiPair(Pair):
@@ -272,7 +295,6 @@ class _SocketPair(Pair):
         self._connection.sendall(_VALUE.pack(value))  # 8 bytes of which the last were answered
 
     def wait(self, timeout_s: float) -> int:
-        """Return the next value; sleeps until some of it has come."""
         began = time.monotonic()
         while not self._is_whole():
             select.select([self._connection], [], [], min(_LONGEST_SLEEP_S, timeout_s))
@@ -318,11 +340,9 @@ class Communicator:
     """A descriptor that is readable when there may be a notice, if there is one."""
 
     def allgather(self, value: Any, timeout_s: float | None = None) -> list[Any]:
-        """Return every rank's value, by rank."""
         return [value]
 
     def bcast(self, value: Any, pause_s: float = LONGEST_PAUSE_S) -> Any:
-        """Return rank 0's value on every rank."""
         return value
 
     def barrier(self, pause_s: float = LONGEST_PAUSE_S, timeout_s: float | None = None) -> None:
@@ -403,7 +423,6 @@ class MpiCommunicator(Communicator):
         self.wakeup_fd = wakeup.fd if wakeup else None
 
     def allgather(self, value: Any, timeout_s: float | None = None) -> list[Any]:
-        """Return every rank's value, by rank: one MPI operation if all are short."""
         data = json.dumps(value).encode()
         head = np.int64(len(data)).tobytes() + data[:_SLOT_BYTES - 8]
         slot = np.frombuffer(head.ljust(_SLOT_BYTES, b"\0"), dtype=np.uint8)
@@ -420,7 +439,6 @@ class MpiCommunicator(Communicator):
         return [json.loads(part.tobytes()) for part in parts]
 
     def bcast(self, value: Any, pause_s: float = LONGEST_PAUSE_S) -> Any:
-        """Return rank 0's value on every rank."""
         data = json.dumps(value).encode() if self.rank == 0 else b""
         length = np.array([len(data)], dtype=np.int64)
         self._wait(self._comm.Ibcast(length), pause_s)
@@ -430,20 +448,20 @@ class MpiCommunicator(Communicator):
         return json.loads(buffer.tobytes())
 
     def barrier(self, pause_s: float = LONGEST_PAUSE_S, timeout_s: float | None = None) -> None:
-        """Return when every rank has called."""
         self._wait(self._comm.Ibarrier(), pause_s, timeout_s)
 
     def first(self, count: int) -> Communicator | None:
-        """Return the communicator of ranks 0..count-1, or None on the others. Collective."""
         member = self.rank < count
         comm = self._comm.Split(0 if member else 1, self.rank)
         if not member:
             return None
         return MpiCommunicator(comm, self._while_waiting, self._wakeup, self._neighbours)
 
-    def pair(self, rank: int, timeout_s: float) -> AbstractContextManager[Pair]:
-        """Give quick messages to and from another rank, which has to open the same pair."""
-        return open_mpi_pair(self._comm, rank, timeout_s, self._while_waiting)
+    @contextlib.contextmanager
+    def pair(self, rank: int, timeout_s: float) -> Iterator[Pair]:
+        pair = _MpiPair(self._comm, rank, timeout_s, self._while_waiting)
+        yield pair
+        pair.close()  # not after an error: the other rank is lost, so the job ends
 
     def with_wakeup_signals(self, node: str, wakeup: WakeupSignal) -> MpiCommunicator:
         """Return this communicator with notices that wake the ranks of one node. Collective."""
@@ -480,11 +498,9 @@ class MpiCommunicator(Communicator):
             self._notices.add(int(notice[0]))
 
     def post(self, value: Any, rank: int) -> None:
-        """Send a value; MPI makes progress with it whenever this communicator is used."""
         self._keep(self._comm.isend((self.rank, value), rank, tag=_POST_TAG), None)
 
     def posted(self) -> list[tuple[int, Any]]:
-        """Take in what has arrived."""
         self._while_waiting()
         messages = []
         while (message := self._comm.improbe(tag=_POST_TAG)) is not None:
@@ -498,7 +514,6 @@ class MpiCommunicator(Communicator):
                        lost=f"rank {rank}")
 
     def receive(self, rank: int, timeout_s: float | None = None) -> bytes:
-        """Wait for the length, then for as many bytes."""
         length = self._received(np.empty(1, dtype=np.int64), rank, timeout_s)
         return self._received(np.empty(int(length[0]), dtype=np.uint8), rank, timeout_s).tobytes()
 
@@ -510,11 +525,9 @@ class MpiCommunicator(Communicator):
         return buffer
 
     def abort(self, code: int) -> None:
-        """MPI_Abort: end every rank of the job now."""
         self._comm.Abort(code)
 
     def inline_comms(self) -> InlineComms | None:
-        """Duplicate the communicator for each use."""
         return InlineComms(self._comm.Dup(), self._comm.Dup(),
                            MpiCommunicator(self._comm.Dup(), self._while_waiting))
 

@@ -1,8 +1,7 @@
-"""What the launcher's variables say: a cross-check of MPI, and who speaks before MPI does.
+"""What the launcher's variables say, and the signals that ask a rank to stop.
 
-Requests to stop: SIGUSR1 after the running case, SIGINT and SIGTERM at once.
-
-They are the supervisor's to judge; its template and workers ignore them.
+SIGUSR1 asks for a stop after the running case, SIGINT and SIGTERM at once. They are the
+supervisor's to judge; its template and workers ignore them.
 """
 
 from __future__ import annotations
@@ -136,7 +135,6 @@ class StopRequests:
 
     @property
     def any(self) -> str:
-        """Return the name of the signal that asks for a stop, or ""."""
         return self.now or self.after_case
 
 

@@ -1,9 +1,8 @@
-"""The turn of profiled samples behind all measured ones, and what becomes of its files.
+"""The measuring stage of a run: its journal, what a rank says before it, and profiles after it.
 
-It comes last, with workers of its own, because a profiler can leave a process slower than it was.
-A case that cannot be profiled costs its profile only: what is measured is in the journals by then.
-
-The measuring stage of a run: what a rank sets up and says before it, and its journal.
+Profiled samples come last, with workers of their own, because a profiler can leave a process slower
+than it was. A case that cannot be profiled costs its profile only: what is measured is in the
+journals by then.
 """
 
 from __future__ import annotations
@@ -142,7 +141,6 @@ class _ProfileTurn:
     failures: int = 0
 
     def run(self) -> str:
-        """Profile the generation's cases; return the signal to stop, or ""."""
         job, stop = self.job, ""
         workers = WorkerGroup(self.members, job.rendezvous, job.stop, CaseHooks(
             self._start_worker, lambda worker, case: contextlib.nullcontext(), lambda: ()),
@@ -198,7 +196,6 @@ class _ProfileTurn:
                                         why=profile_reason(share, name))
 
     def _profile(self, workers: WorkerGroup, case: Case, note: ProfileNote) -> str:
-        """Profile one case and note what became of it; return the signal to stop, or ""."""
         job, attempt = self.job, self.job.attempt
         self.number += 1  # the same on all members
         outcome = workers.run(ProfileRequest(
@@ -261,7 +258,6 @@ def open_pool(
 
 
 def _init_timeout_s(launch: Launch, topology: RankIdentity) -> float:
-    """Return how long starting workers may take: ranks that share a core load torch in turns."""
     return launch.init_timeout_s * max(1.0, topology.ranks_a_core)
 
 
@@ -274,7 +270,6 @@ def most_rows(plan: Plan) -> int:
 
 
 def job_rendezvous(attempt: RunAttempt) -> Rendezvous:
-    """Return where the workers of this job meet, and what this rank's worker takes there."""
     launch, topology, network = attempt.config.launch, attempt.topology, attempt.machine.network
     first, last = launch.port
     longest = max((case.timeout_s for case in attempt.plan.cases), default=launch.timeout_s)
@@ -436,7 +431,6 @@ def measure(
     attempt: RunAttempt, journal: Journal, report: CaseReport, folders: RankFolders,
     pool: WorkerPool, stop: StopRequests,
 ) -> None:
-    """Supervise the whole sweep; this rank's journal is complete when this returns."""
     clocks = SynchronisedClock(time.perf_counter_ns, attempt.config.measure.clock_sync_s,
                                journal.note)
     clocks.sync(attempt.comm)
@@ -454,7 +448,6 @@ def measure(
 
 
 def _sampler(attempt: RunAttempt) -> Sampler:
-    """Return what reads the machine of this rank while cases run."""
     topology, machine = attempt.topology, attempt.machine
     rank, index = machine.ranks[topology.rank], machine.gpu_of(topology.rank)
     gpu = own_gpu(rank, index)

@@ -1,7 +1,7 @@
 """Messages between a supervisor, its template and its worker: typed here, JSON on the socket.
 
-A supervisor sends a `Request` and gets an `Answer`. A template gets a `LoadRequest`, then
-`ForkRequest` objects, and reports `TemplateEvent` objects.
+A supervisor sends a `Request` and gets an `Answer`. A template gets the kinds of
+cases, then `ForkRequest` objects, and reports `TemplateEvent` objects.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ProfileRequest:
     """Take profiled samples of a case, and write this rank's trace of them to the file ``path``.
 
     The other fields are those of a `CaseRequest`, but for ``attempt``, which the file names.
-    ``tool`` is one of config.names.PROFILERS: nsys records from outside, and is told when.
+    ``tool`` is one of `config.section.Profiler`: nsys records from outside, and is told when.
     """
 
     case: PlainCase
@@ -187,13 +187,6 @@ Answer = FactsAnswer | StoreAnswer | DoneAnswer | CaseAnswer | RehearsalAnswer |
 
 
 @dataclass(frozen=True, slots=True)
-class LoadRequest:
-    """Import what cases of these ``kinds`` need: the first message to a template."""
-
-    kinds: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ForkRequest:
     """Fork a worker; ``capacity`` is the rows of its progress, a memory limit of 0 is none."""
 
@@ -238,7 +231,8 @@ REQUESTS: TypeAdapter[Request] = TypeAdapter(
     Annotated[Request, Field(discriminator="request")], config=_JSON)
 ANSWERS: TypeAdapter[Answer] = TypeAdapter(
     Annotated[Answer, Field(discriminator="answer")], config=_JSON)
-LOAD_REQUESTS: TypeAdapter[LoadRequest] = TypeAdapter(LoadRequest)
+LOAD_REQUESTS: TypeAdapter[tuple[str, ...]] = TypeAdapter(tuple[str, ...])
+"""The kinds whose cases the template is to import for: its first message."""
 FORK_REQUESTS: TypeAdapter[ForkRequest] = TypeAdapter(ForkRequest)
 TEMPLATE_EVENTS: TypeAdapter[TemplateEvent] = TypeAdapter(TemplateEvent)
 
@@ -255,7 +249,6 @@ class Channel(Generic[Sent, Received]):
         self._received = received
 
     def send(self, message: Sent) -> None:
-        """Send one message. Raises OSError if the peer is gone."""
         self._connection.send_bytes(encoded(self._sent, message))
 
     def receive(self) -> Received:
@@ -268,7 +261,6 @@ class Channel(Generic[Sent, Received]):
         return self._connection in wait(watched, max(timeout_s, 0.0))
 
     def close(self) -> None:
-        """Close this end."""
         self._connection.close()
 
 
@@ -277,12 +269,10 @@ WorkerChannel = Channel[Answer, Request]
 
 
 def supervisor_channel(fd: int) -> SupervisorChannel:
-    """Return the supervisor's end, which sends requests."""
     return Channel(fd, REQUESTS, ANSWERS)
 
 
 def worker_channel(fd: int) -> WorkerChannel:
-    """Return the worker's end, which sends answers."""
     return Channel(fd, ANSWERS, REQUESTS)
 
 

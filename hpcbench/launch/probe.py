@@ -46,6 +46,8 @@ from hpcbench.units import plural
 
 _READY_TIMEOUT_S = 120.0
 _GPU_RESERVE_BYTES = 2 * 10**9
+"""Of a GPU left to no tensors: the context, kernels that are loaded, workspaces of cuBLAS and
+buffers of NCCL take 1 to 3 GB, of a small GPU (or a slice of one) less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,6 @@ class JobMachine:
         return tuple(names) if len(set(names)) > 1 else ("",) * len(names)
 
     def gpu_of(self, rank: int) -> int | None:
-        """Return the index of a rank's GPU among those it sees, None if it has none."""
         return gpu_indices(self.ranks)[rank]
 
     def socket_env(self) -> Mapping[str, str]:
@@ -128,7 +129,6 @@ def _no_gpu(cases: Sequence[Case], ranks: Sequence[RankFacts]) -> str:
 
 
 def resolve_here(plan: Plan) -> Plan:
-    """Return the plan with this machine's skips, as if it had all ranks."""
     facts = _facts_here(wanted_tools(plan.cases))
     ranks = [RankFacts(rank, socket.gethostname(), rank, facts)
              for rank in range(plan.world_size)]
@@ -182,11 +182,11 @@ def _lacks(case: Case, call: Call, facts: Mapping[str, Any]) -> str | None:
 
 
 def _too_large(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
-    """Return a reason if the buffers of the ranks on one node do not fit its memory."""
     indices = gpu_indices(ranks) if device == "cuda" else [None] * len(ranks)
     for rank, index in zip(ranks, indices, strict=True):
         if index is not None:
-            available = _for_tensors(rank.facts["cuda"]["memory_bytes"][index])
+            gpu_bytes = rank.facts["cuda"]["memory_bytes"][index]
+            available = gpu_bytes - min(_GPU_RESERVE_BYTES, gpu_bytes // 8)
             if case.memory_bytes > available * (1 + case.memory_error):
                 return (f"needs {case.memory_bytes} bytes of a GPU on {rank.hostname}, "
                         f"{available} are available{_advice(case, available)}")
@@ -200,15 +200,6 @@ def _too_large(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | Non
             return (f"needs {needed} bytes on {rank.hostname}, {available} are available"
                     f"{_advice(case, available // sharing)}")
     return None
-
-
-def _for_tensors(gpu_bytes: int) -> int:
-    """Return the bytes of a GPU that are left to tensors.
-
-    The context, kernels that are loaded, workspaces of cuBLAS and buffers of NCCL take 1 to 3 GB,
-    of a small GPU (or a slice of one) less.
-    """
-    return gpu_bytes - min(_GPU_RESERVE_BYTES, gpu_bytes // 8)
 
 
 def _advice(case: Case, available: int) -> str:
@@ -262,7 +253,6 @@ def probe_ranks(
 
 
 def mpi_facts() -> dict[str, Any]:
-    """Return `backends.mpi_facts.gather_mpi_facts` of this process, which is an MPI rank."""
     if by_torchrun(os.environ):
         return no_mpi("torchrun started the ranks, so MPI does not know them: use mpirun or srun")
     return gather_mpi_facts()

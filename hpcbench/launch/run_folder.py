@@ -1,10 +1,8 @@
-"""The folder of a run, which rank 0 makes, and where each rank writes: there or on its own disk.
+"""The folder of a run, where each rank writes, and how traces come to rank 0 at the end.
 
-The end of a run's traces: sealed by each rank, and sent to rank 0 if it does not see them.
-
-Before a run goes on, rank 0 gets what an earlier attempt has left on other ranks' disks, too.
-One rank sends at a time, in pieces. Neither side holds more than one piece. A file that did not
-arrive whole stays where it is.
+Before a run goes on, rank 0 gets what an earlier attempt has left on other ranks' disks, too. One
+rank sends at a time, in pieces. Neither side holds more than one piece. A file that did not arrive
+whole stays where it is.
 """
 
 from __future__ import annotations
@@ -67,7 +65,6 @@ class RunFolder:
 
     @property
     def traces(self) -> Path:
-        """Return the folder of the per-rank traces of this attempt."""
         return attempt_folder(self.path / "traces", self.attempt)
 
 
@@ -81,15 +78,21 @@ def create_run_folder(plan: Plan, parent: Path, path: Path | None = None) -> Run
     """
     run_id = _new_run_id()
     folder = RunFolder(path or parent / f"{plan.name}-{run_id}", run_id)
-    try:
+    with _being_made(folder.path):
         folder.traces.mkdir(parents=True)
         for name, text in _plan_files(plan).items():
             (folder.path / name).write_text(text)
         notes = convenience_notes(folder.path, is_named=path is not None)
-    except OSError as error:
-        raise FileError(f"{folder.path}: cannot be made: {error.strerror}; choose another folder "
-                        "with -o DIR (output.folder)") from error
     return replace(folder, notes=notes)
+
+
+@contextlib.contextmanager
+def _being_made(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FileError(f"{path}: cannot be made: {error.strerror}; choose another folder "
+                        "with -o DIR (output.folder)") from error
 
 
 def _new_run_id() -> str:
@@ -106,19 +109,15 @@ def create_suite_folder(
     """
     run_id = _new_run_id()
     path = parent / f"suite-{run_id}"
-    try:
+    with _being_made(path):
         sweeps_folder(path).mkdir(parents=True)
         for name, config in configs.items():
             (sweeps_folder(path) / f"{name}.json").write_text(to_json(config, indent=1) + "\n")
         notes = convenience_notes(path)
-    except OSError as error:
-        raise FileError(f"{path}: cannot be made: {error.strerror}; choose another folder "
-                        "with -o DIR (output.folder)") from error
     return RunFolder(path, run_id, notes=notes)
 
 
 def sweeps_folder(suite: Path) -> Path:
-    """Return the folder of a suite that has its members' sweep files."""
     return suite / "sweeps"
 
 
@@ -147,7 +146,6 @@ def take_up_folder(path: Path, plan: Plan, history: History) -> RunFolder:
 
 
 def _plan_files(plan: Plan) -> dict[str, str]:
-    """Return the name and the text of each file that says what is run."""
     return {"config.json": to_json(plan.config, indent=1) + "\n",
             "plan.json": to_json(plan_to_json(plan)) + "\n"}
 
@@ -327,7 +325,6 @@ def separate_folder_lines(folders: RankFolders) -> list[str]:
 
 
 def leave(own: RunFolder) -> None:
-    """Remove the empty ones of a separate folder and of those below it."""
     for path in (own.traces, own.path / "traces", own.path):
         with contextlib.suppress(OSError):
             path.rmdir()
@@ -386,7 +383,6 @@ def _send_all(comm: Communicator, files: Mapping[str, Path]) -> None:
 
 
 def _send(comm: Communicator, name: str, path: Path) -> bool:
-    """Send one file; return whether rank 0 has it."""
     header = {"name": name, "path": str(path), **_described(path)}
     comm.send(_json(header), 0, _ANSWER_S)
     if "error" not in header:

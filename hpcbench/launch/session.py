@@ -1,8 +1,7 @@
-"""All ranks go on together, or all stop with the same message.
+"""Who a rank is, and how all ranks go on together or stop with the same message.
 
-How a rank finds out who it is: MPI decides; launcher variables may only contradict it.
-
-A job that this program starts itself, where nobody started it under mpirun.
+MPI decides who a rank is; launcher variables may only contradict it. A job that nobody started
+under mpirun starts itself.
 """
 
 from __future__ import annotations
@@ -27,9 +26,14 @@ from hpcbench.errors import ExitCode, FileError, HpcbenchError, LaunchError, how
 from hpcbench.launch.communicator import Communicator, MpiCommunicator, WakeupSignal
 from hpcbench.launch.launcher import announced_size, by_torchrun, lonely_fix
 from hpcbench.masking import masked
-from hpcbench.measure.allocation import granted_cores, ranks_a_core, threads_of_rank
 from hpcbench.measure.environment import node_identity
-from hpcbench.measure.process import KernelFiles, own_cores
+from hpcbench.measure.process import (
+    KernelFiles,
+    granted_cores,
+    own_cores,
+    ranks_a_core,
+    threads_of_rank,
+)
 from hpcbench.texts import say
 
 if TYPE_CHECKING:
@@ -145,7 +149,6 @@ def open_session(environ: Mapping[str, str]) -> Iterator[Session]:
 
 
 def check_launch(world_size: int, library: str, environ: Mapping[str, str]) -> None:
-    """Raise LaunchError, with the fix, for N lonely ranks: their MPI does not know the launcher."""
     announced = announced_size(environ)
     if announced is None or announced[0] == world_size:
         return
@@ -180,7 +183,6 @@ def open_communicator(
 
 
 def _end_without(launcher: int) -> None:
-    """End this process if its parent is no longer ``launcher``."""
     if os.getppid() != launcher:
         os._exit(4)
 
@@ -275,7 +277,6 @@ def _counted() -> Iterator[tuple[str, int | None]]:
 
 
 def find_mpirun(python: str, environ: Mapping[str, str]) -> Path:
-    """Return the mpirun beside a python, else that on PATH. Raises LaunchError for neither."""
     beside = Path(python).parent / "mpirun"
     if os.access(beside, os.X_OK):
         return beside

@@ -81,7 +81,6 @@ class StoreCommunicator(Communicator):
         self.size = size
 
     def allgather(self, value: Any, timeout_s: float | None = None) -> list[Any]:
-        """Return every rank's value, by rank."""
         name = self._next("gather")
         keys = [f"{name}/{rank}" for rank in range(self.size)]
         self._store.set(keys[self.rank], json.dumps(value))
@@ -91,7 +90,6 @@ class StoreCommunicator(Communicator):
         return values
 
     def bcast(self, value: Any, pause_s: float = LONGEST_PAUSE_S) -> Any:
-        """Return rank 0's value on every rank."""
         key = self._next("bcast")
         if self.rank == 0:
             self._store.set(key, json.dumps(value))
@@ -101,12 +99,10 @@ class StoreCommunicator(Communicator):
         return json.loads(self._store.get(key))
 
     def barrier(self, pause_s: float = LONGEST_PAUSE_S, timeout_s: float | None = None) -> None:
-        """Return when every rank has called."""
         self._meet(self._next("barrier"), pause_s, timeout_s)
         self._forget()
 
     def first(self, count: int) -> Communicator | None:
-        """Return the communicator of ranks 0..count-1, or None on the others. Collective."""
         name = self._next("first")
         if self.rank >= count:
             return None
@@ -115,7 +111,6 @@ class StoreCommunicator(Communicator):
 
     @contextlib.contextmanager
     def pair(self, rank: int, timeout_s: float) -> Iterator[Pair]:
-        """Give quick messages to and from another rank, which has to open the same pair."""
         low, high = sorted((self.rank, rank))
         key = f"{self._name}/pair/{low}/{high}"
         with open_socket_pair(
@@ -126,21 +121,17 @@ class StoreCommunicator(Communicator):
             yield pair
 
     def notify(self, number: int) -> None:
-        """Leave a note that all ranks find."""
         self._store.set(f"{self._name}/failed/{number}", "")
 
     def noticed(self, number: int) -> bool:
-        """Return whether another rank reported that case ``number`` has failed."""
         self._while_waiting()
         return bool(self._store.check([f"{self._name}/failed/{number}"]))
 
     def post(self, value: Any, rank: int) -> None:
-        """Send a value to another rank; returns at once."""
         number = self._store.add(f"{self._name}/posted/{rank}", 1)
         self._store.set(f"{self._name}/post/{rank}/{number}", json.dumps([self.rank, value]))
 
     def posted(self) -> list[tuple[int, Any]]:
-        """Return what other ranks have posted since the last call, with who did."""
         self._while_waiting()
         messages: list[tuple[int, Any]] = []
         while self._store.check([key := f"{self._name}/post/{self.rank}/{self._posts + 1}"]):
@@ -157,7 +148,6 @@ class StoreCommunicator(Communicator):
                      lost=f"rank {rank}")
 
     def receive(self, rank: int, timeout_s: float | None = None) -> bytes:
-        """Take the bytes out of the store."""
         return self._taken(self._letter(rank, self.rank), timeout_s, f"rank {rank}")
 
     def _taken(self, key: str, timeout_s: float | None, lost: str = "another rank") -> bytes:

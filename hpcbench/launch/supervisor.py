@@ -1,14 +1,9 @@
-"""A case that is several runs: its workload says what is tried next, each try has new workers.
+"""A supervisor has the workers run every case, agrees with the others, and records the case.
 
-The case that a job ends with, as no ordinary verdict can be had of it; then MPI_Abort.
-
-Either a supervisor does not answer after it, or it runs in the MPI process and does not end.
-Nothing outside can end the latter alone. Python runs no signal handler while the main thread sits
-in MPI, but it does run other threads.
-
-A supervisor has the workers run every case, agrees with the others, and records the case.
-
-A case is acknowledged when its record is on disk on every member rank and all know that.
+A case is acknowledged when its record is on disk on every member rank and all know that. The job
+ends by MPI_Abort with a case of which no ordinary verdict can be had: a supervisor does not answer
+after it, or it runs in the MPI process and does not end. Nothing outside can end the latter alone.
+Python runs no signal handler while the main thread sits in MPI, but it does run other threads.
 """
 
 from __future__ import annotations
@@ -277,7 +272,6 @@ def _record_skips(job: SupervisorContext) -> None:
 
 
 def _not_run_here(attempt: RunAttempt, case: Case) -> tuple[str, str] | None:
-    """Return status and reason of a case that is not run, or None."""
     reason = attempt.resolution.skips.get(case.case_id)
     if reason is None:
         quarantined = attempt.history.quarantine(case)
@@ -309,7 +303,6 @@ def canary_pause_s(rows: Samples) -> float:
 
 
 def _run_generation(job: SupervisorContext, pool: WorkerPool, run: _GenerationRun) -> str:
-    """Run the cases that share workers; return the agreed signal to stop, or ""."""
     stop = ""
     if run.members is not None:
         runner = _GenerationRunner(job, pool, run, run.members)
@@ -442,7 +435,6 @@ class _GenerationRunner:
         return run_tries(case, self.workers, self._run_once, tells=self._members.rank == 0)
 
     def _run_once(self, case: Case) -> CaseOutcome:
-        """Have the workers run a case, or a try of one, with the faults that are asked for."""
         attempt = self._job.attempt
         faults = tuple(fault for fault in attempt.config.fault
                        if fault.rank == self._members.rank and (

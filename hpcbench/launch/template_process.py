@@ -1,14 +1,8 @@
-"""The environment variables of a worker: an allow-list.
-
-A child that inherits those of an MPI library and touches MPI can
-corrupt its parent's memory.
-
-What a worker asks of Linux for itself, and what Linux knows of a process.
-
-The template process of a rank, started and ended: nothing heavy is imported for it.
+"""The template process of a rank, started and ended: nothing heavy is imported for it.
 
 So a run can start it at once. Importing torch takes longer than to start MPI and to plan, and goes
-on meanwhile.
+on meanwhile. Its environment is an allow-list: a child that inherits the variables of an MPI
+library and touches MPI can corrupt its parent's memory.
 """
 
 from __future__ import annotations
@@ -25,8 +19,13 @@ from pathlib import Path
 from hpcbench.config.axes import PASSED_ENV
 from hpcbench.import_path import module_command
 from hpcbench.launch.launcher import announced_local_size, requests_held
-from hpcbench.measure.allocation import expected_threads, granted_cores
-from hpcbench.measure.process import KernelFiles, own_cores, unsupervised
+from hpcbench.measure.process import (
+    KernelFiles,
+    expected_threads,
+    granted_cores,
+    own_cores,
+    unsupervised,
+)
 
 READ_LATE = ("NCCL_*", "RCCL_*", "UCC_*", "UCX_*", "GLOO_*", "TORCH_NCCL_*", "FI_*")
 """Variables that libraries read when a communicator is made, so a forked worker can still set them;
@@ -44,7 +43,7 @@ def worker_environment(
 
 
 def thread_variables(threads: int) -> dict[str, str]:
-    """Return the variables that give a worker so many threads (`measure.allocation`)."""
+    """Return the variables that give a worker so many threads (`measure.process`)."""
     return {"OMP_NUM_THREADS": str(threads)}
 
 
@@ -99,7 +98,7 @@ _REPORT_WAIT_S = 60.0
 
 
 class TemplateProcess:
-    """A process that imports torch and waits for a `messages.LoadRequest` on ``control``.
+    """A process that imports torch and waits for `messages.LOAD_REQUESTS` on ``control``.
 
     ``env`` are its variables. What it prints goes to the file ``output_fd``.
     """
@@ -118,7 +117,6 @@ class TemplateProcess:
                 stdout=self.output_fd, stderr=self.output_fd, start_new_session=True)
 
     def is_alive(self) -> bool:
-        """Return whether the process still runs, and has not been told to end."""
         return self.control.fileno() >= 0 and self.process.poll() is None
 
     def close(self) -> None:

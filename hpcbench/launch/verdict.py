@@ -6,12 +6,9 @@ the others then run into, even of their end. Else the strongest evidence counts.
 weak: a process's own end, its own exception, a network interface that is down, a stopped
 process, the least progress, a communication error.
 
-One verdict of all watchdogs, also when some do not answer: one rank collects and judges.
-
-Each rank sends its evidence to the collector, rank 0. The collector waits a limited time and
-sends the verdict to the ranks that answered, so O(ranks) messages are sent. If no verdict comes,
-the collector is silent itself, and the next rank takes its place. All messages are point-to-point:
-a collective operation in which one rank is missing tells nobody who.
+Watchdogs agree although some may not answer: each rank sends its evidence to the collector, rank 0,
+which waits a limited time and answers. If no verdict comes, the next rank takes its place. All
+messages are point-to-point: a collective in which one rank is missing tells nobody who.
 """
 
 from __future__ import annotations
@@ -19,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
-from typing import NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -233,18 +229,13 @@ _NOBODY = -1
 _SILENT = "process was stopped, gone or cut off"
 
 
-class AgreedVerdict(NamedTuple):
-    """The verdict, and the rank that prints it, or -1."""
-
-    verdict: Verdict
-    reporter: int
-
-
 def agreed_verdict(
     comm: Communicator, evidence: Evidence, timeout_s: float, late_s: float,
     exchange_s: float = EXCHANGE_S, hosts: Sequence[str] = (),
-) -> AgreedVerdict:
+) -> tuple[Verdict, int]:
     """Return the one verdict of the watchdogs of all ranks that answer within ``exchange_s``.
+
+    With it comes the rank that prints it, or -1.
 
     ``comm`` is the watchdogs' own: the main threads are inside calls on others. ``timeout_s`` is
     the case's, ``late_s`` how long after it this rank asks, ``hosts`` each rank's as messages name
@@ -253,16 +244,16 @@ def agreed_verdict(
     """
     if late_s > exchange_s:
         # This process was stopped and continued, as Open MPI does to end a job: it was silent.
-        return AgreedVerdict(_verdict([], [comm.rank], timeout_s, hosts), _NOBODY)
+        return _verdict([], [comm.rank], timeout_s, hosts), _NOBODY
     inbox = Inbox(comm.posted)
     collectors = range(min(_COLLECTORS, comm.size))
     for collector in collectors[:comm.rank]:
         comm.post([_NUMBER, EVIDENCE.dump_python(evidence, mode="json")], collector)
         # the collector may have begun to wait later, and takes exchange_s if a rank is silent
         if answer := inbox.take(_NUMBER, [collector], 2 * exchange_s):
-            return AgreedVerdict(Verdict(**answer[collector]), collector)
+            return Verdict(**answer[collector]), collector
     if comm.rank not in collectors:
-        return AgreedVerdict(_verdict([evidence], collectors, timeout_s, hosts), comm.rank)
+        return _verdict([evidence], collectors, timeout_s, hosts), comm.rank
     # this rank collects the evidence of those above it; those below did not answer before
     answers = inbox.take(_NUMBER, range(comm.rank + 1, comm.size), exchange_s)
     answered = {comm.rank: evidence, **{rank: EVIDENCE.validate_python(answer)
@@ -271,7 +262,7 @@ def agreed_verdict(
     verdict = _verdict(answered.values(), silent, timeout_s, hosts)
     for rank in answers:
         comm.post([_NUMBER, asdict(verdict)], rank)
-    return AgreedVerdict(verdict, comm.rank)
+    return verdict, comm.rank
 
 
 def _verdict(

@@ -1,10 +1,8 @@
-"""Waiting for a worker without disturbing it, and taking evidence when it does not answer.
+"""The workers of one generation, one per member rank, started, awaited and replaced together.
 
 Supervisors are quiet while a case runs. They sleep on the worker's socket and on the wake-up
 signal that a rank of the same node sends when it has failed. They wake only every ``wakeup_s`` to
 look at the deadline, other nodes' notices and stop requests.
-
-The workers of one generation: one per member rank, started together, replaced together.
 """
 
 from __future__ import annotations
@@ -37,9 +35,8 @@ from hpcbench.launch.template_process import KILLED_FOR_MEMORY
 from hpcbench.launch.verdict import EVIDENCE, Evidence, RankOutcome, Verdict, how_ended, judge
 from hpcbench.launch.worker_process import WorkerHandle
 from hpcbench.masking import masked, masked_json
-from hpcbench.measure.allocation import cgroup
 from hpcbench.measure.library_log import read_choices
-from hpcbench.measure.process import KernelFiles
+from hpcbench.measure.process import KernelFiles, cgroup
 from hpcbench.plan.case import Case
 from hpcbench.plan.workload import Ended
 from hpcbench.profiling.flight import FLIGHT, standing
@@ -295,7 +292,6 @@ class WorkerGroup:
         return ended
 
     def dismiss(self) -> None:
-        """Kill this rank's worker."""
         if self._worker is not None:
             self._worker.kill()
             self._worker = None

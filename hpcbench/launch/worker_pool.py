@@ -44,7 +44,7 @@ class WorkerPool:
     ) -> None:
         """Start a template in the background, or go on with the ``early`` one if it fits.
 
-        There is none where workers cannot be supervised (`measure.portable.unsupervised`).
+        There is none where workers cannot be supervised (`measure.process.unsupervised`).
         """
         self.progress = progress
         self._spec = spec
@@ -84,7 +84,6 @@ class WorkerPool:
         return self._template
 
     def renew(self) -> None:
-        """Have later workers come from a new template process: an independent launch."""
         self._template = self._start(self._spec.env)
 
     def renew_under(self, wrapper: Sequence[str]) -> None:
@@ -128,7 +127,6 @@ def probe_timeout_s(ready_timeout_s: float, root: Path = Path("/")) -> float:
 
 
 def gpus_start_s(root: Path = Path("/")) -> float:
-    """Return how long NVIDIA's driver may take to start all GPUs of this node."""
     return _START_OF_A_GPU_S * len([*root.glob("dev/nvidia[0-9]*")])
 
 
@@ -182,24 +180,19 @@ class InlineWorker(WorkerHandle):
 
     @property
     def pid(self) -> int:
-        """Return the number of this process."""
         return os.getpid()
 
     def send(self, request: Request) -> None:
-        """Carry out the request now; there is no answer until this returns."""
         self._answer = None
         self._answer = self._worker.answer(request)
 
     def wait(self, timeout_s: float, wakeup_fd: int | None = None) -> bool:
-        """The answer is always there."""
         return True
 
     def receive(self) -> Answer | None:
-        """Return the answer, None while the request is carried out."""
         return self._answer
 
     def leave(self, timeout_s: float) -> str:
-        """Leave the process group and take the variables back."""
         self._worker.leave()
         self._restore()
         return ""

@@ -1,7 +1,4 @@
-"""What a worker prints: in memory, and only as much of it as can still say something.
-
-The supervisor's side of a worker: the template that forks it, its channel, its end.
-"""
+"""The supervisor's side of a worker: the template that forks it, its channel, output and end."""
 
 from __future__ import annotations
 
@@ -57,7 +54,6 @@ class WorkerOutput:
         self._tidied = 0
 
     def size(self) -> int:
-        """Return how many bytes were printed so far."""
         return os.fstat(self.fd).st_size
 
     def mark(self) -> None:
@@ -83,7 +79,6 @@ class WorkerOutput:
             _give_back(self.fd, self._mark + KEPT_BYTES, kept_from)
 
     def close(self) -> None:
-        """Give all of it back."""
         os.close(self.fd)
 
 
@@ -114,7 +109,7 @@ def of_the_case(stacks: str) -> str:
     faulthandler begins with the newest thread, and reports show the first lines only.
     """
     threads = [thread.strip("\n") for thread in stacks.split("\n\n")
-               if "flight_recorder.py" not in thread]
+               if "profiling/flight.py" not in thread]
     threads.sort(key=lambda thread: not thread.startswith("Current thread"))
     return "\n\n".join(threads)
 
@@ -141,7 +136,7 @@ class WorkerHandle(Protocol):
 
     @property
     def pid(self) -> int:
-        """Return the number of the process that it runs in."""
+        ...
 
     def send(self, request: Request) -> None:
         """Hand over one request."""
@@ -214,12 +209,10 @@ class Template:
             early = None
         self._started = early or TemplateProcess(self.env, wrapper)
         self._control = self._started.control
-        request = messages.LoadRequest(tuple(spec.kinds))
         with contextlib.suppress(OSError):  # it has ended: `fork` says why
-            self._control.send(messages.encoded(messages.LOAD_REQUESTS, request))
+            self._control.send(messages.encoded(messages.LOAD_REQUESTS, tuple(spec.kinds)))
 
     def close(self) -> None:
-        """End the template and its workers; closing twice does nothing."""
         self._started.close()
 
     def _wait_ready(self) -> None:
@@ -244,7 +237,6 @@ class Template:
     def fork(
         self, env: Mapping[str, str], memory_limit_bytes: int, progress: SharedProgress,
     ) -> WorkerProcess:
-        """Return a new worker with these variables on top, connected and waiting for requests."""
         self._wait_ready()
         ours, theirs = messages.socket_pair()
         output, flight_fd = WorkerOutput(), os.memfd_create("hpcbench-flight-record")
@@ -267,7 +259,6 @@ class Template:
         return WorkerProcess(self, self._forked.pop(), channel, output, progress, flight_fd)
 
     def is_alive(self) -> bool:
-        """Return whether the template still runs."""
         return self._started.is_alive()
 
     def exit_code(self, pid: int, timeout_s: float) -> int | None:
@@ -316,7 +307,6 @@ class WorkerProcess(WorkerHandle):
 
     @property
     def pid(self) -> int:
-        """Return the number of its process."""
         return self._pid
 
     def send(self, request: Request) -> None:
@@ -327,12 +317,10 @@ class WorkerProcess(WorkerHandle):
             self._channel.send(request)
 
     def wait(self, timeout_s: float, wakeup_fd: int | None = None) -> bool:
-        """Sleep until the worker has answered or ended, or ``wakeup_fd`` is readable."""
         self._output.tidy()
         return self._channel.wait(timeout_s, wakeup_fd)
 
     def receive(self) -> Answer | None:
-        """Return the answer, or None if the worker has ended."""
         try:
             return self._channel.receive()
         except (EOFError, OSError):
@@ -343,7 +331,6 @@ class WorkerProcess(WorkerHandle):
                                  f"the worker's answer is not valid: {problem}")
 
     def how_it_ended(self) -> str:
-        """Return the signal or exit code in words."""
         code = self._template.exit_code(self._pid, 5.0)
         if code is None:
             gone = "" if self._template.is_alive() else " together with its template process"
@@ -355,11 +342,9 @@ class WorkerProcess(WorkerHandle):
         return f"worker {ending(code)}{more}"
 
     def is_stopped(self) -> bool:
-        """Return whether the kernel has stopped the process (SIGSTOP, debugger)."""
         return processes.process_state(self._pid) in ("T", "t")
 
     def stacks(self) -> str:
-        """Ask for the stacks of all threads and return them, "" if none come."""
         before = self._output.size()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGUSR1)
@@ -381,17 +366,14 @@ class WorkerProcess(WorkerHandle):
         return record
 
     def last_output(self) -> str:
-        """Return the last lines the worker printed."""
         return read_tail(self._output.fd, 4096)
 
     def newly_printed(self) -> str:
-        """Return what was printed since the last call, secrets not masked."""
         text = self._output.since_mark().decode(errors="replace")
         self._output.mark()
         return text
 
     def leave(self, timeout_s: float) -> str:
-        """Have it leave the process group and end; kill it if that takes too long."""
         self.send(LeaveRequest())
         crashed = self.wait(timeout_s) and self.receive() is None
         ended = self.how_it_ended() if crashed else ""
@@ -440,7 +422,6 @@ class WorkerProcess(WorkerHandle):
 
 
 def ending(code: int) -> str:
-    """Return an exit code (negative: a signal) in words."""
     if code >= 0:
         return f"ended with exit code {code}"
     return f"ended by signal {-code} ({signal.Signals(-code).name})"

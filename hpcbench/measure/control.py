@@ -1,13 +1,9 @@
-"""What the ranks of a case use to agree while it is measured: never the group under test.
+"""What ranks line up by while a case is measured, and the stamps that a worker leaves.
 
-A control group in memory that all ranks of one node map: nothing but the ranks runs for it.
-
-A group of gloo has threads of its own. On cores that ranks fill, they still run when the operation
-under test begins, and the kernel lets one of them keep a core for a tick of its clock.
-
-The stamps and the progress word of one worker, in memory that its supervisor shares.
-
-They survive the worker: after a crash or a hang they are the evidence of how far it came.
+Never the group under test. A group of gloo has threads of its own. On cores that ranks fill, they
+still run when the operation under test begins, and the kernel lets one of them keep a core for a
+tick of its clock. So ranks of one node use memory that all map. Stamps and progress are in memory
+that the supervisor shares: after a crash or a hang they show how far the worker came.
 """
 
 from __future__ import annotations
@@ -52,7 +48,6 @@ _WORD = 8
 
 
 def bytes_of(ranks: int) -> int:
-    """Return how much memory so many ranks need."""
     return _WORD * ranks * (_WORDS_OF_TURN + 2 * CAPACITY)
 
 
@@ -81,12 +76,10 @@ class SharedControl:
         self._fence.acquire()
 
     def barrier(self) -> None:
-        """Return when every rank has called."""
         self._turn += 1
         self._come()
 
     def maximum(self, values: Integers) -> Integers:
-        """Return the element-wise maximum over ranks."""
         parts = [self._maximum(values[first:first + CAPACITY])
                  for first in range(0, len(values), CAPACITY)]
         return np.concatenate(parts) if parts else values.copy()
@@ -175,13 +168,11 @@ class SharedProgress:
 
     @classmethod
     def create(cls, capacity: int) -> SharedProgress:
-        """Return a new, zeroed record for ``capacity`` rows."""
         fd = shared_memory("hpcbench-progress")
         os.ftruncate(fd, 8 * (_HEADER_WORDS + capacity * _ROW_WORDS))
         return cls(fd, capacity)
 
     def close(self) -> None:
-        """Unmap and close the descriptor."""
         self._words.release()
         self._map.close()
         os.close(self.fd)
@@ -196,7 +187,6 @@ class SharedProgress:
         self._words[_CASE] = case_number
 
     def mark(self, phase: WorkerPhase, iteration: int = 0) -> None:
-        """Say what happens now."""
         self._words[_ITERATION] = iteration
         self._words[_PHASE] = phase
 
@@ -236,27 +226,22 @@ class SharedProgress:
                 8 * _HEADER_WORDS + row * ROW_BYTES)
 
     def flag(self, row: int, flags: int) -> None:
-        """Add flags to a recorded sample."""
         self._words[_HEADER_WORDS + row * _ROW_WORDS + _FLAGS] |= flags
 
     @property
     def case_number(self) -> int:
-        """Return the number given to the last `begin`."""
         return self._words[_CASE]
 
     @property
     def iteration(self) -> int:
-        """Return the iteration of the last `mark`."""
         return self._words[_ITERATION]
 
     @property
     def phase(self) -> WorkerPhase:
-        """Return the phase of the last `mark`."""
         return WorkerPhase(self._words[_PHASE])
 
     @property
     def within(self) -> int:
-        """Return the step of the last `step`."""
         return self._words[_STEP]
 
     @property
@@ -266,11 +251,9 @@ class SharedProgress:
 
     @property
     def stray_iteration(self) -> int:
-        """Return the iteration in which it was called."""
         return self._words[_STRAY_ITERATION]
 
     def rows(self) -> npt.NDArray[np.int64]:
-        """Return a copy of the recorded rows, int64 (row, SAMPLE_COLUMNS)."""
         return self.span(0, self._words[_ROWS])
 
     def span(self, first: int, last: int) -> npt.NDArray[np.int64]:

@@ -1,16 +1,12 @@
-"""The machine that a rank runs on: identity, kernel, processors, memory, network; plain JSON.
-
-Which shared libraries a process has loaded that decide what is measured, and which build.
-
-The build id that the linker wrote into a file identifies its build. Where there is none, as in
-MPI wheels, a hash of size, beginning and end stands in: it holds the ELF header and the table of
-sections, whose offsets hardly two builds share. Hashing whole files would read 0.4 GB of torch.
-
-What a rank ran with: machine, allocation, network, and an allow-list of variables.
+"""What a rank ran with: machine, libraries, network, and an allow-list of variables.
 
 Every topic is nested plain JSON; what the system does not show is None, and a topic that cannot be
 read says why. Nothing outside the allow-list of variables is ever recorded, and no secret
 (`hpcbench.masking`).
+
+The build id that the linker wrote into a library identifies its build. Where there is none, as in
+MPI wheels, a hash of size, beginning and end stands in: it holds the ELF header and the table of
+sections, whose offsets hardly two builds share. Hashing whole files would read 0.4 GB of torch.
 """
 
 from __future__ import annotations
@@ -29,8 +25,7 @@ from typing import Any, BinaryIO
 import psutil
 
 from hpcbench.masking import holds_secret, masked, masked_json
-from hpcbench.measure.allocation import process
-from hpcbench.measure.process import KernelFiles, cpu_list, own_cores
+from hpcbench.measure.process import KernelFiles, allocation, cpu_list, own_cores
 from hpcbench.texts import valid_json
 
 _GIB = 2**30
@@ -141,7 +136,6 @@ def memory(files: KernelFiles) -> dict[str, Any]:
 
 
 def load(files: KernelFiles) -> dict[str, Any]:
-    """Return how busy the machine is at this moment; pressure in per cent over 10 s."""
     averages = files.line("proc/loadavg")
     ticks = [int(word) for word in (files.line("proc/stat") or "").split()[1:9]]
     total: int = sum(ticks)
@@ -222,7 +216,6 @@ def _turbo(files: KernelFiles) -> bool | None:
 
 
 def _mhz(files: KernelFiles, cpus: Sequence[int], info: Mapping[str, str]) -> dict[str, Any]:
-    """Return the lowest and highest frequency allowed, and that of each core now."""
     def read(name: str) -> list[float]:
         kilohertz = (files.number(f"sys/devices/system/cpu/cpu{number}/cpufreq/{name}")
                      for number in cpus)
@@ -453,7 +446,7 @@ def machine(environ: Mapping[str, str], root: Path = Path("/")) -> dict[str, Any
         "cpu": lambda: cpu(files, own_cores()),
         "memory": lambda: memory(files),
         "network": lambda: network(files),
-        "process": lambda: process(files, environ),
+        "process": lambda: allocation(files, environ),
         "scheduler": lambda: scheduler_variables(environ),
         "load": lambda: load(files),
         "python": _python,

@@ -47,7 +47,6 @@ def before_call(
 
 
 def before_timed_calls(faults: Sequence[Fault]) -> float:
-    """Return how many seconds to wait right before each timed call."""
     return sum(fault.seconds for fault in faults if _is_of_each(fault))
 
 

@@ -1,18 +1,12 @@
-"""Which timed samples between the first and the last are checked: few, drawn by a seed.
-
-How the samples of a case begin: after a barrier, or at an agreed time.
-
-The agreed time is that of ReproMPI's Round-Time scheme (Hunold and Carpen-Amarie, TPDS 2016): a
-barrier lets ranks leave one after another, which small operations are then charged for.
-
-When a case has enough samples: rank 0 decides from what all ranks measured, all obey.
-
-A rank that decided alone would leave the others in a collective.
-
-The timed loop: warm-ups, then samples until the case has enough of them.
+"""The timed loop: warm-ups, then samples until the case has enough of them.
 
 A sample is one call of the workload, or ``batch`` calls back to back (mode ``pipelined``). In the
 time: the calls and their completion. Outside: restoring inputs, lining up the ranks, checks.
+
+Samples begin after a barrier, or at an agreed time: that of ReproMPI's Round-Time scheme (Hunold
+and Carpen-Amarie, TPDS 2016). A barrier lets ranks leave one after another, which small operations
+are then charged for. Rank 0 decides when there are enough, from what all ranks measured: a rank
+that decided alone would leave the others in a collective.
 """
 
 from __future__ import annotations
@@ -77,7 +71,6 @@ Flags are plain integers here: combining an enumeration takes longer than a smal
 
 
 def after_barrier(control: Control) -> Start:
-    """Return the start of modes ``barrier_start`` and ``pipelined``."""
     return control.barrier
 
 
@@ -222,7 +215,6 @@ class EnoughSamples:
         self._next = rule.min_n
 
     def ahead(self, count: int) -> int:
-        """Return how many samples follow the first ``count`` before `after` must be asked."""
         look = _LOOK_EVERY - (count - self._seen) % _LOOK_EVERY
         return max(min(look if self._seen else self._next, self._next - count), 1)
 
@@ -260,7 +252,6 @@ Stopping = FixedCount | EnoughSamples
 
 
 def slowest_rank(rows: Samples, control: Control) -> Integers:
-    """Return the maximum over ranks of end - start."""
     return control.maximum(rows[:, _END] - rows[:, _START])
 
 
@@ -285,7 +276,7 @@ class TimedOperation(Protocol):
     name: str
 
     def run(self) -> None:
-        """Do it once."""
+        ...
 
 
 class TimedWorkload(TimedOperation, Protocol):

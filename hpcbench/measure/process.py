@@ -1,8 +1,9 @@
-"""Reading values that the kernel shows in /proc and /sys; None where it does not show one.
+"""What a rank's process is and has: files of the kernel, cores, cgroup, limits, garbage collector.
 
-What Linux has and macOS has not, and what stands for it there.
-
-Python's garbage collector, kept out of what is timed and of imports.
+What Linux has and macOS has not, and what stands for it there; Python's garbage collector, kept out
+of what is timed and of imports. Workers inherit affinity, memory policy, limits and allocator from
+the rank's supervisor, which runs no code between them that would change it. Nothing heavy is
+imported: a run starts its template first.
 """
 
 from __future__ import annotations
@@ -10,15 +11,19 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import math
 import os
 import re
+import resource
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from fractions import Fraction
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 _LIMIT_BYTES = 64 * 1024
 
@@ -44,7 +49,6 @@ class KernelFiles:
         return (text.splitlines() or [""])[0].strip() or None if text else None
 
     def number(self, path: str) -> int | None:
-        """Return the whole number that the file holds."""
         line = self.line(path)
         return int(line) if line and re.fullmatch(r"-?[0-9]{1,19}", line) else None
 
@@ -66,19 +70,16 @@ class KernelFiles:
         return int(size[1]) * 1024 if size else None  # the kernel's kB are KiB
 
     def names(self, folder: str) -> list[str]:
-        """Return the sorted names in a folder; empty if there is none."""
         with suppress(OSError, ValueError):
             return sorted(path.name for path in (self.root / folder).iterdir())
         return []
 
     def exists(self, path: str) -> bool:
-        """Return whether there is such a file, as far as can be read."""
         with suppress(OSError, ValueError):
             return (self.root / path).exists()
         return False
 
     def target(self, path: str) -> str | None:
-        """Return the last part of where a symbolic link points."""
         with suppress(OSError, ValueError):
             return (self.root / path).readlink().name or None
         return None
@@ -131,6 +132,182 @@ def die_with_parent(parent_pid: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if parent_pid and os.getppid() != parent_pid:
         os._exit(1)
+
+
+_LIMITS = {"locked_memory_bytes": resource.RLIMIT_MEMLOCK, "open_files": resource.RLIMIT_NOFILE,
+           "stack_bytes": resource.RLIMIT_STACK, "data_bytes": resource.RLIMIT_DATA,
+           "processes": resource.RLIMIT_NPROC}
+_SCHEDULING = {os.SCHED_OTHER: "other", os.SCHED_FIFO: "fifo", os.SCHED_RR: "rr",
+               os.SCHED_BATCH: "batch", os.SCHED_IDLE: "idle"}
+_ALLOCATOR_VARIABLES = re.compile(
+    r"MALLOC_\w+|GLIBC_TUNABLES|LD_PRELOAD|TCMALLOC_\w+|MIMALLOC_\w+|PYTHONMALLOC")
+_NO_LIMIT_BYTES = 2**60
+"""cgroup v1 writes a number of pages near 2**63 bytes for "no limit"."""
+
+
+def allocation(files: KernelFiles, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return affinity, memory policy, limits and allocator of this process.
+
+    ``memory_policy`` is the kernel's text for the process's NUMA policy (``default``,
+    ``interleave:0-1``, ``bind:0``, ...: Documentation/admin-guide/mm/numa_memory_policy.rst),
+    ``memory_nodes`` the NUMA nodes it may allocate on, ``numa_nodes`` those of its cores.
+    """
+    own = own_cores()
+    status = files.fields("proc/self/status")
+    return {
+        "affinity": own,
+        "affinity_cpus": len(own),
+        "numa_nodes": _numa_nodes(files, own),
+        "memory_nodes": status.get("Mems_allowed_list"),
+        "memory_policy": memory_policy(files),
+        "transparent_hugepages": {"0": False, "1": True}.get(status.get("THP_enabled", "")),
+        "scheduling": _scheduling(),
+        "nice": os.getpriority(os.PRIO_PROCESS, 0),
+        "limits": {name: soft_limit(number) for name, number in _LIMITS.items()},
+        "cgroup": cgroup(files),
+        "allocator": {name: value for name, value in sorted(environ.items())
+                      if _ALLOCATOR_VARIABLES.fullmatch(name)},
+    }
+
+
+def _scheduling() -> str | None:
+    if not hasattr(os, "sched_getscheduler"):
+        return None
+    return _SCHEDULING.get(os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK)
+
+
+def memory_policy(files: KernelFiles) -> str | None:
+    """Return the NUMA memory policy of the process, None where the kernel knows none.
+
+    The first mapping is the program's own file, which nobody binds with mbind, so that the policy
+    shown there is the process's (fs/proc/task_mmu.c, show_numa_map).
+    """
+    line = files.line("proc/self/numa_maps")
+    words = line.split(maxsplit=2) if line else []
+    return words[1] if len(words) > 1 else None
+
+
+def cgroup(files: KernelFiles) -> dict[str, Any]:
+    """Return the cgroup's limits: ``cpus`` (may be a fraction) and ``memory_bytes``.
+
+    The tightest of the group and its parents; "unlimited" if all say so, None if none has a limit.
+    """
+    lines = [line.split(":", 2) for line in (files.text("proc/self/cgroup") or "").splitlines()]
+    paths = {name: line[2] for line in lines if len(line) == 3 for name in line[1].split(",")}
+    v2 = [*_folders(paths, "", "", "/unified")]
+    cpus = [_quota_v2(files.line(f"{folder}/cpu.max")) for folder in v2]
+    cpus += [_quota_v1(files, folder) for folder in _folders(paths, "cpu", "/cpu", "/cpu,cpuacct")]
+    sizes = [_size(files.line(f"{folder}/memory.max")) for folder in v2]
+    sizes += [_size(files.line(f"{folder}/memory.limit_in_bytes"))
+              for folder in _folders(paths, "memory", "/memory")]
+    version = 1 if "memory" in paths or "cpu" in paths else 2 if "" in paths else None
+    return {"version": version, "cpus": _tightest(cpus), "memory_bytes": _tightest(sizes)}
+
+
+def granted_cores(files: KernelFiles) -> float:
+    """Return the cores that all processes here may use together: the machine's, or the cgroup's."""
+    granted = cgroup(files)["cpus"]
+    return min(os.cpu_count() or 1, granted if isinstance(granted, (int, float)) else math.inf)
+
+
+def usable_cores(files: KernelFiles) -> int:
+    return max(1, math.floor(min(len(own_cores()), granted_cores(files))))
+
+
+def threads_of_rank(
+    own: Collection[int], masks: Sequence[Collection[int]], granted: float,
+) -> int:
+    """Return how many threads suit one of the ranks of a node, with its part of their cores.
+
+    ``own`` are the cores that it may run on, ``masks`` those of all ranks of the node, its own
+    included. A core is divided by the ranks that may run on it. Where fewer are ``granted``
+    (`granted_cores`: the limit of a cgroup is of all its processes), each rank has as much less.
+    """
+    part = sum(Fraction(1, sum(core in mask for mask in masks)) for core in own)
+    every = len(set().union(*masks))
+    return max(1, math.floor(part * min(Fraction(1), Fraction(granted) / every)))
+
+
+def expected_threads(own: int, local_size: int, every: int, granted: float) -> int:
+    """Return `threads_of_rank` as far as it is known while other ranks' masks are not.
+
+    ``own`` cores of the ``every`` that the launcher may give to the ranks of this node. They are
+    taken to have equal parts, be they bound side by side or all on the same cores.
+    """
+    part = min(Fraction(own), Fraction(every, local_size))
+    used = min(every, own * local_size)
+    return max(1, math.floor(part * min(Fraction(1), Fraction(granted) / max(1, used))))
+
+
+def granted_memory(files: KernelFiles, installed_bytes: int) -> tuple[int, str]:
+    limit = cgroup(files)["memory_bytes"]
+    if isinstance(limit, (int, float)) and limit < installed_bytes:
+        return int(limit), "the cgroup's"
+    return installed_bytes, "the node's"
+
+
+def ranks_a_core(masks: Sequence[Collection[int]]) -> float:
+    """Return how many ranks a core has where it has most, given each rank's cores of one node.
+
+    Ranks share all cores of those whose masks overlap; ranks in a narrower mask only that one's.
+    """
+    every = [frozenset(mask) for mask in masks]
+    joined: list[frozenset[int]] = []
+    for mask in every:
+        near = [other for other in joined if other & mask]
+        joined = [*(other for other in joined if not other & mask), mask.union(*near)]
+    return max(sum(mask <= cores for mask in every) / len(cores) for cores in {*every, *joined})
+
+
+def _folders(paths: Mapping[str, str], controller: str, *mounts: str) -> Iterator[str]:
+    """Yield the folders of a group and of all its parents; in a container only some exist."""
+    if controller in paths:
+        for mount in mounts:
+            base = PurePosixPath(f"sys/fs/cgroup{mount}")
+            group = base / paths[controller].strip("/")
+            yield from map(str, (group, *group.parents[:len(group.parts) - len(base.parts)]))
+
+
+def _quota_v2(line: str | None) -> float | None:
+    words = (line or "").split()
+    if len(words) != 2 or not words[1].isdecimal() or not int(words[1]):
+        return None
+    return float("inf") if words[0] == "max" else float(words[0]) / int(words[1])
+
+
+def _quota_v1(files: KernelFiles, folder: str) -> float | None:
+    quota = files.number(f"{folder}/cpu.cfs_quota_us")
+    period = files.number(f"{folder}/cpu.cfs_period_us")
+    if quota is None or not period:
+        return None
+    return float("inf") if quota < 0 else quota / period
+
+
+def _size(line: str | None) -> float | None:
+    if line == "max" or (line and line.isdecimal() and int(line) >= _NO_LIMIT_BYTES):
+        return float("inf")
+    return float(line) if line and line.isdecimal() else None
+
+
+def _tightest(limits: list[float | None]) -> float | int | str | None:
+    tightest = min((limit for limit in limits if limit is not None), default=None)
+    if tightest == float("inf"):
+        return "unlimited"
+    return int(tightest) if tightest is not None and tightest.is_integer() else tightest
+
+
+def soft_limit(number: int) -> int | str:
+    """Return what `getrlimit` says of a resource, ``unlimited`` where there is no limit."""
+    soft, _ = resource.getrlimit(number)
+    return "unlimited" if soft == resource.RLIM_INFINITY else soft
+
+
+def _numa_nodes(files: KernelFiles, own: list[int]) -> list[int] | None:
+    base = "sys/devices/system/node"
+    cores = {name: cpu_list(files.line(f"{base}/{name}/cpulist"))
+             for name in files.names(base) if re.fullmatch(r"node\d+", name)}
+    return sorted(int(name.removeprefix("node")) for name, cpus in cores.items()
+                  if set(cpus) & set(own)) if cores else None
 
 
 _MANY_OBJECTS = 50_000

@@ -1,11 +1,8 @@
-"""A thread that reads sources at moments of the clock, and when it is asked to.
+"""A rank's readings: begun before the first case, asked for around each, taken between cases.
 
-It is one thread for sources that hang or raise together. It never keeps the main thread waiting,
-takes no signal, and ends with the process, also inside a call that never returns.
-
-A rank's readings: begun before the first case, asked for around each, taken between cases.
-
-Which sources a rank reads: all that it can, but those that are off.
+One thread reads sources that hang or raise together, at moments of the clock and when it is asked
+to. It never keeps the main thread waiting, takes no signal, and ends with the process, also inside
+a call that never returns.
 """
 
 from __future__ import annotations
@@ -23,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcbench.backends.gpu_readings import NvmlRefusals
-from hpcbench.backends.gpus import load_nvml
+from hpcbench.backends.gpus import NvmlRefusals, load_nvml
 from hpcbench.config.schema import Telemetry
 from hpcbench.measure.process import own_cores
 from hpcbench.telemetry.sources import (
@@ -68,7 +64,6 @@ class Reader:
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
 
     def start(self) -> None:
-        """Begin to read."""
         self._thread.start()
 
     def ask(self) -> None:
@@ -77,7 +72,6 @@ class Reader:
         self._asked.set()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until what was asked for is read; return whether it is."""
         return self._thread.is_alive() and self._done.wait(timeout_s)
 
     def read_by_clock(self, is_on: bool) -> None:  # noqa: FBT001
@@ -87,12 +81,10 @@ class Reader:
         self._by_clock = is_on
 
     def end(self) -> None:
-        """Read no more; what hangs is left behind."""
         self._is_over = True
         self._asked.set()
 
     def take(self) -> list[Row]:
-        """Return the rows that were read since the last call."""
         return [self._rows.popleft() for _ in range(len(self._rows))]
 
     def hangs(self, after_ns: int) -> tuple[Source, str] | None:
@@ -102,15 +94,8 @@ class Reader:
             return None
         return busy[:2]
 
-    def without(self, source: Source) -> Reader:
-        """Return a new reader of the other sources, and leave this one behind."""
-        return self._next([one for one in self.sources if one is not source])
-
-    def again(self) -> Reader:
-        """Return a new reader of the same sources, and leave this one behind."""
-        return self._next(self.sources)
-
-    def _next(self, sources: Sequence[Source]) -> Reader:
+    def followed_by(self, sources: Sequence[Source]) -> Reader:
+        """Return a new reader of these sources, and leave this one behind."""
         self.end()
         following = Reader(sources, self._period_ns, self._now_ns)
         following.lost, following._rows = self.lost, self._rows
@@ -213,7 +198,6 @@ class Sampler:
             reader.end()
 
     def watch(self, pid: int) -> None:
-        """Read of another worker from now on, at once."""
         for source in self._workers:
             source.watch(pid)
         self.mark()
@@ -238,7 +222,6 @@ class Sampler:
                 reader.read_by_clock(True)
 
     def take(self) -> dict[str, Rows]:
-        """Return what was read since the last call, by table."""
         rows: dict[str, list[tuple[int, ...]]] = {}
         for reader in self._readers:
             for table, row in reader.take():
@@ -273,10 +256,11 @@ class Sampler:
             why = f"reading it did not return within {HANGS_NS / 1e9:g} s"
             self._hangs[number] += 1
             if self._hangs[number] < _MOST_HANGS and source.drop(column, why):
-                following = reader.again()
+                following = reader.followed_by(reader.sources)
             else:
                 self._missing[source.table] = why
-                following = reader.without(source)
+                following = reader.followed_by(
+                    [one for one in reader.sources if one is not source])
             self._readers[number] = following
             self._start(following)
 

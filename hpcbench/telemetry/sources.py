@@ -1,12 +1,7 @@
-"""What every source of readings offers, and files that are read again and again.
+"""Sources of readings: the worker's process, a node's cores, clocks, RAPL and interfaces, GPUs.
 
-What the kernel tells of one process: the worker that runs at the time.
-
-What the kernel tells of a whole node: its cores, their clocks, RAPL domains, its interfaces.
-
-What NVML tells of the rank's GPU: a call that hangs or is refused costs its column.
-
-What amdsmi tells of the rank's GPU of AMD. It has never run: there was no such GPU.
+A call of a GPU's library that hangs or is refused costs its column. amdsmi has never run: there was
+no GPU of AMD.
 """
 
 from __future__ import annotations
@@ -21,17 +16,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from hpcbench.backends.gpu_readings import (
+from hpcbench.backends.gpus import (
     AMD_CALLS,
-    NVML_CALLS,
-    XID,
+    NVML_COLUMNS,
     GpuReadings,
+    amd_refusal,
     amd_refusing,
     amdsmi_is_installed,
     nvml_refusing,
     opened_amd_gpu,
+    refusal,
 )
-from hpcbench.backends.gpus import refusal
 from hpcbench.measure.process import KernelFiles
 from hpcbench.trace.telemetry import NOT_READ, TABLES
 
@@ -66,7 +61,6 @@ class Source(ABC):
         return False
 
     def row(self, now_ns: int, device: int, values: Values) -> tuple[int, ...]:
-        """Return a row of the table."""
         return (now_ns, device,
                 *(values.get(name, NOT_READ) for name in TABLES[self.table].names))
 
@@ -79,7 +73,6 @@ class HeldFile:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open it. Raises UnreadableError."""
         self._path = path
         try:
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -101,7 +94,6 @@ class HeldFile:
         return data.decode("ascii", errors="replace")
 
     def number(self) -> int:
-        """Return the whole number in it. Raises OSError or UnreadableError."""
         text = self.text().strip()
         try:
             return int(text)
@@ -145,7 +137,6 @@ class ProcessSource(Source):
         self._now = (pid, stat, waited)
 
     def read(self, at: Callable[[str], None]) -> Iterator[tuple[int, Values]]:
-        """Yield the process that is watched, if it still runs."""
         if (now := self._now) is None:
             return
         pid, stat, waited = now
@@ -184,7 +175,6 @@ class CpuSource(Source):
         self.devices = ["all cores"]
 
     def read(self, at: Callable[[str], None]) -> Iterator[tuple[int, Values]]:
-        """Yield the sum of all cores."""
         words = self._file.text().partition("\n")[0].split()
         if len(words) < 9 or words[0] != "cpu":
             raise UnreadableError("/proc/stat: its first line is not of all cores")
@@ -213,7 +203,6 @@ class FrequencySource(Source):
             self._slowed, self.missing["throttled"] = [], str(error)
 
     def read(self, at: Callable[[str], None]) -> Iterator[tuple[int, Values]]:
-        """Yield the least, mean and greatest clock."""
         clocks = [file.number() for file in self._clocks]
         values = {"lowest_khz": min(clocks), "mean_khz": round(sum(clocks) / len(clocks)),
                   "highest_khz": max(clocks)}
@@ -242,7 +231,6 @@ class EnergySource(Source):
         self.devices = [_domain(zone, names) for zone in zones]
 
     def read(self, at: Callable[[str], None]) -> Iterator[tuple[int, Values]]:
-        """Yield the energy of each domain since the first reading."""
         for number, file in enumerate(self._files):
             now, before = file.number(), self._last[number]
             if before is not None:
@@ -341,105 +329,100 @@ def _default_routes(files: KernelFiles) -> set[str]:
             if len(words := line.split()) > 1 and words[1] == "00000000"}
 
 
-class GpuSource(Source):
-    """One GPU, by its UUID. ``load`` gives NVML, initialised, or says why it cannot.
+class _GpuColumns(Source):
+    """One GPU, by its UUID. Columns that are ``refused`` already are not asked for.
 
-    NVML is loaded by the first reading, in the thread that reads, because that may hang as well.
-    Columns that are ``refused`` already are not asked for.
+    Its library is loaded by the first reading, in the thread that reads, because that may hang.
     """
 
     table = "gpu"
+    library: ClassVar[str]
+    columns: ClassVar[Sequence[str]]
 
-    def __init__(
-        self, uuid: str, load: Callable[[], Any], refused: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, uuid: str, refused: Mapping[str, str] | None) -> None:
         super().__init__()
         self.devices = [uuid]
         self.missing = dict(refused or {})
-        self._load = load
         self._refusing: tuple[type[Exception], ...] = ()
-        self._readings: GpuReadings | None = None
+        self._reading: Callable[[str], int] | None = None
 
     def read(self, at: Callable[[str], None]) -> Iterator[tuple[int, Values]]:
-        """Yield what the GPU tells; a column that it refuses once is not asked for again."""
-        if self._readings is None:
+        if self._reading is None:
             at("")
-            self._readings = self._opened()
+            self._reading = self._opened(self.devices[0])
         values: dict[str, int] = {}
-        for column in (*NVML_CALLS, XID):
+        for column in self.columns:
             if column in self.missing:
                 continue
             at(column)
             try:
-                values[column] = self._readings.read(column)
+                values[column] = self._reading(column)
             except self._refusing as error:
-                self.missing.setdefault(column, refusal(error))
+                self.missing.setdefault(column, self._words(error))
         if not values:
-            raise UnreadableError("NVML tells nothing of this GPU")
+            raise UnreadableError(f"{self.library} tells nothing of this GPU")
         yield 0, values
 
     def drop(self, column: str, why: str) -> bool:
-        """Ask for a column no more."""
         self.missing[column] = why
         return bool(column)
 
-    def _opened(self) -> GpuReadings:
-        nvml, (uuid,) = self._load(), self.devices
+    @abstractmethod
+    def _opened(self, uuid: str) -> Callable[[str], int]:
+        """Return what reads a column, after ``_refusing`` is set. Raises UnreadableError."""
+
+    @abstractmethod
+    def _words(self, error: Exception) -> str:
+        """Return what the library said."""
+
+
+class GpuSource(_GpuColumns):
+    """By NVML. ``load`` gives it, initialised, or says why it cannot."""
+
+    library = "NVML"
+    columns = NVML_COLUMNS
+
+    def __init__(
+        self, uuid: str, load: Callable[[], Any], refused: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(uuid, refused)
+        self._load = load
+
+    def _opened(self, uuid: str) -> Callable[[str], int]:
+        nvml = self._load()
         self._refusing = nvml_refusing(nvml)
         try:
             readings = GpuReadings(nvml, uuid)
         except self._refusing as error:
             raise UnreadableError(f"NVML does not know GPU {uuid}: {refusal(error)}") from error
         self.devices = [readings.name]
-        return readings
+        return readings.read
+
+    def _words(self, error: Exception) -> str:
+        return refusal(error)
 
 
-_NOT_READ = "not read of AMD's GPUs"
+class AmdGpuSource(_GpuColumns):
+    """By amdsmi, for a UUID of torch's. Raises UnreadableError where that is not installed."""
 
-
-class AmdGpuSource(Source):
-    """One GPU, by the UUID that torch has of it. amdsmi is loaded in the thread that reads."""
-
-    table = "gpu"
+    library = "amdsmi"
+    columns = tuple(AMD_CALLS)
 
     def __init__(self, uuid: str, refused: Mapping[str, str] | None = None) -> None:
-        """Columns that are ``refused`` already are not asked for.
-
-        Raises UnreadableError where amdsmi is not installed.
-        """
-        super().__init__()
         if not amdsmi_is_installed():
             raise UnreadableError("a GPU of AMD needs the Python package amdsmi (of ROCm), which "
                                   "is not installed")
-        self.devices = [uuid]
-        self.missing = {**{name: _NOT_READ for name in TABLES["gpu"].names
-                           if name not in AMD_CALLS},
-                        **(refused or {})}
-        self._amdsmi: Any = None
-        self._gpu: Any = None
+        others = (name for name in TABLES["gpu"].names if name not in AMD_CALLS)
+        super().__init__(uuid, {**dict.fromkeys(others, "not read of AMD's GPUs"),
+                                **(refused or {})})
 
-    def read(self, at: Callable[[str], None]) -> Iterator[tuple[int, Values]]:
-        """Yield what the GPU tells; a column that it refuses once is not asked for again."""
-        if self._gpu is None:
-            at("")
-            try:
-                self._amdsmi, self._gpu = opened_amd_gpu(self.devices[0])
-            except RuntimeError as error:
-                raise UnreadableError(str(error)) from error
-        values: dict[str, int] = {}
-        for column, call in AMD_CALLS.items():
-            if column in self.missing:
-                continue
-            at(column)
-            try:
-                values[column] = call(self._amdsmi, self._gpu)
-            except amd_refusing(self._amdsmi) as error:
-                self.missing.setdefault(column, f"{type(error).__name__}: {error}")
-        if not values:
-            raise UnreadableError("amdsmi tells nothing of this GPU")
-        yield 0, values
+    def _opened(self, uuid: str) -> Callable[[str], int]:
+        try:
+            amdsmi, gpu = opened_amd_gpu(uuid)
+        except RuntimeError as error:
+            raise UnreadableError(str(error)) from error
+        self._refusing = amd_refusing(amdsmi)
+        return lambda column: AMD_CALLS[column](amdsmi, gpu)
 
-    def drop(self, column: str, why: str) -> bool:
-        """Ask for a column no more."""
-        self.missing[column] = why
-        return bool(column)
+    def _words(self, error: Exception) -> str:
+        return amd_refusal(error)

@@ -42,9 +42,8 @@ from hpcbench.launch.session import (
 from hpcbench.launch.template_process import worker_environment
 from hpcbench.launch.worker_pool import gpus_start_s
 from hpcbench.masking import masked, print_traceback
-from hpcbench.measure.allocation import soft_limit
 from hpcbench.measure.environment import clock_identity, machine, node_identity
-from hpcbench.measure.process import KernelFiles
+from hpcbench.measure.process import KernelFiles, soft_limit
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.texts import path_of, say

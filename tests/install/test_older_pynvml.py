@@ -17,7 +17,7 @@ from nvml_standins import Standins
 
 ASK = """
 import json
-from hpcbench.backends.gpu_readings import nvml_refusals
+from hpcbench.backends.gpus import nvml_refusals
 from hpcbench.backends.gpus import gpu_topology
 from hpcbench.backends.gpus import gpu_details, opened_nvml
 with opened_nvml() as nvml:

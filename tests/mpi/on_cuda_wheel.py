@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-import hpcbench.profiling.flight_recorder
+import hpcbench.profiling.flight
 import hpcbench.worker  # noqa: F401
 from hpcbench.kinds.registry import kinds
 

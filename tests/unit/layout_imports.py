@@ -116,7 +116,7 @@ def package_imports() -> Iterator[tuple[Module, Import]]:
 
 KIND_RUN = f"{KINDS}.*.run*"
 TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measure.faults",
-         "hpcbench.profiling.capture", "hpcbench.profiling.flight_recorder", *(
+         "hpcbench.profiling.capture", *(
     f"hpcbench.operations.{name}" for name in
     ("data", "operation", "place")), *(
     f"hpcbench.backends.{name}" for name in

@@ -13,16 +13,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpcbench.measure.allocation import (
-    cgroup,
-    expected_threads,
-    granted_cores,
-    granted_memory,
-    memory_policy,
-    process,
-    ranks_a_core,
-    threads_of_rank,
-)
 from hpcbench.measure.environment import (
     build_id,
     cpu,
@@ -36,7 +26,18 @@ from hpcbench.measure.environment import (
     recorded_variables,
     scheduler_variables,
 )
-from hpcbench.measure.process import KernelFiles, cpu_list
+from hpcbench.measure.process import (
+    KernelFiles,
+    allocation,
+    cgroup,
+    cpu_list,
+    expected_threads,
+    granted_cores,
+    granted_memory,
+    memory_policy,
+    ranks_a_core,
+    threads_of_rank,
+)
 
 CPUS = "sys/devices/system/cpu"
 NODES = "sys/devices/system/node"
@@ -135,7 +136,8 @@ def test_memory_of_this_process(eight: KernelFiles, tmp_path: Path) -> None:
 
 def test_memory_policy(eight: KernelFiles, tmp_path: Path) -> None:
     assert memory_policy(eight) == "interleave:0-1"
-    found = process(eight, {"MALLOC_ARENA_MAX": "2", "LD_PRELOAD": "/l/libjemalloc.so", "X": "y"})
+    found = allocation(
+        eight, {"MALLOC_ARENA_MAX": "2", "LD_PRELOAD": "/l/libjemalloc.so", "X": "y"})
     assert found["allocator"] == {"LD_PRELOAD": "/l/libjemalloc.so", "MALLOC_ARENA_MAX": "2"}
     assert (found["memory_nodes"], found["transparent_hugepages"]) == ("0-1", True)
     assert found["affinity"] == sorted(os.sched_getaffinity(0))

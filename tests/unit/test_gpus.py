@@ -7,8 +7,16 @@ from typing import Any
 import pytest
 
 from hpcbench.backends.availability import RankFacts, gpu_indices, gpu_tried, own_gpu
-from hpcbench.backends.gpu_readings import NVML_CALLS, XID, NvmlRefusals, nvml_refusals
-from hpcbench.backends.gpus import gpu_details, load_nvml, opened_nvml, visible_uuids
+from hpcbench.backends.gpus import (
+    NVML_CALLS,
+    XID,
+    NvmlRefusals,
+    gpu_details,
+    load_nvml,
+    nvml_refusals,
+    opened_nvml,
+    visible_uuids,
+)
 from nvml_standins import Standins
 
 FIRST = "00000000-1111-2222-3333-444444440000"

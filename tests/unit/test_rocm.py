@@ -15,7 +15,7 @@ from hpcbench.backends.availability import (
     visible_devices,
     visible_gpus,
 )
-from hpcbench.backends.gpu_readings import AMD_CALLS, amd_serial_of
+from hpcbench.backends.gpus import AMD_CALLS, amd_serial_of
 from hpcbench.config.load import check_config
 from hpcbench.config.schema import Telemetry
 from hpcbench.launch.probe import resolve

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fake_machine import make_machine
-from hpcbench.backends.gpu_readings import NvmlRefusals
+from hpcbench.backends.gpus import NvmlRefusals
 from hpcbench.config.schema import Telemetry
 from hpcbench.telemetry import sampler as sampler_module
 from hpcbench.telemetry.sampler import Sampler, Seams, open_sampler

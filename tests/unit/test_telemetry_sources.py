@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from fake_machine import RAPL_RANGE_UJ, make_machine, net_dev, stat_line, write
-from hpcbench.backends.gpu_readings import NVML_CALLS, XID
-from hpcbench.backends.gpus import load_nvml
+from hpcbench.backends.gpus import NVML_CALLS, XID, load_nvml
 from hpcbench.config import axes as names
 from hpcbench.telemetry.sources import (
     CpuSource,

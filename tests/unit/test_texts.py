@@ -243,7 +243,7 @@ NOT_WRITTEN = {"hpcbench.config.axes", "hpcbench.config.schema",
                "hpcbench.config.load", "hpcbench.plan.expand",
                "hpcbench.plan.case", "hpcbench.reduce.records", "hpcbench.reduce.run_checks",
                "hpcbench.operations.token_file", "hpcbench.gen_data",
-               "hpcbench.profiling.flight_recorder"}
+               "hpcbench.profiling.flight"}
 """JSON that is hashed, checked, quoted in a message, or of numbers and names of the package."""
 
 

@@ -14,8 +14,7 @@ from hpcbench.backends.devices import CpuDevice
 from hpcbench.measure.control import SharedProgress
 from hpcbench.measure.loop import FixedCount, Surroundings
 from hpcbench.profiling.capture import ProfiledSamples, capture_by_torch
-from hpcbench.profiling.flight import standing
-from hpcbench.profiling.flight_recorder import flight_record
+from hpcbench.profiling.flight import flight_record, standing
 from hpcbench.profiling.profiled_cases import CLOCK_MARK, SAMPLE_MARK
 from hpcbench.profiling.record import fit_anchor
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag

@@ -32,8 +32,7 @@ from hpcbench.kinds.training.run.memory import SameNumbers, copies_a_parameter, 
 from hpcbench.kinds.training.run.parity import small_training
 from hpcbench.kinds.training.run.runner import TrainingOperation, TrainingRunner
 from hpcbench.kinds.training.run.strategies.base import Batch, Strategy, phase_clock
-from hpcbench.measure.allocation import granted_memory
-from hpcbench.measure.process import KernelFiles
+from hpcbench.measure.process import KernelFiles, granted_memory
 from hpcbench.operations.operation import AnyOperation
 from hpcbench.operations.place import Place
 from hpcbench.plan.workload import Workload

@@ -20,8 +20,13 @@ import torch
 from hpcbench.backends.devices import cache_bytes
 from hpcbench.errors import CaseError
 from hpcbench.kinds.hardware.plan.test import ALL_THREADS, ON_GPU_BYTES, TRANSFERS, Stream
-from hpcbench.measure.allocation import expected_threads, granted_cores
-from hpcbench.measure.process import KernelFiles, cpu_list, own_cores
+from hpcbench.measure.process import (
+    KernelFiles,
+    cpu_list,
+    expected_threads,
+    granted_cores,
+    own_cores,
+)
 from hpcbench.operations.collectives import cold_bytes
 from hpcbench.operations.data import DTYPES, Mismatch, mismatch
 from hpcbench.operations.place import Place

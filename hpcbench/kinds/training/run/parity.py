@@ -38,8 +38,7 @@ from hpcbench.kinds.training.run.reference import (
     reference_of,
 )
 from hpcbench.kinds.training.run.strategies.base import Exchange, Strategy, phase_clock
-from hpcbench.measure.allocation import granted_cores
-from hpcbench.measure.process import KernelFiles
+from hpcbench.measure.process import KernelFiles, granted_cores
 from hpcbench.operations.place import Place
 from hpcbench.operations.token_file import TokenFile
 
