@@ -87,7 +87,7 @@ def test_all_that_can_be_asked_for_may_fit() -> None:
     while (batch := next_batch(Search(2**20, 2**20), ends)) is not None:
         ends.append((batch, True))
     assert ends[-1] == (2**31, True)
-    assert bracket_of([{"batch": 8, "ended": "ok"}]).too_large is None
+    assert bracket_of([{"batch": 8, "ended": "ok"}]) == (8, None)
 
 
 def test_a_case_has_the_limit_and_begins_with_what_is_predicted_to_fit() -> None:
@@ -223,9 +223,9 @@ def test_the_case_ends_as_its_largest_batch_did_and_tells_all_tries() -> None:
 def test_a_death_is_the_end_of_a_try_and_any_other_error_that_of_the_case() -> None:
     died = Workers(5, b5=(Ended.DIED, "", "rank 1: worker ended by signal 9 (SIGKILL)"))
     outcome = died.all_tries(unseeded())
-    found = bracket_of(outcome.own.detail[TRIES])
-    assert (found.fits, found.too_large, found.ended) == (4, 5, "died")
-    assert "SIGKILL" in found.reason
+    fits, failed = bracket_of(outcome.own.detail[TRIES])
+    assert failed and (fits, failed["batch"], failed["ended"]) == (4, 5, "died")
+    assert "SIGKILL" in failed["reason"]
     wrong = Workers(5, b4=(Ended.ERROR, "", "rank 0: ValueError: bad"))
     outcome = wrong.all_tries(unseeded())
     assert outcome.verdict.status == "failed" and wrong.tried == [1, 2, 4]

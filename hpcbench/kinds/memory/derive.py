@@ -7,14 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hpcbench.kinds.kind import Deriver
-from hpcbench.kinds.memory.plan.workload import (
-    TRIES,
-    bracket_of,
-    least_bytes,
-    predicted_largest,
-    with_batch,
-    work_of,
-)
+from hpcbench.kinds.memory.plan import workload
+from hpcbench.kinds.memory.plan.workload import PARTS
 from hpcbench.kinds.training.derive.deriver import OF_TRAINING, training_values
 from hpcbench.kinds.training.plan.memory import Memory
 from hpcbench.kinds.training.plan.predict import is_predicted, predict
@@ -50,34 +44,34 @@ class Largest:
 
 def tries_of(item: CaseResult) -> list[Mapping[str, Any]]:
     """Return what was tried, as rank 0 recorded it; nothing if it did not."""
-    tries: list[Mapping[str, Any]] = item.detail.get("0", {}).get(TRIES, [])
+    tries: list[Mapping[str, Any]] = item.detail.get("0", {}).get(workload.TRIES, [])
     return tries
 
 
 def measured_training(item: CaseResult) -> Training:
     """Return the training that the numbers of a case are of: of a search the one it found."""
-    work = work_of(item.case)
-    fits = bracket_of(tries_of(item)).fits if work.search else 0
-    return with_batch(work.training, fits) if fits else work.training
+    work = workload.work_of(item.case)
+    fits = workload.bracket_of(tries_of(item))[0] if work.search else 0
+    return workload.with_batch(work.training, fits) if fits else work.training
 
 
 def largest_of(item: CaseResult, limits: Mapping[int, int]) -> Largest | None:
     """Return what a search found, within these limits of its ranks; None of other cases."""
-    work, tries = work_of(item.case), tries_of(item)
+    work, tries = workload.work_of(item.case), tries_of(item)
     if work.search is None or not tries:
         return None
-    limit_bytes, found = min(limits.values()), bracket_of(tries)
-    expected = predicted_largest(work.training, work.search.unit, limit_bytes)
+    limit_bytes, (fits, failed) = min(limits.values()), workload.bracket_of(tries)
+    expected = workload.predicted_largest(work.training, work.search.unit, limit_bytes)
+    failed = failed or {}
     return Largest(
-        largest_batch=found.fits, too_large_batch=found.too_large, too_large_ended=found.ended,
-        too_large_reason=found.reason, tries=len(tries), limit_bytes=limit_bytes,
-        predicted_largest_batch=expected,
-        batch_deviation=found.fits / expected - 1 if expected else None)
+        largest_batch=fits, too_large_batch=failed.get("batch"),
+        too_large_ended=failed.get("ended"), too_large_reason=failed.get("reason", ""),
+        tries=len(tries), limit_bytes=limit_bytes, predicted_largest_batch=expected,
+        batch_deviation=fits / expected - 1 if expected else None)
 
 
-_OF_PEAK = ("parameters", "gradients", "optimizer_state", "activations", "temporary")
 _BYTES = {
-    **{f"{name}_bytes": f"{name.replace('_', ' ')} in the peak" for name in _OF_PEAK},
+    **{f"{name}_bytes": f"{name.replace('_', ' ')} in the peak" for name in PARTS},
     "overhead_bytes": "taken by the allocator beyond the peak",
     "peak_bytes": "most that the rank with most held at once",
     "predicted_peak_bytes": "predicted of the rank that needs most",
@@ -111,13 +105,9 @@ def column_values(item: CaseResult, record: MemoryRecord | None) -> dict[str, An
     held = record.held_bytes or {}
     found = record.largest
     searched = {column.name: getattr(found, column.name) for column in _SEARCH} if found else {}
-    return {**values, **searched, **{f"{name}_bytes": held.get(name) for name in _OF_PEAK},
+    return {**values, **searched, **{f"{name}_bytes": held.get(name) for name in PARTS},
             **{name: getattr(record, name) for name in (*_BYTES, *_SHARES)
-               if name.removesuffix("_bytes") not in _OF_PEAK}}
-
-
-PARTS = ("parameters", "gradients", "optimizer_state", "activations", "temporary")
-"""What the peak is made of; they add up to it."""
+               if name.removesuffix("_bytes") not in PARTS}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +173,8 @@ class MemoryDeriver(Deriver):
 
 def _record(item: CaseResult) -> MemoryRecord | None:
     told = {int(rank): left for rank, left in item.detail.items() if "held" in left}
-    if item.status != "ok" or not told or (work_of(item.case).search and not tries_of(item)):
+    is_search = workload.work_of(item.case).search is not None
+    if item.status != "ok" or not told or (is_search and not tries_of(item)):
         return None  # without its tries nobody knows of which batch a search tells
     held = {rank: {part: int(left["held"][part]) for part in PARTS} for rank, left in told.items()}
     peaks = {rank: sum(parts.values()) for rank, parts in held.items()}
@@ -193,14 +184,15 @@ def _record(item: CaseResult) -> MemoryRecord | None:
     work = measured_training(item)
     known = is_predicted(work)
     memory = predict(work).memory if known else Memory()
-    least, used = (least_bytes(work) if known else None), sum(peaks.values())
+    least, used = (workload.least_bytes(work) if known else None), sum(peaks.values())
     complete = len(told) == item.case.world_size
     return MemoryRecord(
         rank=rank, held_bytes=held[rank], peak_bytes=peaks[rank],
         # a process that takes what it had before grows by less than it holds
         overhead_bytes=overhead if overhead is not None and overhead >= 0 else None,
         peak_of=left["held"]["of"],
-        predicted_bytes=_by_part(memory) if known else None,
+        # the buffers of a prediction are what is temporary here
+        predicted_bytes=dict(zip(PARTS, memory.parts().values(), strict=True)) if known else None,
         predicted_peak_bytes=memory.total if known else None,
         moment=memory.moment if known else None,
         deviation=peaks[rank] / memory.total - 1 if memory.total else None,
@@ -209,8 +201,3 @@ def _record(item: CaseResult) -> MemoryRecord | None:
         least_bytes=least, used_bytes=used if complete else None,
         efficiency=least / used if least and complete and used else None,
         largest=largest_of(item, {rank: left["capacity"]["bytes"] for rank, left in told.items()}))
-
-
-def _by_part(memory: Memory) -> dict[str, int]:
-    """Return a prediction by PARTS: its buffers are what is temporary here."""
-    return dict(zip(PARTS, memory.parts().values(), strict=True))

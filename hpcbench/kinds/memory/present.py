@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from hpcbench.kinds.kind import CountedCall, Presenter
-from hpcbench.kinds.memory.derive import (
-    NOTHING_KNOWN,
-    PARTS,
-    Largest,
-    MemoryRecord,
-    measured_training,
-    tries_of,
-)
+from hpcbench.kinds.memory import derive
 from hpcbench.kinds.memory.plan.workload import MemoryWork, with_batch, work_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.present import charts as _training_charts
@@ -23,55 +16,37 @@ from hpcbench.kinds.training.present.presenter import MEMORY_FIELDS, TrainingPre
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import grouped, in_parts, plural, size_text
-from hpcbench.views import columns
-from hpcbench.views.chart import (
-    COLOURS,
-    Axis,
-    Bar,
-    BarChart,
-    BarSection,
-    Chart,
-    HeatMapCase,
-    Look,
-    file_name,
-)
+from hpcbench.views import chart, columns
 from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table
 from hpcbench.views.words import backend_text, device_type, options_text
 
 MOST_BARS = 30
 """More cases than this are split over several charts."""
 Value = TypeVar("Value")
+Items = Sequence[CaseResult]
+Records = Mapping[str, derive.MemoryRecord]
 Options = Mapping[Training, str]
 """Training -> those of its options that not all trainings of a chart have alike."""
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
-    """What all charts of a sort have; ``title`` follows the name of the model."""
-
-    title: str
-    stem: str
-    caption: str
-    x: Axis
-    columns: tuple[Column, ...]
-    legend: tuple[Look, ...]
-
-
 def bar_charts(
-    form: Form, known: Sequence[tuple[CaseResult, Value]],
+    form: chart.BarChart, known: Sequence[tuple[CaseResult, Value]],
     key_of: Callable[[CaseResult, Value], tuple[str, ...]],
-    bar_of: Callable[[CaseResult, Value, Options], Bar],
-) -> Iterator[BarChart]:
-    """Yield a chart of all that have the same key, a bar a case; of many cases several."""
+    bar_of: Callable[[CaseResult, Value, Options], chart.Bar],
+) -> Iterator[chart.BarChart]:
+    """Yield a chart of all that have the same key, a bar a case; of many cases several.
+
+    ``form`` is what they have alike: its title follows the name of the model.
+    """
     for key, same in grouped((key_of(*one), one) for one in known).items():
         options = telling_options(work_of(item.case).training for item, _ in same)
         for number, part in in_parts(same, MOST_BARS):
-            yield BarChart(
-                f"{key[0]}: {form.title}", ", ".join(key[1:]),
-                file_name(f"{form.stem}-{'-'.join(key)}{number}"), (form.caption,),
-                tuple(item.case.case_id for item, _ in part), form.x, form.columns,
-                (BarSection("", tuple(bar_of(item, value, options) for item, value in part)),),
-                form.legend, limit="predicted")
+            yield replace(
+                form, title=f"{key[0]}: {form.title}", subtitle=", ".join(key[1:]),
+                file_stem=chart.file_name(f"{form.file_stem}-{'-'.join(key)}{number}"),
+                case_ids=tuple(item.case.case_id for item, _ in part),
+                sections=(chart.BarSection("", tuple(
+                    bar_of(item, value, options) for item, value in part)),))
 
 
 def chart_key(item: CaseResult) -> tuple[str, ...]:
@@ -88,7 +63,6 @@ def strategy_words(work: Training, options: Options, batch: str = "") -> str:
                                   options_text([*accumulation, *work.unusual()]))))
 
 
-Records = Mapping[str, MemoryRecord]
 _OF = "in the peak of the rank with most"
 _WHO = (
     Column("strategy", "strategy"), Column("options", "options", optional=True),
@@ -121,7 +95,7 @@ MEMORY_DEFINITIONS = (
     "  whole model, each once / peaks of all ranks (docs/memory.md)")
 
 
-def memory_tables(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
+def memory_tables(title: str, items: Items, derived: Records) -> Iterator[Table]:
     """Yield what was measured, then what was predicted, a row a case."""
     listed = [item for item in items if item.status in columns.TABLED]
     if not listed:
@@ -129,8 +103,8 @@ def memory_tables(title: str, items: Sequence[CaseResult], derived: Records) -> 
     options = telling_options(work_of(item.case).training for item in listed)
     groups = grouped((where_text(item), item) for item in listed)
 
-    def known(item: CaseResult) -> MemoryRecord:
-        return derived.get(item.case.case_id, NOTHING_KNOWN)
+    def known(item: CaseResult) -> derive.MemoryRecord:
+        return derived.get(item.case.case_id, derive.NOTHING_KNOWN)
 
     def who(item: CaseResult) -> tuple[Cell, ...]:
         return who_cells(work_of(item.case).training, options)
@@ -162,19 +136,19 @@ def who_cells(work: Training, options: Mapping[Training, str]) -> tuple[Cell, ..
             options_text([*unusual, *work.unusual()]) or None)
 
 
-def _measured(record: MemoryRecord) -> tuple[Cell, ...]:
+def _measured(record: derive.MemoryRecord) -> tuple[Cell, ...]:
     held = record.held_bytes or {}
-    return (*(held.get(part) for part in PARTS), record.overhead_bytes, record.peak_bytes,
+    return (*(held.get(part) for part in derive.PARTS), record.overhead_bytes, record.peak_bytes,
             record.predicted_peak_bytes, record.deviation, record.utilisation, record.efficiency)
 
 
-def _predicted(record: MemoryRecord) -> tuple[Cell, ...]:
+def _predicted(record: derive.MemoryRecord) -> tuple[Cell, ...]:
     predicted, held = record.predicted_bytes or {}, record.held_bytes or {}
-    return (*(cell for part in PARTS for cell in (
+    return (*(cell for part in derive.PARTS for cell in (
         predicted.get(part), record.deviation_of(part) if held else None)), record.moment)
 
 
-def _memory_notes(items: Sequence[CaseResult], derived: Records) -> Iterator[Line]:
+def _memory_notes(items: Items, derived: Records) -> Iterator[Line]:
     """Yield how peaks were measured, and what the capacity is."""
     records = [record for item in items if (record := derived.get(item.case.case_id))]
     for words, values in (("the peak is of:", {one.peak_of for one in records}),
@@ -206,43 +180,38 @@ LARGEST_DEFINITIONS = (
     "  each try has new workers (docs/memory.md)")
 
 
-def is_search(item: CaseResult) -> bool:
-    """Return whether a case looks for a largest batch."""
-    return work_of(item.case).search is not None
-
-
 def largest_batch_tables(
-    title: str, items: Sequence[CaseResult], derived: Mapping[str, MemoryRecord],
+    title: str, items: Items, derived: Records,
 ) -> Iterator[Table]:
     listed = [item for item in items if item.status in columns.TABLED]
     if not listed:
         return
     options = telling_options(work_of(item.case).training for item in listed)
     groups = grouped((where_text(item), item) for item in listed)
+
+    def who(item: CaseResult) -> tuple[Cell, ...]:  # the batch is what was found
+        *cells, _, step = who_cells(work_of(item.case).training, options)
+        return *cells, step
+
     yield Table(f"{title}: largest batch", _COLUMNS, tuple(Group(where, tuple(
-        Row((*_who(item, options), *_found(item, derived), item.status), item.status,
+        Row((*who(item), *_found(item, derived), item.status), item.status,
             item.case.case_id) for item in same)) for where, same in groups.items()),
         notes=tuple(_largest_notes(listed, derived)))
 
 
-def _who(item: CaseResult, options: Mapping[Training, str]) -> tuple[Cell, ...]:
-    strategy, option, degrees, _, step = who_cells(work_of(item.case).training, options)
-    return strategy, option, degrees, step
-
-
-def _found(item: CaseResult, derived: Mapping[str, MemoryRecord]) -> tuple[Cell, ...]:
-    record = derived.get(item.case.case_id, NOTHING_KNOWN)
+def _found(item: CaseResult, derived: Records) -> tuple[Cell, ...]:
+    record = derived.get(item.case.case_id, derive.NOTHING_KNOWN)
     found, search = record.largest, work_of(item.case).search
     if found is None:
         limit = search.limit_bytes if search else 0
-        return (limit or None, *(None,) * 5, len(tries_of(item)) or None, None, None)
+        return (limit or None, *(None,) * 5, len(derive.tries_of(item)) or None, None, None)
     return (found.limit_bytes, found.largest_batch, found.too_large_batch, found.too_large_ended,
             found.predicted_largest_batch, found.batch_deviation, found.tries, record.peak_bytes,
             record.utilisation)
 
 
 def _largest_notes(
-    items: Sequence[CaseResult], derived: Mapping[str, MemoryRecord],
+    items: Items, derived: Records,
 ) -> Iterator[Line]:
     """Yield what the limits are of, and batches that are multiples of more than one sample."""
     records = [record for item in items if (record := derived.get(item.case.case_id))]
@@ -254,77 +223,74 @@ def _largest_notes(
                        "asked for", "quiet")
 
 
-_LOOKS = {part: Look(TITLES[part], COLOURS[at])
-          for part, at in zip(PARTS, (0, 1, 2, 4, 6), strict=True)}
-_MEMORY_FORM = Form(
-    "memory of a training by strategy", "memory",
-    "Bar: the most that the rank with most held at once, by what it was of. Dashed: what was "
-    "predicted of it.", Axis("memory of a rank", Show.MIB, "MiB"),
+_LOOKS = {part: chart.Look(TITLES[part], chart.COLOURS[at])
+          for part, at in zip(derive.PARTS, (0, 1, 2, 4, 6), strict=True)}
+_MEMORY_FORM = chart.BarChart(
+    "memory of a training by strategy", "", "memory", (
+        "Bar: the most that the rank with most held at once, by what it was of. Dashed: what was "
+        "predicted of it.",), (), chart.Axis("memory of a rank", Show.MIB, "MiB"),
     (Column("peak", "peak", Show.MIB, "MiB", better="less"),
      Column("predicted", "predicted", Show.MIB, "MiB"),
-     Column("efficiency", "efficiency", Show.RATIO, better="more")), tuple(_LOOKS.values()))
+     Column("efficiency", "efficiency", Show.RATIO, better="more")), (), tuple(_LOOKS.values()),
+    limit="predicted")
 
 
 def memory_charts(
-    items: Sequence[CaseResult], derived: Mapping[str, MemoryRecord],
-) -> Iterator[BarChart]:
+    items: Items, derived: Records,
+) -> Iterator[chart.BarChart]:
     """Yield a chart of each model, device and number of ranks."""
     known = [(item, record) for item in items
              if (record := derived.get(item.case.case_id)) and record.held_bytes]
     yield from bar_charts(_MEMORY_FORM, known, lambda item, _: chart_key(item), _memory_bar)
 
 
-def _memory_bar(item: CaseResult, record: MemoryRecord, options: Options) -> Bar:
+def _memory_bar(item: CaseResult, record: derive.MemoryRecord, options: Options) -> chart.Bar:
     work, held = work_of(item.case).training, record.held_bytes or {}
-    return Bar(strategy_words(work, options, f"batch {work.batch_size}"),
+    return chart.Bar(strategy_words(work, options, f"batch {work.batch_size}"),
                (record.peak_bytes, record.predicted_peak_bytes, record.efficiency),
-               tuple((float(held[part]), _LOOKS[part]) for part in PARTS),
+               tuple((float(held[part]), _LOOKS[part]) for part in derive.PARTS),
                limit=record.predicted_peak_bytes)
 
 
-_LOOK = Look("largest batch", COLOURS[0])
-_LARGEST_FORM = Form(
-    "largest batch that fits, by strategy", "largest_batch",
-    "Bar: the most samples of a replica that fitted on every rank. Dashed: what was "
-    "predicted. Too large: the fewest that were tried and did not fit.",
-    Axis("samples of a replica", Show.COUNT),
+_LOOK = chart.Look("largest batch", chart.COLOURS[0])
+_LARGEST_FORM = chart.BarChart(
+    "largest batch that fits, by strategy", "", "largest_batch", (
+        "Bar: the most samples of a replica that fitted on every rank. Dashed: what was "
+        "predicted. Too large: the fewest that were tried and did not fit.",), (),
+    chart.Axis("samples of a replica", Show.COUNT),
     (Column("largest", "largest", Show.COUNT, better="more"),
      Column("too_large", "too large", Show.COUNT),
-     Column("predicted", "predicted", Show.COUNT)), (_LOOK,))
+     Column("predicted", "predicted", Show.COUNT)), (), (_LOOK,), limit="predicted")
 
 
 def largest_batch_charts(
-    items: Sequence[CaseResult], derived: Mapping[str, MemoryRecord],
-) -> Iterator[BarChart]:
+    items: Items, derived: Records,
+) -> Iterator[chart.BarChart]:
     """Yield a chart of each model, limit, device and number of ranks."""
     known = [(item, record.largest) for item in items
              if (record := derived.get(item.case.case_id)) and record.largest]
-    yield from bar_charts(_LARGEST_FORM, known, _key, _largest_bar)
+    yield from bar_charts(_LARGEST_FORM, known, lambda item, found: (
+        *chart_key(item), f"limit {size_text(found.limit_bytes or 0)}"), _largest_bar)
 
 
-def _key(item: CaseResult, found: Largest) -> tuple[str, ...]:
-    return (*chart_key(item), f"limit {size_text(found.limit_bytes or 0)}")
-
-
-def _largest_bar(item: CaseResult, found: Largest, options: Options) -> Bar:
-    return Bar(strategy_words(work_of(item.case).training, options),
+def _largest_bar(item: CaseResult, found: derive.Largest, options: Options) -> chart.Bar:
+    return chart.Bar(strategy_words(work_of(item.case).training, options),
                (found.largest_batch, found.too_large_batch, found.predicted_largest_batch),
                ((float(found.largest_batch), _LOOK),), limit=found.predicted_largest_batch)
 
 
-Items = Sequence[CaseResult]
 _OF_RECORD = ("overhead_bytes", "predicted_peak_bytes", "deviation", "capacity_bytes",
               "capacity_of", "utilisation", "least_bytes", "used_bytes", "efficiency")
 LARGEST = ("largest_batch", "too_large_batch", "too_large_ended", "predicted_largest_batch",
            "batch_deviation", "tries", "limit_bytes")
 """Of searches for the largest batch."""
-FIELDS = ("temporary_bytes", *(f"{part}_bytes_of_peak_predicted" for part in PARTS),
+FIELDS = ("temporary_bytes", *(f"{part}_bytes_of_peak_predicted" for part in derive.PARTS),
           *_OF_RECORD, "peak_rank", "peak_moment_predicted", *LARGEST)
 """Beside the fields that trainings have, too (`MEMORY_FIELDS`)."""
 _FIRST_TRIED = "batch of a search for the largest one: what is tried first"
 
 
-class MemoryPresenter(Presenter[MemoryWork, MemoryRecord]):
+class MemoryPresenter(Presenter[MemoryWork, derive.MemoryRecord]):
     """Presents what trainings hold; what it trains is told as of a training."""
 
     in_every_summary = False
@@ -371,23 +337,23 @@ class MemoryPresenter(Presenter[MemoryWork, MemoryRecord]):
         yield from memory_tables(title, others, derived)
         yield from largest_batch_tables(title, searches, derived)
 
-    def charts(self, items: Items, derived: Records) -> Iterable[Chart]:
+    def charts(self, items: Items, derived: Records) -> Iterable[chart.Chart]:
         searches, others = _apart(items)
         yield from memory_charts(others, derived)
         yield from largest_batch_charts(searches, derived)
 
-    def heat_map_case(self, case: Case) -> HeatMapCase:
+    def heat_map_case(self, case: Case) -> chart.HeatMapCase:
         return _training_charts.heat_map_case(first_training(case))
 
-    def row(self, item: CaseResult, record: MemoryRecord | None) -> dict[str, Any]:
+    def row(self, item: CaseResult, record: derive.MemoryRecord | None) -> dict[str, Any]:
         """Return the fields that say what is trained, and what was held; no times of trainings."""
-        record = record or NOTHING_KNOWN
-        training = replace(item, case=replace(item.case, workload=measured_training(item)))
+        record = record or derive.NOTHING_KNOWN
+        training = replace(item, case=replace(item.case, workload=derive.measured_training(item)))
         held, predicted = record.held_bytes or {}, record.predicted_bytes or {}
         return {
             **self._trainings.row(training, None),
-            **{f"{part}_bytes": held.get(part) for part in PARTS},
-            **{f"{part}_bytes_of_peak_predicted": predicted.get(part) for part in PARTS},
+            **{f"{part}_bytes": held.get(part) for part in derive.PARTS},
+            **{f"{part}_bytes_of_peak_predicted": predicted.get(part) for part in derive.PARTS},
             **{name: getattr(record, name) for name in _OF_RECORD},
             "peak_bytes": record.peak_bytes, "peak_of": record.peak_of,
             "peak_rank": record.rank, "peak_moment_predicted": record.moment,
@@ -410,5 +376,6 @@ def first_training(case: Case) -> Case:
 
 
 def _apart(items: Items) -> tuple[Items, Items]:
-    return ([item for item in items if is_search(item)],
-            [item for item in items if not is_search(item)])
+    """Return the searches for a largest batch, and the other cases."""
+    searches = [item for item in items if work_of(item.case).search]
+    return searches, [item for item in items if not work_of(item.case).search]

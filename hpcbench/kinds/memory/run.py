@@ -27,7 +27,7 @@ from torch.utils._pytree import tree_iter
 from hpcbench.backends.devices import out_of_memory
 from hpcbench.errors import CaseError
 from hpcbench.kinds.kind import Runner
-from hpcbench.kinds.memory.plan.workload import MemoryWork
+from hpcbench.kinds.memory.plan.workload import PARTS, MemoryWork
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
 from hpcbench.kinds.training.run.memory import copies_a_parameter, local
 from hpcbench.kinds.training.run.operation import TrainingOperation
@@ -152,8 +152,6 @@ def refused_memory(error: Exception) -> bool:
     return out_of_memory(error) or any(words in text for words in _REFUSALS)
 
 
-PARTS = ("parameters", "gradients", "optimizer_state", "activations", "temporary")
-"""What a byte that is held can be of. Each is of one of them."""
 _WRAPPED = (torch.Tensor, nn.Parameter)
 
 

@@ -45,6 +45,8 @@ def least_bytes(work: Training) -> int:
     return own.held_bytes + own.trained.elements * WEIGHT_BYTES * (1 + STATES[work.optimizer])
 
 
+PARTS = ("parameters", "gradients", "optimizer_state", "activations", "temporary")
+"""What the peak is made of; they add up to it: each byte that is held is of one of them."""
 MOST_SAMPLES = 2**31
 _SHARE = 20
 """The answer is known when it is known to one part in so many, or to one unit."""
@@ -67,20 +69,6 @@ class Search:
     first: int
     limit_bytes: int = 0
     batch: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Bracket:
-    """What is known of the largest batch, in samples.
-
-    ``fits`` is the largest that did, 0 if none did; ``too_large`` the smallest that did not, None
-    if all did. ``ended`` says how the latter ended, and ``reason`` why.
-    """
-
-    fits: int = 0
-    too_large: int | None = None
-    ended: str | None = None
-    reason: str = ""
 
 
 def next_units(fit: Sequence[int], failed: Sequence[int], first: int, most: int) -> int | None:
@@ -116,14 +104,14 @@ def next_batch(search: Search, ends: Sequence[tuple[int, bool]]) -> int | None:
     return None if found is None else found * search.unit
 
 
-def bracket_of(tries: Sequence[Mapping[str, Any]]) -> Bracket:
-    """Return what tries tell, as they are recorded (`told`)."""
+def bracket_of(tries: Sequence[Mapping[str, Any]]) -> tuple[int, Mapping[str, Any] | None]:
+    """Return the largest batch that fitted, 0 if none did, and the smallest try that did not.
+
+    Tries are as they are recorded (`told`). The latter is None if all fitted.
+    """
     fits = max((one["batch"] for one in tries if one["ended"] == Ended.OK.value), default=0)
-    failed = [one for one in tries if one["ended"] != Ended.OK.value]
-    if not failed:
-        return Bracket(fits)
-    least = min(failed, key=lambda one: one["batch"])
-    return Bracket(fits, least["batch"], least["ended"], least["reason"])
+    failed = (one for one in tries if one["ended"] != Ended.OK.value)
+    return fits, min(failed, key=lambda one: one["batch"], default=None)
 
 
 def told(tries: Sequence[tuple[int, Tried]]) -> list[dict[str, Any]]:

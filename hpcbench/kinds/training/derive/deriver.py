@@ -12,41 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.kinds.kind import Deriver
-from hpcbench.kinds.training.derive import rates, slow_ranks
-from hpcbench.kinds.training.derive.fingerprints import (
-    Counterpart,
-    counterparts,
-    disagreement,
-    same_programs,
-)
-from hpcbench.kinds.training.derive.rates import (
-    Counted,
-    counted,
-    counted_wire_bytes,
-    differences,
-    rooflines,
-    work,
-)
-from hpcbench.kinds.training.derive.slow_ranks import (
-    BLOCKING,
-    READY,
-    UNPAIRED,
-    Exposure,
-    exposures,
-    paired,
-)
-from hpcbench.kinds.training.derive.stalls import (
-    Pop,
-    Stalls,
-    beside_base,
-    from_partner,
-    from_stamps,
-    settled_variance,
-    stalls,
-    stamps_of,
-    variance_comparison,
-    why_not,
-)
+from hpcbench.kinds.training.derive import fingerprints, rates, slow_ranks, stalls
 from hpcbench.kinds.training.plan.any_model import NAMES
 from hpcbench.kinds.training.plan.models import DEFINITIONS
 from hpcbench.kinds.training.plan.predict import hardware_flops
@@ -78,7 +44,7 @@ def lateness(item: CaseResult, record: TrainingRecord | None) -> Iterator[Latene
     known, work = record.stalls if record else None, training_of(item.case)
     if record is None or known is None or item.case.world_size == 1:
         return
-    ready = next((one for one in record.comparisons if one.what == READY), None)
+    ready = next((one for one in record.comparisons if one.what == slow_ranks.READY), None)
     if work.pp > 1:
         yield Lateness(missing=PIPELINE)
     elif known.missing or ready is None or ready.chance is None:
@@ -118,9 +84,9 @@ def rank_work(item: CaseResult, read: Callable[[], CaseSamples | None]) -> RankW
         stages = tuple(rank // work.tp % work.pp for rank in steps.ranks)
         return RankWork(OWN_WORK, steps.ranks, tuple(zip(*passes, strict=True)), stages,
                         "stage" if work.pp > 1 else "")
-    samples = read() if item.case.backend != BLOCKING and any(
+    samples = read() if item.case.backend != slow_ranks.BLOCKING and any(
         phase.name == "exchange" for phase in steps.phases) else None
-    if samples is None or why_not(item.case, work, samples):
+    if samples is None or stalls.why_not(item.case, work, samples):
         return None
     return _exchange(item, samples)
 
@@ -130,7 +96,7 @@ def _exchange(item: CaseResult, samples: CaseSamples) -> RankWork | None:
 
     Moments count from the rank's own begin of the step, so start skew of ranks is in it.
     """
-    stamps = stamps_of(item.case, samples)
+    stamps = stalls.stamps_of(item.case, samples)
     after_s = stamps.phase_s["exchange"] - (stamps.ready_s.max(axis=0) - stamps.ready_s)
     taken, ready = (pass_medians(times, stamps.passes) for times in (after_s, stamps.ready_s))
     if taken is None or ready is None:
@@ -227,7 +193,7 @@ def column_values(item: CaseResult, record: TrainingRecord | None) -> dict[str, 
         **column_values_of(record.rooflines[0] if record.rooflines else None)}
 
 
-def efficiency_values(pop: Pop | None) -> dict[str, float | None]:
+def efficiency_values(pop: stalls.Pop | None) -> dict[str, float | None]:
     """Return the efficiency score, its factors, and how computation scales; None if unknown."""
     return {"efficiency_score": pop and pop.score,
             "computation_scaling": pop and pop.computation_scaling,
@@ -300,22 +266,22 @@ class TrainingRecord:
     held_bytes: Mapping[str, int] = field(default_factory=dict)
     peak_of: str = ""
     parity_share: float | None = None
-    counterpart: Counterpart | None = None
+    counterpart: fingerprints.Counterpart | None = None
     passes_over_data: float | None = None
-    exposure: Exposure = UNPAIRED
+    exposure: slow_ranks.Exposure = slow_ranks.UNPAIRED
     is_partner: bool = False
     scaling: rates.ScalingRecord | None = None
     slow_phases: tuple[slow_ranks.SlowPhase, ...] = ()
     late_rank: slow_ranks.LateRank | None = None
     slow_alone: slow_ranks.SlowAlone | None = None
-    stalls: Stalls | None = None
+    stalls: stalls.Stalls | None = None
     cost_per_step: float | None = None
     cost_per_million_tokens: float | None = None
     cost_per_million_samples: float | None = None
     same_program_as: str | None = None
-    counted: Counted | None = None
+    counted: rates.Counted | None = None
     comparisons: tuple[Comparison, ...] = ()
-    pop: Pop | None = None
+    pop: stalls.Pop | None = None
     rooflines: tuple[Roofline, ...] = ()
 
 
@@ -329,7 +295,7 @@ class TrainingDeriver(Deriver):
     version = 8
     columns = COLUMNS
     column_values = staticmethod(column_values)
-    work = staticmethod(work)
+    work = staticmethod(rates.work)
     lateness = staticmethod(lateness)
     waiting = staticmethod(waiting)
     rank_work = staticmethod(rank_work)
@@ -337,10 +303,11 @@ class TrainingDeriver(Deriver):
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
     ) -> Mapping[str, TrainingRecord]:
-        exposed, partners, scaled = exposures(items), paired(items), rates.scaling(items)
-        same, others = same_programs(items), counterparts(items)
+        exposed, partners = slow_ranks.exposures(items), slow_ranks.paired(items)
+        scaled = rates.scaling(items)
+        same, others = fingerprints.same_programs(items), fingerprints.counterparts(items)
         return {case_id: replace(
-            _alone(item, hardware, exposed.get(case_id, UNPAIRED)),
+            _alone(item, hardware, exposed.get(case_id, slow_ranks.UNPAIRED)),
             is_partner=case_id in partners, scaling=scaled.get(case_id),
             same_program_as=same.get(case_id), counterpart=others.get(case_id))
             for item in items for case_id in [item.case.case_id]}
@@ -350,19 +317,19 @@ class TrainingDeriver(Deriver):
         if not training_of(item.case).trains:
             return {"comparisons": found}
         ready = next((one for one in found if one.what == slow_ranks.READY), None)
-        known = stalls(item, samples, ready)
-        fields = {"stalls": known, "comparisons": (*found, *variance_comparison(known.sync))}
-        told = from_stamps(item, samples)
+        known = stalls.stalls(item, samples, ready)
+        fields = {"stalls": known, "comparisons": (*found, *stalls.variance_comparison(known.sync))}
+        told = stalls.from_stamps(item, samples)
         return {**fields, "pop": told} if told else fields
 
     def settled(self, records: Mapping[str, TrainingRecord]) -> Mapping[str, TrainingRecord]:
         known = {case_id: record.pop for case_id, record in records.items()}
         return {case_id: replace(
-            _settled(record, records), pop=beside_base(record.pop, record.scaling, known))
+            _settled(record, records), pop=stalls.beside_base(record.pop, record.scaling, known))
             for case_id, record in records.items()}
 
     def sent_bytes(self, item: CaseResult) -> float | None:
-        return counted_wire_bytes(item)
+        return rates.counted_wire_bytes(item)
 
     def problems(
         self, item: CaseResult, time_s: float, nodes: Mapping[int, str],
@@ -384,7 +351,7 @@ class TrainingDeriver(Deriver):
 
     def told_problems(self, case: Case, detail: Mapping[str, Any]) -> Iterator[Problem]:
         """Yield HB157 for calls of a step that are not those that were predicted."""
-        found = list(differences(case, detail))
+        found = list(rates.differences(case, detail))
         if found:
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
             yield Problem("HB157", f"{found[0]}{more}: the numbers that are measured stand; what "
@@ -403,7 +370,7 @@ class TrainingDeriver(Deriver):
             for problem in over_measured("its MFU", record.mfu_of_measured):
                 yield item.case, problem
             if record.counterpart and record.counterpart.n_wrong:
-                yield item.case, Problem("HB158", disagreement(record.counterpart))
+                yield item.case, Problem("HB158", fingerprints.disagreement(record.counterpart))
 
 
 def _settled(record: TrainingRecord, records: Mapping[str, TrainingRecord]) -> TrainingRecord:
@@ -414,7 +381,8 @@ def _settled(record: TrainingRecord, records: Mapping[str, TrainingRecord]) -> T
     late, alone, known = record.late_rank, record.slow_alone, record.stalls
     if known is not None:
         last = known.last if known.last and holds(slow_ranks.READY, known.last.rank) else None
-        known = replace(known, last=last, sync=settled_variance(known.sync, record.comparisons))
+        sync = stalls.settled_variance(known.sync, record.comparisons)
+        known = replace(known, last=last, sync=sync)
     return replace(
         record, stalls=known,
         late_rank=late if late and holds(slow_ranks.ARRIVES, late.rank) else None,
@@ -423,17 +391,19 @@ def _settled(record: TrainingRecord, records: Mapping[str, TrainingRecord]) -> T
             slow_ranks.STEP, alone.rank, records.get(alone.case_id)) else None)
 
 
-def _alone(item: CaseResult, hardware: Mapping[str, Any], exposure: Exposure) -> TrainingRecord:
+def _alone(
+    item: CaseResult, hardware: Mapping[str, Any], exposure: slow_ranks.Exposure,
+) -> TrainingRecord:
     late, phases, held = slow_ranks.late_rank(item), _phases(item), _held_bytes(item)
     return TrainingRecord(
         **_rates(item, hardware), mfu_by_definition=_mfu_by_definition(item, hardware),
         **phases, held_bytes=held,
-        rooflines=rooflines(item, hardware, phases.get("phase_s", {}), held),
+        rooflines=rates.rooflines(item, hardware, phases.get("phase_s", {}), held),
         peak_of=_peak_of(item), parity_share=_parity_share(item),
         passes_over_data=_passes_over_data(item), exposure=exposure,
         slow_phases=tuple(slow_ranks.slow_phases(item, late)), late_rank=late,
-        slow_alone=slow_ranks.slow_alone(exposure), counted=counted(item),
-        pop=from_partner(item, exposure))
+        slow_alone=slow_ranks.slow_alone(exposure), counted=rates.counted(item),
+        pop=stalls.from_partner(item, exposure))
 
 
 def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,14 +17,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.kinds.training.derive import slow_ranks
 from hpcbench.kinds.training.derive.rates import ScalingRecord
-from hpcbench.kinds.training.derive.slow_ranks import (
-    BLOCKING,
-    CLEAR_PART,
-    Exposure,
-    counted_steps,
-    waits_within,
-)
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce import fold
@@ -91,7 +85,7 @@ def sync_variance(
         median_s=sync.median_s, cv=sync.cv, robust_cv=sync.robust_cv,
         compute_cv=float(np.median([one.cv for one in computes])),
         compute_robust_cv=float(np.median([one.robust_cv for one in computes])),
-        deviation_share=share, chance=chance, is_high=share >= CLEAR_PART), ""
+        deviation_share=share, chance=chance, is_high=share >= slow_ranks.CLEAR_PART), ""
 
 
 def variance_comparison(sync: SyncVariance | None) -> Iterator[Comparison]:
@@ -215,7 +209,7 @@ def why_not(case: Case, work: Training, samples: CaseSamples) -> str:
         return "there is one rank, which waits for nobody"
     if case.batch > 1:
         return f"a sample of mode {case.mode} is {case.batch} steps, whose stamps are added up"
-    if waits_within(work) or not _arrivals(samples):
+    if slow_ranks.waits_within(work) or not _arrivals(samples):
         return (f"ranks of {work.strategy} wait for each other within their passes over the model: "
                 "no stamp separates a rank's own work from waiting")
     return ""
@@ -229,9 +223,9 @@ def _arrivals(samples: CaseSamples) -> list[str]:
 
 def stamps_of(case: Case, samples: CaseSamples) -> Stamps:
     """Return the steps that count: from the steady state on, as many of each pass."""
-    passes, counted = counted_steps(case, samples)
+    passes, counted = slow_ranks.counted_steps(case, samples)
     arrivals = _arrivals(samples)
-    ready = arrivals[0 if case.backend == BLOCKING else -1]
+    ready = arrivals[0 if case.backend == slow_ranks.BLOCKING else -1]
     return Stamps(
         samples.ranks, passes, fold.waits_ns(samples)[:, counted] / 1e9,
         samples.phases[ready][:, counted] / 1e9,
@@ -268,8 +262,8 @@ def _named(stamps: Stamps, row: int, ready: Comparison) -> LastRank:
 
 
 def _sync(case: Case, stamps: Stamps) -> tuple[SyncVariance | None, str]:
-    if case.backend == BLOCKING:
-        return None, f"calls of backend {BLOCKING} block within the backward pass"
+    if case.backend == slow_ranks.BLOCKING:
+        return None, f"calls of backend {slow_ranks.BLOCKING} block within the backward pass"
     if "exchange" not in stamps.phase_s:
         return None, "its exchange is no phase of its own"
     return sync_variance(stamps.phase_s["exchange"].min(axis=0), stamps.ready_s,
@@ -330,10 +324,11 @@ def from_stamps(item: CaseResult, samples: CaseSamples) -> Pop | None:
     """Return what the stamps of a training tell; None where they cannot separate waiting."""
     work, case = training_of(item.case), item.case
     if len(samples.ranks) == 1 and case.batch == 1:
-        _, counted = counted_steps(case, samples)
+        _, counted = slow_ranks.counted_steps(case, samples)
         step_s = fold.waits_ns(samples)[:, counted] / 1e9
         before_s, after_s = step_s, np.zeros_like(step_s)
-    elif why_not(case, work, samples) or case.backend == BLOCKING or "broadcast" in work.calls:
+    elif (why_not(case, work, samples) or case.backend == slow_ranks.BLOCKING
+          or "broadcast" in work.calls):
         return None  # the last: ranks send each other in the optimizer what they updated
     else:
         stamps = stamps_of(case, samples)
@@ -347,7 +342,7 @@ def from_stamps(item: CaseResult, samples: CaseSamples) -> Pop | None:
     return Pop(STAMPS, useful_s, float(longest_s.mean()), found)
 
 
-def from_partner(item: CaseResult, exposure: Exposure) -> Pop | None:
+def from_partner(item: CaseResult, exposure: slow_ranks.Exposure) -> Pop | None:
     """Return what the steps without communication tell; None without them."""
     if item.statistics is None or len(exposure.own_s) < 2:
         return None

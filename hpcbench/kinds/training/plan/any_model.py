@@ -18,19 +18,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from hpcbench.kinds.training.plan import models as tensors
-from hpcbench.kinds.training.plan.models import (
-    EXECUTED,
-    Adapters,
-    Tensor,
-    flops,
-    forward_again,
-    named_extents,
-    parameters,
-    recomputed,
-    shape_of,
-    with_extents,
-)
+from hpcbench.kinds.training.plan import models
 from hpcbench.kinds.training.plan.spec import adapters_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training
 from hpcbench.operations.models import MODELS, ModelShape
@@ -150,11 +138,11 @@ class Convolution(NamedTuple):
         """Return the multiplications of one forward pass on one image."""
         return self.outputs * self.inputs * self.kernel**2 * self.extent**2
 
-    def tensors(self, convolution: str, norm: str) -> list[Tensor]:
+    def tensors(self, convolution: str, norm: str) -> list[models.Tensor]:
         """Return its parameters and those of its norm under these names."""
-        return [Tensor(f"{convolution}.weight",
-                       (self.outputs, self.inputs, self.kernel, self.kernel)),
-                Tensor(f"{norm}.weight", (self.outputs,)), Tensor(f"{norm}.bias", (self.outputs,))]
+        kernel = (self.outputs, self.inputs, self.kernel, self.kernel)
+        return [models.Tensor(f"{convolution}.weight", kernel),
+                *(models.Tensor(f"{norm}.{name}", (self.outputs,)) for name in ("weight", "bias"))]
 
 
 class Bottleneck(NamedTuple):
@@ -222,19 +210,19 @@ def features(shape: ResNetShape) -> int:
     return bottlenecks(shape)[-1].outputs
 
 
-def stem_tensors(shape: ResNetShape) -> list[Tensor]:
+def stem_tensors(shape: ResNetShape) -> list[models.Tensor]:
     return _stem(shape).tensors("stem.convolution", "stem.norm")
 
 
-def resnet_block_tensors(shape: ResNetShape, number: int) -> list[Tensor]:
+def resnet_block_tensors(shape: ResNetShape, number: int) -> list[models.Tensor]:
     return [item for one in bottlenecks(shape)[number].convolutions
             for item in one.tensors(f"blocks.{number}.{one.name}",
                                     f"blocks.{number}.{one.name}_norm")]
 
 
-def resnet_head_tensors(shape: ResNetShape) -> list[Tensor]:
-    return [Tensor("head.logits.weight", (shape.classes, features(shape))),
-            Tensor("head.logits.bias", (shape.classes,))]
+def resnet_head_tensors(shape: ResNetShape) -> list[models.Tensor]:
+    return [models.Tensor("head.logits.weight", (shape.classes, features(shape))),
+            models.Tensor("head.logits.bias", (shape.classes,))]
 
 
 def resnet_parameters(shape: ResNetShape) -> int:
@@ -324,7 +312,7 @@ EXTENTS = {**dict.fromkeys(MODELS, ("layers", "hidden", "heads", "kv_heads", "in
 
 
 def model_of(work: Training) -> AnyShape:
-    return resnet_of(work) if work.of_images else shape_of(work)
+    return resnet_of(work) if work.of_images else models.shape_of(work)
 
 
 def published(name: str) -> AnyShape:
@@ -335,7 +323,7 @@ def published(name: str) -> AnyShape:
 def shape_with(name: str, **extents: int | None) -> AnyShape | str:
     """Return the named model with other extents, or why there is none. Raises KeyError."""
     return (resnet_with_extents(name, **extents) if name in RESNETS else
-            with_extents(name, **extents))
+            models.with_extents(name, **extents))
 
 
 def differences(name: str, extents: Mapping[str, str | int]) -> dict[str, Any]:
@@ -349,7 +337,7 @@ def differences(name: str, extents: Mapping[str, str | int]) -> dict[str, Any]:
     reshaped = {"heads", "kv_heads"} & {*differ} or [
         key for key in differ if numbers[key] > int(own[key])]
     return {"changed": bool(differ), "shrunk": bool(differ) and not reshaped,
-            "named_extents": (resnet_named_extents if name in RESNETS else named_extents)(
+            "named_extents": (resnet_named_extents if name in RESNETS else models.named_extents)(
                 name, numbers)}
 
 
@@ -364,19 +352,19 @@ def extents_of(shape: AnyShape) -> dict[str, str | int]:
 
 
 def parameters_of(shape: AnyShape) -> int:
-    return resnet_parameters(shape) if isinstance(shape, ResNetShape) else parameters(shape)
+    return resnet_parameters(shape) if isinstance(shape, ResNetShape) else models.parameters(shape)
 
 
 def flops_of(
-    shape: AnyShape, samples: int, adapters: Adapters | None = None,
+    shape: AnyShape, samples: int, adapters: models.Adapters | None = None,
 ) -> tuple[tuple[str, int], ...]:
     """Return the model's FLOPs of one training step, for each definition there is of its kind.
 
     Of a ResNet what is executed is counted: the other definitions are of transformers.
     """
     if isinstance(shape, ResNetShape):
-        return ((EXECUTED, resnet_flops(shape, samples)),)
-    return flops(shape, samples, adapters)
+        return ((models.EXECUTED, resnet_flops(shape, samples)),)
+    return models.flops(shape, samples, adapters)
 
 
 def flops_again(work: Training, definition: str, *, nominal: bool = False) -> int:
@@ -388,22 +376,22 @@ def flops_again(work: Training, definition: str, *, nominal: bool = False) -> in
     if isinstance(shape, ResNetShape):
         return 0
     logits = 2 * shape.vocab * shape.hidden * shape.seq_length if work.loss == CHUNKED else 0
-    count = forward_again if nominal else recomputed
+    count = models.forward_again if nominal else models.recomputed
     return logits * work.global_batch + count(
         shape, work.global_batch, work.checkpointing, definition, adapters_of(work))
 
 
-def part_tensors(shape: AnyShape, number: int) -> list[Tensor]:
+def part_tensors(shape: AnyShape, number: int) -> list[models.Tensor]:
     if isinstance(shape, ResNetShape):
         return resnet_block_tensors(shape, number)
-    return tensors.block_tensors(shape, number)
+    return models.block_tensors(shape, number)
 
 
-def end_tensors(shape: AnyShape, *, alone: bool) -> tuple[list[Tensor], list[Tensor]]:
+def end_tensors(shape: AnyShape, *, alone: bool) -> tuple[list[models.Tensor], list[models.Tensor]]:
     """Return the parameters before the first block, and those behind the last one.
 
     ``alone``: the latter are on another rank than the former, so that a tied weight is copied.
     """
     if isinstance(shape, ResNetShape):
         return stem_tensors(shape), resnet_head_tensors(shape)
-    return tensors.embedding_tensors(shape), tensors.head_tensors(shape, alone=alone)
+    return models.embedding_tensors(shape), models.head_tensors(shape, alone=alone)

@@ -32,15 +32,7 @@ from hpcbench.kinds.training.plan.step import is_dynamic, stages_of, step_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, CROSS_ENTROPY, SYNTHETIC, Training
 from hpcbench.operations.collectives import collectives
 from hpcbench.operations.models import OWN_LIBRARY, ModelShape
-from hpcbench.plan.points import (
-    CommonPoint,
-    Option,
-    PlanRequest,
-    environments,
-    in_order,
-    measurements,
-    wanted,
-)
+from hpcbench.plan import points
 
 
 def why_not(work: Training, spec: StrategySpec) -> str | None:
@@ -193,33 +185,35 @@ class Setting(NamedTuple):
 class TrainingPoint(NamedTuple):
     """One value of every axis."""
 
-    common: CommonPoint
+    common: points.CommonPoint
     choice: ModelChoice
     setting: Setting
     strategy: StrategySpec
-    options: tuple[tuple[str, Option], ...]
+    options: tuple[tuple[str, points.Option], ...]
 
 
-def training_points(title: str, block: TrainingBlock, job: PlanRequest) -> Iterator[TrainingPoint]:
+def training_points(
+    title: str, block: TrainingBlock, job: points.PlanRequest,
+) -> Iterator[TrainingPoint]:
     """Yield the points of a block. Raises ConfigError that lists every unknown name or value."""
     problems = dict.fromkeys(block_problems(block))
     if problems:
         raise ConfigError("\n".join(f"benchmarks: {title}: {problem}" for problem in problems))
     choices = tuple(_choices(block))
     steps = {"iterations": block.max_steps} if block.max_steps else {}
-    inner = measurements(block.model_copy(update=steps), job.config)
+    inner = points.measurements(block.model_copy(update=steps), job.config)
     settings = product(*(getattr(block, name) for name in Setting._fields[:-2]),
                        (block.count_step is not False,), block.loss or (CROSS_ENTROPY,))
     for model, values, device, env, size in product(
-            _models(block), settings, block.device, environments(block), block.world_size):
+            _models(block), settings, block.device, points.environments(block), block.world_size):
         for spec, options, backends in choices:
             every = ranks_of(spec, dict(options)) or job.world_size
             ranks = every if size == "all" else int(size)
             for backend, measured in product(backends, inner):
                 setting = Setting(*values)
                 yield TrainingPoint(
-                    CommonPoint(setting.dtype, backend, device, env, ranks, *measured), model,
-                    setting, spec, options)
+                    points.CommonPoint(setting.dtype, backend, device, env, ranks, *measured),
+                    model, setting, spec, options)
 
 
 def _models(block: TrainingBlock) -> Iterator[ModelChoice]:
@@ -231,7 +225,7 @@ def _models(block: TrainingBlock) -> Iterator[ModelChoice]:
 
 
 def _choices(block: TrainingBlock) -> Iterator[
-        tuple[StrategySpec, tuple[tuple[str, Option], ...], tuple[str, ...]]]:
+        tuple[StrategySpec, tuple[tuple[str, points.Option], ...], tuple[str, ...]]]:
     """Yield each strategy with one value for each option, and its backends or the block's."""
     for name, sets in block.strategies.items():
         for axes in sets:
@@ -240,7 +234,7 @@ def _choices(block: TrainingBlock) -> Iterator[
             own = spec.axes(_with_rank(axes, spec, block))
             given = tuple((str(backend),) for backend in axes.get("backend", ()))
             for backends, values in product(given or (block.backend,), product(*own.values())):
-                yield spec, in_order(dict(zip(own, values, strict=True))), backends
+                yield spec, points.in_order(dict(zip(own, values, strict=True))), backends
 
 
 def _with_rank(axes: OptionAxes, spec: StrategySpec, block: TrainingBlock) -> OptionAxes:
@@ -295,7 +289,7 @@ def _bad_options(where: str, axes: OptionAxes, spec: StrategySpec) -> Iterator[s
             yield f"{where}: {unknown_name(option, [*spec.options, 'backend'])}"
         else:
             allowed = spec.options[option]
-            yield from (f"{where}.{option}: {wanted(value, [allowed])}"
+            yield from (f"{where}.{option}: {points.wanted(value, [allowed])}"
                         for value in values if not allowed.allows(value))
 
 
@@ -350,7 +344,7 @@ def _draft(point: TrainingPoint, extents: Mapping[str, Any], degrees: Degrees) -
     library, model = point.setting.library, point.choice.model
     return Training(
         strategy=point.strategy.name,
-        options=in_order(point.strategy.without_idle(dict(point.options))),
+        options=points.in_order(point.strategy.without_idle(dict(point.options))),
         model=model, **any_model.differences(model, extents), **extents,
         **point.setting._asdict(), dp=degrees.dp, tp=degrees.tp, pp=degrees.pp,
         parameters=0, flops=(), calls=(),

@@ -15,29 +15,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from hpcbench.config.axes import DTYPE_BYTES
-from hpcbench.kinds.training.plan.any_model import (
-    AnyShape,
-    ResNetShape,
-    model_of,
-    part_tensors,
-    resnet_kept_bytes,
-    resnet_working_bytes,
-    running_bytes,
-)
-from hpcbench.kinds.training.plan.models import (
-    COLUMNWISE,
-    ROWWISE,
-    Adapters,
-    Parameters,
-    Tensor,
-    block_tensors,
-    is_narrow,
-    is_recomputed,
-    keeps_products,
-    low_rank_tensors,
-    of_each,
-    scale_bytes,
-)
+from hpcbench.kinds.training.plan import any_model, models
 from hpcbench.kinds.training.plan.spec import Groups, adapters_of, buckets, travelling_bytes
 from hpcbench.kinds.training.plan.step import (
     Stage,
@@ -67,9 +45,9 @@ class Held(NamedTuple):
     block. Blocks of a transformer are alike, and one object.
     """
 
-    whole: Parameters
-    local: Parameters
-    blocks: tuple[Parameters, ...]
+    whole: models.Parameters
+    local: models.Parameters
+    blocks: tuple[models.Parameters, ...]
 
 
 class _Parts(NamedTuple):
@@ -79,10 +57,10 @@ class _Parts(NamedTuple):
     adapters, where nothing is.
     """
 
-    shape: AnyShape
+    shape: any_model.AnyShape
     stage: Stage
     tp: int
-    adapters: Adapters | None
+    adapters: models.Adapters | None
     narrow: int
 
 
@@ -90,38 +68,38 @@ def held_of(work: Training, stage: Stage) -> Held:
     """Return the parameters of these parts of a training's model as the first rank holds them."""
     adapters = adapters_of(work)
     only_parts = Stage(blocks=stage.blocks, first=stage.first, last=stage.last, alone=stage.alone)
-    return _held(_Parts(model_of(work), only_parts, work.tp, adapters,
+    return _held(_Parts(any_model.model_of(work), only_parts, work.tp, adapters,
                         DTYPE_BYTES[work.dtype] if adapters else 0))
 
 
 @lru_cache(maxsize=_KEPT)
-def sharded(local: Parameters, shards: int) -> Parameters:
+def sharded(local: models.Parameters, shards: int) -> models.Parameters:
     """Return the first rank's shards of parameters: it has most where they are uneven."""
     if shards == 1:
         return local
-    return Parameters(tuple(item._replace(
+    return models.Parameters(tuple(item._replace(
         extents=(-(-item.extents[0] // shards), *item.extents[1:])) for item in local.tensors))
 
 
 @lru_cache(maxsize=_KEPT)
 def _held(parts: _Parts) -> Held:
     whole = _divided(parts.stage.tensors(parts.shape), parts.tp)
-    return Held(Parameters(tuple(whole)), Parameters(tuple(_laid_out(parts, whole))),
+    return Held(models.Parameters(tuple(whole)), models.Parameters(tuple(_laid_out(parts, whole))),
                 _blocks(parts))
 
 
-def _blocks(parts: _Parts) -> tuple[Parameters, ...]:
+def _blocks(parts: _Parts) -> tuple[models.Parameters, ...]:
     """Return the parameters of each block as they are held."""
-    def block(number: int) -> Parameters:
-        own = _divided(part_tensors(parts.shape, number), parts.tp)
-        return Parameters(tuple(_laid_out(parts, own)))
+    def block(number: int) -> models.Parameters:
+        own = _divided(any_model.part_tensors(parts.shape, number), parts.tp)
+        return models.Parameters(tuple(_laid_out(parts, own)))
 
-    if isinstance(parts.shape, ResNetShape):
+    if isinstance(parts.shape, any_model.ResNetShape):
         return tuple(block(number) for number in parts.stage.blocks)
     return (block(0),) * len(parts.stage.blocks)
 
 
-def _laid_out(parts: _Parts, parameters: Iterable[Tensor]) -> list[Tensor]:
+def _laid_out(parts: _Parts, parameters: Iterable[models.Tensor]) -> list[models.Tensor]:
     """Return the parameters as they are held, adapters behind the weights that have them.
 
     Without adapters these are the parameters as they are: fp32, all of them trained.
@@ -135,24 +113,24 @@ def _laid_out(parts: _Parts, parameters: Iterable[Tensor]) -> list[Tensor]:
         held = item._replace(trained=False)
         if adapters.packs(item.name):
             held = held._replace(extents=(-(-item.elements // 2), 1), element_bytes=1)
-        elif is_narrow(shape, item.name):
+        elif models.is_narrow(shape, item.name):
             held = held._replace(element_bytes=parts.narrow)
         tensors.append(held)
-        tensors += low_rank_tensors(item, adapters.rank) if adapters.has(item.name) else ()
+        tensors += models.low_rank_tensors(item, adapters.rank) if adapters.has(item.name) else ()
     return tensors
 
 
-def _divided(parameters: Sequence[Tensor], tp: int) -> list[Tensor]:
+def _divided(parameters: Sequence[models.Tensor], tp: int) -> list[models.Tensor]:
     """Return a tensor-parallel rank's part of each parameter, that of the first rank."""
     return [item._replace(extents=_part(item, tp)) for item in parameters]
 
 
-def _part(item: Tensor, tp: int) -> tuple[int, ...]:
+def _part(item: models.Tensor, tp: int) -> tuple[int, ...]:
     product, _, kind = item.name.rpartition(".")
     rows, *columns = item.extents
-    if product.endswith(COLUMNWISE) or product in ("embedding.tokens", "head.logits"):
+    if product.endswith(models.COLUMNWISE) or product in ("embedding.tokens", "head.logits"):
         return (-(-rows // tp), *columns)
-    if product.endswith(ROWWISE) and kind == "weight":
+    if product.endswith(models.ROWWISE) and kind == "weight":
         return (rows, -(-columns[0] // tp))
     return item.extents
 
@@ -208,11 +186,11 @@ class _Rank(NamedTuple):
     work: Training
     stage: Stage
     step: Step
-    shape: AnyShape
-    whole: Parameters
-    local: Parameters
-    own: Parameters
-    blocks: tuple[Parameters, ...]
+    shape: any_model.AnyShape
+    whole: models.Parameters
+    local: models.Parameters
+    own: models.Parameters
+    blocks: tuple[models.Parameters, ...]
 
 
 def memory_of(work: Training, stage: Stage) -> Memory:
@@ -228,7 +206,7 @@ def moments(work: Training, stage: Stage) -> tuple[Memory, ...]:
     """Return what that rank holds at each moment; of its group it is the rank with most."""
     rank = _rank(work, stage)
     layout = rank.step.layout
-    parameters = rank.own.held_bytes + scale_bytes(layout.adapters, rank.whole.tensors)
+    parameters = rank.own.held_bytes + models.scale_bytes(layout.adapters, rank.whole.tensors)
     optimizer = _state_bytes(work.optimizer, rank.own.trained, layout.state_ranks)
     always = _always(rank)
     return tuple(
@@ -240,12 +218,12 @@ def moments(work: Training, stage: Stage) -> tuple[Memory, ...]:
 
 def _rank(work: Training, stage: Stage) -> _Rank:
     step, (whole, local, blocks) = step_of(work), held_of(work, stage)
-    return _Rank(work, stage, step, model_of(work), whole, local,
+    return _Rank(work, stage, step, any_model.model_of(work), whole, local,
                  sharded(local, step.layout.shards), blocks)
 
 
 @lru_cache(maxsize=_KEPT)
-def _state_bytes(optimizer: str, own: Parameters, ranks: int) -> int:
+def _state_bytes(optimizer: str, own: models.Parameters, ranks: int) -> int:
     """Return the bytes of the states, of several ranks those of the one with most.
 
     ZeroRedundancyOptimizer gives the largest parameter that is left to the rank with least.
@@ -289,19 +267,19 @@ def _head_elements(rank: _Rank) -> int:
         item.name.startswith("head.") or (tied and item.name == _TABLE)))
 
 
-def _trained_elements(blocks: Sequence[Parameters]) -> list[int]:
+def _trained_elements(blocks: Sequence[models.Parameters]) -> list[int]:
     return [block.trained.elements for block in blocks]
 
 
 def _activations(rank: _Rank) -> tuple[int, ...]:
     """Return the bytes of activations at each moment, of all micro-batches that are under way."""
     work, stage, step = rank.work, rank.stage, rank.step
-    if isinstance(rank.shape, ResNetShape):
+    if isinstance(rank.shape, any_model.ResNetShape):
         return _of_images(rank, rank.shape)
     kept, shape = step.kept, rank.shape
     full = block_bytes(shape, kept)
-    less = recomputed_bytes(shape, kept, keeps_products(work.checkpointing))
-    again = [is_recomputed(work.checkpointing, number) for number in stage.blocks]
+    less = recomputed_bytes(shape, kept, models.keeps_products(work.checkpointing))
+    again = [models.is_recomputed(work.checkpointing, number) for number in stage.blocks]
     before = stage.first * embedding_bytes(shape, kept)
     behind = stage.last * head_bytes(shape, kept)
     logits = logit_bytes(shape, kept) if stage.last and step.layout.pipeline else 0
@@ -317,14 +295,15 @@ def _activations(rank: _Rank) -> tuple[int, ...]:
     return tuple(int(step.tokens * each) for each in of_token)
 
 
-def _of_images(rank: _Rank, shape: ResNetShape) -> tuple[int, ...]:
+def _of_images(rank: _Rank, shape: any_model.ResNetShape) -> tuple[int, ...]:
     """Return the same of a ResNet, whose blocks have other extents from stage to stage."""
     blocks, samples, element = rank.stage.blocks, rank.step.samples, rank.step.kept.element
-    everything = resnet_kept_bytes(shape, blocks, samples, element)
+    everything = any_model.resnet_kept_bytes(shape, blocks, samples, element)
     others = everything * (rank.stage.under_way - 1)
-    last = others + everything + resnet_working_bytes(shape, max(blocks), samples, element)
-    first = (others + resnet_kept_bytes(shape, blocks[:1], samples, element)
-             + resnet_working_bytes(shape, min(blocks), samples, element))
+    works = [any_model.resnet_working_bytes(shape, block, samples, element)
+             for block in (max(blocks), min(blocks))]
+    last = others + everything + works[0]
+    first = others + any_model.resnet_kept_bytes(shape, blocks[:1], samples, element) + works[1]
     return int(last), int(last), int(first), int(first), 0
 
 
@@ -334,7 +313,8 @@ def _always(rank: _Rank) -> int:
     Buckets of DDP, what PowerSGD has not sent yet, and running statistics.
     """
     shape, exchange = rank.shape, rank.step.layout.buckets
-    held = (running_bytes(shape, rank.stage.blocks) if isinstance(shape, ResNetShape) else 0)
+    held = (any_model.running_bytes(shape, rank.stage.blocks)
+            if isinstance(shape, any_model.ResNetShape) else 0)
     if exchange:
         whole = rank.local.trained.elements * WEIGHT_BYTES
         held += whole * (not exchange.are_views) + whole * (exchange.hook == "powersgd")
@@ -365,7 +345,7 @@ def _gathered(rank: _Rank, groups: Groups) -> tuple[int, int, int, int]:
     element = rank.step.kept.element
 
     whole_bytes = partial(_whole_bytes, element)
-    sizes = sorted(of_each(whole_bytes, rank.blocks), reverse=True)
+    sizes = sorted(models.of_each(whole_bytes, rank.blocks), reverse=True)
     trained = _trained_elements(rank.blocks)
     root, every, two = whole_bytes(rank.local) - sum(sizes), sum(sizes), sum(sizes[:2])
     gradients, head = max(trained) * element, _head_elements(rank) * element
@@ -382,7 +362,7 @@ def _gathered(rank: _Rank, groups: Groups) -> tuple[int, int, int, int]:
 
 
 @lru_cache(maxsize=_KEPT)
-def _whole_bytes(element: int, parameters: Parameters) -> int:
+def _whole_bytes(element: int, parameters: models.Parameters) -> int:
     """Return the bytes of parameters when they are gathered for arithmetic in so many bytes."""
     return sum(item.elements * travelling_bytes(item, element) for item in parameters.tensors)
 
@@ -406,7 +386,7 @@ def _copied(rank: _Rank) -> tuple[int, int, int, int]:
 
 
 @lru_cache(maxsize=_KEPT)
-def _products(local: Parameters, element: int) -> int:
+def _products(local: models.Parameters, element: int) -> int:
     """Return the elements of products that are held in more bytes than ``element`` has."""
     return sum(item.elements for item in local.tensors if len(item.extents) > 1
                and item.element_bytes > element and not item.name.startswith("embedding."))
@@ -440,5 +420,5 @@ def _largest_packed(rank: _Rank) -> int:
     adapters, shape = adapters_of(rank.work), rank.shape
     if adapters is None or not isinstance(shape, ModelShape):
         return 0
-    return max((item.elements for item in block_tensors(shape) if adapters.packs(item.name)),
+    return max((item.elements for item in models.block_tensors(shape) if adapters.packs(item.name)),
                default=0)

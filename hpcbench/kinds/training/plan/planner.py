@@ -32,21 +32,9 @@ from hpcbench.kinds.training.plan.spec import (
 from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, CROSS_ENTROPY, SYNTHETIC, Training
 from hpcbench.operations.models import OWN_LIBRARY
+from hpcbench.plan import points
 from hpcbench.plan.case import Case
 from hpcbench.plan.estimate import ALPHA_S, FLOPS_PER_S, bytes_per_s, device_kind, setup_s
-from hpcbench.plan.points import (
-    COMMON_AXES,
-    Draft,
-    Option,
-    PlanRequest,
-    assemble,
-    described,
-    in_order,
-    least_calls,
-    listed_lengths,
-    number_of_sets,
-    too_large,
-)
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 from hpcbench.plan.workload import Workload
 
@@ -164,9 +152,10 @@ def changed(work: Training, setting: Setting) -> Training | None:
     own = {name: given.pop(name) for name in setting if name in spec.options}
     if given.keys() - _KEYS:
         return None  # an option that another strategy has
-    options: dict[str, Option] = {name: values.default for name, values in spec.options.items()}
+    options: dict[str, points.Option] = {
+        name: values.default for name, values in spec.options.items()}
     options |= own if to != work.strategy else {**dict(work.options), **own}
-    other = replace(work, **given, strategy=to, options=in_order(spec.without_idle(options)))
+    other = replace(work, **given, strategy=to, options=points.in_order(spec.without_idle(options)))
     usable = spec.ineffective(options) is None and why_not(other, spec) is None
     return other if usable else None
 
@@ -210,7 +199,7 @@ def _sharding(work: Training) -> Iterator[str]:
         return
     for spec in strategies():
         options = {name: values.default for name, values in spec.options.items()}
-        other = replace(work, strategy=spec.name, options=in_order(options))
+        other = replace(work, strategy=spec.name, options=points.in_order(options))
         if (spec.order > now.order and is_ours(spec) and not spec.divides_model
                 and not adapters_of(other) and isinstance(spec.degrees(ranks, options), Degrees)):
             yield spec.name
@@ -279,7 +268,7 @@ def _mildest(work: Training, budget: int, name: str, values: Sequence[int]) -> I
     yield from islice(usable, 1)
 
 
-def _word(value: Option) -> str:
+def _word(value: points.Option) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -295,7 +284,7 @@ _AXES = ("model", "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "se
          "width", "classes", "image_size", "batch_size", "accumulation", "optimizer",
          "checkpointing", "communication", "data", "library", "compile", "loss", "max_steps",
          "lora_rank",
-         *COMMON_AXES)
+         *points.COMMON_AXES)
 _FOLLOWS = ("family", "changed", "shrunk", "named_extents", "dp", "tp", "pp", "parameters",
             "flops", "calls", "adapters", "modules", "count_step")
 """What follows from the rest of a training, and what is no part of it: it is this one anyhow."""
@@ -306,9 +295,10 @@ class TrainingPlanner(Planner):
 
     def lengths(self, block: Block, config: Config) -> Mapping[str, int]:
         assert isinstance(block, TrainingBlock)
-        return {**listed_lengths(block, _AXES), "strategies": number_of_sets(block.strategies)}
+        return {**points.listed_lengths(block, _AXES),
+                "strategies": points.number_of_sets(block.strategies)}
 
-    def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
+    def cases(self, title: str, block: Block, job: points.PlanRequest) -> Iterator[Case]:
         assert isinstance(block, TrainingBlock)
         for point in build_workload.training_points(title, block, job):
             yield case_of(title, block, job, point)
@@ -337,12 +327,12 @@ class TrainingPlanner(Planner):
 
 
 def case_of(
-    title: str, block: TrainingBlock, job: PlanRequest, point: build_workload.TrainingPoint,
+    title: str, block: TrainingBlock, job: points.PlanRequest, point: build_workload.TrainingPoint,
 ) -> Case:
-    return assemble(title, block, job, point.common, _draft(point, job))
+    return points.assemble(title, block, job, point.common, _draft(point, job))
 
 
-def _draft(point: build_workload.TrainingPoint, job: PlanRequest) -> Draft:
+def _draft(point: build_workload.TrainingPoint, job: points.PlanRequest) -> points.Draft:
     common = point.common
     work, reason = build_workload.make_training(point)
     device = resolve_device(common.backend, common.device)
@@ -350,15 +340,16 @@ def _draft(point: build_workload.TrainingPoint, job: PlanRequest) -> Draft:
               or unsupported(common.backend, device, work.collective_calls()))
     expected = Demands() if reason else predict(work)
     hardware = job.config.hardware
-    reason = reason or too_large(expected.memory.total, 0, device, hardware, ERROR)
+    reason = reason or points.too_large(expected.memory.total, 0, device, hardware, ERROR)
     if expected.memory.total and reason:
         reason += f"; {advice(work, int((hardware.memory_per_device_gb or 0) * 1e9))}"
     checked = common.validate and work.communication != "only"  # which has no result
     step_s = _step_s(work, expected, device, hardware)
-    return Draft(
+    return points.Draft(
         workload=work, device=device, validate=checked,
         memory_bytes=expected.memory.total, memory_error=ERROR, skip=reason,
-        estimate_s=(setup_s(work, device_kind(device)) + least_calls(common, job.config) * step_s
+        estimate_s=(setup_s(work, device_kind(device))
+                    + points.least_calls(common, job.config) * step_s
                     + untimed_s(work, step_s, device_kind(device), checked=checked)),
         identity=_identity(work, point.strategy))
 
@@ -391,6 +382,6 @@ def catalogue() -> dict[str, dict[str, Any]]:
     return {
         "models": {name: {**asdict(shape), "layers": shape.layers,
                           "parameters": parameters_of(shape)} for name, shape in shapes.items()},
-        "strategies": {spec.name: {"meaning": spec.meaning, "options": described(spec.options)}
-                       for spec in strategies()},
-    }
+        "strategies": {
+            spec.name: {"meaning": spec.meaning, "options": points.described(spec.options)}
+            for spec in strategies()}}

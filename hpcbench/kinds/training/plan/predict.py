@@ -12,24 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from hpcbench.kinds.training.plan import any_model as resnet
+from hpcbench.kinds.training.plan import any_model, models
 from hpcbench.kinds.training.plan import spec as traffic
-from hpcbench.kinds.training.plan.any_model import (
-    NAMES,
-    AnyShape,
-    ResNetShape,
-    flops_again,
-    model_of,
-    sent_elements,
-)
 from hpcbench.kinds.training.plan.memory import Memory, held_of, memory_of
-from hpcbench.kinds.training.plan.models import (
-    EXECUTED,
-    Parameters,
-    flops,
-    is_recomputed,
-    recomputed,
-)
 from hpcbench.kinds.training.plan.spec import (
     Calls,
     adapters_of,
@@ -89,16 +74,16 @@ def _norms(shape: ModelShape, stage: Stage, step: Step) -> list[int]:
     return [item.elements * size for item in named] * exchanges
 
 
-def pipeline_calls(work: Training, shape: AnyShape, stage: Stage, step: Step) -> Calls:
+def pipeline_calls(work: Training, shape: any_model.AnyShape, stage: Stage, step: Step) -> Calls:
     """Return what a rank sends: results of blocks ahead, gradients back, of each micro-batch.
 
     A tied weight has a copy on the first and on the last stage. These exchange their parts of its
     gradient once a step.
     """
     crossing = (*stage.ahead, *stage.behind)
-    if isinstance(shape, ResNetShape):
+    if isinstance(shape, any_model.ResNetShape):
         return calls("send_recv", 2, [
-            step.samples * sent_elements(shape, number) * step.kept.element
+            step.samples * any_model.sent_elements(shape, number) * step.kept.element
             for number in crossing] * step.parts)
     hidden = step.kept.of_tokens(step.tokens * shape.hidden, step.kept.wide)
     sizes = [hidden] * len(crossing) * step.parts
@@ -164,13 +149,15 @@ class Demands:
         return max(one.collectives for one in self.of_ranks)
 
 
-def hardware_flops(work: Training, definition: str = EXECUTED, *, nominal: bool = False) -> int:
+def hardware_flops(
+    work: Training, definition: str = models.EXECUTED, *, nominal: bool = False,
+) -> int:
     """Return the FLOPs of a step on all ranks with those that checkpointing adds.
 
     ``definition`` says how attention counts. ``nominal``: a block that is run again counts a whole
     forward pass, though torch leaves out its end. Raises KeyError of unknown names.
     """
-    return dict(work.flops)[definition] + flops_again(work, definition, nominal=nominal)
+    return dict(work.flops)[definition] + any_model.flops_again(work, definition, nominal=nominal)
 
 
 def predict(work: Training) -> Demands:
@@ -179,7 +166,7 @@ def predict(work: Training) -> Demands:
 
 def is_predicted(work: Training) -> bool:
     """Return whether the plan's arithmetic is here: of others' strategies and models it is not."""
-    return work.model in NAMES and strategy(work.strategy) is not None
+    return work.model in any_model.NAMES and strategy(work.strategy) is not None
 
 
 def predict_stage(work: Training, stage: Stage) -> Prediction:
@@ -191,16 +178,16 @@ def _flops(work: Training, stage: Stage) -> int:
     """Return the FLOPs of a rank: those of its blocks, and of the ends that it has."""
     if work.communication == "only":
         return 0
-    shape = model_of(work)
-    if isinstance(shape, ResNetShape):
-        return resnet.stage_flops(shape, stage.blocks, work.batch_size)
+    shape = any_model.model_of(work)
+    if isinstance(shape, any_model.ResNetShape):
+        return any_model.stage_flops(shape, stage.blocks, work.batch_size)
     if adapters_of(work):  # which no strategy divides among stages
         return hardware_flops(work) // work.dp
-    one, two = (dict(flops(replace(shape, layers=layers), work.batch_size))[EXECUTED]
+    one, two = (dict(models.flops(replace(shape, layers=layers), work.batch_size))[models.EXECUTED]
                 for layers in (1, 2))
-    again = sum(is_recomputed(work.checkpointing, number) for number in stage.blocks)
-    of_recomputed = recomputed(replace(shape, layers=1), work.batch_size, work.checkpointing,
-                               EXECUTED)
+    again = sum(models.is_recomputed(work.checkpointing, number) for number in stage.blocks)
+    of_recomputed = models.recomputed(replace(shape, layers=1), work.batch_size, work.checkpointing,
+                               models.EXECUTED)
     head = (one - (two - one)) * stage.last
     if work.loss == CHUNKED:  # which no strategy that divides a model takes
         head += 2 * shape.vocab * shape.hidden * shape.seq_length * work.batch_size
@@ -210,7 +197,7 @@ def _flops(work: Training, stage: Stage) -> int:
 def _calls(work: Training, stage: Stage) -> list[traffic.Calls]:
     if work.communication == "off":
         return []
-    step, shape = step_of(work), model_of(work)
+    step, shape = step_of(work), any_model.model_of(work)
     layout = step.layout
     _, local, blocks = held_of(work, stage)
     made: list[traffic.Calls] = []
@@ -221,7 +208,7 @@ def _calls(work: Training, stage: Stage) -> list[traffic.Calls]:
     made += own_traffic(work, local.tensors)
     if work.tp > 1:
         assert isinstance(shape, ModelShape)  # noqa: S101  (no plan divides others by tensors)
-        again = sum(is_recomputed(work.checkpointing, number) for number in stage.blocks)
+        again = sum(models.is_recomputed(work.checkpointing, number) for number in stage.blocks)
         made += tensor_calls(shape, stage, step, again)
     if layout.pipeline:
         made.append(pipeline_calls(work, shape, stage, step))
@@ -233,12 +220,12 @@ def _calls(work: Training, stage: Stage) -> list[traffic.Calls]:
 
 
 @lru_cache(maxsize=_KEPT)
-def _roots(local: Parameters, *, alone: bool) -> list[Parameters]:
+def _roots(local: models.Parameters, *, alone: bool) -> list[models.Parameters]:
     """Return what is no block, as it is gathered: at once, or with the stage that it is of."""
     ends = [[item for item in local.tensors if item.name.startswith(end)]
             for end in (("embedding.", "stem."), "head.")]
     gathered = ends if alone else [ends[0] + ends[1]]
-    return [Parameters(tuple(items)) for items in gathered if items]
+    return [models.Parameters(tuple(items)) for items in gathered if items]
 
 
 def program_of(work: Training) -> tuple[object, ...]:

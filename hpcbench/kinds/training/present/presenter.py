@@ -36,29 +36,15 @@ from hpcbench.kinds.training.plan.workload import (
     training_of,
 )
 from hpcbench.kinds.training.present import charts, tables
-from hpcbench.kinds.training.present.charts import (
-    Items,
-    Records,
-    record_of,
-    strategy_text,
-    telling_options,
-)
 from hpcbench.operations.models import MODELS, OWN_LIBRARY
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import ROOFLINE_FIELDS
 from hpcbench.units import grouped, plural, to_ms
+from hpcbench.views import words
 from hpcbench.views.chart import Chart, roofline_charts, roofline_definitions, roofline_tables
 from hpcbench.views.columns import COST, cost_cells, ends_of, names_of
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table, cell_text
-from hpcbench.views.words import (
-    backend_text,
-    batch_text,
-    distinct,
-    option_lines,
-    options_text,
-    span_text,
-)
 
 _EXTENTS = {"family": "built as", "layers": "layers", "hidden": "hidden", "heads": "heads",
             "kv_heads": "kv heads", "inner": "inner", "vocab": "vocab", "seq_length": "seq"}
@@ -74,7 +60,7 @@ def training_listing() -> Iterator[Line | Table]:
     yield Line("training strategies", "title")
     for spec in registry().strategies.values():
         yield Line(f"  {spec.name:<20}{spec.meaning}")
-        yield from option_lines(spec.options)
+        yield from words.option_lines(spec.options)
     for plugin in registry().plugins:
         problem = plugin.problem and f"cannot be used: {plugin.problem}"
         yield Line(f"  plug-in {plugin.name:<12}{plugin.origin}: {problem or 'offers a strategy'}",
@@ -125,13 +111,13 @@ _GROUP_COLUMNS = (
 def training_plan_table(title: str, cases: Sequence[Case], *, listed: bool) -> Table:
     """Return a row for each case, or for each strategy on each backend."""
     if listed:
-        options = telling_options(training_of(case) for case in cases)
+        options = charts.telling_options(training_of(case) for case in cases)
         rows = tuple(_case_row(case, options[training_of(case)]) for case in cases)
         return Table(title, _CASE_COLUMNS, (Group("", rows),), notes=tuple(
             Line(f"#{case.index} {case.note}", "warning") for case in cases if case.note))
     groups = grouped((
-        (training_of(case).model, strategy_text(training_of(case)), case.backend, case.env,
-         case.device, case.world_size, batch_text(case), case.needs), case) for case in cases)
+        (training_of(case).model, charts.strategy_text(training_of(case)), case.backend, case.env,
+         case.device, case.world_size, words.batch_text(case), case.needs), case) for case in cases)
     tried = Counter(case.note for case in cases if case.note)
     return Table(title, _GROUP_COLUMNS, (Group("", tuple(map(_group_row, groups.values()))),),
                  notes=tuple(Line(f"{plural(count, 'case')}: {note}", "warning")
@@ -164,7 +150,7 @@ def demand_lines(work: Training) -> Iterator[str]:
     for stage in stages_of(work):
         expected = predict_stage(work, stage)
         where = ("each rank" if stage.first and stage.last else
-                 f"the ranks with blocks {span_text(stage.blocks)}")
+                 f"the ranks with blocks {words.span_text(stage.blocks)}")
         calls = _calls_text((one.collective, one.count, one.size_bytes) for one in expected.calls)
         yield (f"predicted for {where}: {calls}; {expected.wire_bytes} B on the wire; "
                f"{cell_text(expected.hardware_flops, Show.GFLOP)} GFLOP")
@@ -181,7 +167,7 @@ def _case_row(case: Case, options: str) -> Row:
         case.index, work.model, work.layers, work.hidden or None,
         *map(named.get, ("heads", "kv_heads", "inner", "vocab")), work.seq_length or None,
         work.width or None, named.get("classes"), work.image_size or None,
-        strategy_text(work), options, backend_text(case), case.device,
+        charts.strategy_text(work), options, words.backend_text(case), case.device,
         case.world_size, f"{work.dp} x {work.tp} x {work.pp}", work.dtype,
         work.batch_size, work.accumulation, work.optimizer,
         work.checkpointing if work.checkpointing != "none" else None,
@@ -196,11 +182,11 @@ def _case_row(case: Case, options: str) -> Row:
 def _group_row(cases: Sequence[Case]) -> Row:
     first, works = cases[0], [training_of(case) for case in cases]
     return Row((
-        len(cases), works[0].model, strategy_text(works[0]), backend_text(first),
-        first.device, first.world_size, distinct(work.dtype for work in works),
-        span_text(work.batch_size for work in works),
-        (f"{span_text(work.image_size for work in works)} pixels" if works[0].of_images else
-         f"{span_text(work.seq_length for work in works)} tokens"),
+        len(cases), works[0].model, charts.strategy_text(works[0]), words.backend_text(first),
+        first.device, first.world_size, words.distinct(work.dtype for work in works),
+        words.span_text(work.batch_size for work in works),
+        (f"{words.span_text(work.image_size for work in works)} pixels" if works[0].of_images else
+         f"{words.span_text(work.seq_length for work in works)} tokens"),
         f"up to {_megabytes(max(case.memory_bytes for case in cases))}", *cost_cells(cases)))
 
 
@@ -263,17 +249,17 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
     heat_map_case = staticmethod(charts.heat_map_case)
     part_looks = charts.PART_LOOKS
 
-    def tables(self, title: str, items: Items, derived: Records) -> Iterator[Table]:
+    def tables(self, title: str, items: charts.Items, derived: charts.Records) -> Iterator[Table]:
         yield from tables.result_tables(title, items, derived)
         yield from tables.counted_tables(title, items, derived)
 
-    def overviews(self, items: Items, derived: Records) -> Iterator[Table]:
+    def overviews(self, items: charts.Items, derived: charts.Records) -> Iterator[Table]:
         yield from tables.overviews(items, derived)
         yield from tables.efficiencies(items, derived)
         yield from roofline_tables("trainings", charts.rooflines(items, derived),
                                    of=any(item.status == "ok" for item in items))
 
-    def definitions(self, items: Items, derived: Records) -> Iterator[str]:
+    def definitions(self, items: charts.Items, derived: charts.Records) -> Iterator[str]:
         yield from tables.definitions(items, derived)
         records = [record for item in items if (record := derived.get(item.case.case_id))]
         if any(record.scaling for record in records):
@@ -282,7 +268,7 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
             yield from tables.EFFICIENCY_DEFINITION
         yield from roofline_definitions(charts.rooflines(items, derived))
 
-    def charts(self, items: Items, derived: Records) -> Iterator[Chart]:
+    def charts(self, items: charts.Items, derived: charts.Records) -> Iterator[Chart]:
         yield from charts.charts(items, derived)
         yield from charts.stall_charts(items, derived)
         yield from roofline_charts("trainings", charts.rooflines(items, derived))
@@ -301,13 +287,13 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
         values |= {**_counted(record.counted), **_efficiency(record.pop), **charts.values(record)}
         return values | {
             "step_time_ms": None if record.step_s is None else to_ms(record.step_s),
-            "options": [options_text([option]) for option in work.options],
+            "options": [words.options_text([option]) for option in work.options],
             "parity": charts.parity_text(item, record), "peak_of": record.peak_of or None,
             "same_program_as": record.same_program_as}
 
     def sections(
-        self, rows: Sequence[Mapping[str, Any]], items: Items,
-        derived: Records,
+        self, rows: Sequence[Mapping[str, Any]], items: charts.Items,
+        derived: charts.Records,
     ) -> dict[str, Any]:
         """Return ``training``, ``memory`` and ``not_measured`` of summary.json's results.
 
@@ -359,9 +345,9 @@ def _exposure(exposure: Exposure) -> dict[str, Any]:
     return row
 
 
-def _listed(row: Mapping[str, Any], item: CaseResult, derived: Records) -> dict[str, Any]:
+def _listed(row: Mapping[str, Any], item: CaseResult, derived: charts.Records) -> dict[str, Any]:
     steps = item.timing.steps if item.timing else None
-    record = record_of(item, derived)
+    record = charts.record_of(item, derived)
     if steps is not None:  # results of older versions have none
         steps = replace(steps, arrivals=tuple(
             replace(arrival, pass_median_s=()) for arrival in steps.arrivals))

@@ -21,22 +21,7 @@ from hpcbench.kinds.training.derive.slow_ranks import Exposure, LateRank, SlowPh
 from hpcbench.kinds.training.plan.build_workload import Setting
 from hpcbench.kinds.training.plan.models import DEFINITIONS as DEFINITIONS_OF_FLOPS
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
-from hpcbench.kinds.training.present.charts import (
-    SHORT,
-    Items,
-    Records,
-    counterpart_text,
-    degrees_text,
-    findings,
-    model_text,
-    ms_text,
-    parity_text,
-    record_of,
-    slow_alone_text,
-    strategy_text,
-    telling_options,
-    titles,
-)
+from hpcbench.kinds.training.present import charts
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import grouped, plural
@@ -63,7 +48,7 @@ COLUMNS = (
       for of, unit in (("step", "a step"), ("million_tokens", "1e6 tokens"),
                        ("million_samples", "1e6 images"))),
     *(Column(name, title, Show.PERCENT, "%", "of the time of all steps", optional=True)
-      for name, title in SHORT.items()),
+      for name, title in charts.SHORT.items()),
     Column("other", "other", Show.PERCENT, "%", "of the time of all steps", "less", optional=True),
     Column("exposed_time", "exposed", Show.MS, "ms", "t - t(off)", "less", optional=True),
     Column("exposed_share", "exposed", Show.PERCENT, "%", "of t", "less", optional=True),
@@ -107,7 +92,7 @@ DEFINITIONS_OF_PIPELINES = (
 Member = tuple[CaseResult, TrainingRecord]
 
 
-def definitions(items: Items, derived: Records) -> Iterator[str]:
+def definitions(items: charts.Items, derived: charts.Records) -> Iterator[str]:
     yield from DEFINITIONS
     works = [training_of(item.case) for item in items]
     names = [name for name in dict.fromkeys(map(shown_definition, works)) if name is not None]
@@ -118,7 +103,7 @@ def definitions(items: Items, derived: Records) -> Iterator[str]:
         yield f"  FLOPs as {name} counts them{meaning}"
     if names:
         yield "  (what is computed twice counts once; other definitions: summary.json)"
-    yield from _further_definitions(works, [record_of(item, derived) for item in items])
+    yield from _further_definitions(works, [charts.record_of(item, derived) for item in items])
     if any(work.adapters for work in works):
         yield ("  (of lora and qlora 4 for each frozen weight and token, not 6: none has a "
                "gradient; and what adapters add)")
@@ -126,7 +111,7 @@ def definitions(items: Items, derived: Records) -> Iterator[str]:
         yield from DEFINITIONS_OF_EXPOSURE
         if any(work.pp > 1 for work in works):
             yield from DEFINITIONS_OF_PIPELINES
-    peaks = dict.fromkeys(filter(None, (record_of(item, derived).peak_of for item in items)))
+    peaks = dict.fromkeys(filter(None, (charts.record_of(item, derived).peak_of for item in items)))
     if allocated := ", ".join(name for name in peaks if name != GROWTH):
         yield f"memory = the most that any rank used ({allocated})"
     if GROWTH in peaks:
@@ -146,18 +131,19 @@ def _further_definitions(
         yield "cost = time x ranks x hardware.price_per_device_hour, in the currency of that price"
 
 
-def result_tables(title: str, items: Items, derived: Records) -> Iterator[Table]:
+def result_tables(title: str, items: charts.Items, derived: charts.Records) -> Iterator[Table]:
     """Yield one block's table: a group of rows per model, backend, device, ranks and dtype.
 
     What was run without communication, or nothing but that, is shown in the row of its training.
     """
-    members = ((item, record_of(item, derived)) for item in items if item.status in columns.TABLED)
+    members = ((item, charts.record_of(item, derived)) for item in items
+               if item.status in columns.TABLED)
     groups = grouped(((_group_title(member[0]), timed_text(member[0])), member)
                      for member in members if not member[1].is_partner)
     if not groups:
         return
     listed = [member for group in groups.values() for member in group]
-    options = telling_options(training_of(item.case) for item, _ in listed)
+    options = charts.telling_options(training_of(item.case) for item, _ in listed)
     yield Table(title, COLUMNS, tuple(
         Group(name, tuple(_row(item, record, options) for item, record in group), timed)
         for (name, timed), group in groups.items()), notes=(
@@ -168,7 +154,7 @@ def _group_title(item: CaseResult) -> str:
     case, work = item.case, training_of(item.case)
     unusual = [f"{name} {value}" if value is not True else f"{name}d"
                for name, value in work.unusual()]
-    parts = (f"{work.model} ({model_text(work)})", f"{case.backend} ({device_type(item)})",
+    parts = (f"{work.model} ({charts.model_text(work)})", f"{case.backend} ({device_type(item)})",
              plural(case.world_size, "rank"), work.dtype, work.optimizer, *unusual,
              env_text(case))
     return "  ".join(part for part in parts if part)
@@ -181,18 +167,18 @@ def _row(item: CaseResult, record: TrainingRecord, options: Mapping[Training, st
     again = work.checkpointing != "none" or work.loss == CHUNKED
     peak, is_growth = record.held_bytes.get("peak"), record.peak_of == GROWTH
     return Row((
-        strategy_text(work), options[work], degrees_text(work) or None, work.batch_size,
-        work.accumulation if work.accumulation != 1 else "",
+        charts.strategy_text(work), options[work], charts.degrees_text(work) or None,
+        work.batch_size, work.accumulation if work.accumulation != 1 else "",
         None if record.step_s is None else columns.median_cell(stats),
         columns.interval_cell(stats), record.samples_per_s, record.tokens_per_s, record.mfu,
         record.mfu_of_measured, *((record.hfu, record.hfu_nominal) if again else (None, None)),
         record.cost_per_step, record.cost_per_million_tokens,
         record.cost_per_million_samples if work.of_images else None,
-        *map(shares.get, SHORT), steps.other_share if steps else None,
+        *map(shares.get, charts.SHORT), steps.other_share if steps else None,
         columns.middle_cell(found.exposed_s), columns.over_passes_cell(found.exposed_share),
         columns.middle_cell(found.overhead), columns.over_passes_cell(found.efficiency),
         None if is_growth else peak, peak if is_growth else None,
-        parity_text(item, record), columns.n_cell(stats), item.status,
+        charts.parity_text(item, record), columns.n_cell(stats), item.status,
         columns.launches_cell(item), flag_cell(item, Show.MS)),
         item.status, item.case.case_id)
 
@@ -213,7 +199,7 @@ def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
     for compared, count in Counter(", ".join(each) for each in beside if each).items():
         yield Line(f"parity of {plural(count, 'row')}: a step beside one process in fp64, of "
                    f"{compared}", "quiet")
-    beside_others = Counter(map(counterpart_text, (
+    beside_others = Counter(map(charts.counterpart_text, (
         record.counterpart for _, record in listed if record.counterpart)))
     for text, count in beside_others.items():
         yield Line(f"timed model of {plural(count, 'row')}: {text}", "quiet")
@@ -238,7 +224,7 @@ def _row_notes(listed: Sequence[Member], options: Mapping[Training, str]) -> Ite
 
 def _row_title(item: CaseResult, options: Mapping[Training, str]) -> str:
     work = training_of(item.case)
-    return f"{strategy_text(work)} {options[work]}".rstrip()
+    return f"{charts.strategy_text(work)} {options[work]}".rstrip()
 
 
 def _shares(item: CaseResult) -> Iterator[str]:
@@ -257,14 +243,14 @@ def _read_again(item: CaseResult, record: TrainingRecord) -> Iterator[str]:
 
 
 def _standing_out(record: TrainingRecord) -> Iterator[str]:
-    yield from findings(record.stalls)
+    yield from charts.findings(record.stalls)
     if record.late_rank and not (record.stalls and record.stalls.last):
         yield _late_line(record.late_rank)
     yield from map(_slow_phase_line, record.slow_phases)
     if record.exposure.idle_share:
         yield _idle_line(record.exposure)
     if record.slow_alone:
-        yield slow_alone_text(record.slow_alone)
+        yield charts.slow_alone_text(record.slow_alone)
 
 
 def _idle_line(exposure: Exposure) -> str:
@@ -280,9 +266,9 @@ def _idle_line(exposure: Exposure) -> str:
 
 def _late_line(late: LateRank) -> str:
     before = "" if late.first_behind_s is None else (
-        f"; at the first of {late.buckets} buckets {ms_text(late.first_behind_s)}")
+        f"; at the first of {late.buckets} buckets {charts.ms_text(late.first_behind_s)}")
     return (f"rank {late.rank} arrives last at the exchange in {late.share:.0%} of the steps, "
-            f"{ms_text(late.behind_s)} behind the median of the others{before}")
+            f"{charts.ms_text(late.behind_s)} behind the median of the others{before}")
 
 
 def _slow_phase_line(slow: SlowPhase) -> str:
@@ -305,12 +291,13 @@ COUNTED_COLUMNS = (
 )
 
 
-def counted_tables(title: str, items: Items, derived: Records) -> Iterator[Table]:
+def counted_tables(title: str, items: charts.Items, derived: charts.Records) -> Iterator[Table]:
     listed = [(item, found) for item in items if item.status in columns.TABLED
-              and (found := record_of(item, derived).counted) and training_of(item.case).trains]
+              and (found := charts.record_of(item, derived).counted)
+              and training_of(item.case).trains]
     if not listed:
         return
-    options = telling_options(training_of(item.case) for item, _ in listed)
+    options = charts.telling_options(training_of(item.case) for item, _ in listed)
     groups = grouped((training_of(item.case).model, (item, found)) for item, found in listed)
     yield Table(f"{title}: one step, counted", COUNTED_COLUMNS, tuple(
         Group(name, tuple(_counted_row(item, options[training_of(item.case)], found)
@@ -321,7 +308,7 @@ def counted_tables(title: str, items: Items, derived: Records) -> Iterator[Table
 def _counted_row(item: CaseResult, options: str, found: Counted) -> Row:
     work = training_of(item.case)
     pairs = zip(astuple(found.measured), astuple(found.predicted), strict=True)
-    return Row((strategy_text(work), options, degrees_text(work) or None,
+    return Row((charts.strategy_text(work), options, charts.degrees_text(work) or None,
                 work.batch_size, *(cell for pair in pairs for cell in pair)),
                case_id=item.case.case_id)
 
@@ -361,12 +348,12 @@ _COLUMNS = (
 )
 
 
-def efficiencies(items: Items, derived: Records) -> Iterator[Table]:
+def efficiencies(items: charts.Items, derived: charts.Records) -> Iterator[Table]:
     """Yield a row for each training of several ranks whose useful time is told; or nothing."""
     told = [(item, record.pop) for item in items if item.case.world_size > 1
             and (record := derived.get(item.case.case_id)) and record.pop]
     if told:
-        named = titles([item for item, _ in told])
+        named = charts.titles([item for item, _ in told])
         yield Table("parallel efficiency of trainings", _COLUMNS, (Group("", tuple(
             Row((named[item.case.case_id], item.case.world_size, pop.score,
                  *(getattr(pop.efficiency, factor) for factor in FACTORS),
@@ -386,7 +373,7 @@ _FIRST = (
 ScalingMember = tuple[Case, ScalingRecord]
 
 
-def overviews(items: Items, derived: Records) -> Iterator[Table]:
+def overviews(items: charts.Items, derived: charts.Records) -> Iterator[Table]:
     """Yield a row for each training that was timed on several numbers of ranks; or nothing."""
     scaled = [(item.case, record.scaling) for item in items
              if (record := derived.get(item.case.case_id)) and record.scaling]
@@ -398,7 +385,7 @@ def overviews(items: Items, derived: Records) -> Iterator[Table]:
                                  "more", optional=True) for count in ranks))
     varied = [name for name in Setting._fields if name != "batch_size"  # it has a column
               and len({getattr(training_of(case), name) for case, _ in scaled}) > 1]
-    options = telling_options(training_of(row[0][0]) for row in rows.values())
+    options = charts.telling_options(training_of(row[0][0]) for row in rows.values())
     yield Table("scaling of trainings", columns, tuple(
         Group(title, tuple(_scaling_row(row, ranks, varied, options[training_of(row[0][0])])
                            for row in same))
@@ -414,7 +401,7 @@ def _row_key(case: Case, scaling: ScalingRecord) -> tuple[object, ...]:
 def _title(case: Case) -> str:
     work = training_of(case)
     return "  ".join(part for part in (
-        f"{work.model} ({model_text(work)})", f"{case.backend} ({case.device})",
+        f"{work.model} ({charts.model_text(work)})", f"{case.backend} ({case.device})",
         case.mode, env_text(case)) if part)
 
 

@@ -31,15 +31,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch.func import functional_call
 
+from hpcbench.kinds.training.plan import models
 from hpcbench.kinds.training.plan.any_model import halved
-from hpcbench.kinds.training.plan.models import (
-    Adapters,
-    Tensor,
-    is_narrow,
-    low_rank_tensors,
-    of_transposed,
-    shape_of,
-)
 from hpcbench.kinds.training.plan.spec import adapters_of
 from hpcbench.kinds.training.plan.step import step_of
 from hpcbench.kinds.training.plan.workload import CROSS_ENTROPY, Training
@@ -135,14 +128,15 @@ class LowRankReference(Reference):
             name: self._held(adapters, name, weight.detach().to(device))
             for name, weight in self._model.named_parameters()}
         self._model.to(device, torch.float64)
-        self._targets = {name: low_rank_tensors(Tensor(name, tuple(weight.shape)), adapters.rank)
-                         for name, weight in self._model.named_parameters() if adapters.has(name)}
+        self._targets = {
+            name: models.low_rank_tensors(models.Tensor(name, tuple(weight.shape)), adapters.rank)
+            for name, weight in self._model.named_parameters() if adapters.has(name)}
         return {part.name: self._model.initial(part.name, part.extents, SEED, device).to(
                     device, torch.float64).requires_grad_()
                 for parts in self._targets.values() for part in parts}
 
-    def _held(self, adapters: Adapters, name: str, weight: torch.Tensor) -> torch.Tensor:
-        if is_narrow(shape_of(self._spec), name):
+    def _held(self, adapters: models.Adapters, name: str, weight: torch.Tensor) -> torch.Tensor:
+        if models.is_narrow(models.shape_of(self._spec), name):
             weight = weight.to(DTYPES[self._spec.dtype])
         if adapters.packs(name):
             from hpcbench.kinds.training.run.models.nf4 import quantised, unpacked
@@ -154,7 +148,7 @@ class LowRankReference(Reference):
         """Return what the model makes of inputs with the adapters added to its weights."""
         added = {name: self._scale * self._trained[b.name] @ self._trained[a.name]
                  for name, (a, b) in self._targets.items()}
-        weights = {name: weight + (added[name].t() if of_transposed(name) else added[name])
+        weights = {name: weight + (added[name].t() if models.of_transposed(name) else added[name])
                    if name in added else weight for name, weight in self._frozen.items()}
         return functional_call(self._model, weights, (inputs,))
 

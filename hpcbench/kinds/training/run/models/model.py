@@ -19,14 +19,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hpcbench.kinds.training.plan.any_model import (
-    COLOURS,
-    STEM_KERNEL,
-    Bottleneck,
-    ResNetShape,
-    bottlenecks,
-    features,
-)
+from hpcbench.kinds.training.plan import any_model
 
 ON_DEVICE = frozenset({"cuda"})
 """Devices that draw for themselves."""
@@ -221,10 +214,11 @@ class BatchNorm(nn.BatchNorm2d):  # type: ignore[misc]
 class Stem(nn.Module):  # type: ignore[misc]
     """Convolution and pooling of images: each halves height and width."""
 
-    def __init__(self, shape: ResNetShape) -> None:
+    def __init__(self, shape: any_model.ResNetShape) -> None:
         super().__init__()
-        self.convolution = nn.Conv2d(COLOURS, shape.width, STEM_KERNEL, stride=2,
-                                     padding=STEM_KERNEL // 2, bias=False)
+        kernel = any_model.STEM_KERNEL
+        self.convolution = nn.Conv2d(
+            any_model.COLOURS, shape.width, kernel, stride=2, padding=kernel // 2, bias=False)
         self.norm = BatchNorm(shape.width)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -235,7 +229,7 @@ class Stem(nn.Module):  # type: ignore[misc]
 class Block(nn.Module):  # type: ignore[misc]
     """Three convolutions, 1 x 1, 3 x 3 and 1 x 1, added to the input or to a projection of it."""
 
-    def __init__(self, block: Bottleneck) -> None:
+    def __init__(self, block: any_model.Bottleneck) -> None:
         super().__init__()
         inner, outputs, stride = block.inner, block.outputs, block.stride
         self.narrow = nn.Conv2d(block.inputs, inner, 1, bias=False)
@@ -261,9 +255,9 @@ class Block(nn.Module):  # type: ignore[misc]
 class Head(nn.Module):  # type: ignore[misc]
     """The mean over height and width, and the logits."""
 
-    def __init__(self, shape: ResNetShape) -> None:
+    def __init__(self, shape: any_model.ResNetShape) -> None:
         super().__init__()
-        self.logits = nn.Linear(features(shape), shape.classes)
+        self.logits = nn.Linear(any_model.features(shape), shape.classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return logits (samples, classes)."""
@@ -279,9 +273,9 @@ class ResNet(Model):
     own rank only.
     """
 
-    def __init__(self, shape: ResNetShape, blocks: range | None = None) -> None:
+    def __init__(self, shape: any_model.ResNetShape, blocks: range | None = None) -> None:
         super().__init__()
-        every = bottlenecks(shape)
+        every = any_model.bottlenecks(shape)
         blocks = range(len(every)) if blocks is None else blocks
         self.shape = shape
         self.stem = Stem(shape) if blocks.start == 0 else None

@@ -32,15 +32,7 @@ from hpcbench.kinds.training.run.data import SEED
 from hpcbench.kinds.training.run.memory import Held, held, local, local_bytes, states
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import Model, Part
-from hpcbench.kinds.training.run.strategies.base import (
-    RECIPES,
-    Batch,
-    Exchange,
-    PhaseClock,
-    Strategy,
-    make_optimizer,
-    phase_clock,
-)
+from hpcbench.kinds.training.run.strategies import base
 from hpcbench.kinds.training.run.strategies.replica import Fsdp, Replica, spread, whole
 from hpcbench.operations.data import DTYPES, all_gather_tensor
 from hpcbench.operations.models import OWN_LIBRARY
@@ -48,10 +40,10 @@ from hpcbench.operations.place import Place
 from hpcbench.trace.schema import ARRIVAL
 
 _EXCHANGES = {
-    "none": Exchange(),
-    "bf16": Exchange(unit=2.0**-8),
-    "fp16": Exchange(unit=2.0**-11, floor=2.0**-25),  # half of the smallest subnormal number
-    "powersgd": Exchange(projects=True),
+    "none": base.Exchange(),
+    "bf16": base.Exchange(unit=2.0**-8),
+    "fp16": base.Exchange(unit=2.0**-11, floor=2.0**-25),  # half of the smallest subnormal number
+    "powersgd": base.Exchange(projects=True),
 }
 _OWN_BUFFERS = {next(name for name in ("forward_sync_buffers", "broadcast_buffers")
                      if name in signature(DistributedDataParallel).parameters): False}
@@ -78,7 +70,7 @@ class Data(Replica):
         assert self._balancer is not None  # noqa: S101
         self._balancer.shares = tuple(shares)
 
-    def rebalance(self, phases: PhaseClock) -> None:
+    def rebalance(self, phases: base.PhaseClock) -> None:
         if self._balancer:
             self._balancer.exchange()
             phases.end("balance")
@@ -110,7 +102,7 @@ class Data(Replica):
         self.settling = 1
         model.register_forward_pre_hook(lambda *_: self.place.group.ledger.tally.clear())
 
-    def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
+    def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
         if self._balancer:
             self._balancer.begin(len(batch[0]))
         self._watch.on_bucket = phases.arrive
@@ -182,7 +174,7 @@ class OwnWork:
     """
 
     def __init__(self, model: Model, device: torch.device) -> None:
-        self._clock = phase_clock(device, time.perf_counter_ns)
+        self._clock = base.phase_clock(device, time.perf_counter_ns)
         self._since = self._until = self._clock.now()
         for parameter in next(model.parts()).module.parameters():
             parameter.register_post_accumulate_grad_hook(self._ready)
@@ -252,7 +244,7 @@ class Zero1(Data):
     """torch's ZeroRedundancyOptimizer: each rank updates some parameters, and broadcasts them."""
 
     def make_optimizer(self) -> torch.optim.Optimizer:
-        recipe = RECIPES[self.spec.optimizer]
+        recipe = base.RECIPES[self.spec.optimizer]
         self._sharded = ZeroRedundancyOptimizer(
             self.plain.parameters(), optimizer_class=recipe.kind,
             process_group=self.place.group, **recipe.settings)
@@ -271,7 +263,7 @@ _INSERTED = re.compile(r"\.(base_layer|default)(?=\.)")
 """What peft adds to names: of the product, and of the one adapter that there is."""
 
 
-def low_rank(spec: Training, place: Place) -> Strategy:
+def low_rank(spec: Training, place: Place) -> base.Strategy:
     kinds: dict[str, type[LowRank]] = {"single": LowRank, "data": Copies, "fsdp": Shards}
     return kinds[str(spec.option("over"))](spec, place)
 
@@ -286,7 +278,7 @@ class LowRank(Replica):
         fill(model, part, self.spec, self.place.device)
 
     def make_optimizer(self) -> torch.optim.Optimizer:
-        return make_optimizer(self.spec.optimizer, [
+        return base.make_optimizer(self.spec.optimizer, [
             parameter for parameter in self.plain.parameters() if parameter.requires_grad])
 
     def trained(self) -> Iterator[tuple[str, nn.Parameter]]:

@@ -47,17 +47,7 @@ from hpcbench.kinds.training.run.memory import local
 from hpcbench.kinds.training.run.models.build import build, make_loss, make_model
 from hpcbench.kinds.training.run.models.model import Model, fill_part
 from hpcbench.kinds.training.run.models.transformer import TIED, Block, Embedding
-from hpcbench.kinds.training.run.strategies.base import (
-    AgreedScaler,
-    Autocast,
-    Batch,
-    PhaseClock,
-    Strategy,
-    grid_of,
-    grouped_optimizer,
-    is_mixed,
-    settle,
-)
+from hpcbench.kinds.training.run.strategies import base
 from hpcbench.kinds.training.run.strategies.replica import GroupWatch, Replica, Sharder, whole
 from hpcbench.operations.data import DTYPES
 from hpcbench.operations.models import ModelShape
@@ -146,7 +136,7 @@ class Tensor(Replica):
     """A whole model whose parts are divided, and then spread over replicas if there are several."""
 
     def build(self) -> Model:
-        self.grid = grid = grid_of(self.spec, self.place)
+        self.grid = grid = base.grid_of(self.spec, self.place)
         self._divider = Divider(grid.row("tp"), self.spec)
         self._sharder = Sharder(grid.row("dp"), self.spec)
         return build(self.draft(), self.place.device, self.fill, self._divider.divide,
@@ -157,16 +147,16 @@ class Tensor(Replica):
         return model
 
     def make_optimizer(self) -> torch.optim.Optimizer:
-        return grouped_optimizer(self.spec.optimizer, self.plain.parameters())
+        return base.grouped_optimizer(self.spec.optimizer, self.plain.parameters())
 
     def make_scaler(self) -> torch.amp.GradScaler:
         """Return a scaler for gradients of which each rank has others."""
-        return AgreedScaler(self.spec.dtype, self.place.device, self.place.group)
+        return base.AgreedScaler(self.spec.dtype, self.place.device, self.place.group)
 
-    def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
+    def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
         self._watch.on_bucket = phases.arrive
         loss = super().forward_backward(batch, phases)
-        settle(self.plain.parameters())
+        base.settle(self.plain.parameters())
         phases.end("backward")
         return loss
 
@@ -187,7 +177,7 @@ class StageClock:
 
     def __init__(self, *, exchanges: bool) -> None:
         """``exchanges``: there are other replicas of the pipeline, which get its gradients."""
-        self.phases: PhaseClock | None = None
+        self.phases: base.PhaseClock | None = None
         self._exchanges = exchanges
 
     def timed(self, phase: str, compute: Callable[[], Result]) -> Result:
@@ -224,12 +214,12 @@ class TimedStage(PipelineStage):  # type: ignore[misc]
 Whole = Callable[[nn.Parameter], torch.Tensor]
 
 
-class Pipeline(Strategy):
+class Pipeline(base.Strategy):
     """One of torch's schedules over the stages of a model, of which a rank may have several."""
 
     def __init__(self, spec: Training, place: Place) -> None:
         super().__init__(spec, place)
-        self.grid = grid = grid_of(spec, place)
+        self.grid = grid = base.grid_of(spec, place)
         self._group = grid.groups["pp"]
         self._divider = Divider(grid.row("tp"), spec)
         self._sharder = Sharder(grid.row("dp"), spec)
@@ -239,8 +229,8 @@ class Pipeline(Strategy):
         self.holds_loss = self._stages.last in self._own
         self._parameters = [parameter for model in self._own.values()
                             for parameter in model.parameters()]
-        self.optimizer = grouped_optimizer(spec.optimizer, self._parameters)
-        self.scaler = AgreedScaler(spec.dtype, place.device, place.group)
+        self.optimizer = base.grouped_optimizer(spec.optimizer, self._parameters)
+        self.scaler = base.AgreedScaler(spec.dtype, place.device, place.group)
         self._mean_loss = make_loss(spec)
         self._clock = StageClock(exchanges=spec.dp > 1)
         self._schedule = self._open_schedule()
@@ -299,7 +289,7 @@ class Pipeline(Strategy):
             return {}
         tokens = torch.empty((samples, spec.seq_length), dtype=torch.int64, device="meta")
         width = spec.seq_length // (spec.tp if layout_of(spec).by_tokens else 1)
-        cast = is_mixed(spec.dtype) and isinstance(self._own[stage], FSDPModule)
+        cast = base.is_mixed(spec.dtype) and isinstance(self._own[stage], FSDPModule)
         hidden = torch.empty((samples, width, spec.hidden), device="meta", requires_grad=True,
                              dtype=DTYPES[spec.dtype] if cast else torch.float32)
         logits = torch.empty((samples, spec.seq_length, spec.vocab), device="meta")
@@ -327,8 +317,8 @@ class Pipeline(Strategy):
 
     def _called(self, model: Model) -> nn.Module:
         """Return what a stage calls: the model in autocast, or what casts by its own policy."""
-        if is_mixed(self.spec.dtype) and not isinstance(model, FSDPModule):
-            return Autocast(model, self.spec.dtype, self.place.device)
+        if base.is_mixed(self.spec.dtype) and not isinstance(model, FSDPModule):
+            return base.Autocast(model, self.spec.dtype, self.place.device)
         return model
 
     def _loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -337,7 +327,7 @@ class Pipeline(Strategy):
         return self._clock.timed(
             "forward", lambda: self.scaler.scale(self._mean_loss(logits, targets) / parts))
 
-    def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
+    def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
         losses: list[torch.Tensor] = []
         self._clock.phases = phases
         for inputs, targets in zip(*(half.chunk(self.spec.accumulation) for half in batch),
@@ -348,7 +338,7 @@ class Pipeline(Strategy):
                     *([inputs] if 0 in self._own else []), return_outputs=False,
                     **({"target": targets, "losses": part_losses} if self.holds_loss else {}))
             losses += (local(loss.detach()) for loss in part_losses)
-        settle(self._parameters)
+        base.settle(self._parameters)
         self._add_tied()
         phases.end("exchange")
         total = sum(losses, torch.zeros((), device=self.place.device))
@@ -445,7 +435,7 @@ class Stages:
         return self.last if part == "head" else 0
 
 
-def hybrid(spec: Training, place: Place) -> Strategy:
+def hybrid(spec: Training, place: Place) -> base.Strategy:
     """Return the strategy for replicas (copies or shards) x stages x tensor parts.
 
     Each passes over the degrees that are 1.

@@ -20,17 +20,7 @@ from hpcbench.kinds.training.run.data import SEED
 from hpcbench.kinds.training.run.memory import local
 from hpcbench.kinds.training.run.models.build import build, make_loss, make_model
 from hpcbench.kinds.training.run.models.model import Model, Part, fill_part
-from hpcbench.kinds.training.run.strategies.base import (
-    INITIAL_SCALE,
-    Batch,
-    Grid,
-    PhaseClock,
-    Strategy,
-    autocast,
-    is_mixed,
-    make_optimizer,
-    row_of,
-)
+from hpcbench.kinds.training.run.strategies import base
 from hpcbench.operations.data import DTYPES
 from hpcbench.operations.place import Place
 from hpcbench.trace.schema import ARRIVAL
@@ -82,7 +72,7 @@ def spread(count: int) -> list[int]:
     return [number * (count - 1) // (MOST - 1) for number in range(MOST)]
 
 
-class Replica(Strategy):
+class Replica(base.Strategy):
     """One rank trains alone: what all others are compared with. Subclasses wrap the model.
 
     ``plain`` is the model, ``model`` what is called.
@@ -114,14 +104,14 @@ class Replica(Strategy):
         return model
 
     def make_optimizer(self) -> torch.optim.Optimizer:
-        return make_optimizer(self.spec.optimizer, self.plain.parameters())
+        return base.make_optimizer(self.spec.optimizer, self.plain.parameters())
 
     def make_scaler(self) -> torch.amp.GradScaler:
         """Return what keeps small fp16 gradients from vanishing; for other dtypes it does nothing.
 
         Gradients are the same on all ranks, or DTensors.
         """
-        return torch.amp.GradScaler(self.place.device.type, init_scale=INITIAL_SCALE,
+        return torch.amp.GradScaler(self.place.device.type, init_scale=base.INITIAL_SCALE,
                                     enabled=self.spec.dtype == "fp16")
 
     def communicating(self, last: bool) -> AbstractContextManager[object]:
@@ -134,9 +124,9 @@ class Replica(Strategy):
 
     def arithmetic(self) -> AbstractContextManager[object]:
         """Return the context of a forward pass."""
-        return autocast(self.spec.dtype, self.place.device)
+        return base.autocast(self.spec.dtype, self.place.device)
 
-    def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
+    def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
         """See `Strategy`.
 
         Gradients of replicas are averaged as if all had the same number of samples: the loss of a
@@ -176,7 +166,7 @@ class Replica(Strategy):
         return {name: whole(parameter) for name, parameter in self.plain.named_parameters()}
 
 
-def _backward(loss: torch.Tensor, phases: PhaseClock, *, exchanges: bool) -> None:
+def _backward(loss: torch.Tensor, phases: base.PhaseClock, *, exchanges: bool) -> None:
     """Run backward; if it ``exchanges`` gradients, what is left of that is a phase of its own.
 
     What waits for the exchange (DDP, FSDP) is called by autograd when its graph has been run.
@@ -221,13 +211,13 @@ class Fsdp(Replica):
         self._watch = GroupWatch(model)
         return model
 
-    def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
+    def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
         self._watch.on_bucket = phases.arrive
         return super().forward_backward(batch, phases)
 
     def open_mesh(self) -> DeviceMesh:
         """Return all ranks of the group under test, in a row."""
-        return row_of(self.place, "shard")
+        return base.row_of(self.place, "shard")
 
     def arithmetic(self) -> AbstractContextManager[object]:
         """Return the context of a forward pass: parameters and inputs are cast by the policy."""
@@ -250,7 +240,7 @@ class Hsdp(Fsdp):
     def open_mesh(self) -> DeviceMesh:
         """Return the ranks as replicas x shards, on groups that are opened for it."""
         replicas = int(self.spec.option("replicas"))
-        self.grid = Grid(self.place, {
+        self.grid = base.Grid(self.place, {
             "replicate": replicas, "shard": self.place.world_size // replicas})
         return self.grid.mesh
 
@@ -285,7 +275,7 @@ class Sharder:
 
     def arithmetic(self, device: torch.device) -> AbstractContextManager[object]:
         """Return the context of a forward pass: what is spread is cast by its policy."""
-        return autocast(self._spec.dtype, device) if self._mesh is None else nullcontext()
+        return base.autocast(self._spec.dtype, device) if self._mesh is None else nullcontext()
 
     def synchronize(self, model: nn.Module, last: bool) -> None:
         """Set whether backward exchanges gradients: with the last micro-batch only."""
@@ -303,6 +293,6 @@ def _gives_up(part: nn.Module, reshard: bool) -> bool | None:
 
 def _policy(spec: Training) -> MixedPrecisionPolicy:
     """Return in what parameters are gathered; gradients are reduced in fp32."""
-    if not is_mixed(spec.dtype):
+    if not base.is_mixed(spec.dtype):
         return MixedPrecisionPolicy()
     return MixedPrecisionPolicy(param_dtype=DTYPES[spec.dtype], reduce_dtype=torch.float32)
