@@ -14,8 +14,8 @@ from hpcbench.kinds.training.derive.rates import Record, rates, violations
 from hpcbench.kinds.training.plan.any_model import (
     RESNETS,
     model_of,
-    resnet_flops,
     resnet_with_extents,
+    stage_flops,
 )
 from hpcbench.kinds.training.plan.memory import moments
 from hpcbench.kinds.training.plan.predict import predict, predict_stage
@@ -43,7 +43,7 @@ def test_a_resnet_is_named_and_shrunk() -> None:
         {}, {"layers": 5, "width": 16, "classes": 10, "image_size": 64}).cases)
     assert model_of(whole) == RESNETS["resnet50"]
     assert (whole.parameters, whole.shrunk, whole.tokens) == (25_557_032, False, None)
-    assert dict(whole.flops) == {"counted": resnet_flops(RESNETS["resnet50"], 32)}
+    assert dict(whole.flops) == {"counted": stage_flops(RESNETS["resnet50"], range(16), 32)}
     assert (small.layers, small.width, small.classes, small.image_size, small.shrunk) == (
         5, 16, 10, 64, True)
     assert (small.hidden, small.vocab, small.seq_length) == (0, 0, 0)

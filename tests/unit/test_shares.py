@@ -11,8 +11,6 @@ from hpcbench.config.load import check_config
 from hpcbench.kinds.training.plan.predict import predict
 from hpcbench.kinds.training.plan.step import (
     divide,
-    even_shares,
-    least_share,
     most_share,
     unlike_shares,
 )
@@ -34,8 +32,8 @@ def test_shares_are_the_global_batch_within_bounds(work: Training) -> None:
     for costs in product((0.1, 1.0, 7.0), repeat=work.dp):
         shares = divide(work, costs)
         assert sum(shares) == work.global_batch
-        assert least_share(work) <= min(shares) <= max(shares) <= most_share(work)
-    assert divide(work, [3.0] * work.dp) == even_shares(work)
+        assert work.accumulation <= min(shares) <= max(shares) <= most_share(work)
+    assert divide(work, [3.0] * work.dp) == (work.batch_size,) * work.dp
     assert len(set(unlike_shares(work))) > 1
 
 

@@ -11,8 +11,8 @@ from hpcbench.kinds.training.plan.any_model import (
     RESNETS,
     ResNetShape,
     bottlenecks,
-    resnet_flops,
     resnet_parameters,
+    stage_flops,
 )
 from hpcbench.kinds.training.run.models.model import ResNet, init_weights
 
@@ -36,7 +36,7 @@ def test_resnet50_is_as_published() -> None:
     """torchvision's resnet50: 25,557,032 parameters, 4.09 billion multiplications in forward."""
     assert resnet_parameters(RESNET50) == 25_557_032
     stem = 112**2 * 64 * 3 * 49
-    assert (resnet_flops(RESNET50, 1) // 2 + stem) / 3 == 4_089_184_256
+    assert (stage_flops(RESNET50, range(RESNET50.layers), 1) // 2 + stem) / 3 == 4_089_184_256
 
 
 @pytest.mark.parametrize("shape", [RESNET50, SMALL, ResNetShape((3, 4, 6, 3), 64, 1000, 97)])
@@ -48,7 +48,7 @@ def test_a_model_has_the_parameters_and_flops_that_the_plan_says(shape: ResNetSh
     with FlopCounterMode(display=False) as counter:
         F.cross_entropy(model(batch), labels).backward()
     assert sum(item.numel() for item in model.parameters()) == resnet_parameters(shape)
-    assert counter.get_total_flops() == resnet_flops(shape, 2)
+    assert counter.get_total_flops() == stage_flops(shape, range(shape.layers), 2)
 
 
 def test_stages_one_after_the_other_are_the_whole_model() -> None:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from hpcbench.kinds.kind import CountedCall, Presenter
 from hpcbench.kinds.memory import derive
-from hpcbench.kinds.memory.plan.workload import MemoryWork, with_batch, work_of
+from hpcbench.kinds.memory.plan.workload import PARTS, MemoryWork, with_batch, work_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.present import charts as _training_charts
 from hpcbench.kinds.training.present.charts import degrees_text, model_text, telling_options
@@ -138,13 +138,13 @@ def who_cells(work: Training, options: Mapping[Training, str]) -> tuple[Cell, ..
 
 def _measured(record: derive.MemoryRecord) -> tuple[Cell, ...]:
     held = record.held_bytes or {}
-    return (*(held.get(part) for part in derive.PARTS), record.overhead_bytes, record.peak_bytes,
+    return (*(held.get(part) for part in PARTS), record.overhead_bytes, record.peak_bytes,
             record.predicted_peak_bytes, record.deviation, record.utilisation, record.efficiency)
 
 
 def _predicted(record: derive.MemoryRecord) -> tuple[Cell, ...]:
     predicted, held = record.predicted_bytes or {}, record.held_bytes or {}
-    return (*(cell for part in derive.PARTS for cell in (
+    return (*(cell for part in PARTS for cell in (
         predicted.get(part), record.deviation_of(part) if held else None)), record.moment)
 
 
@@ -224,7 +224,7 @@ def _largest_notes(
 
 
 _LOOKS = {part: chart.Look(TITLES[part], chart.COLOURS[at])
-          for part, at in zip(derive.PARTS, (0, 1, 2, 4, 6), strict=True)}
+          for part, at in zip(PARTS, (0, 1, 2, 4, 6), strict=True)}
 _MEMORY_FORM = chart.BarChart(
     "memory of a training by strategy", "", "memory", (
         "Bar: the most that the rank with most held at once, by what it was of. Dashed: what was "
@@ -247,9 +247,9 @@ def memory_charts(
 def _memory_bar(item: CaseResult, record: derive.MemoryRecord, options: Options) -> chart.Bar:
     work, held = work_of(item.case).training, record.held_bytes or {}
     return chart.Bar(strategy_words(work, options, f"batch {work.batch_size}"),
-               (record.peak_bytes, record.predicted_peak_bytes, record.efficiency),
-               tuple((float(held[part]), _LOOKS[part]) for part in derive.PARTS),
-               limit=record.predicted_peak_bytes)
+                     (record.peak_bytes, record.predicted_peak_bytes, record.efficiency),
+                     tuple((float(held[part]), _LOOKS[part]) for part in PARTS),
+                     limit=record.predicted_peak_bytes)
 
 
 _LOOK = chart.Look("largest batch", chart.COLOURS[0])
@@ -275,8 +275,8 @@ def largest_batch_charts(
 
 def _largest_bar(item: CaseResult, found: derive.Largest, options: Options) -> chart.Bar:
     return chart.Bar(strategy_words(work_of(item.case).training, options),
-               (found.largest_batch, found.too_large_batch, found.predicted_largest_batch),
-               ((float(found.largest_batch), _LOOK),), limit=found.predicted_largest_batch)
+                     (found.largest_batch, found.too_large_batch, found.predicted_largest_batch),
+                     ((float(found.largest_batch), _LOOK),), limit=found.predicted_largest_batch)
 
 
 _OF_RECORD = ("overhead_bytes", "predicted_peak_bytes", "deviation", "capacity_bytes",
@@ -284,7 +284,7 @@ _OF_RECORD = ("overhead_bytes", "predicted_peak_bytes", "deviation", "capacity_b
 LARGEST = ("largest_batch", "too_large_batch", "too_large_ended", "predicted_largest_batch",
            "batch_deviation", "tries", "limit_bytes")
 """Of searches for the largest batch."""
-FIELDS = ("temporary_bytes", *(f"{part}_bytes_of_peak_predicted" for part in derive.PARTS),
+FIELDS = ("temporary_bytes", *(f"{part}_bytes_of_peak_predicted" for part in PARTS),
           *_OF_RECORD, "peak_rank", "peak_moment_predicted", *LARGEST)
 """Beside the fields that trainings have, too (`MEMORY_FIELDS`)."""
 _FIRST_TRIED = "batch of a search for the largest one: what is tried first"
@@ -352,8 +352,8 @@ class MemoryPresenter(Presenter[MemoryWork, derive.MemoryRecord]):
         held, predicted = record.held_bytes or {}, record.predicted_bytes or {}
         return {
             **self._trainings.row(training, None),
-            **{f"{part}_bytes": held.get(part) for part in derive.PARTS},
-            **{f"{part}_bytes_of_peak_predicted": predicted.get(part) for part in derive.PARTS},
+            **{f"{part}_bytes": held.get(part) for part in PARTS},
+            **{f"{part}_bytes_of_peak_predicted": predicted.get(part) for part in PARTS},
             **{name: getattr(record, name) for name in _OF_RECORD},
             "peak_bytes": record.peak_bytes, "peak_of": record.peak_of,
             "peak_rank": record.rank, "peak_moment_predicted": record.moment,

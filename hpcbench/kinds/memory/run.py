@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import resource
-import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -320,7 +319,7 @@ def followed(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, int]
     ranks call it.
     """
     live = LiveStorages(strategy.weights(), strategy.states())
-    phases = phase_clock(strategy.place.device, time.perf_counter_ns)
+    phases = phase_clock(strategy.place.device)
     phases.begin()
     for _ in range(2):
         live.restart()

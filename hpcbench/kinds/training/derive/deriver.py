@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.training.derive import fingerprints, rates, slow_ranks, stalls
+from hpcbench.kinds.training.derive.stalls import Pop, Stalls
 from hpcbench.kinds.training.plan.any_model import NAMES
 from hpcbench.kinds.training.plan.models import DEFINITIONS
 from hpcbench.kinds.training.plan.predict import hardware_flops
@@ -193,10 +194,10 @@ def column_values(item: CaseResult, record: TrainingRecord | None) -> dict[str, 
         **column_values_of(record.rooflines[0] if record.rooflines else None)}
 
 
-def efficiency_values(pop: stalls.Pop | None) -> dict[str, float | None]:
+def efficiency_values(pop: Pop | None) -> dict[str, float | None]:
     """Return the efficiency score, its factors, and how computation scales; None if unknown."""
-    return {"efficiency_score": pop and pop.score,
-            "computation_scaling": pop and pop.computation_scaling,
+    return {"efficiency_score": pop.score if pop else None,
+            "computation_scaling": pop.computation_scaling if pop else None,
             **{name: getattr(pop and pop.efficiency, field, None)
                for name, (field, _) in FACTORS.items()}}
 
@@ -274,14 +275,14 @@ class TrainingRecord:
     slow_phases: tuple[slow_ranks.SlowPhase, ...] = ()
     late_rank: slow_ranks.LateRank | None = None
     slow_alone: slow_ranks.SlowAlone | None = None
-    stalls: stalls.Stalls | None = None
+    stalls: Stalls | None = None
     cost_per_step: float | None = None
     cost_per_million_tokens: float | None = None
     cost_per_million_samples: float | None = None
     same_program_as: str | None = None
     counted: rates.Counted | None = None
     comparisons: tuple[Comparison, ...] = ()
-    pop: stalls.Pop | None = None
+    pop: Pop | None = None
     rooflines: tuple[Roofline, ...] = ()
 
 

@@ -231,17 +231,12 @@ def resnet_parameters(shape: ResNetShape) -> int:
         stem_tensors(shape), *blocks, resnet_head_tensors(shape)) for item in part)
 
 
-def resnet_flops(shape: ResNetShape, samples: int) -> int:
-    """Return the FLOPs of convolutions and the last product in one training step.
+def stage_flops(shape: ResNetShape, blocks: Sequence[int], samples: int) -> int:
+    """Return the FLOPs of a step of the blocks of these numbers, and of the ends beside them.
 
     A multiplication and an addition are 2. Backward has twice those of forward, but no gradient of
     the images. It is what torch.utils.flop_counter.FlopCounterMode counts.
     """
-    return stage_flops(shape, range(shape.layers), samples)
-
-
-def stage_flops(shape: ResNetShape, blocks: Sequence[int], samples: int) -> int:
-    """Return the FLOPs of a step of the blocks of these numbers, and of the ends beside them."""
     every = bottlenecks(shape)
     products = sum(one.products for number in blocks for one in every[number].convolutions)
     products += features(shape) * shape.classes * (shape.layers - 1 in blocks)
@@ -269,11 +264,16 @@ def running_bytes(shape: ResNetShape, blocks: Sequence[int]) -> int:
 
 def resnet_kept_bytes(shape: ResNetShape, blocks: Sequence[int], samples: int, element: int) -> int:
     """Return what one forward pass of these blocks, and of the ends beside them, keeps."""
-    every = bottlenecks(shape)
+    every, has_stem = bottlenecks(shape), 0 in blocks
+    has_head = shape.layers - 1 in blocks
     of_image = sum(every[number].kept_elements for number in blocks) * element
-    of_image += _stem_bytes(shape, element) if 0 in blocks else 0
-    of_image += _head_bytes(shape, element) if shape.layers - 1 in blocks else 0
-    counted = _STATISTIC * (shape.layers - 1 in blocks)  # the loss keeps how many there were
+    if has_stem:  # image, result of the convolution, that behind norm and ReLU, and what is pooled
+        before, behind = halved(shape.image), halved(halved(shape.image))
+        elements = COLOURS * shape.image**2 + 2 * shape.width * before**2
+        of_image += elements * element + shape.width * behind**2 * (element + _INDEX)
+    if has_head:  # the mean that is multiplied, logarithms of the probabilities, and the class
+        of_image += features(shape) * element + 4 * shape.classes + _INDEX
+    counted = _STATISTIC * has_head  # the loss keeps how many there were
     return samples * of_image + counted + 2 * _STATISTIC * sum(_norm_channels(shape, blocks))
 
 
@@ -283,18 +283,6 @@ def resnet_working_bytes(shape: ResNetShape, last: int, samples: int, element: i
     The gradients of its result, of its sum and of its last norm; of the logits' there is little.
     """
     return 3 * samples * sent_elements(shape, last) * element
-
-
-def _stem_bytes(shape: ResNetShape, element: int) -> int:
-    """Return image, result of the convolution, that behind norm and ReLU, and what is pooled."""
-    before, behind = halved(shape.image), halved(halved(shape.image))
-    elements = COLOURS * shape.image**2 + 2 * shape.width * before**2
-    return elements * element + shape.width * behind**2 * (element + _INDEX)
-
-
-def _head_bytes(shape: ResNetShape, element: int) -> int:
-    """Return the mean that is multiplied, the logarithms of the probabilities, and the class."""
-    return features(shape) * element + 4 * shape.classes + _INDEX
 
 
 def halved(extent: int) -> int:
@@ -363,7 +351,7 @@ def flops_of(
     Of a ResNet what is executed is counted: the other definitions are of transformers.
     """
     if isinstance(shape, ResNetShape):
-        return ((models.EXECUTED, resnet_flops(shape, samples)),)
+        return ((models.EXECUTED, stage_flops(shape, range(shape.layers), samples)),)
     return models.flops(shape, samples, adapters)
 
 

@@ -40,9 +40,8 @@ class TrainingBlock(Block):
     """One sweep over training steps: the product of all lists and strategies."""
 
     scales: ClassVar[bool] = True
-    later: ClassVar[tuple[str, ...]] = (*Block.later, "heads", "kv_heads", "inner", "max_steps",
-                                    "lora_rank",
-                                        "count_step", "loss")
+    later: ClassVar[tuple[str, ...]] = (
+        *Block.later, "heads", "kv_heads", "inner", "max_steps", "lora_rank", "count_step", "loss")
     replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({
         "model": Replaceable("model", (
             "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "width", "classes"),

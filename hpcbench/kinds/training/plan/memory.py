@@ -26,7 +26,6 @@ from hpcbench.kinds.training.plan.step import (
     logit_bytes,
     loss_bytes,
     recomputed_bytes,
-    stages_of,
     step_of,
     working_bytes,
 )
@@ -196,10 +195,6 @@ class _Rank(NamedTuple):
 def memory_of(work: Training, stage: Stage) -> Memory:
     """Return what the rank with these parts of the model holds at the moment with most."""
     return max(moments(work, stage), key=lambda memory: memory.total)
-
-
-def memories(work: Training) -> list[Memory]:
-    return [memory_of(work, stage) for stage in stages_of(work)]
 
 
 def moments(work: Training, stage: Stage) -> tuple[Memory, ...]:

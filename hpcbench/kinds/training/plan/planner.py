@@ -19,7 +19,7 @@ from hpcbench.kinds.training.plan import build_workload
 from hpcbench.kinds.training.plan.any_model import NAMES, parameters_of, published
 from hpcbench.kinds.training.plan.block import TrainingBlock
 from hpcbench.kinds.training.plan.build_workload import why_not
-from hpcbench.kinds.training.plan.memory import ERROR, memories, moments
+from hpcbench.kinds.training.plan.memory import ERROR, memory_of, moments
 from hpcbench.kinds.training.plan.predict import Demands, predict
 from hpcbench.kinds.training.plan.spec import (
     Degrees,
@@ -127,7 +127,11 @@ def settings(work: Training, budget: int) -> list[Setting]:
     The mildest value of each setting alone. If only smaller batches are among them, also several
     settings together that leave the batch as it is; if nothing is, a smaller batch with those.
     """
-    alone = [*_of_batch(work, budget), *_of_step(work, budget)]
+    samples = work.batch_size
+    alone = [*_mildest(work, budget, "batch_size", range(samples - 1, 0, -1)),
+             *_mildest(work, budget, "accumulation", range(work.accumulation + 1, samples + 1)),
+             *(setting for group in _choices(work)
+               for setting in islice(_fitting(work, budget, group), 1))]
     if any("batch_size" not in setting and "accumulation" not in setting for setting in alone):
         return alone
     together = next(_together(work, budget), None)
@@ -136,7 +140,7 @@ def settings(work: Training, budget: int) -> list[Setting]:
 
 def predicted(work: Training) -> int:
     """Return the bytes that the rank with most needs."""
-    return max(memory.total for memory in memories(work))
+    return max(memory_of(work, stage).total for stage in stages_of(work))
 
 
 def changed(work: Training, setting: Setting) -> Training | None:
@@ -158,19 +162,6 @@ def changed(work: Training, setting: Setting) -> Training | None:
     other = replace(work, **given, strategy=to, options=points.in_order(spec.without_idle(options)))
     usable = spec.ineffective(options) is None and why_not(other, spec) is None
     return other if usable else None
-
-
-def _of_batch(work: Training, budget: int) -> Iterator[Setting]:
-    """Yield the largest batch that fits, and the fewest parts of the one there is."""
-    samples = work.batch_size
-    yield from _mildest(work, budget, "batch_size", range(samples - 1, 0, -1))
-    yield from _mildest(work, budget, "accumulation", range(work.accumulation + 1, samples + 1))
-
-
-def _of_step(work: Training, budget: int) -> Iterator[Setting]:
-    """Yield what fits of the settings that leave the batch as it is."""
-    for group in _choices(work):
-        yield from islice(_fitting(work, budget, group), 1)
 
 
 def _choices(work: Training) -> list[list[Setting]]:

@@ -187,7 +187,7 @@ def _flops(work: Training, stage: Stage) -> int:
                 for layers in (1, 2))
     again = sum(models.is_recomputed(work.checkpointing, number) for number in stage.blocks)
     of_recomputed = models.recomputed(replace(shape, layers=1), work.batch_size, work.checkpointing,
-                               models.EXECUTED)
+                                      models.EXECUTED)
     head = (one - (two - one)) * stage.last
     if work.loss == CHUNKED:  # which no strategy that divides a model takes
         head += 2 * shape.vocab * shape.hidden * shape.seq_length * work.batch_size

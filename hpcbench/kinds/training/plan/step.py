@@ -181,21 +181,12 @@ def is_dynamic(work: Training) -> bool:
     return layout_of(work).balanced
 
 
-def least_share(work: Training) -> int:
-    """Return the samples that every replica keeps: one in each part of an accumulation."""
-    return work.accumulation
-
-
 def most_share(work: Training) -> int:
     """Return the samples that a replica may get at most."""
     if not is_dynamic(work):
         return work.batch_size
-    others = (work.dp - 1) * least_share(work)
+    others = (work.dp - 1) * work.accumulation  # each keeps one in every part
     return min(_GROWTH * work.batch_size, work.global_batch - others)
-
-
-def even_shares(work: Training) -> tuple[int, ...]:
-    return (work.batch_size,) * work.dp
 
 
 def divide(work: Training, costs: Sequence[float]) -> tuple[int, ...]:
@@ -205,7 +196,7 @@ def divide(work: Training, costs: Sequence[float]) -> tuple[int, ...]:
     done first with it: no division in whole samples has a shorter longest time. Of equals the
     first gets it, so that all ranks come to the same.
     """
-    least, most = least_share(work), most_share(work)
+    least, most = work.accumulation, most_share(work)
     shares = [least] * work.dp
     waiting = [((least + 1) * cost, replica) for replica, cost in enumerate(costs)]
     heapq.heapify(waiting)
@@ -227,7 +218,7 @@ def unfit_to_balance(work: Training) -> str | None:
         return None
     if work.dp == 1:
         return "balance=dynamic moves samples between replicas, of which there is one"
-    if work.batch_size <= least_share(work):
+    if work.batch_size <= work.accumulation:
         return (f"balance=dynamic has nothing to move: each of {work.accumulation} parts "
                 f"(accumulation) of {work.batch_size} samples (batch_size) has but one")
     return None

@@ -136,16 +136,10 @@ class Training(Workload):
 
     def to_json(self) -> dict[str, Any]:
         """Return its fields as plain JSON values, as before there were larger models if it can."""
-        plain = Workload.to_json(self)
-        if self.changed == self.shrunk:
-            del plain["changed"]
-        if not self.named_extents:
-            del plain["named_extents"]
-        if self.count_step:
-            del plain["count_step"]
-        if self.loss == CROSS_ENTROPY:
-            del plain["loss"]
-        return plain
+        usual = {"changed": self.shrunk, "named_extents": (), "count_step": True,
+                 "loss": CROSS_ENTROPY}
+        return {name: value for name, value in Workload.to_json(self).items()
+                if name not in usual or value != usual[name]}
 
     def collective_calls(self) -> tuple[Call, ...]:
         return calls_of(self.calls, self.dtype)

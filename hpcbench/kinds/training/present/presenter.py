@@ -36,6 +36,7 @@ from hpcbench.kinds.training.plan.workload import (
     training_of,
 )
 from hpcbench.kinds.training.present import charts, tables
+from hpcbench.kinds.training.present.charts import Items, Records
 from hpcbench.operations.models import MODELS, OWN_LIBRARY
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
@@ -249,17 +250,17 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
     heat_map_case = staticmethod(charts.heat_map_case)
     part_looks = charts.PART_LOOKS
 
-    def tables(self, title: str, items: charts.Items, derived: charts.Records) -> Iterator[Table]:
+    def tables(self, title: str, items: Items, derived: Records) -> Iterator[Table]:
         yield from tables.result_tables(title, items, derived)
         yield from tables.counted_tables(title, items, derived)
 
-    def overviews(self, items: charts.Items, derived: charts.Records) -> Iterator[Table]:
+    def overviews(self, items: Items, derived: Records) -> Iterator[Table]:
         yield from tables.overviews(items, derived)
         yield from tables.efficiencies(items, derived)
         yield from roofline_tables("trainings", charts.rooflines(items, derived),
                                    of=any(item.status == "ok" for item in items))
 
-    def definitions(self, items: charts.Items, derived: charts.Records) -> Iterator[str]:
+    def definitions(self, items: Items, derived: Records) -> Iterator[str]:
         yield from tables.definitions(items, derived)
         records = [record for item in items if (record := derived.get(item.case.case_id))]
         if any(record.scaling for record in records):
@@ -268,7 +269,7 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
             yield from tables.EFFICIENCY_DEFINITION
         yield from roofline_definitions(charts.rooflines(items, derived))
 
-    def charts(self, items: charts.Items, derived: charts.Records) -> Iterator[Chart]:
+    def charts(self, items: Items, derived: Records) -> Iterator[Chart]:
         yield from charts.charts(items, derived)
         yield from charts.stall_charts(items, derived)
         yield from roofline_charts("trainings", charts.rooflines(items, derived))
@@ -292,8 +293,8 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
             "same_program_as": record.same_program_as}
 
     def sections(
-        self, rows: Sequence[Mapping[str, Any]], items: charts.Items,
-        derived: charts.Records,
+        self, rows: Sequence[Mapping[str, Any]], items: Items,
+        derived: Records,
     ) -> dict[str, Any]:
         """Return ``training``, ``memory`` and ``not_measured`` of summary.json's results.
 
@@ -345,7 +346,7 @@ def _exposure(exposure: Exposure) -> dict[str, Any]:
     return row
 
 
-def _listed(row: Mapping[str, Any], item: CaseResult, derived: charts.Records) -> dict[str, Any]:
+def _listed(row: Mapping[str, Any], item: CaseResult, derived: Records) -> dict[str, Any]:
     steps = item.timing.steps if item.timing else None
     record = charts.record_of(item, derived)
     if steps is not None:  # results of older versions have none

@@ -376,7 +376,7 @@ ScalingMember = tuple[Case, ScalingRecord]
 def overviews(items: charts.Items, derived: charts.Records) -> Iterator[Table]:
     """Yield a row for each training that was timed on several numbers of ranks; or nothing."""
     scaled = [(item.case, record.scaling) for item in items
-             if (record := derived.get(item.case.case_id)) and record.scaling]
+              if (record := derived.get(item.case.case_id)) and record.scaling]
     if not scaled:
         return
     rows = grouped((_row_key(case, scaling), (case, scaling)) for case, scaling in scaled)

@@ -9,9 +9,8 @@ its own tensors, so what tensors of several ranks (DTensor) do is seen as what t
 from __future__ import annotations
 
 import math
-import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import Any, TypeVar
@@ -119,7 +118,6 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc]
 
 
 _COMPILED = "the kernels that torch.compile makes are no operations that torch counts"
-_SILENT = "its groups move nothing"
 _ACTIVATIONS = "results of operations, but for copies and gradients of parameters"
 
 
@@ -132,7 +130,7 @@ def count_step(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, An
     """
     parameters = [one for module in strategy.modules() for one in module.parameters()]
     counter = StepCounter(parameters)
-    phases = phase_clock(strategy.place.device, time.perf_counter_ns)
+    phases = phase_clock(strategy.place.device)
     phases.begin()
     with watched(strategy.groups(), counter.note), counter:
         strategy.forward_backward(batch, phases)
@@ -142,7 +140,10 @@ def count_step(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, An
     missing = dict(_missing(spec, strategy, counter))
     found: dict[str, Any] = {"missing": missing}
     if "calls" not in missing:
-        found["calls"] = _together(counter.calls)
+        parts = (traffic.calls(one.collective, one.ranks, [one.size_bytes])
+                 for one in counter.calls)
+        found["calls"] = {one.collective: [one.count, one.size_bytes, one.wire_bytes]
+                          for one in traffic.together(parts)}  # as predictions have them
     if "flops" not in missing:
         found["flops"] = counter.flops - counter.scores_again_flops
         found["scores_again_flops"] = counter.scores_again_flops
@@ -153,7 +154,7 @@ def count_step(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, An
 
 def _missing(spec: Training, strategy: Strategy, counter: StepCounter) -> Iterable[tuple[str, str]]:
     if spec.communication == "off":
-        yield "calls", _SILENT
+        yield "calls", "its groups move nothing"
     elif counter.unknown:
         yield "calls", f"it called {', '.join(sorted(counter.unknown))}, whose sizes are not known"
     elif strategy.uncounted:
@@ -163,13 +164,6 @@ def _missing(spec: Training, strategy: Strategy, counter: StepCounter) -> Iterab
     if spec.compile:
         yield "flops", _COMPILED
         yield "activations", _COMPILED
-
-
-def _together(calls: Iterable[Called]) -> Mapping[str, list[int]]:
-    """Return each collective's calls, size and bytes on the wire, as predictions have them."""
-    parts = (traffic.calls(one.collective, one.ranks, [one.size_bytes]) for one in calls)
-    return {one.collective: [one.count, one.size_bytes, one.wire_bytes]
-            for one in traffic.together(parts)}
 
 
 Found = TypeVar("Found")
@@ -192,14 +186,15 @@ class TrainingOperation:
         make = _strategy_class(spec.strategy)
         self._spec = spec
         self._loader = Loader(spec, place.device)
-        self._forget()
+        drop = forget if spec.compile else lambda: None
+        drop()
         self._parity: Parity | None = parity(
             spec, place, make, self._loader.file) if validate else None
         self._unreported = self._parity.wrong if self._parity else None
-        self._forget()
+        drop()
         self._peak = Peak(place.device)
         self._strategy: Strategy = make(spec, place)
-        self._phases = phase_clock(place.device, time.perf_counter_ns)
+        self._phases = phase_clock(place.device)
         self._rows: list[int] = []
         self._step = 0
         self._loss = torch.zeros(())
@@ -208,16 +203,12 @@ class TrainingOperation:
         self._fingerprints = self._take_fingerprints()
         self._graphs = graphs() if spec.compile else 0
 
-    def _forget(self) -> None:
-        if self._spec.compile:
-            forget()
-
     def _settle(self) -> None:
         """Exchange gradients until that is done as ever after; the weights stay the seed's.
 
         What is to be compiled is compiled by then.
         """
-        phases = phase_clock(self.place.device, time.perf_counter_ns)
+        phases = phase_clock(self.place.device)
         for _ in range(max(self._strategy.settling, SETTLING if self._spec.compile else 0)):
             phases.begin()
             batch = self._loader.batch(0, *self._strategy.share)
@@ -232,7 +223,7 @@ class TrainingOperation:
         strategy = self._strategy
         if not self._has_twin or why_no_fingerprints(strategy):
             return None
-        found, phases = Fingerprints(strategy), phase_clock(self.place.device, time.perf_counter_ns)
+        found, phases = Fingerprints(strategy), phase_clock(self.place.device)
         phases.begin()
         strategy.forward_backward(self._loader.batch(0, *strategy.share), phases)
         found.take_gradients()
@@ -299,8 +290,10 @@ class TrainingOperation:
         if self._parity and self.place.world_size > 1 and self._strategy.replicated():
             answer["replicated"] = {
                 "of": "weights after the last step", "checksum": checksum(self._strategy.modules())}
-        if self._has_twin:
-            answer |= self._told_fingerprints()
+        if self._has_twin:  # all ranks take part in the answer, which is rank 0's
+            found = self._fingerprints.answer() if self._fingerprints else {
+                "missing": why_no_fingerprints(self._strategy)}
+            answer |= {"fingerprints": found} if self.place.rank == 0 else {}
         if is_dynamic(self._spec):
             answer["balance"] = {"samples": self._strategy.share[1]}
         if self._loader.source.n_samples is not None:
@@ -308,12 +301,6 @@ class TrainingOperation:
         if self._spec.count_step and not self.is_rehearsal:
             self._count(answer)
         return answer
-
-    def _told_fingerprints(self) -> dict[str, Any]:
-        """Return the fingerprints, on rank 0, or why there are none. All ranks call it."""
-        told = self._fingerprints.answer() if self._fingerprints else {
-            "missing": why_no_fingerprints(self._strategy)}
-        return {"fingerprints": told} if self.place.rank == 0 else {}
 
     @property
     def is_rehearsal(self) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import resource
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -149,7 +148,10 @@ def too_much(short: Training, place: Place) -> str | None:
     """Return why the ranks cannot compare a model itself, or None. All ranks call it, and agree."""
     if short.of_images:
         return "rounding decides which values its ReLUs cut"
-    seconds = _agreed(place, int(_seconds(short, place)), dist.ReduceOp.MAX)
+    assert short.tokens is not None  # noqa: S101  (it has no images)
+    per_core = max(1.0, place.world_size / granted_cores(KernelFiles()))  # as if on this node
+    expected_s = per_core * comparison_s(short.parameters, short.tokens, place.device.type)
+    seconds = _agreed(place, int(expected_s), dist.ReduceOp.MAX)
     if seconds > MOST_S:
         return f"it is expected to take {seconds} s on each rank, more than {MOST_S:g} s"
     needed, free = BYTES * short.parameters, _least_free(place)
@@ -157,18 +159,6 @@ def too_much(short: Training, place: Place) -> str | None:
         return (f"it takes {needed / 1e9:.3g} GB on each rank, and a rank has "
                 f"{max(free, 0) / 1e9:.3g} GB")
     return None
-
-
-def short_words(short: Training) -> str:
-    return (f"the timed model ({short.parameters / 1e6:.4g} M parameters) in a step of "
-            f"{short.global_batch} x {short.seq_length} tokens")
-
-
-def _seconds(short: Training, place: Place) -> float:
-    """Return the assumed seconds of a comparison, as if all ranks were on this node."""
-    assert short.tokens is not None  # noqa: S101  (it has no images)
-    ranks_per_core = max(1.0, place.world_size / granted_cores(KernelFiles()))
-    return ranks_per_core * comparison_s(short.parameters, short.tokens, place.device.type)
 
 
 def _least_free(place: Place) -> int:
@@ -280,7 +270,9 @@ def parity(spec: Training, place: Place, make: Make, file: TokenFile | None = No
     if why := too_much(short, place):
         return replace(small, on=f"{small.on}; the timed model is not compared with one process, "
                        f"because {why}")
-    own = _compared(short, place, make, short_words(short), file)
+    own = _compared(short, place, make, f"the timed model ({short.parameters / 1e6:.4g} M "
+                    f"parameters) in a step of {short.global_batch} x {short.seq_length} tokens",
+                    file)
     worse = own if own.share > small.share else small
     return replace(worse, on=f"{small.on}; {own.on}", wrong=small.wrong or own.wrong)
 
@@ -308,7 +300,7 @@ def _comparisons(
     work: Training, strategy: Strategy, reference: Reference, file: TokenFile | None,
 ) -> Iterator[tuple[str, list[_Comparison]]]:
     device = strategy.place.device
-    phases = phase_clock(device, time.perf_counter_ns)
+    phases = phase_clock(device)
     loader = Loader(work, device, file)
     frozen, before = strategy.frozen(), strategy.full_weights() if adapters_of(work) else {}
     got: dict[str, torch.Tensor] = {}
@@ -324,22 +316,21 @@ def _comparisons(
         if call == 0 and work.of_images:
             yield "running statistics", list(_statistics(work, strategy, reference))
         got = strategy.full_gradients()
+        # those that project do not until the strategy is settled
+        early = strategy.exchange.projects and call < strategy.settling
         yield "gradients", list(_gradients(
-            work, _exchange(strategy, call), got, reference.gradients))
+            work, Exchange() if early else strategy.exchange, got, reference.gradients))
     strategy.update(phases)
     weights = strategy.full_weights()
     if got.keys() == reference.gradients.keys():
         yield "updated weights", list(_weights(weights, reference.weights, reference.updated(got)))
     if adapters_of(work):
-        yield "norms of all gradients of adapters", [_norm_of_all(got)]
+        # is there something to learn: a chain of packed weights may give no gradient
+        norm = math.sqrt(sum(float(item.norm()) ** 2 for item in got.values()))
+        yield "norms of all gradients of adapters", [_Comparison(
+            "norm", 0.0 if norm > 0 else math.inf, 1.0, f"{norm:.6g}", "more than 0")]
         yield "adapters after a step", list(_kept(before, weights, same=False))
         yield "frozen weights after a step", list(_kept(frozen, strategy.frozen(), same=True))
-
-
-def _exchange(strategy: Strategy, call: int) -> Exchange:
-    """Return what the exchange loses: those that project do not until the strategy is settled."""
-    early = strategy.exchange.projects and call < strategy.settling
-    return Exchange() if early else strategy.exchange
 
 
 def _loss(got: float, expected: float, allowed: float) -> _Comparison:
@@ -392,7 +383,7 @@ def _equal(
     allowed = bound.relative * norm + bound.floor * math.sqrt(expected.numel())
     error = float((ours - expected).norm())
     return _Comparison(name, error, allowed, f"norm {float(ours.norm()):.6g}, off by {error:.2g}",
-                  f"norm {float(expected.norm()):.6g}, off by {allowed:.2g} at most")
+                       f"norm {float(expected.norm()):.6g}, off by {allowed:.2g} at most")
 
 
 def _projected(
@@ -407,7 +398,7 @@ def _projected(
     product, square = float((ours * expected).sum()), float((ours * ours).sum())
     error = abs(product - square) if square else math.inf
     return _Comparison(name, error, bound.relative * norm * norm, f"<p, p> = {square:.6g}",
-                  f"<p, g> = {product:.6g} of a projection p of the gradient g")
+                       f"<p, g> = {product:.6g} of a projection p of the gradient g")
 
 
 def _weights(got: Tensors, before: Tensors, expected: Tensors) -> Iterator[_Comparison]:
@@ -421,14 +412,8 @@ def _weights(got: Tensors, before: Tensors, expected: Tensors) -> Iterator[_Comp
             theirs.abs() + before[name].abs() + (theirs - before[name]).abs())
         at = int((errors / allowed.clamp_min(1e-300)).argmax())
         yield _Comparison(name, float(errors.flatten()[at]), float(allowed.flatten()[at]),
-                     f"{float(got[name].flatten()[at]):.9g} (element {at})",
-                     f"{float(theirs.flatten()[at]):.9g}")
-
-
-def _norm_of_all(gradients: Tensors) -> _Comparison:
-    """See that there is something to learn: a chain of packed weights may give no gradient."""
-    norm = math.sqrt(sum(float(item.norm()) ** 2 for item in gradients.values()))
-    return _Comparison("norm", 0.0 if norm > 0 else math.inf, 1.0, f"{norm:.6g}", "more than 0")
+                          f"{float(got[name].flatten()[at]):.9g} (element {at})",
+                          f"{float(theirs.flatten()[at]):.9g}")
 
 
 def _kept(before: Tensors, after: Tensors, *, same: bool) -> Iterator[_Comparison]:

@@ -7,6 +7,7 @@ or on groups that are closed, it would take the other's groups. So names have th
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -99,7 +100,9 @@ class EventPhaseClock(PhaseClock):
         return int(since.elapsed_time(at) * 1e6)  # ms to ns
 
 
-def phase_clock(device: torch.device, now_ns: Callable[[], int]) -> PhaseClock:
+def phase_clock(
+    device: torch.device, now_ns: Callable[[], int] = time.perf_counter_ns,
+) -> PhaseClock:
     if device.type == "cuda":
         return EventPhaseClock(now_ns, partial(torch.cuda.Event, enable_timing=True))
     if device.type == "mps":
@@ -210,7 +213,7 @@ class Grid:
         layout = torch.tensor(list(place.numbers)).reshape(list(extents.values()))
         self._opened: list[Any] = []
         self.groups = {name: self._line(place, layout.movedim(dim, -1))
-                        for dim, name in enumerate(extents)}
+                       for dim, name in enumerate(extents)}
         self._names = {name: _named(name, group) for name, group in self.groups.items()}
         self.mesh = DeviceMesh.from_group(
             list(self.groups.values()), place.device.type, mesh=layout,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -26,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from hpcbench.backends.counting_backend import is_counted
 from hpcbench.kinds.training.plan.models import TARGETS, Tensor, is_narrow, shape_of
 from hpcbench.kinds.training.plan.spec import adapters_of, buckets
-from hpcbench.kinds.training.plan.step import EVERY, divide, even_shares, is_dynamic
+from hpcbench.kinds.training.plan.step import EVERY, divide, is_dynamic
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import SEED
 from hpcbench.kinds.training.run.memory import Held, held, local, local_bytes, states
@@ -174,7 +173,7 @@ class OwnWork:
     """
 
     def __init__(self, model: Model, device: torch.device) -> None:
-        self._clock = base.phase_clock(device, time.perf_counter_ns)
+        self._clock = base.phase_clock(device)
         self._since = self._until = self._clock.now()
         for parameter in next(model.parts()).module.parameters():
             parameter.register_post_accumulate_grad_hook(self._ready)
@@ -201,7 +200,7 @@ class Balancer:
     """
 
     def __init__(self, spec: Training, place: Place, model: Model) -> None:
-        self.shares = even_shares(spec)
+        self.shares = (spec.batch_size,) * spec.dp
         self._spec = spec
         self._place = place
         self._work = OwnWork(model, place.device)
