@@ -34,10 +34,7 @@ def bar_charts(
     key_of: Callable[[CaseResult, Value], tuple[str, ...]],
     bar_of: Callable[[CaseResult, Value, Options], chart.Bar],
 ) -> Iterator[chart.BarChart]:
-    """Yield a chart of all that have the same key, a bar a case; of many cases several.
-
-    ``form`` is what they have alike: its title follows the name of the model.
-    """
+    """Yield charts like ``form`` (its title follows the model) of all that have the same key."""
     for key, same in grouped((key_of(*one), one) for one in known).items():
         options = telling_options(work_of(item.case).training for item, _ in same)
         for number, part in in_parts(same, MOST_BARS):

@@ -53,10 +53,7 @@ class Limits(ABC):
         self.limit: tuple[int, str] | None = None
 
     def begin(self, asked_bytes: int) -> None:
-        """Limit what is taken from now on; 0 asks for what the rank can have here.
-
-        Raises CaseError where that is nothing.
-        """
+        """Limit what is taken from now on, by 0 to what there is. Raises CaseError if nothing."""
         limit = self._begin(asked_bytes)
         if limit[0] <= 0:
             raise CaseError(f"largest_batch: {limit[1]} leaves nothing to a training")
@@ -332,10 +329,7 @@ def followed(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, int]
 
 
 def _taken(device: torch.device, told: dict[str, Any]) -> int | None:
-    """Return the bytes that the allocator took for the case; None if that is unknown.
-
-    On the host, by how much the resident set grew.
-    """
+    """Return what the allocator, or the resident set, took for the case; None if unknown."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_reserved(device))
     return int(told["peak"]) if told.get("peak_of") == "process growth" else None

@@ -36,10 +36,7 @@ from hpcbench.units import format_bytes
 
 
 def least_bytes(work: Training) -> int:
-    """Return the bytes of parameters, gradients and states of the whole model, each once.
-
-    That is what all ranks together hold where nothing is held twice, and no activation at all.
-    """
+    """Return parameters, gradients and states of the whole model, each once, in bytes."""
     whole = Stage(blocks=tuple(range(work.layers)))
     own = held_of(replace(work, tp=1), whole).local
     return own.held_bytes + own.trained.elements * WEIGHT_BYTES * (1 + STATES[work.optimizer])
@@ -105,10 +102,7 @@ def next_batch(search: Search, ends: Sequence[tuple[int, bool]]) -> int | None:
 
 
 def bracket_of(tries: Sequence[Mapping[str, Any]]) -> tuple[int, Mapping[str, Any] | None]:
-    """Return the largest batch that fitted, 0 if none did, and the smallest try that did not.
-
-    Tries are as they are recorded (`told`). The latter is None if all fitted.
-    """
+    """Return the largest batch that fitted, 0 if none, and the smallest try that did not."""
     fits = max((one["batch"] for one in tries if one["ended"] == Ended.OK.value), default=0)
     failed = (one for one in tries if one["ended"] != Ended.OK.value)
     return fits, min(failed, key=lambda one: one["batch"], default=None)

@@ -73,10 +73,7 @@ def waiting(item: CaseResult, record: TrainingRecord | None) -> Waiting | None:
 
 
 def rank_work(item: CaseResult, read: Callable[[], CaseSamples | None]) -> RankWork | None:
-    """Return each rank's own work, from steps without communication; or its exchange, from stamps.
-
-    ``read`` reads the samples, which takes time.
-    """
+    """Return each rank's own work, without communication, or its exchange, from stamps."""
     work, steps = training_of(item.case), item.timing.steps if item.timing else None
     if steps is None or len(steps.ranks) < 2 or work.communication == "only":
         return None
@@ -93,10 +90,7 @@ def rank_work(item: CaseResult, read: Callable[[], CaseSamples | None]) -> RankW
 
 
 def _exchange(item: CaseResult, samples: CaseSamples) -> RankWork | None:
-    """Return how long the exchange takes each rank from the moment at which all are ready.
-
-    Moments count from the rank's own begin of the step, so start skew of ranks is in it.
-    """
+    """Return how long the exchange takes each rank from when all are ready; start skew is in it."""
     stamps = stalls.stamps_of(item.case, samples)
     after_s = stamps.phase_s["exchange"] - (stamps.ready_s.max(axis=0) - stamps.ready_s)
     taken, ready = (pass_medians(times, stamps.passes) for times in (after_s, stamps.ready_s))
@@ -362,10 +356,7 @@ class TrainingDeriver(Deriver):
     def joint_problems(
         self, items: Sequence[CaseResult], records: Mapping[str, TrainingRecord],
     ) -> Iterator[tuple[Case, Problem]]:
-        """Yield HB158 for large models that are not what another strategy computes of them.
-
-        HB146 for an MFU above the best product of the run.
-        """
+        """Yield HB158 for large models that differ from another's, HB146 for too high an MFU."""
         for item in items:
             record = records.get(item.case.case_id, NOTHING_KNOWN)
             for problem in over_measured("its MFU", record.mfu_of_measured):

@@ -89,10 +89,7 @@ class Record:
 
 
 def rates(work: Training, step_s: float) -> Rates | None:
-    """Return global batch / t and tokens / t; None for a time of 0.
-
-    The step holds all parts of an accumulation, so the whole global batch counts.
-    """
+    """Return global batch / t and tokens / t, all parts of a step counted; None for a time of 0."""
     if not step_s > 0:
         return None
     return Rates(work.global_batch / step_s, work.tokens and work.tokens / step_s)

@@ -263,10 +263,7 @@ def _interleaved(p: int, m: int, v: int, rank: int, *, halves: bool = False) -> 
 
 
 def _zero_bubble_v(p: int, m: int, _v: int, rank: int) -> Iterator[_Step]:
-    """Two stages on a rank; for at least 2p - 1 micro-batches, of which those past m are left out.
-
-    Warm-up, steady state, and a cool-down in which weights that were put off are made up for.
-    """
+    """Two stages on a rank; for at least 2p - 1 micro-batches, those past m are left out."""
     down, up = rank, 2 * p - 1 - rank
     count = max(2 * p - 1, m)
     forward_down, forward_up = 2 * p - 1 - rank, p

@@ -68,10 +68,7 @@ class SyncVariance:
 def sync_variance(
     sync_s: Times, compute_s: Times, step_s: Times,
 ) -> tuple[SyncVariance | None, str]:
-    """Return how the exchange (step,) varies beside computing (rank, step); or None, and why.
-
-    ``step_s`` (step,) is the time of whole steps.
-    """
+    """Return how the exchange (step,) varies beside computing (rank, step); or None, and why."""
     n = sync_s.size
     if n < MIN_N:
         return None, f"{n} steps are fewer than {MIN_N}"
@@ -185,10 +182,7 @@ class Stamps:
 
 
 def stalls(item: CaseResult, samples: CaseSamples, ready: Comparison | None) -> Stalls:
-    """Return what the stamps of a training with all its communication say.
-
-    ``ready`` compares when its ranks are ready.
-    """
+    """Return what the stamps of a training say; ``ready`` compares when its ranks are ready."""
     work = training_of(item.case)
     if missing := why_not(item.case, work, samples):
         return Stalls(missing=missing)
@@ -233,10 +227,7 @@ def stamps_of(case: Case, samples: CaseSamples) -> Stamps:
 
 
 def last_rank(stamps: Stamps, ready: Comparison | None) -> tuple[LastRank | None, str]:
-    """Return the rank that may be late; or None, and why it cannot be told whether one is, if so.
-
-    Whether it is, the comparison says once those of the whole report are known.
-    """
+    """Return the rank that may be late; or None, and why it cannot be told whether one is."""
     if ready is None:
         return None, ""
     if ready.chance is None or ready.rank is None:
@@ -305,10 +296,7 @@ class Pop:
 
     @property
     def score(self) -> float | None:
-        """Return the efficiency score: useful over consumed device time, from 0 to 1.
-
-        None where the two times contradict each other.
-        """
+        """Return useful over consumed device time, from 0 to 1; None where the two contradict."""
         return self.efficiency.parallel if self.efficiency.parallel <= 1 else None
 
     @property

@@ -92,11 +92,7 @@ def resnet_with_extents(
 
 
 def resnet_named_extents(name: str, extents: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """Return the extents that labels name beside layers, width and image: many classes.
-
-    Fewer classes than the model's are not named: labels were without them before there were more.
-    Raises KeyError of unknown names.
-    """
+    """Return the extents that labels name beside layers, width and image: more classes."""
     more = extents["classes"] > RESNETS[name].classes
     return (("classes", extents["classes"]),) if more else ()
 
@@ -278,10 +274,7 @@ def resnet_kept_bytes(shape: ResNetShape, blocks: Sequence[int], samples: int, e
 
 
 def resnet_working_bytes(shape: ResNetShape, last: int, samples: int, element: int) -> int:
-    """Return what is there beside that while the last of a rank's blocks begins its backward.
-
-    The gradients of its result, of its sum and of its last norm; of the logits' there is little.
-    """
+    """Return the gradients of a block's result, sum and last norm, while its backward begins."""
     return 3 * samples * sent_elements(shape, last) * element
 
 
@@ -315,10 +308,7 @@ def shape_with(name: str, **extents: int | None) -> AnyShape | str:
 
 
 def differences(name: str, extents: Mapping[str, str | int]) -> dict[str, Any]:
-    """Return the fields of `Training` that say how extents differ from the published ones.
-
-    Raises KeyError of unknown names.
-    """
+    """Return what `Training` says of extents that are not as published. Raises KeyError."""
     numbers = {key: value for key, value in extents.items() if isinstance(value, int)}
     own = extents_of(published(name))
     differ = [key for key, value in numbers.items() if value != own[key]]
@@ -346,10 +336,7 @@ def parameters_of(shape: AnyShape) -> int:
 def flops_of(
     shape: AnyShape, samples: int, adapters: models.Adapters | None = None,
 ) -> tuple[tuple[str, int], ...]:
-    """Return the model's FLOPs of one training step, for each definition there is of its kind.
-
-    Of a ResNet what is executed is counted: the other definitions are of transformers.
-    """
+    """Return the model's FLOPs of a training step by definition; of a ResNet what is executed."""
     if isinstance(shape, ResNetShape):
         return ((models.EXECUTED, stage_flops(shape, range(shape.layers), samples)),)
     return models.flops(shape, samples, adapters)
@@ -376,10 +363,7 @@ def part_tensors(shape: AnyShape, number: int) -> list[models.Tensor]:
 
 
 def end_tensors(shape: AnyShape, *, alone: bool) -> tuple[list[models.Tensor], list[models.Tensor]]:
-    """Return the parameters before the first block, and those behind the last one.
-
-    ``alone``: the latter are on another rank than the former, so that a tied weight is copied.
-    """
+    """Return the parameters before the first block, and behind the last; ``alone``: elsewhere."""
     if isinstance(shape, ResNetShape):
         return stem_tensors(shape), resnet_head_tensors(shape)
     return models.embedding_tensors(shape), models.head_tensors(shape, alone=alone)

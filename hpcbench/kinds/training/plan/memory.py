@@ -99,10 +99,7 @@ def _blocks(parts: _Parts) -> tuple[models.Parameters, ...]:
 
 
 def _laid_out(parts: _Parts, parameters: Iterable[models.Tensor]) -> list[models.Tensor]:
-    """Return the parameters as they are held, adapters behind the weights that have them.
-
-    Without adapters these are the parameters as they are: fp32, all of them trained.
-    """
+    """Return the parameters as they are held, adapters behind the weights that have them."""
     adapters, shape = parts.adapters, parts.shape
     if adapters is None:
         return list(parameters)
@@ -219,10 +216,7 @@ def _rank(work: Training, stage: Stage) -> _Rank:
 
 @lru_cache(maxsize=_KEPT)
 def _state_bytes(optimizer: str, own: models.Parameters, ranks: int) -> int:
-    """Return the bytes of the states, of several ranks those of the one with most.
-
-    ZeroRedundancyOptimizer gives the largest parameter that is left to the rank with least.
-    """
+    """Return the states' bytes of the rank with most: ZeRO gives who has least the largest left."""
     if not STATES[optimizer]:
         return 0
     shares = [(0, 0)] * ranks  # elements and parameters of each
@@ -303,10 +297,7 @@ def _of_images(rank: _Rank, shape: any_model.ResNetShape) -> tuple[int, ...]:
 
 
 def _always(rank: _Rank) -> int:
-    """Return the bytes of buffers that are there all the time.
-
-    Buckets of DDP, what PowerSGD has not sent yet, and running statistics.
-    """
+    """Return the bytes of buckets of DDP, what PowerSGD has not sent, and running statistics."""
     shape, exchange = rank.shape, rank.step.layout.buckets
     held = (any_model.running_bytes(shape, rank.stage.blocks)
             if isinstance(shape, any_model.ResNetShape) else 0)

@@ -74,10 +74,7 @@ def named_extents(name: str, extents: Mapping[str, int]) -> tuple[tuple[str, int
 
 
 def following_kv_heads(whole: ModelShape, heads: int) -> int | None:
-    """Return how many heads of keys and values go with so many heads, as in the whole model.
-
-    As many queries share them as there; None if that does not divide the heads.
-    """
+    """Return how many heads of keys and values go with so many, as in the whole model, or None."""
     return None if heads % _sharing(whole) else heads // _sharing(whole)
 
 
@@ -138,10 +135,7 @@ def block_weights(shape: ModelShape) -> int:
 
 
 def is_recomputed(checkpointing: str, block: int) -> bool:
-    """Return whether a block, or a part of it, is run again. Raises KeyError of unknown names.
-
-    ``selective`` is every second block, numbered in the whole model, beginning with the first.
-    """
+    """Return whether a block is run again; ``selective``: every second one. Raises KeyError."""
     return {"none": False, "selective": block % 2 == 0, "operators": True,
             "full": True}[checkpointing]
 
@@ -233,10 +227,7 @@ def _own_block(shape: ModelShape) -> list[Tensor]:
 
 
 def _library_block(shape: ModelShape) -> list[Tensor]:
-    """Return those of transformers' block, whose order in the model is another.
-
-    Its GPT-2 has one product for queries, keys and values.
-    """
+    """Return those of transformers' block, in its order; its GPT-2 has q, k and v in one."""
     own = {item.name: item for item in _own_block(shape)}
     if shape.family == "gpt":
         width, inner = shape.hidden, shape.inner
@@ -254,10 +245,7 @@ def _transposed(name: str, inputs: int, outputs: int) -> list[Tensor]:
 
 
 def head_tensors(shape: ModelShape, *, alone: bool = False) -> list[Tensor]:
-    """Return the parameters of the head; a tied weight is one of them only where it is ``alone``.
-
-    Alone is the head of a last pipeline stage, which has no embedding.
-    """
+    """Return the parameters of the head; ``alone``, in a last stage, with a tied weight."""
     tensors = []
     if shape.family == "bert":
         tensors += [Tensor("head.transform.weight", (shape.hidden, shape.hidden)),
@@ -369,10 +357,7 @@ def count(shape: ModelShape, adapters: Adapters) -> int:
 
 
 def scale_bytes(adapters: Adapters | None, parameters: Sequence[Tensor]) -> int:
-    """Return the bytes of the scales of all weights in NF4: every rank holds those of all.
-
-    A byte for each block of 64 weights, and an fp32 number for each 256 of these.
-    """
+    """Return a byte for each 64 weights in NF4, and 4 for each 256 of these: all ranks hold all."""
     if adapters is None:
         return 0
     packed = [item.elements for item in parameters if adapters.packs(item.name)]
@@ -442,10 +427,7 @@ EXACT = ("megatron", "counted")
 def flops(
     shape: ModelShape, samples: int, adapters: Adapters | None = None,
 ) -> tuple[tuple[str, int], ...]:
-    """Return the model's FLOPs of one training step on ``samples``, for each definition.
-
-    With adapters only for those that are `EXACT`: 6 for each parameter is no estimate there.
-    """
+    """Return the FLOPs of a training step by definition; with adapters by the `EXACT`."""
     if adapters:
         return tuple((name, samples * _with_adapters(DEFINITIONS[name], shape, adapters))
                      for name in EXACT)

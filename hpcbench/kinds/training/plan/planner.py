@@ -79,10 +79,7 @@ def untimed_s(work: Training, step_s: float, kind: str, *, checked: bool) -> flo
 
 
 def _parity_s(work: Training, step_s: float, kind: str) -> float:
-    """Return the assumed seconds of parity: the strategy's step is far shorter than in fp64.
-
-    Of a large model there are also fingerprints: a step, and passes over its parameters.
-    """
+    """Return the assumed seconds of parity; of a large model also those of fingerprints."""
     if work.tokens is None:
         return _SMALL_S
     if is_tried_itself(work.parameters, work.tokens):
@@ -144,10 +141,7 @@ def predicted(work: Training) -> int:
 
 
 def changed(work: Training, setting: Setting) -> Training | None:
-    """Return a training with other settings; None where it cannot be trained so.
-
-    A setting is a key of the sweep file, or an option of the strategy.
-    """
+    """Return a training with other settings or options; None where it cannot be trained so."""
     given = dict(setting)
     to = given.pop("strategies", work.strategy)
     spec = strategy(to)
@@ -197,10 +191,7 @@ def _sharding(work: Training) -> Iterator[str]:
 
 
 def _together(work: Training, budget: int) -> Iterator[Setting]:
-    """Yield the fewest settings together that fit with the batch as it is.
-
-    Of several that are as few those come first that compute nothing again.
-    """
+    """Yield the fewest settings together that fit; first those that compute nothing again."""
     again, *others = _choices(work)
     helping = [setting for group in (*others, again) for setting in _saving_most(work, group)]
     for count in range(2, len(helping) + 1):
@@ -244,11 +235,7 @@ def _fitting(work: Training, budget: int, each: Iterable[Setting]) -> Iterator[S
 
 
 def _mildest(work: Training, budget: int, name: str, values: Sequence[int]) -> Iterator[Setting]:
-    """Yield the first value that fits and goes with the strategy.
-
-    Each value needs less memory than those before it. A bisection finds the first that fits,
-    because batches may be of millions.
-    """
+    """Yield the first value that fits, by bisection: each needs less memory than those before."""
     def with_(value: int) -> Training:
         setting: Setting = {name: value}
         return replace(work, **setting)
@@ -354,10 +341,7 @@ def _step_s(work: Training, expected: Demands, device: str, hardware: Hardware) 
 
 
 def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:
-    """Return what makes it this training; what follows from that is left out.
-
-    Where it is as usual, that is not named which was no choice at first: old ids remain.
-    """
+    """Return what makes it this training, without what was no choice at first: old ids remain."""
     usual = {"communication": "on", "data": SYNTHETIC, "library": OWN_LIBRARY, "compile": False,
              "loss": CROSS_ENTROPY}
     every = ((item.name, getattr(work, item.name)) for item in fields(work))

@@ -191,10 +191,7 @@ class Calls:
 
 
 def calls(collective: str, ranks: int, sizes: Sequence[int]) -> Calls:
-    """Return the calls of a collective on so many ranks; one without ranks to talk to is none.
-
-    torch calls groups of one rank in some layouts (HSDP of one replica), in others not.
-    """
+    """Return the calls of a collective on so many ranks; none without ranks to talk to."""
     if ranks == 1:
         return Calls(collective, 0, 0, 0)
     size = sum(sizes)
@@ -232,10 +229,7 @@ def ddp_calls(
 
 
 def buckets(parameters: Sequence[Tensor], bucket_mb: int) -> list[list[Tensor]]:
-    """Return the buckets of DDP: gradients in the order in which backward gives them.
-
-    A bucket is full as soon as it has ``bucket_mb`` MiB (compute_bucket_assignment_by_size).
-    """
+    """Return the buckets of DDP in backward's order; each is full once it has ``bucket_mb`` MiB."""
     filled: list[list[Tensor]] = []
     space = 0
     for parameter in reversed(parameters):
@@ -258,10 +252,7 @@ def _powersgd(bucket: Sequence[Tensor]) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=_KEPT)
 def sharded_bytes(group: Parameters, shards: int, element_bytes: int) -> int:
-    """Return the size of a group of parameters that FSDP gathers at once.
-
-    Each is divided by its first extent, padded to equal shards.
-    """
+    """Return the size of parameters that FSDP gathers at once, each padded to equal shards."""
     return sum(-(-item.extents[0] // shards) * shards * (item.elements // item.extents[0])
                * travelling_bytes(item, element_bytes) for item in group.tensors)
 

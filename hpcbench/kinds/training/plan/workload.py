@@ -94,10 +94,7 @@ class Training(Workload):
                 **{f"options.{name}": value for name, value in self.options}}
 
     def choice(self) -> Choice | None:
-        """Return the step of so many samples, and the strategy; None of no training.
-
-        How many samples a replica has follows from the strategy.
-        """
+        """Return the step of so many samples in all, and the strategy; None of no training."""
         if not self.trains:
             return None
         axes = self.axes()
@@ -128,10 +125,7 @@ class Training(Workload):
 
     @property
     def tokens(self) -> int | None:
-        """Return the tokens of one step: each counts once, however many ranks see it.
-
-        Images have none.
-        """
+        """Return the tokens of one step, each once, however many ranks see it; images have none."""
         return None if self.of_images else self.global_batch * self.seq_length
 
     def to_json(self) -> dict[str, Any]:
@@ -181,10 +175,7 @@ class Training(Workload):
         return replace(self, compile=False)
 
     def rehearsal_calls(self) -> int:
-        """Return 1 for this package's strategies, whose steps all call the same, else 2.
-
-        What they agree on once, such as the order of buckets, is over by then or is not counted.
-        """
+        """Return 1 for this package's strategies, whose steps all call the same, else 2."""
         return 1 if self.strategy in _SAME_STEPS else 2
 
     def needs(self) -> tuple[str, ...]:

@@ -69,10 +69,7 @@ def span_words(works: Sequence[Training]) -> Iterator[str]:
 
 
 def telling_options(works: Iterable[Training]) -> Mapping[Training, str]:
-    """Return for each training, as text, the options that tell it from others of these.
-
-    Left out is what has its default in all of them with the same strategy.
-    """
+    """Return for each training, as text, the options that not all of its strategy have as usual."""
     of_strategy = grouped((work.strategy, work) for work in works)
     return {work: options_text([option for option in work.options if not _is_usual(option, same)])
             for same in of_strategy.values() for work in same}
@@ -87,10 +84,7 @@ def _is_usual(option: tuple[str, Option], same: Sequence[Training]) -> bool:
 
 
 def parity_text(item: CaseResult, record: TrainingRecord) -> str | None:
-    """Return the largest error in % of what is allowed, beside a single process, or why none.
-
-    None if the case did not get to it.
-    """
+    """Return the largest error in % of what is allowed, or why there is none; None: not tried."""
     work = training_of(item.case)
     if not work.trains:
         return "n/a: no communication" if work.communication == "off" else "n/a: communication only"

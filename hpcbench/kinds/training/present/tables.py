@@ -132,10 +132,7 @@ def _further_definitions(
 
 
 def result_tables(title: str, items: charts.Items, derived: charts.Records) -> Iterator[Table]:
-    """Yield one block's table: a group of rows per model, backend, device, ranks and dtype.
-
-    What was run without communication, or nothing but that, is shown in the row of its training.
-    """
+    """Yield a block's table; what ran without communication is in its training's row."""
     members = ((item, charts.record_of(item, derived)) for item in items
                if item.status in columns.TABLED)
     groups = grouped(((_group_title(member[0]), timed_text(member[0])), member)

@@ -87,10 +87,7 @@ class Fingerprints:
         return answer
 
     def _table(self, items: Named) -> torch.Tensor:
-        """Return this rank's part of each parameter, and its sums, in fp64.
-
-        It is (parameter, `_PLACE` + 1 + `PROJECTIONS`), 0 where the rank has nothing of one.
-        """
+        """Return this rank's sums (parameter, `_PLACE` + 1 + `PROJECTIONS`), fp64; 0 of none."""
         table = torch.zeros((len(self._names), _PLACE + 1 + PROJECTIONS), dtype=torch.float64)
         rows = {name: row for row, name in enumerate(self._names)}
         for name, parameter, value in items:
@@ -180,10 +177,7 @@ def _signs(name: str, dimension: int, extent: int) -> torch.Tensor:
 
 
 def _names(strategy: Strategy) -> Sequence[str]:
-    """Return the names of all that is trained, in the same order on every rank.
-
-    A last pipeline stage has a tied weight by a name of its own.
-    """
+    """Return the names of all that is trained, in one order; also of a last stage's tied weight."""
     if adapters_of(strategy.spec):
         return [name for name, _ in strategy.trained()]
     with torch.device("meta"):

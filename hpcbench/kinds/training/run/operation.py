@@ -204,10 +204,7 @@ class TrainingOperation:
         self._graphs = graphs() if spec.compile else 0
 
     def _settle(self) -> None:
-        """Exchange gradients until that is done as ever after; the weights stay the seed's.
-
-        What is to be compiled is compiled by then.
-        """
+        """Exchange gradients until that is done as ever after, and all compiled; weights stay."""
         phases = phase_clock(self.place.device)
         for _ in range(max(self._strategy.settling, SETTLING if self._spec.compile else 0)):
             phases.begin()
@@ -216,10 +213,7 @@ class TrainingOperation:
             self._strategy.discard()
 
     def _take_fingerprints(self) -> Fingerprints | None:
-        """Return what is known of a large model and its first gradients; None of others.
-
-        All ranks call it. The weights stay the seed's.
-        """
+        """Return what is known of a large model and its gradients, or None. All ranks call it."""
         strategy = self._strategy
         if not self._has_twin or why_no_fingerprints(strategy):
             return None

@@ -162,10 +162,7 @@ def too_much(short: Training, place: Place) -> str | None:
 
 
 def _least_free(place: Place) -> int:
-    """Return the bytes that the rank with the fewest can take, as if all were on one node.
-
-    The half of what is free is left to what else is there.
-    """
+    """Return half of what the rank with the fewest bytes free has, as if all were on one node."""
     free = psutil.virtual_memory().available // place.world_size
     limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
     held = KernelFiles().process_bytes("VmData")

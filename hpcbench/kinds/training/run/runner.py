@@ -79,10 +79,7 @@ class ReplayOperation:
 
 
 def calls_of_step(spec: Training, place: Place, ledger: CallLog) -> Program:
-    """Return what this rank calls in a step, in order; all ranks call it.
-
-    ``ledger`` is left with the lines of the groups that were opened for it, and are closed.
-    """
+    """Return this rank's calls of a step; all ranks call it. ``ledger`` keeps the groups' lines."""
     dry = silent(place, ledger)
     work = replace(spec, communication="on", compile=False)  # compiled it calls the same
     operation = TrainingOperation(work, dry, validate=False)

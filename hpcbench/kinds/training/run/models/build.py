@@ -46,10 +46,7 @@ Fill = Callable[[Model, Part], object]
 
 
 def make_model(work: Training, blocks: range | None = None) -> Model:
-    """Return the model of a training, or the stage of it that has ``blocks``; weights are not set.
-
-    Only ours have stages.
-    """
+    """Return the model of a training, or of ours the stage with ``blocks``; weights are not set."""
     model = _as_written(work, blocks)
     alter({part.number: part.module for part in model.parts() if part.number is not None},
           work.checkpointing, work.compile)
@@ -122,10 +119,7 @@ def products() -> list[Any]:
 
 
 def compiled(function: Forward) -> Forward:
-    """Return a function that is compiled for each shape it is called with, as one graph.
-
-    One thread compiles: torch would keep a pool of processes beside a worker that measures.
-    """
+    """Return a function compiled for each shape, as one graph; by one thread, without a pool."""
     options = {"compile_threads": 1} if BACKEND == "inductor" else None
     graph: Forward = torch.compile(
         function, fullgraph=True, dynamic=False, backend=BACKEND, options=options)
@@ -133,10 +127,7 @@ def compiled(function: Forward) -> Forward:
 
 
 def forget() -> None:
-    """Drop what was compiled before, and the memory of the models that it was compiled for.
-
-    torch gives up on a function that was compiled for eight models, and runs it as it is.
-    """
+    """Drop what was compiled, and its models' memory: torch gives up on a function after eight."""
     torch.compiler.reset()
     gc.collect()
 

@@ -34,10 +34,7 @@ _SIXTEEN = 2**16
 def drawn(
     name: str, extents: tuple[int, ...], deviation: float, seed: int, device: torch.device,
 ) -> torch.Tensor:
-    """Return normal numbers, fp32, that depend on seed and name; weights of norms are about 1.
-
-    They are on ``device`` if that draws for itself (`ON_DEVICE`), else on the CPU.
-    """
+    """Return normal fp32 numbers by seed and name (of norms about 1), on ``device`` if it draws."""
     mean = 1.0 if len(extents) == 1 and name.endswith(".weight") else 0.0
     key = int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:8], "little")
     if device.type in ON_DEVICE:

@@ -313,10 +313,7 @@ class Strategy:
         raise NotImplementedError
 
     def trained(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Yield this rank's parameters that are trained, by the name in the plain model.
-
-        A tied weight of a last pipeline stage has the name that the stage has for it.
-        """
+        """Yield this rank's trained parameters by plain name; a last stage's tied weight apart."""
         for module in self.modules():
             yield from ((name, one) for name, one in module.named_parameters() if one.requires_grad)
 
@@ -373,10 +370,7 @@ class Strategy:
         raise NotImplementedError
 
     def buffers(self) -> dict[str, torch.Tensor]:
-        """Return what this rank's parts of the model hold beside parameters: running statistics.
-
-        By the name in the plain model, on the CPU, as they are: those of the replica's own samples.
-        """
+        """Return running statistics of this rank's parts, by plain name, on the CPU."""
         return {name: buffer.to("cpu", copy=True) for module in self.modules()
                 for name, buffer in module.named_buffers()}
 

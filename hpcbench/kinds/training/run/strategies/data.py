@@ -354,10 +354,7 @@ def scales_of(model: Model) -> list[torch.Tensor]:
 
 
 def fill(model: Model, part: Part, spec: Training, device: torch.device) -> None:
-    """Give a part of a draft its weights of the seed.
-
-    B is random as A is. peft's is 0, with which no gradient of A could be compared with anything.
-    """
+    """Give a part of a draft weights of the seed; B, too: peft's 0 leaves A without a gradient."""
     shape = shape_of(spec)
     for path, module in part.module.named_modules():
         for kind, parameter in list(module.named_parameters(recurse=False)):

@@ -345,10 +345,7 @@ class Pipeline(base.Strategy):
         return total / self.scaler.get_scale()
 
     def _add_tied(self) -> None:
-        """Add the gradients of the first and the last stage's copies of a tied weight.
-
-        Both have the sum then, so that their optimizers keep them the same.
-        """
+        """Add up the gradients of both copies of a tied weight, so that their optimizers agree."""
         if not self._stages.tied:
             return
         gradients = [local(self._own[stage].get_parameter(name).grad) for stage, name in (
@@ -436,8 +433,5 @@ class Stages:
 
 
 def hybrid(spec: Training, place: Place) -> base.Strategy:
-    """Return the strategy for replicas (copies or shards) x stages x tensor parts.
-
-    Each passes over the degrees that are 1.
-    """
+    """Return the strategy for replicas x stages x tensor parts; each passes over degrees of 1."""
     return (Pipeline if spec.pp > 1 else Tensor)(spec, place)

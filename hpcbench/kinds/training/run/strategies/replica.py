@@ -107,10 +107,7 @@ class Replica(base.Strategy):
         return base.make_optimizer(self.spec.optimizer, self.plain.parameters())
 
     def make_scaler(self) -> torch.amp.GradScaler:
-        """Return what keeps small fp16 gradients from vanishing; for other dtypes it does nothing.
-
-        Gradients are the same on all ranks, or DTensors.
-        """
+        """Return the scaler of fp16 losses, idle for others; all ranks have the same gradients."""
         return torch.amp.GradScaler(self.place.device.type, init_scale=base.INITIAL_SCALE,
                                     enabled=self.spec.dtype == "fp16")
 
@@ -284,10 +281,7 @@ class Sharder:
 
 
 def _gives_up(part: nn.Module, reshard: bool) -> bool | None:
-    """Return whether a part gives up after forward what it gathered; None is torch's own way.
-
-    That is to keep what is no block, the root: backward begins there.
-    """
+    """Return whether a part gives up what it gathered; None, of the root, is torch's way: keep."""
     return None if isinstance(part, Model) else reshard
 
 
