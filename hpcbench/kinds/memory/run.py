@@ -28,7 +28,7 @@ from hpcbench.errors import CaseError
 from hpcbench.kinds.kind import Runner
 from hpcbench.kinds.memory.plan.workload import PARTS, MemoryWork
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
-from hpcbench.kinds.training.run.memory import copies_a_parameter, local
+from hpcbench.kinds.training.run.memory import SameNumbers, copies_a_parameter, local, shapes_of
 from hpcbench.kinds.training.run.operation import TrainingOperation
 from hpcbench.kinds.training.run.parity import Disparity, small_training
 from hpcbench.kinds.training.run.runner import TrainingRunner
@@ -162,10 +162,9 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
     def __init__(self, weights: Iterable[torch.Tensor], states: Iterable[torch.Tensor]) -> None:
         super().__init__()
         self._parameters = list(weights)
-        self._shapes = {shape for one in self._parameters
-                        for shape in (tuple(one.shape), tuple(local(one).shape))}
+        self._shapes = shapes_of(self._parameters)
         self._alive: dict[int, tuple[int, weakref.ref[torch.UntypedStorage]]] = {}
-        self._same: list[int] = []  # of each storage another with the same numbers, or itself
+        self._same = SameNumbers()
         self._kept: set[int] = set()  # made by forward and backward
         self._in_update = False
         self._most: tuple[int, list[tuple[int, int]]] = (0, [])
@@ -187,7 +186,7 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
 
     def at_peak(self) -> dict[str, int]:
         """Return the bytes of each of PARTS at the moment with most of all together."""
-        copied = {self._first(one) for one in (*self._weights, *self._gradients)}
+        copied = {self._same.first(one) for one in (*self._weights, *self._gradients)}
         found = dict.fromkeys(PARTS, 0)
         for number, size in self._most[1]:
             found[self._part(number, copied)] += size
@@ -198,7 +197,7 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
                                  strict=False):
             if number in numbers:
                 return part
-        is_activation = number in self._kept and self._first(number) not in copied
+        is_activation = number in self._kept and self._same.first(number) not in copied
         return "activations" if is_activation else "temporary"
 
     def __torch_dispatch__(
@@ -213,8 +212,7 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
         if not self._in_update:
             self._kept |= set(range(n_known, len(self._same)))
         if before and copies_a_parameter(func, result, self._shapes):
-            for number in (*before[1:], *after):
-                self._same[self._first(number)] = self._first(before[0])
+            self._same.join([*before, *after])
         self._look()
         return result
 
@@ -230,17 +228,9 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
         key = storage._cdata
         if key not in self._alive:
             # a storage's object in Python lives as long as its memory
-            self._alive[key] = (len(self._same), weakref.ref(
+            self._alive[key] = (self._same.add(), weakref.ref(
                 storage, lambda _: self._alive.pop(key, None)))
-            self._same.append(len(self._same))
         return self._alive[key][0]
-
-    def _first(self, number: int) -> int:
-        """Return the storage that stands for all with the same numbers (union-find)."""
-        while self._same[number] != number:
-            self._same[number] = self._same[self._same[number]]
-            number = self._same[number]
-        return number
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:

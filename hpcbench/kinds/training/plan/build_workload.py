@@ -62,17 +62,13 @@ def _uncompiled(work: Training) -> str | None:
 
 def _not_chunked(work: Training) -> str | None:
     """Return why the loss cannot be computed of a part of the tokens after another, or None."""
-    if work.loss != CHUNKED:
-        return None
-    if work.pp > 1:
-        return f"loss {CHUNKED}: torch's pipelines compute the loss of what the last stage returns"
-    if work.tp > 1:
-        return f"loss {CHUNKED}: ranks that divide the words have loss_parallel instead"
-    if work.library != OWN_LIBRARY:
-        return f"loss {CHUNKED}: models of library {work.library} return all logits at once"
-    if work.compile:
-        return f"loss {CHUNKED}: compile is of the loss of all logits; leave one of the two out"
-    return None
+    reasons = (
+        (work.pp > 1, "torch's pipelines compute the loss of what the last stage returns"),
+        (work.tp > 1, "ranks that divide the words have loss_parallel instead"),
+        (work.library != OWN_LIBRARY, f"models of library {work.library} return all logits at once"),
+        (work.compile, "compile is of the loss of all logits; leave one of the two out"))
+    return next((f"loss {CHUNKED}: {reason}" for holds, reason in reasons if holds), None) if (
+        work.loss == CHUNKED) else None
 
 
 def _of_library(work: Training) -> str | None:
@@ -105,26 +101,23 @@ def _no_communication(work: Training) -> str | None:
 
 def _undivided_images(work: Training) -> str | None:
     """Return what is done to transformers only, or None."""
-    if work.tp > 1:
-        return (f"{work.model} is made of convolutions, for which no strategy here has a plan to "
-                "divide them among ranks (tp)")
-    if work.data != SYNTHETIC:
-        return f"data={work.data}: files hold tokens, {work.model} takes images"
-    if is_dynamic(work):
-        return "balance=dynamic would have batch norms see other samples whenever shares change"
-    if adapters_of(work):
-        return f"{work.model} has no products of attention and MLP that adapters stand beside"
-    if work.library != OWN_LIBRARY:
-        return f"{work.model} is hpcbench's own: library {work.library} has transformers here"
-    if work.loss == CHUNKED:
-        return f"loss {CHUNKED} divides tokens; {work.model} takes images, of few logits"
-    if work.compile:
-        return (f"compile is for blocks that are all alike; those of {work.model} have other "
-                "extents from stage to stage, each a graph of its own")
-    if work.checkpointing != "none":
-        return (f"checkpointing would count each batch of {work.model} twice in the running "
-                "statistics of its batch norms")
-    return None
+    reasons = (
+        (work.tp > 1, f"{work.model} is made of convolutions, for which no strategy here has a plan "
+         "to divide them among ranks (tp)"),
+        (work.data != SYNTHETIC, f"data={work.data}: files hold tokens, {work.model} takes images"),
+        (is_dynamic(work),
+         "balance=dynamic would have batch norms see other samples whenever shares change"),
+        (adapters_of(work) is not None,
+         f"{work.model} has no products of attention and MLP that adapters stand beside"),
+        (work.library != OWN_LIBRARY,
+         f"{work.model} is hpcbench's own: library {work.library} has transformers here"),
+        (work.loss == CHUNKED,
+         f"loss {CHUNKED} divides tokens; {work.model} takes images, of few logits"),
+        (work.compile, f"compile is for blocks that are all alike; those of {work.model} have other "
+         "extents from stage to stage, each a graph of its own"),
+        (work.checkpointing != "none", f"checkpointing would count each batch of {work.model} twice "
+         "in the running statistics of its batch norms"))
+    return next((reason for holds, reason in reasons if holds), None)
 
 
 def _too_few_values(work: Training) -> str | None:

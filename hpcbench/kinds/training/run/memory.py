@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +109,37 @@ _MESSAGES = frozenset({"send", "recv_", "recv_any_source_"})
 """What a pipeline sends and receives are activations, other groups' tensors here are not."""
 
 
+class SameNumbers:
+    """Which storages, by the numbers that they get here, hold the same numbers (union-find)."""
+
+    def __init__(self) -> None:
+        self._same: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._same)
+
+    def add(self) -> int:
+        """Return the number of a new storage."""
+        self._same.append(len(self._same))
+        return self._same[-1]
+
+    def join(self, numbers: Sequence[int]) -> None:
+        for number in numbers[1:]:
+            self._same[self.first(number)] = self.first(numbers[0])
+
+    def first(self, number: int) -> int:
+        """Return the storage that stands for all with the same numbers."""
+        while self._same[number] != number:
+            self._same[number] = self._same[self._same[number]]
+            number = self._same[number]
+        return number
+
+
+def shapes_of(parameters: Iterable[torch.Tensor]) -> set[tuple[int, ...]]:
+    """Return the shapes of parameters, whole and as this rank has them."""
+    return {shape for one in parameters for shape in (tuple(one.shape), tuple(local(one).shape))}
+
+
 class LiveBytes:
     """The most bytes at once of activations that operations made, in memory of their own.
 
@@ -121,11 +152,10 @@ class LiveBytes:
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
         self._parameters = list(parameters)
-        self._shapes = {shape for one in self._parameters
-                        for shape in (tuple(one.shape), tuple(local(one).shape))}
+        self._shapes = shapes_of(self._parameters)
         self._seen: dict[int, tuple[int, Any]] = {}
         self._bytes: list[int] = []
-        self._same: list[int] = []  # of each storage another one with the same numbers, or itself
+        self._same = SameNumbers()
         self._events: list[int] = []  # n: storage n was made; ~n: it is gone
         self._weights = [self._number(local(one), 0) for one in self._parameters]
 
@@ -138,18 +168,17 @@ class LiveBytes:
         given = [self._number(one, 0) for one in _tensors(arguments)]
         numbers = given + [self._number(one, one.untyped_storage().nbytes()) for one in made]
         if copies:
-            for one in numbers[1:]:
-                self._same[self._first(one)] = self._first(numbers[0])
+            self._same.join(numbers)
 
     def peak(self) -> int:
         """Return the most bytes at once; gradients are known when they are in their parameters."""
         gradients = [self._number(local(one.grad), 0) for one in self._parameters
                      if one.grad is not None]
-        left_out = {self._first(one) for one in (*self._weights, *gradients)}
+        left_out = {self._same.first(one) for one in (*self._weights, *gradients)}
         now = most = 0
         for event in self._events:
             number = max(event, ~event)
-            if self._first(number) not in left_out:
+            if self._same.first(number) not in left_out:
                 now += self._bytes[number] if event >= 0 else -self._bytes[number]
                 most = max(most, now)
         return most
@@ -160,23 +189,15 @@ class LiveBytes:
         key = storage._cdata
         if key in self._seen:
             return self._seen[key][0]
-        number = len(self._bytes)
+        number = self._same.add()
         # a storage's object in Python lives as long as its memory
         self._seen[key] = number, weakref.ref(storage, lambda _: self._gone(key))
         self._bytes.append(n_bytes)
-        self._same.append(number)
         self._events.append(number)
         return number
 
     def _gone(self, key: int) -> None:
         self._events.append(~self._seen.pop(key)[0])
-
-    def _first(self, number: int) -> int:
-        """Return the storage that stands for all with the same numbers (union-find)."""
-        while self._same[number] != number:
-            self._same[number] = self._same[self._same[number]]
-            number = self._same[number]
-        return number
 
 
 def copies_a_parameter(operation: Any, result: Any, shapes: set[tuple[int, ...]]) -> bool:

@@ -88,7 +88,7 @@ class Data(Replica):
             **_OWN_BUFFERS,
             gradient_as_bucket_view=bool(options.get("bucket_view", False)))
         self.register(str(options.get("comm_hook", "none")))
-        self._watch = BucketWatch(model.parameters(), int(options["bucket_mb"]))
+        self.watch = BucketWatch(model.parameters(), int(options["bucket_mb"]))
         if is_counted(self.place.group) and not self.exchange.projects:
             self._settle_sooner(model)
         return self.ddp
@@ -104,9 +104,8 @@ class Data(Replica):
     def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
         if self._balancer:
             self._balancer.begin(len(batch[0]))
-        self._watch.on_bucket = phases.arrive
         loss = super().forward_backward(batch, phases)
-        self._watch.settle()
+        self.watch.settle()
         return loss
 
     def register(self, hook: str) -> None:

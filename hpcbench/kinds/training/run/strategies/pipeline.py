@@ -143,7 +143,7 @@ class Tensor(Replica):
                      self._sharder.shard)
 
     def wrap(self, model: Model) -> nn.Module:
-        self._watch = GroupWatch(model)
+        self.watch = GroupWatch(model)
         return model
 
     def make_optimizer(self) -> torch.optim.Optimizer:
@@ -154,7 +154,6 @@ class Tensor(Replica):
         return base.AgreedScaler(self.spec.dtype, self.place.device, self.place.group)
 
     def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
-        self._watch.on_bucket = phases.arrive
         loss = super().forward_backward(batch, phases)
         base.settle(self.plain.parameters())
         phases.end("backward")

@@ -75,8 +75,10 @@ def spread(count: int) -> list[int]:
 class Replica(base.Strategy):
     """One rank trains alone: what all others are compared with. Subclasses wrap the model.
 
-    ``plain`` is the model, ``model`` what is called.
+    ``plain`` is the model, ``model`` what is called; ``watch`` tells when gradients are there.
     """
+
+    watch: Any = None
 
     def __init__(self, spec: Training, place: Place) -> None:
         super().__init__(spec, place)
@@ -130,6 +132,8 @@ class Replica(base.Strategy):
         micro-batch counts as its share of those. So gradients are of the mean over all samples
         of all replicas, however many each has.
         """
+        if self.watch:
+            self.watch.on_bucket = phases.arrive
         parts, even = self.spec.accumulation, self.spec.batch_size
         total = torch.zeros((), device=self.place.device)
         micro_batches = zip(*(half.tensor_split(parts) for half in batch), strict=True)
@@ -205,12 +209,8 @@ class Fsdp(Replica):
         return build(self.draft(), self.place.device, self.fill, shard=shard)
 
     def wrap(self, model: Model) -> nn.Module:
-        self._watch = GroupWatch(model)
+        self.watch = GroupWatch(model)
         return model
-
-    def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
-        self._watch.on_bucket = phases.arrive
-        return super().forward_backward(batch, phases)
 
     def open_mesh(self) -> DeviceMesh:
         """Return all ranks of the group under test, in a row."""
