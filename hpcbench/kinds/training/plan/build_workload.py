@@ -65,7 +65,8 @@ def _not_chunked(work: Training) -> str | None:
     reasons = (
         (work.pp > 1, "torch's pipelines compute the loss of what the last stage returns"),
         (work.tp > 1, "ranks that divide the words have loss_parallel instead"),
-        (work.library != OWN_LIBRARY, f"models of library {work.library} return all logits at once"),
+        (work.library != OWN_LIBRARY,
+         f"models of library {work.library} return all logits at once"),
         (work.compile, "compile is of the loss of all logits; leave one of the two out"))
     return next((f"loss {CHUNKED}: {reason}" for holds, reason in reasons if holds), None) if (
         work.loss == CHUNKED) else None
@@ -102,8 +103,8 @@ def _no_communication(work: Training) -> str | None:
 def _undivided_images(work: Training) -> str | None:
     """Return what is done to transformers only, or None."""
     reasons = (
-        (work.tp > 1, f"{work.model} is made of convolutions, for which no strategy here has a plan "
-         "to divide them among ranks (tp)"),
+        (work.tp > 1, f"{work.model} is made of convolutions, for which no strategy here has a "
+         "plan to divide them among ranks (tp)"),
         (work.data != SYNTHETIC, f"data={work.data}: files hold tokens, {work.model} takes images"),
         (is_dynamic(work),
          "balance=dynamic would have batch norms see other samples whenever shares change"),
@@ -113,10 +114,10 @@ def _undivided_images(work: Training) -> str | None:
          f"{work.model} is hpcbench's own: library {work.library} has transformers here"),
         (work.loss == CHUNKED,
          f"loss {CHUNKED} divides tokens; {work.model} takes images, of few logits"),
-        (work.compile, f"compile is for blocks that are all alike; those of {work.model} have other "
-         "extents from stage to stage, each a graph of its own"),
-        (work.checkpointing != "none", f"checkpointing would count each batch of {work.model} twice "
-         "in the running statistics of its batch norms"))
+        (work.compile, f"compile is for blocks that are all alike; those of {work.model} have "
+         "other extents from stage to stage, each a graph of its own"),
+        (work.checkpointing != "none", f"checkpointing would count each batch of {work.model} "
+         "twice in the running statistics of its batch norms"))
     return next((reason for holds, reason in reasons if holds), None)
 
 
