@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.kinds.training.derive.rates import (
-    Record,
+    Rates,
     hfu,
     mfu,
     rates,
@@ -20,16 +20,15 @@ WORK = Training(
     hidden=64, heads=4, kv_heads=4, inner=256, vocab=256, seq_length=32, dtype="bf16", batch_size=8,
     accumulation=2, optimizer="adamw", checkpointing="none", dp=2, tp=1, pp=1, parameters=1000,
     flops=(("megatron", 6_000_000), ("6n", 3_000_000)), calls=("all_reduce",))
-TRUE = Record(step_s=0.5, samples_per_s=32.0, tokens_per_s=1024.0, global_batch=16, seq_length=32,
+TRUE = Rates(step_s=0.5, samples_per_s=32.0, tokens_per_s=1024.0, global_batch=16, seq_length=32,
               utilisations={"mfu": 0.4, "hfu": None})
 DEGREES = st.sampled_from((1, 2, 4, 8))
 
 
-def record_of(work: Training, step_s: float) -> Record:
+def rates_of(work: Training, step_s: float) -> Rates:
     found = rates(work, step_s)
     assert found is not None
-    return Record(step_s, found.samples_per_s, found.tokens_per_s, work.global_batch,
-                  work.seq_length)
+    return found
 
 
 def test_samples_and_tokens_by_hand() -> None:
@@ -51,14 +50,14 @@ def test_tokens_count_once_whatever_the_ranks(
     assert found == rates(alone, step_s)
     assert found is not None
     assert found.tokens_per_s == pytest.approx(dp * samples * parts * seq_length / step_s)
-    assert not [*violations(record_of(work, step_s))]
+    assert not [*violations(rates_of(work, step_s))]
 
 
 @given(DEGREES, DEGREES, DEGREES, DEGREES, st.sampled_from((2, 3, 8)))
 def test_counting_what_several_ranks_see_more_than_once_is_found(
     dp: int, tp: int, pp: int, parts: int, times: int,
 ) -> None:
-    true = record_of(replace(WORK, dp=dp, tp=tp, pp=pp, accumulation=parts, batch_size=8 * parts),
+    true = rates_of(replace(WORK, dp=dp, tp=tp, pp=pp, accumulation=parts, batch_size=8 * parts),
                      0.25)
     both = replace(true, tokens_per_s=true.tokens_per_s * times,
                    samples_per_s=true.samples_per_s * times)
@@ -97,7 +96,7 @@ def test_each_violation_is_named(change: dict[str, object], words: str) -> None:
 
 
 def test_figures_of_others_that_cannot_be_true_are_found() -> None:
-    candle = Record(1 / 156.2, 156.2, 320_204.8, 1, 2048)  # 2049.97 tokens a sample
+    candle = Rates(1 / 156.2, 156.2, 320_204.8, 1, 2048)  # 2049.97 tokens a sample
     assert "sequence length" in next(violations(candle))
-    torchscale = Record(0.220, 1450.0, 1450.0, 512, 1)  # 4 x 128 images in 220 ms are 2327/s
+    torchscale = Rates(0.220, 1450.0, 1450.0, 512, 1)  # 4 x 128 images in 220 ms are 2327/s
     assert "global batch 512" in next(violations(torchscale))

@@ -10,7 +10,7 @@ import pytest
 
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
-from hpcbench.kinds.training.derive.rates import Record, rates, violations
+from hpcbench.kinds.training.derive.rates import Rates, rates, violations
 from hpcbench.kinds.training.plan.any_model import (
     RESNETS,
     model_of,
@@ -143,8 +143,8 @@ def test_images_have_no_tokens(tmp_path: Any, capsys: Capture) -> None:
     found = rates(training_of(case), 0.5)
     assert found is not None
     assert (found.samples_per_s, found.tokens_per_s) == (32, None)
-    assert not [*violations(Record(0.5, 32, None, 16, 0))]
-    assert [*violations(Record(0.5, 30, None, 16, 0))]
+    assert not [*violations(Rates(0.5, 32, None, 16, 0))]
+    assert [*violations(Rates(0.5, 30, None, 16, 0))]
     print_results(make_results((trained(case, 0.5),)), tmp_path)
     text = capsys.readouterr().out
     assert "resnet50 (4 layers, width 8, images of 64 pixels, shrunk)" in text

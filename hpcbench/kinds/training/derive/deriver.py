@@ -339,9 +339,7 @@ class TrainingDeriver(Deriver):
         if definition := rates.shown_definition(work):
             shares[f"MFU ({definition})"] = rates.mfu(
                 work, definition, time_s, item.case.world_size, hardware.get("peak_flops", {}))
-        for text in rates.violations(rates.Record(
-                time_s, computed.samples_per_s, computed.tokens_per_s, work.global_batch,
-                work.seq_length, shares)):
+        for text in rates.violations(replace(computed, utilisations=shares)):
             yield Problem("HB149", text)
 
     def told_problems(self, case: Case, detail: Mapping[str, Any]) -> Iterator[Problem]:

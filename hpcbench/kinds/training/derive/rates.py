@@ -66,15 +66,7 @@ Timed = tuple[Case, float]
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What all ranks together train in a second; images have no tokens."""
-
-    samples_per_s: float
-    tokens_per_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What is published of one case; `violations` says whether it can be true.
+    """What all ranks together train in a second; `violations` says whether it can be true.
 
     ``step_s`` is the time that the rates were derived from, in seconds; ``utilisations`` are MFU
     and HFU by name (``mfu megatron``), None where the peak is not known. Images have no tokens.
@@ -92,7 +84,8 @@ def rates(work: Training, step_s: float) -> Rates | None:
     """Return global batch / t and tokens / t, all parts of a step counted; None for a time of 0."""
     if not step_s > 0:
         return None
-    return Rates(work.global_batch / step_s, work.tokens and work.tokens / step_s)
+    return Rates(step_s, work.global_batch / step_s, work.tokens and work.tokens / step_s,
+                 work.global_batch, work.seq_length)
 
 
 def shown_definition(work: Training) -> str | None:
@@ -141,7 +134,7 @@ def step_cost(case: Case, step_s: float, hardware: Mapping[str, Any]) -> float |
     return step_s / HOUR_S * case.world_size * float(price)
 
 
-def violations(record: Record) -> Iterator[str]:
+def violations(record: Rates) -> Iterator[str]:
     """Yield every relation between the numbers of a record that does not hold, in words."""
     numbers = {"step time": record.step_s, "samples/s": record.samples_per_s}
     numbers |= {} if record.tokens_per_s is None else {"tokens/s": record.tokens_per_s}

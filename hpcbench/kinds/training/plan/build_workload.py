@@ -153,13 +153,6 @@ _RANK = "rank"
 """The option of strategies that a block's lora_rank sets."""
 
 
-class ModelChoice(NamedTuple):
-    """A model, and the extents that the sweep gives instead of the model's own, by key."""
-
-    model: str
-    extents: tuple[tuple[str, int], ...]
-
-
 class Setting(NamedTuple):
     """How a step is taken, whatever the strategy: fields of `TrainingBlock` and of `Training`."""
 
@@ -180,7 +173,8 @@ class TrainingPoint(NamedTuple):
     """One value of every axis."""
 
     common: points.CommonPoint
-    choice: ModelChoice
+    model: str
+    extents: tuple[tuple[str, int], ...]  # those that the sweep gives instead of the model's own
     setting: Setting
     strategy: StrategySpec
     options: tuple[tuple[str, points.Option], ...]
@@ -198,7 +192,7 @@ def training_points(
     inner = points.measurements(block.model_copy(update=steps), job.config)
     settings = product(*(getattr(block, name) for name in Setting._fields[:-2]),
                        (block.count_step is not False,), block.loss or (CROSS_ENTROPY,))
-    for model, values, device, env, size in product(
+    for (model, extents), values, device, env, size in product(
             _models(block), settings, block.device, points.environments(block), block.world_size):
         for spec, options, backends in choices:
             every = ranks_of(spec, dict(options)) or job.world_size
@@ -207,15 +201,15 @@ def training_points(
                 setting = Setting(*values)
                 yield TrainingPoint(
                     points.CommonPoint(setting.dtype, backend, device, env, ranks, *measured),
-                    model, setting, spec, options)
+                    model, extents, setting, spec, options)
 
 
-def _models(block: TrainingBlock) -> Iterator[ModelChoice]:
+def _models(block: TrainingBlock) -> Iterator[tuple[str, tuple[tuple[str, int], ...]]]:
     """Yield each model with the extents that are of its kind: others are no axes of it."""
     for model in block.model:
         given = {key: values for key in EXTENTS[model] if (values := getattr(block, key))}
         for extents in product(*given.values()):
-            yield ModelChoice(model, tuple(zip(given, extents, strict=True)))
+            yield model, tuple(zip(given, extents, strict=True))
 
 
 def _choices(block: TrainingBlock) -> Iterator[
@@ -225,17 +219,11 @@ def _choices(block: TrainingBlock) -> Iterator[
         for axes in sets:
             spec = usable(name, axes)
             assert spec is not None  # noqa: S101  (an unknown name has been refused)
-            own = spec.axes(_with_rank(axes, spec, block))
+            rank = block.lora_rank if _RANK in spec.options else None
+            own = spec.axes({**({_RANK: rank} if rank is not None else {}), **axes})
             given = tuple((str(backend),) for backend in axes.get("backend", ()))
             for backends, values in product(given or (block.backend,), product(*own.values())):
                 yield spec, points.in_order(dict(zip(own, values, strict=True))), backends
-
-
-def _with_rank(axes: OptionAxes, spec: StrategySpec, block: TrainingBlock) -> OptionAxes:
-    """Return a strategy's options with the block's rank of adapters, if the strategy has any."""
-    if block.lora_rank is None or _RANK not in spec.options:
-        return axes
-    return {_RANK: block.lora_rank, **axes}
 
 
 def block_problems(block: TrainingBlock) -> Iterator[str]:
@@ -295,7 +283,7 @@ def make_training(point: TrainingPoint) -> tuple[Training, str | None]:
         if is_ours(point.strategy):
             raise
         plain = replace(point.strategy, idle=lambda _options: {})  # which may have raised it
-        return (_draft(point._replace(strategy=plain), _as_given(point.choice), Degrees()),
+        return (_draft(point._replace(strategy=plain), _as_given(point), Degrees()),
                 f"its plug-in cannot plan it: {type(error).__name__}: {error}")
 
 
@@ -305,11 +293,11 @@ def _training(point: TrainingPoint) -> tuple[Training, str | None]:
     Ranks that cannot be divided have the degrees of one; a shape that is none keeps what was
     asked for, and no parameters.
     """
-    choice, spec = point.choice, point.strategy
-    shape = any_model.shape_with(choice.model, **dict(choice.extents))
+    spec = point.strategy
+    shape = any_model.shape_with(point.model, **dict(point.extents))
     degrees = spec.degrees(point.common.world_size, dict(point.options))
     if isinstance(shape, str):
-        return _draft(point, _as_given(choice), Degrees()), shape
+        return _draft(point, _as_given(point), Degrees()), shape
     if isinstance(degrees, str):
         return _draft(point, any_model.extents_of(shape), Degrees()), degrees
     _check_degrees(degrees, point.common.world_size)
@@ -329,13 +317,13 @@ def counted(work: Training) -> Training:
         count(shape, adapters) if adapters and isinstance(shape, ModelShape) else 0))
 
 
-def _as_given(choice: ModelChoice) -> dict[str, Any]:
-    return {**any_model.extents_of(any_model.published(choice.model)), **dict(choice.extents)}
+def _as_given(point: TrainingPoint) -> dict[str, Any]:
+    return {**any_model.extents_of(any_model.published(point.model)), **dict(point.extents)}
 
 
 def _draft(point: TrainingPoint, extents: Mapping[str, Any], degrees: Degrees) -> Training:
     """Return the workload without what is counted from it."""
-    library, model = point.setting.library, point.choice.model
+    library, model = point.setting.library, point.model
     return Training(
         strategy=point.strategy.name,
         options=points.in_order(point.strategy.without_idle(dict(point.options))),

@@ -230,7 +230,6 @@ class Transformer(Model):
     def initial(
         self, name: str, extents: tuple[int, ...], seed: int, device: torch.device,
     ) -> torch.Tensor:
-        """Return the first value of a whole parameter: see `Model.initial`."""
         name = plain_name(self.shape, name)
         return of_transformer(name, extents, seed, device, self.shape.layers, _INTO_RESIDUAL)
 
