@@ -106,16 +106,22 @@ def memory_tables(title: str, items: Items, derived: Records) -> Iterator[Table]
     def who(item: CaseResult) -> tuple[Cell, ...]:
         return who_cells(work_of(item.case).training, options)
 
-    yield Table(title, _MEASURED, tuple(Group(where, tuple(
-        Row((*who(item), *_measured(known(item)), item.status), item.status, item.case.case_id)
-        for item in same)) for where, same in groups.items()),
-        notes=tuple(_memory_notes(listed, derived)))
+    yield _table(title, _MEASURED, groups, lambda item: (
+        *who(item), *_measured(known(item)), item.status), _memory_notes(listed, derived))
     told = {where: [item for item in same if known(item).predicted_bytes]
             for where, same in groups.items()}
     if any(told.values()):
-        yield Table(f"{title}: predicted", _PREDICTED, tuple(Group(where, tuple(
-            Row((*who(item), *_predicted(known(item))), item.status, item.case.case_id)
-            for item in same)) for where, same in told.items() if same))
+        yield _table(f"{title}: predicted", _PREDICTED, told, lambda item: (
+            *who(item), *_predicted(known(item))))
+
+
+def _table(
+    title: str, shown: tuple[Column, ...], groups: Mapping[str, Items],
+    cells: Callable[[CaseResult], tuple[Cell, ...]], notes: Iterable[Line] = (),
+) -> Table:
+    return Table(title, shown, tuple(Group(where, tuple(
+        Row(cells(item), item.status, item.case.case_id) for item in same))
+        for where, same in groups.items() if same), notes=tuple(notes))
 
 
 def where_text(item: CaseResult) -> str:
@@ -190,10 +196,8 @@ def largest_batch_tables(
         *cells, _, step = who_cells(work_of(item.case).training, options)
         return *cells, step
 
-    yield Table(f"{title}: largest batch", _COLUMNS, tuple(Group(where, tuple(
-        Row((*who(item), *_found(item, derived), item.status), item.status,
-            item.case.case_id) for item in same)) for where, same in groups.items()),
-        notes=tuple(_largest_notes(listed, derived)))
+    yield _table(f"{title}: largest batch", _COLUMNS, groups, lambda item: (
+        *who(item), *_found(item, derived), item.status), _largest_notes(listed, derived))
 
 
 def _found(item: CaseResult, derived: Records) -> tuple[Cell, ...]:

@@ -384,13 +384,11 @@ def _settled(record: TrainingRecord, records: Mapping[str, TrainingRecord]) -> T
 def _alone(
     item: CaseResult, hardware: Mapping[str, Any], exposure: slow_ranks.Exposure,
 ) -> TrainingRecord:
-    late, phases, held = slow_ranks.late_rank(item), _phases(item), _held_bytes(item)
+    late, phases, recorded = slow_ranks.late_rank(item), _phases(item), _recorded(item)
     return TrainingRecord(
         **_rates(item, hardware), mfu_by_definition=_mfu_by_definition(item, hardware),
-        **phases, held_bytes=held,
-        rooflines=rates.rooflines(item, hardware, phases.get("phase_s", {}), held),
-        peak_of=_peak_of(item), parity_share=_parity_share(item),
-        passes_over_data=_passes_over_data(item), exposure=exposure,
+        **phases, **recorded, exposure=exposure, rooflines=rates.rooflines(
+            item, hardware, phases.get("phase_s", {}), recorded["held_bytes"]),
         slow_phases=tuple(slow_ranks.slow_phases(item, late)), late_rank=late,
         slow_alone=slow_ranks.slow_alone(exposure), counted=rates.counted(item),
         pop=stalls.from_partner(item, exposure))
@@ -450,26 +448,18 @@ def _phases(item: CaseResult) -> dict[str, Any]:
                        OTHER: whole_s * steps.other_share}}
 
 
-def _held_bytes(item: CaseResult) -> dict[str, int]:
+def _recorded(item: CaseResult) -> dict[str, Any]:
+    """Return what follows from what ranks recorded: memory, parity, and passes over a file."""
+    held, details = [*(item.memory or {}).values()], [*item.detail.values()]
     most: dict[str, int] = {}
-    for held in (item.memory or {}).values():
-        for name, value in held.items():
-            if isinstance(value, int):
-                most[name] = max(value, most.get(name, 0))
-    return most
-
-
-def _peak_of(item: CaseResult) -> str:
-    return ",".join(dict.fromkeys(
-        str(held["peak_of"]) for held in (item.memory or {}).values() if "peak_of" in held))
-
-
-def _parity_share(item: CaseResult) -> float | None:
-    shares = [float(left["parity"]["share"]) for left in item.detail.values() if "parity" in left]
-    return max(shares) if shares and all(map(math.isfinite, shares)) else None
-
-
-def _passes_over_data(item: CaseResult) -> float | None:
+    for name, value in (pair for one in held for pair in one.items()):
+        if isinstance(value, int):
+            most[name] = max(value, most.get(name, 0))
+    shares = [float(left["parity"]["share"]) for left in details if "parity" in left]
     batch = training_of(item.case).global_batch
-    return max((left["data"]["steps"] * batch / left["data"]["samples"]
-                for left in item.detail.values() if "data" in left), default=None)
+    return {
+        "held_bytes": most,
+        "peak_of": ",".join(dict.fromkeys(str(one["peak_of"]) for one in held if "peak_of" in one)),
+        "parity_share": max(shares) if shares and all(map(math.isfinite, shares)) else None,
+        "passes_over_data": max((left["data"]["steps"] * batch / left["data"]["samples"]
+                                 for left in details if "data" in left), default=None)}

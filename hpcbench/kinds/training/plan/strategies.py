@@ -143,7 +143,7 @@ _OF_SAMPLES = (
     StrategySpec(
         name="fsdp",
         meaning="every parameter is divided among the ranks, gathered block by block (FSDP2)",
-        runner=f"{_RUN}.fsdp:Fsdp", order=40,
+        runner=f"{_RUN}.replica:Fsdp", order=40,
         also=("fsdp2", "zero2", "zero3", "full_shard", "shard_grad_op", "deepspeed"),
         degrees=_replicas, unfit=_unfit_to_sync,
         layout=lambda work: Layout(groups=sharded_groups(work)),
@@ -152,7 +152,7 @@ _OF_SAMPLES = (
     StrategySpec(
         name="hsdp",
         meaning="the same within groups of consecutive ranks, which average gradients (HSDP)",
-        runner=f"{_RUN}.fsdp:Hsdp", order=50, also=("hybrid_shard",),
+        runner=f"{_RUN}.replica:Hsdp", order=50, also=("hybrid_shard",),
         degrees=_groups_of_shards, unfit=_unfit_to_sync, layout=lambda work: Layout(
             groups=sharded_groups(work, copies=int(work.option("replicas")))),
         calls=lambda _work: ("all_gather", "reduce_scatter", "all_reduce"),
@@ -291,7 +291,7 @@ _OF_MODEL = (
     StrategySpec(
         name="tensor",
         meaning="every layer is divided among the ranks: heads, columns, words (Megatron)",
-        runner=f"{_RUN}.tensor:Tensor", order=60, also=("tp", "tensor_parallel", "megatron"),
+        runner=f"{_RUN}.pipeline:Tensor", order=60, also=("tp", "tensor_parallel", "megatron"),
         degrees=_of_tensors, unfit=_unfit_tensors, layout=_model_layout, calls=_tensor_calls,
         options=_TENSOR_OPTIONS, divides_model=True),
     _MODEL,
