@@ -19,19 +19,12 @@ from hpcbench.kinds.training.plan.models import DEFINITIONS
 from hpcbench.kinds.training.plan.predict import hardware_flops
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case
+from hpcbench.reduce import roofline
 from hpcbench.reduce.case_columns import CaseColumn, settings, texts, whole_numbers
 from hpcbench.reduce.checks import Problem
 from hpcbench.reduce.comparison import Comparison, clear
 from hpcbench.reduce.kind_facts import EXCHANGE, OWN_WORK, Lateness, RankWork, Variation, Waiting
 from hpcbench.reduce.results import CaseResult, CaseSamples
-from hpcbench.reduce.roofline import (
-    ROOFLINE_COLUMNS,
-    Roofline,
-    column_values_of,
-    device_of,
-    measured_rate,
-    over_measured,
-)
 from hpcbench.statistics.hypothesis_tests import pass_medians
 from hpcbench.statistics.overlap import told
 from hpcbench.trace.columns import PURE, TEXT
@@ -166,7 +159,7 @@ COLUMNS = (
     CaseColumn("efficiency_score", PURE, "useful time of all ranks over ranks x step; NaN if "
                "unknown"),
     *(CaseColumn(name, PURE, f"{text}; NaN if unknown") for name, (_, text) in FACTORS.items()),
-    *ROOFLINE_COLUMNS,
+    *roofline.ROOFLINE_COLUMNS,
     CaseColumn("computation_scaling", PURE, "useful time for a sample in the scaling's base over "
                "that here; NaN without a base"),
 )
@@ -185,7 +178,7 @@ def column_values(item: CaseResult, record: TrainingRecord | None) -> dict[str, 
         **{name: told(getattr(found, field)) for name, (field, *_) in EXPOSED.items()},
         "scaling_efficiency": record.scaling and record.scaling.efficiency,
         **efficiency_values(record.pop),
-        **column_values_of(record.rooflines[0] if record.rooflines else None)}
+        **roofline.column_values_of(record.rooflines[0] if record.rooflines else None)}
 
 
 def efficiency_values(pop: Pop | None) -> dict[str, float | None]:
@@ -277,7 +270,7 @@ class TrainingRecord:
     counted: rates.Counted | None = None
     comparisons: tuple[Comparison, ...] = ()
     pop: Pop | None = None
-    rooflines: tuple[Roofline, ...] = ()
+    rooflines: tuple[roofline.Roofline, ...] = ()
 
 
 NOTHING_KNOWN = TrainingRecord()
@@ -357,7 +350,7 @@ class TrainingDeriver(Deriver):
         """Yield HB158 for large models that differ from another's, HB146 for too high an MFU."""
         for item in items:
             record = records.get(item.case.case_id, NOTHING_KNOWN)
-            for problem in over_measured("its MFU", record.mfu_of_measured):
+            for problem in roofline.over_measured("its MFU", record.mfu_of_measured):
                 yield item.case, problem
             if record.counterpart and record.counterpart.n_wrong:
                 yield item.case, Problem("HB158", fingerprints.disagreement(record.counterpart))
@@ -413,7 +406,8 @@ def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:
         for name, nominal in (("hfu", False), ("hfu_nominal", True)):
             executed = hardware_flops(work, definition, nominal=nominal)
             row[name] = rates.hfu(work, executed, *timed)
-    measured = measured_rate(item, hardware, "flops", f"{device_of(item)} {work.dtype}")
+    measured = roofline.measured_rate(
+        item, hardware, "flops", f"{roofline.device_of(item)} {work.dtype}")
     return {**row, "mfu": rates.mfu(work, definition, *timed),
             "mfu_missing": None if work.dtype in timed[2] else
             f"hardware.peak_flops has no {work.dtype}",

@@ -24,14 +24,9 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce import fold
 from hpcbench.reduce.comparison import NEEDED, Comparison, clear
 from hpcbench.reduce.results import CaseResult, CaseSamples
+from hpcbench.statistics import scaling_laws
 from hpcbench.statistics.hypothesis_tests import MIN_N, chance_of_excess, dispersion
 from hpcbench.statistics.interval import median_interval
-from hpcbench.statistics.scaling_laws import (
-    ACCEPTABLE,
-    Efficiency,
-    of_steps_that_meet,
-    of_two_factors,
-)
 from hpcbench.trace.schema import ARRIVAL
 
 _SYNC = "sync"
@@ -290,7 +285,7 @@ class Pop:
     source: str
     useful_s: tuple[float, ...]
     step_s: float
-    efficiency: Efficiency
+    efficiency: scaling_laws.Efficiency
     computation_scaling: float | None = None
     global_efficiency: float | None = None
 
@@ -305,7 +300,7 @@ class Pop:
         parts = ("load_balance", *(("serialisation", "transfer") if self.source == STAMPS
                                    else ("communication",)))
         least = min(parts, key=lambda name: float(getattr(self.efficiency, name)))
-        return least if getattr(self.efficiency, least) < ACCEPTABLE else None
+        return least if getattr(self.efficiency, least) < scaling_laws.ACCEPTABLE else None
 
 
 def from_stamps(item: CaseResult, samples: CaseSamples) -> Pop | None:
@@ -323,7 +318,7 @@ def from_stamps(item: CaseResult, samples: CaseSamples) -> Pop | None:
         step_s, before_s = stamps.step_s, stamps.ready_s
         after_s = stamps.phase_s.get("optimizer", np.zeros_like(step_s))
     longest_s = step_s.max(axis=0)
-    found = of_steps_that_meet(before_s, after_s, longest_s)
+    found = scaling_laws.of_steps_that_meet(before_s, after_s, longest_s)
     if found is None:
         return None
     useful_s = tuple((before_s + after_s).mean(axis=1).tolist())
@@ -335,7 +330,7 @@ def from_partner(item: CaseResult, exposure: slow_ranks.Exposure) -> Pop | None:
     if item.statistics is None or len(exposure.own_s) < 2:
         return None
     useful_s = tuple(own.median for own in exposure.own_s)
-    found = of_two_factors(useful_s, item.statistics.median_s)
+    found = scaling_laws.of_two_factors(useful_s, item.statistics.median_s)
     return None if found is None else Pop(WITHOUT, useful_s, item.statistics.median_s, found)
 
 

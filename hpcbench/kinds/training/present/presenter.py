@@ -11,15 +11,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from hpcbench.kinds.kind import CountedCall, Presenter
-from hpcbench.kinds.training.derive.deriver import (
-    EXPOSED,
-    FACTORS,
-    HELD,
-    NOTHING_KNOWN,
-    PHASES,
-    TrainingRecord,
-    efficiency_values,
-)
+from hpcbench.kinds.training.derive import deriver
 from hpcbench.kinds.training.derive.rates import Counted
 from hpcbench.kinds.training.derive.slow_ranks import Exposure
 from hpcbench.kinds.training.derive.stalls import Pop
@@ -214,31 +206,31 @@ SCALING = {"scaling": "kind", "scaling_efficiency": "efficiency", "scaling_base_
            "scaling_base_ranks": "base_ranks",
            "scaling_base_samples_per_second": "base_samples_per_s"}
 """Field -> what it is of the scaling."""
-_RANGED_NAMES = {name: names_of(name) for name in EXPOSED}
+_RANGED_NAMES = {name: names_of(name) for name in deriver.EXPOSED}
 EXPOSURE_FIELDS = (
     "off_s", "only_s", *_RANGED_NAMES["exposed_share"], *_RANGED_NAMES["communication_overhead"],
     "own_step_s", "idle_share", "bubble_predicted", "bubble_of_own_times", "not_paired")
 """Beside ``exposed_s`` and ``overlap_efficiency``, which primitives have, too."""
 POP_FIELDS = ("efficiency_score", "computation_scaling", "global_efficiency", "efficiency_of",
-              *FACTORS)
-TRAINING_FIELDS = (*MODEL_FIELDS, *STEP_FIELDS, "global_batch", *RATES, *PHASES,
-                   *HELD, "peak_of", *COUNTED_FIELDS, "communication", "parity",
+              *deriver.FACTORS)
+TRAINING_FIELDS = (*MODEL_FIELDS, *STEP_FIELDS, "global_batch", *RATES, *deriver.PHASES,
+                   *deriver.HELD, "peak_of", *COUNTED_FIELDS, "communication", "parity",
                    *EXPOSURE_FIELDS, *SCALING, "same_program_as", *POP_FIELDS, *ROOFLINE_FIELDS,
                    "phase_bounds")
 LISTED_FIELDS = (
     "case_id", "backend", "device", "world_size", "dtype", "mode", "fold", "env", "options",
     *MODEL_FIELDS[1:], *STEP_FIELDS, "global_batch", "n", "median_s", "p95_s", "ci_low_s",
-    "ci_high_s", "ci_reliable", *RATES, *PHASES, "parity",
+    "ci_high_s", "ci_reliable", *RATES, *deriver.PHASES, "parity",
     *COUNTED_FIELDS, *_RANGED_NAMES["exposed_s"], *_RANGED_NAMES["overlap_efficiency"],
     *EXPOSURE_FIELDS, *SCALING, "same_program_as", *POP_FIELDS, *ROOFLINE_FIELDS,
     "phase_bounds",
 )
 MEMORY_FIELDS = ("case_id", "kind", "strategy", "options", "model", "world_size", "dtype",
-                 "batch_size", "accumulation", "checkpointing", *HELD, "peak_of")
+                 "batch_size", "accumulation", "checkpointing", *deriver.HELD, "peak_of")
 """Fields of each row of ``results.memory``."""
 
 
-class TrainingPresenter(Presenter[Training, TrainingRecord]):
+class TrainingPresenter(Presenter[Training, deriver.TrainingRecord]):
     """Presents trainings."""
 
     fields = TRAINING_FIELDS
@@ -274,17 +266,17 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
         yield from charts.stall_charts(items, derived)
         yield from roofline_charts("trainings", charts.rooflines(items, derived))
 
-    def row(self, item: CaseResult, record: TrainingRecord | None) -> dict[str, Any]:
+    def row(self, item: CaseResult, record: deriver.TrainingRecord | None) -> dict[str, Any]:
         """Return a case's `TRAINING_FIELDS` and its options; None where there is no number."""
-        work, record = training_of(item.case), record or NOTHING_KNOWN
+        work, record = training_of(item.case), record or deriver.NOTHING_KNOWN
         values: dict[str, Any] = {**dict.fromkeys(TRAINING_FIELDS), **_exposure(record.exposure)}
         values |= {field: getattr(record, name) for field, name in RATES.items()}
         values |= {field: getattr(record.scaling, name, None) for field, name in SCALING.items()}
         values |= {name: getattr(work, name) for name in (
             *MODEL_FIELDS, *STEP_FIELDS, "global_batch", "communication")}
         values |= dict.fromkeys(_OF_TEXT if work.of_images else _OF_IMAGES)
-        values |= {field: record.held_bytes.get(name) for field, name in HELD.items()}
-        values |= {field: record.phase_s.get(phase) for field, phase in PHASES.items()}
+        values |= {field: record.held_bytes.get(name) for field, name in deriver.HELD.items()}
+        values |= {field: record.phase_s.get(phase) for field, phase in deriver.PHASES.items()}
         values |= {**_counted(record.counted), **_efficiency(record.pop), **charts.values(record)}
         return values | {
             "step_time_ms": None if record.step_s is None else to_ms(record.step_s),
@@ -330,7 +322,7 @@ def _counted(found: Counted | None) -> dict[str, Any]:
 
 
 def _efficiency(pop: Pop | None) -> dict[str, Any]:
-    return {**efficiency_values(pop), "global_efficiency": pop and pop.global_efficiency,
+    return {**deriver.efficiency_values(pop), "global_efficiency": pop and pop.global_efficiency,
             "efficiency_of": pop and pop.source}
 
 
@@ -341,7 +333,7 @@ def _exposure(exposure: Exposure) -> dict[str, Any]:
         "not_paired": list(exposure.missing) or None,
         "own_step_s": [own.median for own in exposure.own_s] or None,
         "idle_share": [idle.median for idle in exposure.idle_share] or None}
-    for field, (name, *_) in EXPOSED.items():
+    for field, (name, *_) in deriver.EXPOSED.items():
         row |= ends_of(field, getattr(exposure, name))
     return row
 

@@ -11,12 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, replace
 from itertools import groupby
 
+from hpcbench.kinds.training.derive import rates
 from hpcbench.kinds.training.derive.deriver import GROWTH, TrainingRecord
-from hpcbench.kinds.training.derive.rates import (
-    Counted,
-    ScalingRecord,
-    shown_definition,
-)
 from hpcbench.kinds.training.derive.slow_ranks import Exposure, LateRank, SlowPhase
 from hpcbench.kinds.training.plan.build_workload import Setting
 from hpcbench.kinds.training.plan.models import DEFINITIONS as DEFINITIONS_OF_FLOPS
@@ -95,7 +91,7 @@ Member = tuple[CaseResult, TrainingRecord]
 def definitions(items: charts.Items, derived: charts.Records) -> Iterator[str]:
     yield from DEFINITIONS
     works = [training_of(item.case) for item in items]
-    names = [name for name in dict.fromkeys(map(shown_definition, works)) if name is not None]
+    names = [name for name in dict.fromkeys(map(rates.shown_definition, works)) if name is not None]
     if names:
         yield "MFU = FLOPs of the model in a step / (step p50 x ranks x hardware.peak_flops);"
     for name in names:
@@ -302,7 +298,7 @@ def counted_tables(title: str, items: charts.Items, derived: charts.Records) -> 
         for name, group in groups.items()), notes=tuple(_notes(listed)))
 
 
-def _counted_row(item: CaseResult, options: str, found: Counted) -> Row:
+def _counted_row(item: CaseResult, options: str, found: rates.Counted) -> Row:
     work = training_of(item.case)
     pairs = zip(astuple(found.measured), astuple(found.predicted), strict=True)
     return Row((charts.strategy_text(work), options, charts.degrees_text(work) or None,
@@ -310,7 +306,7 @@ def _counted_row(item: CaseResult, options: str, found: Counted) -> Row:
                case_id=item.case.case_id)
 
 
-def _notes(listed: Sequence[tuple[CaseResult, Counted]]) -> Iterator[Line]:
+def _notes(listed: Sequence[tuple[CaseResult, rates.Counted]]) -> Iterator[Line]:
     reasons = grouped(((name, reason), item) for item, found in listed
                       for name, reason in found.missing.items())
     for (name, reason), items in reasons.items():
@@ -367,7 +363,7 @@ _FIRST = (
     Column("setting", "setting", optional=True), Column("batch", "batch", Show.COUNT, "replica"),
     Column("scaling", "scaling"), Column("base", "base"),
     Column("base_rate", "base", Show.NUMBER, "samples/s", better="more", optional=True))
-ScalingMember = tuple[Case, ScalingRecord]
+ScalingMember = tuple[Case, rates.ScalingRecord]
 
 
 def overviews(items: charts.Items, derived: charts.Records) -> Iterator[Table]:
@@ -389,7 +385,7 @@ def overviews(items: charts.Items, derived: charts.Records) -> Iterator[Table]:
         for title, same in groupby(rows.values(), key=lambda row: _title(row[0][0]))))
 
 
-def _row_key(case: Case, scaling: ScalingRecord) -> tuple[object, ...]:
+def _row_key(case: Case, scaling: rates.ScalingRecord) -> tuple[object, ...]:
     work = training_of(case)
     return (_title(case), work.strategy, work.options,
             *(getattr(work, name) for name in Setting._fields), scaling.kind)

@@ -18,13 +18,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils import flop_counter
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import (
-    bmm_flop,
-    flop_registry,
-    sdpa_backward_flop_count,
-    sdpa_flop_count,
-)
 
 from hpcbench.backends.counting_backend import REHEARSAL as REHEARSAL
 from hpcbench.backends.counting_backend import CallLog, open_silent
@@ -107,13 +102,13 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc]
         name = func._schema.name.partition("::")[2]
         if name in _ATTENTION_BACKWARD:
             gradient, queries, keys, values = (one.shape for one in args[:4])
-            self.flops += sdpa_backward_flop_count(gradient, queries, keys, values)
+            self.flops += flop_counter.sdpa_backward_flop_count(gradient, queries, keys, values)
             batch, heads, tokens, extent = queries
-            self.scores_again_flops += bmm_flop(
+            self.scores_again_flops += flop_counter.bmm_flop(
                 (batch * heads, tokens, extent), (batch * heads, extent, keys[2]))
         elif name == _OF_CPU:  # torch 2.13 has no formula for it
-            self.flops += sdpa_flop_count(*(one.shape for one in args[:3]))
-        elif formula := flop_registry.get(func._overloadpacket):
+            self.flops += flop_counter.sdpa_flop_count(*(one.shape for one in args[:3]))
+        elif formula := flop_counter.flop_registry.get(func._overloadpacket):
             self.flops += formula(*args, **named, out_val=result)
 
 
