@@ -273,14 +273,15 @@ def _search(
     skip = case.skip or _not_isolated(case, job.config) or too_large(
         limit_bytes, 0, case.device, job.config.hardware)
     tries = _TRIES if known_bytes else _TRIES_FROM_ONE
+    unproved = point._replace(common=point.common._replace(validate=False))
     return replace(
         case, workload=work, skip=skip, needs=() if skip else case.needs,
         case_id=case_id({"kind": block.kind, "of": case.case_id, "limit_bytes": limit_bytes}),
         # what is asked for is to be there; of a share of what is there only one unit is needed
         memory_bytes=limit_bytes or case.memory_bytes,
         memory_error=0.0 if limit_bytes else case.memory_error,
-        estimate_s=0.0 if skip else tries * (_START_S + _try_s(
-            title, block, job, _with_batch(point, first or unit))))
+        estimate_s=0.0 if skip else tries * (_START_S + case_of(
+            title, block, job, _with_batch(unproved, first or unit)).estimate_s))
 
 
 def _with_batch(point: TrainingPoint, batch: int) -> TrainingPoint:
@@ -309,12 +310,6 @@ def _not_isolated(case: Case, config: Config) -> str | None:
         return ("largest_batch needs a new process for each try: not with --inline, torchrun or "
                 "backend mpi, whose workers are the ranks' own processes")
     return None
-
-
-def _try_s(title: str, block: MemoryBlock, job: PlanRequest, point: TrainingPoint) -> float:
-    """Return the assumed seconds of a try, of which two steps are followed."""
-    unproved = point._replace(common=point.common._replace(validate=False))
-    return case_of(title, block, job, unproved).estimate_s
 
 
 _STEPS = {"warmup": (1,), "iterations": (2,)}

@@ -306,7 +306,8 @@ class TrainingDeriver(Deriver):
             return {"comparisons": found}
         ready = next((one for one in found if one.what == slow_ranks.READY), None)
         known = stalls.stalls(item, samples, ready)
-        fields = {"stalls": known, "comparisons": (*found, *stalls.variance_comparison(known.sync))}
+        varies = (Comparison(stalls.SYNC, known.sync.chance),) if known.sync else ()
+        fields = {"stalls": known, "comparisons": (*found, *varies)}
         told = stalls.from_stamps(item, samples)
         return {**fields, "pop": told} if told else fields
 

@@ -19,7 +19,7 @@ once.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
@@ -36,7 +36,7 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce import fold
 from hpcbench.reduce.comparison import Comparison, compared
 from hpcbench.reduce.records import median_s, nearest, pass_medians_s, why_unpaired
-from hpcbench.reduce.results import Arrival, CaseResult, CaseSamples, Phase, Steps
+from hpcbench.reduce.results import Arrival, CaseResult, CaseSamples, Steps
 from hpcbench.reduce.stack import pass_slices
 from hpcbench.statistics import overlap
 from hpcbench.statistics.hypothesis_tests import are_enough, pass_medians
@@ -482,8 +482,13 @@ def slow_phases(item: CaseResult, late: LateRank | None) -> Iterator[SlowPhase]:
         ratio = max(phase.median_s) / max(min(phase.median_s), 1e-9)
         if max(phase.median_s) < CLEAR_PART * median(steps.step_s) or ratio < CLEAR_RATIO:
             continue
-        if not (late and phase.name == "exchange"):
-            yield from _stands_out(phase, together, ratio)
+        if late and phase.name == "exchange":
+            continue
+        shortest = phase.name in together
+        rank = phase.quickest_rank if shortest else phase.slowest_rank
+        share = (phase.quickest_share if shortest else phase.slowest_share) or 0
+        if rank is not None and share >= CLEAR_SHARE:
+            yield SlowPhase(phase.name, rank, share, shortest, ratio)
 
 
 def _alike(item: CaseResult) -> Steps | None:
@@ -493,25 +498,14 @@ def _alike(item: CaseResult) -> Steps | None:
     return steps if several and work.pp == 1 and work.trains else None
 
 
-def _stands_out(phase: Phase, together: Collection[str], ratio: float) -> Iterator[SlowPhase]:
-    shortest = phase.name in together
-    rank = phase.quickest_rank if shortest else phase.slowest_rank
-    share = (phase.quickest_share if shortest else phase.slowest_share) or 0
-    if rank is not None and share >= CLEAR_SHARE:
-        yield SlowPhase(phase.name, rank, share, shortest, ratio)
-
-
 def _together(item: CaseResult, steps: Steps) -> set[str]:
-    overlaps = bool(steps.arrivals) and item.case.backend != BLOCKING
-    return _left_together(training_of(item.case), overlaps=overlaps)
-
-
-def _left_together(work: Training, *, overlaps: bool) -> set[str]:
     """Return the phases that all ranks leave together: their length does not reveal who is slow.
 
-    ``overlaps``: gradients are exchanged in buckets while ranks compute on; else backward waits.
+    Where gradients are not exchanged in buckets while ranks compute on, backward waits, too.
     """
-    waiting = {"exchange", "forward_backward"} | (set() if overlaps else {"backward"})
+    work, waiting = training_of(item.case), {"exchange", "forward_backward"}
+    if not steps.arrivals or item.case.backend == BLOCKING:
+        waiting.add("backward")
     waiting |= {"forward", "backward"} if waits_within(work) else set()
     return waiting | ({"optimizer"} if "broadcast" in work.calls else set())  # of what it updated
 

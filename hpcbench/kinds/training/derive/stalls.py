@@ -11,7 +11,7 @@ for one another within a pass over the model, only steps without communication t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,7 +29,7 @@ from hpcbench.statistics.hypothesis_tests import MIN_N, chance_of_excess, disper
 from hpcbench.statistics.interval import median_interval
 from hpcbench.trace.schema import ARRIVAL
 
-_SYNC = "sync"
+SYNC = "sync"
 Times = npt.NDArray[np.float64]
 
 
@@ -80,18 +80,13 @@ def sync_variance(
         deviation_share=share, chance=chance, is_high=share >= slow_ranks.CLEAR_PART), ""
 
 
-def variance_comparison(sync: SyncVariance | None) -> Iterator[Comparison]:
-    if sync is not None:
-        yield Comparison(_SYNC, sync.chance)
-
-
 def settled_variance(
     sync: SyncVariance | None, comparisons: Sequence[Comparison],
 ) -> SyncVariance | None:
     """Return how the exchange varies, high only where that holds in the whole report."""
     if sync is None:
         return None
-    return replace(sync, is_high=sync.is_high and clear(comparisons, _SYNC) is not None)
+    return replace(sync, is_high=sync.is_high and clear(comparisons, SYNC) is not None)
 
 
 def _relative(times_s: Times) -> Times:
@@ -230,15 +225,11 @@ def last_rank(stamps: Stamps, ready: Comparison | None) -> tuple[LastRank | None
     return _named(stamps, stamps.ranks.index(ready.rank), ready), ""
 
 
-def _behind(times_s: Times, row: int) -> Times:
-    """Return how long after the median of the other ranks a rank is in each step, (step,)."""
-    return np.asarray(times_s[row] - np.median(np.delete(times_s, row, axis=0), axis=0))
-
-
 def _named(stamps: Stamps, row: int, ready: Comparison) -> LastRank:
     ready_s = stamps.ready_s
-    longer_s = {name: float(np.median(_behind(times, row)))
-                for name, times in stamps.phase_s.items() if name in _BEFORE_READY}
+    longer_s = {  # than the median of the other ranks
+        name: float(np.median(times[row] - np.median(np.delete(times, row, axis=0), axis=0)))
+        for name, times in stamps.phase_s.items() if name in _BEFORE_READY}
     phase = max(longer_s, key=lambda name: longer_s[name], default="")
     return LastRank(
         rank=stamps.ranks[row], last_share=float(np.mean(ready_s[row] == ready_s.max(axis=0))),

@@ -204,11 +204,15 @@ def _lines(item: CaseResult, derived: Records) -> Iterator[Line]:
         yield from map(Line, _measured(record.stalls))
         if item.case.world_size > 1:
             yield from map(Line, _unknown(record.stalls, record.exposure, slow))
-    yield from map(Line, _exposed(record.exposure))
+    if share := record.exposure.exposed_share:
+        ends = cell_text(Range(share.least, share.greatest, share.median), Show.PERCENT)
+        yield Line(f"exposed communication is {ends} % of the step")
     if slow:
         yield Line(slow_alone_text(slow), "warning")
-    if not training_of(item.case).trains and item.timing and item.timing.steps:
-        yield from map(Line, _imbalance(item.timing.steps))
+    steps = item.timing.steps if item.timing else None
+    if steps and len(steps.ranks) > 1 and not training_of(item.case).trains:
+        yield Line(f"without communication a step takes the ranks {ms_text(min(steps.step_s))} to "
+                   f"{ms_text(max(steps.step_s))}")
 
 
 def _measured(stalls: Stalls) -> Iterator[str]:
@@ -229,18 +233,6 @@ def _unknown(stalls: Stalls, exposure: Exposure, slow: SlowAlone | None) -> Iter
         yield f"cannot tell whether a rank is late, because {stalls.last_missing}"
     if stalls.sync_missing:
         yield f"cannot tell whether gradient sync varies, because {stalls.sync_missing}"
-
-
-def _exposed(exposure: Exposure) -> Iterator[str]:
-    if share := exposure.exposed_share:
-        ends = cell_text(Range(share.least, share.greatest, share.median), Show.PERCENT)
-        yield f"exposed communication is {ends} % of the step"
-
-
-def _imbalance(steps: Steps) -> Iterator[str]:
-    if len(steps.ranks) > 1:
-        yield (f"without communication a step takes the ranks {ms_text(min(steps.step_s))} to "
-               f"{ms_text(max(steps.step_s))}")
 
 
 def _last_text(last: LastRank, n_steps: int) -> str:
