@@ -36,7 +36,7 @@ from hpcbench.kinds.training.plan.memory import ERROR, Memory, memory_of
 from hpcbench.kinds.training.plan.step import Stage, stages_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
 from hpcbench.kinds.training.run.models.model import mean_loss
-from hpcbench.kinds.training.run.operation import TrainingOperation
+from hpcbench.kinds.training.run.runner import TrainingOperation
 from hpcbench.operations.data import DTYPES
 from hpcbench.operations.place import Place
 from hpcbench.plan.expand import make_plan

@@ -40,7 +40,7 @@ from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.run.data import SEED, Loader
 from hpcbench.kinds.training.run.models.model import init_weights, mean_loss
 from hpcbench.kinds.training.run.models.transformer import Transformer
-from hpcbench.kinds.training.run.operation import TrainingOperation
+from hpcbench.kinds.training.run.runner import TrainingOperation
 from hpcbench.kinds.training.run.strategies.base import make_optimizer
 from hpcbench.measure.control import SharedProgress
 from hpcbench.measure.loop import FixedCount, SampleSchedule, Surroundings, after_barrier, measure

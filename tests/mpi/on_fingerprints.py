@@ -21,10 +21,10 @@ from hpcbench.kinds.training.derive.fingerprints import counterparts
 from hpcbench.kinds.training.plan import planner as untimed
 from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.kinds.training.run import operation
+from hpcbench.kinds.training.run import runner as operation
 from hpcbench.kinds.training.run.memory import local
-from hpcbench.kinds.training.run.operation import TrainingOperation
 from hpcbench.kinds.training.run.parity import Parity
+from hpcbench.kinds.training.run.runner import TrainingOperation
 from hpcbench.kinds.training.run.strategies.base import Batch, PhaseClock
 from hpcbench.kinds.training.run.strategies.data import Data
 from hpcbench.kinds.training.run.strategies.replica import Fsdp

@@ -13,7 +13,7 @@ from torch.distributed import _functional_collectives as functional
 
 from hpcbench.backends.counting_backend import CallLog, RehearsalGroup
 from hpcbench.backends.python_group import Called, called, watched
-from hpcbench.kinds.training.run.operation import StepCounter
+from hpcbench.kinds.training.run.runner import StepCounter
 from workloads.training_cases import alone
 
 

@@ -20,7 +20,7 @@ from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import Loader
 from hpcbench.kinds.training.run.models import build
 from hpcbench.kinds.training.run.models.build import forget, graphs, make_loss, make_model
-from hpcbench.kinds.training.run.operation import TrainingOperation
+from hpcbench.kinds.training.run.runner import TrainingOperation
 from hpcbench.operations.place import Place
 from workloads.training_cases import SIZES, alone, training
 

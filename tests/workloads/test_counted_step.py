@@ -16,7 +16,7 @@ from hpcbench.kinds.training.plan.memory import ERROR, moments
 from hpcbench.kinds.training.plan.predict import predict_stage
 from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import Training, training_of
-from hpcbench.kinds.training.run.operation import TrainingOperation, count_step
+from hpcbench.kinds.training.run.runner import TrainingOperation, count_step
 from hpcbench.operations.place import Place
 from hpcbench.plan.expand import make_plan
 from workloads.training_cases import alone, training

@@ -25,7 +25,7 @@ from hpcbench.kinds.training.plan.predict import predict_stage
 from hpcbench.kinds.training.plan.spec import strategies
 from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import Training, training_of
-from hpcbench.kinds.training.run.operation import TrainingOperation
+from hpcbench.kinds.training.run.runner import TrainingOperation
 from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.operations.place import Place
 from hpcbench.plan.case import Case

@@ -18,7 +18,7 @@ from hpcbench.kinds.memory.run import PARTS, followed
 from hpcbench.kinds.training.plan.memory import ERROR
 from hpcbench.kinds.training.plan.predict import predict
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.kinds.training.run.operation import TrainingOperation
+from hpcbench.kinds.training.run.runner import TrainingOperation
 from hpcbench.kinds.training.run.strategies.base import Batch, Strategy, phase_clock
 from hpcbench.operations.place import Place
 from hpcbench.plan.expand import make_plan

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-TRAININGS = "hpcbench.kinds.training.run.operation"
+TRAININGS = "hpcbench.kinds.training.run.runner"
 SLOW = "torch.distributed.tensor"
 """With what it imports it takes 1.2 s of CPU time on every rank, where torch takes 1.9 s."""
 

@@ -23,8 +23,7 @@ from hpcbench.kinds.training.plan.predict import predict_stage
 from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.kinds.training.run.operation import TrainingOperation
-from hpcbench.kinds.training.run.runner import ReplayOperation, calls_of_step
+from hpcbench.kinds.training.run.runner import ReplayOperation, TrainingOperation, calls_of_step
 from hpcbench.kinds.training.run.strategies.replica import MOST, spread
 from hpcbench.operations.place import Place
 from hpcbench.trace.schema import ARRIVAL

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from hpcbench.backends.counting_backend import CallLog, open_rehearsal
 from hpcbench.config.load import check_config
 from hpcbench.kinds.training.plan.workload import training_of
-from hpcbench.kinds.training.run.operation import TrainingOperation
+from hpcbench.kinds.training.run.runner import TrainingOperation
 from hpcbench.kinds.training.run.strategies.base import PhaseClock
 from hpcbench.kinds.training.run.strategies.pipeline import StageClock
 from hpcbench.operations.place import Place

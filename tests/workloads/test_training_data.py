@@ -16,7 +16,7 @@ from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run import data
 from hpcbench.kinds.training.run.data import Loader
-from hpcbench.kinds.training.run.operation import TrainingOperation
+from hpcbench.kinds.training.run.runner import TrainingOperation
 from hpcbench.operations.token_file import TokenFile, open_tokens, sidecar
 from workloads.training_cases import alone, training
 

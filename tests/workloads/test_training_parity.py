@@ -14,8 +14,8 @@ from hpcbench.kinds.training.plan.spec import SCHEDULE_NAMES, Degrees, StrategyS
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import init_weights, mean_loss
-from hpcbench.kinds.training.run.operation import TrainingOperation
 from hpcbench.kinds.training.run.parity import Parity, parity, parity_training, short_step, too_much
+from hpcbench.kinds.training.run.runner import TrainingOperation
 from hpcbench.kinds.training.run.strategies.base import Batch, PhaseClock
 from hpcbench.kinds.training.run.strategies.data import Data
 from hpcbench.kinds.training.run.strategies.replica import Fsdp
@@ -196,7 +196,7 @@ def test_scaled_projections_are_found(place: Place) -> None:
 
 def _operation(place: Place, kind: type[Single], monkeypatch: pytest.MonkeyPatch,
                **changes: Any) -> TrainingOperation:
-    monkeypatch.setattr("hpcbench.kinds.training.run.operation._strategy_class", lambda _: kind)
+    monkeypatch.setattr("hpcbench.kinds.training.run.runner._strategy_class", lambda _: kind)
     return TrainingOperation(training("single", **changes), place, validate=True)
 
 
@@ -218,7 +218,7 @@ def test_the_timed_strategy_must_begin_as_the_tried_one_did(
     place: Place, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     right = Parity("the model", 0.1, None, (4.5, 1e-4))
-    monkeypatch.setattr("hpcbench.kinds.training.run.operation.parity", lambda *_: right)
+    monkeypatch.setattr("hpcbench.kinds.training.run.runner.parity", lambda *_: right)
     operation = _operation(place, OtherWeights, monkeypatch)
     operation.prepare()
     operation.run()

@@ -27,7 +27,7 @@ from hpcbench.kinds.training.plan.step import (
 )
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.run.models.build import make_model
-from hpcbench.kinds.training.run.operation import TrainingOperation
+from hpcbench.kinds.training.run.runner import TrainingOperation
 from hpcbench.operations.place import Place
 from hpcbench.plan.expand import make_plan
 from workloads.training_cases import saved_bytes, training

@@ -29,9 +29,8 @@ from hpcbench.kinds.kind import Runner
 from hpcbench.kinds.memory.plan.workload import PARTS, MemoryWork
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
 from hpcbench.kinds.training.run.memory import SameNumbers, copies_a_parameter, local, shapes_of
-from hpcbench.kinds.training.run.operation import TrainingOperation
 from hpcbench.kinds.training.run.parity import Disparity, small_training
-from hpcbench.kinds.training.run.runner import TrainingRunner
+from hpcbench.kinds.training.run.runner import TrainingOperation, TrainingRunner
 from hpcbench.kinds.training.run.strategies.base import Batch, Strategy, phase_clock
 from hpcbench.measure.allocation import granted_memory
 from hpcbench.measure.process import KernelFiles

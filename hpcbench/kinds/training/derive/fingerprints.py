@@ -96,7 +96,8 @@ def counterparts(items: Sequence[CaseResult]) -> dict[str, Counterpart]:
     differ: that case is known to be wrong.
     """
     known = {item.case.case_id: told for item in items if item.statistics
-             and (told := _told(item)) is not None}
+             if (told := next((left["fingerprints"] for left in item.detail.values()
+                               if "fingerprints" in left), None)) is not None}
     found = {case_id: Counterpart(missing=str(told["missing"]))
              for case_id, told in known.items() if "missing" in told}
     groups = grouped((_key(item), item.case) for item in items
@@ -115,11 +116,6 @@ def disagreement(found: Counterpart) -> str:
     return (f"{differs} are not those of {found.words} ({found.case_id}){share}, first "
             f"{found.what} of {found.name}: one of both computes something else; its times stand, "
             "but do not use them before you know which")
-
-
-def _told(item: CaseResult) -> Told | None:
-    return next((left["fingerprints"] for left in item.detail.values()
-                 if "fingerprints" in left), None)
 
 
 def _key(item: CaseResult) -> tuple[object, ...]:

@@ -185,14 +185,6 @@ def _pipelining(options: Mapping[str, Option]) -> Pipelining:
     return Pipelining(schedule, stages, int(options.get("microbatches", 1)))
 
 
-def _of_tensors(ranks: int, _options: Mapping[str, Option]) -> Degrees | str:
-    return Degrees(tp=ranks) if ranks > 1 else "one rank has no other to share a layer with"
-
-
-def _of_stages(ranks: int, _options: Mapping[str, Option]) -> Degrees | str:
-    return Degrees(pp=ranks) if ranks > 1 else "one rank is no pipeline"
-
-
 def _of_hybrid(ranks: int, options: Mapping[str, Option]) -> Degrees | str:
     """Return the degrees: what tp and pp leave of the ranks are replicas."""
     tp, pp = int(options["tp"]), int(options["pp"])
@@ -284,7 +276,8 @@ def _hybrid_calls(work: Training) -> tuple[str, ...]:
 
 _MODEL = StrategySpec(
     name="model", meaning="layers are divided among the ranks, of which one works at a time",
-    runner=f"{_RUN}.pipeline:Pipeline", order=70, degrees=_of_stages, unfit=_unfit_stages,
+    runner=f"{_RUN}.pipeline:Pipeline", order=70, degrees=lambda ranks, _options: (
+        Degrees(pp=ranks) if ranks > 1 else "one rank is no pipeline"), unfit=_unfit_stages,
     also=("mp", "model_parallel"),
     layout=_model_layout, calls=lambda _work: ("send_recv",), divides_model=True)
 _OF_MODEL = (
@@ -292,7 +285,9 @@ _OF_MODEL = (
         name="tensor",
         meaning="every layer is divided among the ranks: heads, columns, words (Megatron)",
         runner=f"{_RUN}.pipeline:Tensor", order=60, also=("tp", "tensor_parallel", "megatron"),
-        degrees=_of_tensors, unfit=_unfit_tensors, layout=_model_layout, calls=_tensor_calls,
+        degrees=lambda ranks, _options: (
+            Degrees(tp=ranks) if ranks > 1 else "one rank has no other to share a layer with"),
+        unfit=_unfit_tensors, layout=_model_layout, calls=_tensor_calls,
         options=_TENSOR_OPTIONS, divides_model=True),
     _MODEL,
     replace(_MODEL, name="pipeline", order=80, also=("pp", "pipeline_parallel"),

@@ -13,7 +13,7 @@ uncorrelated, too, and all that a rank needs to know of its part is where that b
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -79,7 +79,9 @@ class Fingerprints:
         for kind, table in self._tables.items():
             parts = _gathered(table, strategy.place)
             answer[kind] = {}
-            for name, rows in grouped(self._of_parameters(parts)).items():
+            for name, rows in grouped(  # a tied one is there twice, by one name
+                    (self._plain(name), parts[:, row])
+                    for row, name in enumerate(self._names)).items():
                 copies, elements = whole_copies(torch.cat(rows))
                 if copies:
                     answer[kind][name] = copies
@@ -94,11 +96,6 @@ class Fingerprints:
             if name in rows:
                 table[rows[name]] = sums(self._plain(name), parameter, value)
         return table
-
-    def _of_parameters(self, parts: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the rows (rank, ...) of each parameter; of a tied one twice, by one name."""
-        for row, name in enumerate(self._names):
-            yield self._plain(name), parts[:, row]
 
     def _plain(self, name: str) -> str:
         return plain_name(shape_of(self._strategy.spec), name)

@@ -1,34 +1,371 @@
-"""The runner of trainings, and the communication of a step without the step.
+"""The runner of trainings: a step as the measuring loop sees it, one that is counted, and replays.
 
-That is its calls one after another, with as many bytes. Steps of the same strategy on a group that
-communicates nothing show what a rank calls.
+The counted step comes after all that are timed: counting makes it longer, so it is no sample. By
+then all is as in any step: buckets are in order, stages agree on shapes, weights and states are
+there. torch shows each operation to a mode, those of backward too, whichever thread runs them: with
+its own tensors, so what tensors of several ranks (DTensor) do is seen as what this rank does.
+
+A replay is the communication of a step without the step: its calls one after another, with as many
+bytes. Steps of the same strategy on a group that communicates nothing show what a rank calls.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import resource
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from importlib import import_module
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.utils import flop_counter
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from hpcbench.backends.counting_backend import CallLog, RecordedCall, TensorSpec, Wait
+from hpcbench.backends.counting_backend import REHEARSAL as REHEARSAL
+from hpcbench.backends.counting_backend import CallLog, RecordedCall, TensorSpec, Wait, open_silent
 from hpcbench.backends.devices import out_of_memory
 from hpcbench.backends.groups import open_lines
+from hpcbench.backends.python_group import Called, called, is_call, watched
+from hpcbench.errors import CaseError
 from hpcbench.kinds.kind import Runner
+from hpcbench.kinds.training.plan import spec as traffic
 from hpcbench.kinds.training.plan.planner import advice
+from hpcbench.kinds.training.plan.spec import strategy
+from hpcbench.kinds.training.plan.step import is_dynamic
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.kinds.training.run.memory import Peak
-from hpcbench.kinds.training.run.operation import TrainingOperation, silent
+from hpcbench.kinds.training.run.data import Loader
+from hpcbench.kinds.training.run.fingerprint import Fingerprints, why_no_fingerprints
+from hpcbench.kinds.training.run.memory import LiveBytes, Peak
+from hpcbench.kinds.training.run.models.build import SETTLING, forget, graphs
+from hpcbench.kinds.training.run.parity import Disparity, Parity, parity, parity_training
+from hpcbench.kinds.training.run.strategies.base import PHASES, Batch, Strategy, phase_clock
 from hpcbench.measure.process import KernelFiles
 from hpcbench.operations.operation import AnyOperation
 from hpcbench.operations.place import Place
 from hpcbench.plan.workload import Workload
+from hpcbench.trace.schema import ARRIVAL
+
+_PLAIN = (torch.Tensor, nn.Parameter)
+_OF_CPU = "_scaled_dot_product_flash_attention_for_cpu"
+_ATTENTION_BACKWARD = frozenset({
+    "_scaled_dot_product_flash_attention_backward", f"{_OF_CPU}_backward",
+    "_scaled_dot_product_efficient_attention_backward",
+    "_scaled_dot_product_cudnn_attention_backward"})
+"""Their first arguments are the gradient of the result, queries, keys and values."""
+
+
+class StepCounter(TorchDispatchMode):  # type: ignore[misc]
+    """Counts what is called while it is entered.
+
+    Attributes:
+        calls: the collectives of this rank, in order.
+        flops: by torch's formulas (`torch.utils.flop_counter`): products of matrices and
+            convolutions, and attention over all pairs of tokens.
+        scores_again_flops: of these, products of queries with keys that a fused attention computes
+            once more in backward.
+        unknown: names of operations on groups that are not known, and so not in ``calls``.
+        activations: their most bytes at once; None until `settled`.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        super().__init__()
+        self.calls: list[Called] = []
+        self.flops = self.scores_again_flops = 0
+        self.unknown: set[str] = set()
+        self.activations: int | None = None
+        self._live: LiveBytes | None = LiveBytes(parameters)
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Return True: what is compiled runs as it is compiled, and is not seen."""
+        return True
+
+    def settled(self) -> None:
+        """Note no more memory: what comes is not kept for backward, whose gradients are there."""
+        if self._live:
+            self.activations, self._live = self._live.peak(), None
+
+    def note(self, calls: Sequence[Called]) -> None:
+        """Take calls of groups that are called without operations."""
+        self.calls += calls
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(kind not in _PLAIN for kind in types):
+            return NotImplemented  # a subclass does it by operations on its own tensors
+        named = kwargs or {}
+        result = func(*args, **named)
+        if is_call(func):
+            try:
+                self.calls += called(func, args, result)
+            except KeyError as error:
+                self.unknown.add(str(error.args[0]))
+        else:
+            self._count(func, args, named, result)
+        if self._live:
+            self._live.note(func, (args, named), result)
+        return result
+
+    def _count(self, func: Any, args: Any, named: Any, result: Any) -> None:
+        name = func._schema.name.partition("::")[2]
+        if name in _ATTENTION_BACKWARD:
+            gradient, queries, keys, values = (one.shape for one in args[:4])
+            self.flops += flop_counter.sdpa_backward_flop_count(gradient, queries, keys, values)
+            batch, heads, tokens, extent = queries
+            self.scores_again_flops += flop_counter.bmm_flop(
+                (batch * heads, tokens, extent), (batch * heads, extent, keys[2]))
+        elif name == _OF_CPU:  # torch 2.13 has no formula for it
+            self.flops += flop_counter.sdpa_flop_count(*(one.shape for one in args[:3]))
+        elif formula := flop_counter.flop_registry.get(func._overloadpacket):
+            self.flops += formula(*args, **named, out_val=result)
+
+
+_COMPILED = "the kernels that torch.compile makes are no operations that torch counts"
+_ACTIVATIONS = "results of operations, but for copies and gradients of parameters"
+
+
+def count_step(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, Any]:
+    """Take a step on a batch; all ranks call it. The weights are other ones then.
+
+    ``calls`` maps each collective to its number, size and bytes on the wire; ``flops`` are by
+    `StepCounter`, without ``scores_again_flops``; ``activations`` are their most bytes at once, as
+    `LiveBytes` knows them. ``missing`` says why something of it is not there.
+    """
+    parameters = [one for module in strategy.modules() for one in module.parameters()]
+    counter = StepCounter(parameters)
+    phases = phase_clock(strategy.place.device)
+    phases.begin()
+    with watched(strategy.groups(), counter.note), counter:
+        strategy.forward_backward(batch, phases)
+        counter.settled()
+        strategy.update(phases)
+        strategy.rebalance(phases)
+    missing = dict(_missing(spec, strategy, counter))
+    found: dict[str, Any] = {"missing": missing}
+    if "calls" not in missing:
+        parts = (traffic.calls(one.collective, one.ranks, [one.size_bytes])
+                 for one in counter.calls)
+        found["calls"] = {one.collective: [one.count, one.size_bytes, one.wire_bytes]
+                          for one in traffic.together(parts)}  # as predictions have them
+    if "flops" not in missing:
+        found["flops"] = counter.flops - counter.scores_again_flops
+        found["scores_again_flops"] = counter.scores_again_flops
+    if "activations" not in missing:
+        found |= {"activations": counter.activations, "activations_of": _ACTIVATIONS}
+    return found
+
+
+def _missing(spec: Training, strategy: Strategy, counter: StepCounter) -> Iterable[tuple[str, str]]:
+    if spec.communication == "off":
+        yield "calls", "its groups move nothing"
+    elif counter.unknown:
+        yield "calls", f"it called {', '.join(sorted(counter.unknown))}, whose sizes are not known"
+    elif strategy.uncounted:
+        yield "calls", strategy.uncounted
+    elif spec.compile and spec.tp > 1:
+        yield "calls", "what compiled blocks call is no operation that torch shows"
+    if spec.compile:
+        yield "flops", _COMPILED
+        yield "activations", _COMPILED
+
+
+Found = TypeVar("Found")
+
+
+class TrainingOperation:
+    """One strategy on one model; a call is one optimizer step on new data.
+
+    If ``validate``, `parity` is proved first, on a strategy of its own; this one then begins with
+    the weights of the seed. Without communication there is none to prove: only losses are checked.
+    """
+
+    def __init__(self, spec: Training, place: Place, *, validate: bool) -> None:
+        self.name = spec.name
+        self.place = place
+        self._silent: Place | None = None
+        if spec.communication == "off":
+            self._silent = place = silent(place, CallLog(counts=False))
+            validate = False
+        make = _strategy_class(spec.strategy)
+        self._spec = spec
+        self._loader = Loader(spec, place.device)
+        drop = forget if spec.compile else lambda: None
+        drop()
+        self._parity: Parity | None = parity(
+            spec, place, make, self._loader.file) if validate else None
+        self._unreported = self._parity.wrong if self._parity else None
+        drop()
+        self._peak = Peak(place.device)
+        self._strategy: Strategy = make(spec, place)
+        self._phases = phase_clock(place.device)
+        self._rows: list[int] = []
+        self._step = 0
+        self._loss = torch.zeros(())
+        self._settle()
+        self._has_twin = self._parity is not None and parity_training(spec) is not spec
+        self._fingerprints = self._take_fingerprints()
+        self._graphs = graphs() if spec.compile else 0
+
+    def _settle(self) -> None:
+        """Exchange gradients until that is done as ever after, and all compiled; weights stay."""
+        phases = phase_clock(self.place.device)
+        for _ in range(max(self._strategy.settling, SETTLING if self._spec.compile else 0)):
+            phases.begin()
+            batch = self._loader.batch(0, *self._strategy.share)
+            self._strategy.forward_backward(batch, phases)
+            self._strategy.discard()
+
+    def _take_fingerprints(self) -> Fingerprints | None:
+        """Return what is known of a large model and its gradients, or None. All ranks call it."""
+        strategy = self._strategy
+        if not self._has_twin or why_no_fingerprints(strategy):
+            return None
+        found, phases = Fingerprints(strategy), phase_clock(self.place.device)
+        phases.begin()
+        strategy.forward_backward(self._loader.batch(0, *strategy.share), phases)
+        found.take_gradients()
+        strategy.discard()
+        return found
+
+    def prepare(self) -> None:
+        self._phases.settle()
+        self._rows.append(len(self._phases.steps))
+
+    def run(self) -> None:
+        phases, strategy = self._phases, self._strategy
+        phases.begin()
+        batch = self._loader.batch(self._step, *strategy.share)
+        phases.end("data")
+        self._loss = strategy.forward_backward(batch, phases)
+        strategy.update(phases)
+        strategy.rebalance(phases)
+        self._step += 1
+
+    def drag(self, seconds: float) -> None:
+        self._strategy.drag(seconds)
+
+    def spoil(self) -> None:
+        self._loss = torch.full((), math.nan)
+
+    def check(self) -> Disparity | None:
+        """Return the result of parity, the first time; then what is wrong with the last step."""
+        if self._step == 1 and self._fingerprints:
+            self._fingerprints.take_updates()
+        disparity, self._unreported = self._unreported, None
+        if disparity is not None:
+            return disparity
+        loss = float(self._loss)
+        if self._step == 1 and self._parity and (wrong := self._parity.loss_wrong(loss)):
+            return wrong
+        if self._strategy.holds_loss and not math.isfinite(loss):
+            return Disparity(1, 1, "losses", "loss", str(loss), "a finite number")
+        if self._spec.compile and (anew := graphs() - self._graphs):
+            return Disparity(anew, anew, "graphs", "graph", "compiled within a step",
+                             "compiled before the first one")
+        if self._strategy.updates_skipped():
+            return Disparity(1, 1, "updates", "update", "skipped: fp16 gradients overflowed",
+                             "a step of the optimizer")
+        return None
+
+    def answer(self) -> dict[str, Any]:
+        """Return the values beside the rows: phases in ns, memory in bytes, parity.
+
+        ``phases`` has a list of ``ns`` for each name, with an entry for every row of the trace: the
+        sum over the steps of that row. ``balance``: this replica's samples of a next step;
+        ``data``: how many samples a file has, and how many steps were taken. ``counted``: what one
+        more step did (`count_step`), taken now unless this is a rehearsal.
+        """
+        held, rows, peak = self._strategy.held(), self._phase_rows(), self._peak.read()
+        answer: dict[str, Any] = {"phases": rows, "memory": {
+            "parameters": held.parameters, "gradients": held.gradients,
+            "optimizer_state": held.optimizer, **peak}}
+        if self._parity:
+            answer["parity"] = {"on": self._parity.on, "share": self._parity.share}
+            if self._parity.worst:
+                answer["parity"] |= dict(zip(
+                    ("what", "worst", "error", "allowed"), self._parity.worst, strict=True))
+        if self._parity and self.place.world_size > 1 and self._strategy.replicated():
+            answer["replicated"] = {
+                "of": "weights after the last step", "checksum": checksum(self._strategy.modules())}
+        if self._has_twin:  # all ranks take part in the answer, which is rank 0's
+            found = self._fingerprints.answer() if self._fingerprints else {
+                "missing": why_no_fingerprints(self._strategy)}
+            answer |= {"fingerprints": found} if self.place.rank == 0 else {}
+        if is_dynamic(self._spec):
+            answer["balance"] = {"samples": self._strategy.share[1]}
+        if self._loader.source.n_samples is not None:
+            answer["data"] = {"samples": self._loader.source.n_samples, "steps": self._step}
+        if self._spec.count_step and not self.is_rehearsal:
+            self._count(answer)
+        return answer
+
+    @property
+    def is_rehearsal(self) -> bool:
+        """Return whether its group is that of a dry run."""
+        return self._silent is None and dist.get_backend(self.place.group) == REHEARSAL
+
+    def _count(self, answer: dict[str, Any]) -> None:
+        counted = self.one_more(count_step)
+        for name in ("activations", "activations_of"):
+            if name in counted:
+                answer["memory"][name] = counted.pop(name)
+        answer["counted"] = counted
+
+    def one_more(self, take: Callable[[Training, Strategy, Batch], Found]) -> Found:
+        """Return what ``take`` finds in a step on the next batch, which it takes itself."""
+        batch = self._loader.batch(self._step, *self._strategy.share)
+        return take(self._spec, self._strategy, batch)
+
+    def _phase_rows(self) -> dict[str, Any]:
+        self._phases.settle()
+        steps = self._phases.steps
+        present = dict.fromkeys(name for step in steps for name in step)
+        names = [*(name for name in PHASES if name in present),
+                 *(name for name in present if name.startswith(ARRIVAL))]
+        bounds = [*self._rows, len(steps)]
+        rows = [steps[since:until] for since, until in zip(bounds, bounds[1:], strict=False)]
+        return {"names": names, "ns": [
+            [sum(step.get(name, 0) for step in row) for row in rows] for name in names]}
+
+    def close(self) -> None:
+        self._strategy.close()
+        if self._silent is not None:
+            dist.destroy_process_group(self._silent.group)
+
+
+def checksum(modules: Iterable[nn.Module]) -> int:
+    """Return the CRC-32 of all parameters, bit by bit, copied to the host one by one."""
+    found = 0
+    for module in modules:
+        for parameter in module.parameters():
+            data = parameter.detach().to("cpu").contiguous().view(-1).view(torch.uint8)
+            found = zlib.crc32(data.numpy(), found)
+    return found
+
+
+def silent(place: Place, ledger: CallLog) -> Place:
+    """Return the place on a new group of the same ranks that communicates nothing."""
+    return replace(place, group=open_silent(place.numbers, ledger))
+
+
+def _strategy_class(name: str) -> Callable[[Training, Place], Strategy]:
+    """Return what makes the strategy of a name. Raises CaseError if it cannot be loaded."""
+    spec = strategy(name)
+    if spec is None:
+        raise CaseError(f"strategy {name} is not installed on this rank; install the plug-in that "
+                        "offers it on every node")
+    module, _, member = spec.runner.partition(":")
+    try:
+        return getattr(import_module(module), member)  # type: ignore[no-any-return]
+    except (ImportError, AttributeError) as error:
+        raise CaseError(f"{spec.runner} cannot be loaded: {error}") from error
+
 
 Program = Sequence[RecordedCall | Wait]
 Works = dict[int, Sequence[Any]]
