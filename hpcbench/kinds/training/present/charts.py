@@ -446,8 +446,10 @@ def stall_charts(items: Items, derived: Records) -> Iterator[chart.BarChart]:
     known.sort(key=lambda one: -_stalled(one[2]))
     if not known:
         return
-    sections = tuple(chart.BarSection(named[item.case.case_id], _bars(steps, stalls))
-                     for item, steps, stalls in known[:MOST_CASES])
+    sections = tuple(chart.BarSection(named[item.case.case_id], tuple(
+        _stall_bar(steps, stalls, rank) for rank in sorted(sorted(
+            stalls.ranks, key=lambda rank: -stalls.ready_s[stalls.ranks.index(rank)])[:MOST_BARS])))
+        for item, steps, stalls in known[:MOST_CASES])
     looks = {look for section in sections for bar in section.bars for _, look in bar.segments}
     yield chart.BarChart(
         title="Who waits for whom: the step of each rank", file_stem="stalls",
@@ -455,11 +457,6 @@ def stall_charts(items: Items, derived: Records) -> Iterator[chart.BarChart]:
         notes=(_CAPTION,), x=chart.Axis("time in the step", Show.MS, "ms"), columns=_COLUMNS,
         case_ids=tuple(item.case.case_id for item, _, _ in known[:MOST_CASES]), sections=sections,
         legend=tuple(look for look in (*PHASES.values(), WAITING, IN_NO_PHASE) if look in looks))
-
-
-def _bars(steps: Steps, stalls: Stalls) -> tuple[chart.Bar, ...]:
-    latest = sorted(stalls.ranks, key=lambda rank: -stalls.ready_s[stalls.ranks.index(rank)])
-    return tuple(_stall_bar(steps, stalls, rank) for rank in sorted(latest[:MOST_BARS]))
 
 
 def _stall_bar(steps: Steps, stalls: Stalls, rank: int) -> chart.Bar:

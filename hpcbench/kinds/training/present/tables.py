@@ -206,8 +206,12 @@ def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
 
 def _row_notes(listed: Sequence[Member], options: Mapping[Training, str]) -> Iterator[Line]:
     for item, record in listed:
-        noted = (item.case.note,) if item.case.note else ()
-        for text in (*noted, *_shares(item), *_read_again(item, record)):
+        noted = [item.case.note] if item.case.note else []
+        noted += _shares(item)
+        if record.passes_over_data is not None and record.passes_over_data > 1:
+            noted.append(f"{training_of(item.case).data} was read {record.passes_over_data:.1f} "
+                         "times in a pass: it has fewer samples than the steps take")
+        for text in noted:
             yield Line(f"{_row_title(item, options)}: {text}", "quiet")
     for item, record in listed:
         tone = "plain" if record.exposure.idle_share else "warning"
@@ -227,12 +231,6 @@ def _shares(item: CaseResult) -> Iterator[str]:
     if samples:
         shares = ", ".join(f"{samples[rank]} on rank {rank}" for rank in sorted(samples))
         yield f"of {training_of(item.case).global_batch} samples in the end {shares}"
-
-
-def _read_again(item: CaseResult, record: TrainingRecord) -> Iterator[str]:
-    if record.passes_over_data is not None and record.passes_over_data > 1:
-        yield (f"{training_of(item.case).data} was read {record.passes_over_data:.1f} times in a "
-               "pass: it has fewer samples than the steps take")
 
 
 def _standing_out(record: TrainingRecord) -> Iterator[str]:
