@@ -8,9 +8,6 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.training.derive import fingerprints, rates, slow_ranks, stalls
 from hpcbench.kinds.training.derive.stalls import Pop, Stalls
@@ -49,9 +46,6 @@ def lateness(item: CaseResult, record: TrainingRecord | None) -> Iterator[Latene
         yield Lateness(ready, last.phase if last else "", last.phase_s if last else 0.0)
 
 
-Table = tuple[tuple[float, ...], ...]
-
-
 def waiting(item: CaseResult, record: TrainingRecord | None) -> Waiting | None:
     known = record.stalls if record else None
     if known is None or item.case.world_size == 1:
@@ -86,15 +80,11 @@ def _exchange(item: CaseResult, samples: CaseSamples) -> RankWork | None:
     """Return how long the exchange takes each rank from when all are ready; start skew is in it."""
     stamps = stalls.stamps_of(item.case, samples)
     after_s = stamps.phase_s["exchange"] - (stamps.ready_s.max(axis=0) - stamps.ready_s)
-    taken, ready = (pass_medians(times, stamps.passes) for times in (after_s, stamps.ready_s))
-    if taken is None or ready is None:
+    medians = [tuple(map(tuple, found.tolist())) for times in (after_s, stamps.ready_s)
+               if (found := pass_medians(times, stamps.passes)) is not None]
+    if len(medians) < 2:
         return None
-    return RankWork(EXCHANGE, stamps.ranks, _table(taken), (0,) * len(stamps.ranks), "",
-                    _table(ready))
-
-
-def _table(values: npt.NDArray[np.float64]) -> Table:
-    return tuple(map(tuple, values.tolist()))
+    return RankWork(EXCHANGE, stamps.ranks, medians[0], (0,) * len(stamps.ranks), "", medians[1])
 
 
 _OF_WORK = (*texts(
