@@ -1,7 +1,7 @@
 """Large models beside each other: did two layouts of one training compute the same?
 
 Compared are the weights at the start, the gradients of the first step and what the optimizer makes
-of them, parameter by parameter, by fingerprints that both cases recorded (`run.fingerprint`).
+of them, parameter by parameter, by fingerprints that both cases recorded (`run.reference`).
 
 - Weights are drawn from the seed: they are the same but for the digits that are recorded.
 - Gradients of both may be off by their own bounds e (`run.reference`), which are of independent

@@ -41,10 +41,10 @@ from hpcbench.kinds.training.plan.spec import strategy
 from hpcbench.kinds.training.plan.step import is_dynamic
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import Loader
-from hpcbench.kinds.training.run.fingerprint import Fingerprints, why_no_fingerprints
 from hpcbench.kinds.training.run.memory import LiveBytes, Peak
 from hpcbench.kinds.training.run.models.build import SETTLING, forget, graphs
 from hpcbench.kinds.training.run.parity import Disparity, Parity, parity, parity_training
+from hpcbench.kinds.training.run.reference import Fingerprints, why_no_fingerprints
 from hpcbench.kinds.training.run.strategies.base import PHASES, Batch, Strategy, phase_clock
 from hpcbench.measure.process import KernelFiles
 from hpcbench.operations.operation import AnyOperation
