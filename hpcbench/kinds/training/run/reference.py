@@ -20,11 +20,12 @@ the check compares norms over very many. Tests show that the margin is not too w
 whose gradients are scaled or not exchanged fail.
 
 A fingerprint of a parameter is its norm and `PROJECTIONS` projections on random signs. A projection
-is linear, so that of a difference is the difference of projections, and its mean square is that
-of the norm: E <s, e>^2 = |e|^2 for signs s that are uncorrelated (Achlioptas, Database-friendly
-random projections, J. Comput. Syst. Sci. 66, 2003). So two runs that never meet are compared in the
-norm of their difference, by a few numbers for each parameter. The sign of element (i, j) is the product of one of its row and one of its column. Such products are
-uncorrelated, too, and all that a rank needs to know of its part is where that begins.
+is linear, so that of a difference is the difference of projections, and its mean square is that of
+the norm: E <s, e>^2 = |e|^2 for signs s that are uncorrelated (Achlioptas, Database-friendly random
+projections, J. Comput. Syst. Sci. 66, 2003). So two runs that never meet are compared in the norm
+of their difference, by a few numbers for each parameter. The sign of element (i, j) is the product
+of one of its row and one of its column. Such products are uncorrelated, too, and all that a rank
+needs to know of its part is where that begins.
 """
 
 from __future__ import annotations
