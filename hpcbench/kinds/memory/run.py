@@ -29,7 +29,7 @@ from hpcbench.kinds.kind import Runner
 from hpcbench.kinds.memory.plan.workload import PARTS, MemoryWork
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
 from hpcbench.kinds.training.run.memory import SameNumbers, copies_a_parameter, local, shapes_of
-from hpcbench.kinds.training.run.parity import Disparity, small_training
+from hpcbench.kinds.training.run.parity import small_training
 from hpcbench.kinds.training.run.runner import TrainingOperation, TrainingRunner
 from hpcbench.kinds.training.run.strategies.base import Batch, Strategy, phase_clock
 from hpcbench.measure.allocation import granted_memory
@@ -241,7 +241,7 @@ FOLLOWED = "storages of one step"
 ALLOCATED = "cuda allocated"
 
 
-class MemoryOperation:
+class MemoryOperation(TrainingOperation):
     """Steps of a training. Its losses are checked; what proves a strategy would take memory."""
 
     def __init__(
@@ -251,26 +251,11 @@ class MemoryOperation:
 
         ``limits`` of a try stand in place of the share.
         """
-        self.name, self.place = work.name, place
         self._local_size, self._limits = local_size, limits
         if place.device.type == "cuda":
             torch.cuda.empty_cache()  # what earlier cases left is no overhead of this one
-        self._steps = TrainingOperation(work.training, place, validate=False)
-
-    def prepare(self) -> None:
-        self._steps.prepare()
-
-    def run(self) -> None:
-        self._steps.run()
-
-    def drag(self, seconds: float) -> None:
-        self._steps.drag(seconds)
-
-    def spoil(self) -> None:
-        self._steps.spoil()
-
-    def check(self) -> Disparity | None:
-        return self._steps.check()
+        super().__init__(work.training, place, validate=False)
+        self.name = work.name
 
     def answer(self) -> dict[str, Any]:
         """Return the values beside the rows; ``memory`` and ``held`` are in bytes.
@@ -278,12 +263,12 @@ class MemoryOperation:
         ``memory`` has what the rank holds at the end of a step, its peak and its capacity, ``held``
         what the peak is made of. All ranks call it, and take two more steps.
         """
-        answer = self._steps.answer()
-        if self._steps.is_rehearsal:
+        answer = super().answer()
+        if self.is_rehearsal:
             return answer
         device, outer = self.place.device, answer["memory"]
         taken = _taken(device, outer)
-        parts = self._steps.one_more(followed)
+        parts = self.one_more(followed)
         if device.type == "cuda":
             parts["temporary"] += max(int(outer["peak"]) - sum(parts.values()), 0)
         peak = sum(parts.values())
@@ -293,9 +278,6 @@ class MemoryOperation:
         size, of = (self._limits and self._limits.limit) or _capacity(device, self._local_size)
         answer["capacity"] = {"bytes": size, "of": of}
         return answer
-
-    def close(self) -> None:
-        self._steps.close()
 
 
 def followed(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, int]:
