@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.config.load import check_config
-from hpcbench.kinds.training.plan.any_model import ResNetShape, kept_bytes, running_bytes
+from hpcbench.kinds.training.plan.any_model import ResNetShape, resnet_kept_bytes, running_bytes
 from hpcbench.kinds.training.plan.memory import moments
 from hpcbench.kinds.training.plan.predict import predict_stage
 from hpcbench.kinds.training.plan.spec import Degrees
@@ -173,7 +173,8 @@ def test_what_a_forward_pass_keeps(arithmetic: str, blocks: tuple[int, ...]) -> 
         mean_loss(model(batch), torch.zeros(samples, dtype=torch.int64))
     kept = sum(storage.nbytes() for storage in found.values())
     channels = sum(norm.num_features for norm in model.modules() if isinstance(norm, BatchNorm))
-    expected = kept_bytes(shape, range(shape.layers), samples, 4 if arithmetic == "fp32" else 2)
+    element = 4 if arithmetic == "fp32" else 2
+    expected = resnet_kept_bytes(shape, range(shape.layers), samples, element)
     assert kept - expected == (4 * channels if arithmetic == "cast" else 0)
     assert running_bytes(shape, range(shape.layers)) == sum(
         buffer.nbytes for buffer in model.buffers())

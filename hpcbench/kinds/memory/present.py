@@ -183,9 +183,7 @@ LARGEST_DEFINITIONS = (
     "  each try has new workers (docs/memory.md)")
 
 
-def largest_batch_tables(
-    title: str, items: Items, derived: Records,
-) -> Iterator[Table]:
+def largest_batch_tables(title: str, items: Items, derived: Records) -> Iterator[Table]:
     listed = [item for item in items if item.status in columns.TABLED]
     if not listed:
         return
@@ -211,9 +209,7 @@ def _found(item: CaseResult, derived: Records) -> tuple[Cell, ...]:
             record.utilisation)
 
 
-def _largest_notes(
-    items: Items, derived: Records,
-) -> Iterator[Line]:
+def _largest_notes(items: Items, derived: Records) -> Iterator[Line]:
     """Yield what the limits are of, and batches that are multiples of more than one sample."""
     records = [record for item in items if (record := derived.get(item.case.case_id))]
     if told := ", ".join(sorted({one.capacity_of for one in records if one.capacity_of})):
@@ -236,9 +232,7 @@ _MEMORY_FORM = chart.BarChart(
     limit="predicted")
 
 
-def memory_charts(
-    items: Items, derived: Records,
-) -> Iterator[chart.BarChart]:
+def memory_charts(items: Items, derived: Records) -> Iterator[chart.BarChart]:
     """Yield a chart of each model, device and number of ranks."""
     known = [(item, record) for item in items
              if (record := derived.get(item.case.case_id)) and record.held_bytes]
@@ -264,9 +258,7 @@ _LARGEST_FORM = chart.BarChart(
      Column("predicted", "predicted", Show.COUNT)), (), (_LOOK,), limit="predicted")
 
 
-def largest_batch_charts(
-    items: Items, derived: Records,
-) -> Iterator[chart.BarChart]:
+def largest_batch_charts(items: Items, derived: Records) -> Iterator[chart.BarChart]:
     """Yield a chart of each model, limit, device and number of ranks."""
     known = [(item, record.largest) for item in items
              if (record := derived.get(item.case.case_id)) and record.largest]

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from hpcbench.config.section import Block
 from hpcbench.errors import ConfigError
-from hpcbench.kinds.kind import Planner
 from hpcbench.kinds.memory.plan.block import MemoryBlock
 from hpcbench.kinds.training.plan import any_model
 from hpcbench.kinds.training.plan.build_workload import (
@@ -294,15 +293,12 @@ _STEPS = {"warmup": (1,), "iterations": (2,)}
 """Steps where a block gives none: a step holds the same again and again, once it has states."""
 
 
-class MemoryPlanner(Planner):
+class MemoryPlanner(TrainingPlanner):
     """Plans what trainings hold, as the planner of trainings plans them."""
-
-    def __init__(self) -> None:
-        self._trainings = TrainingPlanner()
 
     def lengths(self, block: Block, config: Config) -> Mapping[str, int]:
         assert isinstance(block, MemoryBlock)
-        return {**self._trainings.lengths(block, config),
+        return {**super().lengths(block, config),
                 "memory_limit": len(block.memory_limit or (None,))}
 
     def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
@@ -311,24 +307,23 @@ class MemoryPlanner(Planner):
         if block.largest_batch:
             yield from searches(title, block, job)
             return
-        for case in self._trainings.cases(title, block, job):
+        for case in super().cases(title, block, job):
             # steps are followed here: none need be counted, too
             training = replace(training_of(case), count_step=False)
             yield replace(case, workload=MemoryWork(training),
                           case_id=case_id({"kind": block.kind, "of": case.case_id}))
 
-    def problems(self, block: Block) -> Iterator[str]:
-        return self._trainings.problems(block)
-
     def workload_from_json(self, data: Mapping[str, Any]) -> MemoryWork:
         search = Search(**data["search"]) if data.get("search") else None
-        return MemoryWork(self._trainings.workload_from_json(data["training"]), search)
+        training = super().workload_from_json(data["training"])
+        assert isinstance(training, Training)
+        return MemoryWork(training, search)
 
     def advice(self, work: Workload, available_bytes: int) -> str:
         assert isinstance(work, MemoryWork)
         if work.search:  # which looks for such a setting itself
             return f"give memory_limit {available_bytes} or less" if not work.search.batch else ""
-        return self._trainings.advice(work.training, available_bytes)
+        return super().advice(work.training, available_bytes)
 
 
 def _with_steps(block: MemoryBlock) -> MemoryBlock:

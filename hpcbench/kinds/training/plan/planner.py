@@ -285,7 +285,7 @@ class TrainingPlanner(Planner):
         assert isinstance(block, TrainingBlock)
         return build_workload.block_problems(block)
 
-    def workload_from_json(self, data: Mapping[str, Any]) -> Training:
+    def workload_from_json(self, data: Mapping[str, Any]) -> Workload:
         """Rebuild a training; earlier versions stored the place of its strategy's class, too.
 
         They had smaller models only, and no word for others.

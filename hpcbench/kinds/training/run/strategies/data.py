@@ -273,20 +273,7 @@ class LowRank(Replica):
         return draft(self.spec)
 
     def fill(self, model: Model, part: Part) -> None:
-        """Give a part of a draft weights of the seed; B, too, as peft's 0 leaves A without one."""
-        shape, device, dtype = shape_of(self.spec), self.place.device, DTYPES[self.spec.dtype]
-        for path, module in part.module.named_modules():
-            for kind, parameter in list(module.named_parameters(recurse=False)):
-                name = plain(part.prefix + f"{path}.{kind}".removeprefix("."))
-                narrow = not parameter.requires_grad and is_narrow(shape, name)
-                value = model.initial(name, tuple(parameter.shape), SEED, device).to(
-                    device, dtype if narrow else torch.float32)
-                if hasattr(parameter, "quant_state"):
-                    from hpcbench.kinds.training.run.models.nf4 import pack
-
-                    pack(module, value)
-                else:
-                    setattr(module, kind, nn.Parameter(value, parameter.requires_grad))
+        fill(model, part, self.spec, self.place.device)
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         return base.make_optimizer(self.spec.optimizer, [
@@ -363,3 +350,20 @@ def scales_of(model: Model) -> list[torch.Tensor]:
     from hpcbench.kinds.training.run.models.nf4 import scales
 
     return list(scales(model))
+
+
+def fill(model: Model, part: Part, spec: Training, device: torch.device) -> None:
+    """Give a part of a draft weights of the seed; B, too: peft's 0 leaves A without a gradient."""
+    shape = shape_of(spec)
+    for path, module in part.module.named_modules():
+        for kind, parameter in list(module.named_parameters(recurse=False)):
+            name = plain(part.prefix + f"{path}.{kind}".removeprefix("."))
+            narrow = not parameter.requires_grad and is_narrow(shape, name)
+            value = model.initial(name, tuple(parameter.shape), SEED, device).to(
+                device, DTYPES[spec.dtype] if narrow else torch.float32)
+            if hasattr(parameter, "quant_state"):
+                from hpcbench.kinds.training.run.models.nf4 import pack
+
+                pack(module, value)
+            else:
+                setattr(module, kind, nn.Parameter(value, parameter.requires_grad))
