@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from hpcbench.answers.compare import FASTER, SLOWER, SideComparison, compare
 from hpcbench.answers.compare_inputs import CaseOfSide
-from hpcbench.kinds.registry import kinds
+from hpcbench.plan.case import planned_canary
 
 CALLED = (SLOWER, FASTER)
 CHANGE = 1.05
@@ -47,8 +47,7 @@ def side(
     rng: np.random.Generator, times_s: npt.NDArray[np.float64], launches: int, spread: float,
 ) -> Mapping[str, CaseOfSide]:
     """Return a side whose cases have these true times."""
-    case = kinds()["collective"].planner().canary(2, 1.0, 1.0)
-    assert case is not None
+    case = planned_canary(2, 1.0, 1.0)
     drawn = times_s[:, None] * np.exp(rng.normal(0, spread, (len(times_s), launches)))
     return {str(at): CaseOfSide(case, tuple(row)) for at, row in enumerate(drawn.tolist())}
 

@@ -31,8 +31,7 @@ from hpcbench.answers.compare import (
 from hpcbench.answers.compare_inputs import CaseOfSide, Side, cases_of, read_side, split_by
 from hpcbench.cli import app
 from hpcbench.errors import UsageError
-from hpcbench.kinds.registry import kinds
-from hpcbench.plan.case import Case
+from hpcbench.plan.case import Case, planned_canary
 from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, least_chance, shift_of
 from launcher import ROOT
 from results_factory import flagged, in_launches, in_passes, make_case, make_results
@@ -41,9 +40,7 @@ SAMPLES = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=8, unique=True)
 
 
 def case() -> Case:
-    found = kinds()["collective"].planner().canary(2, 1.0, 1.0)
-    assert found is not None
-    return found
+    return planned_canary(2, 1.0, 1.0)
 
 
 def compared(
