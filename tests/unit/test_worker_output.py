@@ -118,7 +118,7 @@ def test_what_a_library_prints_comes_at_once(call: str) -> None:
 
 
 def test_stacks_begin_with_the_thread_of_the_case() -> None:
-    recorder = 'Thread 0x1 (most recent call first):\n  File "profiling/flight.py", line 3 in _answer'
+    recorder = 'Thread 0x1 (most recent call first):\n  File "profiling/flight.py", line 3 in _a'
     other = 'Thread 0x2 (most recent call first):\n  File "loader.py", line 1 in get'
     case = 'Current thread 0x3 (most recent call first):\n  File "c10d.py", line 9 in all_reduce'
     assert of_the_case(f"{recorder}\n\n{other}\n\n{case}\n") == f"{case}\n\n{other}"
