@@ -183,7 +183,7 @@ def make(collective: str, size_bytes: int, group: Any, buffers: str = "warm") ->
     """Return a collective of the package on buffers of its own."""
     import torch
 
-    from hpcbench.kinds.collective.plan.workload import Collective
+    from hpcbench.kinds.collective.plan import Collective
     from hpcbench.kinds.collective.run import CollectiveRunner
     from hpcbench.operations.place import Place
 

@@ -38,7 +38,7 @@ import torch.distributed as dist
 
 from hpcbench.backends.devices import CpuDevice
 from hpcbench.backends.groups import GlooControl, open_groups
-from hpcbench.kinds.collective.plan.workload import Collective
+from hpcbench.kinds.collective.plan import Collective
 from hpcbench.kinds.collective.run import CollectiveRunner
 from hpcbench.measure.control import Control, SharedControl, SharedProgress, bytes_of
 from hpcbench.measure.loop import FixedCount, SampleSchedule, Surroundings, after_barrier, measure

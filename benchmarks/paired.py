@@ -20,8 +20,7 @@ from hpcbench.kinds.hardware.run.runner import HardwareRunner
 from hpcbench.measure.control import SharedControl, SharedProgress, bytes_of
 from hpcbench.measure.loop import FixedCount, SampleSchedule, Surroundings, after_barrier, measure
 from hpcbench.measure.process import shared_memory
-from hpcbench.operations.operation import AnyOperation
-from hpcbench.operations.place import Place
+from hpcbench.operations.place import AnyOperation, Place
 from hpcbench.plan.expand import make_plan
 from launching import fail
 from ratios import Ratio

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpcbench.config.dialects.registry import dialect_of
-from hpcbench.config.load import check_config, find_config, load_config, read_config
+from hpcbench.config.load import check_config, dialect_of, find_config, load_config, read_config
 from hpcbench.config.presets.preset import Preset, load_preset
 from hpcbench.config.schema import Config
 from hpcbench.config.yaml_text import commented_yaml

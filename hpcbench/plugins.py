@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hpcbench.config.schema import Config as Config
     from hpcbench.config.section import Block as Block
     from hpcbench.errors import CaseError as CaseError
-    from hpcbench.kinds.collective.plan.workload import Collective as Collective
+    from hpcbench.kinds.collective.plan import Collective as Collective
     from hpcbench.kinds.collective.run import Operation as Operation
     from hpcbench.kinds.collective.run import reduce_op as reduce_op
     from hpcbench.kinds.kind import CountedCall as CountedCall
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from hpcbench.kinds.primitive.run.operands import magnitude as magnitude
     from hpcbench.kinds.primitive.run.operands import product as product
     from hpcbench.kinds.primitive.run.operands import right_operand as right_operand
-    from hpcbench.kinds.spec import KindSpec as KindSpec
+    from hpcbench.kinds.registry import KindSpec as KindSpec
     from hpcbench.kinds.training.plan.models import Tensor as Tensor
     from hpcbench.kinds.training.plan.spec import Buckets as Buckets
     from hpcbench.kinds.training.plan.spec import Calls as Calls
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from hpcbench.operations.data import moved as moved
     from hpcbench.operations.data import poison as poison
     from hpcbench.operations.data import reduced as reduced
-    from hpcbench.operations.operation import AnyOperation as AnyOperation
+    from hpcbench.operations.place import AnyOperation as AnyOperation
     from hpcbench.operations.place import Place as Place
     from hpcbench.operations.place import meeting_point as meeting_point
     from hpcbench.plan.case import Case as Case
@@ -94,14 +94,10 @@ if TYPE_CHECKING:
     from hpcbench.plan.workload import Gpu as Gpu
     from hpcbench.plan.workload import Tried as Tried
     from hpcbench.plan.workload import Workload as Workload
-    from hpcbench.reduce import checks as checks
-    from hpcbench.reduce import kind_facts as kind_facts
-    from hpcbench.reduce.case_columns import CaseColumn as CaseColumn
     from hpcbench.reduce.comparison import Comparison as Comparison
+    from hpcbench.reduce.kind_facts import CaseColumn as CaseColumn
     from hpcbench.reduce.results import CaseResult as CaseResult
     from hpcbench.reduce.results import CaseSamples as CaseSamples
-    from hpcbench.views import chart as chart
-    from hpcbench.views import table as table
 
 
 @cache

@@ -74,14 +74,7 @@ from hpcbench.measure.loop import (
     of_one_rank,
     slowest_rank,
 )
-from hpcbench.operations.operation import (
-    AnyOperation,
-    Draggable,
-    Stepping,
-    close,
-    total_wrong,
-)
-from hpcbench.operations.place import Place
+from hpcbench.operations.place import AnyOperation, Draggable, Place, Stepping, close, total_wrong
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.profiling.profiled_cases import RankProfile, write_rank_file

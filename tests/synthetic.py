@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcbench.kinds.collective.plan.workload import Collective
+from hpcbench.kinds.collective.plan import Collective
 from hpcbench.plan.case import Case, Plan, case_id, plan_to_json
 from hpcbench.plan.order import generations, shuffled
 from hpcbench.trace.clock import ClockCheck, ClockModel, SyncRecord

@@ -27,10 +27,9 @@ from typing import Any
 import psutil
 
 from gpu.running import ROOT
-from hpcbench.anonymize import ORDINARY, PATH
+from hpcbench.anonymize import ORDINARY, PATH, copy_sealed
 from hpcbench.masking import holds_secret, masked
 from hpcbench.measure.environment import recorded_variables
-from hpcbench.reduce.masked_copy import copy_sealed
 from hpcbench.reduce.results_file import FORMAT, open_results
 from hpcbench.trace.schema import bare_uuid
 

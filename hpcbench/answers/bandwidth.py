@@ -20,8 +20,8 @@ from hpcbench.answers.answer import (
     plain_table,
     with_command,
 )
-from hpcbench.reduce.case_columns import kind_columns
 from hpcbench.reduce.checks import MOST_OF_PEAK
+from hpcbench.reduce.kind_facts import kind_columns
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import grouped, plural
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart

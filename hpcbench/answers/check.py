@@ -28,7 +28,7 @@ from hpcbench.config.yaml_text import commented_yaml
 from hpcbench.errors import ConfigError, ExitCode, FileError, PluginError, UsageError
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Plan
-from hpcbench.reduce.case_columns import ABSENT, COLUMNS, CaseColumn, kind_columns, row_of
+from hpcbench.reduce.kind_facts import ABSENT, COLUMNS, CaseColumn, kind_columns, row_of
 from hpcbench.reduce.reduce import exit_code
 from hpcbench.reduce.results import CaseResult, Results, Statistics
 from hpcbench.trace.container import whole_file

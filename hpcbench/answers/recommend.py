@@ -57,8 +57,7 @@ from hpcbench.views.chart import (
     Scale,
     is_wide,
 )
-from hpcbench.views.table import Column, Group, Row, Show, Table
-from hpcbench.views.words import without_shared
+from hpcbench.views.table import Column, Group, Row, Show, Table, without_shared
 
 RANKS = "world_size"
 FEWEST = 3

@@ -23,8 +23,7 @@ from hpcbench.reduce.results import CANARY_QUALITIES, QUALITIES, Results
 from hpcbench.reduce.spread import launch_spreads
 from hpcbench.units import grouped, plural
 from hpcbench.views.columns import late_rank_lines
-from hpcbench.views.table import Line
-from hpcbench.views.words import FLAGS, distinct, short_labels, shortened
+from hpcbench.views.table import FLAGS, Line, distinct, short_labels, shortened
 
 TOPICS: tuple[Topic, ...] = (
     recommend.TOPIC, diagnose.TOPIC, waits.TOPIC, conditions.TOPIC, machine.TOPIC, scaling.TOPIC,

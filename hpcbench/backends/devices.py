@@ -22,8 +22,7 @@ import torch.distributed as dist
 from hpcbench.errors import CaseError
 from hpcbench.masking import masked
 from hpcbench.measure.control import Control
-from hpcbench.operations.operation import AnyOperation
-from hpcbench.operations.place import Place
+from hpcbench.operations.place import AnyOperation, Place
 from hpcbench.trace.schema import NO_DEVICE_TIME
 
 _COMMUNICATION = ("connection closed by peer", "connection reset", "broken pipe", "timed out",

@@ -41,8 +41,7 @@ from hpcbench.backends.counting_backend import CallLog, open_rehearsal
 from hpcbench.backends.devices import one_line
 from hpcbench.errors import CaseError
 from hpcbench.measure.process import no_garbage_collection
-from hpcbench.operations.operation import AnyOperation, close
-from hpcbench.operations.place import Place
+from hpcbench.operations.place import AnyOperation, Place, close
 from hpcbench.plan.case import Case
 
 _CHUNK = "_chunk_with_empty"

@@ -26,7 +26,7 @@ from mpi4py import MPI
 
 from hpcbench.backends.mpi_facts import cuda_awareness
 from hpcbench.backends.python_group import FinishedWork
-from hpcbench.operations.operation import Buffers
+from hpcbench.operations.place import Buffers
 
 _INT_MAX, _LARGE_COUNT = 2**31 - 1, 2**63 - 1
 _CHUNK = 2**20

@@ -1,4 +1,9 @@
-"""Flags that several commands have, the keys of the sweep file that they stand for, and `register`.
+"""The values that a shell completes behind a flag (docs/commands.md).
+
+Each function takes the beginning of a value, and imports what it needs when it is called: a shell
+calls it while somebody types.
+
+Flags that several commands have, the keys of the sweep file that they stand for, and `register`.
 
 A command has --verbose and --quiet as its last parameters.
 """
@@ -9,6 +14,7 @@ import os
 import platform
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
+from importlib import import_module
 from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated, Any, Optional
@@ -17,11 +23,69 @@ import typer
 from typer import Argument, BadParameter, Option
 
 from hpcbench import __version__
-from hpcbench.commands import completion
 from hpcbench.errors import HpcbenchError
 from hpcbench.launch.launcher import announced_rank
 from hpcbench.texts import valid_json
 from hpcbench.verbosity import Verbosity
+
+
+def benchmarks(incomplete: str) -> list[str]:
+    """Return the kinds of blocks, and their other names."""
+    from hpcbench.config.axes import SCALING
+    from hpcbench.kinds.registry import kind_aliases, kinds
+
+    return _beginning([*kinds(), SCALING, *kind_aliases()], incomplete)
+
+
+def models(incomplete: str) -> list[str]:
+    return _beginning(_catalogue("models"), incomplete)
+
+
+def models_with_vocabulary(incomplete: str) -> list[str]:
+    found = _catalogue("models")
+    return _beginning([name for name, facts in found.items() if "vocab" in facts], incomplete)
+
+
+def strategies(incomplete: str) -> list[str]:
+    return _beginning(_catalogue("strategies"), incomplete)
+
+
+def _catalogue(group: str) -> dict[str, dict[str, object]]:
+    from hpcbench.kinds.registry import catalogue
+
+    return catalogue().get(group, {})
+
+
+def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def _one_of(*names: str) -> Callable[[str], list[str]]:
+    def complete(incomplete: str) -> list[str]:
+        return _beginning(names, incomplete)
+
+    return complete
+
+
+def _named_in(module: str, names: str) -> Callable[[str], list[str]]:
+    def complete(incomplete: str) -> list[str]:
+        return _beginning(getattr(import_module(module), names), incomplete)
+
+    return complete
+
+
+_AXES = "hpcbench.config.axes"
+modes = _named_in(_AXES, "MODES")
+requirable = _named_in(_AXES, "REQUIRABLE")
+retried = _named_in(_AXES, "RETRIED")
+targets = _named_in(_AXES, "TARGETS")
+tools = _named_in(_AXES, "PROFILERS")
+hardware = _named_in("hpcbench.config.presets", "HARDWARE")
+image_formats = _one_of("png", "svg", "pdf")
+plot_styles = _one_of("report", "paper")
+report_formats = _one_of("html", "pdf", "md")
+exit_styles = _one_of("ci", "slurm", "nagios")
+
 
 MOST_RANKS = 2**17
 """As in config.axes, which a command imports only when it runs."""
@@ -44,7 +108,7 @@ ConfigArgument = Annotated[Optional[Path], Argument(
 ConfigOption = Annotated[Optional[Path], Option("--config", "-c", help="The same, as an option.")]
 
 BenchmarkOption = Annotated[Optional[str], Option(
-    autocompletion=completion.benchmarks,
+    autocompletion=benchmarks,
     help="Run only the blocks of this kind: collective (or comm), primitive, training (or train), "
     "hardware (or machine), memory. scaling: collectives and trainings, on 1, 2, 4 ... and all "
     "ranks.")]
@@ -53,7 +117,7 @@ WarmupOption = Annotated[Optional[int], Option(
 ItersOption = Annotated[Optional[str], Option(
     help="Timed iterations of every case, or auto: measure.iterations.")]
 ModeOption = Annotated[Optional[str], Option(
-    autocompletion=completion.modes,
+    autocompletion=modes,
     help="Timing mode of every case: isolated, pipelined or barrier_start.")]
 PassesOption = Annotated[Optional[int], Option(
     help="Times the whole plan is run: measure.passes.")]
@@ -65,22 +129,22 @@ OnlyOption = Annotated[Optional[list[str]], Option(
 ExcludeOption = Annotated[Optional[list[str]], Option(
     help="Drop the cases whose label does: exclude. Repeatable.")]
 ModelOption = Annotated[Optional[list[str]], Option(
-    autocompletion=completion.models,
+    autocompletion=models,
     help="Run only trainings, of this model instead of those in blocks: model. Repeatable.")]
 StrategyOption = Annotated[Optional[list[str]], Option(
-    autocompletion=completion.strategies,
+    autocompletion=strategies,
     help="Run only trainings, with this strategy instead of those in blocks: strategy. "
     "Repeatable.")]
 SetOption = Annotated[Optional[list[str]], Option(
     "--set", help="Set any key: --set measure.iterations=50. Repeatable.")]
 
 RequireOption = Annotated[Optional[list[str]], Option(
-    "--require", autocompletion=completion.requirable,
+    "--require", autocompletion=requirable,
     help="A backend whose skips are failures, or cuda or mps: require. Repeatable.")]
 InlineOption = Annotated[bool, Option(
     "--inline", help="Run the worker in the MPI process, for a debugger.")]
 RetryOption = Annotated[Optional[list[str]], Option(
-    "--retry", metavar="STATUS[,STATUS...]", autocompletion=completion.retried,
+    "--retry", metavar="STATUS[,STATUS...]", autocompletion=retried,
     help="With --resume: run cases again that are failed, wrong, timeout or skipped. What they "
     "left before is kept beside it. Repeatable.")]
 

@@ -18,7 +18,7 @@ from typing import Annotated, Optional
 import typer
 
 from hpcbench import __version__
-from hpcbench.commands import completion
+from hpcbench.commands import flags as completion
 from hpcbench.commands.flags import (
     MOST_RANKS,
     BenchmarkOption,

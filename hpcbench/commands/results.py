@@ -10,7 +10,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from hpcbench.commands import completion
+from hpcbench.commands import flags as completion
 from hpcbench.commands.flags import (
     ExplainOption,
     JsonOption,

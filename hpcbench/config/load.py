@@ -1,4 +1,6 @@
-"""Find, read, override and check a sweep file; all its errors are reported at once.
+"""The tools whose sweep files are read as they are.
+
+Find, read, override and check a sweep file; all its errors are reported at once.
 
 Results that are given as a sweep file by mistake are recognised, and how they are read is said.
 """
@@ -16,8 +18,10 @@ import yaml
 from pydantic import ValidationError
 
 from hpcbench.config.axes import as_tuple, quote
+from hpcbench.config.dialects.candle import CandleFile
+from hpcbench.config.dialects.ddlb import DdlbFile
 from hpcbench.config.dialects.dialect import Dialect
-from hpcbench.config.dialects.registry import dialect_of
+from hpcbench.config.dialects.torchscale import TorchScaleFile
 from hpcbench.config.schema import (
     Config,
     Origin,
@@ -31,6 +35,24 @@ from hpcbench.config.section import Replaceable
 from hpcbench.errors import ConfigError, FileError, command_line
 from hpcbench.texts import holds_halves, valid
 from hpcbench.units import shortened
+
+DIALECTS: tuple[type[Dialect], ...] = (DdlbFile, TorchScaleFile, CandleFile)
+
+
+def dialect_of(raw: Mapping[str, Any]) -> type[Dialect] | None:
+    """Return the class of the tool's files that a raw mapping is one of; None: it is ours.
+
+    Raises ConfigError, without the file's name, if the mapping has keys of several tools.
+    """
+    found = {dialect: keys for dialect in DIALECTS if (keys := dialect.own_keys(raw))}
+    owners = {dialect.tool: keys for dialect, keys in found.items()}
+    if "benchmarks" in raw:
+        owners["hpcbench"] = ("benchmarks",)
+    if found and len(owners) > 1:
+        each = " and of ".join(f"{tool} ({', '.join(keys)})" for tool, keys in owners.items())
+        raise ConfigError(f"has keys of {each}; a file is of one tool: keep the keys of one, and "
+                          "write the others to a file of their own")
+    return next(iter(found), None)
 
 
 def add_own_block(raw: dict[str, Any], named: object) -> None:

@@ -18,14 +18,12 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 if TYPE_CHECKING:
     from hpcbench.config.schema import Config
     from hpcbench.config.section import Block
-    from hpcbench.operations.operation import AnyOperation
-    from hpcbench.operations.place import Place
+    from hpcbench.operations.place import AnyOperation, Place
     from hpcbench.plan.case import Case
     from hpcbench.plan.points import PlanRequest
     from hpcbench.plan.workload import Workload
-    from hpcbench.reduce.case_columns import CaseColumn
     from hpcbench.reduce.checks import Problem
-    from hpcbench.reduce.kind_facts import Fact, ReadSamples
+    from hpcbench.reduce.kind_facts import CaseColumn, Fact, ReadSamples
     from hpcbench.reduce.results import CaseResult, CaseSamples
     from hpcbench.views.chart import Chart, HeatMapCase, Look
     from hpcbench.views.table import Line, Table

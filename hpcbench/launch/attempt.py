@@ -20,9 +20,9 @@ from hpcbench.launch.probe import JobMachine, Resolution
 from hpcbench.launch.session import RankIdentity
 from hpcbench.launch.worker_group import CaseOutcome, Rendezvous
 from hpcbench.plan.case import Case, Plan, plan_from_json, plan_to_json
-from hpcbench.plan.estimate import case_budget_s
-from hpcbench.plan.order import History, Turn, turns
+from hpcbench.plan.order import History, Turn, case_budget_s, turns
 from hpcbench.telemetry.sampler import Sampler
+from hpcbench.trace.columns import TELEMETRY_NOTE
 from hpcbench.trace.journal import Journal
 from hpcbench.trace.schema import (
     NO_COMMUNICATOR,
@@ -34,7 +34,6 @@ from hpcbench.trace.schema import (
     Samples,
     no_samples,
 )
-from hpcbench.trace.telemetry import TELEMETRY_NOTE
 
 PlainPlan = Annotated[Plan, PlainSerializer(plan_to_json), PlainValidator(plan_from_json)]
 

@@ -47,8 +47,15 @@ from hpcbench.launch.worker_pool import InlineWorker, WorkerPool
 from hpcbench.launch.worker_process import WorkerHandle
 from hpcbench.masking import masked
 from hpcbench.plan.case import Case
-from hpcbench.plan.estimate import within_timeout_s
-from hpcbench.plan.order import Generation, RunKey, Turn, generations, shuffled, turns
+from hpcbench.plan.order import (
+    Generation,
+    RunKey,
+    Turn,
+    generations,
+    shuffled,
+    turns,
+    within_timeout_s,
+)
 from hpcbench.plan.workload import MOST_TRIES, Ended, Tried
 from hpcbench.profiling.profiled_cases import medians_ns
 from hpcbench.texts import say

@@ -158,6 +158,6 @@ def planned_canary(world_size: int, timeout_s: float = 0.0, wakeup_s: float = 0.
     It is no case of the plan: it has a fixed count of its own, takes part in no pass and in no
     total, and is recorded as notes.
     """
-    from hpcbench.kinds.collective.plan.planner import canary  # it imports this module
+    from hpcbench.kinds.collective.plan import canary  # it imports this module
 
     return canary(world_size, timeout_s, wakeup_s)

@@ -16,8 +16,7 @@ from hpcbench.errors import ConfigError
 from hpcbench.kinds.kind import Planner
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Case, Plan
-from hpcbench.plan.estimate import case_budget_s, device_kind, setup_s, within_timeout_s
-from hpcbench.plan.order import ordered
+from hpcbench.plan.order import case_budget_s, device_kind, ordered, setup_s, within_timeout_s
 from hpcbench.plan.points import PlanRequest, refuse_huge
 from hpcbench.units import grouped, plural
 

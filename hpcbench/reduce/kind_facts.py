@@ -1,16 +1,23 @@
-"""What a kind knows of a case beyond its record (`kinds.kind.Deriver.facts`)."""
+"""What a kind knows of a case beyond its record (`kinds.kind.Deriver.facts`).
+
+The columns of ``/cases`` in results.h5: those of all kinds, and those that each kind states.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from hpcbench.kinds.registry import kinds
-from hpcbench.kinds.spec import in_this_package
+from hpcbench.kinds.registry import in_this_package, kinds
+from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.comparison import Comparison
-from hpcbench.reduce.results import CaseResult, CaseSamples
+from hpcbench.reduce.results import CaseResult, CaseSamples, Results
 from hpcbench.statistics.overlap import OverPasses
+from hpcbench.trace.columns import PURE, TEXT
+from hpcbench.units import grouped
 
 BEFORE_THE_CALL = "before the call"
 """Where a rank is late that starts late."""
@@ -173,3 +180,210 @@ def facts_of(
         if in_this_package(spec.deriver_path):
             raise
         return ()
+
+
+ABSENT: Mapping[type, Any] = {str: "", int: -1, float: math.nan}
+"""Type of a column -> what stands in it where a case has no such value."""
+_NAME = re.compile("[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class CaseColumn:
+    """A column: its name, units (`trace.columns`), what it says, and the type of its values.
+
+    The type is str, int or float. True and False are 1 and 0. What a case has not is ABSENT. Rates
+    follow from ``median_s``, unless ``apart``.
+    """
+
+    name: str
+    units: str
+    text: str
+    type: type = float
+    apart: bool = False
+
+
+def texts(**columns: str) -> tuple[CaseColumn, ...]:
+    """Return columns of text: NAME=what it says."""
+    return tuple(CaseColumn(name, TEXT, text, str) for name, text in columns.items())
+
+
+def whole_numbers(**columns: str) -> tuple[CaseColumn, ...]:
+    """Return columns of whole numbers without a unit: NAME=what it says."""
+    return tuple(CaseColumn(name, PURE, text, int) for name, text in columns.items())
+
+
+def seconds(**columns: str) -> tuple[CaseColumn, ...]:
+    """Return columns of times: NAME=what it says."""
+    return tuple(CaseColumn(name, "s", text) for name, text in columns.items())
+
+
+OF_CASE = (*texts(
+    case_id="id of the case: hash of what it runs",
+    label="name of the case in one line",
+    kind="kind of the case",
+    block="title of its block in the sweep file",
+    backend="backend of the case",
+    mode="timing mode: isolated, pipelined or barrier_start",
+), *whole_numbers(
+    world_size="ranks that take part: the first ones of the job",
+    warmup="warm-up samples of each pass",
+    iterations="timed samples of each pass, or the most of them",
+    batch="calls of a sample in the plan",
+    validate="1 if results are checked, else 0",
+    cuda_graph="1 if a call is the replay of a CUDA graph, else 0"))
+OF_RESULT = texts(
+    status=f"how it ended: {', '.join(STATUSES)}",
+    device="device that it ran on, or was planned for",
+    env="variables of its environment: NAME=VALUE, separated by spaces",
+    dtype="element type")
+COUNTS = whole_numbers(
+    groups="equal groups of ranks that run it at the same time",
+    n="samples in the statistics; 0 of a case that is not ok",
+    ci_reliable="1 if the interval can be relied on, else 0",
+    n_wrong="wrong elements of all ranks; -1 if nothing was checked",
+    blamed_rank="rank that a failure is put down to; -1 of none")
+TIMES = seconds(
+    min_s="shortest time of a sample", p5_s="5th percentile", p25_s="25th percentile",
+    median_s="median time of a sample over the timed samples, folded over ranks",
+    p75_s="75th percentile", p95_s="95th percentile", p99_s="99th percentile",
+    max_s="longest time of a sample",
+    ci_low_s="lower end of the 95 % interval of the median",
+    ci_high_s="upper end of the 95 % interval of the median",
+    launch_low_s="smallest median of a launch; NaN of one launch",
+    launch_high_s="largest median of a launch; NaN of one launch")
+OF_TIMING = (*texts(
+    fold="time of a sample; global: from the first rank's start to the last rank's end; "
+    "local_max: that of the rank with the longest; per_call: the same, divided by calls",
+    quality="flags of the case, separated by spaces (docs/method.md)",
+    stop_reasons="why each pass took no further sample, separated by spaces",
+    ci_unit="what the interval is made of: samples, or medians of passes or of launches",
+), *whole_numbers(
+    calls="calls of a sample",
+    ci_rank="the interval goes from the l-th smallest to the l-th largest value: this is l",
+    all_count="1 if all timed samples count, else 0",
+    n_warmup="warm-up samples", n_ramp="samples before the steady state",
+    n_surplus="samples that are more than the shortest pass has",
+    n_late="samples that count and that a rank began late",
+    n_outlier="samples that count and lie above the median + 10 MAD",
+    unflagged_n="samples without any flag",
+    quickest_rank="rank that most often has the shortest call",
+), *seconds(
+    unflagged_median_s="median over the samples without any flag",
+    first_call_s="time of the first call in the run", communicator_s="time to open the group",
+    last_in_s="median of last end - last start", local_max_s="median of the longest local time",
+    imbalance_s="median of last start - first start",
+    enqueue_s="median time that the host took to issue the work",
+    device_s="median time between events of the device",
+    clock_bound_s="largest possible error of the global clock in this case; 0 of one clock",
+), CaseColumn("quickest_share", PURE, "share of the samples in which that rank has it"),
+   CaseColumn("link_bytes_per_s", "bytes/s", "bus bandwidth that the declared links allow; NaN "
+              "where none is declared", apart=True),
+   CaseColumn("launch_level", PURE, "probability that launch_low_s to launch_high_s holds the "
+              "median over launches; NaN of one launch"))
+OF_USAGE = (
+    CaseColumn("energy_j", "J", "energy of a mean pass, of what energy_of in usage names"),
+    CaseColumn("mean_power_w", "W", "mean power of the same"),
+    CaseColumn("clock_low_mhz", "MHz", "least clock read of GPUs, else of cores"),
+    CaseColumn("clock_high_mhz", "MHz", "greatest clock read of the same"),
+    *whole_numbers(throttled="1 if heat or a limit of power lowered a clock, else 0; -1 unknown"),
+    CaseColumn("cpu_s", "s", "CPU time of all workers in a mean pass"),
+    CaseColumn("steal_share", PURE, "share of the nodes' core time that a hypervisor gave away"),
+    CaseColumn("sent_bytes", "bytes", "sent by all interfaces of its nodes in a mean pass"),
+    CaseColumn("computed_bytes", "bytes", "what all ranks send in as many calls, by formulas"))
+BLOCK = tuple(replace(column, units=units) for column, units in zip(whole_numbers(
+    sample_offset="first row of its samples in /samples; -1 of none",
+    sample_ranks="ranks with samples",
+    sample_iterations="samples of each rank: its rows are sample_ranks x sample_iterations"),
+    ("rows", PURE, PURE), strict=True))
+COLUMNS = (*OF_CASE, *OF_RESULT, *COUNTS, *TIMES, *OF_TIMING, *OF_USAGE, *BLOCK)
+"""The columns that cases of all kinds have."""
+LINES_OF_CASES = ("detail", "timing", "phases", "usage")
+"""Datasets of ``/cases`` that are JSON."""
+Row = dict[str, Any]
+
+
+def row_of(item: CaseResult, block: tuple[int, int, int]) -> Row:
+    case, stats, timing = item.case, item.statistics, item.timing
+    row: Row = {column.name: getattr(case, column.name) for column in OF_CASE}
+    row |= {column.name: getattr(stats, column.name, None) for column in (*COUNTS, *TIMES)}
+    row |= {column.name: getattr(timing, column.name, None) for column in OF_TIMING}
+    row |= {column.name: getattr(item.usage, column.name, None) for column in OF_USAGE}
+    return row | {
+        "status": item.status, "device": item.device or case.device,
+        "env": settings(case.env),
+        "dtype": case.workload.dtype, "groups": case.workload.groups,
+        "n": stats.n if stats else 0, "ci_reliable": stats is not None and stats.ci_reliable,
+        "n_wrong": item.n_wrong, "blamed_rank": item.blamed_rank,
+        **dict(zip((column.name for column in BLOCK), block, strict=True))}
+
+
+@dataclass(frozen=True, slots=True)
+class KindColumns:
+    """The columns of the kinds of a run, the values by case id, and which kinds have none, why."""
+
+    columns: Sequence[CaseColumn]
+    values: Mapping[str, Row]
+    missing: Mapping[str, str]
+
+
+def kind_columns(results: Results) -> KindColumns:
+    """Return what the kinds of the run state of their cases.
+
+    A column that several kinds have says what it is of each. A plug-in's fault costs its own
+    columns only.
+    """
+    columns: dict[str, CaseColumn] = {}
+    values: dict[str, Row] = {}
+    missing: dict[str, str] = {}
+    for kind, items in grouped((item.case.kind, item) for item in results.cases).items():
+        if kind not in kinds():
+            continue
+        try:
+            deriver = kinds()[kind].deriver()
+            own = {column.name: column for column in deriver.columns}
+            _check(own, columns)
+            rows = {item.case.case_id: _own_row(
+                own, deriver.column_values(item, results.record_of(item))) for item in items}
+        except Exception as error:  # of a plug-in: it must not cost the results of the run
+            missing[kind] = f"{type(error).__name__}: {error}"
+            continue
+        for name, column in own.items():
+            columns[name] = _of_both(columns.get(name), column, kind)
+        values |= rows
+    return KindColumns(tuple(columns.values()), values, missing)
+
+
+def _check(own: Mapping[str, CaseColumn], others: Mapping[str, CaseColumn]) -> None:
+    taken = {*(column.name for column in COLUMNS), *LINES_OF_CASES}
+    for name, column in own.items():
+        if not _NAME.fullmatch(name) or name in taken:
+            raise ValueError(f"a column cannot have the name {name!r}")
+        if column.type not in ABSENT:
+            raise ValueError(f"column {name}: values are str, int or float")
+        if name in others and (others[name].units, others[name].type) != (
+                column.units, column.type):
+            raise ValueError(f"column {name} has other units or another type in another kind")
+
+
+def _own_row(own: Mapping[str, CaseColumn], values: Mapping[str, Any]) -> Row:
+    """Return what can be stored. Raises ValueError, TypeError or KeyError for what cannot."""
+    return {name: plain(own[name], value) for name, value in values.items()}
+
+
+def _of_both(known: CaseColumn | None, column: CaseColumn, kind: str) -> CaseColumn:
+    text = f"{kind}: {column.text}"
+    return replace(column, text=text if known is None else f"{known.text}; {text}")
+
+
+def settings(pairs: Iterable[tuple[str, object]]) -> list[str]:
+    """Return ``NAME=VALUE`` of each pair, which stand in one text."""
+    return [f"{name}={value}" for name, value in pairs]
+
+
+def plain(column: CaseColumn, value: Any) -> Any:
+    """Return a value as it is stored: lists as text, what is not there as ABSENT."""
+    if value is None:
+        return ABSENT[column.type]
+    if isinstance(value, (list, tuple)):
+        return " ".join(map(str, value))
+    return column.type(value)

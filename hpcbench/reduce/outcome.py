@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.kinds.registry import kinds
-from hpcbench.kinds.spec import in_this_package
+from hpcbench.kinds.registry import in_this_package, kinds
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS, turns
 from hpcbench.reduce.checks import (

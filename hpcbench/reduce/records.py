@@ -19,8 +19,7 @@ import h5py
 from pydantic import TypeAdapter
 
 from hpcbench.kinds.kind import Deriver
-from hpcbench.kinds.registry import kinds
-from hpcbench.kinds.spec import in_this_package
+from hpcbench.kinds.registry import in_this_package, kinds
 from hpcbench.reduce.comparison import LATE_START, Comparison, settled
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding, Results
 from hpcbench.reduce.roofline import MEASURED

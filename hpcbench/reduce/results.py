@@ -18,7 +18,7 @@ from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.comparison import Comparison
 from hpcbench.reduce.topology import Topology
 from hpcbench.statistics.steady import FEWEST_RUNS, LEAST_CHANGE, Mode
-from hpcbench.trace.telemetry import Rows
+from hpcbench.trace.columns import Rows
 
 QUALITIES = {
     "clock_unreliable": "the clocks' error is more than 5 % of the time: fold local_max is used",

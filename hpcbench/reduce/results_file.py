@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from hpcbench.errors import FileError, command_line
 from hpcbench.plan.case import Case
-from hpcbench.reduce.case_columns import (
+from hpcbench.reduce.fold import RankClocks
+from hpcbench.reduce.kind_facts import (
     BLOCK,
     COLUMNS,
     TIMES,
@@ -28,7 +29,6 @@ from hpcbench.reduce.case_columns import (
     plain,
     row_of,
 )
-from hpcbench.reduce.fold import RankClocks
 from hpcbench.reduce.records import StoredObservations, with_records, write_records
 from hpcbench.reduce.results import (
     SCHEMA_VERSION,
@@ -49,16 +49,22 @@ from hpcbench.reduce.stack import Use
 from hpcbench.reduce.topology import CONTENTS as TOPOLOGY
 from hpcbench.reduce.topology import Topology
 from hpcbench.texts import from_json
-from hpcbench.trace import columns, telemetry
+from hpcbench.trace import columns
+from hpcbench.trace import columns as telemetry
 from hpcbench.trace.clock import SyncRecord, to_global
 from hpcbench.trace.columns import (
+    GROUP,
+    KEYS,
     LINES,
+    NOT_READ,
     PURE,
     RANGES,
     ROOT,
+    TABLES,
     Contents,
     Described,
     GrowingColumn,
+    Rows,
     describe,
     read_column,
     read_lines,
@@ -81,7 +87,6 @@ from hpcbench.trace.source import (
     plan_to_text,
     told_of,
 )
-from hpcbench.trace.telemetry import GROUP, KEYS, NOT_READ, TABLES, Rows
 
 _OWN = ("rank", "attempt")
 _SOURCES = f"{GROUP}/sources"

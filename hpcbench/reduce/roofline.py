@@ -14,8 +14,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbench.reduce.case_columns import CaseColumn
 from hpcbench.reduce.checks import MOST_OF_MEASURED, MOST_OF_PEAK, Problem
+from hpcbench.reduce.kind_facts import CaseColumn
 from hpcbench.reduce.results import CaseResult
 from hpcbench.trace.columns import PURE, TEXT
 from hpcbench.units import format_seconds, plural, round_bytes, to_gb_per_s, to_tflop_per_s

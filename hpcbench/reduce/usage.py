@@ -17,9 +17,9 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.kind_facts import SentBytes, facts_of
 from hpcbench.reduce.results import CaseResult, Usage
 from hpcbench.reduce.stack import PassKey
+from hpcbench.trace.columns import BY_NODE, KEYS, NOT_READ, TABLES, THROTTLE_REASONS, Rows
 from hpcbench.trace.schema import SETTLING_CALLS, Flag, Record
 from hpcbench.trace.source import TraceSource, told_of
-from hpcbench.trace.telemetry import BY_NODE, KEYS, NOT_READ, TABLES, THROTTLE_REASONS, Rows
 
 _LOOPBACK = "lo"
 _OF_CHANGES = frozenset({"pid", "xid"})

@@ -52,9 +52,13 @@ from hpcbench.views.chart import (
     is_wide,
 )
 from hpcbench.views.columns import telemetry_chart
-from hpcbench.views.table import Cell, Column, Range, Show, WithInterval
-from hpcbench.views.words import (
+from hpcbench.views.table import (
     INTERVAL_TITLE,
+    Cell,
+    Column,
+    Range,
+    Show,
+    WithInterval,
     clock_text,
     declared_links,
     device_type,

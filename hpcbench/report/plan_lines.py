@@ -23,15 +23,15 @@ from hpcbench.kinds.kind import CountedCall
 from hpcbench.kinds.registry import catalogue, kinds, presenter_of
 from hpcbench.operations.collectives import collectives
 from hpcbench.plan.case import Case, Plan, case_to_json
-from hpcbench.plan.estimate import workers_s
+from hpcbench.plan.order import workers_s
 from hpcbench.report.terminal import listing_lines, print_document, print_lines, table_lines
 from hpcbench.units import format_seconds, grouped, plural, round_bytes
 from hpcbench.verbosity import Verbosity
 from hpcbench.views.columns import any_plan
-from hpcbench.views.table import Line
-from hpcbench.views.words import (
+from hpcbench.views.table import (
     MODES,
     USUAL_FOLDS,
+    Line,
     distinct,
     env_text,
     iterations_text,

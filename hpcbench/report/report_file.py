@@ -57,8 +57,7 @@ from hpcbench.trace.container import whole_file
 from hpcbench.units import grouped, plural
 from hpcbench.views.chart import Chart
 from hpcbench.views.columns import telemetry_tables
-from hpcbench.views.table import Column, Group, Line, Row, Show, Table
-from hpcbench.views.words import injected_text
+from hpcbench.views.table import Column, Group, Line, Row, Show, Table, injected_text
 
 PDF_LIBRARIES = "Pango 1.44 and HarfBuzz (Debian: libpango-1.0-0 libpangoft2-1.0-0 " \
                 "libharfbuzz-subset0)"

@@ -33,10 +33,16 @@ from hpcbench.report.terminal import STATUS_STYLES, table_lines, tone_line
 from hpcbench.trace.schema import STOP_REASONS
 from hpcbench.units import format_seconds, grouped, plural, rank_list
 from hpcbench.views.columns import TABLED, any_results, slow_rank_lines, telemetry_tables
-from hpcbench.views.table import Column, Group, Line, Row, Show, Table, cell_text
-from hpcbench.views.words import (
+from hpcbench.views.table import (
     INTERVAL_TITLE,
     MODES,
+    Column,
+    Group,
+    Line,
+    Row,
+    Show,
+    Table,
+    cell_text,
     clock_text,
     declared_links,
     distinct,

@@ -33,7 +33,7 @@ from hpcbench.trace.container import whole_file
 from hpcbench.units import plural
 from hpcbench.views.chart import Chart
 from hpcbench.views.columns import late_start
-from hpcbench.views.words import INTERVAL_TITLE, device_memory_how, env_text, fold_of
+from hpcbench.views.table import INTERVAL_TITLE, device_memory_how, env_text, fold_of
 
 SCHEMA_VERSION = 2
 CASE_FIELDS = ("case_id", "index", "block", "kind", "backend", "world_size", "mode", "warmup",

@@ -34,7 +34,7 @@ from hpcbench.telemetry.sources import (
     Source,
     UnreadableError,
 )
-from hpcbench.trace.telemetry import BY_NODE, TABLES, Rows, Told
+from hpcbench.trace.columns import BY_NODE, TABLES, Rows, Told
 
 NowNs = Callable[[], int]
 Row = tuple[str, tuple[int, ...]]

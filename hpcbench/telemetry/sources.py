@@ -28,7 +28,7 @@ from hpcbench.backends.gpus import (
     refusal,
 )
 from hpcbench.measure.process import KernelFiles
-from hpcbench.trace.telemetry import NOT_READ, TABLES
+from hpcbench.trace.columns import NOT_READ, TABLES
 
 _MOST_BYTES = 65536
 Values = Mapping[str, int]

@@ -35,6 +35,7 @@ from hpcbench.errors import FileError, TraceError
 from hpcbench.plan.case import Plan, plan_to_json
 from hpcbench.texts import from_json, to_json
 from hpcbench.trace.clock import SyncRecord
+from hpcbench.trace.columns import KEYS, TABLES, TELEMETRY_NOTE, Rows, Told, as_today
 from hpcbench.trace.container import open_regular, sync_folder, write_all
 from hpcbench.trace.schema import (
     SAMPLE_COLUMNS,
@@ -63,7 +64,6 @@ from hpcbench.trace.source import (
     record_from_json,
     record_to_json,
 )
-from hpcbench.trace.telemetry import KEYS, TABLES, TELEMETRY_NOTE, Rows, Told, as_today
 
 MAGIC = b"\x89HBJ\r\n\x1a\n"
 """No frame contains it elsewhere: meta is ASCII, and as an int64 it is no plausible stamp."""

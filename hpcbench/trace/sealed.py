@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from hpcbench.plan.case import STATUSES
 from hpcbench.texts import from_json, printable
-from hpcbench.trace import telemetry
+from hpcbench.trace import columns as telemetry
 from hpcbench.trace.clock import ClockModel, SyncRecord
 from hpcbench.trace.columns import (
     LINES,
@@ -27,11 +27,13 @@ from hpcbench.trace.columns import (
     TEXT,
     Contents,
     Described,
+    Rows,
     describe,
     lines_of,
     read_column,
     read_lines,
     read_rows,
+    read_tables,
     read_text,
     stored_bytes,
     text_column,
@@ -39,6 +41,7 @@ from hpcbench.trace.columns import (
     write_column,
     write_json,
     write_lines,
+    write_tables,
 )
 from hpcbench.trace.container import (
     expected_content,
@@ -72,7 +75,6 @@ from hpcbench.trace.source import (
     sync_records,
     was_cut_short,
 )
-from hpcbench.trace.telemetry import Rows, read_tables, write_tables
 from hpcbench.units import grouped
 
 MEANING: Mapping[Flag, str] = {

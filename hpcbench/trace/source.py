@@ -15,6 +15,7 @@ from hpcbench.errors import TraceError
 from hpcbench.plan.case import STATUSES, Plan, plan_from_json, plan_to_json
 from hpcbench.texts import from_json, to_json
 from hpcbench.trace.clock import SyncRecord
+from hpcbench.trace.columns import TELEMETRY_NOTE, Rows, Told
 from hpcbench.trace.schema import (
     SCHEMA_VERSION,
     Header,
@@ -24,7 +25,6 @@ from hpcbench.trace.schema import (
     check_types,
     from_values,
 )
-from hpcbench.trace.telemetry import TELEMETRY_NOTE, Rows, Told
 
 END_NOTE = "end"
 """The note that a rank writes last, when it is done with the whole plan or was stopped."""

@@ -48,7 +48,7 @@ from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.texts import path_of, say
 from hpcbench.units import rank_list
-from hpcbench.validation import storage_probe
+from hpcbench.validation import rank_report as storage_probe
 from hpcbench.validation.job import (
     clock_lines,
     launching_lines,

@@ -20,7 +20,7 @@ from hpcbench.reduce.results import (
     powers,
 )
 from hpcbench.reduce.spread import interval_share, launch_range, range_of
-from hpcbench.trace.telemetry import TABLES
+from hpcbench.trace.columns import TABLES
 from hpcbench.units import grouped, plural, rank_list
 from hpcbench.views.chart import Axis, ChartPoint, Curve, LineChart, Panel
 from hpcbench.views.table import (
@@ -33,11 +33,9 @@ from hpcbench.views.table import (
     Show,
     Table,
     WithInterval,
-    cell_text,
-)
-from hpcbench.views.words import (
     backend_text,
     batch_text,
+    cell_text,
     device_type,
     distinct,
     flag_cell,

@@ -16,7 +16,7 @@ from mpi4py import MPI
 from hpcbench.backends.groups import open_groups
 from hpcbench.backends.mpi_buffers import Counting, DirectGroup, Staging, staging_of
 from hpcbench.backends.mpi_group import MpiGroup, register_mpi
-from hpcbench.operations.operation import Buffers
+from hpcbench.operations.place import Buffers
 
 WORLD = MPI.COMM_WORLD
 RANK, SIZE = WORLD.Get_rank(), WORLD.Get_size()

@@ -21,7 +21,7 @@ import virtual_hosts
 from hpcbench.answers.answer import Run, TopicOptions
 from hpcbench.answers.machine import machine
 from hpcbench.kinds.collective.derive import bandwidth
-from hpcbench.kinds.collective.plan.workload import collective_of
+from hpcbench.kinds.collective.plan import collective_of
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results_file import open_results
 from hpcbench.trace.journal import journal_path

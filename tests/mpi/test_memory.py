@@ -10,7 +10,7 @@ import pytest
 from reading import ONCE, read
 
 from hpcbench.kinds.memory.derive import PARTS
-from hpcbench.kinds.memory.plan.workload import work_of
+from hpcbench.kinds.memory.plan import work_of
 from launcher import MpiLauncher
 
 pytestmark = pytest.mark.mpi

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.kinds.primitive.plan.implementations import PRIMITIVES
-from hpcbench.kinds.primitive.plan.registry import load_registry
+from hpcbench.kinds.primitive.plan.implementations import PRIMITIVES, load_registry
 from hpcbench.kinds.primitive.plan.spec import ImplementationSpec
 from launcher import MpiLauncher
 from mpi.reading import Outcome, read, sweep

@@ -123,7 +123,7 @@ TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measure.faults",
     ("counting_backend", "devices", "dry_step", "facts", "groups", "mpi_buffers", "mpi_group",
      "python_group")))
 MPI = ("hpcbench.backends.mpi_*",)
-PLAN_SIDE = ("hpcbench.config*", "hpcbench.kinds.kind", "hpcbench.kinds.spec",
+PLAN_SIDE = ("hpcbench.config*", "hpcbench.kinds.kind", "hpcbench.kinds.registry",
              "hpcbench.kinds.registry",
              f"{KINDS}.*.plan", f"{KINDS}.*.plan.*", "hpcbench.plan", "hpcbench.plan.*",
              "hpcbench.cli", "hpcbench.commands", "hpcbench.commands.*")

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from hpcbench.kinds.collective.plan.workload import Collective
+from hpcbench.kinds.collective.plan import Collective
+from hpcbench.kinds.primitive.plan.implementations import Registry, load_registry
 from hpcbench.kinds.primitive.plan.planner import make_workload as plan_workload
-from hpcbench.kinds.primitive.plan.registry import Registry, load_registry
 from hpcbench.kinds.primitive.plan.spec import Problem, options_of
 from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.plan.case import Case, Plan, case_id

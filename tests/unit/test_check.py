@@ -31,7 +31,7 @@ from hpcbench.answers.compare_inputs import Side
 from hpcbench.config.section import Limit
 from hpcbench.errors import ConfigError, UsageError
 from hpcbench.plan.case import Case
-from hpcbench.reduce.case_columns import CaseColumn
+from hpcbench.reduce.kind_facts import CaseColumn
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.results_file import open_results
 from launcher import ROOT

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from hpcbench.cli import app
 from hpcbench.config.dialects.candle import CandleFile
 from hpcbench.config.dialects.ddlb import DdlbFile
-from hpcbench.config.dialects.registry import DIALECTS
 from hpcbench.config.dialects.torchscale import TorchScaleFile
+from hpcbench.config.load import DIALECTS
 from hpcbench.config.schema import keys_of
 from launcher import ROOT
 

@@ -21,7 +21,7 @@ from hpcbench.cli import COMMANDS, app
 from hpcbench.commands.flags import help_and_examples
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Case, case_from_json
-from hpcbench.plan.estimate import workers_s
+from hpcbench.plan.order import workers_s
 from hpcbench.report.console import print_results, report_run
 from hpcbench.validation.rank_report import fail, ok, show_problems, warn
 from hpcbench.verbosity import Verbosity

@@ -15,7 +15,7 @@ import pytest
 import typer
 
 from hpcbench.cli import COMMANDS, app
-from hpcbench.commands import completion
+from hpcbench.commands import flags as completion
 from hpcbench.config.axes import MODES, REQUIRABLE
 from hpcbench.kinds.registry import catalogue
 from launcher import ROOT

@@ -18,7 +18,7 @@ from hpcbench.config.schema import (
     keys_of,
 )
 from hpcbench.config.section import Fault, Section
-from hpcbench.kinds.collective.plan.block import CollectiveBlock
+from hpcbench.kinds.collective.block import CollectiveBlock
 from hpcbench.kinds.primitive.plan.block import PrimitiveBlock
 from hpcbench.kinds.training.plan.block import TrainingBlock
 

@@ -15,7 +15,7 @@ from hpcbench.errors import ConfigError
 from hpcbench.plan.expand import make_plan
 from hpcbench.report.console import print_results
 from hpcbench.report.summary import write_summary
-from hpcbench.views.words import declared_links
+from hpcbench.views.table import declared_links
 from results_factory import make_case, make_results, ok
 
 LINKS = {"interconnect": "infiniband", "link_peaks": {"nvlink": 450.0},

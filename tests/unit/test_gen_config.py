@@ -17,8 +17,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.config.dialects.registry import DIALECTS, dialect_of
-from hpcbench.config.load import load_config, read_config
+from hpcbench.config.load import DIALECTS, dialect_of, load_config, read_config
 from hpcbench.config.presets import HARDWARE
 from hpcbench.config.presets.preset import load_preset
 from hpcbench.config.schema import Config, Hardware

@@ -13,8 +13,8 @@ from hpcbench.config.presets.preset import load_preset
 from hpcbench.kinds.training.plan.any_model import parameters_of, published
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Plan
-from hpcbench.plan.estimate import COMPILE_S
 from hpcbench.plan.expand import make_plan
+from hpcbench.plan.order import COMPILE_S
 from jobs import EXAMPLES, JOBS, MACHINE, RANKS, twin_words
 from launcher import ROOT
 

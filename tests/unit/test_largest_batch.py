@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.memory.derive import MemoryDeriver
-from hpcbench.kinds.memory.plan.workload import (
+from hpcbench.kinds.memory.plan import (
     TRIES,
     MemoryWork,
     Search,

@@ -32,7 +32,7 @@ from hpcbench.measure.loop import (
     slowest_rank,
     wait_until,
 )
-from hpcbench.operations.operation import total_wrong
+from hpcbench.operations.place import total_wrong
 from hpcbench.statistics.stopping import StopRule
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import NO_DEVICE_TIME, SAMPLE_COLUMNS, UNTIMED, Flag

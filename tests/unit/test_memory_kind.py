@@ -12,7 +12,7 @@ import pytest
 from hpcbench.config.load import check_config, load_config
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.memory.derive import PARTS, MemoryDeriver, MemoryRecord
-from hpcbench.kinds.memory.plan.workload import least_bytes, work_of
+from hpcbench.kinds.memory.plan import least_bytes, work_of
 from hpcbench.kinds.training.plan.predict import predict
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case, case_from_json, case_to_json

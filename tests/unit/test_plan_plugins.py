@@ -11,7 +11,7 @@ from hpcbench.config.load import check_config
 from hpcbench.dry_run import _not_tried
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.primitive.derive import problem_key
-from hpcbench.kinds.primitive.plan.registry import Registry, Spec, load_registry
+from hpcbench.kinds.primitive.plan.implementations import Registry, Spec, load_registry
 from hpcbench.kinds.primitive.plan.workload import primitive_of
 from hpcbench.kinds.primitive.present import primitive_lines
 from hpcbench.plan.case import Plan, case_from_json, case_to_json, plan_from_json, plan_to_json

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from hpcbench.config.axes import DTYPE_BYTES, FLOATING_DTYPES, SPLITS
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
-from hpcbench.kinds.primitive.plan.implementations import tokens_of_experts
+from hpcbench.kinds.primitive.plan.implementations import load_registry, tokens_of_experts
 from hpcbench.kinds.primitive.plan.planner import make_workload
-from hpcbench.kinds.primitive.plan.registry import load_registry
 from hpcbench.kinds.primitive.plan.spec import LAYERS, Problem, Work, share_on, undivided
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.operations.collectives import weights

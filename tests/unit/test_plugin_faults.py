@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hpcbench.kinds.kind import Planner, Presenter
-from hpcbench.kinds.registry import kinds, presenter_of
-from hpcbench.kinds.spec import KindSpec
+from hpcbench.kinds.registry import KindSpec, kinds, presenter_of
 from hpcbench.plan.case import case_from_json, case_to_json
 from hpcbench.plan.workload import UnknownWorkload, Workload
 from hpcbench.report.console import print_results

@@ -11,8 +11,7 @@ import pytest
 
 from hpcbench.backends.availability import tool_facts
 from hpcbench.config.load import check_config, load_config
-from hpcbench.kinds.primitive.plan.implementations import ELSEWHERE, PACKAGES
-from hpcbench.kinds.primitive.plan.registry import load_registry
+from hpcbench.kinds.primitive.plan.implementations import ELSEWHERE, PACKAGES, load_registry
 from hpcbench.kinds.primitive.plan.workload import primitive_of
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan

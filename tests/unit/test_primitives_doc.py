@@ -11,7 +11,7 @@ import pytest
 
 from hpcbench.config.load import check_config
 from hpcbench.kinds.kind import Deriver, Planner, Presenter, Runner
-from hpcbench.kinds.primitive.plan.registry import load_registry
+from hpcbench.kinds.primitive.plan.implementations import load_registry
 from hpcbench.kinds.primitive.plan.spec import LAYERS
 from hpcbench.kinds.primitive.present import cells, reasons
 from hpcbench.operations.models import MODELS

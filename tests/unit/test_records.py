@@ -17,10 +17,10 @@ import pytest
 from golden import RUNS
 from hpcbench.kinds.collective.derive import CollectiveDeriver, CollectiveRecord
 from hpcbench.kinds.kind import Deriver
-from hpcbench.kinds.spec import KindSpec
+from hpcbench.kinds.registry import KindSpec
 from hpcbench.plan.case import plan_to_json
 from hpcbench.plan.workload import UnknownWorkload
-from hpcbench.reduce.case_columns import CaseColumn
+from hpcbench.reduce.kind_facts import CaseColumn
 from hpcbench.reduce.records import with_records, write_records
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results

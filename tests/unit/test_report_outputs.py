@@ -19,7 +19,7 @@ from hpcbench.report.plan_lines import print_listing
 from hpcbench.report.plots import plot_file
 from hpcbench.report.results_lines import closing_lines
 from hpcbench.report.summary import write_reports
-from hpcbench.views.words import MODES, USUAL_FOLDS
+from hpcbench.views.table import MODES, USUAL_FOLDS
 from results_factory import (
     MemorySamples,
     make_case,

@@ -11,8 +11,7 @@ from hpcbench.reduce.results import QUALITIES, Clocks
 from hpcbench.report.console import print_results
 from hpcbench.verbosity import Verbosity
 from hpcbench.views.columns import interval_cell
-from hpcbench.views.table import Show, cell_text
-from hpcbench.views.words import FLAGS, flag_cell
+from hpcbench.views.table import FLAGS, Show, cell_text, flag_cell
 from results_factory import (
     as_version_1,
     flagged,

@@ -17,7 +17,7 @@ import pytest
 
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.reduce import run_checks as environments
-from hpcbench.reduce.case_columns import COLUMNS, LINES_OF_CASES, KindColumns
+from hpcbench.reduce.kind_facts import COLUMNS, LINES_OF_CASES, KindColumns
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import RankTold
 from hpcbench.reduce.results_file import ATTRIBUTES as OF_RESULTS

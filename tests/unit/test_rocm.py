@@ -21,7 +21,7 @@ from hpcbench.config.schema import Telemetry
 from hpcbench.launch.probe import resolve
 from hpcbench.plan.expand import make_plan
 from hpcbench.telemetry.sampler import Seams, open_sampler
-from hpcbench.trace.telemetry import TABLES
+from hpcbench.trace.columns import TABLES
 from test_launch_parts import CPU_FACTS
 
 ROCM_FACTS: Mapping[str, Any] = {

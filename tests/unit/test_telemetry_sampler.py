@@ -19,7 +19,7 @@ from hpcbench.config.schema import Telemetry
 from hpcbench.telemetry import sampler as sampler_module
 from hpcbench.telemetry.sampler import Sampler, Seams, open_sampler
 from hpcbench.telemetry.sources import Source, UnreadableError, Values
-from hpcbench.trace.telemetry import TABLES, Rows, Told
+from hpcbench.trace.columns import TABLES, Rows, Told
 from nvml_standins import Standins
 
 FAST = Telemetry(rate_hz=10)

@@ -25,7 +25,7 @@ from hpcbench.telemetry.sources import (
     UnreadableError,
     Values,
 )
-from hpcbench.trace.telemetry import KEYS, NOT_READ, TABLES
+from hpcbench.trace.columns import KEYS, NOT_READ, TABLES
 from nvml_standins import Standins
 
 

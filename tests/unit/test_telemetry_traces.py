@@ -9,10 +9,10 @@ import h5py
 import numpy as np
 import pytest
 
+from hpcbench.trace.columns import KEYS, NOT_READ, TABLES, Rows, Told
 from hpcbench.trace.journal import Journal, Kind, pack_frame, read_journal
 from hpcbench.trace.sealed import open_trace, seal
 from hpcbench.trace.source import told_of
-from hpcbench.trace.telemetry import KEYS, NOT_READ, TABLES, Rows, Told
 from synthetic import make_header, make_plan, make_record
 
 PLAN = make_plan(n_cases=2)

@@ -233,7 +233,7 @@ def test_a_report_of_a_folder_with_any_name(tmp_path: Path) -> None:
 
 
 SPEAKING = {"hpcbench.texts", "hpcbench.backends.facts", "hpcbench.backends.mpi_facts",
-            "hpcbench.backends.availability", "hpcbench.validation.storage_probe"}
+            "hpcbench.backends.availability", "hpcbench.validation.rank_report"}
 """`say` itself, and programs of their own: they print JSON in ASCII, or what is in the source."""
 REVERSIBLE = {"hpcbench.backends.child", "hpcbench.launch.communicator",
               "hpcbench.launch.store_communicator", "hpcbench.launch.messages",

@@ -8,8 +8,8 @@ import pytest
 
 from hpcbench.config.load import check_config
 from hpcbench.plan.case import Case, Plan
-from hpcbench.plan.estimate import setup_s
 from hpcbench.plan.expand import make_plan
+from hpcbench.plan.order import setup_s
 from hpcbench.report.plan_lines import plan_estimate_s, plan_header
 
 GPT: dict[str, Any] = {"kind": "training", "model": "gpt2", "strategies": "data",

@@ -19,9 +19,9 @@ from hpcbench.reduce.results_file import courses, open_results
 from hpcbench.reduce.usage import TableUse
 from hpcbench.report.summary import case_rows, write_summary
 from hpcbench.trace.clock import ClockModel
+from hpcbench.trace.columns import KEYS, NOT_READ, TABLES, Rows, Told
 from hpcbench.trace.journal import Journal
 from hpcbench.trace.schema import SAMPLE_COLUMNS, SETTLING_CALLS, Flag, Header, Record
-from hpcbench.trace.telemetry import KEYS, NOT_READ, TABLES, Rows, Told
 from hpcbench.views.columns import telemetry_line, telemetry_tables
 from synthetic import BASE_NS, CASE_NS, make_plan, sync_note, with_rows, write_synthetic_run
 

@@ -15,7 +15,7 @@ from hpcbench import __version__
 from hpcbench.config.load import check_config
 from hpcbench.errors import ExitCode
 from hpcbench.plan.expand import make_plan
-from hpcbench.validation import storage_probe
+from hpcbench.validation import rank_report as storage_probe
 from hpcbench.validation.job import clock_lines, network_lines, storage_lines, sweep_lines
 from hpcbench.validation.machine import affinity_lines, limit_lines
 from hpcbench.validation.rank_report import (

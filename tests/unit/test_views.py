@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.kinds.kind import Presenter
-from hpcbench.kinds.registry import kinds, presenter_of
-from hpcbench.kinds.spec import KindSpec
+from hpcbench.kinds.registry import KindSpec, kinds, presenter_of
 from hpcbench.plan.case import Case
 from hpcbench.plan.workload import UnknownWorkload
 from hpcbench.report.console import print_plan, print_results

@@ -38,8 +38,7 @@ from hpcbench.kinds.training.run import parity as timed_model
 from hpcbench.kinds.training.run.strategies.base import Grid
 from hpcbench.launch.messages import JoinRequest
 from hpcbench.measure.control import SharedProgress
-from hpcbench.operations.operation import close
-from hpcbench.operations.place import Place
+from hpcbench.operations.place import Place, close
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
 from hpcbench.worker import Worker

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from hpcbench.kinds.primitive.plan.implementations import load_registry
 from hpcbench.kinds.primitive.plan.planner import make_workload
-from hpcbench.kinds.primitive.plan.registry import load_registry
 from hpcbench.kinds.primitive.plan.spec import Problem, options_of
 from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.kinds.primitive.run.inputs import (

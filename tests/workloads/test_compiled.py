@@ -13,11 +13,11 @@ from torch.distributed import _symmetric_memory
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from hpcbench.errors import CaseError
+from hpcbench.kinds.primitive.plan.implementations import load_registry
 from hpcbench.kinds.primitive.plan.planner import make_workload
-from hpcbench.kinds.primitive.plan.registry import load_registry
 from hpcbench.kinds.primitive.plan.spec import Problem
 from hpcbench.kinds.primitive.plan.workload import Primitive
-from hpcbench.kinds.primitive.run.operation import PrimitiveOperation
+from hpcbench.kinds.primitive.run.implementations.base import PrimitiveOperation
 from hpcbench.operations.place import Place
 
 pytestmark = [pytest.mark.usefixtures("compiler"),

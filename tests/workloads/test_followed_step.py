@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from hpcbench.backends.counting_backend import CallLog, open_rehearsal
 from hpcbench.config.load import check_config
-from hpcbench.kinds.memory.plan.workload import work_of
+from hpcbench.kinds.memory.plan import work_of
 from hpcbench.kinds.memory.run import PARTS, followed
 from hpcbench.kinds.training.plan.memory import ERROR
 from hpcbench.kinds.training.plan.predict import predict

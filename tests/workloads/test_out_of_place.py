@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from hpcbench.kinds.collective.plan.workload import Collective
+from hpcbench.kinds.collective.plan import Collective
 from hpcbench.kinds.collective.run import CollectiveRunner
-from hpcbench.operations.operation import Buffers
-from hpcbench.operations.place import Place
+from hpcbench.operations.place import Buffers, Place
 
 COUNT = 6
 

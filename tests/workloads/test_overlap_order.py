@@ -17,7 +17,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hpcbench.kinds.primitive.run.implementations import chunked_pipeline
-from hpcbench.kinds.primitive.run.operation import PrimitiveOperation
+from hpcbench.kinds.primitive.run.implementations.base import PrimitiveOperation
 from hpcbench.operations.place import Place
 from workloads.primitive_ranks import ORDERS, Shape, workload_of
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from hpcbench.backends.devices import add_in_fp32
 from hpcbench.kinds.primitive.plan.demands import GELU_INPUT, SIGNIFICAND_BITS, is_exact
+from hpcbench.kinds.primitive.run.implementations.base import PrimitiveOperation
 from hpcbench.kinds.primitive.run.operands import Expected, compare
-from hpcbench.kinds.primitive.run.operation import PrimitiveOperation
 from hpcbench.operations.data import DTYPES
 from workloads.primitive_ranks import (
     ORDERS,

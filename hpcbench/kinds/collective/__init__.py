@@ -1,13 +1,13 @@
 """Kind ``collective``: one collective operation on one buffer."""
 
-from hpcbench.kinds.spec import KindSpec
+from hpcbench.kinds.registry import KindSpec
 
 _ROOM = "hpcbench.kinds.collective"
 SPEC = KindSpec(
-    name="collective", block=f"{_ROOM}.plan.block:CollectiveBlock",
-    planner_path=f"{_ROOM}.plan.planner:CollectivePlanner",
+    name="collective", block=f"{_ROOM}.block:CollectiveBlock",
+    planner_path=f"{_ROOM}.plan:CollectivePlanner",
     runner_path=f"{_ROOM}.run:CollectiveRunner",
     deriver_path=f"{_ROOM}.derive:CollectiveDeriver",
     presenter_path=f"{_ROOM}.present:CollectivePresenter",
-    catalogue_path=f"{_ROOM}.plan.planner:catalogue",
+    catalogue_path=f"{_ROOM}.plan:catalogue",
     aliases=("comm",), order=10)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from hpcbench.kinds.collective.plan.workload import Collective, collective_of
+from hpcbench.kinds.collective.plan import Collective, collective_of
 from hpcbench.kinds.kind import Deriver
 from hpcbench.operations.collectives import (
     Bandwidth,
@@ -15,9 +15,8 @@ from hpcbench.operations.collectives import (
     collective_spec,
     wire_rate,
 )
-from hpcbench.reduce.case_columns import CaseColumn
 from hpcbench.reduce.checks import Problem, bandwidth_problem
-from hpcbench.reduce.kind_facts import Fact, ReadSamples, SentBytes, Work
+from hpcbench.reduce.kind_facts import CaseColumn, Fact, ReadSamples, SentBytes, Work
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import (
     BOUND_COLUMNS,

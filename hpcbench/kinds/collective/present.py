@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hpcbench.kinds.collective.derive import CollectiveRecord, column_values
-from hpcbench.kinds.collective.plan.workload import USUAL, Collective, collective_of, groups_text
+from hpcbench.kinds.collective.plan import USUAL, Collective, collective_of, groups_text
 from hpcbench.kinds.kind import Presenter, Words
 from hpcbench.operations.collectives import collective_spec, summary_keys
 from hpcbench.plan.case import Case
@@ -38,11 +38,18 @@ from hpcbench.views.chart import (
     file_name,
     is_wide,
 )
-from hpcbench.views.table import Cell, Column, Group, Range, Row, Show, Table, cell_text
-from hpcbench.views.words import (
+from hpcbench.views.table import (
     INTERVAL_TITLE,
+    Cell,
+    Column,
+    Group,
+    Range,
+    Row,
+    Show,
+    Table,
     backend_text,
     batch_text,
+    cell_text,
     device_memory_text,
     device_type,
     distinct,

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from hpcbench.backends.devices import cache_bytes
 from hpcbench.errors import CaseError
-from hpcbench.kinds.collective.plan.workload import Collective
+from hpcbench.kinds.collective.plan import Collective
 from hpcbench.kinds.kind import Runner
 from hpcbench.operations.collectives import cold_bytes, part_counts
 from hpcbench.operations.data import (
@@ -33,8 +33,7 @@ from hpcbench.operations.data import (
     reduce_scatter_tensor,
     reduced,
 )
-from hpcbench.operations.operation import Buffers, Lane
-from hpcbench.operations.place import Place
+from hpcbench.operations.place import Buffers, Lane, Place
 from hpcbench.plan.workload import Workload
 
 

@@ -1,6 +1,6 @@
 """Kind ``hardware``: what this machine can do by itself, one test at a time."""
 
-from hpcbench.kinds.spec import KindSpec
+from hpcbench.kinds.registry import KindSpec
 
 _ROOM = "hpcbench.kinds.hardware"
 SPEC = KindSpec(

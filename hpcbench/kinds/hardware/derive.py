@@ -17,8 +17,15 @@ from hpcbench.kinds.hardware.plan.gemm import gemm_of
 from hpcbench.kinds.hardware.plan.pairs import Pairs, pairs_of, phase_name, rounds
 from hpcbench.kinds.hardware.plan.test import storage_of, stream_of, work_of
 from hpcbench.kinds.kind import Deriver
-from hpcbench.reduce.case_columns import CaseColumn, texts, whole_numbers
-from hpcbench.reduce.kind_facts import Fact, PairRates, RankRates, ReadSamples
+from hpcbench.reduce.kind_facts import (
+    CaseColumn,
+    Fact,
+    PairRates,
+    RankRates,
+    ReadSamples,
+    texts,
+    whole_numbers,
+)
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.reduce.roofline import (
     COMPUTE,

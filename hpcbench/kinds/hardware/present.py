@@ -43,8 +43,15 @@ from hpcbench.views.chart import (
     roofline_definitions,
     roofline_tables,
 )
-from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table
-from hpcbench.views.words import (
+from hpcbench.views.table import (
+    Cell,
+    Column,
+    Group,
+    Line,
+    Range,
+    Row,
+    Show,
+    Table,
     backend_text,
     device_type,
     env_text,

@@ -1,11 +1,11 @@
 """Kind ``memory``: what each rank of a training holds, beside what was predicted of it."""
 
-from hpcbench.kinds.spec import KindSpec
+from hpcbench.kinds.registry import KindSpec
 
 _ROOM = "hpcbench.kinds.memory"
 SPEC = KindSpec(
-    name="memory", block=f"{_ROOM}.plan.block:MemoryBlock",
-    planner_path=f"{_ROOM}.plan.workload:MemoryPlanner",
+    name="memory", block=f"{_ROOM}.block:MemoryBlock",
+    planner_path=f"{_ROOM}.plan:MemoryPlanner",
     runner_path=f"{_ROOM}.run:MemoryRunner",
     deriver_path=f"{_ROOM}.derive:MemoryDeriver",
     presenter_path=f"{_ROOM}.present:MemoryPresenter", order=50)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from hpcbench.kinds.kind import CountedCall, Presenter, Words
 from hpcbench.kinds.memory import derive
-from hpcbench.kinds.memory.plan.workload import PARTS, MemoryWork, with_batch, work_of
+from hpcbench.kinds.memory.plan import PARTS, MemoryWork, with_batch, work_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.present import charts as _training_charts
 from hpcbench.kinds.training.present.charts import degrees_text, model_text, telling_options
@@ -17,8 +17,18 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import grouped, in_parts, plural, size_text
 from hpcbench.views import chart, columns
-from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table
-from hpcbench.views.words import backend_text, device_type, options_text
+from hpcbench.views.table import (
+    Cell,
+    Column,
+    Group,
+    Line,
+    Row,
+    Show,
+    Table,
+    backend_text,
+    device_type,
+    options_text,
+)
 
 MOST_BARS = 30
 """More cases than this are split over several charts."""

@@ -1,12 +1,12 @@
 """Kind ``primitive``: matrix products with the communication that belongs to them."""
 
-from hpcbench.kinds.spec import KindSpec
+from hpcbench.kinds.registry import KindSpec
 
 _ROOM = "hpcbench.kinds.primitive"
 SPEC = KindSpec(
     name="primitive", block=f"{_ROOM}.plan.block:PrimitiveBlock",
     planner_path=f"{_ROOM}.plan.planner:PrimitivePlanner",
-    runner_path=f"{_ROOM}.run.operation:PrimitiveRunner",
+    runner_path=f"{_ROOM}.run.implementations.base:PrimitiveRunner",
     deriver_path=f"{_ROOM}.derive:PrimitiveDeriver",
     presenter_path=f"{_ROOM}.present:PrimitivePresenter",
     catalogue_path=f"{_ROOM}.plan.planner:catalogue",

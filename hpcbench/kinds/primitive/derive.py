@@ -18,9 +18,8 @@ from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.operations.collectives import Bandwidth, WireRate
 from hpcbench.plan.case import Case
 from hpcbench.plan.points import Option
-from hpcbench.reduce.case_columns import CaseColumn, settings
 from hpcbench.reduce.checks import MOST_OF_PEAK, Problem, bandwidth_problem
-from hpcbench.reduce.kind_facts import Fact, ReadSamples, SentBytes, Work
+from hpcbench.reduce.kind_facts import CaseColumn, Fact, ReadSamples, SentBytes, Work, settings
 from hpcbench.reduce.records import median_s, nearest, pass_medians_s, why_unpaired
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import (

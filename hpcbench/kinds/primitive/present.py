@@ -27,7 +27,7 @@ from hpcbench.kinds.primitive.derive import (
     parts_alone,
     parts_first,
 )
-from hpcbench.kinds.primitive.plan.registry import Registry, load_registry
+from hpcbench.kinds.primitive.plan.implementations import Registry, load_registry
 from hpcbench.kinds.primitive.plan.spec import LAYERS, ImplementationSpec, PrimitiveSpec
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.plan.case import Case
@@ -51,8 +51,15 @@ from hpcbench.views.chart import (
     roofline_tables,
 )
 from hpcbench.views.columns import ends_of, middle_cell, names_of, over_passes_cell, pass_range
-from hpcbench.views.table import MISSING, Cell, Column, Group, Line, Row, Show, Table
-from hpcbench.views.words import (
+from hpcbench.views.table import (
+    MISSING,
+    Cell,
+    Column,
+    Group,
+    Line,
+    Row,
+    Show,
+    Table,
     backend_text,
     batch_text,
     device_memory_text,

@@ -1,6 +1,6 @@
 """Kind ``training``: optimizer steps of a model that is spread over the ranks."""
 
-from hpcbench.kinds.spec import KindSpec
+from hpcbench.kinds.registry import KindSpec
 
 _ROOM = "hpcbench.kinds.training"
 SPEC = KindSpec(

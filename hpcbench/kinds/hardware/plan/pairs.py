@@ -22,7 +22,7 @@ from hpcbench.operations.collectives import (
     planned_cold_bytes,
 )
 from hpcbench.plan.case import Case
-from hpcbench.plan.estimate import ALPHA_S, CASE_S, bytes_per_s, device_kind
+from hpcbench.plan.order import ALPHA_S, CASE_S, bytes_per_s, device_kind
 from hpcbench.plan.points import CommonPoint, Draft, PlanRequest, least_calls, too_large
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 from hpcbench.plan.workload import Features

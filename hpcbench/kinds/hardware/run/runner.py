@@ -10,8 +10,7 @@ from typing import Any
 from hpcbench.kinds.hardware.plan.planner import TESTS
 from hpcbench.kinds.hardware.plan.test import HardwareWork
 from hpcbench.kinds.kind import Runner
-from hpcbench.operations.operation import AnyOperation
-from hpcbench.operations.place import Place
+from hpcbench.operations.place import AnyOperation, Place
 from hpcbench.plan.workload import Workload
 
 

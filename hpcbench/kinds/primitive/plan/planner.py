@@ -17,7 +17,7 @@ from hpcbench.errors import ConfigError
 from hpcbench.kinds.kind import Planner
 from hpcbench.kinds.primitive.plan.block import PrimitiveBlock
 from hpcbench.kinds.primitive.plan.demands import device_bytes, host_bytes, reference_flops
-from hpcbench.kinds.primitive.plan.registry import (
+from hpcbench.kinds.primitive.plan.implementations import (
     AXES_OF_POINTS,
     Registry,
     is_ours,
@@ -37,7 +37,7 @@ from hpcbench.kinds.primitive.plan.spec import (
 from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.operations.models import MODELS
 from hpcbench.plan.case import Case
-from hpcbench.plan.estimate import ALPHA_S, FLOPS_PER_S, bytes_per_s, device_kind, setup_s
+from hpcbench.plan.order import ALPHA_S, FLOPS_PER_S, bytes_per_s, device_kind, setup_s
 from hpcbench.plan.points import (
     COMMON_AXES,
     CommonPoint,

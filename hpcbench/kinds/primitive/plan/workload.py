@@ -71,7 +71,9 @@ class Primitive(Workload):
         Options of the primitive are of the problem, those of the implementation are its own. Which
         are which is not known of a primitive that is not installed here.
         """
-        from hpcbench.kinds.primitive.plan.registry import installed  # it imports this module
+        from hpcbench.kinds.primitive.plan.implementations import (
+            installed,  # it imports this module
+        )
 
         spec = installed().primitives.get(self.primitive)
         if spec is None or not (self.flops and self.size_bytes):

@@ -17,12 +17,12 @@ from hpcbench.kinds.training.plan.predict import hardware_flops
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce import roofline
-from hpcbench.reduce.case_columns import CaseColumn, settings, texts, whole_numbers
 from hpcbench.reduce.checks import Problem
 from hpcbench.reduce.comparison import Comparison, clear
 from hpcbench.reduce.kind_facts import (
     EXCHANGE,
     OWN_WORK,
+    CaseColumn,
     Fact,
     Lateness,
     RankWork,
@@ -30,6 +30,9 @@ from hpcbench.reduce.kind_facts import (
     SentBytes,
     Variation,
     Waiting,
+    settings,
+    texts,
+    whole_numbers,
 )
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.statistics.hypothesis_tests import pass_medians

@@ -1,7 +1,7 @@
 """The planner of trainings, how long they take untimed, and what would fit into memory.
 
 A pass takes parity and the counted step beside its timed steps. Assumed as all of an estimate is
-(`hpcbench.plan.estimate`), for ranks that have a core each. The runner decides by the same figures
+(`hpcbench.plan.order`), for ranks that have a core each. The runner decides by the same figures
 what parity is tried on.
 """
 
@@ -34,7 +34,7 @@ from hpcbench.kinds.training.plan.workload import CHUNKED, CROSS_ENTROPY, SYNTHE
 from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.plan import points
 from hpcbench.plan.case import Case
-from hpcbench.plan.estimate import ALPHA_S, FLOPS_PER_S, bytes_per_s, device_kind, setup_s
+from hpcbench.plan.order import ALPHA_S, FLOPS_PER_S, bytes_per_s, device_kind, setup_s
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 from hpcbench.plan.workload import Workload
 

@@ -24,8 +24,23 @@ from hpcbench.units import grouped, in_parts, plural
 from hpcbench.views import chart
 from hpcbench.views.chart import Shown
 from hpcbench.views.columns import any_profile, pass_range
-from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table, cell_text
-from hpcbench.views.words import device_type, distinct, env_text, mode_text, options_text, span_text
+from hpcbench.views.table import (
+    Cell,
+    Column,
+    Group,
+    Line,
+    Range,
+    Row,
+    Show,
+    Table,
+    cell_text,
+    device_type,
+    distinct,
+    env_text,
+    mode_text,
+    options_text,
+    span_text,
+)
 
 Items = Sequence[CaseResult]
 Records = Mapping[str, TrainingRecord]

@@ -34,7 +34,7 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import ROOFLINE_FIELDS
 from hpcbench.units import grouped, plural, to_ms
-from hpcbench.views import words
+from hpcbench.views import table as words
 from hpcbench.views.chart import Chart, roofline_charts, roofline_definitions, roofline_tables
 from hpcbench.views.columns import COST, cost_cells, ends_of, names_of
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table, cell_text

@@ -22,8 +22,20 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import grouped, plural
 from hpcbench.views import columns
-from hpcbench.views.table import Column, Group, Line, Row, Show, Table, cell_text
-from hpcbench.views.words import device_type, env_text, flag_cell, options_text, timed_text
+from hpcbench.views.table import (
+    Column,
+    Group,
+    Line,
+    Row,
+    Show,
+    Table,
+    cell_text,
+    device_type,
+    env_text,
+    flag_cell,
+    options_text,
+    timed_text,
+)
 
 COLUMNS = (
     Column("strategy", "strategy"), Column("options", "options", optional=True),

@@ -47,8 +47,7 @@ from hpcbench.kinds.training.run.parity import Disparity, Parity, parity, parity
 from hpcbench.kinds.training.run.reference import Fingerprints, why_no_fingerprints
 from hpcbench.kinds.training.run.strategies.base import PHASES, Batch, Strategy, phase_clock
 from hpcbench.measure.process import KernelFiles
-from hpcbench.operations.operation import AnyOperation
-from hpcbench.operations.place import Place
+from hpcbench.operations.place import AnyOperation, Place
 from hpcbench.plan.workload import Workload
 from hpcbench.trace.schema import ARRIVAL
 

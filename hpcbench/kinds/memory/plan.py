@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcbench.config.section import Block
 from hpcbench.errors import ConfigError
-from hpcbench.kinds.memory.plan.block import MemoryBlock
+from hpcbench.kinds.memory.block import MemoryBlock
 from hpcbench.kinds.training.plan import any_model
 from hpcbench.kinds.training.plan.build_workload import (
     TrainingPoint,

@@ -1,1 +1,0 @@
-"""Blocks of collectives become cases. No torch."""

@@ -1,1 +1,0 @@
-"""Cases that measure what trainings hold."""
