@@ -140,7 +140,7 @@ def _read_some(
         for record in source.records(records.keys()):
             records[record.case_id].setdefault(source.header.rank, []).append(record)
     for case in cases:
-        yield case, records.pop(case.case_id)
+        yield case, records[case.case_id]
 
 
 def sample_counts(plan: Plan, attempts: Attempts) -> Mapping[str, int]:

@@ -36,11 +36,12 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "report": (*PLANNING, "plan", "trace", "reduce", "views", "answers"),
     # the sides of a kind; each may import its own room's plan side, too
     "kinds.*": ("kinds.spec",),
-    "kinds.*.plan": (*PLANNING, "plan"),
-    "kinds.*.run": (*MACHINE, "kinds.*.plan"),
-    "kinds.*.derive": (*READING, "kinds.*.plan"),
-    "kinds.*.present": (*PLANNING, "plan", "trace", "reduce", "views", "kinds.*.plan",
-                        "kinds.*.derive"),
+    "kinds.*.block": PLANNING,
+    "kinds.*.plan": (*PLANNING, "plan", "kinds.*.block"),
+    "kinds.*.run": (*MACHINE, "kinds.*.block", "kinds.*.plan"),
+    "kinds.*.derive": (*READING, "kinds.*.block", "kinds.*.plan"),
+    "kinds.*.present": (*PLANNING, "plan", "trace", "reduce", "views", "kinds.*.block",
+                        "kinds.*.plan", "kinds.*.derive"),
     # processes and commands stand above all folders
     "worker": (*MACHINE, "launch", "profiling"),
     "template": (*MACHINE, "launch", "profiling", "worker"),
@@ -124,8 +125,8 @@ TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measure.faults",
      "python_group")))
 MPI = ("hpcbench.backends.mpi_*",)
 PLAN_SIDE = ("hpcbench.config*", "hpcbench.kinds.kind", "hpcbench.kinds.registry",
-             "hpcbench.kinds.registry",
-             f"{KINDS}.*.plan", f"{KINDS}.*.plan.*", "hpcbench.plan", "hpcbench.plan.*",
+             f"{KINDS}.*.block", f"{KINDS}.*.plan", f"{KINDS}.*.plan.*", "hpcbench.plan",
+             "hpcbench.plan.*",
              "hpcbench.cli", "hpcbench.commands", "hpcbench.commands.*")
 ONLY_FROM: Mapping[str, Sequence[str]] = {
     "torch": TORCH, "mpi4py": MPI, "matplotlib": ("hpcbench.report.plots*",),

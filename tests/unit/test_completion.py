@@ -99,8 +99,8 @@ def test_every_command_completes_the_values_that_the_page_names() -> None:
 def test_values_are_found_without_heavy_libraries() -> None:
     code = """
 import json, sys
-from hpcbench.commands import completion
-values = completion.models(""), completion.strategies(""), completion.requirable("")
+from hpcbench.commands import flags
+values = flags.models(""), flags.strategies(""), flags.requirable("")
 print(json.dumps([all(values), [name for name in sys.modules if "." not in name]]))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True,

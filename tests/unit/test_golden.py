@@ -61,7 +61,9 @@ def test_commands_say_the_same_of_themselves() -> None:
 def test_traces_are_reduced_to_the_same(name: str, tmp_path: Path) -> None:
     folder = tmp_path / name
     compare(reduced_texts(name, folder))
-    assert contents(RUNS[name] / "results.h5") == contents(folder / "results.h5")
+    stored, anew = contents(RUNS[name] / "results.h5"), contents(folder / "results.h5")
+    assert {key: value for key, value in stored.items() if not key.endswith("@fields")} == {
+        key: value for key, value in anew.items() if not key.endswith("@fields")}
 
 
 @pytest.mark.parametrize("kind", KINDS)

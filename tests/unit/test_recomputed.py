@@ -162,15 +162,6 @@ def test_every_row_of_given_iterations_has_as_many_samples(tmp_path: Path) -> No
     assert all(row["unflagged_n"] < 120 and row["unflagged_p25_s"] is not None for row in rows)
 
 
-def test_what_is_not_known_of_older_files_stays_unknown(tmp_path: Path) -> None:
-    with open_results(RUNS / "collective") as file:
-        items = [item for item in file.results.cases if item.statistics]
-        samples = [file.samples(item.case.case_id) for item in items]
-    assert items and all(one is not None and one.use is None for one in samples)
-    assert all(item.timing and not item.timing.all_count and item.timing.unflagged is None
-               for item in items)
-
-
 def test_a_file_that_someone_has_locked_is_read_all_the_same(tmp_path: Path) -> None:
     """Shares that have no locks answer as one that is locked does: HDF5 refuses the file."""
     folder = reduced(tmp_path / "run", plans()["given"])
