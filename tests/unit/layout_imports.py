@@ -9,7 +9,7 @@ from package_source import KINDS, PACKAGE, Import, Module, libraries_of, modules
 
 BASE = ("hpcbench", "registry", "errors", "import_path", "masking", "texts",
         "units", "verbosity")
-INTERFACES = ("kinds", "kinds.kind", "kinds.spec", "kinds.registry")
+INTERFACES = ("kinds", "kinds.kind", "kinds.registry")
 PLANNING = (*BASE, *INTERFACES, "operations", "config")
 RECORDS = (*PLANNING, "statistics", "plan", "trace")
 MACHINE = (*RECORDS, "measure", "backends")
@@ -17,9 +17,9 @@ READING = (*RECORDS, "measure", "reduce")
 MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "hpcbench": (), "errors": (), "import_path": (), "texts": (), "masking": ("texts",),
     "units": (), "kinds": (), "verbosity": ("masking", "texts", "units"),
-    "kinds.kind": (), "kinds.spec": ("errors", "kinds.kind"),
+    "kinds.kind": (),
     "registry": ("errors",),
-    "kinds.registry": ("kinds", "kinds.kind", "kinds.spec", "registry", "errors"),
+    "kinds.registry": ("kinds", "kinds.kind", "registry", "errors"),
     "statistics": BASE,
     "operations": BASE,
     "config": (*BASE, *INTERFACES, "operations"),
@@ -35,7 +35,7 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "views": (*PLANNING, "plan", "trace", "reduce"),
     "report": (*PLANNING, "plan", "trace", "reduce", "views", "answers"),
     # the sides of a kind; each may import its own room's plan side, too
-    "kinds.*": ("kinds.spec",),
+    "kinds.*": ("kinds.registry",),
     "kinds.*.block": PLANNING,
     "kinds.*.plan": (*PLANNING, "plan", "kinds.*.block"),
     "kinds.*.run": (*MACHINE, "kinds.*.block", "kinds.*.plan"),

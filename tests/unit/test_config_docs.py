@@ -19,8 +19,8 @@ from hpcbench.config.schema import (
 )
 from hpcbench.config.section import Fault, Section
 from hpcbench.kinds.collective.block import CollectiveBlock
-from hpcbench.kinds.primitive.plan.block import PrimitiveBlock
-from hpcbench.kinds.training.plan.block import TrainingBlock
+from hpcbench.kinds.primitive.block import PrimitiveBlock
+from hpcbench.kinds.training.block import TrainingBlock
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs/config.md").read_text()

@@ -36,24 +36,21 @@ HERE = "run as it is told below"
 NAME = "names a command or an option, whose operands are the reader's"
 TOLD = {
     **dict.fromkeys((
-        "answers/bandwidth.py", "answers/conditions.py", "answers/cost.py",
-        "answers/diagnose.py", "answers/machine.py", "answers/recommend.py",
-        "answers/scaling.py", "answers/waits.py", "reduce/checks.py", "reduce/history.py",
-        "report/console.py", "report/console.py", "report/report_file.py"), JOBS),
+        "answers/answer.py", "answers/recommend.py", "reduce/checks.py", "reduce/history.py",
+        "report/console.py", "report/report_file.py"), JOBS),
     **dict.fromkeys((
         "config/load.py", "gen_config.py", "kinds/training/derive/rates.py",
         "reduce/results_file.py", "report/plots/__init__.py"), HERE),
     **dict.fromkeys((
-        "anonymize.py", "commands/jobs.py", "kinds/hardware/plan/block.py",
-        "kinds/primitive/plan/block.py",
-        "kinds/training/plan/block.py", "reduce/suite_file.py", "report/charts.py",
+        "anonymize.py", "commands/jobs.py", "kinds/hardware/block.py",
+        "kinds/primitive/block.py",
+        "kinds/training/block.py", "reduce/suite_file.py", "report/charts.py",
         "report/report_file.py", "validation/job.py", "validation/machine.py",
-        "answers/compare.py", "answers/cost.py", "answers/recommend.py", "answers/check.py"), NAME),
+        "answers/compare.py", "answers/recommend.py", "answers/check.py", "answers/topics.py"), NAME),
     "cli.py": "examples of --help, which tests/unit/test_command_flags.py parses",
     "launch/supervisor.py": "tests/mpi/test_mpi_backend.py reduces such a folder",
     "report/summary.py": "tests/mpi/test_conveniences.py reduces such a folder",
     "run.py": "tests/mpi/test_storage.py reduces such a folder",
-    "report/console.py": "the same as in report/console.py",
     "suite.py": "the same as in report/report_file.py",
 }
 """Module -> why the commands in its texts are right."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.kinds.training.plan.block import CHECKPOINTINGS
+from hpcbench.kinds.training.block import CHECKPOINTINGS
 from hpcbench.kinds.training.plan.models import (
     DEFINITIONS,
     flops,

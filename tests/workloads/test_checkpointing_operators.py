@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from hpcbench.backends.counting_backend import CallLog, open_rehearsal
-from hpcbench.kinds.training.plan.block import LIBRARIES
+from hpcbench.kinds.training.block import LIBRARIES
 from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.step import Kept, recomputed_bytes, step_of

@@ -10,7 +10,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from hpcbench.kinds.training.plan.block import LIBRARIES
+from hpcbench.kinds.training.block import LIBRARIES
 from hpcbench.kinds.training.plan.models import EXACT, flops, recomputed, shape_of
 from hpcbench.kinds.training.plan.spec import Degrees, adapters_of
 from hpcbench.kinds.training.plan.step import (

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from hpcbench.backends.counting_backend import CallLog, open_rehearsal
 from hpcbench.config.load import check_config
-from hpcbench.kinds.training.plan.block import LIBRARIES
+from hpcbench.kinds.training.block import LIBRARIES
 from hpcbench.kinds.training.plan.memory import moments
 from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.predict import predict_stage

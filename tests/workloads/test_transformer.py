@@ -10,7 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import set_checkpoint_early_stop
 from torch.utils.flop_counter import FlopCounterMode
 
-from hpcbench.kinds.training.plan.block import CHECKPOINTINGS
+from hpcbench.kinds.training.block import CHECKPOINTINGS
 from hpcbench.kinds.training.plan.models import (
     Tensor,
     block_tensors,

@@ -4,7 +4,7 @@ from hpcbench.kinds.registry import KindSpec
 
 _ROOM = "hpcbench.kinds.hardware"
 SPEC = KindSpec(
-    name="hardware", block=f"{_ROOM}.plan.block:HardwareBlock",
+    name="hardware", block=f"{_ROOM}.block:HardwareBlock",
     planner_path=f"{_ROOM}.plan.planner:HardwarePlanner",
     runner_path=f"{_ROOM}.run.runner:HardwareRunner",
     deriver_path=f"{_ROOM}.derive:HardwareDeriver",

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from hpcbench.config.axes import Sizes
-from hpcbench.kinds.training.plan.block import TrainingBlock
+from hpcbench.kinds.training.block import TrainingBlock
 from hpcbench.units import format_bytes
 
 LEAST_LIMIT_BYTES = 16 * 2**20

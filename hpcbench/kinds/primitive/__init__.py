@@ -4,7 +4,7 @@ from hpcbench.kinds.registry import KindSpec
 
 _ROOM = "hpcbench.kinds.primitive"
 SPEC = KindSpec(
-    name="primitive", block=f"{_ROOM}.plan.block:PrimitiveBlock",
+    name="primitive", block=f"{_ROOM}.block:PrimitiveBlock",
     planner_path=f"{_ROOM}.plan.planner:PrimitivePlanner",
     runner_path=f"{_ROOM}.run.implementations.base:PrimitiveRunner",
     deriver_path=f"{_ROOM}.derive:PrimitiveDeriver",

@@ -4,7 +4,7 @@ from hpcbench.kinds.registry import KindSpec
 
 _ROOM = "hpcbench.kinds.training"
 SPEC = KindSpec(
-    name="training", block=f"{_ROOM}.plan.block:TrainingBlock",
+    name="training", block=f"{_ROOM}.block:TrainingBlock",
     planner_path=f"{_ROOM}.plan.planner:TrainingPlanner",
     runner_path=f"{_ROOM}.run.runner:TrainingRunner",
     deriver_path=f"{_ROOM}.derive.deriver:TrainingDeriver",

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import ConfigError
-from hpcbench.kinds.hardware.plan.block import HardwareBlock
+from hpcbench.kinds.hardware.block import HardwareBlock
 from hpcbench.kinds.hardware.plan.test import HardwareTest, HardwareWork, of_test
 from hpcbench.operations.models import LAYERS, MODELS, layer_extents
 from hpcbench.plan.case import Case

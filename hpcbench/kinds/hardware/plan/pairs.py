@@ -13,7 +13,7 @@ from itertools import product
 from types import MappingProxyType
 from typing import NamedTuple
 
-from hpcbench.kinds.hardware.plan.block import DIRECTIONS, WHAT, HardwareBlock
+from hpcbench.kinds.hardware.block import DIRECTIONS, WHAT, HardwareBlock
 from hpcbench.kinds.hardware.plan.test import HardwareTest, HardwareWork, of_test
 from hpcbench.operations.collectives import (
     MOST_COLD_BYTES,

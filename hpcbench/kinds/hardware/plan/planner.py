@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.config.section import Block
-from hpcbench.kinds.hardware.plan.block import KEYS, HardwareBlock
+from hpcbench.kinds.hardware.block import KEYS, HardwareBlock
 from hpcbench.kinds.hardware.plan.gemm import GEMM
 from hpcbench.kinds.hardware.plan.pairs import PAIRS
 from hpcbench.kinds.hardware.plan.test import STORAGE, STREAM, HardwareTest, HardwareWork

@@ -11,7 +11,7 @@ from itertools import product
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from hpcbench.kinds.hardware.plan.block import ACCESSES, HardwareBlock
+from hpcbench.kinds.hardware.block import ACCESSES, HardwareBlock
 from hpcbench.operations.collectives import DTYPE_BYTES, planned_cold_bytes
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import CASE_S, device_kind

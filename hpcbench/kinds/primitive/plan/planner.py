@@ -15,7 +15,7 @@ from hpcbench.config.axes import BACKENDS, FLOATING_DTYPES, unknown_name
 from hpcbench.config.section import Block, OptionAxes
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.kind import Planner
-from hpcbench.kinds.primitive.plan.block import PrimitiveBlock
+from hpcbench.kinds.primitive.block import PrimitiveBlock
 from hpcbench.kinds.primitive.plan.demands import device_bytes, host_bytes, reference_flops
 from hpcbench.kinds.primitive.plan.implementations import (
     AXES_OF_POINTS,

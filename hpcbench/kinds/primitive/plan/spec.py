@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from hpcbench.config.axes import DTYPE_BYTES
-from hpcbench.kinds.primitive.plan.block import PrimitiveBlock
+from hpcbench.kinds.primitive.block import PrimitiveBlock
 from hpcbench.operations.models import layer_of
 from hpcbench.plan.points import NO_OPTIONS, Option, Values
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from hpcbench.config.axes import BACKENDS, unknown_name
 from hpcbench.config.section import OptionAxes
 from hpcbench.errors import ConfigError
+from hpcbench.kinds.training.block import TrainingBlock
 from hpcbench.kinds.training.plan import any_model
 from hpcbench.kinds.training.plan.any_model import EXTENTS, NAMES, bottlenecks, resnet_of
-from hpcbench.kinds.training.plan.block import TrainingBlock
 from hpcbench.kinds.training.plan.models import count
 from hpcbench.kinds.training.plan.predict import predict
 from hpcbench.kinds.training.plan.spec import (

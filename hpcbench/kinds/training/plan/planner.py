@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from hpcbench.config.section import Block
 from hpcbench.kinds.kind import Planner
+from hpcbench.kinds.training.block import TrainingBlock
 from hpcbench.kinds.training.plan import build_workload
 from hpcbench.kinds.training.plan.any_model import NAMES, parameters_of, published
-from hpcbench.kinds.training.plan.block import TrainingBlock
 from hpcbench.kinds.training.plan.build_workload import why_not
 from hpcbench.kinds.training.plan.memory import ERROR, memory_of, moments
 from hpcbench.kinds.training.plan.predict import Demands, predict

@@ -11,11 +11,11 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from hpcbench.kinds.kind import CountedCall, Presenter, Words
+from hpcbench.kinds.training import block
 from hpcbench.kinds.training.derive import deriver
 from hpcbench.kinds.training.derive.rates import Counted
 from hpcbench.kinds.training.derive.slow_ranks import Exposure
 from hpcbench.kinds.training.derive.stalls import Pop
-from hpcbench.kinds.training.plan import block
 from hpcbench.kinds.training.plan.any_model import RESNETS, AnyShape, parameters_of
 from hpcbench.kinds.training.plan.predict import predict, predict_stage
 from hpcbench.kinds.training.plan.spec import registry, strategies
