@@ -36,7 +36,7 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "report": (*PLANNING, "plan", "trace", "reduce", "views", "answers"),
     # the sides of a kind; each may import its own room's plan side, too
     "kinds.*": ("kinds.registry",),
-    "kinds.*.block": PLANNING,
+    "kinds.*.block": (*PLANNING, "kinds.*.plan"),
     "kinds.*.plan": (*PLANNING, "plan", "kinds.*.block"),
     "kinds.*.run": (*MACHINE, "kinds.*.block", "kinds.*.plan"),
     "kinds.*.derive": (*READING, "kinds.*.block", "kinds.*.plan"),
