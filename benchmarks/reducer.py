@@ -32,6 +32,9 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.plan.case import planner_of
+from hpcbench.reduce.kind_facts import deriver_of
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from hpcbench.kinds.registry import kinds  # noqa: E402
 from hpcbench.measure.process import KernelFiles, rare_collection  # noqa: E402
@@ -87,9 +90,9 @@ def main() -> None:
     if given.repeat < 2:
         parser.error("--repeat must be at least 2: an interval needs two turns")
     if given.reduce or given.read:
-        for spec in kinds().values():
-            spec.planner()
-            spec.deriver()
+        for kind in kinds():
+            planner_of(kind)
+            deriver_of(kinds()[kind])
         timed(lambda: reduce_once(given.reduce) if given.reduce else read_once(given.read))
         return
     with tempfile.TemporaryDirectory() as scratch:

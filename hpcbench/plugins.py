@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     from hpcbench.kinds.collective.plan import Collective as Collective
     from hpcbench.kinds.collective.run import Operation as Operation
     from hpcbench.kinds.collective.run import reduce_op as reduce_op
-    from hpcbench.kinds.kind import CountedCall as CountedCall
-    from hpcbench.kinds.kind import Deriver as Deriver
-    from hpcbench.kinds.kind import Planner as Planner
-    from hpcbench.kinds.kind import Presenter as Presenter
-    from hpcbench.kinds.kind import Runner as Runner
-    from hpcbench.kinds.kind import Words as Words
     from hpcbench.kinds.primitive.plan.spec import ImplementationSpec as ImplementationSpec
     from hpcbench.kinds.primitive.plan.spec import PrimitiveSpec as PrimitiveSpec
     from hpcbench.kinds.primitive.plan.spec import Problem as Problem
@@ -63,6 +57,7 @@ if TYPE_CHECKING:
     from hpcbench.kinds.training.run.strategies.base import PhaseClock as PhaseClock
     from hpcbench.kinds.training.run.strategies.base import Strategy as Strategy
     from hpcbench.kinds.training.run.strategies.replica import Replica as Replica
+    from hpcbench.measure.runner import Runner as Runner
     from hpcbench.operations.collectives import Call as Call
     from hpcbench.operations.collectives import CollectiveSpec as CollectiveSpec
     from hpcbench.operations.data import DTYPES as DTYPES
@@ -76,10 +71,11 @@ if TYPE_CHECKING:
     from hpcbench.operations.place import Place as Place
     from hpcbench.operations.place import meeting_point as meeting_point
     from hpcbench.plan.case import Case as Case
+    from hpcbench.plan.case import Planner as Planner
+    from hpcbench.plan.case import PlanRequest as PlanRequest
     from hpcbench.plan.points import COMMON_AXES as COMMON_AXES
     from hpcbench.plan.points import Draft as Draft
     from hpcbench.plan.points import Option as Option
-    from hpcbench.plan.points import PlanRequest as PlanRequest
     from hpcbench.plan.points import Values as Values
     from hpcbench.plan.points import assemble as assemble
     from hpcbench.plan.points import common_points as common_points
@@ -96,8 +92,12 @@ if TYPE_CHECKING:
     from hpcbench.plan.workload import Workload as Workload
     from hpcbench.reduce.comparison import Comparison as Comparison
     from hpcbench.reduce.kind_facts import CaseColumn as CaseColumn
+    from hpcbench.reduce.kind_facts import Deriver as Deriver
     from hpcbench.reduce.results import CaseResult as CaseResult
     from hpcbench.reduce.results import CaseSamples as CaseSamples
+    from hpcbench.views.presenter import CountedCall as CountedCall
+    from hpcbench.views.presenter import Presenter as Presenter
+    from hpcbench.views.presenter import Words as Words
 
 
 @cache

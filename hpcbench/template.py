@@ -46,6 +46,8 @@ def main() -> None:
         import hpcbench.worker  # noqa: F401
         from hpcbench.errors import PluginError
         from hpcbench.kinds.registry import kinds
+        from hpcbench.measure.runner import runner_of
+        from hpcbench.plan.case import planner_of
 
         data = control.recv(_MESSAGE_BYTES)
         if not data:
@@ -53,8 +55,8 @@ def main() -> None:
         for kind in decoded(LOAD_REQUESTS, data):  # only these: DTensor is half a torch more
             if kind in kinds():
                 with contextlib.suppress(PluginError):  # its cases are skips
-                    kinds()[kind].runner()
-                kinds()[kind].planner()  # it rebuilds the workloads of cases
+                    runner_of(kind)
+                planner_of(kind)  # it rebuilds the workloads of cases
     control.send(encoded(TEMPLATE_EVENTS, TemplateEvent("ready", 0, 0)))
     _Forker(control).serve()
 

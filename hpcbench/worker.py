@@ -35,7 +35,6 @@ from hpcbench.backends.groups import (
     open_store,
 )
 from hpcbench.errors import CaseError
-from hpcbench.kinds.registry import spec_of
 from hpcbench.launch.communicator import InlineComms, listener_on
 from hpcbench.launch.messages import (
     Answer,
@@ -74,6 +73,7 @@ from hpcbench.measure.loop import (
     of_one_rank,
     slowest_rank,
 )
+from hpcbench.measure.runner import runner_of
 from hpcbench.operations.place import AnyOperation, Draggable, Place, Stepping, close, total_wrong
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS
@@ -102,7 +102,7 @@ class Worker:
         self._groups: dict[tuple[object, ...], Any] = {}
         self._slack_ns = 0
         self._devices: dict[str, AnyDevice] = {}
-        self._runner = cache(lambda kind: spec_of(kind).runner())
+        self._runner = cache(runner_of)
 
     def answer(self, request: Request) -> Answer:
         """Carry out one request; an exception becomes an answer that says what and where."""

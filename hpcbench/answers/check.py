@@ -28,7 +28,7 @@ from hpcbench.config.yaml_text import commented_yaml
 from hpcbench.errors import ConfigError, ExitCode, FileError, PluginError, UsageError
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Plan
-from hpcbench.reduce.kind_facts import ABSENT, COLUMNS, CaseColumn, kind_columns, row_of
+from hpcbench.reduce.kind_facts import ABSENT, COLUMNS, CaseColumn, deriver_of, kind_columns, row_of
 from hpcbench.reduce.reduce import exit_code
 from hpcbench.reduce.results import CaseResult, Results, Statistics
 from hpcbench.trace.container import whole_file
@@ -470,7 +470,7 @@ def refuse_limits(plan: Plan) -> None:
 def _own_columns(kind: str) -> Iterable[CaseColumn]:
     """Return the columns of a kind; none of a plug-in that cannot be loaded."""
     try:
-        return kinds()[kind].deriver().columns
+        return deriver_of(kinds()[kind]).columns
     except PluginError:
         return ()
 

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from hpcbench.backends.gpus import NvmlRefusals
 from hpcbench.errors import PluginError, how_to_install
 from hpcbench.kinds.registry import spec_of
+from hpcbench.measure.runner import runner_of
 from hpcbench.operations.collectives import Call
 from hpcbench.plan.case import Case
 from hpcbench.plan.workload import Gpu
@@ -478,7 +479,7 @@ def _older(rank: RankFacts, index: int | None, least: tuple[int, ...]) -> str | 
 
 def _no_runner(kind: str) -> str | None:
     try:
-        spec_of(kind).runner()
+        runner_of(kind)
     except PluginError as error:
         return str(error)
     return None

@@ -47,12 +47,13 @@ from hpcbench.config.section import (
     Timeout,
     Trigger,
     Unread,
+    UnusableBlock,
     Wakeup,
     Warmup,
     key,
 )
-from hpcbench.errors import ConfigError
-from hpcbench.kinds.registry import kind_aliases, kinds
+from hpcbench.errors import ConfigError, PluginError
+from hpcbench.kinds.registry import KindSpec, kind_aliases, kinds
 from hpcbench.texts import is_valid, to_json, valid
 
 _LONGEST_KEY = 200
@@ -216,7 +217,14 @@ class Output(Section):
 @cache
 def block_classes() -> Mapping[str, type[Block]]:
     """Return the class of the blocks of each kind that is installed."""
-    return {name: spec.block_class() for name, spec in kinds().items()}
+    return {name: _block_class(spec) for name, spec in kinds().items()}
+
+
+def _block_class(spec: KindSpec) -> type[Block]:
+    try:
+        return spec.block_class()  # type: ignore[no-any-return]
+    except PluginError:
+        return UnusableBlock
 
 
 def kind_named(name: object) -> str:
@@ -362,7 +370,9 @@ def names_in_blocks(error: ValidationError, raw: Any) -> Iterator[tuple[str, str
             block = block_classes()[kind].model_validate_json(to_json(kept, default=str))
         except ValidationError:
             continue
-        for problem in kinds()[kind].planner().problems(block):
+        from hpcbench.plan.case import planner_of  # its module imports sections of this package
+
+        for problem in planner_of(kind).problems(block):
             yield "benchmarks", f"{block.name or f'{kind}-{number + 1}'}: {problem}"
 
 

@@ -1,9 +1,9 @@
-"""Where the sides of a kind are, as texts, and how one is loaded when it is first needed.
+"""Which kinds of cases there are, and how a side of one is loaded when it is first needed.
 
-Which kinds of cases there are: the rooms of this package, and those of plug-ins.
-
-A room is a package below `hpcbench.kinds` whose ``__init__`` has a ``SPEC``. A plug-in names its
-`KindSpec` by an entry point of the group ``hpcbench.kinds`` (docs/plugins.md).
+A kind has a block (`config.section`) and four sides: a planner (`plan.case`), a runner
+(`measure.runner`), a deriver (`reduce.kind_facts`) and a presenter (`views.presenter`). A kind of
+this package is a package below `hpcbench.kinds` whose ``__init__`` has a ``SPEC``. A plug-in names
+its `KindSpec` by an entry point of the group ``hpcbench.kinds`` (docs/plugins.md).
 """
 
 from __future__ import annotations
@@ -16,17 +16,11 @@ from functools import cache, partial
 from importlib import import_module
 from inspect import isroutine
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import hpcbench.kinds
 from hpcbench.errors import ConfigError, PluginError
-from hpcbench.kinds.kind import Deriver, Planner, Presenter, Runner
 from hpcbench.registry import Registry
-
-if TYPE_CHECKING:
-    from hpcbench.config.section import Block
-    from hpcbench.plan.case import Case
-
 
 S = TypeVar("S")
 
@@ -56,49 +50,23 @@ class KindSpec:
         """Return whether the kind, by its planner, is another package's."""
         return not in_this_package(self.planner_path)
 
-    def block_class(self) -> type[Block]:
-        """Return the class of the kind's blocks in sweep files."""
-        try:
-            return self._block()
-        except PluginError:
-            return _load("hpcbench.config.section:UnusableBlock")  # type: ignore[no-any-return]
+    def block_class(self) -> Any:
+        """Return the class of its blocks, whose annotations are known. Raises PluginError."""
+        return self._load(self.block, _resolved)
 
-    def planner(self) -> Planner:
-        """Return a new planner; where a plug-in's fails, its cases are one skip with the reason."""
-        def stand_in(problem: str) -> Planner:
-            return _load(  # type: ignore[no-any-return]
-                "hpcbench.plan.points:UnusablePlanner")(self.name, problem)
+    def made(self, path: str) -> Any:
+        """Return what a path's class or function gives; ``runner_path`` imports torch.
 
+        Raises PluginError if a plug-in is at fault.
+        """
+        return self._load(path, _made)
+
+    def guarded(self, side: str, path: str, stand_in: Callable[[str], S]) -> S:
+        """Return a side; where a plug-in's fails, what stands in for it, with the reason."""
         try:
-            self._block()
-            return self._guarded("planner", self.planner_path, stand_in)
+            own = self.made(path)
         except PluginError as error:
             return stand_in(str(error))
-
-    def runner(self) -> Runner:
-        """Return a new runner; this imports torch. Raises PluginError if it cannot be loaded."""
-        return self._load(self.runner_path, _made)  # type: ignore[no-any-return]
-
-    def deriver(self) -> Deriver:
-        """Return a new deriver. Raises PluginError if it cannot be loaded."""
-        return self._load(self.deriver_path, _made)  # type: ignore[no-any-return]
-
-    def presenter(self) -> Presenter[Any, Any]:
-        """Return a new presenter; where a plug-in's fails, that of any kind, with the reason."""
-        try:
-            return self._guarded("presenter", self.presenter_path, Presenter)
-        except PluginError as error:
-            return Presenter(str(error))
-
-    def catalogue(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return what sweep files can name. Raises PluginError."""
-        return self._load(self.catalogue_path, _made) if self.catalogue_path else {}
-
-    def _block(self) -> type[Block]:
-        return self._load(self.block, _resolved)  # type: ignore[no-any-return]
-
-    def _guarded(self, side: str, path: str, stand_in: Callable[[str], S]) -> S:
-        own = self._load(path, _made)
         guarded: Any = own if in_this_package(path) else Guarded(f"its {side}", own, stand_in)
         return guarded  # type: ignore[no-any-return]
 
@@ -150,7 +118,7 @@ def _made(side: Callable[[], S]) -> S:
     return side()
 
 
-def _resolved(block: type[Block]) -> type[Block]:
+def _resolved(block: Any) -> Any:
     block.model_rebuild()  # what its annotations name may not be there
     return block
 
@@ -187,19 +155,6 @@ def spec_of(kind: str) -> KindSpec:
     return kinds().get(kind) or KindSpec(kind, problem="it is not installed")
 
 
-def planner_of(case: Case) -> Planner:
-    """Return a planner of a case's kind; of one that is not installed what keeps its cases."""
-    return spec_of(case.kind).planner()
-
-
-@cache
-def presenter_of(kind: str) -> Presenter[Any, Any]:
-    """Return the presenter of a kind; of one that is not installed what presents any kind.
-    """
-    spec = kinds().get(kind)
-    return spec.presenter() if spec else Presenter()
-
-
 def catalogue() -> dict[str, dict[str, Any]]:
     """Return what sweep files can name: group -> name -> facts, as JSON values, of all kinds.
 
@@ -208,7 +163,8 @@ def catalogue() -> dict[str, dict[str, Any]]:
     groups: dict[str, dict[str, Any]] = {}
     for spec in kinds().values():
         with contextlib.suppress(PluginError):
-            for group, names in spec.catalogue().items():
+            found = spec.made(spec.catalogue_path) if spec.catalogue_path else {}
+            for group, names in found.items():
                 groups[group] = {**groups.get(group, {}), **names}
     return groups
 

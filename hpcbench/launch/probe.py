@@ -30,7 +30,6 @@ from hpcbench.backends.mpi_facts import gather_mpi_facts, no_mpi
 from hpcbench.config.axes import BACKENDS, GPU_DEVICES
 from hpcbench.errors import ExitCode, LaunchError, how_to_install
 from hpcbench.import_path import module_command
-from hpcbench.kinds.registry import planner_of
 from hpcbench.launch.address import Network, socket_variables
 from hpcbench.launch.launcher import by_torchrun
 from hpcbench.launch.session import AgreedError, RankIdentity, Session, on_all
@@ -39,7 +38,7 @@ from hpcbench.launch.worker_pool import WorkerPool
 from hpcbench.launch.worker_process import TemplateSpec
 from hpcbench.measure.control import SharedProgress
 from hpcbench.operations.collectives import Call
-from hpcbench.plan.case import Case, Plan
+from hpcbench.plan.case import Case, Plan, planner_of
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.trace.schema import same_version
 from hpcbench.units import plural
@@ -203,7 +202,7 @@ def _too_large(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | Non
 
 
 def _advice(case: Case, available: int) -> str:
-    advice = planner_of(case).advice(case.workload, available)
+    advice = planner_of(case.kind).advice(case.workload, available)
     return f"; {advice}" if advice else ""
 
 

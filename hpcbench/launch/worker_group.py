@@ -17,7 +17,6 @@ from typing import Any
 import psutil
 
 from hpcbench.errors import LaunchError, RankLostError
-from hpcbench.kinds.registry import planner_of
 from hpcbench.launch.communicator import Communicator
 from hpcbench.launch.launcher import StopRequests
 from hpcbench.launch.messages import (
@@ -37,7 +36,7 @@ from hpcbench.launch.worker_process import WorkerHandle
 from hpcbench.masking import masked, masked_json
 from hpcbench.measure.library_log import read_choices
 from hpcbench.measure.process import KernelFiles, cgroup
-from hpcbench.plan.case import Case
+from hpcbench.plan.case import Case, planner_of
 from hpcbench.plan.workload import Ended
 from hpcbench.profiling.flight import FLIGHT, standing
 from hpcbench.trace.schema import LIBRARY, LibraryChoices, Samples, no_rows
@@ -173,7 +172,7 @@ def with_advice(observation: Observation, case: Case, local_size: int) -> Observ
         return observation
     limit = cgroup(KernelFiles())["memory_bytes"]
     share = (limit if isinstance(limit, int) else psutil.virtual_memory().total) // local_size
-    advice = planner_of(case).advice(case.workload, share)
+    advice = planner_of(case.kind).advice(case.workload, share)
     if not advice:
         return observation
     cause = f"{evidence.cause}: {share / 1e9:.3g} GB for each rank; {advice}"

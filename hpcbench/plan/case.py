@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hpcbench.kinds.registry import kinds
+from hpcbench.config.section import Block
+from hpcbench.errors import PluginError
+from hpcbench.kinds.registry import kinds, spec_of
 from hpcbench.plan.workload import UnknownWorkload, Workload
 from hpcbench.units import equal_groups
+
+if TYPE_CHECKING:
+    from hpcbench.config.schema import Config
 
 STATUSES = ("ok", "wrong", "skipped", "failed", "timeout", "not_run")
 """Every planned case ends in exactly one of these."""
@@ -146,9 +152,9 @@ def case_to_json(case: Case) -> dict[str, Any]:
 def case_from_json(data: Mapping[str, Any]) -> Case:
     """Rebuild one `Case`. Of a kind that is not installed its workload stays as it is stored."""
     env = tuple((str(key), str(value)) for key, value in data["env"])
-    spec, work = kinds().get(data["kind"]), data["workload"]
-    work = (spec.planner().workload_from_json(work) if spec else
-            UnknownWorkload(work, data["kind"]))
+    kind, work = data["kind"], data["workload"]
+    work = (planner_of(kind).workload_from_json(work) if kind in kinds() else
+            UnknownWorkload(work, kind))
     return Case(**{**data, "env": env, "needs": tuple(data["needs"]), "workload": work})
 
 
@@ -161,3 +167,88 @@ def planned_canary(world_size: int, timeout_s: float = 0.0, wakeup_s: float = 0.
     from hpcbench.kinds.collective.plan import canary  # it imports this module
 
     return canary(world_size, timeout_s, wakeup_s)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """What a plan is made from: the configuration, and the number of ranks."""
+
+    config: Config
+    world_size: int
+
+
+class Planner(ABC):
+    """Plans the cases of one kind. One object serves one plan, so it may remember what it loads."""
+
+    @abstractmethod
+    def lengths(self, block: Block, config: Config) -> Mapping[str, int]:
+        """Return the number of values of each axis but ``env``, without writing the product out."""
+
+    @abstractmethod
+    def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
+        """Yield the case of every point. Raises ConfigError that lists every unknown name."""
+
+    def problems(self, block: Block) -> Iterator[str]:
+        """Yield ``key: message`` of each name in a block that nothing has; `cases` refuses them.
+
+        They are reported together with those of other blocks that are no blocks at all.
+        """
+        yield from ()
+
+    @abstractmethod
+    def workload_from_json(self, data: Mapping[str, Any]) -> Workload:
+        """Rebuild a workload from `Workload.to_json`, also from that of earlier versions."""
+
+    def merged(self, same: Sequence[Workload]) -> Workload:
+        """Return the one workload that stands for several with one case id; the first."""
+        return same[0]
+
+    def advice(self, work: Workload, available_bytes: int) -> str:
+        """Return what would fit into so much memory, in words; nothing where nobody knows."""
+        return ""
+
+
+class UnusablePlanner(Planner):
+    """Stands for a planner of a plug-in: one skipped case for each block, which says why.
+
+    Of stored cases it keeps what was stored.
+    """
+
+    def __init__(self, kind: str, problem: str) -> None:
+        self._kind, self._problem = kind, problem
+
+    def lengths(self, block: Block, config: Config) -> Mapping[str, int]:
+        """Return no axis: which of the block's keys are axes is unknown."""
+        return {}
+
+    def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
+        keys = block.model_dump(mode="json", exclude=set(Block.model_fields))
+        identity = block.model_dump(mode="json", exclude={"name"})
+        config = job.config
+        yield Case(
+            case_id=case_id({**identity, "job_size": job.world_size}), index=0, block=title,
+            kind=self._kind, backend=block.backend[0], device=block.device[0],
+            world_size=job.world_size, env=(), mode=config.measure.mode, warmup=0, iterations=1,
+            validate=False, timeout_s=config.launch.timeout_s, wakeup_s=config.launch.wakeup_s,
+            workload=UnknownWorkload(keys, self._kind), needs=(), estimate_s=0.0,
+            skip=f"kind {self._kind} cannot be used: {self._problem}", memory_bytes=0)
+
+    def workload_from_json(self, data: Mapping[str, Any]) -> UnknownWorkload:
+        return UnknownWorkload(data, self._kind)
+
+
+def planner_of(kind: str) -> Planner:
+    """Return a new planner; of a kind that cannot be used, or is not here, what stands in for it.
+
+    It makes each block one skipped case, with the reason.
+    """
+    spec = spec_of(kind)
+
+    def stand_in(problem: str) -> Planner:
+        return UnusablePlanner(kind, problem)
+
+    try:
+        spec.block_class()
+    except PluginError as error:
+        return stand_in(str(error))
+    return spec.guarded("planner", spec.planner_path, stand_in)

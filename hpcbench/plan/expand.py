@@ -13,11 +13,9 @@ from hpcbench.config.axes import GPU_DEVICES, SCALING, TARGETS, quote, unknown_n
 from hpcbench.config.schema import Config
 from hpcbench.config.section import Block
 from hpcbench.errors import ConfigError
-from hpcbench.kinds.kind import Planner
-from hpcbench.kinds.registry import kinds
-from hpcbench.plan.case import Case, Plan
+from hpcbench.plan.case import Case, Plan, Planner, PlanRequest, planner_of
 from hpcbench.plan.order import case_budget_s, device_kind, ordered, setup_s, within_timeout_s
-from hpcbench.plan.points import PlanRequest, refuse_huge
+from hpcbench.plan.points import refuse_huge
 from hpcbench.units import grouped, plural
 
 
@@ -30,7 +28,7 @@ def make_plan(config: Config, world_size: int) -> Plan:
     """
     with config.origin.named():
         blocks = _chosen_blocks(config, world_size)
-        planners = {kind: kinds()[kind].planner() for kind in {block.kind for _, block in blocks}}
+        planners = {kind: planner_of(kind) for kind in {block.kind for _, block in blocks}}
         every = _every_case(blocks, planners, PlanRequest(config, world_size))
         distinct = _distinct(every, planners)
         kept = ordered(_of_target(_matching(_selected(distinct, config), config), config))

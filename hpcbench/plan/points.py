@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hpcbench.config.axes import quote, unknown_name
 from hpcbench.config.section import Block, OptionAxes
 from hpcbench.errors import ConfigError
-from hpcbench.kinds.kind import Planner
-from hpcbench.plan.case import Case, case_id
+from hpcbench.plan.case import Case, Planner, PlanRequest, case_id
 from hpcbench.plan.support import BACKEND_TRAITS, needs, unfit_for_graph, unfit_for_mps
-from hpcbench.plan.workload import UnknownWorkload, Workload
+from hpcbench.plan.workload import Workload
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Config, Hardware
@@ -71,14 +70,6 @@ MAX_POINTS = 200_000
 COMMON_AXES = ("dtype", "backend", "device", "world_size", "mode", "warmup", "iterations", "check",
                "wakeup_s", "cuda_graph")
 """The axes that blocks of every kind have, but for ``env``."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlanRequest:
-    """What a plan is made from: the configuration, and the number of ranks."""
-
-    config: Config
-    world_size: int
 
 
 class CommonPoint(NamedTuple):
@@ -276,32 +267,3 @@ def _identity(
     if point.wakeup_s != config.launch.wakeup_s:
         identity["wakeup_s"] = point.wakeup_s
     return identity
-
-
-class UnusablePlanner(Planner):
-    """Stands for a planner of a plug-in: one skipped case for each block, which says why.
-
-    Of stored cases it keeps what was stored.
-    """
-
-    def __init__(self, kind: str, problem: str) -> None:
-        self._kind, self._problem = kind, problem
-
-    def lengths(self, block: Block, config: Config) -> Mapping[str, int]:
-        """Return no axis: which of the block's keys are axes is unknown."""
-        return {}
-
-    def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
-        keys = block.model_dump(mode="json", exclude=set(Block.model_fields))
-        identity = block.model_dump(mode="json", exclude={"name"})
-        config = job.config
-        yield Case(
-            case_id=case_id({**identity, "job_size": job.world_size}), index=0, block=title,
-            kind=self._kind, backend=block.backend[0], device=block.device[0],
-            world_size=job.world_size, env=(), mode=config.measure.mode, warmup=0, iterations=1,
-            validate=False, timeout_s=config.launch.timeout_s, wakeup_s=config.launch.wakeup_s,
-            workload=UnknownWorkload(keys, self._kind), needs=(), estimate_s=0.0,
-            skip=f"kind {self._kind} cannot be used: {self._problem}", memory_bytes=0)
-
-    def workload_from_json(self, data: Mapping[str, Any]) -> UnknownWorkload:
-        return UnknownWorkload(data, self._kind)

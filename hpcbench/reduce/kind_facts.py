@@ -1,4 +1,4 @@
-"""What a kind knows of a case beyond its record (`kinds.kind.Deriver.facts`).
+"""What a kind knows of a case beyond its record (`reduce.kind_facts.Deriver.facts`).
 
 The columns of ``/cases`` in results.h5: those of all kinds, and those that each kind states.
 """
@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 import re
+from abc import ABC
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from hpcbench.kinds.registry import in_this_package, kinds
-from hpcbench.plan.case import STATUSES
+from hpcbench.kinds.registry import KindSpec, in_this_package, kinds
+from hpcbench.plan.case import STATUSES, Case
+from hpcbench.reduce.checks import Problem
 from hpcbench.reduce.comparison import Comparison
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
 from hpcbench.statistics.overlap import OverPasses
@@ -174,7 +176,7 @@ def facts_of(
     if spec is None:
         return ()
     try:
-        facts = spec.deriver().facts(item, record, read)
+        facts = deriver_of(spec).facts(item, record, read)
         return tuple(fact for fact in facts if isinstance(fact, wanted))
     except Exception:
         if in_this_package(spec.deriver_path):
@@ -339,7 +341,7 @@ def kind_columns(results: Results) -> KindColumns:
         if kind not in kinds():
             continue
         try:
-            deriver = kinds()[kind].deriver()
+            deriver = deriver_of(kinds()[kind])
             own = {column.name: column for column in deriver.columns}
             _check(own, columns)
             rows = {item.case.case_id: _own_row(
@@ -387,3 +389,97 @@ def plain(column: CaseColumn, value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return " ".join(map(str, value))
     return column.type(value)
+
+
+@dataclass(frozen=True, slots=True)
+class NothingDerived:
+    """The record of a kind that derives nothing."""
+
+
+class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
+    """Computes the derived records of one kind from the results of a run.
+
+    ``record`` is a frozen dataclass of JSON values in SI units: None where there is no number,
+    never NaN. It is stored in results.h5; ``version`` grows when a formula changes. A record that
+    compares ranks has a field ``comparisons``, a tuple of `reduce.comparison.Comparison`: those of
+    all records of a report are one family of tests. ``columns`` are those that the kind adds to
+    ``/cases`` of results.h5: all that one plots its results by.
+    """
+
+    record: type[Any] = NothingDerived
+    version: int = 1
+    columns: Sequence[CaseColumn] = ()
+
+    def derive(
+        self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
+    ) -> Mapping[str, Any]:
+        """Return the ``record`` of each case of this kind by case id; cases may be left out.
+
+        ``items`` are all cases of the kind; ``hardware`` is the section of the sweep file, and in
+        ``measured`` what kinds measured of this machine (`measured`).
+        """
+        return {}
+
+    def measured(
+        self, items: Sequence[CaseResult], records: Mapping[str, Any],
+    ) -> Mapping[str, Mapping[str, float]]:
+        """Return what these cases tell of a device of this machine, for the records of others.
+
+        ``flops``: device and dtype (``cpu fp32``) -> FLOP/s of a rank's product while all ranks
+        work; ``memory``: device -> bytes/s of a rank; ``links`` and ``messages``: the key of
+        `reduce.ceilings.link_key` -> bytes/s, and messages/s, between two ranks. What was not
+        measured is left out.
+        """
+        return {}
+
+    def observe(self, item: CaseResult, samples: CaseSamples) -> Mapping[str, Any]:
+        """Return fields of the case's record that follow from its stamps; they replace `derive`'s.
+        """
+        return {}
+
+    def settled(self, records: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the records without what their comparisons, which now say what holds, refuse."""
+        return records
+
+    def column_values(self, item: CaseResult, record: Any | None) -> Mapping[str, Any]:
+        """Return the case's values of ``columns`` by name; None, or left out: it has none.
+
+        ``record`` is None where there is none.
+        """
+        return {}
+
+    def facts(
+        self, item: CaseResult, record: Any | None, read: ReadSamples,
+    ) -> Iterable[Fact]:
+        """Yield what else is known of a case: the classes of `reduce.kind_facts`, each optional.
+
+        ``record`` is None where there is none. ``read`` reads the samples of the case, which takes
+        time; it gives None where nobody asks for what follows from them.
+        """
+        return ()
+
+    def problems(
+        self, item: CaseResult, time_s: float, nodes: Mapping[int, str],
+        hardware: Mapping[str, Any],
+    ) -> Iterable[Problem]:
+        """Yield what contradicts itself, the plan or the declared hardware in an ok case.
+
+        ``item`` has no statistics yet, but its time, and in ``detail`` what its ranks recorded.
+        ``nodes`` maps each rank to its machine; ``hardware`` is the section of the sweep file.
+        """
+        return ()
+
+    def joint_problems(
+        self, items: Sequence[CaseResult], records: Mapping[str, Any],
+    ) -> Iterable[tuple[Case, Problem]]:
+        """Yield what contradicts itself between cases, with the case that it is told of.
+
+        Both have their times by then. What ``rejects`` leaves them, but makes the run one with bad
+        findings.
+        """
+        return ()
+
+
+def deriver_of(spec: KindSpec) -> Deriver:
+    """Return a new deriver. Raises PluginError if it cannot be loaded."""
+    return spec.made(spec.deriver_path)  # type: ignore[no-any-return]

@@ -29,6 +29,7 @@ from hpcbench.reduce.checks import (
     timer_problem,
 )
 from hpcbench.reduce.fold import Edges, RankClocks, edges, extreme_waits, joined, uses_of_failed
+from hpcbench.reduce.kind_facts import deriver_of
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding
 from hpcbench.reduce.stack import Pass, PassKey, is_timed, stack_samples
 from hpcbench.reduce.timing import Planned, measured
@@ -307,7 +308,7 @@ def _kind_problems(item: CaseResult, time_s: float, context: Context) -> Iterabl
         return ()
     try:
         nodes = context.attempts[-1].nodes
-        return [*spec.deriver().problems(item, time_s, nodes, context.hardware)]
+        return [*deriver_of(spec).problems(item, time_s, nodes, context.hardware)]
     except Exception as error:
         if in_this_package(spec.deriver_path):
             raise

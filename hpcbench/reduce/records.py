@@ -18,9 +18,9 @@ from typing import Any
 import h5py
 from pydantic import TypeAdapter
 
-from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.registry import in_this_package, kinds
 from hpcbench.reduce.comparison import LATE_START, Comparison, settled
+from hpcbench.reduce.kind_facts import Deriver, deriver_of
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding, Results
 from hpcbench.reduce.roofline import MEASURED
 from hpcbench.reduce.topology import Topology
@@ -110,7 +110,7 @@ def _with_own(record: Any, known: Iterator[Comparison]) -> Any:
 
 GROUP = "derived"
 Fields = Mapping[str, Any]
-"""Fields of a case's record that follow from its stamps (`kinds.kind.Deriver.observe`)."""
+"""Fields of a case's record that follow from its stamps (`reduce.kind_facts.Deriver.observe`)."""
 Observed = Fields | Exception
 """Or what a plug-in raised instead: it must not cost the results of the run."""
 
@@ -126,12 +126,12 @@ class Observations:
         self._fields: dict[str, Observed] = {}
 
     def add(self, item: CaseResult, samples: CaseSamples) -> None:
-        spec = kinds().get(item.case.kind)
-        if spec is None or item.statistics is None:
+        if item.case.kind not in kinds() or item.statistics is None:
             return
         found: Observed
         try:
-            found = dict(spec.deriver().observe(item, replace(samples, topology=self._topology)))
+            found = dict(deriver_of(kinds()[item.case.kind]).observe(
+                item, replace(samples, topology=self._topology)))
         except Exception as error:
             found = error
         self._fields[item.case.case_id] = found
@@ -211,7 +211,7 @@ def with_joint_findings(results: Results) -> Results:
         try:
             found += [Finding(problem.code, "case" if problem.rejects else "note",
                               f"case {case.label} ({case.case_id}): {problem.message}")
-                      for case, problem in kinds()[kind].deriver().joint_problems(
+                      for case, problem in deriver_of(kinds()[kind]).joint_problems(
                           by_kind[kind], records)]
         except Exception as error:
             if in_this_package(kinds()[kind].deriver_path):
@@ -229,7 +229,7 @@ def _derivers(kinds_here: Iterable[str], missing: dict[str, str]) -> dict[str, D
     for kind in kinds_here:
         if kind in kinds():
             with _may_fail(kind, missing):
-                found[kind] = kinds()[kind].deriver()
+                found[kind] = deriver_of(kinds()[kind])
         else:
             missing[kind] = "is not installed here"
     return found
@@ -258,7 +258,7 @@ def _derived(
 def write_records(file: h5py.File, results: Results) -> None:
     for kind, items in _by_kind(results).items():
         if kind in results.derived:
-            deriver = kinds()[kind].deriver()
+            deriver = deriver_of(kinds()[kind])
             name = f"{GROUP}/{kind}"
             write_lines(file, name, _lines(deriver, items, results.derived[kind]))
             file[name].attrs.update(_attributes(deriver, adapter_of(deriver.record)))

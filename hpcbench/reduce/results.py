@@ -521,8 +521,8 @@ class Results:
     """Everything in ``results.h5`` but the samples, which are read case by case.
 
     ``canary`` and ``clocks`` are None where nothing was recorded of them. ``derived`` maps each
-    installed kind to its records by case id (`kinds.kind.Deriver`). ``missing_kinds`` maps other
-    kinds to the reason why they have no records. ``told`` is what ranks could read of the machine,
+    installed kind to its records by case id (`reduce.kind_facts.Deriver`). ``missing_kinds`` maps
+    others to the reason why they have no records. ``told`` is what ranks could read of the machine,
     ``topology`` where they ran.
     """
 

@@ -5,7 +5,7 @@ architectures" (Comm. ACM 52, 2009), with the network as a further roof. What is
 ceiling is the least time that one resource takes. The longest of these binds; its share of the
 measured time is the performance score. A time that no ceiling explains is latency: fixed costs of
 calls, or waiting. Ceilings are rates that this run measured (``hardware["measured"]``, see
-`kinds.kind.Deriver.measured`), and those that its sweep declares: none is guessed.
+`reduce.kind_facts.Deriver.measured`), and those that its sweep declares: none is guessed.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from hpcbench.answers.recommend import Recommendations, winners_of, with_winners
 from hpcbench.answers.topics import TopicResult
 from hpcbench.config.axes import quote, unknown_name
 from hpcbench.errors import UsageError
-from hpcbench.kinds.registry import kind_aliases, kinds, presenter_of
+from hpcbench.kinds.registry import kind_aliases, kinds
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.results import (
     FEWEST_FOR_DRIFT,
@@ -52,6 +52,7 @@ from hpcbench.views.chart import (
     is_wide,
 )
 from hpcbench.views.columns import telemetry_chart
+from hpcbench.views.presenter import presenter_of
 from hpcbench.views.table import (
     INTERVAL_TITLE,
     Cell,

@@ -17,7 +17,6 @@ from rich.text import Text
 from hpcbench.answers.check import held
 from hpcbench.answers.topics import TopicResult, ending_lines
 from hpcbench.errors import command_line, job_command_line
-from hpcbench.kinds.registry import presenter_of
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.suite_file import FINDINGS, MEMBER_STATUSES, MISSED, OK, Member, Suite
@@ -40,6 +39,7 @@ from hpcbench.texts import from_json, say
 from hpcbench.units import plural
 from hpcbench.verbosity import Verbosity
 from hpcbench.views.columns import any_profile, telemetry_line
+from hpcbench.views.presenter import presenter_of
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 
 

@@ -19,8 +19,7 @@ from hpcbench.config.presets import HARDWARE
 from hpcbench.config.presets.preset import load_preset
 from hpcbench.config.section import fault_texts
 from hpcbench.errors import how_to_install
-from hpcbench.kinds.kind import CountedCall
-from hpcbench.kinds.registry import catalogue, kinds, presenter_of
+from hpcbench.kinds.registry import catalogue, kinds
 from hpcbench.operations.collectives import collectives
 from hpcbench.plan.case import Case, Plan, case_to_json
 from hpcbench.plan.order import workers_s
@@ -28,6 +27,7 @@ from hpcbench.report.terminal import listing_lines, print_document, print_lines,
 from hpcbench.units import format_seconds, grouped, plural, round_bytes
 from hpcbench.verbosity import Verbosity
 from hpcbench.views.columns import any_plan
+from hpcbench.views.presenter import CountedCall, presenter_of
 from hpcbench.views.table import (
     MODES,
     USUAL_FOLDS,

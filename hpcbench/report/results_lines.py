@@ -12,8 +12,6 @@ from rich.text import Text
 
 from hpcbench.answers.check import held
 from hpcbench.answers.topics import flag_meaning
-from hpcbench.kinds.kind import Presenter
-from hpcbench.kinds.registry import presenter_of
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.results import (
     CANARY_QUALITIES,
@@ -33,6 +31,7 @@ from hpcbench.report.terminal import STATUS_STYLES, table_lines, tone_line
 from hpcbench.trace.schema import STOP_REASONS
 from hpcbench.units import format_seconds, grouped, plural, rank_list
 from hpcbench.views.columns import TABLED, any_results, slow_rank_lines, telemetry_tables
+from hpcbench.views.presenter import Presenter, presenter_of
 from hpcbench.views.table import (
     INTERVAL_TITLE,
     MODES,

@@ -18,7 +18,7 @@ from hpcbench.answers.answer import Run
 from hpcbench.answers.check import code_of, held
 from hpcbench.answers.topics import TopicResult
 from hpcbench.errors import HpcbenchError, command_line
-from hpcbench.kinds.registry import kinds, presenter_of
+from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import STATUSES, Plan
 from hpcbench.reduce.comparison import FALSE_ALARMS, family
 from hpcbench.reduce.records import comparisons
@@ -33,6 +33,7 @@ from hpcbench.trace.container import whole_file
 from hpcbench.units import plural
 from hpcbench.views.chart import Chart
 from hpcbench.views.columns import late_start
+from hpcbench.views.presenter import presenter_of
 from hpcbench.views.table import INTERVAL_TITLE, device_memory_how, env_text, fold_of
 
 SCHEMA_VERSION = 2

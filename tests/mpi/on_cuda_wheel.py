@@ -17,6 +17,8 @@ import torch
 import hpcbench.profiling.flight
 import hpcbench.worker  # noqa: F401
 from hpcbench.kinds.registry import kinds
+from hpcbench.measure.runner import runner_of
+from hpcbench.plan.case import planner_of
 
 
 def cuda_is_lost_in_a_fork() -> bool:
@@ -30,9 +32,9 @@ def cuda_is_lost_in_a_fork() -> bool:
 def loaded_kinds() -> dict[str, tuple[int, bool, bool]]:
     """Load one kind after the other."""
     found = {}
-    for name, spec in kinds().items():
-        spec.runner()
-        spec.planner()
+    for name in kinds():
+        runner_of(name)
+        planner_of(name)
         found[name] = (len(list(Path("/proc/self/task").iterdir())), torch.cuda.is_initialized(),
                        cuda_is_lost_in_a_fork())
     return found

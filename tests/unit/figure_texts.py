@@ -8,12 +8,12 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from hpcbench.kinds.registry import presenter_of
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.report.charts import charts_of, origin_text
 from hpcbench.report.plots import draw
 from hpcbench.report.plots.style import caption
 from hpcbench.views.chart import Chart
+from hpcbench.views.presenter import presenter_of
 from results_factory import MemorySamples, make_results
 
 

@@ -9,7 +9,7 @@ from package_source import KINDS, PACKAGE, Import, Module, libraries_of, modules
 
 BASE = ("hpcbench", "registry", "errors", "import_path", "masking", "texts",
         "units", "verbosity")
-INTERFACES = ("kinds", "kinds.kind", "kinds.registry")
+INTERFACES = ("kinds", "kinds.registry")
 PLANNING = (*BASE, *INTERFACES, "operations", "config")
 RECORDS = (*PLANNING, "statistics", "plan", "trace")
 MACHINE = (*RECORDS, "measure", "backends")
@@ -17,9 +17,8 @@ READING = (*RECORDS, "measure", "reduce")
 MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "hpcbench": (), "errors": (), "import_path": (), "texts": (), "masking": ("texts",),
     "units": (), "kinds": (), "verbosity": ("masking", "texts", "units"),
-    "kinds.kind": (),
     "registry": ("errors",),
-    "kinds.registry": ("kinds", "kinds.kind", "registry", "errors"),
+    "kinds.registry": ("kinds", "registry", "errors"),
     "statistics": BASE,
     "operations": BASE,
     "config": (*BASE, *INTERFACES, "operations"),
@@ -71,6 +70,7 @@ OF_ANOTHER_KIND: Mapping[str, str] = {
 """A kind -> the kind that it is about: each of its sides may import what the other's own may."""
 
 LAZILY: Mapping[str, str] = {
+    "config.schema -> plan": "names that only a kind's planner knows are refused with all others",
     "plan.case -> kinds.collective.plan": "the canary of every job is an all_reduce",
     "worker -> kinds.collective.run": "tests have a rank call another collective",
     "launch.worker_pool -> worker": "an inline worker is a worker in the MPI process",
@@ -124,7 +124,7 @@ TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measure.faults",
     ("counting_backend", "devices", "dry_step", "facts", "groups", "mpi_buffers", "mpi_group",
      "python_group")))
 MPI = ("hpcbench.backends.mpi_*",)
-PLAN_SIDE = ("hpcbench.config*", "hpcbench.kinds.kind", "hpcbench.kinds.registry",
+PLAN_SIDE = ("hpcbench.config*", "hpcbench.kinds.registry",
              f"{KINDS}.*.block", f"{KINDS}.*.plan", f"{KINDS}.*.plan.*", "hpcbench.plan",
              "hpcbench.plan.*",
              "hpcbench.cli", "hpcbench.commands", "hpcbench.commands.*")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.registry import kinds
 from hpcbench.reduce.checks import Problem
+from hpcbench.reduce.kind_facts import Deriver
 from hpcbench.reduce.reduce import reduce_folder
 from synthetic import make_plan, write_synthetic_run
 

@@ -12,12 +12,12 @@ from figure_texts import charts_of_kind, texts_of
 from hpcbench.answers.recommend import FASTEST, with_winners
 from hpcbench.errors import UsageError
 from hpcbench.kinds.collective.derive import CollectiveRecord
-from hpcbench.kinds.registry import presenter_of
 from hpcbench.report.charts import charts_of, named_case
 from hpcbench.report.plots import bare
 from hpcbench.report.plots.lines import spread
 from hpcbench.report.plots.style import plain_log_axis
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart, HeatMap, Level, LineChart, Scale
+from hpcbench.views.presenter import presenter_of
 from hpcbench.views.table import Show
 from results_factory import MemorySamples, all_ok, make_case, not_ok, sweep
 

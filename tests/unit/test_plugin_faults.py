@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hpcbench.kinds.kind import Planner, Presenter
-from hpcbench.kinds.registry import KindSpec, kinds, presenter_of
-from hpcbench.plan.case import case_from_json, case_to_json
+from hpcbench.kinds.registry import KindSpec, kinds
+from hpcbench.plan.case import Planner, case_from_json, case_to_json
 from hpcbench.plan.workload import UnknownWorkload, Workload
 from hpcbench.report.console import print_results
 from hpcbench.report.plan_lines import print_listing
 from hpcbench.report.summary import case_rows, summary_document
 from hpcbench.trace.source import plan_from_text, plan_to_text
 from hpcbench.views.chart import Look
+from hpcbench.views.presenter import Presenter, presenter_of
 from hpcbench.views.table import Column, Group, Row, Table
 from results_factory import make_case, make_plan, make_results, ok
 
@@ -85,7 +85,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
                     planner_path=f"{__name__}:BadPlanner",
                     presenter_path=f"{__name__}:BadPresenter")
     known = {**kinds(), "sleep": sleep}
-    for module in ("kinds.registry", "plan.case", "report.summary", "report.plan_lines"):
+    for module in ("kinds.registry", "plan.case", "report.summary", "report.plan_lines",
+                   "views.presenter"):
         monkeypatch.setattr(f"hpcbench.{module}.kinds", lambda: known)
     presenter_of.cache_clear()
     yield
@@ -149,7 +150,7 @@ def test_every_answer_is_that_of_any_kind() -> None:
 
 
 def test_a_presenter_that_cannot_be_made_says_why() -> None:
-    presenter = KindSpec("naps", presenter_path=f"{__name__}:Stillborn").presenter()
+    presenter = KindSpec("naps").guarded("presenter", f"{__name__}:Stillborn", Presenter)
     assert "Stillborn cannot be loaded: ZeroDivisionError: at once" in presenter.problem
     assert presenter.tables("naps", [], {}) is None
 
@@ -161,6 +162,6 @@ class Coloured(Presenter[Any, Any]):
 
 
 def test_how_parts_look_is_taken_over_from_a_plug_in() -> None:
-    presenter = KindSpec("naps", presenter_path=f"{__name__}:Coloured").presenter()
+    presenter = KindSpec("naps").guarded("presenter", f"{__name__}:Coloured", Presenter)
     assert presenter.part_looks == Coloured.part_looks
     assert presenter.ranks_word == "ranks"

@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 
 from hpcbench.config.load import check_config
-from hpcbench.kinds.kind import Deriver, Planner, Presenter, Runner
 from hpcbench.kinds.primitive.plan.implementations import load_registry
 from hpcbench.kinds.primitive.plan.spec import LAYERS
 from hpcbench.kinds.primitive.present import cells, reasons
+from hpcbench.measure.runner import Runner
 from hpcbench.operations.models import MODELS
+from hpcbench.plan.case import Planner
 from hpcbench.plan.workload import Workload
+from hpcbench.reduce.kind_facts import Deriver
 from hpcbench.units import grouped
+from hpcbench.views.presenter import Presenter
 from launcher import ROOT
 
 DOC = (ROOT / "docs/primitives.md").read_text()

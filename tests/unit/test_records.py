@@ -16,11 +16,9 @@ import pytest
 
 from golden import RUNS
 from hpcbench.kinds.collective.derive import CollectiveDeriver, CollectiveRecord
-from hpcbench.kinds.kind import Deriver
-from hpcbench.kinds.registry import KindSpec
 from hpcbench.plan.case import plan_to_json
 from hpcbench.plan.workload import UnknownWorkload
-from hpcbench.reduce.kind_facts import CaseColumn
+from hpcbench.reduce.kind_facts import CaseColumn, Deriver
 from hpcbench.reduce.records import with_records, write_records
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
@@ -61,7 +59,8 @@ def stored() -> Iterator[tuple[Results, h5py.File]]:
 def install(monkeypatch: pytest.MonkeyPatch) -> Install:
     """Replace the deriver of collectives."""
     def replace_deriver(deriver: type[Deriver]) -> None:
-        monkeypatch.setattr(KindSpec, "deriver", lambda spec: deriver())
+        for module in ("records", "kind_facts"):
+            monkeypatch.setattr(f"hpcbench.reduce.{module}.deriver_of", lambda spec: deriver())
 
     return replace_deriver
 

@@ -15,9 +15,9 @@ from typing import Any
 import h5py
 import pytest
 
-from hpcbench.kinds.registry import kinds, presenter_of
+from hpcbench.kinds.registry import kinds
 from hpcbench.reduce import run_checks as environments
-from hpcbench.reduce.kind_facts import COLUMNS, LINES_OF_CASES, KindColumns
+from hpcbench.reduce.kind_facts import COLUMNS, LINES_OF_CASES, KindColumns, deriver_of
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import RankTold
 from hpcbench.reduce.results_file import ATTRIBUTES as OF_RESULTS
@@ -28,6 +28,7 @@ from hpcbench.report.summary import summary_document
 from hpcbench.trace.sealed import ATTRIBUTES as OF_TRACE
 from hpcbench.trace.sealed import CLOCKS, seal, write_clocks
 from hpcbench.trace.sealed import CONTENTS as OF_A_TRACE
+from hpcbench.views.presenter import presenter_of
 from launcher import ROOT
 from results_factory import make_results
 
@@ -97,7 +98,8 @@ def meant(name: str) -> list[str]:
 
 def test_the_page_and_results_say_the_same(results: Path) -> None:
     page = described(RESULTS)
-    own = {f"cases/{column.name}" for spec in kinds().values() for column in spec.deriver().columns}
+    own = {f"cases/{column.name}" for spec in kinds().values()
+           for column in deriver_of(spec).columns}
     with h5py.File(results / "results.h5") as file:
         found = parts(file)
         assert {name for name in page if not of_telemetry(name)} == found.keys()
@@ -121,14 +123,14 @@ def test_the_page_has_the_columns_of_each_kind(kind: str) -> None:
     _, section = OF_ALL_KINDS.split(f"### Columns of kind {kind}\n")
     page = described(re.split(r"\n###|\n\n\w", section)[0])
     assert page == {f"cases/{column.name}": (column.units, column.text)
-                    for column in kinds()[kind].deriver().columns}
+                    for column in deriver_of(kinds()[kind]).columns}
 
 
 @pytest.mark.parametrize("kind", ["hardware", "memory"])
 def test_the_page_names_what_the_summary_adds(kind: str) -> None:
     """Fields that are no column, and all keys of the document."""
     summary = PAGE[PAGE.index("## summary.json and summary.csv"):]
-    own = {column.name for column in kinds()[kind].deriver().columns}
+    own = {column.name for column in deriver_of(kinds()[kind]).columns}
     added = {name for name in presenter_of(kind).fields if name not in own}
     document = summary_document(replace(make_results(()), told=(RankTold(0, 0, 2.0),)), [])
     for name in {*added, *document} - {"cases", "results"}:
@@ -180,7 +182,7 @@ def test_a_run_of_one_kind_has_its_columns(tmp_path: Path, kind: str) -> None:
     folder = tmp_path / kind
     shutil.copytree(RUNS / kind, folder)
     items = reduce_folder(folder).cases
-    own = {column.name for column in kinds()[kind].deriver().columns}
+    own = {column.name for column in deriver_of(kinds()[kind]).columns}
     with h5py.File(folder / "results.h5") as file:
         cases = file["cases"]
         assert {*cases} - {*LINES_OF_CASES} == {column.name for column in COLUMNS} | own

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.kinds.kind import Presenter
-from hpcbench.kinds.registry import KindSpec, kinds, presenter_of
+from hpcbench.kinds.registry import KindSpec, kinds
 from hpcbench.plan.case import Case
 from hpcbench.plan.workload import UnknownWorkload
 from hpcbench.report.console import print_plan, print_results
 from hpcbench.report.summary import case_rows
 from hpcbench.report.terminal import table_lines
+from hpcbench.views.presenter import Presenter, presenter_of
 from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table, cell_text
 from results_factory import make_case, make_plan, make_results, not_ok, ok
 
@@ -91,8 +91,7 @@ def test_a_plan_lists_cases_of_any_kind(capsys: Capture) -> None:
 def test_a_presenter_that_cannot_be_loaded_says_why(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    broken = KindSpec("sleep", presenter_path="no_such_module:Presenter")
-    presenter = broken.presenter()
+    presenter = KindSpec("sleep").guarded("presenter", "no_such_module:Presenter", Presenter)
     assert "no_such_module" in presenter.problem and presenter.tables("naps", [], {}) is None
     monkeypatch.setattr("hpcbench.report.console.presenter_of", lambda kind: presenter)
     print_results(make_results((ok(sleeping(), 1e-3),)), tmp_path)

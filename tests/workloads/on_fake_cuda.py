@@ -33,11 +33,11 @@ from hpcbench.backends.counting_backend import REHEARSAL, CallLog, RehearsalGrou
 from hpcbench.backends.devices import CudaDevice
 from hpcbench.backends.groups import open_lines
 from hpcbench.config.load import check_config, load_config
-from hpcbench.kinds.registry import spec_of
 from hpcbench.kinds.training.run import parity as timed_model
 from hpcbench.kinds.training.run.strategies.base import Grid
 from hpcbench.launch.messages import JoinRequest
 from hpcbench.measure.control import SharedProgress
+from hpcbench.measure.runner import runner_of
 from hpcbench.operations.place import Place, close
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
@@ -215,7 +215,7 @@ def outcome(case: Case) -> str:
 
 
 def called_twice(case: Case) -> None:
-    device, runner = CudaDevice(0), spec_of(case.kind).runner()
+    device, runner = CudaDevice(0), runner_of(case.kind)
     place = Place(0, case.world_size, open_rehearsal(case.world_size, CallLog()),
                   device.torch_device)
     with runner.around(case.workload, device.torch_device, case.world_size):
@@ -267,7 +267,7 @@ def memory() -> dict[str, int]:
     with FakeTensorMode(allow_non_fake_inputs=True) as fake:
         fake.may_turn_const = lambda _: False
         group = open_rehearsal(4, CallLog())
-        opened = spec_of(case.kind).runner().open(
+        opened = runner_of(case.kind).open(
             case.workload, Place(0, 4, group, torch.device("cuda", 0)), validate=False)
     return {"free": free, "sets": len(opened.sets)}
 

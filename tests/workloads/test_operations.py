@@ -19,8 +19,8 @@ SLOW = "torch.distributed.tensor"
 @pytest.mark.parametrize(("kinds", "imported"), [
     (["collective", "primitive"], False), (["training"], True)])
 def test_kinds_that_no_case_has_are_not_imported(kinds: list[str], imported: bool) -> None:
-    code = ("import sys, hpcbench.worker; from hpcbench.kinds.registry import kinds; "
-            f"[kinds()[name].runner() for name in {kinds}]; "
+    code = ("import sys, hpcbench.worker; from hpcbench.measure.runner import runner_of; "
+            f"[runner_of(name) for name in {kinds}]; "
             f"print({TRAININGS!r} in sys.modules, {SLOW!r} in sys.modules)")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                           timeout=120, check=True)

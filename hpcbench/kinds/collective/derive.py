@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hpcbench.kinds.collective.plan import Collective, collective_of
-from hpcbench.kinds.kind import Deriver
 from hpcbench.operations.collectives import (
     Bandwidth,
     WireRate,
@@ -16,7 +15,7 @@ from hpcbench.operations.collectives import (
     wire_rate,
 )
 from hpcbench.reduce.checks import Problem, bandwidth_problem
-from hpcbench.reduce.kind_facts import CaseColumn, Fact, ReadSamples, SentBytes, Work
+from hpcbench.reduce.kind_facts import CaseColumn, Deriver, Fact, ReadSamples, SentBytes, Work
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import (
     BOUND_COLUMNS,

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hpcbench.config.section import Block
 from hpcbench.kinds.collective.block import CollectiveBlock
-from hpcbench.kinds.kind import Planner
 from hpcbench.operations.collectives import (
     COLD_BYTES,
     MOST_COLD_SETS,
@@ -30,12 +29,11 @@ from hpcbench.operations.collectives import (
     rounded,
     smallest_bytes,
 )
-from hpcbench.plan.case import CANARY_ID, Case
+from hpcbench.plan.case import CANARY_ID, Case, Planner, PlanRequest
 from hpcbench.plan.order import ALPHA_S, CASE_S, bytes_per_s, device_kind
 from hpcbench.plan.points import (
     CommonPoint,
     Draft,
-    PlanRequest,
     assemble,
     environments,
     least_calls,

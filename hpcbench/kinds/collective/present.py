@@ -14,7 +14,6 @@ from typing import Any
 
 from hpcbench.kinds.collective.derive import CollectiveRecord, column_values
 from hpcbench.kinds.collective.plan import USUAL, Collective, collective_of, groups_text
-from hpcbench.kinds.kind import Presenter, Words
 from hpcbench.operations.collectives import collective_spec, summary_keys
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Statistics
@@ -38,6 +37,7 @@ from hpcbench.views.chart import (
     file_name,
     is_wide,
 )
+from hpcbench.views.presenter import Presenter, Words
 from hpcbench.views.table import (
     INTERVAL_TITLE,
     Cell,

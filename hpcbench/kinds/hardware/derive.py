@@ -16,9 +16,9 @@ import numpy.typing as npt
 from hpcbench.kinds.hardware.plan.gemm import gemm_of
 from hpcbench.kinds.hardware.plan.pairs import Pairs, pairs_of, phase_name, rounds
 from hpcbench.kinds.hardware.plan.test import storage_of, stream_of, work_of
-from hpcbench.kinds.kind import Deriver
 from hpcbench.reduce.kind_facts import (
     CaseColumn,
+    Deriver,
     Fact,
     PairRates,
     RankRates,

@@ -21,7 +21,6 @@ from hpcbench.kinds.hardware.plan.gemm import gemm_of
 from hpcbench.kinds.hardware.plan.pairs import pairs_of
 from hpcbench.kinds.hardware.plan.planner import TESTS
 from hpcbench.kinds.hardware.plan.test import HardwareWork, storage_of, stream_of, work_of
-from hpcbench.kinds.kind import Presenter
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import ROOFLINE_FIELDS, roofline_values
 from hpcbench.units import grouped, plural, size_text, to_gb_per_s, to_tflop_per_s
@@ -43,6 +42,7 @@ from hpcbench.views.chart import (
     roofline_definitions,
     roofline_tables,
 )
+from hpcbench.views.presenter import Presenter
 from hpcbench.views.table import (
     Cell,
     Column,

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.memory import plan as workload
 from hpcbench.kinds.memory.plan import PARTS
 from hpcbench.kinds.training.derive.deriver import OF_TRAINING, training_values
 from hpcbench.kinds.training.plan.memory import Memory
 from hpcbench.kinds.training.plan.predict import is_predicted, predict
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.reduce.kind_facts import CaseColumn
+from hpcbench.reduce.kind_facts import CaseColumn, Deriver
 from hpcbench.reduce.results import CaseResult
 from hpcbench.trace.columns import PURE, TEXT
 

@@ -26,9 +26,9 @@ from hpcbench.kinds.training.plan.predict import is_predicted
 from hpcbench.kinds.training.plan.spec import adapters_of
 from hpcbench.kinds.training.plan.step import Stage
 from hpcbench.kinds.training.plan.workload import Training, training_of
-from hpcbench.plan.case import Case, case_id
+from hpcbench.plan.case import Case, PlanRequest, case_id
 from hpcbench.plan.order import INLINE_BACKENDS
-from hpcbench.plan.points import PlanRequest, too_large
+from hpcbench.plan.points import too_large
 from hpcbench.plan.workload import Ended, Features, Tried, Workload
 from hpcbench.units import format_bytes
 

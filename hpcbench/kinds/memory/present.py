@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from hpcbench.kinds.kind import CountedCall, Presenter, Words
 from hpcbench.kinds.memory import derive
 from hpcbench.kinds.memory.plan import PARTS, MemoryWork, with_batch, work_of
 from hpcbench.kinds.training.plan.workload import Training
@@ -17,6 +16,7 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import grouped, in_parts, plural, size_text
 from hpcbench.views import chart, columns
+from hpcbench.views.presenter import CountedCall, Presenter, Words
 from hpcbench.views.table import (
     Cell,
     Column,

@@ -25,7 +25,6 @@ from torch.utils._pytree import tree_iter
 
 from hpcbench.backends.devices import out_of_memory
 from hpcbench.errors import CaseError
-from hpcbench.kinds.kind import Runner
 from hpcbench.kinds.memory.plan import PARTS, MemoryWork
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
 from hpcbench.kinds.training.run.memory import SameNumbers, copies_a_parameter, local, shapes_of
@@ -33,6 +32,7 @@ from hpcbench.kinds.training.run.parity import small_training
 from hpcbench.kinds.training.run.runner import TrainingOperation, TrainingRunner
 from hpcbench.kinds.training.run.strategies.base import Batch, Strategy, phase_clock
 from hpcbench.measure.process import KernelFiles, granted_memory
+from hpcbench.measure.runner import Runner
 from hpcbench.operations.place import AnyOperation, Place
 from hpcbench.plan.workload import Workload
 

@@ -12,14 +12,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.primitive.plan.demands import product_bytes
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.operations.collectives import Bandwidth, WireRate
 from hpcbench.plan.case import Case
 from hpcbench.plan.points import Option
 from hpcbench.reduce.checks import MOST_OF_PEAK, Problem, bandwidth_problem
-from hpcbench.reduce.kind_facts import CaseColumn, Fact, ReadSamples, SentBytes, Work, settings
+from hpcbench.reduce.kind_facts import (
+    CaseColumn,
+    Deriver,
+    Fact,
+    ReadSamples,
+    SentBytes,
+    Work,
+    settings,
+)
 from hpcbench.reduce.records import median_s, nearest, pass_medians_s, why_unpaired
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import (

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
-from hpcbench.kinds.kind import Presenter, Words
 from hpcbench.kinds.primitive.derive import (
     COMM_ONLY,
     COMPUTE_ONLY,
@@ -51,6 +50,7 @@ from hpcbench.views.chart import (
     roofline_tables,
 )
 from hpcbench.views.columns import ends_of, middle_cell, names_of, over_passes_cell, pass_range
+from hpcbench.views.presenter import Presenter, Words
 from hpcbench.views.table import (
     MISSING,
     Cell,

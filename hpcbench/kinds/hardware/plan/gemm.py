@@ -16,9 +16,9 @@ from hpcbench.errors import ConfigError
 from hpcbench.kinds.hardware.block import HardwareBlock
 from hpcbench.kinds.hardware.plan.test import HardwareTest, HardwareWork, of_test
 from hpcbench.operations.models import LAYERS, MODELS, layer_extents
-from hpcbench.plan.case import Case
+from hpcbench.plan.case import Case, PlanRequest
 from hpcbench.plan.order import CASE_S, DRAWN_PER_S, FLOPS_PER_S, device_kind
-from hpcbench.plan.points import CommonPoint, Draft, PlanRequest, least_calls, too_large
+from hpcbench.plan.points import CommonPoint, Draft, least_calls, too_large
 from hpcbench.plan.support import resolve_device, unfit_world
 from hpcbench.plan.workload import Features
 

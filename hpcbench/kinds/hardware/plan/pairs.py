@@ -21,9 +21,9 @@ from hpcbench.operations.collectives import (
     cold_sets,
     planned_cold_bytes,
 )
-from hpcbench.plan.case import Case
+from hpcbench.plan.case import Case, PlanRequest
 from hpcbench.plan.order import ALPHA_S, CASE_S, bytes_per_s, device_kind
-from hpcbench.plan.points import CommonPoint, Draft, PlanRequest, least_calls, too_large
+from hpcbench.plan.points import CommonPoint, Draft, least_calls, too_large
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 from hpcbench.plan.workload import Features
 from hpcbench.units import format_bytes, plural

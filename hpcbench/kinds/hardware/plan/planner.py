@@ -12,9 +12,8 @@ from hpcbench.kinds.hardware.block import KEYS, HardwareBlock
 from hpcbench.kinds.hardware.plan.gemm import GEMM
 from hpcbench.kinds.hardware.plan.pairs import PAIRS
 from hpcbench.kinds.hardware.plan.test import STORAGE, STREAM, HardwareTest, HardwareWork
-from hpcbench.kinds.kind import Planner
-from hpcbench.plan.case import Case
-from hpcbench.plan.points import COMMON_AXES, PlanRequest, assemble, common_points, listed_lengths
+from hpcbench.plan.case import Case, Planner, PlanRequest
+from hpcbench.plan.points import COMMON_AXES, assemble, common_points, listed_lengths
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Config

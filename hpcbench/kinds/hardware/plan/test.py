@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from hpcbench.kinds.hardware.block import ACCESSES, HardwareBlock
 from hpcbench.operations.collectives import DTYPE_BYTES, planned_cold_bytes
-from hpcbench.plan.case import Case
+from hpcbench.plan.case import Case, PlanRequest
 from hpcbench.plan.order import CASE_S, device_kind
-from hpcbench.plan.points import CommonPoint, Draft, PlanRequest, least_calls, too_large
+from hpcbench.plan.points import CommonPoint, Draft, least_calls, too_large
 from hpcbench.plan.support import resolve_device, unfit_world
 from hpcbench.plan.workload import Features, Workload
 from hpcbench.units import format_bytes

@@ -9,7 +9,7 @@ from typing import Any
 
 from hpcbench.kinds.hardware.plan.planner import TESTS
 from hpcbench.kinds.hardware.plan.test import HardwareWork
-from hpcbench.kinds.kind import Runner
+from hpcbench.measure.runner import Runner
 from hpcbench.operations.place import AnyOperation, Place
 from hpcbench.plan.workload import Workload
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hpcbench.config.axes import BACKENDS, FLOATING_DTYPES, unknown_name
 from hpcbench.config.section import Block, OptionAxes
 from hpcbench.errors import ConfigError
-from hpcbench.kinds.kind import Planner
 from hpcbench.kinds.primitive.block import PrimitiveBlock
 from hpcbench.kinds.primitive.plan.demands import device_bytes, host_bytes, reference_flops
 from hpcbench.kinds.primitive.plan.implementations import (
@@ -36,14 +35,13 @@ from hpcbench.kinds.primitive.plan.spec import (
 )
 from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.operations.models import MODELS
-from hpcbench.plan.case import Case
+from hpcbench.plan.case import Case, Planner, PlanRequest
 from hpcbench.plan.order import ALPHA_S, FLOPS_PER_S, bytes_per_s, device_kind, setup_s
 from hpcbench.plan.points import (
     COMMON_AXES,
     CommonPoint,
     Draft,
     Option,
-    PlanRequest,
     Values,
     assemble,
     described,

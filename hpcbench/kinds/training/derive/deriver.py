@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
-from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.training.derive import fingerprints, rates, slow_ranks, stalls
 from hpcbench.kinds.training.derive.stalls import Pop, Stalls
 from hpcbench.kinds.training.plan.any_model import NAMES
@@ -23,6 +22,7 @@ from hpcbench.reduce.kind_facts import (
     EXCHANGE,
     OWN_WORK,
     CaseColumn,
+    Deriver,
     Fact,
     Lateness,
     RankWork,

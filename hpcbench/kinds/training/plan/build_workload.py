@@ -30,6 +30,7 @@ from hpcbench.kinds.training.plan.step import is_dynamic, stages_of, step_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, CROSS_ENTROPY, SYNTHETIC, Training
 from hpcbench.operations.models import OWN_LIBRARY, ModelShape
 from hpcbench.plan import points
+from hpcbench.plan.case import PlanRequest
 
 
 def why_not(work: Training, spec: StrategySpec) -> str | None:
@@ -178,7 +179,7 @@ class TrainingPoint(NamedTuple):
 
 
 def training_points(
-    title: str, block: TrainingBlock, job: points.PlanRequest,
+    title: str, block: TrainingBlock, job: PlanRequest,
 ) -> Iterator[TrainingPoint]:
     """Yield the points of a block. Raises ConfigError that lists every unknown name or value."""
     problems = dict.fromkeys(block_problems(block))

@@ -14,7 +14,6 @@ from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.config.section import Block
-from hpcbench.kinds.kind import Planner
 from hpcbench.kinds.training.block import TrainingBlock
 from hpcbench.kinds.training.plan import build_workload
 from hpcbench.kinds.training.plan.any_model import NAMES, parameters_of, published
@@ -33,7 +32,7 @@ from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, CROSS_ENTROPY, SYNTHETIC, Training
 from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.plan import points
-from hpcbench.plan.case import Case
+from hpcbench.plan.case import Case, Planner, PlanRequest
 from hpcbench.plan.order import ALPHA_S, FLOPS_PER_S, bytes_per_s, device_kind, setup_s
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 from hpcbench.plan.workload import Workload
@@ -276,7 +275,7 @@ class TrainingPlanner(Planner):
         return {**points.listed_lengths(block, _AXES),
                 "strategies": points.number_of_sets(block.strategies)}
 
-    def cases(self, title: str, block: Block, job: points.PlanRequest) -> Iterator[Case]:
+    def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
         assert isinstance(block, TrainingBlock)
         for point in build_workload.training_points(title, block, job):
             yield case_of(title, block, job, point)
@@ -305,12 +304,12 @@ class TrainingPlanner(Planner):
 
 
 def case_of(
-    title: str, block: TrainingBlock, job: points.PlanRequest, point: build_workload.TrainingPoint,
+    title: str, block: TrainingBlock, job: PlanRequest, point: build_workload.TrainingPoint,
 ) -> Case:
     return points.assemble(title, block, job, point.common, _draft(point, job))
 
 
-def _draft(point: build_workload.TrainingPoint, job: points.PlanRequest) -> points.Draft:
+def _draft(point: build_workload.TrainingPoint, job: PlanRequest) -> points.Draft:
     common = point.common
     work, reason = build_workload.make_training(point)
     device = resolve_device(common.backend, common.device)

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from hpcbench.kinds.kind import CountedCall, Presenter, Words
 from hpcbench.kinds.training import block
 from hpcbench.kinds.training.derive import deriver
 from hpcbench.kinds.training.derive.rates import Counted
@@ -37,6 +36,7 @@ from hpcbench.units import grouped, plural, to_ms
 from hpcbench.views import table as words
 from hpcbench.views.chart import Chart, roofline_charts, roofline_definitions, roofline_tables
 from hpcbench.views.columns import COST, cost_cells, ends_of, names_of
+from hpcbench.views.presenter import CountedCall, Presenter, Words
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table, cell_text
 
 _EXTENTS = {"family": "built as", "layers": "layers", "hidden": "hidden", "heads": "heads",

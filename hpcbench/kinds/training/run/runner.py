@@ -34,7 +34,6 @@ from hpcbench.backends.devices import out_of_memory
 from hpcbench.backends.groups import open_lines
 from hpcbench.backends.python_group import Called, called, is_call, watched
 from hpcbench.errors import CaseError
-from hpcbench.kinds.kind import Runner
 from hpcbench.kinds.training.plan import spec as traffic
 from hpcbench.kinds.training.plan.planner import advice
 from hpcbench.kinds.training.plan.spec import strategy
@@ -47,6 +46,7 @@ from hpcbench.kinds.training.run.parity import Disparity, Parity, parity, parity
 from hpcbench.kinds.training.run.reference import Fingerprints, why_no_fingerprints
 from hpcbench.kinds.training.run.strategies.base import PHASES, Batch, Strategy, phase_clock
 from hpcbench.measure.process import KernelFiles
+from hpcbench.measure.runner import Runner
 from hpcbench.operations.place import AnyOperation, Place
 from hpcbench.plan.workload import Workload
 from hpcbench.trace.schema import ARRIVAL

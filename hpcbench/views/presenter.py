@@ -1,0 +1,125 @@
+"""What turns cases, results and records of one kind into tables, charts and findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from hpcbench.kinds.registry import kinds
+
+if TYPE_CHECKING:
+    from hpcbench.plan.case import Case
+    from hpcbench.plan.workload import Workload
+    from hpcbench.reduce.results import CaseResult
+    from hpcbench.views.chart import Chart, HeatMapCase, Look
+    from hpcbench.views.table import Line, Table
+
+    Items = Sequence[CaseResult]
+
+W = TypeVar("W", bound="Workload")
+R = TypeVar("R")
+
+
+class Words(NamedTuple):
+    """Short words for what several cases span: ``what`` follows names, ``sizes`` the types.
+
+    ``types`` are the element types, one a case; None of what moves no data.
+    """
+
+    what: Sequence[str] = ()
+    types: Sequence[str | None] = ()
+    sizes: Sequence[str] = ()
+
+
+CountedCall = tuple[str, int, int]
+"""A collective, how often it was called, and the bytes of all calls as nccl-tests sizes them."""
+
+
+class Presenter(Generic[W, R]):
+    """Turns cases, results and derived records of one kind into neutral objects (`views`).
+
+    Whatever a kind does not present itself is shown as of any kind. ``derived`` are the kind's
+    records by case id. ``fields`` names the columns that the kind adds to summary.csv; in a run
+    without its cases only where it is ``in_every_summary``. ``ranks_word`` stands before the number
+    of ranks in short lines. ``part_looks`` is how parts of a sample look in all charts, by their
+    names; of what is in none of them by ``""``. ``W`` is the kind's workload, ``R`` its record.
+    ``problem`` says why a plug-in's own presenter is not there.
+    """
+
+    fields: tuple[str, ...] = ()
+    in_every_summary = True
+    ranks_word = "ranks"
+    part_looks: Mapping[str, Look] = MappingProxyType({})
+
+    def __init__(self, problem: str = "") -> None:
+        self.problem = problem
+
+    def listing(self) -> Iterable[Line | Table]:
+        """Yield what `hpcbench list` says of the kind: what can be measured."""
+        return ()
+
+    def plan_table(self, title: str, cases: Sequence[Case], *, listed: bool) -> Table | None:
+        """Return the cases of a block: ``listed`` one by one, else a row for cases that are alike.
+
+        None: as those of any kind.
+        """
+        return None
+
+    def dry_run_lines(self, work: W, calls: Sequence[CountedCall] | None) -> Iterable[str]:
+        """Yield what is known of a case that was tried; ``calls`` are rank 0's, if it ran."""
+        return ()
+
+    def words(self, works: Sequence[W]) -> Words:
+        """Return short words for what several cases span."""
+        return Words(types=[work.dtype for work in works])
+
+    def definitions(self, items: Items, derived: Mapping[str, R]) -> Iterable[str]:
+        """Yield what the columns of the tables of these cases mean."""
+        return ()
+
+    def tables(self, title: str, items: Items, derived: Mapping[str, R]) -> Iterable[Table] | None:
+        """Return the tables of one block's results; None: as those of any kind."""
+        return None
+
+    def overviews(self, items: Items, derived: Mapping[str, R]) -> Iterable[Table]:
+        """Yield tables of the results of all blocks, which stand below those of the blocks."""
+        return ()
+
+    def profile(self, items: Items, derived: Mapping[str, R]) -> Iterable[Line | Table] | None:
+        """Return findings, then tables of a profile, at most a screen; None: as of any kind."""
+        return None
+
+    def charts(self, items: Items, derived: Mapping[str, R]) -> Iterable[Chart]:
+        """Yield the charts of the results of all blocks; how they were timed is added to them."""
+        return ()
+
+    def heat_map_case(self, case: Case) -> HeatMapCase | None:
+        """Return what a heat map of the case's samples says; None: its name, most ranks first."""
+        return None
+
+    def row(self, item: CaseResult, record: R | None) -> Mapping[str, Any]:
+        """Return values of a case's row in summary.json and summary.csv, by field.
+
+        Beside ``fields`` they may be of fields that all kinds have. ``record`` is None where there
+        is none.
+        """
+        return {}
+
+    def sections(
+        self, rows: Sequence[Mapping[str, Any]], items: Sequence[CaseResult],
+        derived: Mapping[str, R],
+    ) -> Mapping[str, Any]:
+        """Return what the kind adds to ``results`` of summary.json; rows and items correspond."""
+        return {}
+
+
+@cache
+def presenter_of(kind: str) -> Presenter[Any, Any]:
+    """Return the presenter of a kind; of one that is not installed what presents any kind.
+
+    Where a plug-in's fails, that of any kind takes its place, with the reason.
+    """
+    spec = kinds().get(kind)
+    return spec.guarded("presenter", spec.presenter_path, Presenter) if spec else Presenter()
