@@ -30,12 +30,7 @@ if TYPE_CHECKING:
     from hpcbench.kinds.primitive.plan.spec import on_every_rank as on_every_rank
     from hpcbench.kinds.primitive.plan.workload import Primitive as Primitive
     from hpcbench.kinds.primitive.run.implementations.base import Implementation as Implementation
-    from hpcbench.kinds.primitive.run.inputs import Columnwise as Columnwise
-    from hpcbench.kinds.primitive.run.inputs import Experts as Experts
-    from hpcbench.kinds.primitive.run.inputs import Gradients as Gradients
     from hpcbench.kinds.primitive.run.inputs import Inputs as Inputs
-    from hpcbench.kinds.primitive.run.inputs import Mlp as Mlp
-    from hpcbench.kinds.primitive.run.inputs import Rowwise as Rowwise
     from hpcbench.kinds.primitive.run.operands import Expected as Expected
     from hpcbench.kinds.primitive.run.operands import joined as joined
     from hpcbench.kinds.primitive.run.operands import left_operand as left_operand

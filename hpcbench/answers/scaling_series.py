@@ -17,7 +17,7 @@ from hpcbench.answers.answer import Run
 from hpcbench.answers.compare import FALSE_SHARE, CaseComparison, compare
 from hpcbench.answers.compare_inputs import CaseOfSide, Side, cases_of, differences
 from hpcbench.plan.case import Case
-from hpcbench.reduce.kind_facts import Work
+from hpcbench.reduce.kind_facts import CallWork
 from hpcbench.reduce.results import CaseResult, RunInfo
 from hpcbench.statistics.order import Interval
 from hpcbench.statistics.overlap import OverPasses, told
@@ -82,7 +82,7 @@ class Worked:
     run: Run
     item: CaseResult
     times: CaseOfSide
-    work: Work
+    work: CallWork
 
     @property
     def case(self) -> Case:
@@ -141,10 +141,10 @@ def worked(runs: Sequence[Run]) -> list[Worked]:
     return [*found.values()]
 
 
-def _work_of(run: Run, item: CaseResult) -> Work | None:
+def _work_of(run: Run, item: CaseResult) -> CallWork | None:
     if item.statistics is None or not item.statistics.median_s > 0:
         return None
-    return next(iter(run.facts(item, Work)), None)
+    return next(iter(run.facts(item, CallWork)), None)
 
 
 def short_ways(cases: Sequence[Worked]) -> dict[str, str]:

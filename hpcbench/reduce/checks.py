@@ -49,7 +49,7 @@ _RATE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Violation:
     """Something wrong with a case; ``message`` ends with what to do about it.
 
     Unless it ``rejects`` the case, nothing is left out because of it. ``trace_missing``: it is that
@@ -69,11 +69,11 @@ def first_true(bad: npt.NDArray[np.bool_]) -> tuple[int, int] | None:
     return int(row), int(column)
 
 
-def bad_entry(code: str, samples: CaseSamples, at: tuple[int, int], what: str) -> Problem:
-    return Problem(code, f"rank {samples.ranks[at[0]]} iteration {at[1]}: {what}; {AGAIN}")
+def bad_entry(code: str, samples: CaseSamples, at: tuple[int, int], what: str) -> Violation:
+    return Violation(code, f"rank {samples.ranks[at[0]]} iteration {at[1]}: {what}; {AGAIN}")
 
 
-def check_records(case: Case, records: Pass, samples: CaseSamples | None) -> Iterator[Problem]:
+def check_records(case: Case, records: Pass, samples: CaseSamples | None) -> Iterator[Violation]:
     """Yield what is wrong with the ok records of all ranks beside their stamps.
 
     ``samples`` are None if their numbers differ or there are none; some cases have no result.
@@ -83,18 +83,18 @@ def check_records(case: Case, records: Pass, samples: CaseSamples | None) -> Ite
     yield from _stop_reasons(case, records)
     unchecked = [rank for rank, record in records.items() if record.n_wrong < 0]
     if case.validate and case.workload.features.has_result and unchecked:
-        yield Problem("HB126", f"rank {rank_list(unchecked)}: results were not checked, but the "
+        yield Violation("HB126", f"rank {rank_list(unchecked)}: results were not checked, but the "
                       f"plan says they are: a time without a right result does not count; {AGAIN}")
 
 
-def _parameters(case: Case, records: Pass) -> Iterator[Problem]:
+def _parameters(case: Case, records: Pass) -> Iterator[Violation]:
     """HB115: the ranks ran the same thing, and the thing that was planned."""
     modes = {rank: record.mode for rank, record in records.items()}
     devices = {rank: record.device.partition(":")[0] for rank, record in records.items()}
     for name, values, planned in (("mode", modes, case.mode),
                                   ("device", devices, next(iter(devices.values())))):
         if others := {rank: value for rank, value in values.items() if value != planned}:
-            yield Problem("HB115", f"{name} is {on_ranks(by_value(others))}, expected {planned}: "
+            yield Violation("HB115", f"{name} is {on_ranks(by_value(others))}, expected {planned}: "
                           f"the ranks did not run the same case; {AGAIN}")
 
 
@@ -103,19 +103,19 @@ def single_calls(case: Case) -> int:
     return int(case.validate and case.batch > 1)
 
 
-def _iterations(case: Case, records: Pass, samples: CaseSamples | None) -> Iterator[Problem]:
+def _iterations(case: Case, records: Pass, samples: CaseSamples | None) -> Iterator[Violation]:
     """HB116: as many rows on every rank, at most the planned ones, each kind in its place."""
     counts = {rank: len(record.samples) for rank, record in records.items()}
     single = single_calls(case)
     most = case.warmup + case.iterations + 2 * single
     if len(set(counts.values())) > 1:
-        yield Problem("HB116", f"iterations differ: {on_ranks(by_value(counts))}, planned "
+        yield Violation("HB116", f"iterations differ: {on_ranks(by_value(counts))}, planned "
                       f"{'' if case.is_fixed else 'at most '}{most}: nothing is averaged over "
                       f"different iterations; {AGAIN}")
         return
     timed = max(counts.values()) - case.warmup - 2 * single
     if timed < 1 or samples is None:
-        yield Problem("HB116", f"no timed iteration, planned {_planned(case)}; {AGAIN}")
+        yield Violation("HB116", f"no timed iteration, planned {_planned(case)}; {AGAIN}")
         return
     apart = [int(Flag.SINGLE)] * single
     planned_kinds = np.concatenate([
@@ -126,7 +126,8 @@ def _iterations(case: Case, records: Pass, samples: CaseSamples | None) -> Itera
     if different.any():
         row = int(np.argmax(different))
         numbers = int(np.sum(kinds[row] & Flag.WARMUP != 0)), int(np.sum(kinds[row] == 0))
-        yield Problem("HB116", f"rank {samples.ranks[row]}: {numbers[0]} warm-ups and {numbers[1]} "
+        yield Violation("HB116", f"rank {samples.ranks[row]}: {numbers[0]} warm-ups and "
+                      f"{numbers[1]} "
                       f"timed iterations of {kinds.shape[1]}, planned are "
                       f"{case.warmup + single} warm-ups, which come first, and {_planned(case)} "
                       f"timed ones; {AGAIN}")
@@ -136,23 +137,23 @@ def _planned(case: Case) -> str:
     return f"{case.iterations}" if case.is_fixed else f"{case.min_iterations} to {case.iterations}"
 
 
-def _stop_reasons(case: Case, records: Pass) -> Iterator[Problem]:
+def _stop_reasons(case: Case, records: Pass) -> Iterator[Violation]:
     """HB133: one decision ended the case on all ranks.
 
     A rank that decided for itself took part in other calls than the rest, however the rows add up.
     """
     reasons = by_value({rank: record.stop_reason for rank, record in records.items()})
     if len(reasons) > 1:
-        yield Problem("HB133", f"the ranks stopped for different reasons: {on_ranks(reasons)}: "
+        yield Violation("HB133", f"the ranks stopped for different reasons: {on_ranks(reasons)}: "
                       f"they did not follow one decision; {AGAIN}")
         return
     (reason,) = reasons
     if reason and (reason not in STOP_REASONS or (reason == "fixed") != case.is_fixed):
-        yield Problem("HB133", f"stopped for the reason {reason!r}, but planned are "
+        yield Violation("HB133", f"stopped for the reason {reason!r}, but planned are "
                       f"{_planned(case)} iterations; {AGAIN}")
 
 
-def check_samples(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
+def check_samples(samples: CaseSamples, records: Pass) -> Iterator[Violation]:
     """Yield what is wrong with stamps and phases of one pass; ``samples`` holds this pass only."""
     for check in (_plausible, _ordered, _inside_window, _parts):
         if problems := list(check(samples, records)):
@@ -161,7 +162,7 @@ def check_samples(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
     yield from _phases(samples, records)
 
 
-def _plausible(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
+def _plausible(samples: CaseSamples, records: Pass) -> Iterator[Violation]:
     """HB120: every stamp was taken: none is zero, negative, or the largest number there is."""
     for name, stamps, lowest in (("start", samples.start_ns, 1), ("end", samples.end_ns, 1),
                                  ("enqueue time", samples.enqueue_ns, NO_DEVICE_TIME),
@@ -175,7 +176,7 @@ def _plausible(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
                             f"of {bad.size} are like it)")
 
 
-def _ordered(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
+def _ordered(samples: CaseSamples, records: Pass) -> Iterator[Violation]:
     """HB117: each iteration ends after it starts, and the next one starts after that."""
     start_ns, end_ns = samples.start_ns, samples.end_ns
     if at := first_true(end_ns < start_ns):
@@ -187,7 +188,7 @@ def _ordered(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
                         "one starts: the work was not complete when it was stamped")
 
 
-def _inside_window(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
+def _inside_window(samples: CaseSamples, records: Pass) -> Iterator[Violation]:
     """HB118: all stamps, which are in order, lie in the window of the case on that rank."""
     begin_ns = np.array([[records[rank].begin_ns] for rank in samples.ranks])
     end_ns = np.array([[records[rank].end_ns] for rank in samples.ranks])
@@ -199,7 +200,7 @@ def _inside_window(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
                         "stamps of another case or clock")
 
 
-def _parts(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
+def _parts(samples: CaseSamples, records: Pass) -> Iterator[Violation]:
     """HB129: neither issuing the work nor the work on the device takes longer than all of it."""
     for name, part_ns, event_ns, rate in (("enqueue time", samples.enqueue_ns, 0, 0),
                                           ("device time", samples.device_ns, _EVENT_NS, _RATE)):
@@ -213,18 +214,18 @@ def _parts(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
                             "was complete")
 
 
-def _phases(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
+def _phases(samples: CaseSamples, records: Pass) -> Iterator[Violation]:
     """HB148: all ranks have the same phases, none is negative, and they fit into their step."""
     lost = [rank for rank, record in records.items() if _NO_PHASES in record.detail]
     if lost:
-        yield Problem("HB148", f"rank {rank_list(lost)}: {records[lost[0]].detail[_NO_PHASES]}: "
+        yield Violation("HB148", f"rank {rank_list(lost)}: {records[lost[0]].detail[_NO_PHASES]}: "
                       f"which step a phase is of is unknown; {AGAIN}")
         return
     names = {rank: tuple(record.phases) for rank, record in records.items()}
     expected = next(iter(names.values()))
     others = [rank for rank, own in names.items() if own != expected]
     if others:
-        yield Problem("HB148", f"rank {rank_list(others)} has other phases "
+        yield Violation("HB148", f"rank {rank_list(others)} has other phases "
                       f"({', '.join(names[others[0]]) or 'none'}) than the rest "
                       f"({', '.join(expected) or 'none'}): they did not do the same step; {AGAIN}")
         return
@@ -238,7 +239,7 @@ def _phases(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
         yield from _too_long(samples, *((_EVENT_NS, _RATE) if by_events else (0, 0.0)))
 
 
-def _too_long(samples: CaseSamples, spare_ns: int, rate: float) -> Iterator[Problem]:
+def _too_long(samples: CaseSamples, spare_ns: int, rate: float) -> Iterator[Violation]:
     """On a device phases are read by events, whose clock is not the one of start and end."""
     step_ns = waits_ns(samples)
     phases_ns = np.asarray(sum(durations(samples).values()), dtype=np.int64)
@@ -256,7 +257,7 @@ def _too_long(samples: CaseSamples, spare_ns: int, rate: float) -> Iterator[Prob
 
 def check_causality(
     case: Case, samples: CaseSamples, stamps: GlobalStamps, common: Edges, clocks: RankClocks
-) -> Iterator[Problem]:
+) -> Iterator[Violation]:
     """HB124: nobody left before the last one had come. Between clocks it may be the clocks' error.
 
     On one clock the end was stamped too early: the case is rejected. Between clocks it says no
@@ -275,20 +276,20 @@ def check_causality(
     cause = (f"the end was stamped before the work was complete; {AGAIN}" if same else
              "their clocks are not as close as their models say: global times are not used; "
              "run again")
-    yield Problem("HB124", f"rank {left} iteration {row}: left {case.workload.name} "
+    yield Violation("HB124", f"rank {left} iteration {row}: left {case.workload.name} "
                   f"{excess_ns[group, row]:.0f} ns before rank {came} entered it, which its result "
                   f"depends on: {cause}", rejects=same)
 
 
 def timer_problem(
     samples: CaseSamples, waits: Waits, resolution_ns: float,
-) -> Iterator[Problem]:
+) -> Iterator[Violation]:
     shortest_ns = waits.shortest_ns[is_timed(samples)]
     if np.mean((shortest_ns >= 2 * resolution_ns) & (shortest_ns > 0)) > 0.5:
         return  # most durations are as long, and so is their median
     median_ns = float(np.median(waits_ns(samples)[:, is_timed(samples)]))
     if not (median_ns >= 2 * resolution_ns and median_ns > 0):
-        yield Problem("HB119", f"the median of {median_ns:g} ns is below twice the clock's "
+        yield Violation("HB119", f"the median of {median_ns:g} ns is below twice the clock's "
                       f"resolution of {resolution_ns:g} ns: the time is not resolved; use larger "
                       "sizes", rejects=False)
 
@@ -297,14 +298,14 @@ REPLICATED = "replicated"
 """The key of a record's detail for what all ranks must have alike: ``of`` what, ``checksum``."""
 
 
-def check_replicas(records: Pass) -> Iterator[Problem]:
+def check_replicas(records: Pass) -> Iterator[Violation]:
     """Yield which ranks have another checksum than most of them, or that there is no such most."""
     held = {rank: record.detail[REPLICATED] for rank, record in records.items()
             if REPLICATED in record.detail}
     names = {rank: f"{item['of']} {item['checksum']:08x}" for rank, item in held.items()}
     groups = sorted(by_value(names).values(), key=len)
     if len(groups) > 1:
-        yield Problem("HB127", f"{_who_differs(groups, str(held[groups[0][0]]['of']))}: the "
+        yield Violation("HB127", f"{_who_differs(groups, str(held[groups[0][0]]['of']))}: the "
                       "hardware may have changed data (silent data corruption), or the library "
                       "gives ranks different sums; run the case again, and see whether it is the "
                       "same rank", rejects=False)
@@ -331,7 +332,7 @@ class _Declared:
 
 def bandwidth_problem(
     case: Case, rate: WireRate | None, nodes: Mapping[int, str], hardware: Mapping[str, Any],
-) -> Iterator[Problem]:
+) -> Iterator[Violation]:
     """HB128: yield a note if what a case moves in a second is above the declared peak.
 
     ``nodes`` maps each rank to its machine; ``hardware`` is the config's section.
@@ -339,7 +340,7 @@ def bandwidth_problem(
     peak = _limiting(case, nodes, hardware)
     moved = to_gb_per_s(rate.bytes_per_s) if rate else 0.0
     if rate is not None and peak is not None and moved > MOST_OF_PEAK * peak.gb_per_s:
-        yield Problem(
+        yield Violation(
             "HB128", f"the {rate.name} of {moved:.4g} GB/s is more than the {peak.gb_per_s:.4g} "
             f"GB/s that {peak.declared_by} allows: data stayed in a "
             "cache, a switch reduced them, or the declared peak is wrong", rejects=False)

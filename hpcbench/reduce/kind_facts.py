@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from hpcbench.kinds.registry import KindSpec, in_this_package, kinds
 from hpcbench.plan.case import STATUSES, Case
-from hpcbench.reduce.checks import Problem
+from hpcbench.reduce.checks import Violation
 from hpcbench.reduce.comparison import Comparison
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
 from hpcbench.statistics.overlap import OverPasses
@@ -105,7 +105,7 @@ SAMPLES = "samples"
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class CallWork:
     """What one call of a case does (of a training: a step), as its kind counts it.
 
     Attributes:
@@ -160,8 +160,8 @@ class SentBytes:
 
 
 ReadSamples = Callable[[], CaseSamples | None]
-Fact = SentBytes | Work | Lateness | Waiting | RankWork | PairRates | RankRates
-F = TypeVar("F", SentBytes, Work, Lateness, Waiting, RankWork, PairRates, RankRates)
+Fact = SentBytes | CallWork | Lateness | Waiting | RankWork | PairRates | RankRates
+F = TypeVar("F", SentBytes, CallWork, Lateness, Waiting, RankWork, PairRates, RankRates)
 
 
 def facts_of(
@@ -461,7 +461,7 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
     def problems(
         self, item: CaseResult, time_s: float, nodes: Mapping[int, str],
         hardware: Mapping[str, Any],
-    ) -> Iterable[Problem]:
+    ) -> Iterable[Violation]:
         """Yield what contradicts itself, the plan or the declared hardware in an ok case.
 
         ``item`` has no statistics yet, but its time, and in ``detail`` what its ranks recorded.
@@ -471,7 +471,7 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
 
     def joint_problems(
         self, items: Sequence[CaseResult], records: Mapping[str, Any],
-    ) -> Iterable[tuple[Case, Problem]]:
+    ) -> Iterable[tuple[Case, Violation]]:
         """Yield what contradicts itself between cases, with the case that it is told of.
 
         Both have their times by then. What ``rejects`` leaves them, but makes the run one with bad

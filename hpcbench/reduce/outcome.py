@@ -20,7 +20,7 @@ from hpcbench.plan.order import INLINE_BACKENDS, turns
 from hpcbench.reduce.checks import (
     AGAIN,
     RESUME,
-    Problem,
+    Violation,
     check_causality,
     check_records,
     check_replicas,
@@ -85,7 +85,7 @@ class PassOutcome:
     status: str
     reason: str
     blamed_rank: int | None = None
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[Violation, ...] = ()
     records: Pass = field(default_factory=dict)
     samples: CaseSamples | None = None
     """Those of ``records``, where their stamps were checked."""
@@ -137,35 +137,35 @@ def _on_global_clock(case: Case, outcome: PassOutcome, clocks: RankClocks) -> Pa
     return replace(outcome, common=common, problems=(*outcome.problems, *found))
 
 
-def _notes(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+def _notes(problems: Iterable[Violation]) -> tuple[Violation, ...]:
     return tuple(replace(problem, rejects=False) for problem in problems)
 
 
-def _agreed_status(records: Pass) -> tuple[str, list[Problem]]:
+def _agreed_status(records: Pass) -> tuple[str, list[Violation]]:
     """Return the worst status of any rank. HB114 if they differ, HB126 if a check failed."""
     groups = by_value({rank: record.status for rank, record in records.items()})
     worst = min(groups, key=WORST_FIRST.index)
-    problems: list[Problem] = []
+    problems: list[Violation] = []
     if len(groups) > 1:
-        problems.append(Problem("HB114", f"the ranks disagree: {on_ranks(groups)}: the worst one "
+        problems.append(Violation("HB114", f"the ranks disagree: {on_ranks(groups)}: the worst one "
                                 f"holds; {AGAIN}"))
         worst = "ok" if worst == "skipped" else worst
     wrong = {rank: record.n_wrong for rank, record in records.items() if record.n_wrong > 0}
     if wrong and worst not in ("timeout", "failed"):
         worst = "wrong"
         first = min(wrong)
-        problems.append(Problem("HB126", f"rank {rank_list(wrong)}: "
+        problems.append(Violation("HB126", f"rank {rank_list(wrong)}: "
                                 f"{plural(sum(wrong.values()), 'wrong element')}, {wrong[first]} "
                                 f"of them on rank {first}: the time is not used; see the case's "
                                 "detail"))
     return worst, problems
 
 
-def _agreed_blame(records: Pass, status: str) -> tuple[int | None, list[Problem]]:
+def _agreed_blame(records: Pass, status: str) -> tuple[int | None, list[Violation]]:
     blamed = [record.blamed_rank for record in records.values()
               if record.status == status and record.blamed_rank >= 0]
     notes = [] if len(set(blamed)) < 2 else [
-        Problem("HB114", f"the ranks blame different ranks: {rank_list(set(blamed))}; the lowest "
+        Violation("HB114", f"the ranks blame different ranks: {rank_list(set(blamed))}; the lowest "
                 "rank's word is kept")]
     return (blamed[0] if blamed else None), notes
 
@@ -184,15 +184,15 @@ def _reason(records: Pass, status: str, blamed: int | None) -> str:
     return own or next((reason for reason in reasons.values() if reason), "")
 
 
-def _missing(absent: Sequence[int], attempt: Attempt) -> Iterator[Problem]:
+def _missing(absent: Sequence[int], attempt: Attempt) -> Iterator[Violation]:
     lost = [rank for rank in absent if rank not in attempt.present]
     silent = [rank for rank in absent if rank in attempt.present]
     if lost:
-        yield Problem("HB112", f"no trace of rank {rank_list(lost)}: nothing is averaged "
+        yield Violation("HB112", f"no trace of rank {rank_list(lost)}: nothing is averaged "
                       "without it; bring the trace back or run the case again", trace_missing=True)
     if silent:
-        yield Problem("HB112", f"no record of it on rank {rank_list(silent)}: nothing is averaged "
-                      "without it; run the case again")
+        yield Violation("HB112", f"no record of it on rank {rank_list(silent)}: nothing is "
+                      "averaged without it; run the case again")
 
 
 _MEMORY = "memory"
@@ -227,7 +227,7 @@ def judge(
     if decisive.status in ("not_run", "skipped") and ran:
         decisive = next(iter(ran.values()))
         left = [key for key in outcomes if key not in ran]
-        problems.append(Problem(
+        problems.append(Violation(
             "HB141", f"{_pass_names(left, context)} of {context.passes} was not run: its numbers "
             f"are of the other passes; resume the run: {RESUME}",
             rejects=False))
@@ -250,7 +250,7 @@ def judge(
     return Outcome(result, samples, tuple(findings), _unbracketed(outcomes, context))
 
 
-def _rejection(problems: Iterable[Problem]) -> str | None:
+def _rejection(problems: Iterable[Violation]) -> str | None:
     return next((f"{problem.code}: {problem.message}" for problem in problems if problem.rejects),
                 None)
 
@@ -275,7 +275,7 @@ def _samples(outcomes: Outcomes) -> CaseSamples | None:
 
 def _with_numbers(
     result: CaseResult, samples: CaseSamples, ran: Outcomes, context: Context
-) -> tuple[CaseResult, npt.NDArray[np.int64], list[Problem]]:
+) -> tuple[CaseResult, npt.NDArray[np.int64], list[Violation]]:
     """Return the result of an ok case with its statistics, the samples' uses, and the problems.
 
     It failed if one of the problems rejects it.
@@ -291,8 +291,8 @@ def _with_numbers(
     problems = [*timer_problem(samples, waits, context.clock_resolution_ns),
                 *_kind_problems(result, found.statistics.median_s, context)]
     if timed < planned:
-        problems.append(Problem("HB134", f"{timed} timed iterations of {planned} planned: the case "
-                                "stopped early; raise its time limit for all of them",
+        problems.append(Violation("HB134", f"{timed} timed iterations of {planned} planned: the "
+                                "case stopped early; raise its time limit for all of them",
                                 rejects=False))
     if why := _rejection(problems):
         return (replace(result, status="failed", reason=why), uses_of_failed(samples), problems)
@@ -301,7 +301,7 @@ def _with_numbers(
     return replace(result, statistics=found.statistics, timing=timing), found.use, problems
 
 
-def _kind_problems(item: CaseResult, time_s: float, context: Context) -> Iterable[Problem]:
+def _kind_problems(item: CaseResult, time_s: float, context: Context) -> Iterable[Violation]:
     """Return what the case's kind finds wrong. HB153: a plug-in that raises costs it nothing."""
     spec = kinds().get(item.case.kind)
     if spec is None:
@@ -312,12 +312,12 @@ def _kind_problems(item: CaseResult, time_s: float, context: Context) -> Iterabl
     except Exception as error:
         if in_this_package(spec.deriver_path):
             raise
-        return [Problem("HB153", f"the checks of kind {item.case.kind} raised "
+        return [Violation("HB153", f"the checks of kind {item.case.kind} raised "
                         f"{type(error).__name__}: {error}; mend the plug-in and reduce again",
                         rejects=False)]
 
 
-def _distinct_problems(outcomes: Outcomes, context: Context) -> Iterator[Problem]:
+def _distinct_problems(outcomes: Outcomes, context: Context) -> Iterator[Violation]:
     """Yield each problem once, with the passes that have it if there are several."""
     keys_by_problem = grouped(
         (problem, key) for key, outcome in outcomes.items() for problem in outcome.problems)
@@ -353,10 +353,10 @@ def _result(case: Case, decisive: PassOutcome, outcomes: Outcomes) -> CaseResult
 
 def _by_pass(
     case: Case, records: Mapping[int, Sequence[Record]], context: Context
-) -> tuple[dict[PassKey, dict[int, Record]], list[Problem]]:
+) -> tuple[dict[PassKey, dict[int, Record]], list[Violation]]:
     """Return the newest record of each rank by pass, and what is wrong with the others."""
     attempts: dict[PassKey, dict[int, dict[int, Record]]] = defaultdict(lambda: defaultdict(dict))
-    problems: list[Problem] = []
+    problems: list[Violation] = []
     for rank, items in records.items():
         for record in items:
             same = attempts[PassKey(record.launch, record.pass_index)][record.attempt]
@@ -364,7 +364,7 @@ def _by_pass(
             same[rank] = record
     used = {key: _newest_whole(case, numbers, context) for key, numbers in attempts.items()}
     problems += [
-        Problem("HB139", f"{_pass_names([key], context)}: {len(numbers)} attempts, "
+        Violation("HB139", f"{_pass_names([key], context)}: {len(numbers)} attempts, "
                 f"{'the newest ' * (used[key] == max(numbers))}({used[key]}) is used, the traces "
                 "keep the others", rejects=False)
         for key, numbers in sorted(attempts.items()) if len(numbers) > 1]
@@ -392,17 +392,17 @@ def _newest_whole(
 
 def _misplaced(
     case: Case, rank: int, record: Record, context: Context, *, twice: bool
-) -> Iterator[Problem]:
+) -> Iterator[Violation]:
     if twice:
-        yield Problem("HB113", f"rank {rank}: two records of pass {record.pass_index}, launch "
+        yield Violation("HB113", f"rank {rank}: two records of pass {record.pass_index}, launch "
                       f"{record.launch}, attempt {record.attempt}: which one holds is unknown; "
                       "run the case again")
     if not (0 <= record.pass_index < context.passes and 0 <= record.launch < context.launches):
-        yield Problem("HB116", f"rank {rank}: a record of launch {record.launch}, pass "
+        yield Violation("HB116", f"rank {rank}: a record of launch {record.launch}, pass "
                       f"{record.pass_index}, planned are {plural(context.launches, 'launch')} "
                       f"of {plural(context.passes, 'pass')}; run the case again")
     if rank >= case.world_size and record.status not in ("skipped", "not_run"):
-        yield Problem("HB112", f"rank {rank} took part, but the case is for ranks 0 to "
+        yield Violation("HB112", f"rank {rank} took part, but the case is for ranks 0 to "
                       f"{case.world_size - 1}; run the case again")
 
 

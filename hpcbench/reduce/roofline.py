@@ -14,7 +14,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbench.reduce.checks import MOST_OF_MEASURED, MOST_OF_PEAK, Problem
+from hpcbench.reduce.checks import MOST_OF_MEASURED, MOST_OF_PEAK, Violation
 from hpcbench.reduce.kind_facts import CaseColumn
 from hpcbench.reduce.results import CaseResult
 from hpcbench.trace.columns import PURE, TEXT
@@ -108,10 +108,10 @@ def _of_ranks(name: str, ranks: int) -> str:
     return f"{name} of {ranks}"
 
 
-def over_measured(label: str, share: float | None) -> Iterator[Problem]:
+def over_measured(label: str, share: float | None) -> Iterator[Violation]:
     """HB146: yield a note if what a case computes is over the products that this run measured."""
     if share is not None and share > MOST_OF_MEASURED:
-        yield Problem(
+        yield Violation(
             "HB146", f"{label} is {share:.0%} of the products that this run measured: measure gemm "
             "with as many ranks, and again on a quiet machine; or the case computes less than it "
             "is credited with", rejects=False)

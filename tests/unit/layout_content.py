@@ -143,3 +143,18 @@ def long_files() -> Iterator[tuple[str, str]]:
         lines = len(module.text.splitlines())
         if lines > MOST_FILE_LINES:
             yield module.file, f"{lines} lines"
+
+
+SAME_MEANING = f"{KINDS}.primitive.run.implementations."
+"""Its modules name their classes after the primitives that they implement."""
+
+
+def names_with_two_meanings() -> Iterator[tuple[str, str]]:
+    """Yield classes of the package that have the name of another."""
+    first: dict[str, str] = {}
+    for name, module in modules().items():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef) and not name.startswith(SAME_MEANING):
+                place = f"{module.file}:{node.lineno}"
+                if first.setdefault(node.name, place) != place:
+                    yield f"{module.file}: {node.name}", f"and {first[node.name]}"

@@ -149,3 +149,19 @@ def misplaced_libraries() -> Iterator[tuple[str, str]]:
                      or matches(name, NEVER_FROM.get(library, ())))
             if wrong:
                 yield f"{name} loads {library}", f"by {user}"
+
+
+def import_circles() -> Iterator[tuple[str, str]]:
+    """Yield modules that reach themselves, also by imports for type checkers."""
+    known = modules()
+    edges: dict[str, set[str]] = {name: set() for name in known}
+    for module, one in package_imports():
+        target = one.target if one.target in known else one.target.rpartition(".")[0]
+        if not one.lazy and target in known and target != module.name:
+            edges[module.name].add(target)
+    reached = {name: set(found) for name, found in edges.items()}
+    for middle in known:
+        for found in reached.values():
+            if middle in found:
+                found |= reached[middle]
+    yield from ((name, "it reaches itself") for name, found in reached.items() if name in found)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hpcbench.kinds.collective.plan import Collective
-from hpcbench.kinds.primitive.plan.implementations import Registry, load_registry
+from hpcbench.kinds.primitive.plan.implementations import PrimitiveRegistry, load_registry
 from hpcbench.kinds.primitive.plan.planner import make_workload as plan_workload
 from hpcbench.kinds.primitive.plan.spec import Problem, options_of
 from hpcbench.kinds.primitive.plan.workload import Primitive
@@ -55,7 +55,7 @@ def make_workload(
 
 
 @lru_cache(maxsize=1)
-def registry() -> Registry:
+def registry() -> PrimitiveRegistry:
     return load_registry()
 
 

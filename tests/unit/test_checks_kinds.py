@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.kinds.registry import kinds
-from hpcbench.reduce.checks import Problem
+from hpcbench.reduce.checks import Violation
 from hpcbench.reduce.kind_facts import Deriver
 from hpcbench.reduce.reduce import reduce_folder
 from synthetic import make_plan, write_synthetic_run
@@ -18,7 +18,7 @@ from synthetic import make_plan, write_synthetic_run
 class LateFault(Deriver):
     """Raises when its first problem is asked for."""
 
-    def problems(self, *facts: object) -> Iterator[Problem]:
+    def problems(self, *facts: object) -> Iterator[Violation]:
         yield from [{}["time"]]
 
 

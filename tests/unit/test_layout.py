@@ -24,6 +24,7 @@ RULES: Mapping[str, Callable[[], Iterator[tuple[str, str]]]] = {
     "kind": content.kinds_spelled, "field": content.fields_used,
     "arithmetic": content.arithmetic, "function": content.long_functions,
     "parameters": content.long_parameter_lists, "file": content.long_files,
+    "circle": imports.import_circles, "meaning": content.names_with_two_meanings,
 }
 """Each yields what breaks it, by a stable name, and where that is."""
 

@@ -11,7 +11,7 @@ from hpcbench.config.load import check_config
 from hpcbench.dry_run import _not_tried
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.primitive.derive import problem_key
-from hpcbench.kinds.primitive.plan.implementations import Registry, Spec, load_registry
+from hpcbench.kinds.primitive.plan.implementations import PrimitiveRegistry, Spec, load_registry
 from hpcbench.kinds.primitive.plan.workload import primitive_of
 from hpcbench.kinds.primitive.present import primitive_lines
 from hpcbench.plan.case import Plan, case_from_json, case_to_json, plan_from_json, plan_to_json
@@ -39,7 +39,7 @@ def offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def offering(folder: Path, offered: str) -> Registry:
+def offering(folder: Path, offered: str) -> PrimitiveRegistry:
     """Return the registry with one plug-in more, whose entry point is an expression."""
     name = f"hpcbench_plugin_{next(NUMBERS)}"
     (folder / f"{name}.py").write_text(f"{HEAD}\nOFFERED = {offered}\n")
@@ -50,7 +50,7 @@ def offering(folder: Path, offered: str) -> Registry:
     return load_registry()
 
 
-def mine(registry: Registry) -> Offer[Spec]:
+def mine(registry: PrimitiveRegistry) -> Offer[Spec]:
     (found,) = [plugin for plugin in registry.plugins if plugin.name == "mine"]
     return found
 

@@ -46,6 +46,6 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 def test_specifications_need_no_torch() -> None:
     """Nor numpy, but for derivers, which compute with it."""
     names = ", ".join(name for name in SPECS if name != "Deriver")
-    code = f"import sys; from hpcbench.plugins import {names}; none = 'numpy' not in sys.modules; " \
-           "from hpcbench.plugins import Deriver; sys.exit('torch' in sys.modules or not none)"
+    code = f"import sys; from hpcbench.plugins import {names}; found = 'numpy' in sys.modules; " \
+           "from hpcbench.plugins import Deriver; sys.exit('torch' in sys.modules or found)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

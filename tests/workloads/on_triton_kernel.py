@@ -12,7 +12,7 @@ import json
 import torch
 
 from hpcbench.kinds.primitive.run.implementations.triton_kernel import (
-    Layout,
+    KernelLayout,
     multiply,
     raise_flag,
 )
@@ -43,7 +43,7 @@ def main() -> None:
         flags = torch.zeros(chunks, dtype=torch.int32)
         for flag in flags.split(1):
             raise_flag(flag)
-        multiply(gathered, weight, output, flags, Layout(chunks, ranks, part), programs)
+        multiply(gathered, weight, output, flags, KernelLayout(chunks, ranks, part), programs)
         expected = (a.double() @ weight.double()).to(dtype)
         right.append(bool(flags.all()) and torch.equal(output, expected))
     print(json.dumps(right))

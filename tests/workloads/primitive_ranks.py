@@ -17,17 +17,17 @@ from hpcbench.kinds.primitive.plan.planner import make_workload
 from hpcbench.kinds.primitive.plan.spec import Problem, options_of
 from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.kinds.primitive.run.inputs import (
-    Columnwise,
-    Experts,
-    Gradients,
-    Mlp,
-    Rowwise,
+    ColumnwiseInputs,
+    ExpertInputs,
+    GradientInputs,
+    MlpInputs,
+    RowwiseInputs,
 )
 from hpcbench.operations.place import Place
 
 REGISTRY = load_registry()
-INPUTS = {"tp_columnwise": Columnwise, "tp_rowwise": Rowwise, "tp_mlp": Mlp,
-          "dp_allreduce": Gradients, "ep_all_to_all": Experts}
+INPUTS = {"tp_columnwise": ColumnwiseInputs, "tp_rowwise": RowwiseInputs, "tp_mlp": MlpInputs,
+          "dp_allreduce": GradientInputs, "ep_all_to_all": ExpertInputs}
 ORDERS = [(spec.name, order) for spec in REGISTRY.primitives.values() for order in spec.orders]
 _SHARDS = {"tp_columnwise": "rows", "tp_rowwise": "columns", "tp_mlp": "up",
            "dp_allreduce": "tokens", "ep_all_to_all": "weight"}
@@ -91,10 +91,10 @@ def result(
     Where ranks have no partial sums of their own, it is the last 1 / d of the inner extent.
     """
     own = ranks[me]
-    if isinstance(own, Columnwise):
+    if isinstance(own, ColumnwiseInputs):
         return _product(torch.cat([rank.rows for rank in ranks]), own.weight, dtype,
                         len(ranks) if dropped else 0)
-    if isinstance(own, Experts):
+    if isinstance(own, ExpertInputs):
         return torch.cat([
             _product(tokens, rank.weight, dtype, len(ranks) if dropped else 0)
             for tokens, rank in zip(own.tokens.split(own.counts), ranks, strict=True)])
@@ -105,9 +105,9 @@ def result(
 
 
 def _partial(rank: Any, ranks: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
-    if isinstance(rank, Rowwise):
+    if isinstance(rank, RowwiseInputs):
         return _product(rank.columns, rank.weight, dtype)
-    if isinstance(rank, Gradients):
+    if isinstance(rank, GradientInputs):
         return torch.stack([_product(one.T, rank.tokens, dtype) for one in rank.gradients])
     tokens = torch.cat([other.tokens for other in ranks]) if rank.sequence_parallel else rank.tokens
     return _product(rank.activate(_product(tokens, rank.up, dtype)), rank.down, dtype)

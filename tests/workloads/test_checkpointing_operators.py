@@ -24,7 +24,7 @@ from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import Model, mean_loss
 from hpcbench.kinds.training.run.parity import parity
 from hpcbench.kinds.training.run.strategies.data import low_rank
-from hpcbench.kinds.training.run.strategies.pipeline import Tensor
+from hpcbench.kinds.training.run.strategies.pipeline import TensorParallel
 from hpcbench.kinds.training.run.strategies.replica import Replica as Single
 from hpcbench.operations.place import Place
 from workloads.training_cases import alone, training
@@ -128,7 +128,7 @@ def test_sums_over_ranks_are_kept_whole(family: str, by_tokens: bool) -> None:
             sizes=SIZES | {"layers": layers}, checkpointing="operators",
             degrees=Degrees(tp=ranks), batch_size=SAMPLES)
         world = open_rehearsal(ranks, CallLog())
-        strategy = Tensor(work, Place(0, ranks, world, torch.device("cpu")))
+        strategy = TensorParallel(work, Place(0, ranks, world, torch.device("cpu")))
         found.append(left_by(strategy.plain, None))
         strategy.close()
     kept = step_of(work).kept

@@ -25,7 +25,12 @@ from hpcbench.kinds.training.plan.models import (
 from hpcbench.kinds.training.plan.step import Stage
 from hpcbench.kinds.training.run.models.build import alter
 from hpcbench.kinds.training.run.models.model import init_weights, mean_loss
-from hpcbench.kinds.training.run.models.transformer import TIED, Rotation, Transformer, plain_name
+from hpcbench.kinds.training.run.models.transformer import (
+    TIED,
+    RotaryEmbedding,
+    Transformer,
+    plain_name,
+)
 from hpcbench.operations.models import MODELS, ModelShape
 
 SMALL = {
@@ -229,7 +234,7 @@ def test_grouped_heads_are_as_if_each_query_had_its_own_copy() -> None:
 
 
 def test_turned_heads_compare_by_their_distance() -> None:
-    rotation = Rotation(16, 8, 10000.0, torch.device("cpu"))
+    rotation = RotaryEmbedding(16, 8, 10000.0, torch.device("cpu"))
     generator = torch.Generator().manual_seed(1)
     query, key = torch.randn(2, 1, 8, dtype=torch.float64, generator=generator)
     scores = rotation.turn(query.expand(16, 8)) @ rotation.turn(key.expand(16, 8)).T

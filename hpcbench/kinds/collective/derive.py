@@ -14,8 +14,8 @@ from hpcbench.operations.collectives import (
     collective_spec,
     wire_rate,
 )
-from hpcbench.reduce.checks import Problem, bandwidth_problem
-from hpcbench.reduce.kind_facts import CaseColumn, Deriver, Fact, ReadSamples, SentBytes, Work
+from hpcbench.reduce.checks import Violation, bandwidth_problem
+from hpcbench.reduce.kind_facts import CallWork, CaseColumn, Deriver, Fact, ReadSamples, SentBytes
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import (
     BOUND_COLUMNS,
@@ -46,7 +46,7 @@ def sent_bytes(item: CaseResult) -> float | None:
     return of.size_bytes * factor * senders * of.groups
 
 
-def work(item: CaseResult) -> Work | None:
+def work(item: CaseResult) -> CallWork | None:
     """Return the bytes that count for busbw; None of one rank, and of what moves no data."""
     of = collective_of(item.case)
     ranks = item.case.world_size // of.groups
@@ -55,7 +55,7 @@ def work(item: CaseResult) -> Work | None:
         return None
     words = (of.collective, of.dtype, of.op, "in_place" if of.in_place else "", *(
         word for name, word in of.unusual_words().items() if name != "buffers"))
-    return Work(
+    return CallWork(
         task=(of.collective, of.dtype, of.op, of.root, of.in_place, of.split, of.groups,
               of.group_stride, of.requested_bytes),
         title=" ".join(filter(None, words)), way="", amount=of.size_bytes * factor, unit="bytes",
@@ -135,7 +135,7 @@ class CollectiveDeriver(Deriver):
     def problems(
         self, item: CaseResult, time_s: float, nodes: Mapping[int, str],
         hardware: Mapping[str, Any],
-    ) -> Iterator[Problem]:
+    ) -> Iterator[Violation]:
         """Yield HB128 if the links carried more than the declared peak."""
         rates = bandwidth(collective_of(item.case), item.case.world_size, time_s)
         yield from bandwidth_problem(item.case, _wire_rate(item, rates), nodes, hardware)

@@ -17,14 +17,14 @@ from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.operations.collectives import Bandwidth, WireRate
 from hpcbench.plan.case import Case
 from hpcbench.plan.points import Option
-from hpcbench.reduce.checks import MOST_OF_PEAK, Problem, bandwidth_problem
+from hpcbench.reduce.checks import MOST_OF_PEAK, Violation, bandwidth_problem
 from hpcbench.reduce.kind_facts import (
+    CallWork,
     CaseColumn,
     Deriver,
     Fact,
     ReadSamples,
     SentBytes,
-    Work,
     settings,
 )
 from hpcbench.reduce.records import median_s, nearest, pass_medians_s, why_unpaired
@@ -103,7 +103,7 @@ def communication_rates(work: Primitive, time_s: float) -> Bandwidth | None:
     return Bandwidth(work.size_bytes / time_s, work.wire_bytes / time_s)
 
 
-def work(item: CaseResult, record: Any | None) -> Work | None:
+def work(item: CaseResult, record: Any | None) -> CallWork | None:
     """Return the rows that all ranks multiply; None of a part alone, which is not divided so."""
     of = primitive_of(item.case)
     if not does_both(of) or item.statistics is None:
@@ -111,7 +111,7 @@ def work(item: CaseResult, record: Any | None) -> Work | None:
     options = " ".join(f"{name}={value}" for name, value in of.options)
     exposed_s = record.exposed_s if record else None
     exposed_s = record.exposed_s if record else None
-    return Work(
+    return CallWork(
         task=(of.primitive, of.order, of.dtype, of.n, of.k, of.groups),
         title=f"{of.primitive} {of.order} {of.dtype} n={of.n} k={of.k}",
         way=f"{of.implementation} {options}".rstrip(), amount=of.m, unit="rows",
@@ -329,7 +329,7 @@ class PrimitiveDeriver(Deriver):
     def problems(
         self, item: CaseResult, time_s: float, nodes: Mapping[int, str],
         hardware: Mapping[str, Any],
-    ) -> Iterator[Problem]:
+    ) -> Iterator[Violation]:
         """Yield HB128 and HB146 if bandwidth or FLOP rate is above the declared peak."""
         work = primitive_of(item.case)
         if rates := communication_rates(work, time_s):
@@ -339,7 +339,7 @@ class PrimitiveDeriver(Deriver):
 
     def joint_problems(
         self, items: Sequence[CaseResult], records: Mapping[str, PrimitiveRecord],
-    ) -> Iterator[tuple[Case, Problem]]:
+    ) -> Iterator[tuple[Case, Violation]]:
         for item in items:
             if record := records.get(item.case.case_id):
                 for problem in over_measured("its FLOP rate", record.of_measured_product):
@@ -348,14 +348,14 @@ class PrimitiveDeriver(Deriver):
 
 def _flops_problem(
     work: Primitive, time_s: float, hardware: Mapping[str, Any]
-) -> Iterator[Problem]:
+) -> Iterator[Violation]:
     """HB146: no rank does more products in its time than the declared peak of its device."""
     rates, peak = flop_rates(work, time_s), hardware.get("peak_flops", {}).get(work.dtype)
     if rates is None or peak is None or (
             rates.busiest_rank_flops_per_s <= MOST_OF_PEAK * peak):
         return
     rate = to_tflop_per_s(rates.busiest_rank_flops_per_s)
-    yield Problem(
+    yield Violation(
         "HB146", f"{rate:.4g} TFLOP/s of a rank are more than the {to_tflop_per_s(peak):.4g} that "
         f"hardware.peak_flops allows for {work.dtype}: it computes less than it is credited with, "
         "in another dtype (TF32 for fp32), or the declared peak is wrong", rejects=False)

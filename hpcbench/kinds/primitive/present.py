@@ -26,7 +26,7 @@ from hpcbench.kinds.primitive.derive import (
     parts_alone,
     parts_first,
 )
-from hpcbench.kinds.primitive.plan.implementations import Registry, load_registry
+from hpcbench.kinds.primitive.plan.implementations import PrimitiveRegistry, load_registry
 from hpcbench.kinds.primitive.plan.spec import LAYERS, ImplementationSpec, PrimitiveSpec
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.plan.case import Case
@@ -78,7 +78,7 @@ from hpcbench.views.table import (
 )
 
 
-def primitive_lines(registry: Registry) -> Iterator[Line | Table]:
+def primitive_lines(registry: PrimitiveRegistry) -> Iterator[Line | Table]:
     """Yield the primitives, their implementations, the matrix of both, models and plug-ins."""
     yield Line("primitives", "title")
     for name, spec in registry.primitives.items():
@@ -101,21 +101,21 @@ def primitive_lines(registry: Registry) -> Iterator[Line | Table]:
     yield from _plugins(registry)
 
 
-def cells(registry: Registry) -> dict[str, dict[str, str]]:
+def cells(registry: PrimitiveRegistry) -> dict[str, dict[str, str]]:
     """Return implementation, no alias -> primitive -> ``yes``, the orders that it has, or ``-``."""
     names = [name for name in registry.names() if name not in registry.aliases]
     return {name: {primitive: _cell(registry.implementation(name, primitive), primitive, registry)
                    for primitive in registry.primitives} for name in names}
 
 
-def reasons(registry: Registry) -> dict[tuple[str, str], str]:
+def reasons(registry: PrimitiveRegistry) -> dict[tuple[str, str], str]:
     """Return (implementation, primitive) -> why there is none, for every empty cell."""
     return {(name, primitive): registry.absent(name, primitive) or ""
             for name, row in cells(registry).items()
             for primitive, cell in row.items() if cell == MISSING}
 
 
-def _cell(spec: ImplementationSpec | None, primitive: str, registry: Registry) -> str:
+def _cell(spec: ImplementationSpec | None, primitive: str, registry: PrimitiveRegistry) -> str:
     if spec is None:
         return MISSING
     if spec.orders is None:
@@ -125,7 +125,7 @@ def _cell(spec: ImplementationSpec | None, primitive: str, registry: Registry) -
     return "yes" if len(own) == len(every) else ", ".join(own)
 
 
-def _implementation(name: str, registry: Registry) -> Iterator[Line]:
+def _implementation(name: str, registry: PrimitiveRegistry) -> Iterator[Line]:
     if name in registry.aliases:
         yield Line(f"  {name:<20}another name of {registry.aliases[name]}")
         return
@@ -140,7 +140,7 @@ def _implementation(name: str, registry: Registry) -> Iterator[Line]:
         yield from option_lines(registry.elsewhere[name])
 
 
-def _matrix(registry: Registry) -> Iterator[Line | Table]:
+def _matrix(registry: PrimitiveRegistry) -> Iterator[Line | Table]:
     table = cells(registry)
     columns = tuple(Column(name, name) for name in ("", *registry.primitives))
     rows = tuple(Row((name, *row.values())) for name, row in table.items())
@@ -153,7 +153,7 @@ def _matrix(registry: Registry) -> Iterator[Line | Table]:
         yield Line(f"  no {where}: {reason}", "quiet")
 
 
-def _plugins(registry: Registry) -> Iterator[Line]:
+def _plugins(registry: PrimitiveRegistry) -> Iterator[Line]:
     if not registry.plugins:
         return
     yield Line("")

@@ -56,20 +56,20 @@ class Compiled(plugins.Implementation[AnyInputs]):
         self._result.block_until_ready()
 
 
-class Columnwise(Compiled[plugins.Columnwise]):
+class Columnwise(Compiled[plugins.ColumnwiseInputs]):
     """All-gather of A's rows before the product, or of C's rows after it."""
 
-    def __init__(self, inputs: plugins.Columnwise) -> None:
+    def __init__(self, inputs: plugins.ColumnwiseInputs) -> None:
         sharded = inputs.weight.shape[1] < inputs.spec.n
         columns = COLUMNS if sharded else WHOLE
         super().__init__(inputs, _gather_first if inputs.gather_first else _gather_last,
                          ((inputs.rows, ROWS), (inputs.weight, columns)), columns)
 
 
-class Rowwise(Compiled[plugins.Rowwise]):
+class Rowwise(Compiled[plugins.RowwiseInputs]):
     """The product, and the reduce-scatter or all-reduce of the partial sums."""
 
-    def __init__(self, inputs: plugins.Rowwise) -> None:
+    def __init__(self, inputs: plugins.RowwiseInputs) -> None:
         super().__init__(inputs, _scatter_last if inputs.scatter else _reduce_last,
                          ((inputs.columns, COLUMNS), (inputs.weight, ROWS)),
                          ROWS if inputs.scatter else WHOLE)

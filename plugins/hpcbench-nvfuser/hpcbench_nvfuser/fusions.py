@@ -30,10 +30,10 @@ class Fused(plugins.Implementation[AnyInputs]):
             self.made.fill_(float("nan"))
 
 
-class Columnwise(Fused[plugins.Columnwise]):
+class Columnwise(Fused[plugins.ColumnwiseInputs]):
     """The product of A, whose rows are divided, with a weight of which each rank has its own."""
 
-    def __init__(self, inputs: plugins.Columnwise) -> None:
+    def __init__(self, inputs: plugins.ColumnwiseInputs) -> None:
         super().__init__(inputs)
         work, d = inputs.spec, self.ranks
         self._interleaved = work.option("algorithm") == "coll_pipeline"
@@ -67,10 +67,10 @@ class Columnwise(Fused[plugins.Columnwise]):
         self.output = ordered.reshape(self.spec.m, -1)
 
 
-class Rowwise(Fused[plugins.Rowwise]):
+class Rowwise(Fused[plugins.RowwiseInputs]):
     """Partial sums of which each rank has one, and their sum, whose rows are divided."""
 
-    def __init__(self, inputs: plugins.Rowwise) -> None:
+    def __init__(self, inputs: plugins.RowwiseInputs) -> None:
         super().__init__(inputs)
         work, d = inputs.spec, self.ranks
         algorithm, rows = str(work.option("algorithm")), work.m // self.ranks

@@ -30,13 +30,13 @@ class Layer(plugins.Implementation[AnyInputs]):
             self.output.fill_(float("nan"))
 
 
-class Columnwise(Layer[plugins.Columnwise]):
+class Columnwise(Layer[plugins.ColumnwiseInputs]):
     """All-gather of A under the product. ``weight`` is the rank's columns of W, or all of W.
 
     All of W on every rank is a layer of ranks times n columns whose parts are equal.
     """
 
-    def __init__(self, inputs: plugins.Columnwise) -> None:
+    def __init__(self, inputs: plugins.ColumnwiseInputs) -> None:
         super().__init__(inputs)
         work = inputs.spec
         te.module.base.destroy_ub()  # an earlier case's have its shape
@@ -52,10 +52,10 @@ class Columnwise(Layer[plugins.Columnwise]):
             self.output = self._layer(self.inputs.rows)
 
 
-class Rowwise(Layer[plugins.Rowwise]):
+class Rowwise(Layer[plugins.RowwiseInputs]):
     """The product, and the reduce-scatter of the partial sums."""
 
-    def __init__(self, inputs: plugins.Rowwise) -> None:
+    def __init__(self, inputs: plugins.RowwiseInputs) -> None:
         super().__init__(inputs)
         self._layer = _linear(inputs, inputs.weight, inputs.spec.n, parallel_mode="row")
 

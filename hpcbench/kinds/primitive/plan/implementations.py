@@ -70,7 +70,7 @@ TP_COLUMNWISE = PrimitiveSpec(
     name="tp_columnwise", meaning="all-gather + matrix product: C = A W, rows of A on the ranks",
     orders=("AG_before", "AG_after"), work=_columnwise,
     unsharded=on_every_rank(lambda problem: problem.product_flops), unfit=_columnwise_unfit,
-    inputs=f"{_INPUTS}:Columnwise",
+    inputs=f"{_INPUTS}:ColumnwiseInputs",
     options={"weight": Values("sharded", ("sharded", "replicated"))},
     layers=("attention_qkv", "mlp_up"), divides_layer=True,
     decided={"AG_after": {"weight": "replicated"}})
@@ -94,7 +94,7 @@ TP_ROWWISE = PrimitiveSpec(
     name="tp_rowwise", meaning="matrix product + reduction: C = A W, columns of A on the ranks",
     orders=("RS_after", "AR_after"), work=_rowwise,
     unsharded=on_every_rank(lambda problem: problem.product_flops),
-    unfit=_divided(RS_after="km", AR_after="k"), inputs=f"{_INPUTS}:Rowwise",
+    unfit=_divided(RS_after="km", AR_after="k"), inputs=f"{_INPUTS}:RowwiseInputs",
     layers=("attention_out", "mlp_down"), divides_layer=True)
 """A is (m, k), W is (k, n), C is (m, n). Each rank's product is a partial sum of all of C.
 
@@ -116,7 +116,7 @@ TP_MLP = PrimitiveSpec(
     name="tp_mlp", meaning="column-wise product, activation, row-wise product: Y = act(X W1) W2",
     orders=("sequence_parallel", "AR_after"), work=_mlp,
     unsharded=on_every_rank(lambda problem: 2 * problem.product_flops),
-    unfit=_divided(sequence_parallel="nm", AR_after="n"), inputs=f"{_INPUTS}:Mlp",
+    unfit=_divided(sequence_parallel="nm", AR_after="n"), inputs=f"{_INPUTS}:MlpInputs",
     options={"activation": Values("relu", ("relu", "gelu"))}, layers=("mlp",),
     divides_layer=True)
 """X is (m, k), W1 is (k, n), W2 is (n, k), Y is (m, k): m tokens, hidden size k, inner size n.
@@ -144,7 +144,7 @@ def _gradients(problem: Problem) -> Work:
 DP_ALLREDUCE = PrimitiveSpec(
     name="dp_allreduce", meaning="weight gradients of several layers + all-reduce: G = sum D^T X",
     orders=("AR_after",), work=_gradients, unsharded=on_every_rank(_gradient_flops),
-    unfit=_divided(AR_after="m"), inputs=f"{_INPUTS}:Gradients",
+    unfit=_divided(AR_after="m"), inputs=f"{_INPUTS}:GradientInputs",
     options={"layers": Values(4)},
     layers=("attention_qkv", "attention_out", "mlp_up", "mlp_down"))
 """Of each of ``layers`` layers G = D^T X: X is (m, k), the layer's inputs; D is (m, n), the
@@ -190,7 +190,7 @@ EP_ALL_TO_ALL = PrimitiveSpec(
     name="ep_all_to_all", meaning="tokens to experts, product, and back: y = x W_e",
     orders=("dispatch_combine",), work=_experts,
     unsharded=on_every_rank(lambda problem: problem.product_flops),
-    unfit=_divided(dispatch_combine="m"), inputs=f"{_INPUTS}:Experts",
+    unfit=_divided(dispatch_combine="m"), inputs=f"{_INPUTS}:ExpertInputs",
     options={"split": Values("even", SPLITS)}, layers=("mlp_up",))
 """X is (m, k): m / d tokens a rank, sorted by expert. Rank e holds one expert, W_e of (k, n). A
 token of expert e becomes y = x W_e; Y is (m, n), and each rank ends with those of its own tokens,
@@ -346,7 +346,7 @@ _OURS: tuple[Spec, ...] = (*PRIMITIVES, *IMPLEMENTATIONS)
 
 
 @dataclass(frozen=True, slots=True)
-class Registry:
+class PrimitiveRegistry:
     """Everything that can be named in a block of primitives, by name.
 
     ``aliases`` are other tools' names of implementations, ``elsewhere`` the implementations with
@@ -407,12 +407,12 @@ class Registry:
                 "hpcbench (docs/plugins.md)")
 
 
-def load_registry() -> Registry:
+def load_registry() -> PrimitiveRegistry:
     """Return our own and every plug-in's."""
     found = Named[Spec]("{}", _OURS, ENTRY_POINTS, (PrimitiveSpec, ImplementationSpec),
                         names=_names)
     specs = tuple(found.values())
-    return Registry(
+    return PrimitiveRegistry(
         {spec.name: spec for spec in specs if isinstance(spec, PrimitiveSpec)},
         grouped((ALIASES.get(spec.name, spec.name), spec) for spec in specs
                 if isinstance(spec, ImplementationSpec)),
@@ -428,7 +428,7 @@ def _names(spec: Spec) -> list[str]:
 
 
 @cache
-def installed() -> Registry:
+def installed() -> PrimitiveRegistry:
     """Return the same as `load_registry`, read once: for processes that only run cases."""
     return load_registry()
 

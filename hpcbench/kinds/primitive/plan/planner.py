@@ -18,7 +18,7 @@ from hpcbench.kinds.primitive.block import PrimitiveBlock
 from hpcbench.kinds.primitive.plan.demands import device_bytes, host_bytes, reference_flops
 from hpcbench.kinds.primitive.plan.implementations import (
     AXES_OF_POINTS,
-    Registry,
+    PrimitiveRegistry,
     is_ours,
     load_registry,
 )
@@ -78,7 +78,7 @@ _Choice = tuple[ImplementationSpec | str, str, str, tuple[tuple[str, Option], ..
 
 
 def primitive_points(
-    title: str, block: PrimitiveBlock, job: PlanRequest, registry: Registry,
+    title: str, block: PrimitiveBlock, job: PlanRequest, registry: PrimitiveRegistry,
 ) -> Iterator[PrimitivePoint]:
     """Yield the points of a block. Raises ConfigError that lists every unknown name or value."""
     problems = dict.fromkeys(block_problems(block, registry))
@@ -98,7 +98,7 @@ def primitive_points(
 
 
 def _choices(
-    block: PrimitiveBlock, primitive: PrimitiveSpec, registry: Registry,
+    block: PrimitiveBlock, primitive: PrimitiveSpec, registry: PrimitiveRegistry,
 ) -> Iterator[tuple[Option | None, _Choice]]:
     """Yield each way to do a primitive, with its backend: None where the block's backends apply."""
     for name, sets in block.implementations.items():
@@ -119,7 +119,7 @@ def _choices(
                                 tuple(options.items()))
 
 
-def block_problems(block: PrimitiveBlock, registry: Registry) -> Iterator[str]:
+def block_problems(block: PrimitiveBlock, registry: PrimitiveRegistry) -> Iterator[str]:
     for name in block.primitive:
         if name not in registry.primitives:
             yield f"primitive: {unknown_name(name, registry.primitives)}"
@@ -211,7 +211,7 @@ class PrimitivePlanner(Planner):
     """Plans primitives; the registry of implementations is loaded once."""
 
     @cached_property
-    def _registry(self) -> Registry:
+    def _registry(self) -> PrimitiveRegistry:
         return load_registry()
 
     def lengths(self, block: Block, config: Config) -> Mapping[str, int]:
@@ -407,7 +407,7 @@ def catalogue() -> dict[str, dict[str, Any]]:
     }
 
 
-def _implementation(name: str, registry: Registry) -> dict[str, Any]:
+def _implementation(name: str, registry: PrimitiveRegistry) -> dict[str, Any]:
     specs = registry.implementations.get(name, ())
     return {
         "meaning": "; ".join(spec.meaning for spec in specs),

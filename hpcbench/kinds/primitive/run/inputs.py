@@ -75,7 +75,7 @@ class Inputs:
         return list(tensor.chunk(self.place.world_size, dim))
 
 
-class Columnwise(Inputs):
+class ColumnwiseInputs(Inputs):
     """``rows`` (m / d, k) of A, and ``weight``: (k, n / d) of W, or all of it (k, n).
 
     ``gather_first``: the order is AG_before. ``compute_only`` multiplies ``left`` by ``weight``;
@@ -111,7 +111,7 @@ class Columnwise(Inputs):
         return product([(left, self._weight)], self.spec.dtype, exact=self._exact)
 
 
-class Rowwise(Inputs):
+class RowwiseInputs(Inputs):
     """``columns`` (m, k / d) of A, and ``weight`` (k / d, n): rows of W.
 
     ``scatter``: the order is RS_after, the result (m / d, n); otherwise it is (m, n). Unsharded,
@@ -143,7 +143,7 @@ class Rowwise(Inputs):
         return product(parts, self.spec.dtype, exact=self._exact)
 
 
-class Mlp(Inputs):
+class MlpInputs(Inputs):
     """``tokens`` of X, ``up`` (k, n / d): columns of W1, and ``down`` (n / d, k): rows of W2.
 
     ``sequence_parallel``: tokens are this rank's rows (m / d, k), and so is the result; otherwise
@@ -214,7 +214,7 @@ class Mlp(Inputs):
         return Expected(behind.value.to(self.dtype).double()) if self._exact else behind
 
 
-class Gradients(Inputs):
+class GradientInputs(Inputs):
     """``tokens`` (m / d, k): rows of X, which all layers share, and ``gradients`` of each layer.
 
     ``gradients`` (layers, m / d, n) are those of the layers' outputs, D. The result is
@@ -248,7 +248,7 @@ class Gradients(Inputs):
         return product(pairs, self.spec.dtype, exact=self._exact)
 
 
-class Experts(Inputs):
+class ExpertInputs(Inputs):
     """``tokens`` (m / d, k): this rank's, sorted by expert, and ``weight`` (k, n) of its expert.
 
     ``counts`` of a rank's tokens go to each expert, the same on every rank: what a rank sends.

@@ -16,7 +16,7 @@ from hpcbench.kinds.training.plan.predict import hardware_flops
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce import roofline
-from hpcbench.reduce.checks import Problem
+from hpcbench.reduce.checks import Violation
 from hpcbench.reduce.comparison import Comparison, clear
 from hpcbench.reduce.kind_facts import (
     EXCHANGE,
@@ -328,7 +328,7 @@ class TrainingDeriver(Deriver):
     def problems(
         self, item: CaseResult, time_s: float, nodes: Mapping[int, str],
         hardware: Mapping[str, Any],
-    ) -> Iterator[Problem]:
+    ) -> Iterator[Violation]:
         """Yield HB149 for numbers that contradict one another, or the devices.
 
         HB157 for calls of a step that are not those that were predicted.
@@ -337,25 +337,25 @@ class TrainingDeriver(Deriver):
         found = list(rates.differences(item.case, item.detail))
         if found:
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-            yield Problem("HB157", f"{found[0]}{more}: the numbers that are measured stand; what "
+            yield Violation("HB157", f"{found[0]}{more}: the numbers that are measured stand; what "
                           "is predicted of its traffic does not hold here: report it",
                           rejects=False)
 
     def joint_problems(
         self, items: Sequence[CaseResult], records: Mapping[str, TrainingRecord],
-    ) -> Iterator[tuple[Case, Problem]]:
+    ) -> Iterator[tuple[Case, Violation]]:
         """Yield HB158 for large models that differ from another's, HB146 for too high an MFU."""
         for item in items:
             record = records.get(item.case.case_id, NOTHING_KNOWN)
             for problem in roofline.over_measured("its MFU", record.mfu_of_measured):
                 yield item.case, problem
             if record.counterpart and record.counterpart.n_wrong:
-                yield item.case, Problem("HB158", fingerprints.disagreement(record.counterpart))
+                yield item.case, Violation("HB158", fingerprints.disagreement(record.counterpart))
 
 
 def _contradictions(
     item: CaseResult, time_s: float, hardware: Mapping[str, Any],
-) -> Iterator[Problem]:
+) -> Iterator[Violation]:
     work = training_of(item.case)
     computed = rates.rates(work, time_s)
     if computed is None or not work.trains:
@@ -365,7 +365,7 @@ def _contradictions(
         shares[f"MFU ({definition})"] = rates.mfu(
             work, definition, time_s, item.case.world_size, hardware.get("peak_flops", {}))
     for text in rates.violations(replace(computed, utilisations=shares)):
-        yield Problem("HB149", text)
+        yield Violation("HB149", text)
 
 
 def _settled(record: TrainingRecord, records: Mapping[str, TrainingRecord]) -> TrainingRecord:

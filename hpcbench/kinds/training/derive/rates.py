@@ -28,7 +28,7 @@ from hpcbench.kinds.training.plan.spec import alone_by, trained_part
 from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
 from hpcbench.plan.case import Case
-from hpcbench.reduce.kind_facts import SAMPLES, Work
+from hpcbench.reduce.kind_facts import SAMPLES, CallWork
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import Demand, Roofline, ceilings_of, roofline
 from hpcbench.units import grouped
@@ -37,7 +37,7 @@ LAID_OUT = ("strategy", "options", "dp", "tp", "pp", "flops", "calls")
 """Fields of a training that depend on its layout on ranks."""
 
 
-def work(item: CaseResult, record: Any | None) -> Work | None:
+def work(item: CaseResult, record: Any | None) -> CallWork | None:
     """Return the samples of a step; None of what trains nothing."""
     of = training_of(item.case)
     if not of.trains:
@@ -45,7 +45,7 @@ def work(item: CaseResult, record: Any | None) -> Work | None:
     left = {*LAID_OUT, "batch_size"}
     step = (of.dtype, of.optimizer, *(f"{name}={value}" for name, value in of.unusual()),
             *([f"accumulation={of.accumulation}"] * (of.accumulation != 1)))
-    return Work(
+    return CallWork(
         task=(trained_part(of), *((name, value) for name, value in asdict(of).items()
                                   if name not in left)),
         title=" ".join((of.model, *step)),

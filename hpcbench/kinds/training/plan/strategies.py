@@ -284,7 +284,8 @@ _OF_MODEL = (
     StrategySpec(
         name="tensor",
         meaning="every layer is divided among the ranks: heads, columns, words (Megatron)",
-        runner=f"{_RUN}.pipeline:Tensor", order=60, also=("tp", "tensor_parallel", "megatron"),
+        runner=f"{_RUN}.pipeline:TensorParallel", order=60,
+        also=("tp", "tensor_parallel", "megatron"),
         degrees=lambda ranks, _options: (
             Degrees(tp=ranks) if ranks > 1 else "one rank has no other to share a layer with"),
         unfit=_unfit_tensors, layout=_model_layout, calls=_tensor_calls,

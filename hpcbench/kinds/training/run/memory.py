@@ -21,7 +21,7 @@ _CLEAR = Path("/proc/self/clear_refs")
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldMemory:
     """Bytes on this rank: exact sums over its tensors, of sharded ones the rank's own part.
 
     Gradients are as they are before the optimizer clears them.
@@ -32,10 +32,10 @@ class Held:
     optimizer: int
 
 
-def held(parameters: Iterable[nn.Parameter], optimizer: torch.optim.Optimizer) -> Held:
+def held(parameters: Iterable[nn.Parameter], optimizer: torch.optim.Optimizer) -> HeldMemory:
     """Return what a rank holds. A gradient has its parameter's shape and dtype: torch insists."""
     own = list(parameters)
-    return Held(parameters=sum(map(local_bytes, own)),
+    return HeldMemory(parameters=sum(map(local_bytes, own)),
                 gradients=sum(local_bytes(item) for item in own if item.requires_grad),
                 optimizer=sum(map(local_bytes, states(optimizer))))
 

@@ -37,7 +37,7 @@ from hpcbench.kinds.training.run.reference import (
     in_fp64,
     reference_of,
 )
-from hpcbench.kinds.training.run.strategies.base import Exchange, Strategy, phase_clock
+from hpcbench.kinds.training.run.strategies.base import GradientExchange, Strategy, phase_clock
 from hpcbench.measure.process import KernelFiles, granted_cores
 from hpcbench.operations.place import Place
 from hpcbench.operations.token_file import TokenFile
@@ -315,7 +315,7 @@ def _comparisons(
         # those that project do not until the strategy is settled
         early = strategy.exchange.projects and call < strategy.settling
         yield "gradients", list(_gradients(
-            work, Exchange() if early else strategy.exchange, got, reference.gradients))
+            work, GradientExchange() if early else strategy.exchange, got, reference.gradients))
     strategy.update(phases)
     weights = strategy.full_weights()
     if got.keys() == reference.gradients.keys():
@@ -334,7 +334,7 @@ def _loss(got: float, expected: float, allowed: float) -> _Comparison:
 
 
 def _gradients(
-    work: Training, exchange: Exchange, got: Tensors, expected: Tensors,
+    work: Training, exchange: GradientExchange, got: Tensors, expected: Tensors,
 ) -> Iterator[_Comparison]:
     """Compare every gradient with the reference's, in the norm.
 

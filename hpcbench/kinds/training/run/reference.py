@@ -61,7 +61,7 @@ from hpcbench.kinds.training.run.models.transformer import TIED, plain_name
 from hpcbench.kinds.training.run.strategies.base import (
     RECIPES,
     Batch,
-    Exchange,
+    GradientExchange,
     Strategy,
     make_optimizer,
 )
@@ -227,7 +227,7 @@ def arithmetic_bound(spec: Training) -> float:
     return _MARGIN * math.sqrt(depth) * UNIT[spec.dtype]
 
 
-def gradient_bound(spec: Training, exchange: Exchange) -> Bound:
+def gradient_bound(spec: Training, exchange: GradientExchange) -> Bound:
     """Return what gradients may differ by: arithmetic, and roundings in the exchange's dtype.
 
     Each of dp gradients is rounded when it is cast, and a sum of them at most dp - 1 times.

@@ -10,13 +10,13 @@ import torch.distributed as dist
 from hpcbench import plugins
 
 
-class Columnwise(plugins.Implementation[plugins.Columnwise]):
+class Columnwise(plugins.Implementation[plugins.ColumnwiseInputs]):
     """Block r of A comes from rank r; with ``ahead`` all are on their way before the 1st product.
 
     ``empty`` gives buffers that are wiped before each call; ``run`` allocates nothing.
     """
 
-    def __init__(self, inputs: plugins.Columnwise) -> None:
+    def __init__(self, inputs: plugins.ColumnwiseInputs) -> None:
         super().__init__(inputs)
         work = inputs.spec
         self.output = self.empty(work.m, inputs.weight.shape[1])

@@ -68,10 +68,10 @@ class Chunked(Implementation[AnyInputs]):
         finish(leaving)
 
 
-class Columnwise(Chunked[given.Columnwise]):
+class Columnwise(Chunked[given.ColumnwiseInputs]):
     """A chunk of A is gathered while another is multiplied, or one of C while another is made."""
 
-    def __init__(self, inputs: given.Columnwise) -> None:
+    def __init__(self, inputs: given.ColumnwiseInputs) -> None:
         super().__init__(inputs)
         columns, rows = inputs.weight.shape[1], inputs.rows.shape[0] // self.chunks
         self._rows = inputs.rows.view(self.chunks, rows, -1)
@@ -132,14 +132,14 @@ class Columnwise(Chunked[given.Columnwise]):
         finish(leaving)
 
 
-class Rowwise(Chunked[given.Rowwise]):
+class Rowwise(Chunked[given.RowwiseInputs]):
     """A chunk of C, as many rows of every rank's part, is reduced while the next is multiplied.
 
     By messages the sum is formed where it belongs, and the own rows are multiplied last, under
     the last chunk's. There a chunk may be as many columns of C instead.
     """
 
-    def __init__(self, inputs: given.Rowwise) -> None:
+    def __init__(self, inputs: given.RowwiseInputs) -> None:
         super().__init__(inputs)
         m, n, ranks = inputs.spec.m, inputs.spec.n, self.ranks
         rows = m // ranks if inputs.scatter else m
@@ -197,14 +197,14 @@ class Rowwise(Chunked[given.Rowwise]):
         torch.mm(columns, self.inputs.weight, out=partial)
 
 
-class Mlp(Chunked[given.Mlp]):
+class Mlp(Chunked[given.MlpInputs]):
     """A chunk is gathered, and another one reduced, while one goes through both products.
 
     By messages the own tokens are the first in the first product, while the first chunk comes. They
     are the last in the second product, while the last chunk's sums come.
     """
 
-    def __init__(self, inputs: given.Mlp) -> None:
+    def __init__(self, inputs: given.MlpInputs) -> None:
         super().__init__(inputs)
         m, k, rows = inputs.spec.m, inputs.spec.k, inputs.tokens.shape[0] // self.chunks
         self.output = self.empty(*inputs.tokens.shape)
@@ -269,10 +269,10 @@ class Mlp(Chunked[given.Mlp]):
         self.inputs.activate(hidden)
 
 
-class Gradients(Chunked[given.Gradients]):
+class Gradients(Chunked[given.GradientInputs]):
     """A chunk is a bucket of layers, reduced while the next layers' gradients are made."""
 
-    def __init__(self, inputs: given.Gradients) -> None:
+    def __init__(self, inputs: given.GradientInputs) -> None:
         super().__init__(inputs)
         self.output = self.empty(inputs.layers, inputs.spec.n, inputs.spec.k)
         self._buckets = self.output.chunk(self.chunks)
@@ -307,14 +307,14 @@ def _multiply_others(
             _multiply_blocks(left[others], right, out[others])
 
 
-class Experts(Chunked[given.Experts]):
+class Experts(Chunked[given.ExpertInputs]):
     """Of the tokens for each expert one chunk is sent, and the results of another sent back.
 
     One all_to_all reads the parts for all ranks from one piece of memory. So a chunk's tokens are
     copied together, and its results to where they belong, during the other chunks' messages.
     """
 
-    def __init__(self, inputs: given.Experts) -> None:
+    def __init__(self, inputs: given.ExpertInputs) -> None:
         super().__init__(inputs)
         k, n = inputs.spec.k, inputs.spec.n
         self.output = self.empty(inputs.tokens.shape[0], n)

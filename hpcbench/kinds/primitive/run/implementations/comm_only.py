@@ -10,12 +10,12 @@ from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Impleme
 from hpcbench.operations.data import all_gather_tensor, reduce_scatter_tensor
 
 
-class Columnwise(Implementation[given.Columnwise]):
+class Columnwise(Implementation[given.ColumnwiseInputs]):
     """The all-gather."""
 
     part = "communicate"
 
-    def __init__(self, inputs: given.Columnwise) -> None:
+    def __init__(self, inputs: given.ColumnwiseInputs) -> None:
         super().__init__(inputs)
         self._sent = inputs.sent
         self.output = self.empty(inputs.spec.m, self._sent.shape[1])
@@ -43,20 +43,20 @@ class _Reducing(Implementation[AnyInputs]):
             dist.all_reduce(self.reduced, group=self.group)
 
 
-class Rowwise(_Reducing[given.Rowwise]):
+class Rowwise(_Reducing[given.RowwiseInputs]):
     """One reduction of partial sums."""
 
-    def __init__(self, inputs: given.Rowwise) -> None:
+    def __init__(self, inputs: given.RowwiseInputs) -> None:
         super().__init__(inputs)
         self.sent, self.scatter = inputs.sent, inputs.scatter
         rows = inputs.spec.m // self.ranks if inputs.scatter else inputs.spec.m
         self.output = self.reduced = self.empty(rows, inputs.spec.n)
 
 
-class Mlp(_Reducing[given.Mlp]):
+class Mlp(_Reducing[given.MlpInputs]):
     """The all-gather of tokens and the reduce-scatter of results, or the all-reduce of these."""
 
-    def __init__(self, inputs: given.Mlp) -> None:
+    def __init__(self, inputs: given.MlpInputs) -> None:
         super().__init__(inputs)
         self.sent, self.scatter = inputs.sent, inputs.sequence_parallel
         m = inputs.spec.m
@@ -70,21 +70,21 @@ class Mlp(_Reducing[given.Mlp]):
         super().run()
 
 
-class Gradients(_Reducing[given.Gradients]):
+class Gradients(_Reducing[given.GradientInputs]):
     """One all-reduce of the gradients of all layers."""
 
-    def __init__(self, inputs: given.Gradients) -> None:
+    def __init__(self, inputs: given.GradientInputs) -> None:
         super().__init__(inputs)
         self.sent = inputs.sent
         self.output = self.reduced = self.empty(*self.sent.shape)
 
 
-class Experts(Implementation[given.Experts]):
+class Experts(Implementation[given.ExpertInputs]):
     """The all_to_all of tokens and that of results."""
 
     part = "communicate"
 
-    def __init__(self, inputs: given.Experts) -> None:
+    def __init__(self, inputs: given.ExpertInputs) -> None:
         super().__init__(inputs)
         k, n, own = inputs.spec.k, inputs.spec.n, len(inputs.tokens)
         self._sent = inputs.sent

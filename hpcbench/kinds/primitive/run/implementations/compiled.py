@@ -93,7 +93,7 @@ def _waited(result: Any) -> torch.Tensor:
     return _OPS.wait_tensor(result)
 
 
-class Columnwise(Compiled[given.Columnwise]):
+class Columnwise(Compiled[given.ColumnwiseInputs]):
     """All-gather before the product, or after it."""
 
     def formula(self) -> Formula:
@@ -105,7 +105,7 @@ class Columnwise(Compiled[given.Columnwise]):
         return multiplied, (self.inputs.rows, self.inputs.weight)
 
 
-class Rowwise(Compiled[given.Rowwise]):
+class Rowwise(Compiled[given.RowwiseInputs]):
     """The product, and its reduce-scatter or all-reduce."""
 
     def formula(self) -> Formula:
@@ -117,7 +117,7 @@ class Rowwise(Compiled[given.Rowwise]):
         return multiply_and_combine, (self.inputs.columns, self.inputs.weight)
 
 
-class Mlp(Compiled[given.Mlp]):
+class Mlp(Compiled[given.MlpInputs]):
     """All-gather, both products, reduce-scatter; or both products, and the all-reduce."""
 
     def formula(self) -> Formula:
@@ -130,7 +130,7 @@ class Mlp(Compiled[given.Mlp]):
         return through, (self.inputs.tokens, self.inputs.up, self.inputs.down)
 
 
-class Gradients(Compiled[given.Gradients]):
+class Gradients(Compiled[given.GradientInputs]):
     """The gradients of every layer, each reduced as soon as it is there."""
 
     def formula(self) -> Formula:
@@ -141,7 +141,7 @@ class Gradients(Compiled[given.Gradients]):
         return reduced, (self.inputs.gradients, self.inputs.tokens)
 
 
-class Experts(Compiled[given.Experts]):
+class Experts(Compiled[given.ExpertInputs]):
     """An all_to_all of tokens, the product, and an all_to_all of results."""
 
     def formula(self) -> Formula:

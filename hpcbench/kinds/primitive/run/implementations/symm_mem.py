@@ -61,21 +61,21 @@ class Fused(Returning[AnyInputs]):
         return self._scatter(left, weight, "sum", 0, self.group.group_name)
 
 
-class Columnwise(Fused[given.Columnwise]):
+class Columnwise(Fused[given.ColumnwiseInputs]):
     """All-gather and product."""
 
     def run(self) -> None:
         self.output = self.gathered_product(self.inputs.rows, self.inputs.weight)
 
 
-class Rowwise(Fused[given.Rowwise]):
+class Rowwise(Fused[given.RowwiseInputs]):
     """Product and reduce-scatter."""
 
     def run(self) -> None:
         self.output = self.scattered_product(self.inputs.columns, self.inputs.weight)
 
 
-class Mlp(Fused[given.Mlp]):
+class Mlp(Fused[given.MlpInputs]):
     """All-gather and product; the activation; product and reduce-scatter."""
 
     def run(self) -> None:

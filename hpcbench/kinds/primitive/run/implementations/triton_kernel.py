@@ -33,7 +33,7 @@ _BLOCK = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class KernelLayout:
     """How gathered rows lie: (chunks, ranks, part) rows of chunks, to (ranks, chunks, part) of A.
 
     ``part`` is the number of rows that each rank has in one chunk.
@@ -89,7 +89,7 @@ def raise_flag(flag: torch.Tensor) -> None:
 
 def multiply(
     gathered: torch.Tensor, weight: torch.Tensor, output: torch.Tensor, flags: torch.Tensor,
-    layout: Layout, programs: int,
+    layout: KernelLayout, programs: int,
 ) -> None:
     """Multiply gathered rows (m, k) by ``weight`` (k, n) into ``output`` (m, n), as they arrive.
 
@@ -106,7 +106,7 @@ def multiply(
         BLOCK_M=_BLOCK, BLOCK_N=_BLOCK, BLOCK_K=depth, num_warps=8, num_stages=3)
 
 
-class Columnwise(Implementation[given.Columnwise]):
+class Columnwise(Implementation[given.ColumnwiseInputs]):
     """All-gather in chunks, under the product of those that are there.
 
     All collectives are given to a stream of their own before the kernel is started. So a waiting
@@ -114,7 +114,7 @@ class Columnwise(Implementation[given.Columnwise]):
     leaves them room: it takes all multiprocessors but those `reserved`.
     """
 
-    def __init__(self, inputs: given.Columnwise) -> None:
+    def __init__(self, inputs: given.ColumnwiseInputs) -> None:
         """Compile both kernels, by one untimed call. Raises CaseError if the GPU is too small.
 
         The plan's variables make that a skip; this process may have others.
@@ -127,7 +127,7 @@ class Columnwise(Implementation[given.Columnwise]):
             raise CaseError(f"the GPU has {count} multiprocessors; {left} are left to the "
                             "communication, so more are needed")
         self._programs = count - left
-        self._layout = Layout(chunks, self.ranks, inputs.spec.m // self.ranks // chunks)
+        self._layout = KernelLayout(chunks, self.ranks, inputs.spec.m // self.ranks // chunks)
         self._gathered = self.empty(inputs.spec.m, inputs.spec.k)
         self.output = self.empty(inputs.spec.m, inputs.weight.shape[1])
         flags = torch.zeros(chunks, dtype=torch.int32, device=device)

@@ -223,7 +223,7 @@ class Stem(nn.Module):  # type: ignore[misc]
         return F.max_pool2d(F.relu(self.norm(self.convolution(images))), 3, stride=2, padding=1)
 
 
-class Block(nn.Module):  # type: ignore[misc]
+class BottleneckBlock(nn.Module):  # type: ignore[misc]
     """Three convolutions, 1 x 1, 3 x 3 and 1 x 1, added to the input or to a projection of it."""
 
     def __init__(self, block: any_model.Bottleneck) -> None:
@@ -249,7 +249,7 @@ class Block(nn.Module):  # type: ignore[misc]
         return F.relu(x + y)
 
 
-class Head(nn.Module):  # type: ignore[misc]
+class ImageHead(nn.Module):  # type: ignore[misc]
     """The mean over height and width, and the logits."""
 
     def __init__(self, shape: any_model.ResNetShape) -> None:
@@ -276,8 +276,9 @@ class ResNet(Model):
         blocks = range(len(every)) if blocks is None else blocks
         self.shape = shape
         self.stem = Stem(shape) if blocks.start == 0 else None
-        self.blocks = nn.ModuleDict({str(number): Block(every[number]) for number in blocks})
-        self.head = Head(shape) if blocks.stop == len(every) else None
+        self.blocks = nn.ModuleDict({
+            str(number): BottleneckBlock(every[number]) for number in blocks})
+        self.head = ImageHead(shape) if blocks.stop == len(every) else None
 
     def initial(
         self, name: str, extents: tuple[int, ...], seed: int, device: torch.device,

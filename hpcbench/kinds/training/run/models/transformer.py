@@ -20,7 +20,7 @@ from hpcbench.kinds.training.run.models.model import Model, of_transformer
 from hpcbench.operations.models import ModelShape
 
 
-class Rotation:
+class RotaryEmbedding:
     """Rotary positions: cosines and sines of their angles, (positions, head_dim / 2) fp32.
 
     Su et al., RoFormer, arXiv:2104.09864 (2021).
@@ -64,7 +64,7 @@ class Attention(nn.Module):  # type: ignore[misc]
         self.v = nn.Linear(shape.hidden, shape.kv_hidden, bias=shape.biased)
         self.o = nn.Linear(shape.hidden, shape.hidden, bias=shape.biased)
 
-    def forward(self, x: torch.Tensor, rotation: Rotation | None) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, rotation: RotaryEmbedding | None) -> torch.Tensor:
         """Return (samples, tokens, hidden) of the same."""
         q, k, v = self._heads(self.q(x)), self._heads(self.k(x)), self._heads(self.v(x))
         if rotation is not None:
@@ -79,7 +79,7 @@ class Attention(nn.Module):  # type: ignore[misc]
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
 
-class Mlp(nn.Module):  # type: ignore[misc]
+class FeedForward(nn.Module):  # type: ignore[misc]
     """Up, GELU, down. GPT-2 has the approximation by tanh, BERT the function itself.
 
     With a ``gate``, SwiGLU: Shazeer, GLU Variants Improve Transformer, arXiv:2002.05202 (2020).
@@ -107,7 +107,7 @@ def make_norm(shape: ModelShape) -> nn.Module:
     return nn.LayerNorm(shape.hidden, eps=1e-12 if shape.family == "bert" else 1e-5)
 
 
-class Block(nn.Module):  # type: ignore[misc]
+class TransformerBlock(nn.Module):  # type: ignore[misc]
     """Attention and MLP, each added to what it was given. Norms stand before each, or in BERT
     after each sum.
     """
@@ -118,9 +118,9 @@ class Block(nn.Module):  # type: ignore[misc]
         self.attention_norm = make_norm(shape)
         self.attention = Attention(shape)
         self.mlp_norm = make_norm(shape)
-        self.mlp = Mlp(shape)
+        self.mlp = FeedForward(shape)
 
-    def forward(self, x: torch.Tensor, rotation: Rotation | None) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, rotation: RotaryEmbedding | None) -> torch.Tensor:
         """Return (samples, tokens, hidden) of the same."""
         if self.norms_first:
             x = x + self.attention(self.attention_norm(x), rotation)
@@ -160,7 +160,7 @@ class Embedding(nn.Module):  # type: ignore[misc]
         return x if self.norm is None else self.norm(x)
 
 
-class Head(nn.Module):  # type: ignore[misc]
+class TokenHead(nn.Module):  # type: ignore[misc]
     """The last norm and the logits; in BERT a product and GELU before, and a bias of the logits."""
 
     def __init__(self, shape: ModelShape) -> None:
@@ -215,8 +215,8 @@ class Transformer(Model):
         blocks = range(shape.layers) if blocks is None else blocks
         self.shape = shape
         self.embedding = Embedding(shape) if blocks.start == 0 else None
-        self.blocks = nn.ModuleDict({str(number): Block(shape) for number in blocks})
-        self.head = Head(shape) if blocks.stop == shape.layers else None
+        self.blocks = nn.ModuleDict({str(number): TransformerBlock(shape) for number in blocks})
+        self.head = TokenHead(shape) if blocks.stop == shape.layers else None
         self._tie()
 
     def complete(self, device: torch.device) -> None:
@@ -238,8 +238,8 @@ class Transformer(Model):
 
         With ``targets`` (samples, tokens) it is their mean loss, computed in parts.
         """
-        rotation = (Rotation(self.shape.seq_length, self.shape.head_dim, self.shape.rotary_base,
-                             x.device)
+        rotation = (RotaryEmbedding(self.shape.seq_length, self.shape.head_dim,
+                                    self.shape.rotary_base, x.device)
                     if self.shape.family == "llama" else None)
         if self.embedding is not None:
             x = self.embedding(x)

@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor
 
 from hpcbench.backends.groups import open_lines
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.kinds.training.run.memory import Held, held, local, states
+from hpcbench.kinds.training.run.memory import HeldMemory, held, local, states
 from hpcbench.operations.data import DTYPES
 from hpcbench.operations.place import Place
 from hpcbench.units import grouped
@@ -267,7 +267,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class GradientExchange:
     """What the exchange of gradients loses, beyond the rounding of the arithmetic.
 
     ``unit`` is the unit roundoff of the dtype in which gradients travel, ``floor`` the largest
@@ -294,7 +294,7 @@ class Strategy:
     """Whether this rank knows the loss: of a pipeline, only that with the last stage does."""
     settling = 0
     """How many calls of `forward_backward` pass before gradients are exchanged as ever after."""
-    exchange = Exchange()
+    exchange = GradientExchange()
     uncounted = ""
     """Why the calls of a step cannot all be counted, if they cannot."""
     grid: Grid | None = None
@@ -384,7 +384,7 @@ class Strategy:
             isinstance(parameter, DTensor) for module in self.modules()
             for parameter in module.parameters())
 
-    def held(self) -> Held:
+    def held(self) -> HeldMemory:
         """Return the bytes that this rank holds of parameters, gradients and optimizer states."""
         return held((parameter for module in self.modules() for parameter in module.parameters()),
                     self.optimizer)

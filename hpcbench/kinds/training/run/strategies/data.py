@@ -28,7 +28,7 @@ from hpcbench.kinds.training.plan.spec import adapters_of, buckets
 from hpcbench.kinds.training.plan.step import EVERY, divide, is_dynamic
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import SEED
-from hpcbench.kinds.training.run.memory import Held, held, local, local_bytes, states
+from hpcbench.kinds.training.run.memory import HeldMemory, held, local, local_bytes, states
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import Model, Part
 from hpcbench.kinds.training.run.strategies import base
@@ -39,10 +39,11 @@ from hpcbench.operations.place import Place
 from hpcbench.trace.schema import ARRIVAL
 
 _EXCHANGES = {
-    "none": base.Exchange(),
-    "bf16": base.Exchange(unit=2.0**-8),
-    "fp16": base.Exchange(unit=2.0**-11, floor=2.0**-25),  # half of the smallest subnormal number
-    "powersgd": base.Exchange(projects=True),
+    "none": base.GradientExchange(),
+    "bf16": base.GradientExchange(unit=2.0**-8),
+    # half of the smallest subnormal number
+    "fp16": base.GradientExchange(unit=2.0**-11, floor=2.0**-25),
+    "powersgd": base.GradientExchange(projects=True),
 }
 _OWN_BUFFERS = {next(name for name in ("forward_sync_buffers", "broadcast_buffers")
                      if name in signature(DistributedDataParallel).parameters): False}
@@ -248,7 +249,7 @@ class Zero1(Data):
             process_group=self.place.group, **recipe.settings)
         return self._sharded
 
-    def held(self) -> Held:
+    def held(self) -> HeldMemory:
         return held(self.plain.parameters(), self._sharded.optim)
 
     def states(self) -> Iterator[torch.Tensor]:
@@ -294,7 +295,7 @@ class LowRank(Replica):
         return {plain(name): local(parameter.detach()).clone()
                 for name, parameter in self.plain.named_parameters() if not is_adapter(name)}
 
-    def held(self) -> Held:
+    def held(self) -> HeldMemory:
         """Return the bytes that this rank holds; scales of packed weights count as parameters."""
         held = super().held()
         return replace(held, parameters=held.parameters + sum(

@@ -46,7 +46,7 @@ from hpcbench.kinds.training.run.data import SEED
 from hpcbench.kinds.training.run.memory import local
 from hpcbench.kinds.training.run.models.build import build, make_loss, make_model
 from hpcbench.kinds.training.run.models.model import Model, fill_part
-from hpcbench.kinds.training.run.models.transformer import TIED, Block, Embedding
+from hpcbench.kinds.training.run.models.transformer import TIED, Embedding, TransformerBlock
 from hpcbench.kinds.training.run.strategies import base
 from hpcbench.kinds.training.run.strategies.replica import GroupWatch, Replica, Sharder, whole
 from hpcbench.operations.data import DTYPES
@@ -74,7 +74,7 @@ class Divider:
             return
         if isinstance(part, Embedding):
             styles = self._embedding()
-        elif isinstance(part, Block):
+        elif isinstance(part, TransformerBlock):
             styles = self._block(part)
         else:
             styles = self._head(part)
@@ -100,7 +100,7 @@ class Divider:
         return {"tokens": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
                 "norm": SequenceParallel(use_local_output=True), **own}
 
-    def _block(self, block: Block) -> Styles:
+    def _block(self, block: TransformerBlock) -> Styles:
         """Heads and columns. q, k and v share one gathered input, and add its gradients once."""
         outside = Shard(1) if self._by_tokens else Replicate()
         styles: Styles = {}  # norms of some of the tokens have their parameters everywhere
@@ -132,7 +132,7 @@ class Divider:
         return {"norm": SequenceParallel(use_local_output=True), "logits": logits}
 
 
-class Tensor(Replica):
+class TensorParallel(Replica):
     """A whole model whose parts are divided, and then spread over replicas if there are several."""
 
     def build(self) -> Model:
@@ -433,4 +433,4 @@ class Stages:
 
 def hybrid(spec: Training, place: Place) -> base.Strategy:
     """Return the strategy for replicas x stages x tensor parts; each passes over degrees of 1."""
-    return (Pipeline if spec.pp > 1 else Tensor)(spec, place)
+    return (Pipeline if spec.pp > 1 else TensorParallel)(spec, place)
