@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
-from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 from hpcbench.backends.counting_backend import is_counted
@@ -243,6 +242,8 @@ class Zero1(Data):
     """torch's ZeroRedundancyOptimizer: each rank updates some parameters, and broadcasts them."""
 
     def make_optimizer(self) -> torch.optim.Optimizer:
+        from torch.distributed.optim import ZeroRedundancyOptimizer  # it compiles at its import
+
         recipe = base.RECIPES[self.spec.optimizer]
         self._sharded = ZeroRedundancyOptimizer(
             self.plain.parameters(), optimizer_class=recipe.kind,
