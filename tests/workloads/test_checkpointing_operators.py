@@ -24,7 +24,7 @@ from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import Model, mean_loss
 from hpcbench.kinds.training.run.parity import parity
 from hpcbench.kinds.training.run.strategies.data import low_rank
-from hpcbench.kinds.training.run.strategies.pipeline import TensorParallel
+from hpcbench.kinds.training.run.strategies.tensor import TensorParallel
 from hpcbench.kinds.training.run.strategies.replica import Replica as Single
 from hpcbench.operations.place import Place
 from workloads.training_cases import alone, training

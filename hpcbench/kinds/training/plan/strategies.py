@@ -284,7 +284,7 @@ _OF_MODEL = (
     StrategySpec(
         name="tensor",
         meaning="every layer is divided among the ranks: heads, columns, words (Megatron)",
-        runner=f"{_RUN}.pipeline:TensorParallel", order=60,
+        runner=f"{_RUN}.tensor:TensorParallel", order=60,
         also=("tp", "tensor_parallel", "megatron"),
         degrees=lambda ranks, _options: (
             Degrees(tp=ranks) if ranks > 1 else "one rank has no other to share a layer with"),

@@ -1,40 +1,20 @@
-"""Strategies that divide the model: tensor and pipeline parallelism, and both with replicas.
+"""Pipelines of torch.distributed.pipelining, alone and with replicas and divided layers.
 
-Tensor: Shoeybi et al., Megatron-LM, arXiv:1909.08053 (2019): the first product of attention and MLP
-is divided by columns, the second by rows, and one all-reduce follows. With ``sequence_parallel``
-(Korthikanti et al., arXiv:2205.05198, 2022) ranks divide the tokens between those: the all-reduce
-becomes a reduce-scatter before and an all-gather behind what each then does for its tokens only.
-With ``loss_parallel`` the logits stay divided and the loss is computed of the parts.
-
-Pipelines are those of torch.distributed.pipelining: each rank has some of the blocks, and
-micro-batches pass through them. Stages tell when they compute: what lies between is waiting and
-messages.
+Each rank has some of the blocks, and micro-batches pass through them. Stages tell when they
+compute: what lies between is waiting and messages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
-from torch.distributed.tensor import Replicate, Shard
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    PrepareModuleInput,
-    PrepareModuleOutput,
-    RowwiseParallel,
-    SequenceParallel,
-    loss_parallel,
-    parallelize_module,
-)
-from torch.distributed.tensor.parallel.style import ParallelStyle
 from torch.utils.hooks import RemovableHandle
 
 from hpcbench.backends.counting_backend import REHEARSAL as REHEARSAL
@@ -46,127 +26,14 @@ from hpcbench.kinds.training.run.data import SEED
 from hpcbench.kinds.training.run.memory import local
 from hpcbench.kinds.training.run.models.build import build, make_loss, make_model
 from hpcbench.kinds.training.run.models.model import Model, fill_part
-from hpcbench.kinds.training.run.models.transformer import TIED, Embedding, TransformerBlock
+from hpcbench.kinds.training.run.models.transformer import TIED
 from hpcbench.kinds.training.run.strategies import base
-from hpcbench.kinds.training.run.strategies.replica import GroupWatch, Replica, Sharder, whole
+from hpcbench.kinds.training.run.strategies.replica import Sharder, whole
+from hpcbench.kinds.training.run.strategies.tensor import Divider, TensorParallel
 from hpcbench.operations.data import DTYPES
 from hpcbench.operations.models import ModelShape
 from hpcbench.operations.place import Place
 from hpcbench.trace.schema import ARRIVAL
-
-Styles = dict[str, ParallelStyle]
-
-
-class Divider:
-    """How parts of a model are divided among the ranks of a mesh of one dimension."""
-
-    def __init__(self, mesh: DeviceMesh | None, spec: Training) -> None:
-        """``mesh`` None: nothing is divided."""
-        self._mesh = mesh
-        layout = layout_of(spec)
-        self._by_tokens = mesh is not None and layout.by_tokens
-        self._by_words = mesh is not None and layout.by_words
-        self._compiles = spec.compile
-
-    def divide(self, part: nn.Module) -> None:
-        """Divide the parameters of an embedding, a block or a head."""
-        if self._mesh is None:
-            return
-        if isinstance(part, Embedding):
-            styles = self._embedding()
-        elif isinstance(part, TransformerBlock):
-            styles = self._block(part)
-        else:
-            styles = self._head(part)
-        present = {name: style for name, style in styles.items()
-                   if getattr(part, name.partition(".")[0]) is not None}
-        # Each rank has computed the whole weights from the seed: none is to be sent.
-        parallelize_module(part, self._mesh, present, src_data_rank=None)
-        if self._compiles and isinstance(part, Embedding):
-            # What a compiled block is given must be there: of a tensor that is still being
-            # communicated torch 2.13 sends the gradient past what made it.
-            part.register_forward_hook(lambda _part, _inputs, output: output.clone())
-
-    def loss(self) -> AbstractContextManager[object]:
-        return loss_parallel() if self._by_words else nullcontext()
-
-    def _embedding(self) -> Styles:
-        """By words: a rank looks up those it has, and the results are added."""
-        if not self._by_tokens:
-            return {"tokens": RowwiseParallel(input_layouts=Replicate())}
-        own = {name: PrepareModuleOutput(
-            output_layouts=Replicate(), desired_output_layouts=Shard(0)) for name in (
-            "positions", "types")}
-        return {"tokens": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
-                "norm": SequenceParallel(use_local_output=True), **own}
-
-    def _block(self, block: TransformerBlock) -> Styles:
-        """Heads and columns. q, k and v share one gathered input, and add its gradients once."""
-        outside = Shard(1) if self._by_tokens else Replicate()
-        styles: Styles = {}  # norms of some of the tokens have their parameters everywhere
-        for name, first, last in (("attention", ("q", "k", "v"), "o"),
-                                  ("mlp", ("gate", "up"), "down")):
-            others = (None,) if name == "attention" else ()
-            styles[name] = PrepareModuleInput(
-                input_layouts=(outside, *others), desired_input_layouts=(Replicate(), *others))
-            present = (child for child in first if getattr(getattr(block, name), child) is not None)
-            styles |= {f"{name}.{child}": ColwiseParallel() for child in present}
-            styles[f"{name}.{last}"] = RowwiseParallel(output_layouts=outside)
-            if self._by_tokens:
-                styles[f"{name}_norm"] = SequenceParallel(use_local_output=True)
-        return styles
-
-    def _head(self, head: nn.Module) -> Styles:
-        """By words. BERT's product before the logits is not divided: tokens are gathered first."""
-        outside = Shard(1) if self._by_tokens else Replicate()
-        logits = ColwiseParallel(
-            output_layouts=Shard(-1) if self._by_words else Replicate(),
-            use_local_output=not self._by_words)
-        if not self._by_tokens:
-            return {"logits": logits}
-        if head.transform is not None:
-            return {"transform": PrepareModuleInput(
-                input_layouts=outside, desired_input_layouts=Replicate(), use_local_output=True),
-                "logits": logits}
-        logits.input_layouts = (outside,)
-        return {"norm": SequenceParallel(use_local_output=True), "logits": logits}
-
-
-class TensorParallel(Replica):
-    """A whole model whose parts are divided, and then spread over replicas if there are several."""
-
-    def build(self) -> Model:
-        self.grid = grid = base.grid_of(self.spec, self.place)
-        self._divider = Divider(grid.row("tp"), self.spec)
-        self._sharder = Sharder(grid.row("dp"), self.spec)
-        return build(self.draft(), self.place.device, self.fill, self._divider.divide,
-                     self._sharder.shard)
-
-    def wrap(self, model: Model) -> nn.Module:
-        self.watch = GroupWatch(model)
-        return model
-
-    def make_optimizer(self) -> torch.optim.Optimizer:
-        return base.grouped_optimizer(self.spec.optimizer, self.plain.parameters())
-
-    def make_scaler(self) -> torch.amp.GradScaler:
-        """Return a scaler for gradients of which each rank has others."""
-        return base.AgreedScaler(self.spec.dtype, self.place.device, self.place.group)
-
-    def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
-        loss = super().forward_backward(batch, phases)
-        base.settle(self.plain.parameters())
-        phases.end("backward")
-        return loss
-
-    def arithmetic(self) -> AbstractContextManager[object]:
-        return self._sharder.arithmetic(self.place.device)
-
-    def communicating(self, last: bool) -> AbstractContextManager[object]:
-        """Return the context of a micro-batch: only the last one's gradients are exchanged."""
-        self._sharder.synchronize(self.plain, last)
-        return self._divider.loss()
-
 
 Result = TypeVar("Result")
 
