@@ -24,8 +24,8 @@ from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import Model, mean_loss
 from hpcbench.kinds.training.run.parity import parity
 from hpcbench.kinds.training.run.strategies.data import low_rank
-from hpcbench.kinds.training.run.strategies.tensor import TensorParallel
 from hpcbench.kinds.training.run.strategies.replica import Replica as Single
+from hpcbench.kinds.training.run.strategies.tensor import TensorParallel
 from hpcbench.operations.place import Place
 from workloads.training_cases import alone, training
 
