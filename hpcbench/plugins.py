@@ -30,7 +30,12 @@ if TYPE_CHECKING:
     from hpcbench.kinds.primitive.plan.spec import on_every_rank as on_every_rank
     from hpcbench.kinds.primitive.plan.workload import Primitive as Primitive
     from hpcbench.kinds.primitive.run.implementations.base import Implementation as Implementation
+    from hpcbench.kinds.primitive.run.inputs import ColumnwiseInputs as ColumnwiseInputs
+    from hpcbench.kinds.primitive.run.inputs import ExpertInputs as ExpertInputs
+    from hpcbench.kinds.primitive.run.inputs import GradientInputs as GradientInputs
     from hpcbench.kinds.primitive.run.inputs import Inputs as Inputs
+    from hpcbench.kinds.primitive.run.inputs import MlpInputs as MlpInputs
+    from hpcbench.kinds.primitive.run.inputs import RowwiseInputs as RowwiseInputs
     from hpcbench.kinds.primitive.run.operands import Expected as Expected
     from hpcbench.kinds.primitive.run.operands import joined as joined
     from hpcbench.kinds.primitive.run.operands import left_operand as left_operand
