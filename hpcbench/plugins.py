@@ -90,11 +90,15 @@ if TYPE_CHECKING:
     from hpcbench.plan.workload import Gpu as Gpu
     from hpcbench.plan.workload import Tried as Tried
     from hpcbench.plan.workload import Workload as Workload
+    from hpcbench.reduce import checks as checks
+    from hpcbench.reduce import kind_facts as kind_facts
     from hpcbench.reduce.comparison import Comparison as Comparison
     from hpcbench.reduce.kind_facts import CaseColumn as CaseColumn
     from hpcbench.reduce.kind_facts import Deriver as Deriver
     from hpcbench.reduce.results import CaseResult as CaseResult
     from hpcbench.reduce.results import CaseSamples as CaseSamples
+    from hpcbench.views import chart as chart
+    from hpcbench.views import table as table
     from hpcbench.views.presenter import CountedCall as CountedCall
     from hpcbench.views.presenter import Presenter as Presenter
     from hpcbench.views.presenter import Words as Words

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -49,3 +50,16 @@ def test_specifications_need_no_torch() -> None:
     code = f"import sys; from hpcbench.plugins import {names}; found = 'numpy' in sys.modules; " \
            "from hpcbench.plugins import Deriver; sys.exit('torch' in sys.modules or found)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+def test_what_packages_and_the_page_take_from_it_is_there() -> None:
+    """The toys under tests/data, the packages in plugins/, and docs/plugins.md."""
+    files = [ROOT / "docs/plugins.md", *(ROOT / "plugins").rglob("*.py"),
+             *(ROOT / "tests/data").glob("*plugin*/**/*.py")]
+    text = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    taken = {name.strip() for names in re.findall(
+        r"from hpcbench\.plugins import (?:\(([^)]*)\)|(.*))", text)
+        for name in ",".join(names).replace("\n", ",").split(",") if name.strip()}
+    taken |= set(re.findall(r"(?<![\w.-])plugins\.([A-Za-z]\w*)", text))
+    assert {"Deriver", "chart", "table"} <= taken
+    assert not {name for name in taken - {"py", "md"} if not hasattr(plugins, name)}
