@@ -224,12 +224,18 @@ def _gloo_lacks() -> dict[str, str | None]:
     }
     if not dist.is_gloo_available():
         return dict.fromkeys(calls, "it was built without gloo")
-    os.environ["GLOO_SOCKET_IFNAME"] = _loopback()  # this process asks and ends
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    before = os.environ.get("GLOO_SOCKET_IFNAME")
+    os.environ["GLOO_SOCKET_IFNAME"] = _loopback()
     try:
-        return {name: _refusal(call) for name, call in calls.items()}
-    finally:
-        dist.destroy_process_group()
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        try:
+            return {name: _refusal(call) for name, call in calls.items()}
+        finally:
+            dist.destroy_process_group()
+    finally:  # an inline worker asks in the process that measures
+        del os.environ["GLOO_SOCKET_IFNAME"]
+        if before is not None:
+            os.environ["GLOO_SOCKET_IFNAME"] = before
 
 
 def _loopback() -> str:
