@@ -235,8 +235,10 @@ def collective_spec(name: str) -> CollectiveSpec:
 
     So results and plans of a plug-in's collective can be read where the plug-in is not installed.
     """
-    if (spec := collectives().get(name)) is not None:
-        return spec
+    try:
+        return collectives()[name]
+    except KeyError:
+        pass
     problem = collectives().broken.get(name, "no plug-in that is installed offers it")
     return CollectiveSpec(name, "", problem=f"collective {name} cannot be used: {problem}")
 

@@ -63,8 +63,9 @@ def within_timeout_s(budget_s: float, timeout_s: float) -> float:
 
 def setup_s(work: Workload, kind: str) -> float:
     """Return the assumed seconds of a case outside its timed loop and its checks."""
-    return (CASE_S + COMPILE_S * work.features.compiled_graphs
-            + work.features.drawn_numbers / DRAWN_PER_S[kind])
+    features = work.features
+    return (CASE_S + COMPILE_S * features.compiled_graphs
+            + features.drawn_numbers / DRAWN_PER_S[kind])
 
 
 def workers_s(cases: Iterable[Case]) -> float:

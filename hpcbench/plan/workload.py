@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from enum import Enum
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
 
 from hpcbench.operations.collectives import Call
 
@@ -60,8 +61,7 @@ class Gpu:
     cache_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Features:
+class Features(NamedTuple):
     """What a workload needs, and how it behaves; each field has what holds of most.
 
     Attributes:
@@ -93,7 +93,7 @@ class Features:
     least_capability: tuple[int, ...] = ()
     needs_ranks: bool = False
     reads_peers: bool = False
-    selectors: Mapping[str, str] = field(default_factory=dict)
+    selectors: Mapping[str, str] = MappingProxyType({})
     profiled_for: frozenset[str] = frozenset()
     not_captured: str | None = None
     compiled_graphs: int = 0

@@ -122,11 +122,11 @@ class Collective(Workload):
         rank's data: not where a root, or a neighbour, is all that some rank waits for, nor where a
         part is empty.
         """
+        traits = self.traits
         return Features(
-            calls=calls_of(self.traits.calls, self.dtype) or (self.own_call(),),
-            profiled_for=frozenset({"communication"}), has_result=self.traits.moves_data,
-            settles=True,
-            needs_all_ranks=self.traits.needs_all_ranks and self.split != "zero")
+            calls=calls_of(traits.calls, self.dtype) or (self.own_call(),),
+            profiled_for=frozenset({"communication"}), has_result=traits.moves_data, settles=True,
+            needs_all_ranks=traits.needs_all_ranks and self.split != "zero")
 
     def words(self, world_size: int) -> list[str]:
         traits, parts = self.traits, [self.collective]

@@ -194,7 +194,7 @@ class MemoryWork(Workload):
     @property
     def features(self) -> Features:
         """Return those of the training, but no profile shows it."""
-        return replace(self.training.features, profiled_for=frozenset(), compiled_graphs=0)
+        return self.training.features._replace(profiled_for=frozenset(), compiled_graphs=0)
 
     def to_json(self) -> dict[str, Any]:
         searched = {"search": asdict(self.search)} if self.search else {}
