@@ -17,8 +17,7 @@ leave_out_current_folder()  # first: what is imported below must be the installe
 from hpcbench.cli import app
 from hpcbench.errors import ExitCode, HpcbenchError
 from hpcbench.launch.launcher import announced_rank
-from hpcbench.masking import masked, print_traceback
-from hpcbench.texts import say
+from hpcbench.texts import masked, print_traceback, say
 
 _COMPLETION = frozenset({"--install-completion", "--show-completion"})
 _FULL = (errno.ENOSPC, errno.EDQUOT)

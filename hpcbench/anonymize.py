@@ -31,12 +31,11 @@ import h5py
 import numpy as np
 
 from hpcbench.errors import FileError, TraceError, UsageError
-from hpcbench.masking import masked
 from hpcbench.reduce.results import SCHEMA_VERSION as RESULTS_VERSION
 from hpcbench.reduce.results_file import FILE_NAME, FORMAT, open_results
 from hpcbench.report.answer_lines import told_in
 from hpcbench.report.summary import write_reports
-from hpcbench.texts import say, to_json
+from hpcbench.texts import masked, say, to_json
 from hpcbench.trace.columns import json_line, text_column, texts_of, write_column, write_lines
 from hpcbench.trace.container import is_suite, new_container, open_container, verify, whole_file
 from hpcbench.trace.journal import Frame, Kind, pack_frame, scan

@@ -26,7 +26,7 @@ from hpcbench.measure.control import SharedProgress
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan
 from hpcbench.report.plan_lines import Trial, print_trials
-from hpcbench.verbosity import Verbosity
+from hpcbench.texts import Verbosity
 
 
 def dry_run(

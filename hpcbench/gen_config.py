@@ -7,10 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpcbench.config.load import check_config, dialect_of, find_config, load_config, read_config
+from hpcbench.config.load import (
+    check_config,
+    commented_yaml,
+    dialect_of,
+    find_config,
+    load_config,
+    read_config,
+)
 from hpcbench.config.presets.preset import Preset, load_preset
 from hpcbench.config.schema import Config
-from hpcbench.config.yaml_text import commented_yaml
 from hpcbench.errors import ConfigError, FileError, UsageError, command_line
 from hpcbench.texts import to_json
 from hpcbench.trace.container import whole_file

@@ -14,9 +14,8 @@ from hpcbench.errors import UsageError
 from hpcbench.launch.attempt import PlannedRun
 from hpcbench.plan.case import Plan
 from hpcbench.plan.order import History
-from hpcbench.texts import path_of
+from hpcbench.texts import Verbosity, path_of
 from hpcbench.units import plural
-from hpcbench.verbosity import Verbosity
 
 Overrides = Sequence[tuple[str, object]]
 LATEST = Path("latest")

@@ -35,7 +35,6 @@ from hpcbench.launch.run_folder import (
 from hpcbench.launch.session import AgreedError, Session, from_root, on_all, on_root, open_session
 from hpcbench.launch.template_process import TemplateProcess
 from hpcbench.launch.worker_pool import WorkerPool
-from hpcbench.masking import masked, print_traceback
 from hpcbench.measure.process import (
     no_collection_of_modules,
     rare_collection,
@@ -43,9 +42,8 @@ from hpcbench.measure.process import (
 )
 from hpcbench.plan.case import Plan
 from hpcbench.resume import RunRequest, earlier_run, plan_run, with_software
-from hpcbench.texts import say
+from hpcbench.texts import Verbosity, masked, print_traceback, say
 from hpcbench.units import plural
-from hpcbench.verbosity import Verbosity
 
 
 def run(

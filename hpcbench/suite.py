@@ -23,14 +23,12 @@ from hpcbench.launch.communicator import IDLE_PAUSE_S
 from hpcbench.launch.launcher import StopRequests
 from hpcbench.launch.run_folder import create_suite_folder, sweeps_folder
 from hpcbench.launch.session import AgreedError, Session, on_root
-from hpcbench.masking import masked
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
 from hpcbench.resume import LATEST, Overrides, RunRequest
 from hpcbench.run import as_job, run
-from hpcbench.texts import path_of, say
+from hpcbench.texts import Verbosity, masked, path_of, say
 from hpcbench.trace.container import SUITE_FILE, is_suite
-from hpcbench.verbosity import Verbosity
 
 if TYPE_CHECKING:
     from hpcbench.reduce.suite_file import Member, Suite

@@ -55,7 +55,6 @@ from hpcbench.launch.messages import (
     WorkerChannel,
 )
 from hpcbench.launch.verdict import RankOutcome
-from hpcbench.masking import print_traceback
 from hpcbench.measure.control import Control, SharedProgress, WorkerPhase
 from hpcbench.measure.faults import after_call, before_call, before_timed_calls, strays
 from hpcbench.measure.loop import (
@@ -79,6 +78,7 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.profiling.profiled_cases import RankProfile, write_rank_file
 from hpcbench.statistics.stopping import LEAST_PASS_S, StopRule
+from hpcbench.texts import print_traceback
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import NO_COMMUNICATOR
 

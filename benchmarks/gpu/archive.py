@@ -1,6 +1,6 @@
 """The one file of a session to send back: verdicts, versions, logs, results; no secrets, no names.
 
-Masked are what `hpcbench.masking` knows as a secret, passwords inside the values of variables, and
+Masked are what `hpcbench.texts` knows as a secret, passwords inside the values of variables, and
 what names this machine or its user: hosts, users, accounts, addresses, paths, GPUs' UUIDs. Of a job
 its hosts, account and user, and ids that hold a host; its name stays: it may be any word, as `gpu`.
 """
@@ -28,9 +28,9 @@ import psutil
 
 from gpu.running import ROOT
 from hpcbench.anonymize import ORDINARY, PATH, copy_sealed
-from hpcbench.masking import holds_secret, masked
 from hpcbench.measure.environment import recorded_variables
 from hpcbench.reduce.results_file import FORMAT, open_results
+from hpcbench.texts import holds_secret, masked
 from hpcbench.trace.schema import bare_uuid
 
 _TOP = "gpu-session"

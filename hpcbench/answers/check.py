@@ -23,8 +23,8 @@ from pydantic import Field, ValidationError
 from hpcbench.answers.compare import FASTER, SAME, SLOWER, at_most, compare, scope_of
 from hpcbench.answers.compare_inputs import CaseOfSide, Side, cases_of, launch_times, side_of
 from hpcbench.config.axes import unknown_name
+from hpcbench.config.load import commented_yaml
 from hpcbench.config.section import SCALES, Limit, Section, limit_below
-from hpcbench.config.yaml_text import commented_yaml
 from hpcbench.errors import ConfigError, ExitCode, FileError, PluginError, UsageError
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Plan

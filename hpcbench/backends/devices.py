@@ -20,9 +20,9 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.errors import CaseError
-from hpcbench.masking import masked
 from hpcbench.measure.control import Control
 from hpcbench.operations.place import AnyOperation, Place
+from hpcbench.texts import masked
 from hpcbench.trace.schema import NO_DEVICE_TIME
 
 _COMMUNICATION = ("connection closed by peer", "connection reset", "broken pipe", "timed out",

@@ -25,8 +25,7 @@ from typer import Argument, BadParameter, Option
 from hpcbench import __version__
 from hpcbench.errors import HpcbenchError
 from hpcbench.launch.launcher import announced_rank
-from hpcbench.texts import valid_json
-from hpcbench.verbosity import Verbosity
+from hpcbench.texts import Verbosity, valid_json
 
 
 def benchmarks(incomplete: str) -> list[str]:

@@ -50,9 +50,8 @@ from hpcbench.commands.flags import (
 )
 from hpcbench.errors import HpcbenchError, UsageError
 from hpcbench.launch.launcher import announced_rank, announced_size
-from hpcbench.texts import stored_path
+from hpcbench.texts import Verbosity, stored_path
 from hpcbench.units import plural, shortened
-from hpcbench.verbosity import Verbosity
 
 
 def run(

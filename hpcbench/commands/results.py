@@ -175,8 +175,8 @@ def check(
         hpcbench check --learn run1 run2 run3 -o limits.yaml
     """
     from hpcbench.answers.check import STYLES, UNREADABLE, check_baseline, check_file, write_limits
-    from hpcbench.masking import masked
     from hpcbench.report.answer_lines import PREFIX, print_checked, print_checked_json
+    from hpcbench.texts import masked
 
     if style not in STYLES:
         raise UsageError(f"--exit-style {style}: allowed are {', '.join(STYLES)}")

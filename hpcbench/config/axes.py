@@ -17,8 +17,8 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from hpcbench.masking import holds_secret, masked
 from hpcbench.operations.collectives import DTYPE_BYTES as DTYPE_BYTES
+from hpcbench.texts import holds_secret, masked
 from hpcbench.units import parse_bytes, shortened
 
 BACKENDS = ("gloo", "nccl", "ucc", "ucc/tl/ucp", "ucc/tl/cuda", "ucc/tl/nccl", "mpi",

@@ -25,7 +25,6 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from hpcbench.config.axes import YAML_SWITCHES, Iterations, OneOrMany, Ports, nearest, quote
-from hpcbench.config.dialects.dialect import Dialect
 from hpcbench.config.section import (
     NAME_PATTERN,
     Below,
@@ -33,6 +32,7 @@ from hpcbench.config.section import (
     Block,
     Count,
     DeviceType,
+    Dialect,
     Fault,
     Limit,
     Mode,

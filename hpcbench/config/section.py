@@ -6,6 +6,7 @@ Every key of a block that takes a list is an axis: it is measured at each point 
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -74,6 +75,32 @@ Default = TypeVar("Default")
 def key(default: Default, description: str, **more: Any) -> Default:
     """Return the field of a key that may be left out, typed as its default."""
     return cast("Default", Field(default=default, description=description, **more))
+
+
+TITLE = "Benchmark Results"
+"""A line that callers of DDLB and of the Candle suite look for in the output."""
+
+
+class Dialect(Section):
+    """A whole sweep file of another tool; its fields are that file's keys.
+
+    ``tool`` is the name of the tool in messages.
+    """
+
+    tool: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def own_keys(cls, raw: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the keys of a raw file that no other tool's files have; none: it is no such file.
+        """
+
+    @abstractmethod
+    def translated(self) -> dict[str, Any]:
+        """Return the same sweep as a raw mapping of ours.
+
+        Its ``notes`` say, one line each, what could not be carried over.
+        """
 
 
 class Fault(Section):

@@ -25,7 +25,6 @@ from hpcbench.config.axes import MAX_WORLD_SIZE
 from hpcbench.errors import ExitCode, FileError, HpcbenchError, LaunchError, how_to_install
 from hpcbench.launch.communicator import Communicator, MpiCommunicator, WakeupSignal
 from hpcbench.launch.launcher import announced_size, by_torchrun, lonely_fix
-from hpcbench.masking import masked
 from hpcbench.measure.environment import node_identity
 from hpcbench.measure.process import (
     KernelFiles,
@@ -34,7 +33,7 @@ from hpcbench.measure.process import (
     ranks_a_core,
     threads_of_rank,
 )
-from hpcbench.texts import say
+from hpcbench.texts import masked, say
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -45,7 +45,6 @@ from hpcbench.launch.worker_group import (
 )
 from hpcbench.launch.worker_pool import InlineWorker, WorkerPool
 from hpcbench.launch.worker_process import WorkerHandle
-from hpcbench.masking import masked
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import (
     Generation,
@@ -58,7 +57,7 @@ from hpcbench.plan.order import (
 )
 from hpcbench.plan.workload import MOST_TRIES, Ended, Tried
 from hpcbench.profiling.profiled_cases import medians_ns
-from hpcbench.texts import say
+from hpcbench.texts import masked, say
 from hpcbench.trace.schema import SampleColumns, Samples
 from hpcbench.trace.source import BEGIN_NOTE, TEARDOWN_NOTE
 

@@ -18,9 +18,9 @@ from hpcbench.launch.launcher import StopRequests
 from hpcbench.launch.messages import Answer, FactsAnswer, FactsRequest, FailureAnswer, Request
 from hpcbench.launch.template_process import TemplateProcess, split_by_load_time
 from hpcbench.launch.worker_process import Template, TemplateSpec, WorkerHandle, WorkerProcess
-from hpcbench.masking import masked
 from hpcbench.measure.control import SharedProgress
 from hpcbench.measure.process import spare_what_is_loaded, unsupervised
+from hpcbench.texts import masked
 
 _SHARE_OF_CUDA = 0.65
 """Of the time for the probe: other children have less (`backends.facts`), at the same time or then.

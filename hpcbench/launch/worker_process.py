@@ -31,9 +31,8 @@ from hpcbench.launch.messages import (
 )
 from hpcbench.launch.template_process import TemplateProcess
 from hpcbench.launch.verdict import RankOutcome
-from hpcbench.masking import masked
 from hpcbench.measure.control import SharedProgress
-from hpcbench.texts import say
+from hpcbench.texts import masked, say
 
 KEPT_BYTES = 512 * 1024
 """Of what one case prints both ends are read: connections are made at its beginning, what failed

@@ -2,7 +2,7 @@
 
 Every topic is nested plain JSON; what the system does not show is None, and a topic that cannot be
 read says why. Nothing outside the allow-list of variables is ever recorded, and no secret
-(`hpcbench.masking`).
+(`hpcbench.texts`).
 
 The build id that the linker wrote into a library identifies its build. Where there is none, as in
 MPI wheels, a hash of size, beginning and end stands in: it holds the ELF header and the table of
@@ -24,9 +24,8 @@ from typing import Any, BinaryIO
 
 import psutil
 
-from hpcbench.masking import holds_secret, masked, masked_json
 from hpcbench.measure.process import KernelFiles, allocation, cpu_list, own_cores
-from hpcbench.texts import valid_json
+from hpcbench.texts import holds_secret, masked, masked_json, valid_json
 
 _GIB = 2**30
 _READ_CPUS = 16

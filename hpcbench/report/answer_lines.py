@@ -27,8 +27,7 @@ from hpcbench.config.axes import unknown_name
 from hpcbench.errors import UsageError
 from hpcbench.reduce.results_file import ResultsFile, open_results
 from hpcbench.report.terminal import print_document, print_lines, table_lines
-from hpcbench.texts import say, valid
-from hpcbench.verbosity import Verbosity
+from hpcbench.texts import Verbosity, say, valid
 
 ADVISE_SCHEMA = "hpcbench.advise"
 FOLDER = "FOLDER"

@@ -35,9 +35,8 @@ from hpcbench.report.results_lines import (
     tables_of,
 )
 from hpcbench.report.terminal import print_lines, table_lines, tone_line
-from hpcbench.texts import from_json, say
+from hpcbench.texts import Verbosity, from_json, say
 from hpcbench.units import plural
-from hpcbench.verbosity import Verbosity
 from hpcbench.views.columns import any_profile, telemetry_line
 from hpcbench.views.presenter import presenter_of
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table

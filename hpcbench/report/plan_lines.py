@@ -24,8 +24,8 @@ from hpcbench.operations.collectives import collectives
 from hpcbench.plan.case import Case, Plan, case_to_json
 from hpcbench.plan.order import workers_s
 from hpcbench.report.terminal import listing_lines, print_document, print_lines, table_lines
+from hpcbench.texts import Verbosity
 from hpcbench.units import format_seconds, grouped, plural, round_bytes
-from hpcbench.verbosity import Verbosity
 from hpcbench.views.columns import any_plan
 from hpcbench.views.presenter import CountedCall, presenter_of
 from hpcbench.views.table import (

@@ -41,12 +41,11 @@ from hpcbench.launch.session import (
 )
 from hpcbench.launch.template_process import worker_environment
 from hpcbench.launch.worker_pool import gpus_start_s
-from hpcbench.masking import masked, print_traceback
 from hpcbench.measure.environment import clock_identity, machine, node_identity
 from hpcbench.measure.process import KernelFiles, soft_limit
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
-from hpcbench.texts import path_of, say
+from hpcbench.texts import Verbosity, masked, path_of, print_traceback, say
 from hpcbench.units import rank_list
 from hpcbench.validation import rank_report as storage_probe
 from hpcbench.validation.job import (
@@ -77,7 +76,6 @@ from hpcbench.validation.rank_report import (
     show,
     show_problems,
 )
-from hpcbench.verbosity import Verbosity
 
 Answer = TypeVar("Answer")
 _ANSWER_MARGIN_S = 5.0

@@ -7,16 +7,15 @@ from fnmatch import fnmatchcase
 
 from package_source import KINDS, PACKAGE, Import, Module, libraries_of, modules, room_of
 
-BASE = ("hpcbench", "registry", "errors", "import_path", "masking", "texts",
-        "units", "verbosity")
+BASE = ("hpcbench", "registry", "errors", "import_path", "texts", "units")
 INTERFACES = ("kinds", "kinds.registry")
 PLANNING = (*BASE, *INTERFACES, "operations", "config")
 RECORDS = (*PLANNING, "statistics", "plan", "trace")
 MACHINE = (*RECORDS, "measure", "backends")
 READING = (*RECORDS, "measure", "reduce")
 MAY_IMPORT: Mapping[str, Sequence[str]] = {
-    "hpcbench": (), "errors": (), "import_path": (), "texts": (), "masking": ("texts",),
-    "units": (), "kinds": (), "verbosity": ("masking", "texts", "units"),
+    "hpcbench": (), "errors": (), "import_path": (), "texts": ("units",),
+    "units": (), "kinds": (),
     "registry": ("errors",),
     "kinds.registry": ("kinds", "registry", "errors"),
     "statistics": BASE,

@@ -23,8 +23,8 @@ from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Case, case_from_json
 from hpcbench.plan.order import workers_s
 from hpcbench.report.console import print_results, report_run
+from hpcbench.texts import Verbosity
 from hpcbench.validation.rank_report import fail, ok, show_problems, warn
-from hpcbench.verbosity import Verbosity
 from launcher import ROOT
 from results_factory import mixed_results
 

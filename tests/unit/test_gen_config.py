@@ -17,11 +17,16 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.config.load import DIALECTS, dialect_of, load_config, read_config
+from hpcbench.config.load import (
+    DIALECTS,
+    commented_yaml,
+    dialect_of,
+    load_config,
+    read_config,
+)
 from hpcbench.config.presets import HARDWARE
 from hpcbench.config.presets.preset import load_preset
 from hpcbench.config.schema import Config, Hardware
-from hpcbench.config.yaml_text import commented_yaml
 from hpcbench.errors import ConfigError, FileError, UsageError
 from hpcbench.gen_config import generate
 from hpcbench.plan.expand import make_plan

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.masking import holds_secret, masked, masked_json
+from hpcbench.texts import holds_secret, masked, masked_json
 
 SECRET = "s3cr3t-Va1ue"
 

@@ -9,7 +9,7 @@ import pytest
 
 from hpcbench.reduce.results import QUALITIES, Clocks
 from hpcbench.report.console import print_results
-from hpcbench.verbosity import Verbosity
+from hpcbench.texts import Verbosity
 from hpcbench.views.columns import interval_cell
 from hpcbench.views.table import FLAGS, Show, cell_text, flag_cell
 from results_factory import (

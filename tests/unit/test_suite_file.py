@@ -42,8 +42,8 @@ from hpcbench.reduce.suite_file import (
 )
 from hpcbench.report.console import print_error, print_outcome, print_suite
 from hpcbench.suite import SuiteRequest, begin_suite, check_output, plan_members
+from hpcbench.texts import Verbosity
 from hpcbench.trace.container import SUITE_FILE
-from hpcbench.verbosity import Verbosity
 from launcher import ROOT
 
 SWEEP = {"name": "test", "benchmarks": [

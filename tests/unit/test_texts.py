@@ -21,13 +21,21 @@ from hpcbench.config.load import load_config, parse_assignment
 from hpcbench.errors import ConfigError
 from hpcbench.launch.template_process import process_state
 from hpcbench.launch.worker_process import text_of
-from hpcbench.masking import masked
 from hpcbench.measure.environment import machine, recorded_variables
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.report_file import open_runs, write_report
 from hpcbench.report.summary import write_reports
-from hpcbench.texts import from_json, is_valid, path_of, printable, stored_path, to_json, valid
+from hpcbench.texts import (
+    from_json,
+    is_valid,
+    masked,
+    path_of,
+    printable,
+    stored_path,
+    to_json,
+    valid,
+)
 from hpcbench.trace import columns
 from hpcbench.trace import journal as frames
 from hpcbench.trace import sealed as tables

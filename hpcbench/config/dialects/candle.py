@@ -15,8 +15,16 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from hpcbench.config.axes import MAX_ITERATIONS, named
-from hpcbench.config.dialects.dialect import TITLE, Dialect
-from hpcbench.config.section import DeviceType, Extent, Positive, Section, Text, Warmup
+from hpcbench.config.section import (
+    TITLE,
+    DeviceType,
+    Dialect,
+    Extent,
+    Positive,
+    Section,
+    Text,
+    Warmup,
+)
 from hpcbench.operations.models import MODELS, ModelShape
 
 _SEQ_LENGTH = 512

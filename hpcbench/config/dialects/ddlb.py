@@ -13,8 +13,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from hpcbench.config.axes import Axis, named
-from hpcbench.config.dialects.dialect import TITLE, Dialect
 from hpcbench.config.section import (
+    TITLE,
+    Dialect,
     Dtype,
     Extent,
     Implementations,

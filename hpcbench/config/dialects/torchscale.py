@@ -13,8 +13,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from hpcbench.config.axes import MAX_WORLD_SIZE, PROFILERS, TRIGGERS, Axis, named
-from hpcbench.config.dialects.dialect import Dialect
-from hpcbench.config.section import Extent, Section, Text, key
+from hpcbench.config.section import Dialect, Extent, Section, Text, key
 
 Gpus = Annotated[int, Field(ge=1, le=MAX_WORLD_SIZE)]
 Tool = Annotated[str, named(PROFILERS, {"nsight": "nsys", "pytorch": "torch"})]
