@@ -35,7 +35,7 @@ def main() -> None:
         "measure": {"warmup": 1, "iterations": given.iterations, "passes": 1, "canary": False,
                     "noise_check_s": 0},
         "launch": {"timeout_s": 60},
-        "benchmarks": [{"kind": "hardware", "test": "pairs", "at_once": [True, False]}]}
+        "benchmarks": [{"kind": "hardware", "test": "pairs", "concurrent": [True, False]}]}
     with tempfile.TemporaryDirectory() as folder:
         began_s = time.perf_counter()
         results = run_sweep(given.ranks, config, Path(folder), accepted=(0, 1))

@@ -49,7 +49,7 @@ def run(folder: Path, given: argparse.Namespace) -> None:
         "measure": {"warmup": 5, "iterations": given.iterations, "passes": given.passes,
                     "mode": "barrier_start", "canary": False, "noise_check_s": 0},
         "benchmarks": [{"kind": "collective", "collective": "all_reduce", "backend": "gloo",
-                        "size": given.sizes, "wakeup_s": given.intervals}]}
+                        "size": given.sizes, "poll_interval_s": given.intervals}]}
     run_sweep(given.ranks, config, folder)
 
 

@@ -96,7 +96,7 @@ def run(
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the run can take it as a request
     path, verbosity = config_path(config, config_option), verbosity_of(verbose, quiet)
     overrides = sweep_overrides(
-        context, output__folder=stored_path(output) if output else None, require=require,
+        context, output__folder=stored_path(output) if output else None, required_backends=require,
         launch__inline=inline or None, fail_below=fail_below)
     if dry:
         dry_run_here(path, overrides, world_size or 4, verbosity)
@@ -219,7 +219,7 @@ def suite(
     """
     verbosity, members = verbosity_of(verbose, quiet), (*(files or ()), *(more or ()))
     overrides = sweep_overrides(
-        context, output__folder=stored_path(output) if output else None, require=require,
+        context, output__folder=stored_path(output) if output else None, required_backends=require,
         launch__inline=inline or None)
     if resume is None and not members:
         raise typer.BadParameter("give the sweep files: hpcbench suite A.json B.yaml")

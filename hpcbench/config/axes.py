@@ -26,7 +26,7 @@ BACKENDS = ("gloo", "nccl", "ucc", "ucc/tl/ucp", "ucc/tl/cuda", "ucc/tl/nccl", "
 DEVICES = ("auto", "cpu", "cuda", "mps")
 GPU_DEVICES = ("cuda", "mps")
 REQUIRABLE = (*BACKENDS, *GPU_DEVICES)
-"""What `require` may name."""
+"""What `required_backends` may name."""
 DEVICE_TYPES = ("cpu", "cuda", "mps")
 
 DTYPES = tuple(DTYPE_BYTES)
@@ -38,7 +38,10 @@ PEAK_TYPES = (*DTYPES, "tf32", "fp8", "int8")
 """Element types that have a peak: those of products alone, too."""
 FLOATING_DTYPES = ("fp32", "fp64", "fp16", "bf16")
 SPLITS = ("even", "linear", "one_heavy", "zero")
-"""How the data are divided among the ranks (docs/method.md)."""
+"""How the data are divided among the ranks (docs/method.md), as workloads store it."""
+UNEVEN: Mapping[str, str] = MappingProxyType({
+    "none": "even", "linear": "linear", "one_heavy": "one_heavy", "empty": "zero"})
+"""Value of a block's key `uneven` -> the split of `SPLITS` that it stands for."""
 BUFFERS = ("warm", "cold")
 """Whether a call finds its buffers as they were just restored, or in memory (docs/method.md)."""
 OPS = ("sum", "prod", "min", "max", "avg")

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from textwrap import wrap
 from types import MappingProxyType
@@ -26,14 +28,17 @@ from hpcbench.config.schema import (
     Config,
     Origin,
     block_classes,
+    current_keys,
     half_characters,
     kind_named,
     names_in_blocks,
     problems,
+    section_at,
+    with_current_keys,
 )
 from hpcbench.config.section import Dialect, Replaceable
 from hpcbench.errors import ConfigError, FileError, command_line
-from hpcbench.texts import holds_halves, valid
+from hpcbench.texts import holds_halves, say, valid
 from hpcbench.units import shortened
 
 DIALECTS: tuple[type[Dialect], ...] = (DdlbFile, TorchScaleFile, CandleFile)
@@ -249,16 +254,49 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ())
     """
     file = find_config(path)
     raw, source = _in_our_keys(read_config(file), str(file))
+    raw = _with_current_keys(raw, source)
     add_own_block(raw, dict(overrides).get("benchmark", raw.get("benchmark")))
     for key in REPLACING:
         replace_names(raw, key)
     given = []
-    for key, value in overrides:
+    for old, argument in overrides:
+        key, value = _current_override(raw, old, argument)
         given.append(_new_part(raw, key))
         _override(raw, key, value)
         if key in REPLACING:
             replace_names(raw, key)
-    return check_config(raw, source, given)
+    return check_config(_with_current_keys(raw, source), source, given)
+
+
+def _with_current_keys(raw: dict[str, Any], source: str) -> dict[str, Any]:
+    try:
+        renamed, notes = with_current_keys(raw)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    _note_old_keys(source, notes)
+    return renamed
+
+
+def _current_override(raw: Mapping[str, Any], path: str, value: object) -> tuple[str, object]:
+    """Return an override with the key's name, and the value's, of this version."""
+    *parents, last = path.split(".")
+    notes: list[str] = []
+    renamed = current_keys({last: value}, section_at(raw, parents), ".".join(parents), notes)
+    _note_old_keys("command line", notes)
+    (key, current), = renamed.items()
+    return ".".join((*parents, key)), current
+
+
+def _note_old_keys(place: str, notes: Sequence[str]) -> None:
+    if notes:
+        _note(f"{place}: keys have new names: {', '.join(dict.fromkeys(notes))}; the next version "
+              "reads only these")
+
+
+@cache
+def _note(line: str) -> None:
+    """Print a note once, though a command may read its sweep file several times."""
+    say(f"note: {line}", sys.stderr)
 
 
 def _in_our_keys(raw: dict[str, Any], source: str) -> tuple[dict[str, Any], str]:

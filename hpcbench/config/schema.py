@@ -6,12 +6,13 @@ Below them: what is wrong with a file, in the words of the file, one line per pr
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, reduce
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
 
 from pydantic import (
     BaseModel,
@@ -24,7 +25,15 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from hpcbench.config.axes import YAML_SWITCHES, Iterations, OneOrMany, Ports, nearest, quote
+from hpcbench.config.axes import (
+    YAML_SWITCHES,
+    Iterations,
+    OneOrMany,
+    Ports,
+    as_tuple,
+    nearest,
+    quote,
+)
 from hpcbench.config.section import (
     NAME_PATTERN,
     Below,
@@ -38,6 +47,7 @@ from hpcbench.config.section import (
     Mode,
     Order,
     PeakType,
+    PollInterval,
     Positive,
     Profiler,
     Requirable,
@@ -48,7 +58,6 @@ from hpcbench.config.section import (
     Trigger,
     Unread,
     UnusableBlock,
-    Wakeup,
     Warmup,
     key,
 )
@@ -126,9 +135,11 @@ class Hardware(Section):
 class Launch(Section):
     """How workers are started, limited and given up on."""
 
+    renamed: ClassVar[Mapping[str, str]] = MappingProxyType({"wakeup_s": "poll_interval_s"})
     timeout_s: Timeout = key(60.0, "Seconds a case may take before it is given up.")
     init_timeout_s: Timeout = key(60.0, "Seconds workers may take to be ready.")
-    wakeup_s: Wakeup = key(0.2, "Seconds between a supervisor's looks at a running case.")
+    poll_interval_s: PollInterval = key(
+        0.2, "Seconds between a supervisor's checks of a running case.")
     pass_env: Texts = key(
         (), "Shell patterns of further environment variables that workers inherit.")
     address: Text | None = key(
@@ -250,6 +261,7 @@ else:
 class Config(Section):
     """A whole sweep file."""
 
+    renamed: ClassVar[Mapping[str, str]] = MappingProxyType({"require": "required_backends"})
     schema_: str | None = key(None, "For editors; ignored.", alias="$schema", exclude=True)
     name: Annotated[str, Field(pattern=NAME_PATTERN)] = key(
         "default", "Name of the results folder: letters, digits and . _ -")
@@ -265,7 +277,7 @@ class Config(Section):
     model: Texts = key((), "Run only trainings, of these models instead of those in blocks.")
     strategy: Texts = key(
         (), "Run only trainings, with these strategies instead of those in blocks.")
-    require: Annotated[tuple[Requirable, ...], OneOrMany()] = key(
+    required_backends: Annotated[tuple[Requirable, ...], OneOrMany()] = key(
         (), "Backends whose skips make the run fail; cuda and mps: so does a rank without one.")
     hardware: Hardware = Hardware()
     launch: Launch = Launch()
@@ -317,12 +329,61 @@ class _StoredConfig(Config):
 def stored_config(stored: Mapping[str, Any]) -> Config:
     """Return a stored plan's configuration without blocks. Raises ConfigError of other keys."""
     try:
-        return _StoredConfig.model_validate_json(json.dumps({**stored, "benchmarks": []}))
+        raw, _ = with_current_keys({**stored, "benchmarks": []})
+        return _StoredConfig.model_validate_json(json.dumps(raw))
     except ValidationError as error:
         keys = ", ".join(".".join(map(str, item["loc"])) for item in error.errors())
         raise ConfigError("the configuration that is stored with the plan is of another version "
                           f"of hpcbench: this one does not read {keys}; use that one, or a "
                           "new folder") from None
+
+
+def with_current_keys(raw: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return a raw file whose keys have the names of this version, and each renaming.
+
+    Raises ConfigError of a key that is given under both names.
+    """
+    notes: list[str] = []
+    sections = _sections(Config)
+    parts = {key: current_keys(part, sections.get(key), key, notes) for key, part in raw.items()}
+    if isinstance(blocks := raw.get("benchmarks"), list):
+        parts["benchmarks"] = [current_keys(block, section_at(raw, ("benchmarks", str(number))),
+                                            f"benchmarks[{number}]", notes)
+                               for number, block in enumerate(blocks)]
+    return current_keys(parts, Config, "", notes), notes
+
+
+def current_keys(part: Any, owner: type[Section] | None, where: str, notes: list[str]) -> Any:
+    """Return a section of a raw file with its keys of this version; add ``old -> new`` of each."""
+    if owner is None or not isinstance(part, dict):
+        return part
+    found: dict[str, Any] = {}
+    for old, value in part.items():
+        new, path = owner.renamed.get(old, old), f"{where}.{old}".lstrip(".")
+        if new != old and new in part:
+            raise ConfigError(f"{path}: is the old name of {new}, which is given, too; keep {new}")
+        found[new] = value
+        if values := owner.renamed_values.get(old):
+            found[new] = [values.get(one, one) if isinstance(one, str) else one
+                          for one in as_tuple(value)]
+        if new != old:
+            changed = ", ".join(f"{then} -> {now}" for then, now in (values or {}).items()
+                                if then in as_tuple(value))
+            notes.append(f"{old} -> {new}" + f" ({changed})" * bool(changed))
+    return found
+
+
+def section_at(raw: Mapping[str, Any], parents: Sequence[str]) -> type[Section] | None:
+    """Return the section that a key path leads to in a raw file; None: none is known there."""
+    if not parents:
+        return Config
+    if parents[0] != "benchmarks":
+        return _sections(Config).get(parents[0]) if len(parents) == 1 else None
+    try:
+        kind = kind_named(raw["benchmarks"][int(parents[1])]["kind"])
+    except (LookupError, TypeError, ValueError):
+        return None
+    return block_classes().get(kind) if len(parents) == 2 else None
 
 
 Location = tuple[int | str, ...]

@@ -46,8 +46,8 @@ DeviceType = Annotated[str, named(names.DEVICE_TYPES, {"metal": "mps"})]
 Dtype = Annotated[str, named(names.DTYPES, names.DTYPE_ALIASES)]
 PeakType = Annotated[str, named(names.PEAK_TYPES, names.DTYPE_ALIASES)]
 Op = Annotated[str, named(names.OPS)]
-Split = Annotated[str, named(names.SPLITS)]
-Buffers = Annotated[str, named(names.BUFFERS)]
+Uneven = Annotated[str, named(names.UNEVEN)]
+Cache = Annotated[str, named(names.BUFFERS)]
 Mode = Annotated[str, named(names.MODES)]
 Order = Annotated[str, named(names.ORDERS)]
 FaultKind = Annotated[str, named(names.FAULTS)]
@@ -58,7 +58,7 @@ Unread = Annotated[str, named(names.TELEMETRY_OFF)]
 Text = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]+$")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Timeout = Annotated[float, Field(gt=0, le=604_800)]
-Wakeup = Annotated[float, Field(ge=0.0005, le=60)]
+PollInterval = Annotated[float, Field(ge=0.0005, le=60)]
 Warmup = Annotated[int, Field(ge=0, le=1_000_000)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
@@ -67,6 +67,10 @@ class Section(BaseModel):
     """Base of all sections: frozen, no unknown keys, no silent conversions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    renamed: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Key of the version before -> its name now."""
+    renamed_values: ClassVar[Mapping[str, Mapping[str, str]]] = MappingProxyType({})
+    """Key of the version before -> its values that have another name now."""
 
 
 Default = TypeVar("Default")
@@ -246,6 +250,7 @@ class Block(Section):
     later: ClassVar[tuple[str, ...]] = ("cuda_graph",)
     own: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({})
+    renamed: ClassVar[Mapping[str, str]] = MappingProxyType({"wakeup_s": "poll_interval_s"})
     kind: Kind = Field(description="collective (or comm), primitive, training (or train), "
                              "hardware (or machine), or memory.")
     name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = key(
@@ -261,10 +266,23 @@ class Block(Section):
     warmup: Axis[Warmup] | None = key(None, "Instead of measure.warmup.")
     iterations: Axis[Iterations] | None = key(None, "Instead of measure.iterations.")
     check: Axis[bool] | None = key(None, "Instead of measure.validate.", alias="validate")
-    wakeup_s: Axis[Wakeup] | None = key(None, "Instead of launch.wakeup_s.")
+    poll_interval_s: Axis[PollInterval] | None = key(None, "Instead of launch.poll_interval_s.")
     cuda_graph: Axis[bool] | None = key(
         None, "Capture the call in a CUDA graph, and replay it as the sample.")
     timeout_s: Timeout | None = key(None, "Instead of launch.timeout_s; a limit, so no list.")
+
+    def under_first_names(self, plain: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a block's plain keys and values as its first version spelled them.
+
+        Hashes of plans are over these: a run goes on where keys have other names since.
+        """
+        found = dict(plain)
+        for old, new in self.renamed.items():
+            if new in found:
+                values = {now: then for then, now in self.renamed_values.get(old, {}).items()}
+                value = found.pop(new)
+                found[old] = [values.get(one, one) for one in value] if values else value
+        return found
 
 
 class UnusableBlock(Block):

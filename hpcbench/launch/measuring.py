@@ -287,7 +287,7 @@ def job_rendezvous(attempt: RunAttempt) -> Rendezvous:
 def job_canary(attempt: RunAttempt) -> Case | None:
     """Return the canary, or None if it is not wanted or this machine cannot run it."""
     plan, launch = attempt.plan, attempt.config.launch
-    canary = planned_canary(plan.world_size, launch.timeout_s, launch.wakeup_s)
+    canary = planned_canary(plan.world_size, launch.timeout_s, launch.poll_interval_s)
     if not attempt.config.measure.canary:
         return None
     return None if resolve(replace(plan, cases=(canary,)), attempt.machine.ranks).skips else canary

@@ -28,6 +28,7 @@ from hpcbench.backends.availability import (
 )
 from hpcbench.backends.mpi_facts import gather_mpi_facts, no_mpi
 from hpcbench.config.axes import BACKENDS, GPU_DEVICES
+from hpcbench.config.schema import stored_config
 from hpcbench.errors import ExitCode, LaunchError, how_to_install
 from hpcbench.import_path import module_command
 from hpcbench.launch.address import Network, socket_variables
@@ -75,9 +76,9 @@ class JobMachine:
 class Resolution:
     """Per case id: the device it runs on, or why it cannot run on this machine.
 
-    ``unmet``: of what cannot, the backend or device that ``require`` names. ``no_gpu`` says that
-    the plan is for GPUs and none of its cases has one, "" otherwise. ``failures``: cases that
-    cannot run and have failed, as CUDA did not answer and their GPUs may be there.
+    ``unmet``: of what cannot, the backend or device that ``required_backends`` names. ``no_gpu``
+    says that the plan is for GPUs and none of its cases has one, "" otherwise. ``failures``: cases
+    that cannot run and have failed, as CUDA did not answer and their GPUs may be there.
     """
 
     devices: Mapping[str, str]
@@ -92,7 +93,7 @@ def resolve(plan: Plan, ranks: Sequence[RankFacts]) -> Resolution:
     devices: dict[str, str] = {}
     skips: dict[str, str] = {}
     unmet: dict[str, str] = {}
-    required = frozenset(plan.config.get("require", ()))
+    required = frozenset(stored_config(plan.config).required_backends)
     failures: set[str] = set()
     for case in plan.cases:
         members = ranks[:case.world_size]

@@ -283,7 +283,7 @@ def _not_run_here(attempt: RunAttempt, case: Case) -> tuple[str, str] | None:
         quarantined = attempt.history.quarantine(case)
         return ("failed", quarantined) if quarantined else None
     if unmet := attempt.resolution.unmet.get(case.case_id):
-        return "failed", f"{unmet} is required (require): {reason}"
+        return "failed", f"{unmet} is required (required_backends): {reason}"
     return "failed" if case.case_id in attempt.resolution.failures else "skipped", reason
 
 

@@ -229,8 +229,9 @@ class UnusablePlanner(Planner):
             case_id=case_id({**identity, "job_size": job.world_size}), index=0, block=title,
             kind=self._kind, backend=block.backend[0], device=block.device[0],
             world_size=job.world_size, env=(), mode=config.measure.mode, warmup=0, iterations=1,
-            validate=False, timeout_s=config.launch.timeout_s, wakeup_s=config.launch.wakeup_s,
-            workload=UnknownWorkload(keys, self._kind), needs=(), estimate_s=0.0,
+            validate=False, timeout_s=config.launch.timeout_s,
+            wakeup_s=config.launch.poll_interval_s, needs=(), estimate_s=0.0,
+            workload=UnknownWorkload(keys, self._kind),
             skip=f"kind {self._kind} cannot be used: {self._problem}", memory_bytes=0)
 
     def workload_from_json(self, data: Mapping[str, Any]) -> UnknownWorkload:

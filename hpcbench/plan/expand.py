@@ -116,8 +116,9 @@ def _refuse_idle(config: Config, cases: Sequence[Case]) -> None:
     backends = {name for case in cases for name in (case.backend, case.backend.partition("/")[0])}
     used = backends | {device for case in cases for device in (
         GPU_DEVICES if case.device == "auto" else (case.device,))}
-    lines = [f"require: no case uses {name}; there are {', '.join(sorted(used - {'cpu'}))}"
-             for name in config.require if name not in used]
+    lines = [f"required_backends: no case uses {name}; there are "
+             f"{', '.join(sorted(used - {'cpu'}))}"
+             for name in config.required_backends if name not in used]
     for number, fault in enumerate(config.fault):
         meant = [case for case in cases if fault.rank < case.world_size
                  and (fault.iteration or 0) < case.warmup + (case.min_iterations or case.iterations)
@@ -199,9 +200,10 @@ def _plan_hash(config: Config, cases: Sequence[Case], world_size: int) -> str:
     to profile. Its ``target`` chooses cases, which are there.
     """
     plain = config.plain()
-    blocks = [{key: value for key, value in {**given, "name": None}.items()
-               if value is not None or key not in block.later}
-              for given, block in zip(plain["benchmarks"], config.benchmarks, strict=True)]
+    blocks = [block.under_first_names({
+        key: value for key, value in {**given, "name": None}.items()
+        if value is not None or key not in block.later})
+        for given, block in zip(plain["benchmarks"], config.benchmarks, strict=True)]
     content = [blocks, plain["measure"], world_size,
                [(case.case_id, case.skip, case.timeout_s, case.wakeup_s) for case in cases]]
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))

@@ -68,7 +68,7 @@ def in_order(options: Mapping[str, Option]) -> tuple[tuple[str, Option], ...]:
 MAX_POINTS = 200_000
 """Larger products are refused before they are written out."""
 COMMON_AXES = ("dtype", "backend", "device", "world_size", "mode", "warmup", "iterations", "check",
-               "wakeup_s", "cuda_graph")
+               "poll_interval_s", "cuda_graph")
 """The axes that blocks of every kind have, but for ``env``."""
 
 
@@ -122,7 +122,7 @@ def measurement_axes(block: Block, config: Config) -> MeasurementAxes:
     return MeasurementAxes(
         block.mode or (measure.mode,), block.warmup or (measure.warmup,),
         block.iterations or (measure.iterations,), block.check or (measure.check,),
-        block.wakeup_s or (config.launch.wakeup_s,),
+        block.poll_interval_s or (config.launch.poll_interval_s,),
         block.cuda_graph or (False,))
 
 
@@ -264,6 +264,6 @@ def _identity(
         identity["batch"] = config.measure.batch
     if point.cuda_graph:
         identity["cuda_graph"] = True
-    if point.wakeup_s != config.launch.wakeup_s:
+    if point.wakeup_s != config.launch.poll_interval_s:
         identity["wakeup_s"] = point.wakeup_s
     return identity

@@ -312,7 +312,7 @@ def sweep_lines(job: JobReport, plan: Plan) -> Iterator[CheckLine]:
 
 
 def _skipped(plan: Plan, resolution: Resolution) -> Iterator[CheckLine]:
-    """Yield a line for each reason; of what lacks something in ``require`` it is a failure."""
+    """Yield a line for each reason: a failure where ``required_backends`` names what is missing."""
     skips, unmet = resolution.skips, resolution.unmet
     counts = Counter((skips[case.case_id], unmet.get(case.case_id, ""))
                      for case in plan.cases if case.case_id in skips and case.skip is None)
@@ -323,5 +323,5 @@ def _skipped(plan: Plan, resolution: Resolution) -> Iterator[CheckLine]:
     for (reason, required), count in counts.most_common():
         judged = fail if required else warn
         yield judged("sweep", f"{plural(count, 'case')} skipped: {reason}",
-                     f"the sweep requires {required} (require)" if required else
+                     f"the sweep requires {required} (required_backends)" if required else
                      "leave these cases out, or see the line on what they lack")

@@ -40,7 +40,7 @@ class Batch:
     arguments: tuple[str, ...] = _FEW
 
 
-WITHOUT_GPUS = (*_FEW, "--set", "require=[]")
+WITHOUT_GPUS = (*_FEW, "--set", "required_backends=[]")
 """The nodes' GPUs are names alone, and torch is built for CPUs."""
 BATCHES = (
     Batch("smoke.sbatch", "cpu", {"cpu-1": 2, "cpu-2": 2}, arguments=()),

@@ -53,8 +53,8 @@ def test_uneven_parts_are_right_and_what_gloo_lacks_is_a_skip(
 ) -> None:
     """Each type in one split and each split with one type; the data are those of even parts."""
     config = sweep(benchmarks=[
-        _uneven(worlds, name="types", split="linear", dtype=DTYPES, size="100000"),
-        _uneven(worlds, name="splits", split=["one_heavy", "zero"], size=["1KiB", "100000"])])
+        _uneven(worlds, name="types", uneven="linear", dtype=DTYPES, size="100000"),
+        _uneven(worlds, name="splits", uneven=["one_heavy", "empty"], size=["1KiB", "100000"])])
     outcome = read(mpirun.run(max(worlds), config=config, timeout=100).check().folder)
     for item in outcome.results.cases:
         if item.case.workload.collective == "all_gather":
@@ -68,9 +68,9 @@ def test_uneven_parts_are_right_and_what_gloo_lacks_is_a_skip(
 
 @pytest.mark.soak
 def test_every_split_of_uneven_parts_in_every_type(mpirun: MpiLauncher) -> None:
-    splits = ["linear", "one_heavy", "zero"]
+    splits = ["linear", "one_heavy", "empty"]
     config = sweep(benchmarks=[_block(
-        collective=UNEVEN, world_size=[2, 3, 4], split=splits, dtype=DTYPES, size="100000")])
+        collective=UNEVEN, world_size=[2, 3, 4], uneven=splits, dtype=DTYPES, size="100000")])
     outcome = read(mpirun.run(4, config=config, timeout=200).check().folder)
     found = [(item.status, item.n_wrong) for item in outcome.results.cases]
     assert found == [("ok", 0)] * (len(UNEVEN) * 3 * len(splits) * len(DTYPES))
@@ -80,7 +80,7 @@ def _groups(groups_of: dict[int, Any]) -> list[dict[str, Any]]:
     return [block for ranks, groups in groups_of.items() for block in (
         _block(name=f"all{ranks}", collective=COLLECTIVES, groups=groups, size=["64", "40000"],
                world_size=ranks),
-        _block(name=f"uneven{ranks}", collective=UNEVEN, groups=groups, split="linear",
+        _block(name=f"uneven{ranks}", collective=UNEVEN, groups=groups, uneven="linear",
                size="40000", world_size=ranks),
         _block(name=f"roots{ranks}", collective=["broadcast", "reduce", "gather", "scatter"],
                groups=groups, root=1, size="40000", world_size=ranks),

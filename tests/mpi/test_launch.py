@@ -75,7 +75,7 @@ def test_a_cluster_job_without_its_gpus_is_not_green(
     cases = read(job.folder).results.cases
     of_gpus = [item for item in cases if item.case.device == "cuda"]
     assert of_gpus and {item.status for item in of_gpus} <= {"failed", "skipped"}
-    assert all("cuda is required (require)" in item.reason for item in of_gpus
+    assert all("cuda is required (required_backends)" in item.reason for item in of_gpus
                if item.case.skip is None)
     assert {item.status for item in cases if item.case.device == "cpu"} <= {"ok", "skipped"}
 

@@ -105,7 +105,7 @@ def test_every_collective_is_right_without_torch_between(mpirun: MpiLauncher) ->
         {**direct, "name": "kept", "collective": "all_reduce", "dtype": DTYPES, "in_place": False,
          "op": ["sum", "prod", "min", "max"]},
         {**direct, "name": "cold", "backend": ["mpi", "mpi/direct"], "size": "32MiB",
-         "collective": ["all_reduce", "all_gather"], "buffers": "cold"},
+         "collective": ["all_reduce", "all_gather"], "cache": "cold"},
         {**direct, "name": "moving", "collective": MOVING, "dtype": DTYPES},
         {**direct, "name": "beside", "collective": "all_reduce", "backend": ["mpi", "mpi/direct"]},
         {"kind": "primitive", "primitive": "tp_columnwise", "implementations": "torch",

@@ -19,10 +19,10 @@ CONFIG = {
     "launch": {"timeout_s": TIMEOUT_S},
     "benchmarks": [
         {"kind": "hardware", "test": "pairs", "backend": ["gloo", "mpi"], "messages": 3,
-         "direction": ["one way", "both at once"], "at_once": [True, False],
+         "direction": ["one way", "both at once"], "concurrent": [True, False],
          "cache": ["cold", "warm"], "size": ["1", "100000"]},
         {"kind": "hardware", "test": "pairs", "what": "latency", "size": [STOPPED, WRONG],
-         "at_once": [True, False]},
+         "concurrent": [True, False]},
         {"kind": "hardware", "test": "pairs", "what": "bandwidth", "size": [COLD]}],
     "fault": [{"case": f"pairs gloo * {STOPPED}B *", "rank": 1, "kind": "stop", "iteration": 2},
               {"case": f"pairs gloo * {WRONG}B *", "rank": 2, "kind": "wrong", "iteration": 0},

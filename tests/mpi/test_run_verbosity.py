@@ -15,7 +15,7 @@ STAGES = ("start of MPI", "plan", "probe, with the start of the worker template"
 
 @EVERY_MPI_IF_ALL
 def test_a_quiet_run_prints_its_folder_and_what_failed(mpirun: MpiLauncher) -> None:
-    config = sweep("8", block={"backend": ["gloo", "nccl"]}, require=["nccl"])
+    config = sweep("8", block={"backend": ["gloo", "nccl"]}, required_backends=["nccl"])
     job = mpirun.run(2, "--quiet", config=config).check(1)
     assert job.stdout == f"{job.folder}\n"
     assert "failed: 1 of 2 cases" in job.stderr and "nccl is required" in job.stderr

@@ -60,7 +60,7 @@ def test_groups_and_parts_of_different_sizes_on_ucc(mpirun: MpiLauncher) -> None
         {"name": "groups", "collective": list(collectives()), "backend": "ucc/tl/ucp",
          "root": [0, 1], "groups": [1, 2], "dtype": "int32", "size": "12KiB"},
         {"name": "uneven", "collective": ["all_gather", "reduce_scatter", "all_to_all"],
-         "backend": "ucc", "split": ["linear", "one_heavy", "zero"], "groups": [1, 2],
+         "backend": "ucc", "uneven": ["linear", "one_heavy", "empty"], "groups": [1, 2],
          "dtype": "bf16", "size": "12KiB"})
     assert ran(outcome) >= EVERY_BUILD_HAS
     roots = {(item.case.workload.collective, item.case.workload.root, item.case.workload.groups)

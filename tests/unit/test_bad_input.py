@@ -144,7 +144,7 @@ def test_a_bomb_of_aliases_is_refused_before_it_is_written_out(tmp_path: Path) -
         load.load_config(path)
 
 
-@pytest.mark.parametrize("block", [{"world_size": 10**12, "split": "linear"}, {"k" * 5000: 1}])
+@pytest.mark.parametrize("block", [{"world_size": 10**12, "uneven": "linear"}, {"k" * 5000: 1}])
 def test_absurd_values_are_refused_in_a_short_line(block: dict[str, object]) -> None:
     raw = {"benchmarks": [{"kind": "collective", "collective": "all_gather", **block}]}
     with pytest.raises(ConfigError) as caught:

@@ -256,7 +256,7 @@ def job_of(*devices: str, require: list[str]) -> Plan:
     """One all_reduce of gloo for each device."""
     blocks = [{"kind": "collective", "collective": "all_reduce", "size": "8", "device": device}
               for device in devices]
-    return make_plan(check_config({"require": require, "benchmarks": blocks}, "test"), 2)
+    return make_plan(check_config({"required_backends": require, "benchmarks": blocks}, "test"), 2)
 
 
 @pytest.mark.parametrize(("gpus", "devices", "require", "unmet", "says"), [
@@ -280,13 +280,13 @@ def test_a_rank_without_the_gpu_that_is_required_fails_its_cases(
 def test_where_a_gpu_is_required_none_runs_on_a_cpu_instead() -> None:
     block = {"kind": "collective", "collective": "all_reduce", "size": "8", "backend": "ucc",
              "device": "auto"}
-    plan = make_plan(check_config({"require": "cuda", "benchmarks": [block]}, "test"), 2)
+    plan = make_plan(check_config({"required_backends": "cuda", "benchmarks": [block]}, "test"), 2)
     assert [case.device for case in plan.cases] == ["auto"]
     facts = {**CPU_FACTS, "host_memory_bytes": 1 << 40,
              "ucc": {**CPU_FACTS["ucc"], "reason": None}}
     found = resolve(plan, [RankFacts(rank, "a", rank, facts) for rank in range(2)])
     assert not found.devices and [*found.unmet.values()] == ["cuda"]
-    with pytest.raises(ConfigError, match="require: no case uses cuda; there are gloo"):
+    with pytest.raises(ConfigError, match="required_backends: no case uses cuda; there are gloo"):
         job_of("cpu", require=["cuda"])
 
 
@@ -489,7 +489,7 @@ def test_messages_and_the_end_of_the_peer() -> None:
 
 @pytest.mark.parametrize(("work", "fact"), [
     ({"op": "avg"}, "gloo_without_avg"),
-    ({"collective": "reduce_scatter", "split": "zero"}, "gloo_without_reduce_scatter"),
+    ({"collective": "reduce_scatter", "uneven": "empty"}, "gloo_without_reduce_scatter"),
 ])
 def test_what_an_older_torch_lacks_is_a_skip(work: dict[str, str], fact: str) -> None:
     config = check_config({"benchmarks": [

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.config.axes import BACKENDS, BUFFERS, DEVICES, DTYPES, OPS, SPLITS
+from hpcbench.config.axes import BACKENDS, BUFFERS, DEVICES, DTYPES, OPS, SPLITS, UNEVEN
 from hpcbench.config.load import PACKAGED, check_config, load_config
 from hpcbench.dry_run import dry_run
 from hpcbench.errors import ConfigError
@@ -71,12 +71,12 @@ def test_auto_is_the_same_case_as_the_device_it_stands_for() -> None:
     ({"collective": "gather", "in_place": True}, "gather has no in-place form"),
     ({"collective": "reduce", "op": "avg", "dtype": "int64"}, "gloo averages floating"),
     ({"collective": "gather", "root": 3, "world_size": 3}, "root 3 is not one of 3 ranks"),
-    ({"collective": "all_gather", "split": "linear"}, "gloo has no uneven all_gather: Process"),
-    ({"backend": "ucc", "collective": "all_gather", "split": "zero"}, "as long as the rank's own"),
-    ({"backend": "ucc/tl/ucp", "collective": "reduce_scatter", "split": "zero"}, "as the first"),
-    ({"collective": "reduce_scatter", "split": "zero", "in_place": True}, "has no in-place form"),
-    ({"collective": "all_to_all", "split": "zero", "world_size": 1}, "needs at least 2 ranks"),
-    ({"collective": "all_to_all", "split": "linear", "size": 255}, "4 ranks begins at 256 B"),
+    ({"collective": "all_gather", "uneven": "linear"}, "gloo has no uneven all_gather: Process"),
+    ({"backend": "ucc", "collective": "all_gather", "uneven": "empty"}, "as long as the rank"),
+    ({"backend": "ucc/tl/ucp", "collective": "reduce_scatter", "uneven": "empty"}, "as the first"),
+    ({"collective": "reduce_scatter", "uneven": "empty", "in_place": True}, "has no in-place form"),
+    ({"collective": "all_to_all", "uneven": "empty", "world_size": 1}, "needs at least 2 ranks"),
+    ({"collective": "all_to_all", "uneven": "linear", "size": 255}, "4 ranks begins at 256 B"),
     ({"groups": 3}, "4 ranks cannot be divided into 3 equal groups"),
     ({"groups": 8}, "4 ranks cannot be divided into 8 equal groups"),
     ({"collective": "send_recv", "groups": 4}, "needs at least 2 ranks in a group"),
@@ -100,12 +100,12 @@ def test_auto_is_the_same_case_as_the_device_it_stands_for() -> None:
      "mpi has no in-place reduce_scatter"),
     ({"backend": "mpi/direct", "device": "cuda"}, "mpi/direct does not run on cuda, only on cpu"),
     ({"backend": "mpi/direct", "op": "avg"}, "mpi/direct has no avg: MPI has no reduction that"),
-    ({"backend": "mpi/direct", "collective": "all_gather", "split": "linear"},
+    ({"backend": "mpi/direct", "collective": "all_gather", "uneven": "linear"},
      "mpi/direct has no uneven all_gather: it calls MPI's forms for equal parts"),
     ({"backend": "mpi/direct", "collective": "reduce_scatter", "in_place": True},
      "mpi/direct has no in-place reduce_scatter"),
-    ({"buffers": "cold", "size": "64KiB"}, "65536 B would need 2048 sets of buffers; it begins at"),
-    ({"buffers": "cold", "size": "1MiB", "backend": "nccl", "cuda_graph": True, "device": "cuda"},
+    ({"cache": "cold", "size": "64KiB"}, "65536 B would need 2048 sets of buffers; it begins at"),
+    ({"cache": "cold", "size": "1MiB", "backend": "nccl", "cuda_graph": True, "device": "cuda"},
      "a CUDA graph repeats the call of one set of buffers"),
     ({"backend": "mpi", "in_place": False}, "all_reduce has no out-of-place form"),
     ({"backend": "mpi/direct", "collective": "reduce", "in_place": False},
@@ -141,7 +141,7 @@ def test_nccl_averages_integers_too() -> None:
 
 
 def test_splits_are_dropped_where_parts_cannot_differ_and_even_is_the_plain_case() -> None:
-    plan = plan_of({"collective": ["all_reduce", "gather", "all_to_all"], "split": list(SPLITS)})
+    plan = plan_of({"collective": ["all_reduce", "gather", "all_to_all"], "uneven": list(UNEVEN)})
     assert [(c.workload.collective, c.workload.split) for c in plan.cases] == [
         ("all_reduce", "even"), ("gather", "even"), *(("all_to_all", name) for name in SPLITS)]
     assert plan.cases[0].case_id == only_case({}).case_id
@@ -222,7 +222,7 @@ def test_what_only_nccl_tests_reads_is_refused_with_the_key_that_does_it(name: s
 
 
 def test_cold_buffers_are_a_case_of_their_own_with_the_memory_of_all_sets() -> None:
-    block = {"collective": ["all_reduce", "barrier"], "buffers": ["warm", "cold"], "size": "16MiB"}
+    block = {"collective": ["all_reduce", "barrier"], "cache": ["warm", "cold"], "size": "16MiB"}
     warm, cold, barrier = plan_of(block).cases
     assert warm.case_id == only_case({"size": "16MiB"}).case_id
     assert cold.label == warm.label + " buffers=cold" and cold.case_id != warm.case_id
@@ -264,7 +264,7 @@ def test_generations_hold_every_runnable_case_once_and_in_order() -> None:
 
 
 def test_two_wakeup_intervals_are_two_cases_side_by_side() -> None:
-    plan = plan_of({"wakeup_s": [0.2, 0.02], "size": [8, 16]})
+    plan = plan_of({"poll_interval_s": [0.2, 0.02], "size": [8, 16]})
     assert [(c.workload.size_bytes, c.wakeup_s) for c in plan.cases] == [
         (8, 0.2), (8, 0.02), (16, 0.2), (16, 0.02)]
     plain = plan_of({"size": 8})
@@ -273,7 +273,7 @@ def test_two_wakeup_intervals_are_two_cases_side_by_side() -> None:
 
 
 def test_limits_and_names_are_not_part_of_an_id() -> None:
-    one = only_case({"name": "a", "timeout_s": 5}, name="x", launch={"wakeup_s": 0.5})
+    one = only_case({"name": "a", "timeout_s": 5}, name="x", launch={"poll_interval_s": 0.5})
     two = only_case({"name": "b"}, name="y")
     assert one.case_id == two.case_id
     assert (one.timeout_s, two.timeout_s) == (5, 60)
@@ -376,8 +376,8 @@ def test_a_plan_survives_json() -> None:
 AXES = {
     "collective": tuple(collectives()), "backend": BACKENDS, "device": DEVICES, "dtype": DTYPES,
     "op": OPS, "in_place": (False, True), "root": (0, 1, 7), "world_size": (1, 2, "all", 9),
-    "split": SPLITS, "groups": (1, 2, {"stride": 2}, {"size": 2, "stride": 2}), "buffers": BUFFERS,
-    "size": ("8", "1KiB", "100"),
+    "uneven": tuple(UNEVEN), "groups": (1, 2, {"stride": 2}, {"size": 2, "stride": 2}),
+    "cache": BUFFERS, "size": ("8", "1KiB", "100"),
     "warmup": (0, 5), "validate": (True, False),
 }
 
@@ -423,7 +423,7 @@ def test_ids_do_not_depend_on_the_order_of_environment_variables() -> None:
 
 
 @pytest.mark.parametrize(("section", "words"), [
-    ({"require": ["nccl"]}, "require: no case uses nccl; there are gloo"),
+    ({"required_backends": ["nccl"]}, "required_backends: no case uses nccl; there are gloo"),
     ({"fault": [{"rank": 7, "kind": "kill"}]}, r"fault\[0\]: no case .* has a rank 7"),
     ({"fault": [{"rank": 0, "kind": "kill", "case": "*nothing*"}]}, "could never happen"),
     ({"fault": [{"rank": 0, "kind": "kill", "iteration": 999}]}, "iteration 999"),
@@ -441,8 +441,8 @@ GOOD = ("benchmarks.0.implementations", ["comm_only"])
 
 @pytest.mark.parametrize(("content", "overrides", "where"), [
     (BAD, [], "FILE: benchmarks: "), (BAD, [("benchmarks.0.n", 8)], "FILE: benchmarks: "),
-    ({**BAD, "require": ["nccl"]}, [GOOD], "FILE: require: "),
-    (BAD, [GOOD, ("require", ["nccl"])], "command line: require: "),
+    ({**BAD, "required_backends": ["nccl"]}, [GOOD], "FILE: required_backends: "),
+    (BAD, [GOOD, ("required_backends", ["nccl"])], "command line: required_backends: "),
     (BAD, [GOOD, ("only", ["none"])], "command line: only: "),
 ])
 def test_each_line_about_a_plan_names_the_file_whoever_plans(
@@ -461,7 +461,7 @@ def test_each_line_about_a_plan_names_the_file_whoever_plans(
 def test_a_configuration_is_the_same_wherever_it_comes_from(tmp_path: Path) -> None:
     file = tmp_path / "c.json"
     file.write_text(json.dumps(BAD), encoding="utf-8")
-    assert load_config(file) == check_config(BAD, "elsewhere", ["require"])
+    assert load_config(file) == check_config(BAD, "elsewhere", ["required_backends"])
 
 
 def test_scaling_leaves_out_what_memory_trainings_hold() -> None:

@@ -168,7 +168,7 @@ def test_cold_cases_on_gpus_are_planned_with_the_most_that_one_can_take() -> Non
     def cases(backend: str, buffers: str, size: str = "16MiB") -> Case:
         (case,) = make_plan(check_config({"benchmarks": [
             {"kind": "collective", "collective": "all_reduce", "backend": backend, "size": size,
-             "buffers": buffers}]}, "test"), 2).cases
+             "cache": buffers}]}, "test"), 2).cases
         return case
 
     assert cases("gloo", "cold").memory_bytes == 8 * cases("gloo", "warm").memory_bytes
@@ -189,7 +189,7 @@ def test_a_cold_case_on_a_gpu_is_skipped_only_where_its_cache_asks_for_too_many_
     sizes = sorted({2**17, begins // 4 * 4 - 4, -(-begins // 4) * 4, 2**20})
     cases = make_plan(check_config({"benchmarks": [
         {"kind": "collective", "collective": "all_reduce", "backend": "nccl", "size": sizes,
-         "buffers": "cold"}]}, "test"), 1).cases
+         "cache": "cold"}]}, "test"), 1).cases
     facts = {"cuda": {"names": ["GPU"], "uuids": ["u0"], "visible": None, "cache_bytes": [cache]},
              "versions": {"torch": "2.13.0"}}
     for case in cases:

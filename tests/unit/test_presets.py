@@ -94,7 +94,7 @@ def test_what_is_for_gpus_requires_them(name: str) -> None:
     """A cluster's job that finds no GPU must not end as if all were well."""
     content = read_config(ROOT / name) if name in JOBS else load_preset(name).content
     device = content.get("hardware", {}).get("device_type", "cpu")
-    assert content.get("require") == (device if device != "cpu" else None)
+    assert content.get("required_backends") == (device if device != "cpu" else None)
 
 
 def test_each_has_every_kind(preset: Preset) -> None:

@@ -16,7 +16,8 @@ BLOCK = {"kind": "collective", "collective": "all_reduce", "backend": "gloo", "s
 def test_what_this_version_writes_comes_back_the_same_but_for_its_blocks() -> None:
     config = check_config({
         "benchmarks": [BLOCK], "launch": {"port": {"from": 7, "to": 9}, "pass_env": "A_*"},
-        "fault": [{"rank": 1, "kind": "slow"}], "notes": "one", "require": "gloo"}, "test")
+        "fault": [{"rank": 1, "kind": "slow"}], "notes": "one",
+        "required_backends": "gloo"}, "test")
     plain = json.loads(json.dumps(config.plain()))
     assert stored_config(plain).plain() == {**plain, "benchmarks": []}
     assert stored_config(plain).launch.port == (7, 9)

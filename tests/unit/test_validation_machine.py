@@ -202,7 +202,7 @@ def test_a_sweep_is_judged_by_what_it_can_run() -> None:
     plan = make_plan(check_config(SWEEP, "test"), 4)
     found = [one.state.value for one in sweep_lines(job(), plan)]
     assert found == ["ok", "warn"]
-    required = make_plan(check_config({**SWEEP, "require": ["nccl"]}, "test"), 4)
+    required = make_plan(check_config({**SWEEP, "required_backends": ["nccl"]}, "test"), 4)
     assert [one.state.value for one in sweep_lines(job(), required)] == ["ok", "fail"]
     only = {"benchmarks": [{**SWEEP["benchmarks"][0], "backend": "nccl"}]}
     assert [one.state.value for one in sweep_lines(

@@ -262,7 +262,7 @@ def memory() -> dict[str, int]:
     with patch.object(timed_model, "_agreed", lambda place, value, how: value):  # the only rank
         free = timed_model._least_free(Place(0, 1, None, torch.device("cuda", 0)))
     job = {"benchmarks": [{"kind": "collective", "collective": "all_reduce", "size": "25MiB",
-                           "backend": "nccl", "device": "cuda", "buffers": "cold"}]}
+                           "backend": "nccl", "device": "cuda", "cache": "cold"}]}
     (case,) = make_plan(check_config(job, "test"), 4).cases
     with FakeTensorMode(allow_non_fake_inputs=True) as fake:
         fake.may_turn_const = lambda _: False

@@ -30,7 +30,7 @@ BLOCKS: list[dict[str, Any]] = [
     {"kind": "collective", "collective": list(collectives()), "size": "64KiB",
      "dtype": ["fp32", "bf16", "int32"]},
     {"kind": "collective", "collective": ["all_gather", "all_to_all"], "size": "64KiB",
-     "split": "linear"},
+     "uneven": "linear"},
     {"kind": "primitive", "primitive": [spec.name for spec in PRIMITIVES], "m": 64, "n": 32,
      "k": 32, "options": {"chunks": 2}, "dtype": ["fp32", "bf16"],
      "order": list(dict.fromkeys(order for spec in PRIMITIVES for order in spec.orders)),

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from hpcbench.config.axes import Axis, Groups, Sizes
-from hpcbench.config.section import Block, Buffers, CollectiveName, Op, Split
+from hpcbench.config.section import Block, Cache, CollectiveName, Op, Uneven
 
 
 class CollectiveBlock(Block):
     """One sweep over collectives: the product of all lists."""
 
     scales: ClassVar[bool] = True
-    later: ClassVar[tuple[str, ...]] = (*Block.later, "buffers")
+    later: ClassVar[tuple[str, ...]] = (*Block.later, "cache")
+    renamed: ClassVar[Mapping[str, str]] = MappingProxyType({
+        **Block.renamed, "buffers": "cache", "split": "uneven"})
+    renamed_values: ClassVar[Mapping[str, Mapping[str, str]]] = MappingProxyType({
+        "split": MappingProxyType({"even": "none", "zero": "empty"})})
     collective: Axis[CollectiveName] = Field(description="What is measured.")
     op: Axis[Op] = Field(
         default=("sum",), description="Reduction of all_reduce, reduce_scatter and reduce.")
@@ -22,13 +28,13 @@ class CollectiveBlock(Block):
         default=(0,), description="Root of broadcast, reduce, gather and scatter, in its group.")
     in_place: Axis[bool] | None = Field(
         default=None, description="Send from the receive buffer; default: as the collective does.")
-    split: Axis[Split] = Field(
-        default=("even",),
-        description="How all_gather, reduce_scatter and all_to_all divide the data among ranks.")
+    uneven: Axis[Uneven] = Field(
+        default=("none",),
+        description="Parts of different sizes for all_gather, reduce_scatter and all_to_all.")
     groups: Axis[Groups] = Field(
-        default=(1,), description="Equal groups of ranks that run it at once: how many of "
+        default=(1,), description="Equal groups of ranks that run it concurrently: how many of "
         "consecutive ranks, or {size, stride}, {stride}, {count, stride}.")
-    buffers: Axis[Buffers] | None = Field(
+    cache: Axis[Cache] | None = Field(
         default=None,
         description="warm (default): restored before each call; cold: sets of buffers take turns.")
     size: Sizes = Field(

@@ -12,6 +12,7 @@ from itertools import product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hpcbench.config.axes import UNEVEN
 from hpcbench.config.section import Block
 from hpcbench.kinds.collective.block import CollectiveBlock
 from hpcbench.operations.collectives import (
@@ -184,9 +185,9 @@ class Point(NamedTuple):
     op: str
     root: int
     in_place: bool | None
-    split: str
+    uneven: str
     groups: int | Mapping[str, int]
-    buffers: str
+    cache: str
     size: int
 
     @property
@@ -236,7 +237,7 @@ def axes_of(block: CollectiveBlock, config: Config) -> dict[str, tuple[Any, ...]
         "collective": block.collective, "backend": block.backend, "device": block.device,
         "env": (), "world_size": block.world_size, "dtype": block.dtype, "op": block.op,
         "root": block.root, "in_place": block.in_place or (None,),
-        "split": block.split, "groups": block.groups, "buffers": block.buffers or ("warm",),
+        "uneven": block.uneven, "groups": block.groups, "cache": block.cache or ("warm",),
         "mode": how.mode, "warmup": how.warmup, "iterations": how.iterations,
         "validate": how.validate, "size": block.size, "wakeup_s": how.wakeup_s,
         "cuda_graph": how.cuda_graph,
@@ -276,7 +277,7 @@ def _identity(work: Collective, point: Point) -> dict[str, Any]:
 def _workload(point: Point) -> Collective:
     traits = collective_spec(point.collective)
     dtype = point.common.dtype if traits.moves_data else "uint8"
-    split = point.split if traits.uneven else "even"
+    split = UNEVEN[point.uneven] if traits.uneven else "even"
     division = point.division
     size, count = rounded(point.collective, dtype, point.group_size, point.size, split)
     return Collective(
@@ -285,7 +286,7 @@ def _workload(point: Point) -> Collective:
         in_place=_form(traits.in_place, point.in_place),
         requested_bytes=point.size if traits.moves_data else 0, size_bytes=size, count=count,
         split=split, groups=division.groups, group_stride=division.stride,
-        buffers=point.buffers if traits.moves_data else "warm")
+        buffers=point.cache if traits.moves_data else "warm")
 
 
 def _form(forms: tuple[bool, ...] | None, requested: bool | None) -> bool | None:

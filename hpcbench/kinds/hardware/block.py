@@ -18,7 +18,7 @@ GEMM_TYPES = (*DTYPES, "tf32", "fp8_e4m3", "fp8_e5m2", "int8")
 KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "gemm": ("shape", "model", "layer", "tokens", "fast_accumulation"),
     "stream": ("kernel", "threads", "memory", "numa_node", "size"),
-    "pairs": ("what", "direction", "at_once", "messages", "size", "cache"),
+    "pairs": ("what", "direction", "concurrent", "messages", "size", "cache"),
     "storage": ("access", "folder", "size"),
 })
 """Test -> the keys that it reads, beside those of all tests."""
@@ -36,6 +36,8 @@ TypeName = Annotated[str, named(GEMM_TYPES, DTYPE_ALIASES)]
 class HardwareBlock(Block):
     """One sweep over tests of the machine: of each test the product of the lists that it reads."""
 
+    renamed: ClassVar[Mapping[str, str]] = MappingProxyType({
+        **Block.renamed, "at_once": "concurrent"})
     own: ClassVar[Mapping[str, Any]] = MappingProxyType({
         "test": list(TESTS), "shape": ["512", "1024"]})
     test: Axis[TestName] = Field(description="What is measured; hpcbench list names them.")
@@ -62,7 +64,7 @@ class HardwareBlock(Block):
         None, "pairs: latency or bandwidth; default: both.")
     direction: Axis[Annotated[str, named(DIRECTIONS)]] | None = key(
         None, "pairs: one way, then the other (default), or both at once.")
-    at_once: Axis[bool] | None = key(
+    concurrent: Axis[bool] | None = key(
         None, "pairs: all pairs of a round at the same time (default), or one pair alone.")
     messages: Axis[Messages] | None = key(
         None, "pairs: round trips, or messages that are under way together; default: 10.")

@@ -162,13 +162,13 @@ def pairs_of(case: Case) -> Pairs:
 
 
 def _axes(block: HardwareBlock) -> Mapping[str, Sequence[object]]:
-    names = ("direction", "at_once", "size", "messages", "cache")
+    names = ("direction", "concurrent", "size", "messages", "cache")
     return {name: getattr(block, name) or (None,) for name in names} | {"what": block.what or WHAT}
 
 
 def _drafts(block: HardwareBlock, point: CommonPoint, job: PlanRequest) -> Iterator[Draft]:
     for what, direction, at_once, messages in product(
-            block.what or WHAT, block.direction or DIRECTIONS[:1], block.at_once or (True,),
+            block.what or WHAT, block.direction or DIRECTIONS[:1], block.concurrent or (True,),
             block.messages or (MESSAGES,)):
         for size, state in product(block.size or (SIZES[what],), block.cache or (CACHE[what],)):
             yield _draft(Pairs(what, direction, at_once, size, messages, cache=state), point, job)
