@@ -1,4 +1,4 @@
-"""The program: its commands under their names; `__main__` turns errors into a line and a code.
+"""The program: its commands under their names, and its help; `__main__` turns errors into codes.
 
 Every command imports what it needs when it runs, so that ``--help`` stays instant and a laptop
 without torch or MPI can read results.
@@ -6,13 +6,19 @@ without torch or MPI can read results.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated
+import platform
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import wraps
+from inspect import cleandoc
+from textwrap import wrap
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from hpcbench import __version__
-from hpcbench.commands.flags import examples_text, register
+from hpcbench.commands.flags import PRINTED, verbosity_of
 from hpcbench.commands.generate import gen_config, gen_data, list_, schema
 from hpcbench.commands.jobs import plan, profile, run, suite, validate
 from hpcbench.commands.results import (
@@ -25,25 +31,103 @@ from hpcbench.commands.results import (
     report,
     show,
 )
+from hpcbench.errors import HpcbenchError
+from hpcbench.units import grouped
+
+_GROUPS: Mapping[str, Mapping[str, Callable[..., None]]] = {
+    "Measure": {"validate": validate, "plan": plan, "run": run, "suite": suite,
+                "profile": profile},
+    "Read results": {"show": show, "report": report, "plot": plot, "compare": compare,
+                     "check": check, "advise": advise, "reduce": reduce, "anonymize": anonymize},
+    "Prepare": {"list": list_, "gen-config": gen_config, "gen-data": gen_data, "schema": schema},
+}
+COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}
+_MOST_NAMES = 30
+"""Columns of an option's names and value in a help; longer ones have a line of their own."""
+
+
+class _Summary(TyperGroup):
+    """The program's help in 24 lines of 80 columns."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        lines = [f"Usage: {ctx.command_path} [--version] [--install-completion] COMMAND ...",
+                 str(self.help)]
+        for title, commands in _GROUPS.items():
+            lines += [f"{title}:", *_rows((name, help_and_examples(command)[0].split("\n")[0])
+                                          for name, command in commands.items())]
+        lines.append("Start: mpirun -np 4 python -m hpcbench run. Options: hpcbench COMMAND --help")
+        formatter.write("\n".join(lines) + "\n")
+
+
+class _Command(TyperCommand):
+    """A command whose options are grouped by purpose, a line each."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        groups = grouped(
+            (getattr(one, "rich_help_panel", None) or (
+                PRINTED if "--help" in one.opts else "Options"), (_names(one), one.help or ""))
+            for one in self.get_params(ctx))
+        if PRINTED in groups:
+            groups[PRINTED] = groups.pop(PRINTED)  # last
+        lines = [*self.get_usage(ctx).splitlines(), *str(self.help).splitlines()]
+        for title, rows in groups.items():
+            lines += [f"{title}:", *_rows(rows)]
+        lines += ["Examples:", *(f"  {line}" for line in str(self.epilog).splitlines())]
+        formatter.write("\n".join(lines) + "\n")
+
+
+def _names(parameter: Any) -> str:
+    """Return ``-c, --config FILE`` of an option, ``CONFIG`` of an argument."""
+    if parameter.param_type_name == "argument":
+        return str(parameter.metavar or parameter.name.upper())
+    names = ", ".join(sorted((*parameter.opts, *parameter.secondary_opts), key=len))
+    value = "" if parameter.is_flag else parameter.metavar or "N"
+    return f"{names} {value}".rstrip()
+
+
+def _rows(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield the lines of names and what they mean, in two columns."""
+    every = list(rows)
+    width = max((len(name) for name, _ in every if len(name) <= _MOST_NAMES), default=0)
+    for name, meaning in every:
+        first, *more = wrap(meaning, shutil.get_terminal_size().columns - width - 4) or [""]
+        if len(name) > width:
+            yield f"  {name}"
+            name = ""
+        yield f"  {name:{width}}  {first}".rstrip()
+        yield from (f"  {'':{width}}  {line}" for line in more)
+
+
+def help_and_examples(command: Callable[..., None]) -> tuple[str, list[str]]:
+    """Return a command's docstring up to its examples, and the examples, one a line."""
+    about, _, examples = cleandoc(command.__doc__ or "").partition("\nExamples:\n")
+    return about.strip(), [line.strip() for line in examples.splitlines() if line.strip()]
+
+
+def _with_details(command: Callable[..., None]) -> Callable[..., None]:
+    """Add to --verbose versions, the time of the whole, and the traceback of an error."""
+    @wraps(command)
+    def with_details(**given: Any) -> None:
+        verbosity = verbosity_of(given["verbose"], given["quiet"])
+        verbosity.details([f"hpcbench {__version__}, Python {platform.python_version()}, "
+                           f"{platform.platform()}"] if verbosity.is_verbose else ())
+        with verbosity.stage("whole command"):
+            try:
+                command(**given)
+            except (HpcbenchError, OSError):
+                verbosity.traceback()
+                raise
+
+    return with_details
+
 
 app = typer.Typer(
-    name="hpcbench",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="Benchmark collectives and training strategies of distributed deep learning under MPI. "
-    "Messages name pages of hpcbench's repository: docs/....",
-    epilog=examples_text((
-        "mpirun -np 4 python -m hpcbench validate", "hpcbench plan --world-size 4",
-        "mpirun -np 4 python -m hpcbench run", "hpcbench show results/latest")),
-)
-COMMANDS: Mapping[str, Callable[..., None]] = {
-    "run": run, "suite": suite, "profile": profile, "plan": plan, "reduce": reduce, "show": show,
-    "plot": plot, "report": report, "compare": compare, "check": check, "advise": advise,
-    "anonymize": anonymize, "validate": validate, "list": list_, "gen-config": gen_config,
-    "gen-data": gen_data, "schema": schema,
-}
+    name="hpcbench", cls=_Summary, no_args_is_help=True, pretty_exceptions_enable=False,
+    help="Benchmark distributed deep learning under MPI. docs/... are pages of the repository.")
 for _name, _command in COMMANDS.items():
-    register(app, _name, _command)
+    _about, _examples = help_and_examples(_command)
+    app.command(name=_name, cls=_Command, help=_about, epilog="\n".join(_examples))(
+        _with_details(_command))
 
 
 def _version(value: bool) -> None:

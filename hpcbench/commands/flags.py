@@ -1,29 +1,20 @@
-"""The values that a shell completes behind a flag (docs/commands.md).
+"""Flags that several commands have, and the values that a shell completes behind them.
 
-Each function takes the beginning of a value, and imports what it needs when it is called: a shell
-calls it while somebody types.
-
-Flags that several commands have, the keys of the sweep file that they stand for, and `register`.
-
-A command has --verbose and --quiet as its last parameters.
+A function of completion takes the beginning of a value, and imports what it needs when a shell
+calls it. A command has --verbose and --quiet as its last parameters.
 """
 
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Callable, Iterable, Mapping
-from functools import wraps
 from importlib import import_module
-from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
 from typer import Argument, BadParameter, Option
 
-from hpcbench import __version__
-from hpcbench.errors import HpcbenchError
 from hpcbench.launch.launcher import announced_rank
 from hpcbench.texts import Verbosity, valid_json
 
@@ -88,64 +79,68 @@ exit_styles = _one_of("ci", "slurm", "nagios")
 
 MOST_RANKS = 2**17
 """As in config.axes, which a command imports only when it runs."""
+FILES, CASES, MEASUREMENT, JOB, RESUMING, PRINTED = (
+    "Files", "Cases", "Measurement", "Job", "Resume", "Output")
+"""Titles of the groups of options in a help."""
 
 VerboseOption = Annotated[bool, Option(
-    "--verbose", "-v", help="Say more, on standard error: files, overrides, versions, times of "
-    "stages, tracebacks of errors.")]
+    "--verbose", "-v", rich_help_panel=PRINTED,
+    help="Print details, versions, times of stages and tracebacks on stderr.")]
 QuietOption = Annotated[bool, Option(
-    "--quiet", "-q",
-    help="Print the result only, in its shortest form; errors stay on standard error.")]
+    "--quiet", "-q", rich_help_panel=PRINTED, help="Print the result only, in its shortest form.")]
 JsonOption = Annotated[bool, Option(
-    "--json", help="Print JSON, and nothing else, on standard output (docs/commands.md).")]
+    "--json", rich_help_panel=PRINTED, help="Print JSON only (docs/commands.md).")]
 ExplainOption = Annotated[bool, Option(
-    "--explain", help="Print what the columns of the tables mean.")]
+    "--explain", rich_help_panel=PRINTED, help="Explain the columns of the tables.")]
 OutputOption = Annotated[Optional[Path], Option(
-    "-o", "--output-dir", help="Results folder: output.folder.")]
+    "-o", "--output-dir", metavar="DIR", rich_help_panel=FILES,
+    help="Make the results folder here (output.folder).")]
 
 ConfigArgument = Annotated[Optional[Path], Argument(
-    help="Sweep file, JSON or YAML. Default: ./config.json, else the packaged one.")]
-ConfigOption = Annotated[Optional[Path], Option("--config", "-c", help="The same, as an option.")]
+    metavar="[CONFIG]", rich_help_panel=FILES,
+    help="Sweep file, JSON or YAML. Default: ./config.json, else a built-in one.")]
+ConfigOption = Annotated[Optional[Path], Option(
+    "--config", "-c", metavar="CONFIG", rich_help_panel=FILES, help="The same, as an option.")]
 
 BenchmarkOption = Annotated[Optional[str], Option(
-    autocompletion=benchmarks,
-    help="Run only the blocks of this kind: collective (or comm), primitive, training (or train), "
-    "hardware (or machine), memory. scaling: collectives and trainings, on 1, 2, 4 ... and all "
-    "ranks.")]
-WarmupOption = Annotated[Optional[int], Option(
-    help="Warm-up iterations of every case: measure.warmup.")]
-ItersOption = Annotated[Optional[str], Option(
-    help="Timed iterations of every case, or auto: measure.iterations.")]
-ModeOption = Annotated[Optional[str], Option(
-    autocompletion=modes,
-    help="Timing mode of every case: isolated, pipelined or barrier_start.")]
-PassesOption = Annotated[Optional[int], Option(
-    help="Times the whole plan is run: measure.passes.")]
-LaunchesOption = Annotated[Optional[int], Option(
-    help="Independent repetitions of it with fresh workers: measure.launches.")]
+    metavar="KIND", autocompletion=benchmarks, rich_help_panel=CASES,
+    help="Only collective, primitive, training, hardware, memory, or scaling.")]
 OnlyOption = Annotated[Optional[list[str]], Option(
-    help="Keep the cases whose label has this text as whole words, or matches it as a shell "
-    "pattern of the whole label: only. Repeatable.")]
+    metavar="TEXT", rich_help_panel=CASES,
+    help="Only cases matching this text or pattern; repeatable.")]
 ExcludeOption = Annotated[Optional[list[str]], Option(
-    help="Drop the cases whose label does: exclude. Repeatable.")]
+    metavar="TEXT", rich_help_panel=CASES,
+    help="Exclude cases matching this text or pattern; repeatable.")]
 ModelOption = Annotated[Optional[list[str]], Option(
-    autocompletion=models,
-    help="Run only trainings, of this model instead of those in blocks: model. Repeatable.")]
+    metavar="NAME", autocompletion=models, rich_help_panel=CASES,
+    help="Only trainings, and of this model; repeatable.")]
 StrategyOption = Annotated[Optional[list[str]], Option(
-    autocompletion=strategies,
-    help="Run only trainings, with this strategy instead of those in blocks: strategy. "
-    "Repeatable.")]
+    metavar="NAME", autocompletion=strategies, rich_help_panel=CASES,
+    help="Only trainings, and with this strategy; repeatable.")]
 SetOption = Annotated[Optional[list[str]], Option(
-    "--set", help="Set any key: --set measure.iterations=50. Repeatable.")]
+    "--set", metavar="KEY=VALUE", rich_help_panel=CASES,
+    help="Set any key: measure.iterations=50; repeatable.")]
+
+WarmupOption = Annotated[Optional[int], Option(
+    metavar="N", rich_help_panel=MEASUREMENT, help="Warm-up iterations of each case.")]
+ItersOption = Annotated[Optional[str], Option(
+    metavar="N", rich_help_panel=MEASUREMENT, help="Timed iterations of each case, or auto.")]
+ModeOption = Annotated[Optional[str], Option(
+    metavar="MODE", autocompletion=modes, rich_help_panel=MEASUREMENT,
+    help="Timing mode: isolated, pipelined or barrier_start.")]
+PassesOption = Annotated[Optional[int], Option(
+    metavar="N", rich_help_panel=MEASUREMENT, help="Passes over all cases, with the same workers.")]
+LaunchesOption = Annotated[Optional[int], Option(
+    metavar="N", rich_help_panel=MEASUREMENT, help="Repetitions of all passes, with new workers.")]
 
 RequireOption = Annotated[Optional[list[str]], Option(
-    "--require", autocompletion=requirable,
-    help="A backend whose skips are failures, or cuda or mps: require. Repeatable.")]
+    "--require", metavar="NAME", autocompletion=requirable, rich_help_panel=JOB,
+    help="Fail where this backend, cuda or mps is missing; repeatable.")]
 InlineOption = Annotated[bool, Option(
-    "--inline", help="Run the worker in the MPI process, for a debugger.")]
+    "--inline", rich_help_panel=JOB, help="Run the worker in the MPI process, for a debugger.")]
 RetryOption = Annotated[Optional[list[str]], Option(
-    "--retry", metavar="STATUS[,STATUS...]", autocompletion=retried,
-    help="With --resume: run cases again that are failed, wrong, timeout or skipped. What they "
-    "left before is kept beside it. Repeatable.")]
+    "--retry", metavar="STATUS,...", autocompletion=retried, rich_help_panel=RESUMING,
+    help="Run failed, wrong, timeout or skipped cases again; repeatable.")]
 
 _SWEEP_KEYS = {
     "benchmark": "benchmark", "warmup": "measure.warmup", "iters": "measure.iterations",
@@ -204,37 +199,3 @@ def verbosity_of(verbose: bool, quiet: bool) -> Verbosity:
     if verbose and announced_rank(os.environ) == 0:
         return Verbosity.VERBOSE
     return Verbosity.QUIET if quiet else Verbosity.NORMAL
-
-
-def register(app: typer.Typer, name: str, command: Callable[..., None]) -> None:
-    """Add a command to the program.
-
-    Its docstring is its help. What follows a line ``Examples:`` in it is printed below the options,
-    one command a line. In every command --verbose adds versions, the time of the whole, and the
-    traceback of an error.
-    """
-    @wraps(command)
-    def with_details(**given: Any) -> None:
-        verbosity = verbosity_of(given["verbose"], given["quiet"])
-        verbosity.details([f"hpcbench {__version__}, Python {platform.python_version()}, "
-                           f"{platform.platform()}"] if verbosity.is_verbose else ())
-        with verbosity.stage("whole command"):
-            try:
-                command(**given)
-            except (HpcbenchError, OSError):
-                verbosity.traceback()
-                raise
-
-    about, examples = help_and_examples(command)
-    app.command(name=name, help=about, epilog=examples_text(examples))(with_details)
-
-
-def examples_text(examples: Iterable[str]) -> str:
-    """Return examples as typer prints them below a help: in rich's markup, a line each."""
-    return "\n".join(["[bold]Examples[/bold]", *(line.replace("[", r"\[") for line in examples)])
-
-
-def help_and_examples(command: Callable[..., None]) -> tuple[str, list[str]]:
-    """Return a command's docstring up to its examples, and the examples."""
-    about, _, examples = cleandoc(command.__doc__ or "").partition("\nExamples:\n")
-    return about.strip(), [line.strip() for line in examples.splitlines() if line.strip()]

@@ -68,7 +68,8 @@ def test_a_failure_wakes_the_ranks_that_sleep(mpirun: MpiLauncher) -> None:
     """Four ranks in a ring: not every worker sees its peer die, so its supervisor must be told."""
     interval_s = 60.0
     config = sweep("1024", "2048", block={"poll_interval_s": [interval_s]},
-                   launch={"timeout_s": 90}, fault=[{"case": "*", "rank": 1, "kind": "kill", "iteration": 2}])
+                   launch={"timeout_s": 90},
+                   fault=[{"case": "*", "rank": 1, "kind": "kill", "iteration": 2}])
     job = mpirun.run(4, config=config, timeout=110).check(1)
     outcome = read(job.folder)
     assert [item.blamed_rank for item in outcome.results.cases] == [1, 1]

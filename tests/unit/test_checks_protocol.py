@@ -224,7 +224,7 @@ def test_hb124_between_clocks_it_may_be_the_clocks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("work", [
     {"collective": "broadcast", "op": None, "root": 0}, {"collective": "all_gather", "op": None,
-                                                          "uneven": "empty"}])
+                                                          "split": "zero"}])
 def test_ranks_that_do_not_need_all_others_may_leave(
     tmp_path: Path, work: Mapping[str, Any]
 ) -> None:

@@ -18,7 +18,7 @@ import typer
 from golden import RESULTS
 from hpcbench.__main__ import _with_resumed_folder
 from hpcbench.cli import COMMANDS, app
-from hpcbench.commands.flags import help_and_examples
+from hpcbench.cli import help_and_examples
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Case, case_from_json
 from hpcbench.plan.order import workers_s
