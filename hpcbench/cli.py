@@ -31,7 +31,7 @@ from hpcbench.commands.results import (
     report,
     show,
 )
-from hpcbench.errors import HpcbenchError
+from hpcbench.errors import ExitCode, HpcbenchError
 from hpcbench.units import grouped
 
 _GROUPS: Mapping[str, Mapping[str, Callable[..., None]]] = {
@@ -49,12 +49,19 @@ _MOST_NAMES = 30
 class _Summary(TyperGroup):
     """The program's help in 24 lines of 80 columns."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse; without a command print the help, as wrong usage."""
+        if not args and not ctx.resilient_parsing:
+            typer.echo(self.get_help(ctx))
+            ctx.exit(ExitCode.USAGE)
+        return list(super().parse_args(ctx, args))
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         lines = [f"Usage: {ctx.command_path} [--version] [--install-completion] COMMAND ...",
                  str(self.help)]
         for title, commands in _GROUPS.items():
-            lines += [f"{title}:", *_rows((name, help_and_examples(command)[0].split("\n")[0])
-                                          for name, command in commands.items())]
+            lines += [f"{title}:", *_rows(((name, help_and_examples(command)[0].split("\n")[0])
+                                           for name, command in commands.items()), 10)]
         lines.append("Start: mpirun -np 4 python -m hpcbench run. Options: hpcbench COMMAND --help")
         formatter.write("\n".join(lines) + "\n")
 
@@ -69,9 +76,13 @@ class _Command(TyperCommand):
             for one in self.get_params(ctx))
         if PRINTED in groups:
             groups[PRINTED] = groups.pop(PRINTED)  # last
-        lines = [*self.get_usage(ctx).splitlines(), *str(self.help).splitlines()]
+        arguments = [_names(one) for one in self.params if one.param_type_name == "argument"]
+        lines = [" ".join([f"Usage: {ctx.command_path} [OPTIONS]", *arguments]),
+                 *str(self.help).splitlines()]
+        width = max((len(name) for rows in groups.values() for name, _ in rows
+                     if len(name) <= _MOST_NAMES), default=0)
         for title, rows in groups.items():
-            lines += [f"{title}:", *_rows(rows)]
+            lines += [f"{title}:", *_rows(rows, width)]
         lines += ["Examples:", *(f"  {line}" for line in str(self.epilog).splitlines())]
         formatter.write("\n".join(lines) + "\n")
 
@@ -85,11 +96,9 @@ def _names(parameter: Any) -> str:
     return f"{names} {value}".rstrip()
 
 
-def _rows(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield the lines of names and what they mean, in two columns."""
-    every = list(rows)
-    width = max((len(name) for name, _ in every if len(name) <= _MOST_NAMES), default=0)
-    for name, meaning in every:
+def _rows(rows: Iterable[tuple[str, str]], width: int) -> Iterator[str]:
+    """Yield the lines of names and what they mean, the names in ``width`` columns."""
+    for name, meaning in rows:
         first, *more = wrap(meaning, shutil.get_terminal_size().columns - width - 4) or [""]
         if len(name) > width:
             yield f"  {name}"
@@ -122,8 +131,8 @@ def _with_details(command: Callable[..., None]) -> Callable[..., None]:
 
 
 app = typer.Typer(
-    name="hpcbench", cls=_Summary, no_args_is_help=True, pretty_exceptions_enable=False,
-    help="Benchmark distributed deep learning under MPI. docs/... are pages of the repository.")
+    name="hpcbench", cls=_Summary, pretty_exceptions_enable=False,
+    help="Benchmark distributed deep learning under MPI (docs/... are in the repository).")
 for _name, _command in COMMANDS.items():
     _about, _examples = help_and_examples(_command)
     app.command(name=_name, cls=_Command, help=_about, epilog="\n".join(_examples))(

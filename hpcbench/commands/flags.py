@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Optional
 
 import typer
 from typer import Argument, BadParameter, Option
@@ -85,7 +85,7 @@ FILES, CASES, MEASUREMENT, JOB, RESUMING, PRINTED = (
 
 VerboseOption = Annotated[bool, Option(
     "--verbose", "-v", rich_help_panel=PRINTED,
-    help="Print details, versions, times of stages and tracebacks on stderr.")]
+    help="Print details and tracebacks on stderr.")]
 QuietOption = Annotated[bool, Option(
     "--quiet", "-q", rich_help_panel=PRINTED, help="Print the result only, in its shortest form.")]
 JsonOption = Annotated[bool, Option(

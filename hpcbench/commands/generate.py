@@ -12,17 +12,16 @@ import typer
 
 from hpcbench.commands import flags as completion
 from hpcbench.commands.flags import JsonOption, QuietOption, VerboseOption, verbosity_of
-from hpcbench.config.presets import HARDWARE
 from hpcbench.texts import say
 
 
 def list_(
     probe: Annotated[bool, typer.Option(
-        "--probe/--no-probe", help="Ask this machine which backends it has.")] = True,
+        "--probe/--no-probe", help="Check which backends this machine has (default).")] = True,
     as_json: JsonOption = False,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
-    """List what can be measured: collectives, primitives, models, strategies; and backends here.
+    """List collectives, primitives, models, strategies and backends.
 
     Examples:
         hpcbench list
@@ -36,18 +35,17 @@ def list_(
 
 def gen_config(
     hardware: Annotated[Optional[str], typer.Option(
-        autocompletion=completion.hardware,
-        help=f"The machine: {', '.join(HARDWARE)}.")] = None,
+        metavar="NAME", autocompletion=completion.hardware,
+        help="Machine, such as h100-nvlink; hpcbench list names all.")] = None,
     output: Annotated[Optional[Path], typer.Option(
-        "-o", "--output", metavar="FILE", help="The file to write, .json, .yaml or .yml. "
-        "Default: print YAML.")] = None,
+        "-o", "--output", metavar="FILE",
+        help="File to write, .json, .yaml or .yml; default: print YAML.")] = None,
     source: Annotated[Optional[Path], typer.Option(
-        "--from", metavar="FILE", help="A sweep file, also of another tool, to begin with. "
-        "With --hardware its own values of the machine win.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file.")] = False,
+        "--from", metavar="FILE", help="Start from this sweep file of any known tool.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
-    """Write a sweep file for a machine, or another tool's file in the form of ours.
+    """Write a sweep file for a machine, or from another tool's file.
 
     Examples:
         hpcbench gen-config --hardware h100-nvlink -o h100.yaml
@@ -60,18 +58,23 @@ def gen_config(
 
 
 def gen_data(
-    path: Annotated[Path, typer.Argument(help="The file to write, such as corpus.bin.")],
-    tokens: Annotated[int, typer.Option(min=1, max=2**40, help="How many.")],
+    path: Annotated[Path, typer.Argument(
+        metavar="FILE", help="File to write, such as corpus.bin.")],
+    tokens: Annotated[int, typer.Option(
+        min=1, max=2**40, metavar="N", help="Number of tokens.")],
     vocab: Annotated[Optional[int], typer.Option(
-        min=1, max=2**31, help="Tokens are below it.")] = None,
+        min=1, max=2**31, metavar="N", help="Vocabulary size: tokens are below it.")] = None,
     model: Annotated[Optional[str], typer.Option(
-        autocompletion=completion.models_with_vocabulary,
-        help="Instead: the model whose vocabulary it is.")] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the random tokens.")] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file.")] = False,
+        metavar="NAME", autocompletion=completion.models_with_vocabulary,
+        help="Use the vocabulary of this model.")] = None,
+    seed: Annotated[int, typer.Option(
+        min=0, max=2**63 - 1, metavar="N", help="Seed of the random tokens; default: 0.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
-    """Write a file of random tokens for trainings: uint16, or uint32 where the vocabulary needs it.
+    """Write a file of random tokens for trainings.
+
+    The type is uint16, or uint32 for vocabularies above 65,536.
 
     Examples:
         hpcbench gen-data corpus.bin --tokens 1000000 --model gpt2
@@ -84,7 +87,7 @@ def gen_data(
 
 
 def schema(verbose: VerboseOption = False, quiet: QuietOption = False) -> None:
-    """Print the JSON Schema of config.json.
+    """Print the JSON Schema of sweep files.
 
     Examples:
         hpcbench schema

@@ -20,7 +20,11 @@ import typer
 from hpcbench import __version__
 from hpcbench.commands import flags as completion
 from hpcbench.commands.flags import (
+    FILES,
+    JOB,
     MOST_RANKS,
+    PRINTED,
+    RESUMING,
     BenchmarkOption,
     ConfigArgument,
     ConfigOption,
@@ -63,23 +67,24 @@ def run(
     strategy: StrategyOption = None, assignments: SetOption = None,
     require: RequireOption = None, inline: InlineOption = False,
     dry: Annotated[bool, typer.Option(
-        "--dry-run", help="Set up and call every case once as rank 0, alone: "
-        "no MPI, no communication, no measurement, no results.")] = False,
+        "--dry-run", rich_help_panel=JOB,
+        help="Call every case once in one process: no MPI, no results.")] = False,
     world_size: Annotated[Optional[int], typer.Option(
-        min=1, max=MOST_RANKS, help="Ranks of a dry run; default 4.")] = None,
+        min=1, max=MOST_RANKS, metavar="N", rich_help_panel=JOB,
+        help="Ranks of a dry run; default: 4.")] = None,
     resume: Annotated[Optional[Path], typer.Option(
-        metavar="[DIR]", help="Go on where the run in this results folder ended; begin it there if "
-        "the folder is new or empty. Without DIR: the newest run in output.folder.")] = None,
+        metavar="[DIR]", rich_help_panel=RESUMING,
+        help="Continue the run in this folder; without DIR: the newest run.")] = None,
     fail_below: Annotated[Optional[list[str]], typer.Option(
-        "--fail-below", help="Exit code 1 if a rate is less, such as "
-        "all_reduce:4MiB:busbw=1.2GB/s: fail_below. Repeatable.")] = None,
+        "--fail-below", metavar="LIMIT", rich_help_panel=JOB,
+        help="Exit 1 below a rate: all_reduce:4MiB:busbw=1.2GB/s; repeatable.")] = None,
     retry: RetryOption = None,
     force: Annotated[bool, typer.Option(
-        "--force", help="With --resume: in spite of a changed plan or software, "
-        "which the results then tell.")] = False,
+        "--force", rich_help_panel=RESUMING,
+        help="Resume although plan or software changed; results say so.")] = False,
     explain: ExplainOption = False, verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
-    """Run the sweep on all ranks: mpirun -np 4 python -m hpcbench run.
+    """Measure a sweep file on all ranks of an MPI launch.
 
     Examples:
         mpirun -np 4 python -m hpcbench run
@@ -138,11 +143,13 @@ def dry_run_here(
 
 def plan(
     context: typer.Context, config: ConfigArgument = None, config_option: ConfigOption = None,
-    world_size: Annotated[int, typer.Option(min=1, max=MOST_RANKS, help="Ranks to plan for.")] = 4,
+    world_size: Annotated[int, typer.Option(
+        min=1, max=MOST_RANKS, metavar="N", rich_help_panel=JOB, help="Ranks to plan for.")] = 4,
     probe: Annotated[bool, typer.Option(
-        "--probe", help="Ask this machine, in a separate process, what it has.")] = False,
+        "--probe", rich_help_panel=JOB, help="Check which backends this machine has.")] = False,
     dry: Annotated[bool, typer.Option(
-        "--dry-run", help="Then do what run --dry-run does, which needs torch.")] = False,
+        "--dry-run", rich_help_panel=JOB,
+        help="Also call every case once in one process; needs torch.")] = False,
     as_json: JsonOption = False,
     benchmark: BenchmarkOption = None, warmup: WarmupOption = None, iters: ItersOption = None,
     mode: ModeOption = None, passes: PassesOption = None, launches: LaunchesOption = None,
@@ -150,7 +157,7 @@ def plan(
     strategy: StrategyOption = None, assignments: SetOption = None,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
-    """Print cases, order, skips and a time estimate; needs no MPI, torch or GPU.
+    """Show cases, order, skips and estimated time, without MPI or a GPU.
 
     Examples:
         hpcbench plan
@@ -186,21 +193,25 @@ def plan(
 def suite(
     context: typer.Context,
     files: Annotated[Optional[list[Path]], typer.Argument(
-        metavar="FILE...", help="Sweep files, JSON or YAML, in the order to run.")] = None,
+        metavar="FILE...", rich_help_panel=FILES,
+        help="Sweep files, JSON or YAML, in the order to run.")] = None,
     more: Annotated[Optional[list[Path]], typer.Option(
-        "--config", "-c", help="One more of them. Repeatable.")] = None,
+        "--config", "-c", metavar="FILE", rich_help_panel=FILES,
+        help="A further sweep file; repeatable.")] = None,
     summary: Annotated[Optional[Path], typer.Option(
-        "--output", help="Write the suite's summary, suite.json, to this file, too.")] = None,
+        "--output", metavar="FILE", rich_help_panel=FILES,
+        help="Write suite.json to this file, too.")] = None,
     as_json: Annotated[bool, typer.Option(
-        "--json", help="Print suite.json at the end; all else goes to stderr.")] = False,
+        "--json", rich_help_panel=PRINTED,
+        help="Print suite.json at the end, all else on stderr.")] = False,
     require: RequireOption = None, inline: InlineOption = False,
     resume: Annotated[Optional[Path], typer.Option(
-        metavar="[DIR]", help="Go on with the suite in this folder: members that are done are "
-        "kept. Without DIR: results/latest.")] = None,
+        metavar="[DIR]", rich_help_panel=RESUMING,
+        help="Continue the suite in this folder; without DIR: results/latest.")] = None,
     retry: RetryOption = None,
     force: Annotated[bool, typer.Option(
-        "--force", help="Write over the file of --output. With --resume: in spite of changed "
-        "software, which the results then tell.")] = False,
+        "--force", rich_help_panel=RESUMING,
+        help="Resume although software changed; replace the file of --output.")] = False,
     output: OutputOption = None,
     benchmark: BenchmarkOption = None, warmup: WarmupOption = None, iters: ItersOption = None,
     mode: ModeOption = None, passes: PassesOption = None, launches: LaunchesOption = None,
@@ -208,9 +219,9 @@ def suite(
     strategy: StrategyOption = None, assignments: SetOption = None,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
-    """Run several sweep files: mpirun -np 4 python -m hpcbench suite A.json B.yaml.
+    """Measure several sweep files, one after the other, as one MPI job.
 
-    Flags hold for all files. A member that fails does not stop the others; suite.json has them all.
+    Options apply to all files. A file that fails does not stop the others; suite.json lists all.
 
     Examples:
         mpirun -np 4 python -m hpcbench suite sweep.yaml more.json
@@ -259,22 +270,26 @@ def seconds_of(text: str) -> float:
     return seconds
 
 
+_PROFILE = "Profile"
+
+
 def profile(
     context: typer.Context, config: ConfigArgument = None, config_option: ConfigOption = None,
     gpus: Annotated[Optional[int], typer.Option(
-        "-g", "--gpus", help="Ranks to start, one a GPU, where no launcher has. Default: GPUs "
-        "here, else 2.")] = None,
+        "-g", "--gpus", metavar="N", rich_help_panel=_PROFILE,
+        help="Ranks to start without mpirun; default: the GPUs here, else 2.")] = None,
     duration: Annotated[str, typer.Option(
-        "-d", "--duration", help="Time of all timed loops together: 30s, 2m, 500ms.")] = "30s",
+        "-d", "--duration", metavar="TIME", rich_help_panel=_PROFILE,
+        help="Time of all timed loops together: 30s (default), 2m, 500ms.")] = "30s",
     target: Annotated[str, typer.Option(
-        "-t", "--target", autocompletion=completion.targets,
-        help="What to look at: sync_stalls, compute or communication.",
-    )] = "sync_stalls",
+        "-t", "--target", metavar="NAME", autocompletion=completion.targets,
+        rich_help_panel=_PROFILE,
+        help="sync_stalls (default), compute or communication.")] = "sync_stalls",
     tool: Annotated[Optional[str], typer.Option(
-        autocompletion=completion.tools,
-        help="Who records traces: torch, nsys or none: profiling.tool.")] = None,
+        metavar="TOOL", autocompletion=completion.tools, rich_help_panel=_PROFILE,
+        help="Profiler: torch (default), nsys or none.")] = None,
     samples: Annotated[Optional[int], typer.Option(
-        help="Recorded samples of each case: profiling.samples.")] = None,
+        metavar="N", rich_help_panel=_PROFILE, help="Profiled samples of each case.")] = None,
     output: OutputOption = None,
     benchmark: BenchmarkOption = None, warmup: WarmupOption = None, iters: ItersOption = None,
     mode: ModeOption = None, passes: PassesOption = None, launches: LaunchesOption = None,
@@ -282,9 +297,9 @@ def profile(
     strategy: StrategyOption = None, assignments: SetOption = None,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
-    """Run what shows stalls, compute or communication for a while, and say what it found.
+    """Profile stalls: which rank, which phase, how much.
 
-    Outside a launch it starts mpirun itself: hpcbench profile -g 4 -d 30s.
+    Without a launcher it starts mpirun itself: hpcbench profile -g 4 -d 30s.
 
     Examples:
         hpcbench profile sweep.yaml --gpus 4 --duration 30s
@@ -343,12 +358,13 @@ def validate(
     assignments: SetOption = None,
     as_json: JsonOption = False,
     timeout: Annotated[float, typer.Option(
-        min=1, max=3600, help="Seconds in which each rank has to answer.")] = 60.0,
+        min=1, max=3600, metavar="SECONDS", rich_help_panel=JOB,
+        help="Time limit for each rank's answer; default: 60.")] = 60.0,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
-    """Check machine and launch before a run: mpirun -np 4 python -m hpcbench validate.
+    """Check machine and launch before a run.
 
-    With a sweep file also what that sweep needs. Exit code 1 if a check fails.
+    With a sweep file also the needs of that sweep. Exit code 1 if a check fails.
 
     Examples:
         mpirun -np 4 python -m hpcbench validate

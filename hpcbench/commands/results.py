@@ -12,6 +12,8 @@ import typer
 
 from hpcbench.commands import flags as completion
 from hpcbench.commands.flags import (
+    FILES,
+    PRINTED,
     ExplainOption,
     JsonOption,
     QuietOption,
@@ -25,13 +27,14 @@ from hpcbench.texts import say
 
 @rare_collection()
 def reduce(
-    folder: Annotated[Path, typer.Argument(help="A results folder, finished or not.")],
+    folder: Annotated[Path, typer.Argument(
+        metavar="FOLDER", help="A results folder, finished or not.")],
     allow_mixed: Annotated[bool, typer.Option(
-        "--allow-mixed", help="Accept ranks with different versions.")] = False,
+        "--allow-mixed", help="Accept ranks whose software versions differ.")] = False,
     explain: ExplainOption = False,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
-    """Rebuild results.h5, summaries, plots and merged profiles from a folder's traces.
+    """Rebuild results, plots and report from the traces in a folder.
 
     Examples:
         hpcbench reduce results/latest
@@ -62,11 +65,12 @@ def reduce(
 
 
 def show(
-    path: Annotated[Path, typer.Argument(help="results.h5, or the folder that holds it.")],
+    path: Annotated[Path, typer.Argument(
+        metavar="RESULTS", help="results.h5, or the folder with it.")],
     as_json: JsonOption = False, explain: ExplainOption = False,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
-    """Print the tables of a results file again; of a suite's folder its members.
+    """Print the tables and the summary of a run, or the runs of a suite.
 
     Examples:
         hpcbench show results/latest
@@ -100,21 +104,19 @@ def show(
 
 def compare(
     sides: Annotated[list[str], typer.Argument(
-        help="A side each: a results file or folder, or several of equal jobs as A1,A2,A3 or "
-        "NAME=A1,A2,A3. All others are compared with the first.")],
+        metavar="RUN...", help="Runs; the first is the baseline. NAME=A1,A2 joins launches.")],
     by: Annotated[Optional[str], typer.Option(
-        "--by", help="Compare inside one side: cases that differ only in this key, such as "
-        "backend, implementation, or env.NCCL_ALGO.")] = None,
+        "--by", metavar="KEY",
+        help="Compare cases of one run by backend, strategy, env.NCCL_ALGO, ...")] = None,
     smallest: Annotated[float, typer.Option(
-        "--smallest-effect", min=0.001, max=1.0,
-        help="Smallest change that matters, as a share.")] = 0.03,
+        "--smallest-effect", min=0.001, max=1.0, metavar="SHARE",
+        help="Smallest change that matters; default: 0.03.")] = 0.03,
     plot: Annotated[Optional[Path], typer.Option(
-        "--plot", help="Also draw the ratios with their intervals: a PNG, SVG or PDF file, "
-        "numbered where there are several comparisons.")] = None,
+        "--plot", metavar="FILE", help="Also draw the ratios (PNG, SVG or PDF).")] = None,
     as_json: JsonOption = False,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
-    """Compare runs, launch by launch: slower, faster, the same, or inconclusive.
+    """Compare runs: faster, slower, the same, or undecided.
 
     Examples:
         hpcbench compare before/results.h5 results/latest
@@ -144,30 +146,36 @@ def compare(
         print_comparisons(answer, verbosity)
 
 
+_AGAINST, _LEARN = "Check against", "Learn limits"
+
+
 def check(
     results: Annotated[list[Path], typer.Argument(
-        help="results.h5, or its folder; several of equal jobs count as one.")],
+        metavar="RESULTS...", help="results.h5 or its folder; several launches of one job.")],
     limits: Annotated[Optional[Path], typer.Option(
-        "--limits", help="A YAML file of limits (docs/check.md).")] = None,
+        "--limits", metavar="FILE", rich_help_panel=_AGAINST,
+        help="Limits in a YAML file (docs/check.md).")] = None,
     baseline: Annotated[Optional[list[Path]], typer.Option(
-        "--baseline", help="Results to be as fast as. Repeatable.")] = None,
+        "--baseline", metavar="RESULTS", rich_help_panel=_AGAINST,
+        help="Earlier results; repeatable.")] = None,
     smallest: Annotated[float, typer.Option(
-        "--smallest-effect", min=0.001, max=1.0,
-        help="With --baseline: smallest change that matters, as a share.")] = 0.03,
+        "--smallest-effect", min=0.001, max=1.0, metavar="SHARE", rich_help_panel=_AGAINST,
+        help="With --baseline: smallest change that matters; default: 0.03.")] = 0.03,
     style: Annotated[str, typer.Option(
-        "--exit-style", autocompletion=completion.exit_styles,
-        help="ci, slurm or nagios: what the exit code says.")] = "ci",
+        "--exit-style", metavar="STYLE", autocompletion=completion.exit_styles,
+        rich_help_panel=PRINTED, help="Exit codes for ci (default), slurm or nagios.")] = "ci",
     learn: Annotated[bool, typer.Option(
-        "--learn", help="Write limits from these results, which are clean runs, to -o.")] = False,
+        "--learn", rich_help_panel=_LEARN, help="Write limits from these clean runs.")] = False,
     output: Annotated[Optional[Path], typer.Option(
-        "-o", "--output", help="With --learn: the file of limits; it must not exist.")] = None,
+        "-o", "--output", metavar="FILE", rich_help_panel=_LEARN,
+        help="The new file of limits.")] = None,
     share: Annotated[float, typer.Option(
-        "--share", min=0.1, max=0.999,
-        help="With --learn: share of launches that hold a limit.")] = 0.75,
+        "--share", min=0.1, max=0.999, metavar="SHARE", rich_help_panel=_LEARN,
+        help="Share of launches that meet a limit; default: 0.75.")] = 0.75,
     as_json: JsonOption = False,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
-    """Check results against limits or a baseline; only stored results are read.
+    """Pass or fail stored results by limits or a baseline.
 
     Examples:
         hpcbench check results/latest --limits limits.yaml
@@ -203,17 +211,18 @@ def check(
 
 def advise(
     files: Annotated[list[Path], typer.Argument(
-        help="results.h5, or its folder; several are analysed together.")],
+        metavar="RESULTS...", help="results.h5 or its folder; several are analysed together.")],
     only: Annotated[Optional[list[str]], typer.Option(
-        "--only", help="A topic, such as recommend. Repeatable.")] = None,
+        "--only", metavar="TOPIC", help="Only this topic, such as recommend; repeatable.")] = None,
     price: Annotated[Optional[float], typer.Option(
-        "--price", min=0.0, help="Price of a device for an hour, in any currency.")] = None,
+        "--price", min=0.0, metavar="PRICE", help="Price of a device for an hour.")] = None,
     samples: Annotated[int, typer.Option(
-        "--samples", min=1, help="Training samples whose time and cost are told.")] = 10_000,
+        "--samples", min=1, metavar="N",
+        help="Training samples to cost; default: 10000.")] = 10_000,
     as_json: JsonOption = False,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
-    """Answer questions from results: the number, how sure it is, and the command behind it.
+    """Recommend settings; find stragglers, slow links, drift and cost.
 
     Examples:
         hpcbench advise results/latest
@@ -232,30 +241,33 @@ def advise(
         print_advice(told, verbosity)
 
 
+_CHARTS = "Charts"
+
 
 def plot(
-    path: Annotated[Path, typer.Argument(help="results.h5, or the folder that holds it.")],
+    path: Annotated[Path, typer.Argument(
+        metavar="RESULTS", help="results.h5, or the folder with it.")],
     output: Annotated[Optional[Path], typer.Option(
-        "-o", "--output-dir", help="Default: plots/ beside the file.")] = None,
+        "-o", "--output-dir", metavar="DIR", rich_help_panel=FILES,
+        help="Folder of the images; default: plots/ beside the results.")] = None,
     image_format: Annotated[Optional[str], typer.Option(
-        "--format", autocompletion=completion.image_formats,
-        help="png, svg or pdf. Default: pdf of style paper, else png.")] = None,
+        "--format", metavar="FORMAT", autocompletion=completion.image_formats,
+        rich_help_panel=FILES, help="png (default), svg or pdf (for --style paper).")] = None,
     style: Annotated[str, typer.Option(
-        "--style", autocompletion=completion.plot_styles,
-        help="report, or paper: one column (3.5 in) wide, notes in the caption file alone.")
-    ] = "report",
+        "--style", metavar="STYLE", autocompletion=completion.plot_styles, rich_help_panel=FILES,
+        help="report (default), or paper: one column (3.5 in) wide.")] = "report",
     kind: Annotated[Optional[str], typer.Option(
-        "--kind", autocompletion=completion.benchmarks,
+        "--kind", metavar="KIND", autocompletion=completion.benchmarks, rich_help_panel=_CHARTS,
         help="Only charts of this kind of case, such as training.")] = None,
     only: Annotated[Optional[list[str]], typer.Option(
-        "--only", help="Only charts whose file has this name, without its ending; * stands for "
-        "any text. Repeatable.")] = None,
+        "--only", metavar="NAME", rich_help_panel=_CHARTS,
+        help="Only charts with this file name or pattern; repeatable.")] = None,
     case: Annotated[Optional[str], typer.Option(
-        "--case", help="The case of the rank x iteration map and of its timeline: an id, a label, "
-        "or enough of one.")] = None,
+        "--case", metavar="CASE", rich_help_panel=_CHARTS,
+        help="Case of the rank x iteration map, by id or label.")] = None,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
-    """Plot latency, bandwidth and the rank x iteration map; needs no MPI, torch or GPU.
+    """Draw latency, bandwidth and the rank x iteration map.
 
     Examples:
         hpcbench plot results/latest
@@ -276,21 +288,22 @@ def plot(
 @rare_collection()
 def report(
     files: Annotated[Optional[list[Path]], typer.Argument(
-        help="results.h5, or the folder of a run or of a suite; several are compared. Default: "
-        "results/latest.")] = None,
+        metavar="[RUN...]", rich_help_panel=FILES,
+        help="Runs or suites; several are compared. Default: results/latest.")] = None,
     source: Annotated[Optional[Path], typer.Option(
-        "-s", "--source", help="A folder of runs, such as results: all of them.")] = None,
+        "-s", "--source", metavar="DIR", rich_help_panel=FILES,
+        help="Report all runs in this folder.")] = None,
     file_format: Annotated[Optional[str], typer.Option(
-        "-f", "--format", autocompletion=completion.report_formats,
-        help="html, pdf or md. Default: by the ending of --output, else html.")] = None,
+        "-f", "--format", metavar="FORMAT", autocompletion=completion.report_formats,
+        rich_help_panel=FILES, help="html, pdf or md; default: by the name of the file.")] = None,
     output: Annotated[Optional[Path], typer.Option(
-        "-o", "--output", help="The file to write. Default: report.html beside the results of one "
-        "run; of several, in this folder.")] = None,
+        "-o", "--output", metavar="FILE", rich_help_panel=FILES,
+        help="File to write; default: report.html, beside one run's results.")] = None,
     force: Annotated[bool, typer.Option(
-        "--force", help="Replace a file that is there.")] = False,
+        "--force", rich_help_panel=FILES, help="Replace an existing file.")] = False,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
-    """Write a report: verdict, answers, tables and charts, in one file that needs no network.
+    """Write a report with verdict, tables and charts in one file.
 
     Examples:
         hpcbench report results/latest --force
@@ -321,19 +334,19 @@ def report(
 
 @rare_collection()
 def anonymize(
-    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
     output: Annotated[Path, typer.Option(
-        "-o", "--output", help="The folder to make; there must be nothing yet.")],
+        "-o", "--output", metavar="DIR", help="The new folder of the copy.")],
     hide: Annotated[Optional[list[str]], typer.Option(
-        "--hide", help="A further name to replace, such as a project's; can be repeated.")] = None,
+        "--hide", metavar="NAME", help="Replace this name, too; repeatable.")] = None,
     mapping: Annotated[Optional[Path], typer.Option(
-        "--mapping", help="Also write what stands for what to this JSON file; keep it to "
-        "yourself.")] = None,
+        "--mapping", metavar="FILE",
+        help="Write the names and their replacements here; keep it private.")] = None,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
-    """Copy a run with other names for hosts, users, paths, addresses, job ids and UUIDs.
+    """Copy a run without names of hosts, users, paths and jobs.
 
-    A name has the same replacement in all files. Numbers stay. The copy is read as any other run.
+    A name has the same replacement in all files; numbers stay. Commands read the copy as any run.
 
     Examples:
         hpcbench anonymize results/latest -o for-others
