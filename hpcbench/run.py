@@ -82,8 +82,8 @@ def run(
 
 def _planned_line(plan: Plan) -> str:
     launches = f"{plural(plan.launches, 'launch')} x " if plan.launches > 1 else ""
-    return (f"planned: {plural(len(plan.cases), 'case')} x {launches}"
-            f"{plural(plan.passes, 'pass')}; now importing torch and looking at the machine")
+    return (f"{plural(len(plan.cases), 'case')} x {launches}{plural(plan.passes, 'pass')} planned; "
+            "starting workers")
 
 
 def _collect(comm: Communicator, folders: RankFolders, *, measured: bool) -> None:

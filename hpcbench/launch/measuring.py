@@ -323,21 +323,20 @@ def shared_cores_lines(topology: RankIdentity) -> Iterator[str]:
     """Say what suffers where ranks of rank 0's node share cores, by bindings or a cgroup's limit.
     """
     if topology.ranks_a_core > 1:
-        yield (f"{topology.local_size} ranks on {topology.hostname} share cores, up to "
-               f"{topology.ranks_a_core:.3g} of them each core: ranks wait for a core within what "
-               "is timed. Times are longer, spread by whole scheduler ticks, and do not tell how "
-               "fast a backend is")
+        yield (f"note: {topology.local_size} ranks on {topology.hostname} share cores, up to "
+               f"{topology.ranks_a_core:.3g} a core: times include waits for a core and do not "
+               "show how fast a backend is")
 
 
 def _work_line(attempt: RunAttempt, todo: Sequence[Case]) -> str:
-    """Return how much there is to do, where, about how long it takes, and what cannot be done."""
+    """Return how many cases can run, where, and about how long they take."""
     host, n_nodes = attempt.topology.hostname, len(attempt.topology.nodes)
     place = host if n_nodes == 1 else f"{n_nodes} nodes ({host}, ...)"
-    n_cases, n_skips = len({case.case_id for case in todo}), len(attempt.resolution.skips)
-    work = plural(n_cases, "case")
-    work = work if len(todo) == n_cases else f"{len(todo)} runs of {work}"
-    skips = f"; {plural(n_skips, 'case')} cannot run here" if n_skips else ""
-    return f"on {place}: {work}, about {rough_time(sum(case.estimate_s for case in todo))}{skips}"
+    left, every = len({case.case_id for case in todo}), len(attempt.plan.cases)
+    able = every - len(attempt.resolution.skips)
+    rest = f", {left} of them left" if left < able else ""
+    return (f"{able} of {plural(every, 'case')} can run on {place}{rest}: "
+            f"about {rough_time(sum(case.estimate_s for case in todo))}")
 
 
 def opening_lines(attempt: RunAttempt, todo: Sequence[Case], folders: RankFolders) -> Iterator[str]:
@@ -352,25 +351,23 @@ def opening_lines(attempt: RunAttempt, todo: Sequence[Case], folders: RankFolder
     for note in (*folders.folder.notes, *config.notes):
         yield f"note: {note}"
     if history.attempt:
-        yield (f"attempt number {history.attempt + 1} at this run: {len(history.finished)} runs of "
-               "cases were done before and are not repeated")
+        yield (f"attempt {history.attempt + 1} of this run: {len(history.finished)} measurements "
+               "are kept")
     if history.retried:
-        yield f"run again in all their passes (--retry): {plural(len(history.retried), 'case')}"
+        yield f"repeated in all passes (--retry): {plural(len(history.retried), 'case')}"
     for case in attempt.plan.cases:
         if reason := history.quarantine(case):
             yield f"{case.label}: {reason}"
     yield from lost_lines(attempt.machine.ranks)
     for fault in fault_texts(attempt.plan.config.get("fault", ())):
-        yield f"fault to be injected, so this measures no machine: {fault}"
+        yield f"fault injection, times are not valid: {fault}"
     if config.profiling.enabled:
         yield opening_line(config.profiling)
     if config.launch.inline:
-        yield ("workers run inline, in the ranks' own processes, and are not isolated: a crash "
-               "ends the job, a hang is not survived"
-               + " (torchrun; with mpirun or srun they are isolated)" * by_torchrun(os.environ))
-    elif inline := sum(case.backend in INLINE_BACKENDS for case in todo):
-        yield (f"{plural(inline, 'run')} of backend mpi come last, in the MPI processes: a crash "
-               "or a hang there ends the job")
+        yield ("note: workers run inline, unisolated: a crash or hang ends the job"
+               + " (torchrun; mpirun and srun isolate them)" * by_torchrun(os.environ))
+    elif any(case.backend in INLINE_BACKENDS for case in todo):
+        yield "note: backend mpi runs last and unisolated; a crash or hang there ends the job"
 
 
 @contextlib.contextmanager

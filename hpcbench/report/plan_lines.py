@@ -14,14 +14,14 @@ from typing import Any
 from rich.text import Text
 
 from hpcbench import __version__
-from hpcbench.config.axes import BACKENDS, DTYPE_BYTES, OPS, ORDERS, PASSED_ENV, SPLITS
+from hpcbench.config.axes import BACKENDS, DTYPE_BYTES, OPS, ORDERS, PASSED_ENV, SPLITS, UNEVEN
 from hpcbench.config.presets import HARDWARE
 from hpcbench.config.presets.preset import load_preset
 from hpcbench.config.section import fault_texts
 from hpcbench.errors import how_to_install
 from hpcbench.kinds.registry import catalogue, kinds
 from hpcbench.operations.collectives import collectives
-from hpcbench.plan.case import Case, Plan, case_to_json
+from hpcbench.plan.case import DEFAULT_MODE, Case, Plan, case_to_json
 from hpcbench.plan.order import workers_s
 from hpcbench.report.terminal import listing_lines, print_document, print_lines, table_lines
 from hpcbench.texts import Verbosity
@@ -66,34 +66,40 @@ def _rule(reason: str, case: Case) -> str:
 
 
 LISTED_CASES = 60
-STOPPING_LEVEL = 0.99
-"""Level of the interval that measure.precision is about (docs/config.md)."""
 HEADER_COLUMNS = 110
 
 
-def plan_header(plan: Plan) -> Iterator[Text]:
+def plan_header(plan: Plan, *, full: bool = False) -> Iterator[Text]:
+    """Yield how much is planned, how it is measured and how long it takes; ``full``: also why."""
     runs = [case for case in plan.cases if case.skip is None]
     yield Text(f"{plan.name}: {plural(len(plan.cases), 'case')} x {repeats_text(plan)} "
                f"for {plural(plan.world_size, 'rank')}, plan {plan.plan_hash}", style="bold")
-    needs = distinct(sorted({need for case in runs for need in case.needs}))
-    open_cases = sum(bool(case.needs) for case in runs)
-    later = f" ({open_cases} of them need {needs}: known when it runs, or with --probe)"
-    yield Text(f"{len(runs)} to run{later if open_cases else ''}, {len(plan.cases) - len(runs)} "
-               f"skipped, {plural(plan.duplicates, 'duplicate')} dropped")
+    yield Text(_count_line(plan, runs))
     yield from map(Text, _measure_lines(plan, runs))
     yield Text(_estimate_line(plan, runs))
     if late := [case for case in runs if case.estimate_s > case.timeout_s]:
         worst = max(late, key=lambda case: case.estimate_s / case.timeout_s)
-        yield Text(f"note: {plural(len(late), 'case')} may end as timeout: estimated "
-                   f"{format_seconds(worst.estimate_s)} of timeout_s {worst.timeout_s:g} with its "
-                   f"checks: {worst.label}", style="yellow")
+        yield Text(f"note: {plural(len(late), 'case')} may time out: {worst.label} takes about "
+                   f"{format_seconds(worst.estimate_s)}, timeout_s is {worst.timeout_s:g}",
+                   style="yellow")
     if faults := fault_texts(plan.config.get("fault", ())):
         yield Text(f"faults will be injected: {'; '.join(faults)}", style="bold red")
     yield from note_lines(plan)
-    patterns = (*PASSED_ENV, *plan.config.get("launch", {}).get("pass_env", ()))
-    inherited = f"workers inherit only variables that match: {' '.join(patterns)}"
-    for line in textwrap.wrap(inherited, HEADER_COLUMNS, subsequent_indent="  "):
-        yield Text(line, style="dim")
+    if full:
+        patterns = (*PASSED_ENV, *plan.config.get("launch", {}).get("pass_env", ()))
+        inherited = f"workers inherit the variables {' '.join(patterns)}"
+        for line in textwrap.wrap(inherited, HEADER_COLUMNS, subsequent_indent="  "):
+            yield Text(line, style="dim")
+
+
+def _count_line(plan: Plan, runs: Sequence[Case]) -> str:
+    *first, last = sorted({need for case in runs for need in case.needs}) or [""]
+    needs = f"{', '.join(first)} or {last}" if first else last
+    counts = ((len(runs), "to run"), (sum(bool(case.needs) for case in runs),
+                                      f"need {needs} (plan --probe checks it now)"),
+              (len(plan.cases) - len(runs), "skipped"), (plan.duplicates, "duplicates dropped"))
+    return "; ".join(f"{count} {words}" for count, words in counts
+                     if count or words == "to run")
 
 
 def note_lines(plan: Plan) -> Iterator[Text]:
@@ -123,25 +129,24 @@ def _pass_s(cases: Sequence[Case]) -> float:
 
 
 def _measure_lines(plan: Plan, runs: Sequence[Case]) -> Iterator[str]:
-    """Yield the modes, how many samples the cases of a pass take and until when, and the order."""
+    """Yield unusual modes, how many iterations a pass has and until when, and the order."""
     measure = plan.config.get("measure", {})
-    if modes := Counter(case.mode for case in runs):
-        yield "modes: " + ", ".join(f"{count} {mode}" for mode, count in modes.items())
+    modes = Counter(case.mode for case in runs)
+    if modes.keys() - {DEFAULT_MODE}:
+        yield "modes: " + ", ".join(f"{mode} ({count})" for mode, count in modes.items())
     if fixed := [case for case in runs if case.is_fixed]:
-        yield f"samples of a pass: {plural(len(fixed), 'case')} exactly {iterations_text(fixed)}"
+        yield f"iterations: {iterations_text(fixed)} a pass in {plural(len(fixed), 'case')}"
     if auto := [case for case in runs if not case.is_fixed]:
-        yield f"samples of a pass: {plural(len(auto), 'case')} auto, {iterations_text(auto)}"
-        if measure:
-            yield (f"  until the median's {STOPPING_LEVEL:.0%} interval is within "
-                   f"+-{measure['precision'] * 100:g}%, or a case has used its share of "
-                   f"{measure['budget_s']:g} s")
+        until = (f" (until the median is known within {measure['precision'] * 100:g} %, at most "
+                 f"{measure['budget_s']:g} s in all)" if measure else "")
+        yield "iterations: automatic" + f" in {plural(len(auto), 'case')}" * bool(fixed) + until
     for batch, warmup in dict.fromkeys((case.batch, case.warmup) for case in runs):
         if batch > 1:
-            yield (f"  in mode pipelined a sample is {batch} calls: {plural(warmup, 'warm-up')} of "
-                   f"a pass are {plural(batch * warmup, 'call')}")
-    among = (f"shuffled among them in every pass (seed {measure['seed']})"
-             if measure.get("order") == "shuffled" else "by # among them")
-    yield f"order: cases that can share workers (environment, ranks) stand together, {among}"
+            yield (f"mode pipelined: {batch} calls an iteration, "
+                   f"{plural(batch * warmup, 'call')} of warm-up a pass")
+    order = (f"shuffled in each pass (seed {measure['seed']})"
+             if measure.get("order") == "shuffled" else "as planned")
+    yield f"order: {order}; cases with the same environment and ranks stay together"
 
 
 def _estimate_line(plan: Plan, runs: Sequence[Case]) -> str:
@@ -149,9 +154,8 @@ def _estimate_line(plan: Plan, runs: Sequence[Case]) -> str:
     depends = (_pass_s(runs) - _pass_s([case for case in runs if not case.needs])) * repeats
     memory = max((case.memory_bytes + case.host_bytes for case in runs), default=0)
     text = _total_text(plan)
-    text += f", {format_seconds(depends)} of it only where the needs are met" if depends else ""
-    return (f"{text}; largest case {round_bytes(memory)} of buffers per rank "
-            "(from assumed latencies and rates, not measured here)")
+    text += f" ({format_seconds(depends)} of it if all needs are met)" if depends else ""
+    return f"{text} from assumed rates; memory at most {round_bytes(memory)} per rank"
 
 
 def case_tables(plan: Plan) -> Iterator[Text]:
@@ -276,8 +280,8 @@ def _refused_lines(trials: Iterable[Trial], counts: Counter[str]) -> Iterator[st
 
 
 def _lines(plan: Plan, trials: Iterable[Trial], counts: Counter[str]) -> Iterator[str]:
-    yield (f"dry run of {plan.name} as rank 0 of {plan.world_size}: no communication, "
-           "large tensors have no memory, nothing is measured and nothing is written")
+    yield (f"dry run of {plan.name} as rank 0 of {plan.world_size}: no communication, no "
+           "measurement, no results")
     for trial in trials:
         counts[trial.outcome] += 1
         yield _trial_line(trial)
@@ -293,9 +297,9 @@ def _trial_line(trial: Trial) -> str:
 
 
 def _totals(plan: Plan, counts: Counter[str]) -> str:
-    totals = ", ".join(f"{counts[name]} {name}"
-                       for name in ("accepted", "refused", "skipped", "not tried"))
-    return f"dry run, not a measurement: {len(plan.cases)} cases = {totals}"
+    totals = ", ".join(f"{counts[name]} {name}" for name in (
+        "accepted", "refused", "skipped", "not tried") if counts[name])
+    return f"dry run: {totals} (of {plural(len(plan.cases), 'case')})"
 
 
 NO_TORCH = f"torch is not installed here: {how_to_install('run')}"
@@ -355,7 +359,7 @@ def _all_lines(machine: Mapping[str, Any] | None) -> Iterator[Text]:
     """Yield what there is; ``machine`` is None where it was not asked, or has no torch."""
     dtypes = [f"{name} ({size} B)" for name, size in DTYPE_BYTES.items()]
     for title, names in (("collectives", collectives()), ("dtypes", dtypes), ("ops", OPS),
-                         ("splits", SPLITS), ("orders of cases", ORDERS)):
+                         ("uneven parts", UNEVEN), ("orders of cases", ORDERS)):
         yield Text(f"{title:<17}{', '.join(names)}")
     yield Text()
     for kind in kinds():

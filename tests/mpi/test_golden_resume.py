@@ -35,7 +35,7 @@ def test_a_run_of_earlier_code_goes_on(kind: str, mpirun: MpiLauncher, tmp_path:
     job = mpirun.run(2, "-v", "--force", command=words, timeout=60).check()
 
     assert f"attempt 0 was {ENDED[kind]}" in job.stdout
-    assert f"{DONE_BEFORE[kind]} runs of cases were done before and are not repeated" in job.stdout
+    assert f"{DONE_BEFORE[kind]} measurements are kept" in job.stdout
     rows = list(csv.DictReader((folder / "summary.csv").read_text("utf-8").splitlines()))
     assert [row["case_id"] for row in rows] == [case["case_id"] for case in plan["cases"]]
     assert {row["status"] for row in rows} - {"skipped"} == {"ok"}

@@ -125,7 +125,7 @@ def test_a_case_that_the_job_dies_in_twice_is_quarantined(
              str(folder)]
     for number in range(2):
         with mpirun.start(2, command=words) as job:
-            job.wait_for("[1/3]" if number == 0 else "attempt number 2")
+            job.wait_for("[1/3]" if number == 0 else "attempt 2 of this run")
             _wait_for_second_case(job, folder, number)
             job.kill()
     done = resume(mpirun, folder).check(1)

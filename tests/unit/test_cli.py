@@ -32,22 +32,21 @@ def planned(folder: Path, *flags: str) -> str:
 def test_a_plan_tells_how_it_measures(tmp_path: Path) -> None:
     text = planned(tmp_path)
     assert "2 cases x 3 passes for 4 ranks" in text
-    assert "modes: 2 barrier_start\n" in text and "warm-up" not in text
-    assert "samples of a pass: 2 cases exactly 7\n" in text
-    assert "shuffled among them in every pass (seed 0)" in text
+    assert "modes: barrier_start (2)\n" in text and "warm-up" not in text
+    assert "iterations: 7 a pass in 2 cases\n" in text
+    assert "order: shuffled in each pass (seed 0)" in text
 
 
 def test_shorthands_hold_for_every_case(tmp_path: Path) -> None:
     text = planned(tmp_path, "--iters", "auto", "--mode", "pipelined", "--passes", "2",
                    "--launches", "5", "--set", "measure.order=planned")
     assert "2 cases x 5 launches x 2 passes" in text
-    assert "modes: 2 pipelined\n" in text
-    assert "samples of a pass: 2 cases auto, 7 to 10000\n" in text
-    assert "99% interval is within +-1%, or a case has used its share of 30 s\n" in text
+    assert "modes: pipelined (2)\n" in text
+    assert "automatic (until the median is known within 1 %, at most 30 s in all)\n" in text
     assert "auto pipelined x20" in text
-    assert "a sample is 20 calls: 5 warm-ups of a pass are 100 calls" in text
-    assert ", by # among them\n" in text
-    assert "exactly 9\n" in planned(tmp_path, "--iters", "9")
+    assert "20 calls an iteration, 100 calls of warm-up a pass" in text
+    assert "order: as planned" in text
+    assert "iterations: 9 a pass" in planned(tmp_path, "--iters", "9")
 
 
 def test_the_estimate_is_of_all_passes_and_launches(tmp_path: Path) -> None:

@@ -638,7 +638,7 @@ def test_hardware_is_what_was_configured_else_what_the_machine_tells_else_null()
 def test_ranks_that_share_cores_are_told_what_suffers() -> None:
     topology = RankIdentity(0, 4, 0, 4, "n1", "node", ("node",), "an MPI")
     (line,) = shared_cores_lines(replace(topology, ranks_a_core=8 / 3))
-    assert line.startswith("4 ranks on n1 share cores, up to 2.67 of them each core: ")
+    assert line.startswith("note: 4 ranks on n1 share cores, up to 2.67 a core: ")
     assert [*shared_cores_lines(topology)] == []
 
 
