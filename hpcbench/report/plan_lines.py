@@ -25,7 +25,7 @@ from hpcbench.plan.case import DEFAULT_MODE, Case, Plan, case_to_json
 from hpcbench.plan.order import workers_s
 from hpcbench.report.terminal import listing_lines, print_document, print_lines, table_lines
 from hpcbench.texts import Verbosity
-from hpcbench.units import format_seconds, grouped, plural, round_bytes
+from hpcbench.units import format_seconds, grouped, plural, rough_time, round_bytes
 from hpcbench.views.columns import any_plan
 from hpcbench.views.presenter import CountedCall, presenter_of
 from hpcbench.views.table import (
@@ -114,8 +114,11 @@ def plan_total(plan: Plan) -> Text:
 
 
 def _total_text(plan: Plan) -> str:
-    total_s = plan_estimate_s(plan)
-    return f"estimate {format_seconds(total_s) if total_s else '0 s'}"
+    return f"estimate {_estimated(plan_estimate_s(plan))}"
+
+
+def _estimated(seconds: float) -> str:
+    return rough_time(seconds) if seconds == 0 or seconds >= 120 else format_seconds(seconds)
 
 
 def plan_estimate_s(plan: Plan) -> float:
@@ -154,7 +157,7 @@ def _estimate_line(plan: Plan, runs: Sequence[Case]) -> str:
     depends = (_pass_s(runs) - _pass_s([case for case in runs if not case.needs])) * repeats
     memory = max((case.memory_bytes + case.host_bytes for case in runs), default=0)
     text = _total_text(plan)
-    text += f" ({format_seconds(depends)} of it if all needs are met)" if depends else ""
+    text += f" ({_estimated(depends)} of it if all needs are met)" if depends else ""
     return f"{text} from assumed rates; memory at most {round_bytes(memory)} per rank"
 
 

@@ -55,7 +55,7 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
                  "report",
                  "anonymize", "run", "dry_run", "gen_config", "gen_data", "profiling", "resume",
                  "suite", "validation"),
-    "cli": ("hpcbench", "commands"),
+    "cli": (*BASE, "commands"),
     "__main__": (*BASE, "cli", "launch"),
     # the public door for packages of others: it may show anything, and nothing here uses it
     "plugins": (*MACHINE, "reduce", "views", "kinds.*.plan", "kinds.*.run", "kinds.*.derive",
