@@ -72,7 +72,8 @@ class _Command(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         groups = grouped(
             (getattr(one, "rich_help_panel", None) or (
-                PRINTED if "--help" in one.opts else "Options"), (_names(one), one.help or ""))
+                PRINTED if "--help" in one.opts else "Options"),
+             (_names(one), getattr(one, "help", None) or ""))
             for one in self.get_params(ctx))
         if PRINTED in groups:
             groups[PRINTED] = groups.pop(PRINTED)  # last

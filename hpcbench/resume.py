@@ -154,8 +154,8 @@ def with_software(planned: PlannedRun, versions: Mapping[str, str], *, force: bo
 
 
 def refuse(changes: Sequence[str], folder: Path, force: bool) -> None:
-    """Raise UsageError if there are changes and nobody insists."""
+    """Raise UsageError if there are changes, unless ``force``."""
     if changes and not force:
         raise UsageError(f"{folder}: cannot be resumed as it is: {'; '.join(changes)}. Give the "
-                         "same config, flags and environment as before, or a new folder, or "
-                         "--force to go on all the same (the results will say so)")
+                         "same config, flags and environment as before, a new folder, or "
+                         "--force to resume anyway (recorded in the results)")

@@ -40,7 +40,6 @@ from hpcbench.measure.process import (
     rare_collection,
     unsupervised,
 )
-from hpcbench.plan.case import Plan
 from hpcbench.resume import RunRequest, earlier_run, plan_run, with_software
 from hpcbench.texts import Verbosity, masked, print_traceback, say
 from hpcbench.units import plural
@@ -59,7 +58,10 @@ def run(
         planned = _plan(session, request)
     network = choose_network(comm, session.topology, planned.config.launch, os.environ)
     if comm.rank == 0:
-        verbosity.announce(_planned_line(planned.plan))
+        plan, launches = planned.plan, plural(planned.plan.launches, "launch")
+        repeats = f"{launches} x " * (plan.launches > 1) + plural(plan.passes, "pass")
+        verbosity.announce(f"{plural(len(plan.cases), 'case')} x {repeats} planned; "
+                           "starting workers")
     with open_pool(planned, session.topology, early) as pool:
         on_root(comm, _import_reports, LAST_PAUSE_S)
         with verbosity.stage("probe, with the start of the worker template"):
@@ -78,12 +80,6 @@ def run(
             comm, lambda: _reduce_and_report(attempt, folders.folder, request), LAST_PAUSE_S)
     comm.barrier()
     return ExitCode(code)
-
-
-def _planned_line(plan: Plan) -> str:
-    launches = f"{plural(plan.launches, 'launch')} x " if plan.launches > 1 else ""
-    return (f"{plural(len(plan.cases), 'case')} x {launches}{plural(plan.passes, 'pass')} planned; "
-            "starting workers")
 
 
 def _collect(comm: Communicator, folders: RankFolders, *, measured: bool) -> None:

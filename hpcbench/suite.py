@@ -156,7 +156,7 @@ def _new_suite(request: SuiteRequest, world_size: int) -> Path:
     write_suite(Suite(made.run_id, __version__, world_size, _now(), tuple(
         Member(str(file), plan.name, name, len(plan.cases), counts=not_counted(len(plan.cases)))
         for file, plan, name in zip(request.files, plans, names, strict=True))),
-        made.path / SUITE_FILE, *_also(request.output))
+        *filter(None, (made.path / SUITE_FILE, request.output)))
     for note in made.notes:
         request.verbosity.announce(f"note: {note}")
     return made.path
@@ -221,10 +221,6 @@ def _todo(folder: Path, retry: Collection[str]) -> Iterator[tuple[int, str]]:
         if not member.is_done or any((member.counts or {}).get(status) for status in retry):
             sweep = sweeps_folder(folder) / f"{member.folder}.json"
             yield index, str(sweep) if is_fresh(folder / member.folder) else ""
-
-
-def _also(output: Path | None) -> list[Path]:
-    return [output] if output else []
 
 
 def _now() -> str:
@@ -293,4 +289,4 @@ class _Ledger:
     def _write(self, suite: Suite) -> None:
         from hpcbench.reduce.suite_file import write_suite
 
-        write_suite(suite, self.folder / SUITE_FILE, *_also(self.request.output))
+        write_suite(suite, *filter(None, (self.folder / SUITE_FILE, self.request.output)))

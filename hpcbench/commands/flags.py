@@ -193,7 +193,7 @@ def statuses_to_retry(given: list[str] | None, *, resumes: bool) -> tuple[str, .
 
 
 def verbosity_of(verbose: bool, quiet: bool) -> Verbosity:
-    """Return what the flags say; of many ranks only the first tells details."""
+    """Return the verbosity of the flags; of many ranks only rank 0 prints details."""
     if verbose and quiet:
         raise BadParameter("give --verbose or --quiet, not both")
     if verbose and announced_rank(os.environ) == 0:

@@ -199,8 +199,8 @@ def check(
     except Exception as error:  # an error of any kind is no evidence against a node
         if style == "ci":
             raise
-        told = str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
-        say(f"{PREFIX} UNREADABLE {masked(told, os.environ)}", sys.stderr)
+        problem = f"{type(error).__name__}: " * (not isinstance(error, UsageError)) + str(error)
+        say(f"{PREFIX} UNREADABLE {masked(problem, os.environ)}", sys.stderr)
         raise typer.Exit(UNREADABLE[style]) from None
     if as_json:
         print_checked_json(checked)
@@ -234,11 +234,11 @@ def advise(
 
     verbosity = verbosity_of(verbose, quiet)
     verbosity.details([f"reads {path.absolute()}" for path in files])
-    told = advice(files, only or (), TopicOptions(price, samples))
+    topics = advice(files, only or (), TopicOptions(price, samples))
     if as_json:
-        print_advice_json(told, files)
+        print_advice_json(topics, files)
     else:
-        print_advice(told, verbosity)
+        print_advice(topics, verbosity)
 
 
 _CHARTS = "Charts"

@@ -1,8 +1,6 @@
-"""The tools whose sweep files are read as they are.
+"""Find, read, override and check a sweep file, also of other tools; all errors at once.
 
-Find, read, override and check a sweep file; all its errors are reported at once.
-
-Results that are given as a sweep file by mistake are recognised, and how they are read is said.
+Results that are given as a sweep file by mistake are recognised, with the command that reads them.
 """
 
 from __future__ import annotations
@@ -70,7 +68,7 @@ def add_own_block(raw: dict[str, Any], named: object) -> None:
         return
     raw["benchmarks"] = [*blocks, {"kind": kind, "name": f"own-{kind}", **owner.own}]
     raw["notes"] = [*as_tuple(raw.get("notes", ())),
-                    f"no block of the file is of kind {kind}: one that the kind offers is run"]
+                    f"the file has no block of kind {kind}: its default block is run"]
 
 
 REPLACING = ("model", "strategy")
@@ -117,7 +115,7 @@ def _replace(block: dict[str, Any], place: Replaceable, names: tuple[str, ...]) 
     described = [(key, block.pop(key, None)) for key in (*place.described_by, *meaningless)]
     lost = [f"{key} {value}" for key, value in described if value is not None]
     yield (f"{place.key} {', '.join(names)} instead of {', '.join(before)}"
-           + (f"; without {', '.join(lost)}, which described that" if lost else ""))[:500]
+           + (f"; dropped: {', '.join(lost)}" if lost else ""))[:500]
 
 
 _SEALED = re.compile(rb"format (hpcbench-[a-z]+)\n")

@@ -107,10 +107,7 @@ Texts = Annotated[tuple[Text, ...], OneOrMany()]
 
 
 class Hardware(Section):
-    """What is known of the machine. Of what is left out the first three are asked of it.
-
-    Nothing is guessed: the others stay unknown.
-    """
+    """The machine. The first three are detected where left out; the others stay unknown."""
 
     device_type: DeviceType | None = key(None, "cpu, cuda or mps.")
     num_devices: Annotated[int, Field(ge=1)] | None = key(
@@ -136,8 +133,8 @@ class Launch(Section):
     """How workers are started, limited and given up on."""
 
     renamed: ClassVar[Mapping[str, str]] = MappingProxyType({"wakeup_s": "poll_interval_s"})
-    timeout_s: Timeout = key(60.0, "Seconds a case may take before it is given up.")
-    init_timeout_s: Timeout = key(60.0, "Seconds workers may take to be ready.")
+    timeout_s: Timeout = key(60.0, "Time limit of a case, in seconds.")
+    init_timeout_s: Timeout = key(60.0, "Time limit of the start of workers, in seconds.")
     poll_interval_s: PollInterval = key(
         0.2, "Seconds between a supervisor's checks of a running case.")
     pass_env: Texts = key(
@@ -165,8 +162,8 @@ class Measure(Section):
         5, "Samples before the timed ones, of batch calls each in mode pipelined; kept, flagged.")
     iterations: Iterations = key(
         "auto", "Timed iterations of each pass; auto: until precise enough.")
-    min_iterations: Count = key(7, "auto: at least so many in each pass.")
-    max_iterations: Count = key(10_000, "auto: at most so many in each pass.")
+    min_iterations: Count = key(7, "auto: least iterations of a pass.")
+    max_iterations: Count = key(10_000, "auto: most iterations of a pass.")
     precision: Annotated[float, Field(gt=0, lt=1)] = key(
         0.01, "auto: half-width of the 99 % interval of the median, over the median.")
     budget_s: Positive = key(30.0, "auto: seconds for the timed loops of the whole job.")
@@ -175,15 +172,14 @@ class Measure(Section):
     batch: Annotated[int, Field(ge=1, le=100_000)] = key(
         20, "Calls of one sample in mode pipelined.")
     passes: Annotated[int, Field(ge=1, le=1000)] = key(
-        3, "Times the whole plan is run with the same workers' template.")
+        3, "Passes over all cases, with the same workers.")
     launches: Annotated[int, Field(ge=1, le=1000)] = key(
         1, "Independent repetitions of all passes, with fresh workers.")
     order: Order = key("shuffled", "Order of cases that share workers.")
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = key(0, "Of the shuffled order.")
-    canary: bool = key(True, "Measure one small all_reduce now and then, to see drift.")
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = key(0, "Seed of the shuffled order.")
+    canary: bool = key(True, "Measure a small all_reduce from time to time, to detect drift.")
     noise_check_s: Annotated[float, Field(ge=0, le=60)] = key(
-        0.5, "At most so many seconds of looking how quiet each rank's core is; "
-        "0: not at all.")
+        0.5, "Seconds of checking the noise of each rank's core before the run; 0: off.")
     clock_sync_s: Annotated[float, Field(gt=0, le=3600)] = key(
         30.0, "Seconds between synchronisations of several nodes' clocks.")
 
@@ -214,7 +210,7 @@ class Telemetry(Section):
 
     rate_hz: Annotated[float, Field(ge=1, le=10)] = key(2.0, "Readings a second.")
     without: Annotated[tuple[Unread, ...], OneOrMany()] = key(
-        (), "What is not read: process, cpu, frequency, energy, network, gpu; or all.")
+        (), "Sources to leave out: process, cpu, frequency, energy, network, gpu; or all.")
 
 
 class Output(Section):
@@ -273,12 +269,12 @@ class Config(Section):
     only: Texts | None = key(
         None, "Run only cases whose label has one of these texts as whole words, or matches one as "
         "a shell pattern of the whole label.")
-    exclude: Texts | None = key(None, "Run no cases whose label does so with one of these.")
+    exclude: Texts | None = key(None, "Exclude cases whose label matches one of these, as in only.")
     model: Texts = key((), "Run only trainings, of these models instead of those in blocks.")
     strategy: Texts = key(
         (), "Run only trainings, with these strategies instead of those in blocks.")
     required_backends: Annotated[tuple[Requirable, ...], OneOrMany()] = key(
-        (), "Backends whose skips make the run fail; cuda and mps: so does a rank without one.")
+        (), "Fail where one of these backends, cuda or mps is missing.")
     hardware: Hardware = Hardware()
     launch: Launch = Launch()
     measure: Measure = Measure()
@@ -288,7 +284,7 @@ class Config(Section):
     benchmarks: Annotated[tuple[AnyBlock, ...], Field(min_length=1)] = Field(
         description="The sweeps, in order.")
     limits: tuple[Limit, ...] = key(
-        (), "What results must reach, as in a file of limits (docs/check.md): else exit code 1.")
+        (), "Limits of results, as in a file of limits (docs/check.md); exit code 1 if missed.")
     fail_below: Annotated[tuple[Below, ...], OneOrMany()] = key(
         (), "Least rates in short: NAME[:SIZE]:METRIC=VALUE[UNIT].")
     fault: tuple[Fault, ...] = key((), "Errors made on purpose. For testing only.")
@@ -409,9 +405,13 @@ def problems(
     details = error.errors(include_url=False)
     unknown = {item["loc"][1] for item in details if _is_unknown_kind(item)}
     # that a list is too short follows from what is reported for its items
-    told = [item for item in details if not (item["type"] == "too_short" and item["input"]) and (
+    kept = [item for item in details if not (item["type"] == "too_short" and item["input"]) and (
         _is_unknown_kind(item) or _block(item["loc"]) not in unknown)]
-    return [(key_path(_in_file(item["loc"]), raw), _message(item, root)) for item in told]
+    # pydantic puts the kind behind a block's number
+    locations = (at[:2] + at[3:] if at[:1] == ("benchmarks",) else at
+                 for at in (item["loc"] for item in kept))
+    return [(key_path(at, raw), _message(item, root))
+            for at, item in zip(locations, kept, strict=True)]
 
 
 def names_in_blocks(error: ValidationError, raw: Any) -> Iterator[tuple[str, str]]:
@@ -468,11 +468,6 @@ def _block(location: Location) -> int | str | None:
     return location[1] if location[:1] == ("benchmarks",) and len(location) > 2 else None
 
 
-def _in_file(location: Location) -> Location:
-    """Return a location without the kind that pydantic puts behind a block's number."""
-    return location[:2] + location[3:] if location[:1] == ("benchmarks",) else location
-
-
 def key_path(location: Iterable[int | str], raw: Any) -> str:
     """Return ``benchmarks[0].size`` for a location; the index of a lone value is left out."""
     path = ""
@@ -517,11 +512,11 @@ def _section(location: Location, root: type[BaseModel]) -> type[BaseModel]:
     return _sections(root)[str(location[0])]
 
 
-def _sections(root: type[BaseModel]) -> dict[str, type[BaseModel]]:
+def _sections(root: type[BaseModel]) -> dict[str, type[Section]]:
     """Return the sections of a file, without its blocks; none has a section within it."""
     return {key: part for key, field in zip(keys_of(root), root.model_fields.values(), strict=True)
             for part in (field.annotation, *get_args(field.annotation))
-            if isinstance(part, type) and issubclass(part, BaseModel)
+            if isinstance(part, type) and issubclass(part, Section)
             and not issubclass(part, Block)}
 
 

@@ -157,7 +157,7 @@ class Limit(Section):
     max: Number | None = key(None, "Greatest value.")
     unit: str = key("", "Unit of min and max; default: the column's.")
     of: Literal["interval", "launches"] = key(
-        "interval", "What is compared: the value with its interval, or the median of each launch.")
+        "interval", "Compared value: the value with its interval, or the median of each launch.")
     why: Text | None = key(None, "Where the limit is from; printed with a violation.")
 
     @model_validator(mode="after")
@@ -255,9 +255,9 @@ class Block(Section):
                              "hardware (or machine), or memory.")
     name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = key(
         None, "Title of the block's table; default: kind and number.")
-    backend: Axis[Backend] = key(("gloo",), "Who does it.")
+    backend: Axis[Backend] = key(("gloo",), "Communication backend.")
     device: Axis[Device] = key(
-        ("auto",), "Where the buffers are; auto: cpu for gloo, cuda for nccl.")
+        ("auto",), "Device of the buffers; auto: cpu for gloo, cuda for nccl.")
     env: Environment = key({}, "Environment variables of the workers.")
     world_size: Axis[WorldSize] = key(
         ("all",), "Run on the first k ranks of the job; all: on every rank.")

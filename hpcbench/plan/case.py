@@ -204,7 +204,7 @@ class Planner(ABC):
         return same[0]
 
     def advice(self, work: Workload, available_bytes: int) -> str:
-        """Return what would fit into so much memory, in words; nothing where nobody knows."""
+        """Return in words what would fit into so much memory; "" where unknown."""
         return ""
 
 

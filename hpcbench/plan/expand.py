@@ -53,7 +53,7 @@ def _every_case(
             found += planners[block.kind].cases(title, block, job)
         except ConfigError as error:
             problems += str(error).splitlines()
-    if problems:  # what several blocks share is said of the first
+    if problems:  # a problem of several blocks is reported once
         first = {line.split(": ", 2)[-1]: line for line in reversed(problems)}
         raise ConfigError("\n".join(line for line in problems if line in first.values()))
     return found
@@ -112,7 +112,7 @@ def _labels(case: Case) -> tuple[str, ...]:
 
 
 def _refuse_idle(config: Config, cases: Sequence[Case]) -> None:
-    """Refuse a requirement or a fault that no case can meet: it would look as if it had been."""
+    """Raise ConfigError for a requirement or a fault that applies to no case."""
     backends = {name for case in cases for name in (case.backend, case.backend.partition("/")[0])}
     used = backends | {device for case in cases for device in (
         GPU_DEVICES if case.device == "auto" else (case.device,))}
@@ -171,7 +171,7 @@ def _of_target(cases: Sequence[Case], config: Config) -> Sequence[Case]:
     if not kept and cases:
         if any(target in case.workload.features.profiled_for for case in cases):
             raise ConfigError(f"profiling.target: the cases that show {target} have one rank, "
-                              "which waits for nobody: start more ranks, or raise world_size")
+                              "which never waits for others: use more ranks, or raise world_size")
         counts = Counter(name for case in cases for name in _shown_by(case))
         others = ", ".join(f"{name} ({counts[name]} of {len(cases)})" for name in TARGETS
                            if counts[name]) or "no target"

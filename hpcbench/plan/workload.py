@@ -24,7 +24,7 @@ class Ended(str, Enum):
 
     OK = "ok"
     OUT_OF_MEMORY = "out of memory"
-    """A rank was refused memory, and said so."""
+    """A rank ran out of memory and reported it."""
     DIED = "died"
     """A worker was killed, or ended by itself."""
     ERROR = "error"
@@ -55,7 +55,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """What torch tells of a rank's GPU: multiprocessors, bytes of its last cache; None: nothing."""
+    """A rank's GPU: multiprocessors, bytes of its last cache; None where torch does not know."""
 
     multiprocessors: int | None
     cache_bytes: int | None
@@ -221,7 +221,7 @@ class UnknownWorkload(Workload):
         return [self.name, *plain, f"ranks={world_size}"]
 
     def choice(self) -> None:
-        """Return None: nobody here knows what of it is how, and what is what."""
+        """Return None: which fields are settings is unknown here."""
 
     def to_json(self) -> dict[str, Any]:
         return dict(self.data)

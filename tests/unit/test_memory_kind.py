@@ -101,7 +101,7 @@ def test_a_file_without_such_a_block_gets_the_kind_s_own_where_it_is_named(
     cases = make_plan(config, 2).cases
     assert {(case.block, work_of(case).training.strategy) for case in cases} == {
         ("own-memory", "fsdp")}
-    assert "no block of the file is of kind memory: one that the kind offers is run" in config.notes
+    assert "the file has no block of kind memory: its default block is run" in config.notes
     assert [block.kind for block in load_config(file).benchmarks] == ["collective"]
     file.write_text(json.dumps({"benchmark": "memory", "benchmarks": [collective, BLOCK]}))
     assert len(load_config(file).benchmarks) == 2

@@ -60,8 +60,8 @@ def test_a_strategy_of_the_command_line_takes_its_rank_away(tmp_path: Path) -> N
     path.write_text(json.dumps({"benchmarks": [BLOCK | {"strategies": "lora", "lora_rank": 4}]}))
     config = load_config(path, [("strategy", ["fsdp"])])
     assert [training_of(case).strategy for case in make_plan(config, 2).cases] == ["fsdp"]
-    assert config.notes == ("benchmarks[0]: strategies fsdp instead of lora; without lora_rank 4, "
-                            "which described that",)
+    assert config.notes == ("benchmarks[0]: strategies fsdp instead of lora; dropped: "
+                            "lora_rank 4",)
 
 
 def test_blocks_without_these_keys_have_the_plan_of_before() -> None:

@@ -88,7 +88,7 @@ def test_a_case_of_one_rank_shows_no_stalls() -> None:
     both = {**TRAINING, "world_size": [1, 2]}
     assert [case.world_size for case in make_plan(
         config(both, target="sync_stalls"), 2).cases] == [2]
-    with pytest.raises(ConfigError, match="have one rank, which waits for nobody"):
+    with pytest.raises(ConfigError, match="have one rank, which never waits"):
         make_plan(config(TRAINING, target="sync_stalls"), 1)
 
 

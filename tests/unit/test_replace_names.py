@@ -43,7 +43,7 @@ def test_another_model_replaces_it_without_its_extents(tmp_path: Path) -> None:
     assert {(work.model, work.layers, work.hidden, work.seq_length) for work in works} == {
         ("transformer-large", 24, 2048, 64)}
     assert config.notes == ("benchmarks[1]: model transformer-large instead of gpt2, bert-large; "
-                            "without layers 2, hidden 1536, which described that",)
+                            "dropped: layers 2, hidden 1536",)
 
 
 def test_strategies_keep_their_options_where_they_are_named(tmp_path: Path) -> None:

@@ -42,10 +42,10 @@ _NOTED = {
                  "not used; steps of adamw are measured, not a training"),
     "benchmark": (("memory_profiling", "communication_profiling", "power_profiling",
                    "output_detailed_logs"),
-                  "no switches here; memory and phases are always recorded, power never; key "
-                  "communication of a block tells what that costs"),
+                  "not used; memory and phases are always recorded, power never; key "
+                  "communication of a block measures its cost"),
     "model": (("input_shape", "output_shape"),
-              "not used; batch_size, sequence_length and vocab_size say it")}
+              "not used; batch_size, sequence_length and vocab_size have it")}
 """Section -> keys that are only accepted, and what is said of them."""
 STRATEGIES = ("data", "model", "pipeline", "hybrid")
 Iterations = Annotated[int, Field(ge=1, le=MAX_ITERATIONS)]
