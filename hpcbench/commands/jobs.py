@@ -60,8 +60,8 @@ from hpcbench.units import plural, shortened
 
 def run(
     context: typer.Context, config: ConfigArgument = None, config_option: ConfigOption = None,
-    output: OutputOption = None,
-    benchmark: BenchmarkOption = None, warmup: WarmupOption = None, iters: ItersOption = None,
+    output: OutputOption = None, benchmark: BenchmarkOption = None,
+    warmup: WarmupOption = None, iters: ItersOption = None,
     mode: ModeOption = None, passes: PassesOption = None, launches: LaunchesOption = None,
     only: OnlyOption = None, exclude: ExcludeOption = None, model: ModelOption = None,
     strategy: StrategyOption = None, assignments: SetOption = None,
@@ -116,9 +116,8 @@ def run(
             from hpcbench.resume import RunRequest
             from hpcbench.run import run_command
 
-        raise typer.Exit(run_command(
-            RunRequest(path, overrides, resume, force, retried, verbosity=verbosity,
-                       explain=explain), early))
+        raise typer.Exit(run_command(RunRequest(
+            path, overrides, resume, force, retried, False, verbosity, explain), early))
 
 
 def announce_start(environ: Mapping[str, str], verbosity: Verbosity) -> None:
@@ -212,8 +211,8 @@ def suite(
     force: Annotated[bool, typer.Option(
         "--force", rich_help_panel=RESUMING,
         help="Resume although software changed; replace the file of --output.")] = False,
-    output: OutputOption = None,
-    benchmark: BenchmarkOption = None, warmup: WarmupOption = None, iters: ItersOption = None,
+    output: OutputOption = None, benchmark: BenchmarkOption = None,
+    warmup: WarmupOption = None, iters: ItersOption = None,
     mode: ModeOption = None, passes: PassesOption = None, launches: LaunchesOption = None,
     only: OnlyOption = None, exclude: ExcludeOption = None, model: ModelOption = None,
     strategy: StrategyOption = None, assignments: SetOption = None,
@@ -290,8 +289,8 @@ def profile(
         help="Profiler: torch (default), nsys or none.")] = None,
     samples: Annotated[Optional[int], typer.Option(
         metavar="N", rich_help_panel=_PROFILE, help="Profiled samples of each case.")] = None,
-    output: OutputOption = None,
-    benchmark: BenchmarkOption = None, warmup: WarmupOption = None, iters: ItersOption = None,
+    output: OutputOption = None, benchmark: BenchmarkOption = None,
+    warmup: WarmupOption = None, iters: ItersOption = None,
     mode: ModeOption = None, passes: PassesOption = None, launches: LaunchesOption = None,
     only: OnlyOption = None, exclude: ExcludeOption = None, model: ModelOption = None,
     strategy: StrategyOption = None, assignments: SetOption = None,
