@@ -75,11 +75,7 @@ def _norms(shape: ModelShape, stage: Stage, step: Step) -> list[int]:
 
 
 def pipeline_calls(work: Training, shape: any_model.AnyShape, stage: Stage, step: Step) -> Calls:
-    """Return what a rank sends: results of blocks ahead, gradients back, of each micro-batch.
-
-    A tied weight has a copy on the first and on the last stage. These exchange their parts of its
-    gradient once a step.
-    """
+    """Return a rank's messages: results of blocks ahead, gradients back, of each micro-batch."""
     crossing = (*stage.ahead, *stage.behind)
     if isinstance(shape, any_model.ResNetShape):
         return calls("send_recv", 2, [
@@ -87,7 +83,7 @@ def pipeline_calls(work: Training, shape: any_model.AnyShape, stage: Stage, step
             for number in crossing] * step.parts)
     hidden = step.kept.of_tokens(step.tokens * shape.hidden, step.kept.wide)
     sizes = [hidden] * len(crossing) * step.parts
-    if shape.tied and stage.first != stage.last:
+    if shape.tied and stage.first != stage.last:  # both copies exchange their part of its gradient
         of_tensor = -(-shape.vocab // work.tp)
         rows = -(-of_tensor // step.layout.shards)
         sizes.append(rows * shape.hidden * 4)
@@ -102,10 +98,7 @@ _OVERFLOWED = 4
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What one step needs of a rank.
-
-    ``hardware_flops`` are what it executes, recomputation included, ``calls`` its collectives.
-    """
+    """One rank's memory, executed FLOPs (recomputation included) and collectives of a step."""
 
     memory: Memory = field(default_factory=Memory)
     hardware_flops: int = 0
@@ -113,7 +106,6 @@ class Prediction:
 
     @property
     def wire_bytes(self) -> int:
-        """Return sizes of all collectives times their busbw factors."""
         return sum(item.wire_bytes for item in self.calls)
 
     @property
@@ -123,17 +115,13 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """What one step needs of all its ranks: each number is the most of any of them.
-
-    ``of_ranks`` has an entry for each rank of a pipeline, one where all ranks are alike. The rank
-    with most memory is often not the one with most FLOPs.
-    """
+    """The predictions of all ranks of a pipeline, or of one where all are alike; each number is the
+    most of any rank."""
 
     of_ranks: tuple[Prediction, ...] = (Prediction(),)
 
     @property
     def memory(self) -> Memory:
-        """Return that of the rank that needs most, all parts of this one rank."""
         return max((one.memory for one in self.of_ranks), key=lambda memory: memory.total)
 
     @property
@@ -152,7 +140,7 @@ class Demands:
 def hardware_flops(
     work: Training, definition: str = models.EXECUTED, *, nominal: bool = False,
 ) -> int:
-    """Return the FLOPs of a step on all ranks with those that checkpointing adds.
+    """Return the FLOPs of a step on all ranks, with those that checkpointing adds.
 
     ``definition`` says how attention counts. ``nominal``: a block that is run again counts a whole
     forward pass, though torch leaves out its end. Raises KeyError of unknown names.
@@ -165,7 +153,6 @@ def predict(work: Training) -> Demands:
 
 
 def is_predicted(work: Training) -> bool:
-    """Return whether the plan's arithmetic is here: of others' strategies and models it is not."""
     return work.model in any_model.NAMES and strategy(work.strategy) is not None
 
 
@@ -175,7 +162,6 @@ def predict_stage(work: Training, stage: Stage) -> Prediction:
 
 
 def _flops(work: Training, stage: Stage) -> int:
-    """Return the FLOPs of a rank: those of its blocks, and of the ends that it has."""
     if work.communication == "only":
         return 0
     shape = any_model.model_of(work)
@@ -224,16 +210,14 @@ def _roots(local: models.Parameters, *, alone: bool) -> list[models.Parameters]:
     """Return what is no block, as it is gathered: at once, or with the stage that it is of."""
     ends = [[item for item in local.tensors if item.name.startswith(end)]
             for end in (("embedding.", "stem."), "head.")]
-    gathered = ends if alone else [ends[0] + ends[1]]
-    return [models.Parameters(tuple(items)) for items in gathered if items]
+    return [models.Parameters(tuple(items)) for items in (ends if alone else [sum(ends, [])])
+            if items]
 
 
 def program_of(work: Training) -> tuple[object, ...]:
-    """Return what is equal for two trainings exactly if they run the same.
-
-    It is the training without options that only cut calls into pieces (`StrategySpec.cuts`), the
-    calls that are predicted of each rank, and how many gradients each of DDP's buckets holds.
-    """
+    """Return what is equal for two trainings exactly if they run the same: the training without
+    options that only cut calls (`StrategySpec.cuts`), the predicted calls, and gradients per
+    bucket."""
     spec = strategy(work.strategy)
     if spec is None or not spec.cuts:
         return (work,)

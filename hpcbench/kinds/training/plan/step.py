@@ -39,18 +39,9 @@ _GELU_PARTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """In what elements are kept, and how they are divided among tensor-parallel ranks.
-
-    Attributes:
-        element: bytes of an element of the products.
-        wide: bytes of an element of the residual and of the norms.
-        copies: whether each product casts its input for itself (autocast).
-        tp: ranks that heads and columns of the MLP are divided among.
-        by_tokens: whether these divide the tokens of the rest (sequence parallel).
-        by_words: whether these divide the logits (loss parallel).
-        chunked: whether logits are of a part of the tokens at a time.
-        adapters: what alone is trained; None where all is.
-    """
+    """In what elements activations are kept (bytes of products; ``wide``: of residual and norms),
+    and how they are divided: by ``tp`` ranks, ``by_tokens`` (sequence parallel), ``by_words`` (loss
+    parallel). ``copies``: each product casts its input for itself (autocast)."""
 
     element: int = 4
     wide: int = 4
@@ -69,8 +60,8 @@ def block_bytes(shape: ModelShape, kept: Kept) -> int:
     """Return what one block keeps of a token, if it is not computed again.
 
     A frozen product keeps no input: its adapter's A does, and B what A returns. Under autocast A
-    has a copy of its own; and weights in 4 bits return what they are given, so that an MLP whose
-    input is fp32 is. No strategy here divides adapters.
+    has a copy of its own; weights in 4 bits return the dtype of their input. No strategy here
+    divides adapters.
     """
     adapters, copies, own = kept.adapters, kept.copies, shape.library == OWN_LIBRARY
     is_library_gpt = shape.family == "gpt" and not own
@@ -93,10 +84,10 @@ def block_bytes(shape: ModelShape, kept: Kept) -> int:
 
 
 def recomputed_bytes(shape: ModelShape, kept: Kept, products: bool = False) -> int:
-    """Return what one block keeps of a token if it is computed again: its input.
+    """Return what a block that is computed again keeps of a token: its input.
 
-    With ``products`` it keeps the results of these, too, needed or not, and of attention. Those of
-    the last one of attention and MLP are sums that are not divided among tensor-parallel ranks.
+    With ``products`` also the results of products and attention. Those of the last product of
+    attention and MLP are sums that are not divided among tensor-parallel ranks.
     """
     own = kept.of_tokens(shape.hidden, kept.wide)
     if not products:
@@ -110,7 +101,6 @@ def recomputed_bytes(shape: ModelShape, kept: Kept, products: bool = False) -> i
 
 
 def embedding_bytes(shape: ModelShape, kept: Kept) -> int:
-    """Return what the embedding keeps of a token: nothing if it is frozen."""
     if kept.adapters:
         return 0
     return _TOKEN_ID + (_norm_bytes(shape, kept) if shape.family == "bert" else 0)
@@ -121,7 +111,7 @@ def head_bytes(shape: ModelShape, kept: Kept) -> int:
     inputs = shape.hidden * kept.element
     if kept.adapters:
         transform, inputs = transform // 2, 0
-    logits = 0 if kept.chunked else _words(shape, kept) * _WIDEST
+    logits = 0 if kept.chunked else words_of(shape, kept) * _WIDEST
     return _norm_bytes(shape, kept) + transform + inputs + logits
 
 
@@ -136,36 +126,25 @@ def loss_bytes(shape: ModelShape, kept: Kept) -> int:
     Source: storages that torch 2.13 has, counted by `benchmarks/memory.py`.
     """
     if kept.chunked:
-        return -(-3 * _WIDEST * _words(shape, kept) // LOSS_CHUNKS)
-    return _words(shape, kept) * _WIDEST * (3 if kept.by_words else 2)
-
-
-def logit_bytes(shape: ModelShape, kept: Kept) -> int:
-    """Return the logits of a token, which the last stage of a pipeline keeps until backward."""
-    return _words(shape, kept) * kept.element
+        return -(-3 * _WIDEST * words_of(shape, kept) // LOSS_CHUNKS)
+    return words_of(shape, kept) * _WIDEST * (3 if kept.by_words else 2)
 
 
 def working_bytes(shape: ModelShape, kept: Kept) -> int:
-    """Return what of a token backward of a block works on beside what the block has kept.
-
-    The gradients of the residual, and those of what the MLP's activation takes and returns; what
-    the last product has kept is gone by then.
-    """
+    """Return what backward of a block works on: gradients around its residual and activation."""
     inner = (2 if shape.gated else 1) * shape.inner * kept.element // (
         1 if kept.adapters else kept.tp)
     return 2 * kept.of_tokens(shape.hidden, kept.wide) + inner
 
 
 def _norm_bytes(shape: ModelShape, kept: Kept) -> int:
-    """Return what a norm keeps: its input and statistics; in llama its input and, if its weight is
-    trained, what it has normed, in fp32."""
-    if shape.family == "llama":
+    if shape.family == "llama":  # input, statistics and, if its weight is trained, the normed fp32
         normed = _WIDEST if shape.library == OWN_LIBRARY else kept.wide
         return kept.of_tokens(shape.hidden, _WIDEST + (0 if kept.adapters else normed)) + _STATISTIC
     return kept.of_tokens(shape.hidden, kept.wide) + 2 * _STATISTIC
 
 
-def _words(shape: ModelShape, kept: Kept) -> int:
+def words_of(shape: ModelShape, kept: Kept) -> int:
     return -(-shape.vocab // kept.tp) if kept.by_words else shape.vocab
 
 
@@ -182,7 +161,6 @@ def is_dynamic(work: Training) -> bool:
 
 
 def most_share(work: Training) -> int:
-    """Return the samples that a replica may get at most."""
     if not is_dynamic(work):
         return work.batch_size
     others = (work.dp - 1) * work.accumulation  # each keeps one in every part
@@ -192,9 +170,8 @@ def most_share(work: Training) -> int:
 def divide(work: Training, costs: Sequence[float]) -> tuple[int, ...]:
     """Return the samples of each replica, all of the global batch, for the shortest step.
 
-    ``costs`` is each replica's time for one sample. Each sample goes to the replica that would be
-    done first with it: no division in whole samples has a shorter longest time. Of equals the
-    first gets it, so that all ranks come to the same.
+    ``costs`` is each replica's time for one sample. Each sample goes to the replica that would
+    finish it first, which is optimal; of equals to the first, so that all ranks agree.
     """
     least, most = work.accumulation, most_share(work)
     shares = [least] * work.dp
@@ -209,7 +186,6 @@ def divide(work: Training, costs: Sequence[float]) -> tuple[int, ...]:
 
 
 def unlike_shares(work: Training) -> tuple[int, ...]:
-    """Return shares as of replicas of which each is slower than the one before."""
     return divide(work, [1.0 + replica for replica in range(work.dp)])
 
 
@@ -226,18 +202,13 @@ def unfit_to_balance(work: Training) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a rank of a pipeline has of a model; without a pipeline it has all.
+    """A pipeline rank's part of a model; without a pipeline all of it.
 
-    Attributes:
-        rank: number in the pipeline.
-        blocks: the numbers of its blocks.
-        first: whether it has what is before the blocks: embedding or stem.
-        last: whether it has the head.
-        alone: whether the head is no neighbour of the embedding, so that a tied weight is copied.
-        under_way: micro-batches of which it keeps what forward has left, each of a part of
-            the blocks, as a number of all of them.
-        ahead: the blocks whose results go to another rank.
-        behind: the blocks on other ranks whose results it got, and which get the gradients.
+    ``first`` and ``last``: it has embedding or stem, and the head. ``alone``: a tied weight is
+    copied, since the head is on another rank. ``under_way``: micro-batches whose activations it
+    keeps, each of a part of the blocks, as a number of all. ``ahead``: blocks whose results go to
+    another rank; ``behind``: blocks of other ranks whose results it got, and which get the
+    gradients.
     """
 
     rank: int = 0
@@ -257,7 +228,7 @@ class Stage:
 
 
 def stages_of(work: Training) -> list[Stage]:
-    """Return what each rank of a pipeline has, one entry where there is none."""
+    """Return the part of each pipeline rank; one entry without a pipeline."""
     pipelined = pipelining(work)
     if pipelined is None:
         return [Stage(blocks=tuple(range(work.layers)))]
@@ -279,10 +250,10 @@ def _stage(work: Training, pipelined: Pipelining, rank: int) -> Stage:
 
 
 def _under_way(pipelined: Pipelining, ranks: int, rank: int) -> float:
-    """Return how many micro-batches a rank keeps at once, at most.
+    """Return the most micro-batches that a rank keeps at once.
 
     Narayanan et al. (arXiv 2104.04473), section 2.2: 1F1B keeps no more than there are ranks
-    behind; interleaved, its warm-up of parts of the blocks. Of the others all may be kept.
+    behind; interleaved, its warm-up of parts of the blocks. Others may keep all.
     """
     schedule, per_rank, microbatches = pipelined
     if schedule.name == "1F1B":
@@ -295,15 +266,8 @@ def _under_way(pipelined: Pipelining, ranks: int, rank: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What follows from a layout for the steps of a training.
-
-    Attributes:
-        layout: how it lies on the ranks.
-        kept: how activations are kept.
-        parts: micro-batches of a step.
-        samples: samples of one micro-batch of the replica that has most.
-        tokens: tokens of these; 0 if samples are images.
-    """
+    """The layout of a step, its micro-batches (``parts``), and samples and tokens of one (0:
+    images)."""
 
     layout: Layout
     kept: Kept
