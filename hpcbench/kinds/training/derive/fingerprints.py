@@ -60,14 +60,11 @@ Told = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Counterpart:
-    """The case that a large model was compared with itself, and what came of it.
+    """The case that a large model was compared with, and the result.
 
-    Attributes:
-        case_id, words: the other case; empty where there is none, and ``missing`` says why.
-        share: the largest error in shares of what is allowed; None if it is no number.
-        what, name: the kind of values and the parameter that it is of.
-        n_wrong, n_compared: comparisons that are off by more than is allowed, and all.
-        on_ranks: whether what differs are copies on ranks of the case itself.
+    ``case_id`` is empty where there is none, and ``missing`` says why. ``share``: the largest error
+    over what is allowed, of ``what`` of ``name``; None if it is no number. ``on_ranks``: copies on
+    the case's own ranks differ.
     """
 
     case_id: str = ""
@@ -91,9 +88,8 @@ class _Error:
 def counterparts(items: Sequence[CaseResult]) -> dict[str, Counterpart]:
     """Return what each large model was compared with, by case id; others are left out.
 
-    It is a case of a single process if there is one, else the first, unless most others differ
-    from that: then it is the first of those. Nothing is compared with a case whose own copies
-    differ: that case is known to be wrong.
+    The base is a single process, else the first case, unless most others differ from it: then the
+    first of those. Cases whose own copies differ are no base.
     """
     known = {item.case.case_id: told for item in items if item.statistics
              if (told := next((left["fingerprints"] for left in item.detail.values()
@@ -130,8 +126,7 @@ def _layout(case: Case) -> tuple[object, ...]:
 
 
 def _of_group(cases: Sequence[Case], known: Mapping[str, Told]) -> dict[str, Counterpart]:
-    within = {case.case_id: _copies(known[case.case_id]) for case in cases}
-    broken = {case_id: found for case_id, found in within.items() if found.n_wrong}
+    broken = _wrong({case.case_id: _copies(known[case.case_id]) for case in cases})
     sound = [case for case in cases if case.case_id not in broken]
     if not sound:
         return broken
@@ -143,6 +138,10 @@ def _of_group(cases: Sequence[Case], known: Mapping[str, Told]) -> dict[str, Cou
     return found | broken
 
 
+def _wrong(found: Mapping[str, Counterpart]) -> dict[str, Counterpart]:
+    return {case_id: one for case_id, one in found.items() if one.n_wrong}
+
+
 def _of_sound(cases: Sequence[Case], known: Mapping[str, Told]) -> dict[str, Counterpart]:
     first = next((case for case in cases if alone_by(training_of(case))), cases[0])
     found = _beside(first, cases, known)
@@ -150,17 +149,13 @@ def _of_sound(cases: Sequence[Case], known: Mapping[str, Told]) -> dict[str, Cou
               and _layout(case) != _layout(first))
     for other in islice(differ, 1):
         again = _beside(other, cases, known)
-        if _count_wrong(again) < _count_wrong(found):
+        if len(_wrong(again)) < len(_wrong(found)):
             return again
     return found
 
 
-def _count_wrong(found: Mapping[str, Counterpart]) -> int:
-    return sum(one.n_wrong > 0 for one in found.values())
-
-
 def _beside(base: Case, cases: Sequence[Case], known: Mapping[str, Told]) -> dict[str, Counterpart]:
-    """Compare all with a base; those laid out as it is with one of the others, if one agrees."""
+    """Compare all with a base; those laid out as it with one of the others, if one agrees."""
     others = [case for case in cases if _layout(case) != _layout(base)]
     found = {case.case_id: compared(case, base, known) for case in others}
     agree = [case for case in others if not found[case.case_id].n_wrong]
@@ -170,7 +165,6 @@ def _beside(base: Case, cases: Sequence[Case], known: Mapping[str, Told]) -> dic
 
 
 def compared(case: Case, other: Case | None, known: Mapping[str, Told]) -> Counterpart:
-    """Return what comes of comparing a case with another, and the copies on its own ranks."""
     own = known[case.case_id]
     within = _copies(own)
     if other is None or within.n_wrong:
@@ -204,7 +198,7 @@ def _judged(errors: Sequence[_Error], **of: Any) -> Counterpart:
 
 
 def _errors(one: Told, two: Told, *, of_copies: bool = False) -> Iterator[_Error]:
-    """Yield the error of each parameter in shares of what is allowed, of its worst copy.
+    """Yield the error of each parameter over what is allowed, of its worst copy.
 
     ``of_copies``: each copy beside the first one of the same case, where ranks have several.
     """
@@ -265,7 +259,6 @@ class _Allowed:
                    + self._gradient(name) / math.sqrt(roundings))
 
     def _gradient(self, name: str) -> float:
-        """Return how large the norm of a difference of gradients may be."""
         return (self._relative * self._least_norm(name)
                 + self._floor * math.sqrt(self._two["elements"][name]))
 
@@ -292,7 +285,6 @@ def _quotient(error: float, allowed: float) -> float:
 
 
 def same_programs(items: Iterable[CaseResult]) -> Mapping[str, str]:
-    """Return for each case that runs the same as an earlier one of the run the id of the first."""
     groups = grouped(((program_of(training_of(item.case)), item.case.backend, item.case.device,
                        item.case.world_size, item.case.env, item.case.mode, item.case.batch),
                       item.case) for item in items)

@@ -1,8 +1,7 @@
 """The planner of trainings, how long they take untimed, and what would fit into memory.
 
-A pass takes parity and the counted step beside its timed steps. Assumed as all of an estimate is
-(`hpcbench.plan.order`), for ranks that have a core each. The runner decides by the same figures
-what parity is tried on.
+A pass takes parity and the counted step beside its timed steps; the runner decides by the same
+figures what parity is tried on.
 """
 
 from __future__ import annotations
@@ -60,25 +59,22 @@ _FINGERPRINT_S = 1.2e-8
 
 
 def is_tried_itself(parameters: int, tokens: int) -> bool:
-    """Return whether a model and a step of so many tokens are small enough to be tried in full."""
     return parameters <= MOST_PARAMETERS and 6.0 * parameters * tokens <= MOST_FLOPS
 
 
 def comparison_s(parameters: int, tokens: int, kind: str) -> float:
-    """Return the assumed seconds of a step of one process in fp64, on a ``kind`` of device."""
     rate = _FLOPS_PER_S.get(kind, _FLOPS_PER_S["cpu"])
     return parameters * (_PARAMETER_S + 6.0 * tokens / rate)
 
 
 def untimed_s(work: Training, step_s: float, kind: str, *, checked: bool) -> float:
-    """Return the assumed seconds of both, where a step takes ``step_s`` on a ``kind`` of device."""
+    """Return the assumed seconds of the counted step and of parity."""
     counts = work.count_step and work.communication != "only"
     return counts * COUNTED_STEPS * step_s + (checked and work.trains) * _parity_s(
         work, step_s, kind)
 
 
 def _parity_s(work: Training, step_s: float, kind: str) -> float:
-    """Return the assumed seconds of parity; of a large model also those of fingerprints."""
     if work.tokens is None:
         return _SMALL_S
     if is_tried_itself(work.parameters, work.tokens):
@@ -98,10 +94,10 @@ _CHECKPOINTINGS = ("none", "operators", "selective", "full")
 
 
 def advice(work: Training, available: int) -> str:
-    """Return what a rank was to need, and what of it fits into ``available`` bytes.
+    """Return a rank's predicted need, and settings that fit into ``available`` bytes.
 
-    ``predicted 5.2 GB; to fit, as predicted: batch_size 4, or accumulation 2``: see `settings`.
-    Where the prediction would have fitted, it was too low, and half of it is aimed at.
+    ``predicted 5.2 GB; to fit, as predicted: batch_size 4, or accumulation 2``: see `settings`. A
+    prediction that would have fitted was too low: then half of it is aimed at.
     """
     needed = predicted(work)
     fitting = settings(work, available if needed > available else needed // 2)
@@ -110,8 +106,8 @@ def advice(work: Training, available: int) -> str:
                     for stage in stages_of(work) for memory in moments(work, stage))
         return (f"predicted {_gb(needed)}; no batch_size fits: {_gb(fixed)} of it are no "
                 "activations")
-    words = ", or ".join(" with ".join(f"{name} {_word(value)}" for name, value in setting.items())
-                         for setting in fitting)
+    words = ", or ".join(" with ".join(
+        f"{name} {str(value).lower()}" for name, value in setting.items()) for setting in fitting)
     if needed > available:
         return f"predicted {_gb(needed)}; to fit, as predicted: {words}"
     return f"predicted {_gb(needed)}, more was needed; to need half as much: {words}"
@@ -135,7 +131,6 @@ def settings(work: Training, budget: int) -> list[Setting]:
 
 
 def predicted(work: Training) -> int:
-    """Return the bytes that the rank with most needs."""
     return max(memory_of(work, stage).total for stage in stages_of(work))
 
 
@@ -158,10 +153,9 @@ def changed(work: Training, setting: Setting) -> Training | None:
 
 
 def _choices(work: Training) -> list[list[Setting]]:
-    """Return settings that leave the batch as it is; of each list, one: the mildest is first.
+    """Return settings that leave the batch as it is, the mildest of each list first.
 
-    Options of this package's strategies that are on or off change what lies where, never what is
-    learned.
+    Of our strategies' options those that are on or off: they change no result.
     """
     spec, stronger = strategy(work.strategy), _CHECKPOINTINGS.index(work.checkpointing) + 1
     now = dict(work.options)
@@ -177,7 +171,7 @@ def _choices(work: Training) -> list[list[Setting]]:
 
 
 def _sharding(work: Training) -> Iterator[str]:
-    """Yield strategies of this package that train the same on the same ranks, and divide more."""
+    """Yield our strategies that train the same on the same ranks, and divide more."""
     now, ranks = strategy(work.strategy), work.dp * work.tp * work.pp
     if (ranks == 1 or now is None or now.divides_model or not is_ours(now) or adapters_of(work)):
         return
@@ -198,7 +192,6 @@ def _together(work: Training, budget: int) -> Iterator[Setting]:
 
 
 def _saving_most(work: Training, group: Iterable[Setting]) -> Sequence[Setting]:
-    """Return the setting with which least is needed, if that is less than without it."""
     needed = [(predicted(other), at, setting) for at, setting in enumerate(group)
               if (other := changed(work, setting)) is not None]
     least = min(needed, default=None)
@@ -210,7 +203,6 @@ def _all_of(settings_: Iterable[Setting]) -> Setting:
 
 
 def _smaller(work: Training, budget: int) -> Iterator[Setting]:
-    """Yield the largest batch that fits with all activations computed again, or with all else."""
     again: Setting = {"checkpointing": "full"}
     groups = [_saving_most(work, group) for group in _choices(work)]
     whole = _all_of(setting for group in groups[:-1] for setting in group)
@@ -226,7 +218,6 @@ def _smaller(work: Training, budget: int) -> Iterator[Setting]:
 
 
 def _fitting(work: Training, budget: int, each: Iterable[Setting]) -> Iterator[Setting]:
-    """Yield those of these settings that the strategy can take and that are predicted to fit."""
     for setting in each:
         other = changed(work, setting)
         if other is not None and predicted(other) <= budget:
@@ -234,19 +225,15 @@ def _fitting(work: Training, budget: int, each: Iterable[Setting]) -> Iterator[S
 
 
 def _mildest(work: Training, budget: int, name: str, values: Sequence[int]) -> Iterator[Setting]:
-    """Yield the first value that fits, by bisection: each needs less memory than those before."""
-    def with_(value: int) -> Training:
+    """Yield the first value that fits, by bisection."""
+    def fits(value: int) -> bool:
         setting: Setting = {name: value}
-        return replace(work, **setting)
+        return predicted(replace(work, **setting)) <= budget
 
-    first = bisect_left(values, True, key=lambda value: predicted(with_(value)) <= budget)
+    first = bisect_left(values, True, key=fits)
     usable = ({name: value} for value in values[first:first + _TRIED]
               if changed(work, {name: value}))
     yield from islice(usable, 1)
-
-
-def _word(value: points.Option) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _gb(size: int) -> str:
@@ -285,10 +272,7 @@ class TrainingPlanner(Planner):
         return build_workload.block_problems(block)
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Workload:
-        """Rebuild a training; earlier versions stored the place of its strategy's class, too.
-
-        They had smaller models only, and no word for others.
-        """
+        """Rebuild a training, also of earlier versions, which had smaller models only."""
         kept = {name: value for name, value in data.items() if name != "runner"}
         return Training(**{
             **kept, "options": tuple((str(name), value) for name, value in data["options"]),
@@ -340,7 +324,7 @@ def _step_s(work: Training, expected: Demands, device: str, hardware: Hardware) 
 
 
 def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:
-    """Return what makes it this training, without what was no choice at first: old ids remain."""
+    """Return what makes it this training, without later defaults: old ids remain."""
     usual = {"communication": "on", "data": SYNTHETIC, "library": OWN_LIBRARY, "compile": False,
              "loss": CROSS_ENTROPY}
     every = ((item.name, getattr(work, item.name)) for item in fields(work))
