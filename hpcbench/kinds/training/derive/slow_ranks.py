@@ -350,8 +350,8 @@ def _exposure(item: CaseResult, same: Sequence[CaseResult]) -> Exposure:
     if efficiency is None and not missing:
         missing["both"] = f"there is no pass in which {OFF} and {ONLY} were both run, too"
     ranks, times_s = _by_rank(off)
-    own_s = tuple(own for times in times_s
-                  if (own := overlap.over_passes(lambda time: time, times)) is not None)
+    own_s = tuple(one for times in times_s
+                  if (one := overlap.over_passes(lambda time: time, times)) is not None)
     work = training_of(item.case)
     is_pipeline = work.pp > 1
     return Exposure(
