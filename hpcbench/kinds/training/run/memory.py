@@ -1,4 +1,4 @@
-"""What a rank's memory holds at the end of a step, and the most there was, by what it was for."""
+"""A rank's memory: tensors at the end of a step, and the peak, by category."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ctypes
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,33 +19,12 @@ from hpcbench.measure.process import KernelFiles
 _CLEAR = Path("/proc/self/clear_refs")
 
 
-@dataclass(frozen=True, slots=True)
-class HeldMemory:
-    """Bytes on this rank: exact sums over its tensors, of sharded ones the rank's own part.
-
-    Gradients are as they are before the optimizer clears them.
-    """
-
-    parameters: int
-    gradients: int
-    optimizer: int
-
-
-def held(parameters: Iterable[nn.Parameter], optimizer: torch.optim.Optimizer) -> HeldMemory:
-    """Return what a rank holds. A gradient has its parameter's shape and dtype: torch insists."""
-    own = list(parameters)
-    return HeldMemory(parameters=sum(map(local_bytes, own)),
-                gradients=sum(local_bytes(item) for item in own if item.requires_grad),
-                optimizer=sum(map(local_bytes, states(optimizer))))
-
-
 def states(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
     return (value for state in optimizer.state.values() for value in state.values()
             if isinstance(value, torch.Tensor))
 
 
 def local_bytes(tensor: torch.Tensor) -> int:
-    """Return the bytes of a tensor, or of this rank's part of a sharded one."""
     own = local(tensor)
     return int(own.numel() * own.element_size())
 
@@ -57,11 +35,10 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Peak:
-    """The most memory that was in use since this was made.
+    """The most memory in use since this was made.
 
-    On a GPU that is what torch had allocated there, all of it. Apple's has no such count: what its
-    driver holds for the process, which keeps what is freed, stands for it. The host tells only the
-    resident set of the whole process: there it is the growth since this was made.
+    On a GPU what torch had allocated; Apple's driver tells only what it holds for the process. On
+    the host the growth of the resident set of the process.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -75,10 +52,14 @@ class Peak:
             with suppress(AttributeError, OSError):  # glibc has it
                 ctypes.CDLL(None).malloc_trim(0)
             self._before = KernelFiles().process_bytes("VmRSS")
-            self._known = _restart_peak()
+            try:  # proc(5): makes the kernel's peak the present size
+                _CLEAR.write_text("5")
+                self._known = True
+            except OSError:
+                self._known = False
 
     def read(self) -> dict[str, int | str]:
-        """Return ``peak`` in bytes and what it is of (``peak_of``); nothing if it is unknown."""
+        """Return ``peak`` in bytes and its source (``peak_of``); nothing if it is unknown."""
         if self._device.type == "cuda":
             return {"peak": torch.cuda.max_memory_allocated(self._device),
                     "peak_of": "cuda allocated"}
@@ -88,15 +69,6 @@ class Peak:
         if not self._known or peak is None or self._before is None:
             return {}
         return {"peak": max(peak - self._before, 0), "peak_of": "process growth"}
-
-
-def _restart_peak() -> bool:
-    """Make the kernel's peak the present size; return whether it let us (proc(5): clear_refs)."""
-    try:
-        _CLEAR.write_text("5")
-    except OSError:
-        return False
-    return True
 
 
 _COPIES = frozenset({
@@ -119,7 +91,6 @@ class SameNumbers:
         return len(self._same)
 
     def add(self) -> int:
-        """Return the number of a new storage."""
         self._same.append(len(self._same))
         return self._same[-1]
 
@@ -136,18 +107,14 @@ class SameNumbers:
 
 
 def shapes_of(parameters: Iterable[torch.Tensor]) -> set[tuple[int, ...]]:
-    """Return the shapes of parameters, whole and as this rank has them."""
     return {shape for one in parameters for shape in (tuple(one.shape), tuple(local(one).shape))}
 
 
 class LiveBytes:
     """The most bytes at once of activations that operations made, in memory of their own.
 
-    Activations are what is left when two things are taken away, of which each is known by where it
-    comes from or goes to. The first is every copy of a parameter: gathered, cast or unpacked. The
-    second is every gradient of a parameter: parts of it, whole ones of a sharded parameter, and
-    the buffers in which it is exchanged. Memory that an operation took for itself and gave back is
-    not seen, nor is what communication libraries hold.
+    Left out are copies of parameters (gathered, cast, unpacked) and gradients with their parts and
+    buffers. What an operation or a communication library takes for itself is not seen.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -191,14 +158,11 @@ class LiveBytes:
             return self._seen[key][0]
         number = self._same.add()
         # a storage's object in Python lives as long as its memory
-        self._seen[key] = number, weakref.ref(storage, lambda _: self._gone(key))
+        self._seen[key] = number, weakref.ref(
+            storage, lambda _: self._events.append(~self._seen.pop(key)[0]))
         self._bytes.append(n_bytes)
         self._events.append(number)
         return number
-
-    def _gone(self, key: int) -> None:
-        self._events.append(~self._seen.pop(key)[0])
-
 
 def copies_a_parameter(operation: Any, result: Any, shapes: set[tuple[int, ...]]) -> bool:
     """Return whether all tensors of an operation are of one parameter or gradient, if one is."""

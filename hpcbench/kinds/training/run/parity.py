@@ -65,8 +65,8 @@ def parity_training(spec: Training) -> Training:
 def small_training(spec: Training) -> Training:
     """Return a training that takes the same steps on a small model of the same kind.
 
-    It has all that makes the layout: degrees, options, batch and accumulation. Its extents are
-    divisible as the model's are. Its layers are the fewest that the strategy takes.
+    The layout, options, batch and accumulation are the same; of layers there are the fewest that
+    the strategy takes.
     """
     if spec.of_images:
         return counted(_small_images(spec))
@@ -82,7 +82,6 @@ def small_training(spec: Training) -> Training:
 
 
 def parity_words(spec: Training) -> str:
-    """Return what a small model is, for people."""
     layers = "1 layer" if spec.layers == 1 else f"{spec.layers} layers"
     if spec.of_images:
         return f"a small model of {layers}, width {spec.width}, images of {spec.image_size} pixels"
@@ -91,9 +90,7 @@ def parity_words(spec: Training) -> str:
 
 
 def _parity_images(spec: Training) -> Training:
-    """Return what a ResNet is tried on: itself if it is small and narrow.
-
-    Errors grow with the layers, and a wide one's ReLUs cut half of all values (`reference`).
+    """Return a ResNet itself if it is small and narrow: a wide one's ReLUs cut half of all values.
     """
     small = _small_images(spec)
     fits = (spec.classes <= _CLASSES and resnet_of(spec).is_narrow and spec.layers == small.layers
@@ -126,10 +123,7 @@ for the step of the optimizer those and two states; the strategy has up to 32 in
 
 
 def short_step(spec: Training) -> Training:
-    """Return the same model and layout with a step of few tokens and of as few samples as it takes.
-
-    It is not compiled: the small model is. Of learnt positions there are fewer.
-    """
+    """Return the same model and layout with a step of few tokens and samples, not compiled."""
     short = counted(replace(
         spec, data=SYNTHETIC, changed=True, compile=False,
         seq_length=min(spec.seq_length, spec.tp * -(-SHORT_TOKENS // spec.tp))))
@@ -173,7 +167,6 @@ def _least_free(place: Place) -> int:
 
 
 def _agreed(place: Place, value: int, how: dist.ReduceOp.RedOpType) -> int:
-    """Return the least or the greatest value of all ranks."""
     found = torch.tensor([value], dtype=torch.int64, device=place.device)
     if place.world_size > 1 and place.group is not None:
         dist.all_reduce(found, how, group=place.group)
@@ -190,7 +183,7 @@ of the biases of the norm before it are the few elements that a ReLU has cut, or
 
 @dataclass(frozen=True, slots=True)
 class Disparity:
-    """What differs from a single process: how many of how many, and the first of them."""
+    """A difference from a single process: how many of how many, and the first."""
 
     n_wrong: int
     n_compared: int
@@ -209,13 +202,11 @@ class Disparity:
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """What the comparison came to on this rank.
+    """The result of the comparison on this rank.
 
-    ``on`` says what was compared: the model, or a small one and, where that is affordable, the
-    model in a short step. ``share`` is the largest error as a share of what is allowed; above 1
-    there is a ``wrong``. ``worst`` says of what it is: the kind of values, the parameter, the error
-    and what is allowed. ``loss`` is what the first step's is to be, (expected, allowed error); None
-    if the model's own step was not compared, or if the rank has no loss.
+    ``on``: the compared models. ``share``: the largest error over what is allowed, of ``worst``
+    (kind, parameter, error, allowed). ``loss``: that of the first step and its allowed error; None
+    if unknown.
     """
 
     on: str
@@ -225,7 +216,6 @@ class Parity:
     worst: tuple[str, str, float, float] | None = None
 
     def loss_wrong(self, loss: float) -> Disparity | None:
-        """Return what is wrong with the loss of the first step of another strategy so made."""
         if self.loss is None:
             return None
         return _disparity("losses of the first step", [_loss(loss, *self.loss)])
@@ -243,20 +233,19 @@ class _Comparison:
 
     @property
     def share(self) -> float:
-        """Return the error as a share of what is allowed; of what is no number, infinity."""
+        """Return the error over what is allowed; of what is no number, infinity."""
         if not math.isfinite(self.error):
             return math.inf
         return self.error / self.allowed if self.error else 0.0
 
 
 def parity(spec: Training, place: Place, make: Make, file: TokenFile | None = None) -> Parity:
-    """Compare one step of a fresh strategy with the reference, outside of all time.
+    """Compare one step of a fresh strategy with the reference, outside of all time. All ranks call
+    it.
 
-    It compares the loss of this rank's replica, all gradients and the running statistics of batch
-    norms. It also compares the weights after a step of the optimizer with the strategy's own
-    gradients. The last comparison has unlike shares of the global batch where replicas may get
-    such. All ranks call it. The strategy is closed then: what is timed is made anew from the seed.
-    ``file``: the tokens of the data, if they are open already.
+    Compared are the replica's loss, all gradients, running statistics, and the weights after a step
+    of the optimizer with the strategy's own gradients; the last comparison has unlike shares where
+    replicas may get such.
     """
     work = parity_training(spec)
     if work is spec:
@@ -277,7 +266,6 @@ def _compared(
     work: Training, place: Place, make: Make, words: str, file: TokenFile | None = None, *,
     is_own: bool = False,
 ) -> Parity:
-    """Compare one step of a training; ``is_own``: it is the one that is timed."""
     reference = reference_of(work, in_fp64(place.device), file)
     with closing(make(work, place)) as strategy:
         worst, wrong, loss, where = 0.0, None, None, None
@@ -338,8 +326,8 @@ def _gradients(
 ) -> Iterator[_Comparison]:
     """Compare every gradient with the reference's, in the norm.
 
-    An error is relative to the parameter's own gradient. Where that is less, it is relative to
-    `LEAST` of its share of all gradients, or to what a bias's would be if it did not cancel.
+    Errors are relative to the parameter's gradient, but at least to `LEAST` of its share of all, or
+    to a bias's scale if it did not cancel.
     """
     bound = gradient_bound(work, exchange)
     compare = _projected if exchange.projects else _equal
@@ -358,10 +346,7 @@ def _gradients(
 
 
 def _statistics(work: Training, strategy: Strategy, reference: Reference) -> Iterator[_Comparison]:
-    """Compare running statistics of the rank's parts with those of its replica in the reference.
-
-    They are mixed with those at the start; an error is relative to what came in since.
-    """
+    """Compare running statistics, relative to what came in since the start."""
     expected, start = reference.buffers[strategy.replica], reference.start
     got = strategy.buffers()
     for name in got:
@@ -387,8 +372,8 @@ def _projected(
 ) -> _Comparison:
     """Compare a gradient p that may be a projection of g: then <p, g> = <p, p>, and p is not 0.
 
-    PowerSGD's approximation in its first step is P P^T G, P orthonormal (Vogels et al.,
-    arXiv:1905.13727, 2019, algorithm 1); what it does not compress is G itself.
+    PowerSGD's first step is P P^T G, P orthonormal (Vogels et al., arXiv:1905.13727, 2019,
+    algorithm 1).
     """
     ours = got.to(torch.float64)
     product, square = float((ours * expected).sum()), float((ours * ours).sum())
@@ -398,7 +383,6 @@ def _projected(
 
 
 def _weights(got: Tensors, before: Tensors, expected: Tensors) -> Iterator[_Comparison]:
-    """Compare every weight after the step: an optimizer's arithmetic is element by element."""
     for name, theirs in expected.items():
         if misfit := _misfit(name, got, theirs):
             yield misfit
@@ -413,7 +397,7 @@ def _weights(got: Tensors, before: Tensors, expected: Tensors) -> Iterator[_Comp
 
 
 def _kept(before: Tensors, after: Tensors, *, same: bool) -> Iterator[_Comparison]:
-    """See that weights are the same to the last bit after a step, or that each is another."""
+    """Check that weights are the same to the last bit after a step, or that each is another."""
     words = ("others", "the same") if same else ("the same", "others")
     for name, weight in before.items():
         is_kept = name in after and torch.equal(weight, after[name])
@@ -423,7 +407,6 @@ def _kept(before: Tensors, after: Tensors, *, same: bool) -> Iterator[_Compariso
 
 
 def _misfit(name: str, got: Tensors, expected: torch.Tensor) -> _Comparison | None:
-    """Return what is told of a tensor that is not there, or of another shape; else None."""
     if name in got and got[name].shape == expected.shape:
         return None
     shape = f"shape {tuple(got[name].shape)}" if name in got else "none"

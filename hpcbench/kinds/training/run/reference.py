@@ -72,14 +72,12 @@ from hpcbench.units import grouped
 
 
 class Reference:
-    """Losses and gradients of the first global batch, with the weights of the seed.
+    """Losses and gradients of the first global batch, in one process, with the weights of the seed.
 
-    Every rank computes it alone, so nothing that is under test has a part in it. fp64 has so much
-    smaller errors than any dtype under test that differences are the strategy's.
-
-    ``gradients`` are of the mean of all samples, fp64 on the CPU, and ``weights`` what they are of.
-    A batch norm's statistics are those of one micro-batch of one replica, so the reference computes
-    in these parts, too; ``buffers`` are what each replica has of them then, ``start`` at first.
+    Every rank computes it alone, in fp64, so differences are the strategy's. ``gradients`` are of
+    the mean of all samples, ``weights`` what they are of; a batch norm's statistics are of one
+    micro-batch, so it computes in these parts. ``buffers`` are what each replica has then,
+    ``start`` at first.
     """
 
     def __init__(self, spec: Training, device: torch.device, file: TokenFile | None = None) -> None:
@@ -102,7 +100,6 @@ class Reference:
                         for name, weight in self._trained.items()}
 
     def begin(self, device: torch.device) -> dict[str, torch.Tensor]:
-        """Make the model fp64 on the device, and return what of it is trained."""
         self._model.to(device, torch.float64)
         return dict(self._model.named_parameters())
 
@@ -110,11 +107,9 @@ class Reference:
         return self._model(inputs)
 
     def loss(self, first: int, count: int) -> float:
-        """Return the mean loss of consecutive samples of the global batch."""
         return sum(self._losses[first:first + count]) / count
 
     def _backward(self, batch: Batch) -> list[float]:
-        """Add to the gradients those of as many samples as a replica has; return their losses."""
         inputs, targets = batch
         inputs = inputs.double() if inputs.is_floating_point() else inputs
         sample_losses: list[float] = []
@@ -129,7 +124,6 @@ class Reference:
         return {name: buffer.to("cpu", copy=True) for name, buffer in self._model.named_buffers()}
 
     def updated(self, gradients: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return the weights after one step of the optimizer from the seed with these gradients."""
         weights = {name: weight.clone().requires_grad_() for name, weight in self.weights.items()}
         optimizer = make_optimizer(self._spec.optimizer, list(weights.values()))
         for name, weight in weights.items():
@@ -141,13 +135,11 @@ class Reference:
 class LowRankReference(Reference):
     """The same of adapters: each product is with W + (alpha / rank) B A, written out.
 
-    W is the weight as it is held: rounded to the dtype of the arithmetic, or what its 4 bits stand
-    for. So what is compared is the arithmetic, and neither peft nor how 4 bits are unpacked is
-    taken for granted.
+    W is as it is held: rounded, or what its 4 bits stand for. Neither peft nor unpacking is taken
+    for granted.
     """
 
     def begin(self, device: torch.device) -> dict[str, torch.Tensor]:
-        """Freeze the model as it is held, and return the adapters."""
         adapters = adapters_of(self._spec)
         assert adapters is not None  # noqa: S101  (the strategy has a rank)
         self._scale = int(self._spec.option("alpha")) / adapters.rank
@@ -172,7 +164,6 @@ class LowRankReference(Reference):
         return weight.to(torch.float64)
 
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return what the model makes of inputs with the adapters added to its weights."""
         added = {name: self._scale * self._trained[b.name] @ self._trained[a.name]
                  for name, (a, b) in self._targets.items()}
         weights = {name: weight + (added[name].t() if models.of_transposed(name) else added[name])
@@ -181,12 +172,10 @@ class LowRankReference(Reference):
 
 
 def in_fp64(device: torch.device) -> torch.device:
-    """Return a device, or the CPU instead of one that has no fp64."""
     return torch.device("cpu") if device.type == "mps" else device
 
 
 def reference_of(spec: Training, device: torch.device, file: TokenFile | None = None) -> Reference:
-    """Return the reference of a training; ``file``: its tokens, if they are open already."""
     return (LowRankReference if adapters_of(spec) else Reference)(spec, device, file)
 
 
@@ -217,9 +206,8 @@ class Bound:
 
 
 def arithmetic_bound(spec: Training) -> float:
-    """Return the relative error that the arithmetic of a step may have."""
     if spec.of_images:
-        return _MARGIN * _image_error(spec, 2 * _images_depth(spec))
+        return _MARGIN * _image_error(spec, 2 * (_BLOCK_NORMED * spec.layers + _STEM_AND_HEAD))
     depth = 2 * (_BLOCK_PRODUCTS * spec.layers + 1)
     if spec.dtype == "fp32":
         longest = max(spec.hidden, spec.inner, spec.vocab, spec.tokens or 0)
@@ -228,16 +216,9 @@ def arithmetic_bound(spec: Training) -> float:
 
 
 def gradient_bound(spec: Training, exchange: GradientExchange) -> Bound:
-    """Return what gradients may differ by: arithmetic, and roundings in the exchange's dtype.
-
-    Each of dp gradients is rounded when it is cast, and a sum of them at most dp - 1 times.
-    """
+    """Return the bound of gradients: arithmetic, and dp roundings in the exchange's dtype."""
     relative = arithmetic_bound(spec) + (_flipped(spec) if spec.of_images else 0)
     return Bound(relative + spec.dp * exchange.unit, spec.dp * exchange.floor)
-
-
-def _images_depth(spec: Training) -> int:
-    return _BLOCK_NORMED * spec.layers + _STEM_AND_HEAD
 
 
 def _image_error(spec: Training, depth: int) -> float:
@@ -249,10 +230,9 @@ def _image_error(spec: Training, depth: int) -> float:
 
 
 def _flipped(spec: Training) -> float:
-    """Return the share of a gradient that other ReLUs may pass; few elements, so its square has
-    the margin."""
+    """Return the share of a gradient that other ReLUs may pass; its square has the margin."""
     relus = 3 * spec.layers + 1
-    error = _MEAN_ERROR * _image_error(spec, _images_depth(spec))
+    error = _MEAN_ERROR * _image_error(spec, _BLOCK_NORMED * spec.layers + _STEM_AND_HEAD)
     return math.sqrt(_MARGIN * relus * _AT_ZERO * error)
 
 
@@ -269,29 +249,27 @@ Named = Iterable[tuple[str, torch.Tensor, torch.Tensor]]
 
 
 class Fingerprints:
-    """What is taken of a strategy before and after its first step. All ranks call each method."""
+    """Fingerprints of a strategy around its first step. All ranks call each method."""
 
     def __init__(self, strategy: Strategy) -> None:
         self._strategy = strategy
         self._names = _names(strategy)
-        self._tables = {WEIGHTS: self._table(_parameters(strategy))}
+        self._tables = {WEIGHTS: self._table((name, one, one) for name, one in strategy.trained())}
 
     def take_gradients(self) -> None:
-        """Look at the gradients of the first global batch, which are there."""
         self._tables[GRADIENTS] = self._table(_gradients(self._strategy))
 
     def take_updates(self) -> None:
-        """Look at what the weights are after the first step of the optimizer."""
-        after = self._table(_parameters(self._strategy))
+        after = self._table((name, one, one) for name, one in self._strategy.trained())
         after[:, _PLACE] = 0  # the norm of a difference is not that of norms: it is not known
         after[:, _PLACE + 1:] -= self._tables[WEIGHTS][:, _PLACE + 1:]
         self._tables[UPDATES] = after
 
     def answer(self) -> dict[str, Any]:
-        """Return them of whole parameters, by kind and name: a norm, then the projections.
+        """Return them of whole parameters, by kind and name (a norm, then projections), and their
+        bounds.
 
-        Where ranks have copies of a parameter that are not the same, there are two: the first, and
-        the copy that is farthest from it. Beside them stands what they are to be judged by.
+        Of copies that differ there are two: the first, and the farthest from it.
         """
         strategy = self._strategy
         spec, bound = strategy.spec, gradient_bound(strategy.spec, strategy.exchange)
@@ -345,7 +323,6 @@ def sums(name: str, parameter: torch.Tensor, value: torch.Tensor) -> torch.Tenso
 
 
 def _sums(own: torch.Tensor, of_rows: torch.Tensor, of_columns: torch.Tensor) -> torch.Tensor:
-    """Return the sum of squares and the projections of a part (rows, columns), in fp64."""
     found = torch.zeros(1 + PROJECTIONS, dtype=torch.float64, device=of_rows.device)
     height = max(1, _CHUNK // own.shape[1])
     for part, signs in zip(own.split(height), of_rows.split(height), strict=True):
@@ -405,10 +382,6 @@ def _names(strategy: Strategy) -> Sequence[str]:
     return names if strategy.spec.pp == 1 or TIED[0] in names else [*names, TIED[0]]
 
 
-def _parameters(strategy: Strategy) -> Named:
-    return ((name, parameter, parameter) for name, parameter in strategy.trained())
-
-
 def _gradients(strategy: Strategy) -> Named:
     scale = strategy.scaler.get_scale()
     return ((name, parameter, local(parameter.grad) / scale if scale != 1 else parameter.grad)
@@ -416,7 +389,6 @@ def _gradients(strategy: Strategy) -> Named:
 
 
 def why_no_fingerprints(strategy: Strategy) -> str | None:
-    """Return why gradients of two layouts of a training are not alike, or None."""
     if strategy.spec.of_images:
         return "rounding decides which values its ReLUs cut"
     if strategy.exchange.projects:

@@ -1,9 +1,8 @@
 """The model of a training and its loss, of either kind, built as the training is configured.
 
-Blocks may be run other than as they are written: computed again in backward, and compiled. A block
-then gets a class of its own with another ``forward``. That stands inside of what strategies hook to
-the block, such as gathering its weights, which is then neither compiled nor done again. An
-attribute of the block would hold the block itself, whose memory would outlive its last user.
+A block that is computed again or compiled gets a class with another ``forward``. That stands inside
+of what strategies hook to the block, such as gathering its weights, and does not prolong its
+memory.
 """
 
 from __future__ import annotations
@@ -54,10 +53,10 @@ def make_model(work: Training, blocks: range | None = None) -> Model:
 
 
 def make_loss(work: Training) -> Loss:
-    """Return what computes the loss of logits and targets, compiled if blocks are.
+    """Return the loss of logits and targets, compiled if blocks are.
 
-    Not where ranks have parts of the logits or gather them: torch compiles no graph that begins
-    with a tensor that is still being communicated.
+    Not where ranks have parts of the logits: torch compiles no graph that begins with a tensor that
+    is still being communicated.
     """
     return compiled(mean_loss) if work.compile and work.tp == 1 else mean_loss
 
@@ -74,20 +73,14 @@ def _as_written(work: Training, blocks: range | None) -> Model:
     return LibraryModel(shape, work.model)
 
 
-def _as_it_is(part: nn.Module) -> None:
-    """Leave a part, or a model, as it is."""
-
-
 def build(
-    draft: Model, device: torch.device, fill: Fill, divide: Treatment = _as_it_is,
-    shard: Treatment = _as_it_is,
+    draft: Model, device: torch.device, fill: Fill, divide: Treatment = lambda _: None,
+    shard: Treatment = lambda _: None,
 ) -> Model:
     """Return a model, or a stage of one, that had no memory, on the device with its weights.
 
-    It is built part by part: no rank ever has all of it whole.
-
-    ``divide`` is done to each block and to what is before and behind them; ``shard`` then to each
-    block, and at the end to the model.
+    It is built part by part, never all of it whole: ``divide`` is done to each part, ``shard`` then
+    to each block, and at the end to the model.
     """
     for part in draft.parts():
         fill(draft, part)
@@ -100,7 +93,6 @@ def build(
 
 
 def alter(blocks: Mapping[int, nn.Module], checkpointing: str, compiles: bool) -> None:
-    """Apply checkpointing and compilation to blocks, by their numbers in the whole model."""
     kinds: dict[tuple[type[nn.Module], bool], type[nn.Module]] = {}
     for number, block in blocks.items():
         again = is_recomputed(checkpointing, number)
@@ -112,7 +104,6 @@ def alter(blocks: Mapping[int, nn.Module], checkpointing: str, compiles: bool) -
 
 
 def products() -> list[Any]:
-    """Return the operators whose results are kept by ``checkpointing: operators``."""
     return [getattr(operators, name).default for library, names in _PRODUCTS.items()
             for operators in (getattr(torch.ops, library),) for name in names
             if hasattr(operators, name)]
@@ -133,7 +124,6 @@ def forget() -> None:
 
 
 def graphs() -> int:
-    """Return how many graphs were compiled in this process: no step that is timed adds to them."""
     # The compiler takes a second to import, so only a caller that needs it waits.
     from torch._dynamo.utils import counters
 
@@ -155,7 +145,6 @@ def _kind(kind: type[nn.Module], rerun: Forward | None, compiles: bool) -> type[
 
 
 def _rerun(checkpointing: str) -> Forward:
-    """Return what calls a function, and calls it again in backward."""
     rerun = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
     if not keeps_products(checkpointing):
         return rerun

@@ -79,14 +79,13 @@ class LibraryModel(Model):
     """A model of the library; its names are the library's, behind ``library.``."""
 
     def __init__(self, shape: ModelShape, name: str) -> None:
-        """``name`` is the model's: Mistral's class is another than Llama's."""
         super().__init__()
+        # Mistral's class is another than Llama's
         self._recipe = _RECIPES["mistral" if name.startswith("mistral") else shape.family]
         self.shape = shape
         self.library = self._recipe.kind(self._recipe.configuration(shape)).train()
 
     def parts(self) -> Iterator[Part]:
-        """Yield embeddings, the library's layers, norm and head, and what turns queries."""
         recipe = self._recipe
         yield from map(self._end, recipe.before)
         for number, block in enumerate(self.library.get_submodule(recipe.blocks)):
@@ -102,7 +101,6 @@ class LibraryModel(Model):
         return of_transformer(name, extents, seed, device, self.shape.layers, _INTO_RESIDUAL)
 
     def complete(self, device: torch.device) -> None:
-        """Tie what is tied, and make the tables of positions and angles."""
         if self.shape.tied:
             head = self.library.get_output_embeddings()
             head.weight = self.library.get_input_embeddings().weight

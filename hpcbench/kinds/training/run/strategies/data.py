@@ -1,9 +1,5 @@
-"""Every rank has the whole model (DDP, ZeRO stage 1), and adapters over frozen weights.
-
-Gradients are averaged in buckets. Adapters and the weights below them are copied or sharded as
-other strategies do it. peft has the adapters; it takes seconds to import, so it is imported when a
-model is made.
-"""
+"""Every rank has the whole model (DDP, ZeRO stage 1), and adapters over frozen weights (peft, which
+takes seconds to import and is imported when a model is made)."""
 
 from __future__ import annotations
 
@@ -11,7 +7,6 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from inspect import signature
 from statistics import median
 from typing import Any
@@ -27,7 +22,7 @@ from hpcbench.kinds.training.plan.spec import adapters_of, buckets
 from hpcbench.kinds.training.plan.step import EVERY, divide, is_dynamic
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import SEED
-from hpcbench.kinds.training.run.memory import HeldMemory, held, local, local_bytes, states
+from hpcbench.kinds.training.run.memory import local, states
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import Model, Part
 from hpcbench.kinds.training.run.strategies import base
@@ -94,10 +89,7 @@ class Data(Replica):
         return self.ddp
 
     def _settle_sooner(self, model: Model) -> None:
-        """Have a dry run count the second step, in which ranks agree on the order of buckets.
-
-        DDP does that before it calls the model: what was called by then is not counted.
-        """
+        """Have a dry run count the second step, in which ranks agree on the order of buckets."""
         self.settling = 1
         model.register_forward_pre_hook(lambda *_: self.place.group.ledger.tally.clear())
 
@@ -129,17 +121,14 @@ class Data(Replica):
 class BucketWatch:
     """Calls a callback with the name of each bucket that has its last gradient on this rank.
 
-    Backward lasts as long on every rank, because all wait for the last. The times of a rank's own
-    gradients show whether it is late.
-
-    torch fills buckets in the order in which the first backward gave gradients. The callback is
-    not called before that order is known (`settle`).
+    Backward lasts as long on every rank, because all wait for the last; a rank's own gradients show
+    whether it is late. torch fills buckets in the order of the first backward, which is known at
+    `settle`.
     """
 
     on_bucket: Callable[[str], None]
 
     def __init__(self, parameters: Iterable[nn.Parameter], bucket_mb: int) -> None:
-        """Watch the first backward."""
         self._bucket_mb = bucket_mb
         self._parameters = [one for one in parameters if one.requires_grad]
         self._order: list[nn.Parameter] = []
@@ -165,10 +154,9 @@ class BucketWatch:
 
 
 class OwnWork:
-    """How long a rank's own forward and backward take, without its waiting for others' gradients.
+    """How long a rank's own forward and backward take, without waiting for others' gradients.
 
-    Until the last of its own gradients is there: the embedding's, since backward ends where
-    forward begins. Gradients of the others are then still under way.
+    Until its own last gradient is there: the embedding's.
     """
 
     def __init__(self, model: Model, device: torch.device) -> None:
@@ -184,18 +172,15 @@ class OwnWork:
         self._until = self._clock.now()
 
     def seconds(self) -> float:
-        """Return the time of the last step; on a GPU its own, waiting until it is known."""
         return self._clock.between_ns(self._since, self._until) / 1e9
 
 
 class Balancer:
-    """Dynamic load balancing: the shares of all replicas, sized by their measured speed.
+    """Dynamic load balancing: the shares of all replicas, by their measured speed, alike on all
+    ranks.
 
-    They are the same on every rank.
-
-    In every step each rank sends all others its time for one sample, so that all steps are alike.
-    That takes place under the next step, at whose end it is looked at: nobody waits for it. From
-    `EVERY` of them the samples are divided anew, by the medians.
+    In every step each rank sends its time for one sample, under the next step: nobody waits for it.
+    From the medians of `EVERY` of them the samples are divided anew.
     """
 
     def __init__(self, spec: Training, place: Place, model: Model) -> None:
@@ -211,7 +196,6 @@ class Balancer:
 
     @property
     def share(self) -> tuple[int, int]:
-        """Return which samples of the next global batch are this rank's: first and count."""
         rank = self._place.rank
         return sum(self.shares[:rank]), self.shares[rank]
 
@@ -220,7 +204,6 @@ class Balancer:
         self._work.begin()
 
     def exchange(self) -> None:
-        """Tell all ranks how long a sample took this one; divide anew if it is time."""
         if self._under_way is not None:
             self.finish()
             self._costs.append(self._all.tolist())
@@ -249,9 +232,6 @@ class Zero1(Data):
             self.plain.parameters(), optimizer_class=recipe.kind,
             process_group=self.place.group, **recipe.settings)
         return self._sharded
-
-    def held(self) -> HeldMemory:
-        return held(self.plain.parameters(), self._sharded.optim)
 
     def states(self) -> Iterator[torch.Tensor]:
         return states(self._sharded.optim)
@@ -285,7 +265,6 @@ class LowRank(Replica):
         return ((plain(name), one) for name, one in super().trained())
 
     def full_gradients(self) -> dict[str, torch.Tensor]:
-        """Return every gradient whole; of frozen weights there is to be none."""
         return {plain(name): item for name, item in super().full_gradients().items()}
 
     def full_weights(self) -> dict[str, torch.Tensor]:
@@ -295,12 +274,6 @@ class LowRank(Replica):
     def frozen(self) -> dict[str, torch.Tensor]:
         return {plain(name): local(parameter.detach()).clone()
                 for name, parameter in self.plain.named_parameters() if not is_adapter(name)}
-
-    def held(self) -> HeldMemory:
-        """Return the bytes that this rank holds; scales of packed weights count as parameters."""
-        held = super().held()
-        return replace(held, parameters=held.parameters + sum(
-            map(local_bytes, scales_of(self.plain))))
 
     def weights(self) -> Iterator[torch.Tensor]:
         yield from super().weights()
@@ -316,7 +289,6 @@ class Shards(LowRank, Fsdp):
 
 
 def draft(spec: Training) -> Model:
-    """Return the model with its adapters, of which nothing has memory yet (meta)."""
     from peft import LoraConfig, inject_adapter_in_model
 
     adapters = adapters_of(spec)
@@ -346,7 +318,6 @@ def is_adapter(name: str) -> bool:
 
 
 def scales_of(model: Model) -> list[torch.Tensor]:
-    """Return what belongs to weights in 4 bits and is no parameter."""
     if not getattr(model, "is_loaded_in_4bit", False):
         return []
     from hpcbench.kinds.training.run.models.nf4 import scales

@@ -41,8 +41,7 @@ class Divider:
     """How parts of a model are divided among the ranks of a mesh of one dimension."""
 
     def __init__(self, mesh: DeviceMesh | None, spec: Training) -> None:
-        """``mesh`` None: nothing is divided."""
-        self._mesh = mesh
+        self._mesh = mesh  # None: nothing is divided
         layout = layout_of(spec)
         self._by_tokens = mesh is not None and layout.by_tokens
         self._by_words = mesh is not None and layout.by_words
@@ -130,7 +129,6 @@ class TensorParallel(Replica):
         return base.grouped_optimizer(self.spec.optimizer, self.plain.parameters())
 
     def make_scaler(self) -> torch.amp.GradScaler:
-        """Return a scaler for gradients of which each rank has others."""
         return base.AgreedScaler(self.spec.dtype, self.place.device, self.place.group)
 
     def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
