@@ -44,7 +44,6 @@ def bar_charts(
     key_of: Callable[[CaseResult, Value], tuple[str, ...]],
     bar_of: Callable[[CaseResult, Value, Options], chart.Bar],
 ) -> Iterator[chart.BarChart]:
-    """Yield charts like ``form`` (its title follows the model) of all that have the same key."""
     for key, same in grouped((key_of(*one), one) for one in known).items():
         options = telling_options(work_of(item.case).training for item, _ in same)
         for number, part in in_parts(same, MOST_BARS):
@@ -57,14 +56,12 @@ def bar_charts(
 
 
 def chart_key(item: CaseResult) -> tuple[str, ...]:
-    """Return what all bars of a chart have alike."""
     work = work_of(item.case).training
     return (work.model, model_text(work), work.dtype, work.optimizer, device_type(item),
             plural(item.case.world_size, "rank"))
 
 
 def strategy_words(work: Training, options: Options, batch: str = "") -> str:
-    """Return what tells a bar from others."""
     accumulation = [("accumulation", work.accumulation)] if work.accumulation > 1 else []
     return " ".join(filter(None, (work.strategy, degrees_text(work), options[work], batch,
                                   options_text([*accumulation, *work.unusual()]))))
@@ -103,7 +100,6 @@ MEMORY_DEFINITIONS = (
 
 
 def memory_tables(title: str, items: Items, derived: Records) -> Iterator[Table]:
-    """Yield what was measured, then what was predicted, a row a case."""
     listed = [item for item in items if item.status in columns.TABLED]
     if not listed:
         return
@@ -142,7 +138,6 @@ def where_text(item: CaseResult) -> str:
 
 
 def who_cells(work: Training, options: Mapping[Training, str]) -> tuple[Cell, ...]:
-    """Return the strategy, its options and degrees, the batch, and how a step is unusual."""
     unusual = [("accumulation", work.accumulation)] if work.accumulation > 1 else []
     return (work.strategy if work.trains else f"{work.strategy} (communication off)",
             options[work] or None, degrees_text(work) or None, work.batch_size,
@@ -162,7 +157,6 @@ def _predicted(record: derive.MemoryRecord) -> tuple[Cell, ...]:
 
 
 def _memory_notes(items: Items, derived: Records) -> Iterator[Line]:
-    """Yield how peaks were measured, and what the capacity is."""
     records = [record for item in items if (record := derived.get(item.case.case_id))]
     for words, values in (("the peak is of:", {one.peak_of for one in records}),
                           ("the capacity is", {one.capacity_of for one in records})):
@@ -220,7 +214,6 @@ def _found(item: CaseResult, derived: Records) -> tuple[Cell, ...]:
 
 
 def _largest_notes(items: Items, derived: Records) -> Iterator[Line]:
-    """Yield what the limits are of, and batches that are multiples of more than one sample."""
     records = [record for item in items if (record := derived.get(item.case.case_id))]
     if told := ", ".join(sorted({one.capacity_of for one in records if one.capacity_of})):
         yield Line(f"the limit is {told}", "quiet")
@@ -243,7 +236,6 @@ _MEMORY_FORM = chart.BarChart(
 
 
 def memory_charts(items: Items, derived: Records) -> Iterator[chart.BarChart]:
-    """Yield a chart of each model, device and number of ranks."""
     known = [(item, record) for item in items
              if (record := derived.get(item.case.case_id)) and record.held_bytes]
     yield from bar_charts(_MEMORY_FORM, known, lambda item, _: chart_key(item), _memory_bar)
@@ -269,7 +261,6 @@ _LARGEST_FORM = chart.BarChart(
 
 
 def largest_batch_charts(items: Items, derived: Records) -> Iterator[chart.BarChart]:
-    """Yield a chart of each model, limit, device and number of ranks."""
     known = [(item, record.largest) for item in items
              if (record := derived.get(item.case.case_id)) and record.largest]
     yield from bar_charts(_LARGEST_FORM, known, lambda item, found: (
@@ -311,7 +302,6 @@ class MemoryPresenter(Presenter[MemoryWork, derive.MemoryRecord]):
         yield Line("  models and strategies: those of trainings")
 
     def plan_table(self, title: str, cases: Sequence[Case], *, listed: bool) -> Table:
-        """Return the cases as those of trainings; of a search the batch that is tried first."""
         found = self._trainings.plan_table(title, [first_training(case) for case in cases],
                                            listed=listed)
         if not any(work_of(case).search for case in cases):
@@ -350,7 +340,6 @@ class MemoryPresenter(Presenter[MemoryWork, derive.MemoryRecord]):
         return _training_charts.heat_map_case(first_training(case))
 
     def row(self, item: CaseResult, record: derive.MemoryRecord | None) -> dict[str, Any]:
-        """Return the fields that say what is trained, and what was held; no times of trainings."""
         record = record or derive.NOTHING_KNOWN
         training = replace(item, case=replace(item.case, workload=derive.measured_training(item)))
         held, predicted = record.held_bytes or {}, record.predicted_bytes or {}
@@ -373,13 +362,11 @@ class MemoryPresenter(Presenter[MemoryWork, derive.MemoryRecord]):
 
 
 def first_training(case: Case) -> Case:
-    """Return a case as one of the training that it takes first."""
     work = work_of(case)
     return replace(case, workload=with_batch(work.training, work.search.first)
                    if work.search else work.training)
 
 
 def _apart(items: Items) -> tuple[Items, Items]:
-    """Return the searches for a largest batch, and the other cases."""
     searches = [item for item in items if work_of(item.case).search]
     return searches, [item for item in items if not work_of(item.case).search]

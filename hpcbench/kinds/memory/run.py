@@ -44,13 +44,12 @@ _REFUSALS = ("can't start new thread", "could not create a primitive")
 
 
 class Limits(ABC):
-    """What limits this process; ``limit`` is in bytes with what it is of, None until it begins."""
+    """Limits this process; ``limit`` is in bytes with its source, None until it begins."""
 
     def __init__(self) -> None:
         self.limit: tuple[int, str] | None = None
 
     def begin(self, asked_bytes: int) -> None:
-        """Limit what is taken from now on, by 0 to what there is. Raises CaseError if nothing."""
         limit = self._begin(asked_bytes)
         if limit[0] <= 0:
             raise CaseError(f"largest_batch: {limit[1]} leaves nothing to a training")
@@ -85,11 +84,8 @@ class CudaLimits(Limits):
 
 
 class DataLimits(Limits):
-    """Limits the data memory of this process (RLIMIT_DATA), and offers it to the kernel's killer.
-
-    If memory runs out although all keep their limits, the kernel then ends this worker, not its
-    supervisor, and nothing else that runs here.
-    """
+    """Limits the data memory of this process (RLIMIT_DATA), and offers it to the kernel's OOM
+    killer first."""
 
     def __init__(self, local_size: int) -> None:
         super().__init__()
@@ -112,7 +108,6 @@ class DataLimits(Limits):
         resource.setrlimit(resource.RLIMIT_DATA, (self._before, self._hard))
 
     def _share(self, held: int, resident: int) -> tuple[int, str]:
-        """Return what is left of the limit on all workers, or of the rank's share of the node."""
         if self._before != resource.RLIM_INFINITY:
             return self._before - held, "what was left of launch.memory_limit_gb"
         granted, whose = granted_memory(KernelFiles(), psutil.virtual_memory().total)
@@ -138,8 +133,7 @@ def limits_of(device: torch.device, local_size: int) -> Iterator[Limits]:
 def refused_memory(error: Exception) -> bool:
     """Return whether an error within a limit is that memory was refused.
 
-    The same steps were taken without a limit before, on a small model: no library lacks anything
-    else. The stack of a thread counts as data, so it can be what is refused.
+    The same steps ran without a limit on a small model, and a thread's stack counts as data.
     """
     text = str(error).lower()
     return out_of_memory(error) or any(words in text for words in _REFUSALS)
@@ -151,9 +145,7 @@ _WRAPPED = (torch.Tensor, nn.Parameter)
 class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
     """Follows every storage that operations see while it is entered.
 
-    Memory that an operation takes for itself and gives back is not seen, nor is what libraries
-    hold that communicate. ``weights`` are all of the model, parameters among them, ``states`` the
-    optimizer's.
+    Temporary memory of operations and of communication libraries is not seen.
     """
 
     def __init__(self, weights: Iterable[torch.Tensor], states: Iterable[torch.Tensor]) -> None:
@@ -170,19 +162,16 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
         self._gradients: set[int] = set()
 
     def restart(self) -> None:
-        """Begin a step: what is alive stays known, the moment with most and its parts do not."""
         self._kept, self._gradients = set(), set()
         self._in_update = False
         self._most = (0, [])
 
     def gradients_are_there(self) -> None:
-        """Note which storages are gradients; what comes now is the optimizer's."""
         self._gradients = {self._number(local(one.grad)) for one in self._parameters
                            if one.grad is not None}
         self._in_update = True
 
     def at_peak(self) -> dict[str, int]:
-        """Return the bytes of each of PARTS at the moment with most of all together."""
         copied = {self._same.first(one) for one in (*self._weights, *self._gradients)}
         found = dict.fromkeys(PARTS, 0)
         for number, size in self._most[1]:
@@ -245,10 +234,6 @@ class MemoryOperation(TrainingOperation):
     def __init__(
         self, work: MemoryWork, place: Place, local_size: int, limits: Limits | None = None,
     ) -> None:
-        """Build model and strategy; ``local_size`` ranks share the node's memory.
-
-        ``limits`` of a try stand in place of the share.
-        """
         self._local_size, self._limits = local_size, limits
         if place.device.type == "cuda":
             torch.cuda.empty_cache()  # what earlier cases left is no overhead of this one
@@ -256,11 +241,8 @@ class MemoryOperation(TrainingOperation):
         self.name = work.name
 
     def answer(self) -> dict[str, Any]:
-        """Return the values beside the rows; ``memory`` and ``held`` are in bytes.
-
-        ``memory`` has what the rank holds at the end of a step, its peak and its capacity, ``held``
-        what the peak is made of. All ranks call it, and take two more steps.
-        """
+        """Return the values beside the rows; ``memory`` and ``held`` are in bytes. All ranks take
+        two steps."""
         answer = super().answer()
         if self.is_rehearsal:
             return answer
@@ -279,10 +261,9 @@ class MemoryOperation(TrainingOperation):
 
 
 def followed(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, int]:
-    """Take two steps on a batch, and return what the second holds when it holds most.
+    """Take two steps on a batch, and return the peak of the second by PARTS. All ranks call it.
 
-    The first one shows what stays from step to step, such as buckets, before it is used again. All
-    ranks call it.
+    The first shows what stays from step to step, such as buckets, before it is used again.
     """
     live = LiveStorages(strategy.weights(), strategy.states())
     phases = phase_clock(strategy.place.device)
@@ -298,14 +279,12 @@ def followed(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, int]
 
 
 def _taken(device: torch.device, told: dict[str, Any]) -> int | None:
-    """Return what the allocator, or the resident set, took for the case; None if unknown."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_reserved(device))
     return int(told["peak"]) if told.get("peak_of") == "process growth" else None
 
 
 def _capacity(device: torch.device, local_size: int) -> tuple[int, str]:
-    """Return the bytes that a rank could have, and what they are of."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[1], "the GPU"
     if device.type == "mps":
@@ -325,7 +304,6 @@ class MemoryRunner(Runner):
         self._limits: Limits | None = None
 
     def open(self, work: Workload, place: Place, *, validate: bool) -> AnyOperation:
-        """Build model and strategy; nothing is proved before, since that takes memory, too."""
         assert isinstance(work, MemoryWork)
         if work.search is not None and self._limits is not None:
             taken_before(work.training, work.search.unit, place)
@@ -335,11 +313,8 @@ class MemoryRunner(Runner):
     def around(
         self, work: Workload, device: torch.device, local_size: int,
     ) -> contextlib.AbstractContextManager[None]:
-        """Say of a training that runs out of memory what of it would have fitted.
-
-        Of a try of a search that is the search's to say: it is limited. This is entered before
-        `open`, which divides the node's memory among its ranks.
-        """
+        """Name settings that would have fitted when a training runs out of memory; a search is
+        limited."""
         assert isinstance(work, MemoryWork)
         self._local_size = local_size
         if work.search is not None:
@@ -358,11 +333,8 @@ class MemoryRunner(Runner):
 
 
 def taken_before(training: Training, unit: int, place: Place) -> None:
-    """Have this process take what is no part of a training, by steps on a small model.
-
-    Those are modules that are imported late, threads and their stacks, and what libraries keep that
-    communicate. All ranks call it.
-    """
+    """Have this process take what is no part of a training, by steps on a small model. All ranks
+    call it."""
     small = small_training(replace(training, batch_size=unit, data=SYNTHETIC))
     steps = TrainingOperation(small, place, validate=False)
     for _ in range(2):

@@ -134,13 +134,17 @@ class Bottleneck(NamedTuple):
         return self.extent if self.stride == 1 else halved(self.extent)
 
     @property
+    def projected(self) -> bool:
+        return self.stride != 1 or self.inputs != self.outputs
+
+    @property
     def convolutions(self) -> tuple[Convolution, ...]:
         behind = self.extent_behind
         projection = Convolution("projection", self.outputs, self.inputs, 1, behind)
         return (Convolution("narrow", self.inner, self.inputs, 1, self.extent),
                 Convolution("middle", self.inner, self.inner, 3, behind),
                 Convolution("wide", self.outputs, self.inner, 1, behind),
-                *((projection,) if self.stride != 1 or self.inputs != self.outputs else ()))
+                *((projection,) if self.projected else ()))
 
     @property
     def kept_elements(self) -> int:

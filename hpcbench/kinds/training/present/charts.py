@@ -1,8 +1,4 @@
-"""Words, findings and charts of trainings.
-
-Short words that are the same in tables and on figures, what stalls a training, as findings and as a
-table of its phases, one model trained in several ways, and what binds trainings and their phases.
-"""
+"""Words, findings and charts of trainings, the same in tables and on figures."""
 
 from __future__ import annotations
 
@@ -53,8 +49,7 @@ _SPOKEN = {"kv_heads": "key-value heads"}
 def model_text(work: Training) -> str:
     """Return ``2 layers, hidden 64, sequence 32``: the shape in which a model was trained.
 
-    Of images ``16 layers, width 64, images of 224 pixels``. Then follow other extents that it was
-    given, and whether it is smaller than the published model, or another.
+    Then other extents that it was given, and ``shrunk`` or ``changed``.
     """
     wide = f"width {work.width}" if work.of_images else f"hidden {work.hidden}"
     sample = (f"images of {work.image_size} pixels" if work.of_images else
@@ -65,12 +60,10 @@ def model_text(work: Training) -> str:
 
 
 def strategy_text(work: Training) -> str:
-    """Return ``data``, or ``data (communication off)`` of what trains nothing."""
     return work.strategy if work.trains else f"{work.strategy} (communication {work.communication})"
 
 
 def degrees_text(work: Training) -> str:
-    """Return ``dp=2 tp=2``: the degrees above 1; nothing where there is none."""
     return options_text(work.degrees())
 
 
@@ -84,15 +77,14 @@ def span_words(works: Sequence[Training]) -> Iterator[str]:
 
 
 def telling_options(works: Iterable[Training]) -> Mapping[Training, str]:
-    """Return for each training, as text, the options that not all of its strategy have as usual."""
+    """Return for each training the options that not all of its strategy have at their default."""
     of_strategy = grouped((work.strategy, work) for work in works)
     return {work: options_text([option for option in work.options if not _is_usual(option, same)])
             for same in of_strategy.values() for work in same}
 
 
 def _is_usual(option: tuple[str, Option], same: Sequence[Training]) -> bool:
-    name, value = option
-    spec = strategy(same[0].strategy)
+    (name, value), spec = option, strategy(same[0].strategy)
     usual = spec.options.get(name) if spec else None
     return usual is not None and value == usual.default and all(
         dict(work.options).get(name, value) == value for work in same)
@@ -162,7 +154,7 @@ def profile(items: Items, derived: Records) -> Iterator[Line | Table]:
 
 
 def titles(items: Items) -> Mapping[str, str]:
-    """Return what each case is called among these, by its id: what not all of them have alike."""
+    """Return the titles of cases among these, by id: what not all of them have alike."""
     options = telling_options(training_of(item.case) for item in items)
     said = {}
     for item in items:
@@ -178,7 +170,6 @@ def titles(items: Items) -> Mapping[str, str]:
 
 
 def _findings_of(items: Items, named: Mapping[str, str], derived: Records) -> Iterator[Line]:
-    """Yield what is to be said, warnings first; what is said of several cases once."""
     said = grouped((line, named[item.case.case_id]) for item in items
                    for line in _lines(item, derived))
     for line in sorted(said, key=lambda line: line.tone != "warning"):
@@ -188,7 +179,6 @@ def _findings_of(items: Items, named: Mapping[str, str], derived: Records) -> It
 
 
 def findings(stalls: Stalls | None) -> Iterator[str]:
-    """Yield what stands out: a late rank, and an exchange that varies."""
     if stalls and stalls.last:
         yield _last_text(stalls.last, stalls.n_steps)
     if stalls and stalls.sync and stalls.sync.is_high:
@@ -196,7 +186,6 @@ def findings(stalls: Stalls | None) -> Iterator[str]:
 
 
 def slow_alone_text(slow: SlowAlone) -> str:
-    """Return which rank computes slowly where nobody waits for it."""
     return (f"without communication a step takes rank {slow.rank} {ms_text(slow.step_s)}, rank "
             f"{slow.quickest_rank} {ms_text(slow.quickest_step_s)}: {slow.ratio:.2f} times as long "
             f"[{slow.low:.2f}, {slow.high:.2f}: least, greatest of passes]")
@@ -239,7 +228,6 @@ def _measured(stalls: Stalls) -> Iterator[str]:
 
 
 def _unknown(stalls: Stalls, exposure: Exposure, slow: SlowAlone | None) -> Iterator[str]:
-    """Yield what the stamps cannot carry, and what would; ``slow`` is who is named without them."""
     if stalls.missing and slow is None:
         more = "" if exposure.own_s else (
             '; "communication": ["on", "off"] in its block shows each rank\'s own time')
@@ -279,7 +267,6 @@ def _tables(title: str, item: CaseResult, record: TrainingRecord) -> Iterator[Ta
 
 
 def _lateness(row: Row) -> float:
-    """Return when a rank is ready; its step where that is not known."""
     step_s, ready_s = row.cells[1], row.cells[-2]
     return float(ready_s if isinstance(ready_s, float) else step_s)  # type: ignore[arg-type]
 
@@ -371,24 +358,22 @@ def _charts(key: Key, items: Items, records: Records) -> Iterator[chart.BarChart
         named, part = zip(*pairs, strict=True)
         known = [records.get(item.case.case_id, NOTHING_KNOWN) for item in part]
         bars = tuple(map(_bar, named, part, known))
+        peaks = {record.peak_of for record in known if record.peak_of}
+        memory = replace(MEMORY, title="process growth") if peaks == {GROWTH} else MEMORY
         looks = {look for bar in bars for _, look in bar.segments}
         yield chart.BarChart(
             title=f"{key[0]}: time of a training step by strategy",
             subtitle=", ".join(word for word in key[1:] if word),
             file_stem=chart.file_name(f"{stem}{number}"),
-            notes=(_caption(known), *_same_programs(named, part, known)),
+            notes=(_caption(known), *(f"{text}." for text in same_programs(
+                zip(part, known, named, strict=True)))),
             case_ids=tuple(item.case.case_id for item in part),
             x=chart.Axis("time of one step", Show.MS, "ms"),
-            columns=(STEP, SAMPLES if works[0].of_images else TOKENS, MFU, _memory(known)),
+            columns=(STEP, SAMPLES if works[0].of_images else TOKENS, MFU, memory),
             sections=(chart.BarSection("", bars),),
             legend=tuple(look for look in (*PHASES.values(), IN_NO_PHASE) if look in looks),
             whisker="medians of passes", limit="without communication",
             below="communication alone")
-
-
-def _memory(records: Sequence[TrainingRecord]) -> Column:
-    peaks = {record.peak_of for record in records if record.peak_of}
-    return replace(MEMORY, title="process growth") if peaks == {GROWTH} else MEMORY
 
 
 def _label(work: Training, works: Sequence[Training], options: str) -> str:
@@ -399,13 +384,13 @@ def _label(work: Training, works: Sequence[Training], options: str) -> str:
     return " ".join(word for word in words if word)
 
 
-def _same_programs(labels: Sequence[str], items: Items,
-                   records: Sequence[TrainingRecord]) -> Iterator[str]:
-    groups = grouped((record.same_program_as or item.case.case_id, label)
-                     for label, item, record in zip(labels, items, records, strict=True))
+def same_programs(listed: Iterable[tuple[CaseResult, TrainingRecord, str]]) -> Iterator[str]:
+    """Yield which rows (case, record, title) are the same program: they cannot be ranked."""
+    groups = grouped((record.same_program_as or item.case.case_id, title)
+                     for item, record, title in listed)
     for first, *others in groups.values():
         if others:
-            yield f"{first}: the same program as {', '.join(others)}."
+            yield f"{first}: the same program as {', '.join(others)}"
 
 
 def _caption(records: Sequence[TrainingRecord]) -> str:
@@ -428,7 +413,6 @@ def _bar(label: str, item: CaseResult, record: TrainingRecord) -> chart.Bar:
 
 
 def heat_map_case(case: Case) -> chart.HeatMapCase:
-    """Return what is trained, and how; what trains most on the most ranks goes first."""
     work = training_of(case)
     size = work.global_batch if work.tokens is None else work.tokens
     return chart.HeatMapCase(

@@ -1,8 +1,5 @@
-"""The tables of trainings, and what their columns mean.
-
-Results of a block, what was counted of a step beside what is predicted, parallel efficiency and its
-factors, and how trainings scale over ranks.
-"""
+"""The tables of trainings (results, counted steps, efficiency, scaling), and their columns'
+meanings."""
 
 from __future__ import annotations
 
@@ -111,25 +108,7 @@ def definitions(items: charts.Items, derived: charts.Records) -> Iterator[str]:
         yield f"  FLOPs as {name} counts them{meaning}"
     if names:
         yield "  (what is computed twice counts once; other definitions: summary.json)"
-    yield from _further_definitions(works, [charts.record_of(item, derived) for item in items])
-    if any(work.adapters for work in works):
-        yield ("  (of lora and qlora 4 for each frozen weight and token, not 6: none has a "
-               "gradient; and what adapters add)")
-    if any(not work.trains for work in works):
-        yield from DEFINITIONS_OF_EXPOSURE
-        if any(work.pp > 1 for work in works):
-            yield from DEFINITIONS_OF_PIPELINES
-    peaks = dict.fromkeys(filter(None, (charts.record_of(item, derived).peak_of for item in items)))
-    if allocated := ", ".join(name for name in peaks if name != GROWTH):
-        yield f"memory = the most that any rank used ({allocated})"
-    if GROWTH in peaks:
-        yield "growth = the most that the process of any rank grew, buffers of libraries included:"
-        yield "  no counterpart of the memory that plan predicts, which is of tensors"
-
-
-def _further_definitions(
-    works: Sequence[Training], records: Sequence[TrainingRecord],
-) -> Iterator[str]:
+    records = [charts.record_of(item, derived) for item in items]
     if any(work.checkpointing != "none" for work in works) and any(
             record.hfu is not None for record in records):
         yield ("HFU = the same with the FLOPs that are executed again; HFU nominal = with a whole "
@@ -137,10 +116,23 @@ def _further_definitions(
         yield "  that is run again, as papers count: torch leaves out what nothing needs"
     if any(record.cost_per_step is not None for record in records):
         yield "cost = time x ranks x hardware.price_per_device_hour, in the currency of that price"
+    if any(work.adapters for work in works):
+        yield ("  (of lora and qlora 4 for each frozen weight and token, not 6: none has a "
+               "gradient; and what adapters add)")
+    if any(not work.trains for work in works):
+        yield from DEFINITIONS_OF_EXPOSURE
+        if any(work.pp > 1 for work in works):
+            yield from DEFINITIONS_OF_PIPELINES
+    peaks = dict.fromkeys(filter(None, (record.peak_of for record in records)))
+    if allocated := ", ".join(name for name in peaks if name != GROWTH):
+        yield f"memory = the most that any rank used ({allocated})"
+    if GROWTH in peaks:
+        yield "growth = the most that the process of any rank grew, buffers of libraries included:"
+        yield "  no counterpart of the memory that plan predicts, which is of tensors"
 
 
 def result_tables(title: str, items: charts.Items, derived: charts.Records) -> Iterator[Table]:
-    """Yield a block's table; what ran without communication is in its training's row."""
+    """Yield a block's table; a run without communication is in its training's row."""
     members = ((item, charts.record_of(item, derived)) for item in items
                if item.status in columns.TABLED)
     groups = grouped(((_group_title(member[0]), timed_text(member[0])), member)
@@ -152,7 +144,9 @@ def result_tables(title: str, items: charts.Items, derived: charts.Records) -> I
     yield Table(title, COLUMNS, tuple(
         Group(name, tuple(_row(item, record, options) for item, record in group), timed)
         for (name, timed), group in groups.items()), notes=(
-        *_same_programs(listed, options), *_table_notes(listed), *_row_notes(listed, options)))
+        *(Line(f"{text}; what they differ by is noise", "quiet") for text in charts.same_programs(
+            (item, record, _row_title(item, options)) for item, record in listed)),
+        *_table_notes(listed), *_row_notes(listed, options)))
 
 
 def _group_title(item: CaseResult) -> str:
@@ -186,16 +180,6 @@ def _row(item: CaseResult, record: TrainingRecord, options: Mapping[Training, st
         charts.parity_text(item, record), columns.n_cell(stats), item.status,
         columns.launches_cell(item), flag_cell(item, Show.MS)),
         item.status, item.case.case_id)
-
-
-def _same_programs(listed: Sequence[Member], options: Mapping[Training, str]) -> Iterator[Line]:
-    """Yield which rows are the same program: they cannot be ranked."""
-    groups = grouped((record.same_program_as or item.case.case_id, _row_title(item, options))
-                     for item, record in listed)
-    for first, *others in groups.values():
-        if others:
-            yield Line(f"{first}: the same program as {', '.join(others)}; what they differ by is "
-                       "noise", "quiet")
 
 
 def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
@@ -237,7 +221,6 @@ def _row_title(item: CaseResult, options: Mapping[Training, str]) -> str:
 
 
 def _shares(item: CaseResult) -> Iterator[str]:
-    """Yield what the replicas' samples were at the end, where they were divided by speed."""
     samples = {int(rank): left["balance"]["samples"] for rank, left in item.detail.items()
                if "balance" in left}
     if samples:
@@ -352,7 +335,6 @@ _COLUMNS = (
 
 
 def efficiencies(items: charts.Items, derived: charts.Records) -> Iterator[Table]:
-    """Yield a row for each training of several ranks whose useful time is told; or nothing."""
     told = [(item, record.pop) for item in items if item.case.world_size > 1
             and (record := derived.get(item.case.case_id)) and record.pop]
     if told:
@@ -377,12 +359,14 @@ ScalingMember = tuple[Case, rates.ScalingRecord]
 
 
 def overviews(items: charts.Items, derived: charts.Records) -> Iterator[Table]:
-    """Yield a row for each training that was timed on several numbers of ranks; or nothing."""
     scaled = [(item.case, record.scaling) for item in items
               if (record := derived.get(item.case.case_id)) and record.scaling]
     if not scaled:
         return
-    rows = grouped((_row_key(case, scaling), (case, scaling)) for case, scaling in scaled)
+    rows = grouped(((
+        _title(case), (work := training_of(case)).strategy, work.options,
+        *(getattr(work, name) for name in Setting._fields), scaling.kind), (case, scaling))
+        for case, scaling in scaled)
     ranks = sorted({case.world_size for case, _ in scaled})
     columns = (*_FIRST, *(Column(f"n={count}", f"n={count}", Show.PERCENT, "%", "efficiency",
                                  "more", optional=True) for count in ranks))
@@ -393,12 +377,6 @@ def overviews(items: charts.Items, derived: charts.Records) -> Iterator[Table]:
         Group(title, tuple(_scaling_row(row, ranks, varied, options[training_of(row[0][0])])
                            for row in same))
         for title, same in groupby(rows.values(), key=lambda row: _title(row[0][0]))))
-
-
-def _row_key(case: Case, scaling: rates.ScalingRecord) -> tuple[object, ...]:
-    work = training_of(case)
-    return (_title(case), work.strategy, work.options,
-            *(getattr(work, name) for name in Setting._fields), scaling.kind)
 
 
 def _title(case: Case) -> str:
