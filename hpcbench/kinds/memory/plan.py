@@ -42,10 +42,8 @@ def least_bytes(work: Training) -> int:
 PARTS = ("parameters", "gradients", "optimizer_state", "activations", "temporary")
 """What the peak is made of; they add up to it: each byte that is held is of one of them."""
 MOST_SAMPLES = 2**31
-_SHARE = 20
-"""The answer is known when it is known to one part in so many, or to one unit."""
-_FIRST_STEP = 8
-"""The first step away from what was predicted is one part in so many of it."""
+_SHARE = 20  # the answer is known when it is known to one part in so many, or to one unit
+_FIRST_STEP = 8  # the first step away from what was predicted is one part in so many of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +117,7 @@ def predicted_largest(work: Training, unit: int, limit_bytes: int) -> int | None
     return unit * (bisect_right(range(1, top + 1), limit_bytes, key=needed))
 
 
-TRIES = "tries"
-"""The key of a record's detail for the batches that were tried (`told`)."""
+TRIES = "tries"  # the key of a record's detail for the batches that were tried (`told`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,12 +197,10 @@ if TYPE_CHECKING:
     from hpcbench.config.schema import Config
 
 
-_MOST_PARTS = 64
-"""Of a batch by its strategy, as far as a unit is looked for."""
+_MOST_PARTS = 64  # of a batch by its strategy, as far as a unit is looked for
 _TRIES, _TRIES_FROM_ONE = 4, 12
 """Assumed: from what is predicted, and from one unit where no limit is known before."""
-_START_S = 1.5
-"""Assumed of new workers for each try."""
+_START_S = 1.5  # assumed of new workers for each try
 
 
 def searches(title: str, block: MemoryBlock, job: PlanRequest) -> Iterator[Case]:

@@ -30,8 +30,7 @@ from hpcbench.views.table import (
     options_text,
 )
 
-MOST_BARS = 30
-"""More cases than this are split over several charts."""
+MOST_BARS = 30  # more cases than this are split over several charts
 Value = TypeVar("Value")
 Items = Sequence[CaseResult]
 Records = Mapping[str, derive.MemoryRecord]
@@ -276,8 +275,7 @@ def _largest_bar(item: CaseResult, found: derive.Largest, options: Options) -> c
 _OF_RECORD = ("overhead_bytes", "predicted_peak_bytes", "deviation", "capacity_bytes",
               "capacity_of", "utilisation", "least_bytes", "used_bytes", "efficiency")
 LARGEST = ("largest_batch", "too_large_batch", "too_large_ended", "predicted_largest_batch",
-           "batch_deviation", "tries", "limit_bytes")
-"""Of searches for the largest batch."""
+           "batch_deviation", "tries", "limit_bytes")  # of searches for the largest batch
 FIELDS = ("temporary_bytes", *(f"{part}_bytes_of_peak_predicted" for part in PARTS),
           *_OF_RECORD, "peak_rank", "peak_moment_predicted", *LARGEST)
 """Beside the fields that trainings have, too (`MEMORY_FIELDS`)."""

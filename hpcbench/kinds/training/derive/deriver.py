@@ -132,15 +132,13 @@ EXPOSED = {
         "overhead", PURE, "step over the step without communication, less 1"),
     "overlap_efficiency": (
         "efficiency", PURE, "share of the shorter part that passed under the longer one"),
-}
-"""Name -> what it is of the exposure, its unit and its meaning."""
+}  # name -> what it is of the exposure, its unit and its meaning
 FACTORS = {
     "load_balance": ("load_balance", "mean useful time of the ranks over the greatest"),
     "communication_efficiency": ("communication", "greatest useful time over the step"),
     "serialisation": ("serialisation", "greatest useful time over the step of an ideal network"),
     "transfer": ("transfer", "step of an ideal network over the step"),
-}
-"""Name -> what it is of the efficiency, and its meaning."""
+}  # name -> what it is of the efficiency, and its meaning
 OF_TRAINING = (
     *_OF_WORK, CaseColumn("options", TEXT, "options: NAME=VALUE, separated by spaces", str))
 """What is trained, and how."""
@@ -196,8 +194,7 @@ def training_values(item: CaseResult) -> dict[str, Any]:
 
 GROWTH = "process growth"
 """What a peak is of where no allocator tells: no count of tensors, as predictions are."""
-OTHER = "other"
-"""The part of a step that is in no phase."""
+OTHER = "other"  # the part of a step that is in no phase
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,16 +46,14 @@ from hpcbench.units import grouped, plural
 SKETCH = 2.0
 """An estimate of a norm by 8 projections is larger than so many times the norm for one in 10 000
 differences; one that is as large as its bound is one in 10 000 itself."""
-_RECORDED = 1e-7
-"""Of a norm: ten times the last of the 9 digits in which sums are recorded."""
+_RECORDED = 1e-7  # of a norm: ten times the last of the 9 digits in which sums are recorded
 _FP32 = 2.0**-24
 _SAME = ("model", "family", "library", "layers", "hidden", "heads", "kv_heads", "inner", "vocab",
          "seq_length", "named_extents", "dtype", "optimizer", "data", "adapters", "global_batch")
 """What must be equal for the same gradients, beside what is trained."""
 Numbers = npt.NDArray[np.float64]
 """Of a parameter: its norm, which is 0 if it is not known, and its projections."""
-Told = Mapping[str, Any]
-"""What rank 0 of a case recorded."""
+Told = Mapping[str, Any]  # what rank 0 of a case recorded
 
 
 @dataclass(frozen=True, slots=True)

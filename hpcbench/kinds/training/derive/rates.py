@@ -54,11 +54,9 @@ def work(item: CaseResult, record: Any | None) -> CallWork | None:
 _SHOWN_DEFINITION = "megatron"
 """Of MFU, where a plan has it: it counts the least that a causal model cannot do without."""
 HOUR_S = 3600
-_RELATIVE = 1e-9
-"""How far numbers may be apart that follow from each other by a multiplication."""
+_RELATIVE = 1e-9  # how far numbers may be apart that follow from each other by a multiplication
 Key = tuple[object, ...]
-Timed = tuple[Case, float]
-"""A case, and the samples that it trains in a second."""
+Timed = tuple[Case, float]  # a case, and the samples that it trains in a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +198,7 @@ def _kind(case: Case, base: Case) -> str | None:
     return "strong" if samples == base_samples else None
 
 
-COUNTED = "counted"
-"""The key of a rank's detail for what it counted."""
+COUNTED = "counted"  # the key of a rank's detail for what it counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,8 +301,7 @@ def _predicted(work: Training) -> StepDemand:
 
 FORWARD, BACKWARD, BOTH, EXCHANGE, OPTIMIZER = (
     "forward", "backward", "forward_backward", "exchange", "optimizer")
-Moved = tuple[int, int, int]
-"""The least bytes of memory of forward, backward and the optimizer."""
+Moved = tuple[int, int, int]  # the least bytes of memory of forward, backward and the optimizer
 
 
 def rooflines(

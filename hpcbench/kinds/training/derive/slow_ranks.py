@@ -45,8 +45,7 @@ _COSTS: Mapping[str, float] = MappingProxyType(
     {FORWARD: 1.0, BACKWARD: 2.0, INPUT: 1.0, WEIGHT: 1.0})
 """The time of each computation: a backward has two products for each of a forward's."""
 _OLDEST = -1
-_LEADING = "F of a pair"
-"""A step: a forward whose result is sent behind the backward that follows."""
+_LEADING = "F of a pair"  # a step: a forward whose result is sent behind the backward that follows
 
 
 class Op(NamedTuple):
@@ -378,10 +377,8 @@ def _by_rank(off: CaseResult | None) -> tuple[tuple[int, ...], list[overlap.Pass
 
 CLEAR_SHARE, CLEAR_RATIO = 0.8, 1.1
 """A rank is named where it stands out in so many of the steps, by so much of the other end."""
-CLEAR_PART = 0.01
-"""Share of a step: what is shorter is not reported."""
-READY, ARRIVES, STEP = "ready", "arrives", "step"
-"""Names of comparisons beside those of phases."""
+CLEAR_PART = 0.01  # share of a step: what is shorter is not reported
+READY, ARRIVES, STEP = "ready", "arrives", "step"  # names of comparisons beside those of phases
 BLOCKING = "mpi"
 """The backend whose exchange blocks the rank itself, in each call: behind the first call a rank's
 times hold waits for others."""

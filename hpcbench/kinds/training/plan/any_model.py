@@ -24,15 +24,12 @@ from hpcbench.kinds.training.plan.workload import CHUNKED, Training
 from hpcbench.operations.models import MODELS, ModelShape
 
 FAMILY = "resnet"
-EXPANSION = 4
-"""How many times as many channels a block returns as it has inside."""
+EXPANSION = 4  # how many times as many channels a block returns as it has inside
 STEM_KERNEL = 7
 COLOURS = 3
-NARROW = 16
-"""Width up to which a ResNet is one for tests: see `is_narrow`."""
+NARROW = 16  # width up to which a ResNet is one for tests: see `is_narrow`
 _STATISTIC = 4
-_INDEX = 8
-"""Bytes of a class, of the place of the largest pixel, and of a count of batches."""
+_INDEX = 8  # bytes of a class, of the place of the largest pixel, and of a count of batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +222,7 @@ def halved(extent: int) -> int:
 
 
 AnyShape = ModelShape | ResNetShape
-NAMES = (*MODELS, *RESNETS)
-"""All models that sweeps may name."""
+NAMES = (*MODELS, *RESNETS)  # all models that sweeps may name
 EXTENTS = {**dict.fromkeys(MODELS, ("layers", "hidden", "heads", "kv_heads", "inner", "vocab",
                                     "seq_length")),
            **dict.fromkeys(RESNETS, ("layers", "width", "classes", "image_size"))}

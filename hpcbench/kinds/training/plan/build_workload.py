@@ -141,8 +141,7 @@ def _indivisible(work: Training) -> str | None:
                  for extent, what, count, parts in extents if extent % count), None)
 
 
-_RANK = "rank"
-"""The option of strategies that a block's lora_rank sets."""
+_RANK = "rank"  # the option of strategies that a block's lora_rank sets
 
 
 class Setting(NamedTuple):

@@ -31,8 +31,7 @@ from hpcbench.kinds.training.plan.step import (
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.models import ModelShape
 
-_KEPT = 256
-"""Layouts that are kept: of a few models, one of them in the stages of a large pipeline."""
+_KEPT = 256  # layouts that are kept: of a few models, one of them in the stages of a large pipeline
 
 
 class Held(NamedTuple):
@@ -112,13 +111,11 @@ def _part(item: models.Tensor, tp: int) -> tuple[int, ...]:
     return item.extents
 
 
-WEIGHT_BYTES = 4
-"""What is trained, its gradients and states are fp32 whatever the arithmetic is in."""
+WEIGHT_BYTES = 4  # what is trained, its gradients and states are fp32 whatever the arithmetic is in
 STATES: Mapping[str, int] = MappingProxyType({"adamw": 2, "sgd": 0})
 """Numbers of the optimizer for each weight; sgd has no momentum."""
 _TABLE = "embedding.tokens.weight"
-_STEP_BYTES = 4
-"""adamw counts the steps of each parameter in an fp32 number of its own."""
+_STEP_BYTES = 4  # adamw counts the steps of each parameter in an fp32 number of its own
 ERROR = 0.1
 """By what share a prediction may be off: the most that docs/training.md lists, rounded up."""
 LOSS, LAST_BLOCK, FIRST_BLOCK, ENDS, UPDATE = (

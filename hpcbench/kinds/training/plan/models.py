@@ -273,10 +273,8 @@ _HEAD_PRODUCT = ("head.transform.", "library.cls.predictions.transform.dense.")
 _LOGITS = ("head.logits.", "library.lm_head.")
 _FIRST = ("attention.q", "attention.k", "attention.v", "attn.c_attn")
 """The products of a block's plan that take its normed input."""
-NF4_BLOCK = 64
-"""Weights with one scale."""
-NF4_SCALE_BLOCK = 256
-"""Scales with one scale."""
+NF4_BLOCK = 64  # weights with one scale
+NF4_SCALE_BLOCK = 256  # scales with one scale
 _NF4_CONSTANTS = 4 + 4 * (16 + 256)
 """Bytes beside the scales of a matrix: the mean of the scales, and the tables of 4 and 8 bits,
 of which bitsandbytes has a copy for each."""
@@ -335,8 +333,7 @@ def scale_bytes(adapters: Adapters | None, parameters: Sequence[Tensor]) -> int:
     return sum(each + 4 * -(-each // NF4_SCALE_BLOCK) + _NF4_CONSTANTS for each in scales)
 
 
-EXECUTED = "counted"
-"""The definition of FLOPs that counts what is executed."""
+EXECUTED = "counted"  # the definition of FLOPs that counts what is executed
 
 
 class Definition(NamedTuple):

@@ -45,10 +45,8 @@ MOST_FLOPS = 2e10
 tried in a short step, beside a small one."""
 MOST_S = 15.0
 """Of the short step, by the two rates below: a case has 60 s unless it is given others."""
-SHORT_TOKENS = 16
-"""Of each sample of a short step."""
-_SMALL_S = 0.5
-"""A comparison with a model that is made small for it."""
+SHORT_TOKENS = 16  # of each sample of a short step
+_SMALL_S = 0.5  # a comparison with a model that is made small for it
 _PARAMETER_S = 2.5e-7
 """Of one thread on the host for each parameter: the reference, weights and states are passed over
 dozens of times, on GPUs, too. Measured: 28 s for 124 M parameters."""
@@ -87,8 +85,7 @@ def _parity_s(work: Training, step_s: float, kind: str) -> float:
 
 Setting = Mapping[str, Any]
 _KEYS = {"batch_size", "accumulation", "checkpointing", "loss"}
-_TRIED = 4096
-"""Values of a setting that are looked at for one that the strategy can take."""
+_TRIED = 4096  # values of a setting that are looked at for one that the strategy can take
 _CHECKPOINTINGS = ("none", "operators", "selective", "full")
 """By what is computed again, least first; operators, which repeat no product, may keep most."""
 

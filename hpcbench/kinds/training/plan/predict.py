@@ -90,10 +90,8 @@ def pipeline_calls(work: Training, shape: any_model.AnyShape, stage: Stage, step
     return calls("send_recv", 2, sizes)
 
 
-_KEPT = 256
-"""Roots that are kept: a sweep asks for them again with each batch."""
-_OVERFLOWED = 4
-"""Bytes of the all_reduce by which ranks agree whether fp16 gradients overflowed."""
+_KEPT = 256  # roots that are kept: a sweep asks for them again with each batch
+_OVERFLOWED = 4  # bytes of the all_reduce by which ranks agree whether fp16 gradients overflowed
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,8 +54,7 @@ SCHEDULES = (
     Schedule("ZBVZeroBubble", 2, 2, placement="v", halves=True),
     Schedule("DualPipeV", 2, 2, placement="v", full=True, halves=True),
 )
-AUTO = "auto"
-"""For ``stages_per_rank``: as many as the schedule needs."""
+AUTO = "auto"  # for ``stages_per_rank``: as many as the schedule needs
 SCHEDULE_NAMES = tuple(schedule.name for schedule in SCHEDULES)
 
 
@@ -153,8 +152,7 @@ _WIRE = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
 """Times (n - 1) / n: the busbw factor on n ranks."""
 _COMPRESSED = {"none": 4, "bf16": 2, "fp16": 2}
 """Bytes of a gradient's element under a comm hook of DDP."""
-_KEPT = 256
-"""Counts of calls that are kept: a sweep asks for them again with each batch."""
+_KEPT = 256  # counts of calls that are kept: a sweep asks for them again with each batch
 _WORTH = 2
 """PowerSGD compresses a matrix if that saves more than this factor (its min_compression_rate)."""
 

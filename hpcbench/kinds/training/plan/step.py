@@ -148,12 +148,9 @@ def words_of(shape: ModelShape, kept: Kept) -> int:
     return -(-shape.vocab // kept.tp) if kept.by_words else shape.vocab
 
 
-EVERY = 4
-"""Steps between two divisions: a rank's speed is the median of them."""
-SPEED_BYTES = 8
-"""In which replicas exchange, in every step, how long a sample took each of them."""
-_GROWTH = 2
-"""A replica gets at most so many times its even share, so that its memory is bounded."""
+EVERY = 4  # steps between two divisions: a rank's speed is the median of them
+SPEED_BYTES = 8  # in which replicas exchange, in every step, how long a sample took each of them
+_GROWTH = 2  # a replica gets at most so many times its even share, so that its memory is bounded
 
 
 def is_dynamic(work: Training) -> bool:

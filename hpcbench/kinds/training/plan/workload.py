@@ -12,8 +12,7 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.points import Option
 from hpcbench.plan.workload import Choice, Features, Workload
 
-CROSS_ENTROPY = "cross_entropy"
-"""The loss that is as torch has it: all logits at once."""
+CROSS_ENTROPY = "cross_entropy"  # the loss that is as torch has it: all logits at once
 CHUNKED = "chunked_cross_entropy"
 """The same loss of a part of the tokens after another, as torchtune and torchtitan call it."""
 LOSSES = (CROSS_ENTROPY, CHUNKED)
@@ -25,8 +24,7 @@ _AXES = (
     "width", "classes", "image_size", "dtype", "batch_size", "accumulation", "optimizer",
     "checkpointing", "communication", "data", "library", "compile", "loss", "groups")
 """Fields that tell a training from others; the rest follows from them."""
-SYNTHETIC = "synthetic"
-"""The data of a training that reads no file: random tokens."""
+SYNTHETIC = "synthetic"  # the data of a training that reads no file: random tokens
 
 
 _PROFILED_FOR = {"on": frozenset({"sync_stalls"}), "off": frozenset({"compute", "sync_stalls"}),

@@ -112,12 +112,9 @@ def counterpart_text(found: Counterpart) -> str:
     return f"compared with that of {found.words}, by weights, gradients and the first update"
 
 
-MOST_CASES, MOST_RANKS = 3, 8
-"""Tables, and rows of each: a profile is at most a screen."""
-_NAMED = 4
-"""So many cases of which the same is said are counted, fewer are named."""
-_ALWAYS = 2
-"""Words of a title that stand there in any case: model and strategy."""
+MOST_CASES, MOST_RANKS = 3, 8  # tables, and rows of each: a profile is at most a screen
+_NAMED = 4  # so many cases of which the same is said are counted, fewer are named
+_ALWAYS = 2  # words of a title that stand there in any case: model and strategy
 _MEANING = ("ready: from the rank's begin of the step to its own last gradient; then waits: until "
             "the last rank is ready (medians)")
 _RANK_COLUMNS = (
@@ -308,8 +305,7 @@ def values(record: TrainingRecord) -> dict[str, Any]:
         or None}
 
 
-MOST_ROWS = 30
-"""More trainings than this are split over several charts."""
+MOST_ROWS = 30  # more trainings than this are split over several charts
 PHASES = {name: chart.Look(title, chart.COLOURS[at])
           for (name, title), at in zip(SHORT.items(), (6, 4, 0, 1, 3, 2, 5), strict=True)}
 IN_NO_PHASE = chart.Look(OTHER, "#bbbbbb")
@@ -422,8 +418,7 @@ def heat_map_case(case: Case) -> chart.HeatMapCase:
         rule="the most ranks, then the most data of a step")
 
 
-MOST_BARS = 10
-"""Of more ranks those that are ready last are shown."""
+MOST_BARS = 10  # of more ranks those that are ready last are shown
 WAITING = chart.Look("waits for the last rank", chart.COLOURS[5])
 _EXCHANGE = "exchange"
 _COLUMNS = (Column("step", "step", Show.MS, "ms", better="less"),

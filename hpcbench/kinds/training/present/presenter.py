@@ -88,8 +88,7 @@ _CASE_COLUMNS = (
     Column("wire", "wire", Show.COUNT, "B", _OF_STEP, "less", optional=True),
     Column("calls", "calls", Show.COUNT, "", _OF_STEP, "less", optional=True),
     Column("memory", "memory", Show.MB, "MB", _OF_STEP, "less"), *COST,
-)
-"""A transformer has neither width nor image, a ResNet neither hidden nor seq."""
+)  # a transformer has neither width nor image, a ResNet neither hidden nor seq
 _GROUP_COLUMNS = (
     Column("cases", "cases", Show.COUNT), Column("model", "model"), Column("strategy", "strategy"),
     Column("backend", "backend"), Column("device", "device"),

@@ -13,8 +13,7 @@ from hpcbench.kinds.training.run.strategies.base import Batch
 from hpcbench.operations.token_file import TokenFile, check, open_tokens
 from hpcbench.texts import path_of
 
-SEED = 0
-"""Of samples and weights: every case and every rank has the same."""
+SEED = 0  # of samples and weights: every case and every rank has the same
 _MEAN, _DEVIATION = 127.5, 73.9
 """Of uniformly random bytes: images are normed by them, as is usual, on the device."""
 Tokens = npt.NDArray[np.int64]

@@ -50,8 +50,7 @@ _WIDTH = 8
 _VALUES = 16
 """Values of a channel that each batch norm of a small model has at least: of very few, statistics
 are noise."""
-_HALVINGS = 32
-"""Pixels of an image for each behind the last block."""
+_HALVINGS = 32  # pixels of an image for each behind the last block
 
 
 def parity_training(spec: Training) -> Training:

@@ -182,8 +182,7 @@ def reference_of(spec: Training, device: torch.device, file: TokenFile | None = 
 UNIT = {"fp32": 2.0**-24, "bf16": 2.0**-8, "fp16": 2.0**-11}
 """Unit roundoff: half the distance from 1 to the next number."""
 _MARGIN = 4.0
-_BLOCK_PRODUCTS = 6
-"""One after the other in a block: q k and v, scores, values, output, up, down."""
+_BLOCK_PRODUCTS = 6  # one after the other in a block: q k and v, scores, values, output, up, down
 _BLOCK_NORMED = 6
 """One after the other in a block of a ResNet: three convolutions, each with a norm."""
 _STEM_AND_HEAD = 3
@@ -239,10 +238,8 @@ def _flipped(spec: Training) -> float:
 PROJECTIONS = 8
 """The mean of so many squares is above 4 times the square of the norm once in 10 000 differences:
 that of chi squared with 8 degrees of freedom (`derive.fingerprints.SKETCH`)."""
-_PLACE = 4
-"""Columns before the sums of a part: first row, rows, first column, columns."""
-_CHUNK = 1 << 16
-"""Elements that are made fp64 at a time, which stay in a core's cache."""
+_PLACE = 4  # columns before the sums of a part: first row, rows, first column, columns
+_CHUNK = 1 << 16  # elements that are made fp64 at a time, which stay in a core's cache
 _DIGITS = 9
 Named = Iterable[tuple[str, torch.Tensor, torch.Tensor]]
 """A parameter's name, the parameter, which says where the rank's part is, and what to look at."""

@@ -352,8 +352,7 @@ def _strategy_class(name: str) -> Callable[[Training, Place], Strategy]:
 
 
 Program = Sequence[RecordedCall | Wait]
-Works = dict[int, Sequence[Any]]
-"""Entry of a message in the program -> what to wait for."""
+Works = dict[int, Sequence[Any]]  # entry of a message in the program -> what to wait for
 _MESSAGES = {"send": dist.isend, "recv": dist.irecv}
 _DRY_STEPS = 1
 """Before the one whose calls are taken: in the first torch's pipelines agree on shapes."""

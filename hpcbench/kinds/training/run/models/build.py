@@ -31,15 +31,13 @@ _PRODUCTS = {
     "bitsandbytes": ("gemm_4bit",)}
 """What products of matrices and attention become, whichever kernel torch chooses, and products with
 weights in 4 bits, where bitsandbytes was imported."""
-BACKEND = "inductor"
-"""Of torch.compile."""
+BACKEND = "inductor"  # of torch.compile
 SETTLING = 2
 """Calls of a step until all is compiled: a second one may differ from the first in what there is
 to be accumulated."""
 Forward = Callable[..., Any]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-Treatment = Callable[[nn.Module], object]
-"""What is done to a part of a model that has its weights."""
+Treatment = Callable[[nn.Module], object]  # what is done to a part of a model that has its weights
 Fill = Callable[[Model, Part], object]
 """What gives a part of a draft memory and its weights of the seed."""
 

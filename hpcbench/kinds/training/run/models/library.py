@@ -70,8 +70,7 @@ _RECIPES: Mapping[str, _Recipe] = MappingProxyType({
     "llama": _Recipe(transformers.LlamaForCausalLM,
                      partial(_rotary, kind=transformers.LlamaConfig), *_ROTARY_PARTS),
 })
-_NAME = "library"
-"""What the names of all parameters begin with: that of the attribute below."""
+_NAME = "library"  # what the names of all parameters begin with: that of the attribute below
 _INTO_RESIDUAL = re.compile(r"library\..*\.(c_proj|o_proj|down_proj|output\.dense)\.weight")
 
 

@@ -20,10 +20,8 @@ from torch.nn import functional as F
 
 from hpcbench.kinds.training.plan import any_model
 
-ON_DEVICE = frozenset({"cuda"})
-"""Devices that draw for themselves."""
-_PIECE = 2**22
-"""Elements drawn at a time: they need some 40 bytes each meanwhile."""
+ON_DEVICE = frozenset({"cuda"})  # devices that draw for themselves
+_PIECE = 2**22  # elements drawn at a time: they need some 40 bytes each meanwhile
 _GAMMA, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 """SplitMix64: Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014,
 with the constants of Vigna's splitmix64.c."""
@@ -80,8 +78,7 @@ def _signed(bits: int) -> int:
     return bits - 2**64 if bits >= 2**63 else bits
 
 
-_DEVIATION = 0.02
-"""Of a transformer's weights at the start."""
+_DEVIATION = 0.02  # of a transformer's weights at the start
 
 
 class Part(NamedTuple):
@@ -171,8 +168,7 @@ def of_transformer(
 NARROW_BIAS = 3.0
 """Biases of norms in narrow models begin about it: one value in a thousand is below 0."""
 
-MOMENTUM = 0.1
-"""Of running statistics: the share that a batch's have in them. torch's default."""
+MOMENTUM = 0.1  # of running statistics: the share that a batch's have in them. torch's default
 
 
 class BatchNorm(nn.BatchNorm2d):  # type: ignore[misc]

@@ -114,8 +114,7 @@ class Recipe(NamedTuple):
 RECIPES: Mapping[str, Recipe] = MappingProxyType({
     "adamw": Recipe(torch.optim.AdamW, MappingProxyType({"lr": 1e-4, "weight_decay": 0.1})),
     "sgd": Recipe(torch.optim.SGD, MappingProxyType({"lr": 1e-2})),
-})
-"""Rates at which no model diverges on random tokens. sgd has no momentum, and so no states."""
+})  # rates at which no model diverges on random tokens. sgd has no momentum, and so no states
 
 
 def make_optimizer(name: str, parameters: Any) -> torch.optim.Optimizer:

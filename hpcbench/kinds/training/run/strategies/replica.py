@@ -25,8 +25,7 @@ from hpcbench.operations.data import DTYPES
 from hpcbench.operations.place import Place
 from hpcbench.trace.schema import ARRIVAL
 
-MOST = 32
-"""Of more buckets so many are watched, from the first to the last."""
+MOST = 32  # of more buckets so many are watched, from the first to the last
 
 
 class GroupWatch:
