@@ -217,13 +217,18 @@ def _search(
 ) -> Case:
     unit = _unit(point)
     case = case_of(title, block, job, _with_batch(point, unit))
-    known_bytes = limit_bytes or _known_limit(job.config, case.device)
+    hardware, launch = job.config.hardware, job.config.launch
+    known_bytes = limit_bytes or (
+        int((hardware.memory_per_device_gb or 0) * 1e9)  # what a rank may use as declared
+        if hardware.device_type in (None, case.device) else 0)
     first = predicted_largest(training_of(case), unit, known_bytes) if (
         known_bytes and not case.skip) else None
     work = MemoryWork(replace(training_of(case), count_step=False),
                       Search(unit, first or unit, known_bytes))
-    skip = case.skip or _not_isolated(case, job.config) or too_large(
-        limit_bytes, 0, case.device, job.config.hardware)
+    skip = case.skip or too_large(limit_bytes, 0, case.device, hardware)
+    if not case.skip and (launch.inline or case.backend in INLINE_BACKENDS):
+        skip = ("largest_batch needs a new process for each try: not with --inline, torchrun or "
+                "backend mpi, whose workers are the ranks' own processes")
     tries = _TRIES if known_bytes else _TRIES_FROM_ONE
     unproved = point._replace(common=point.common._replace(validate=False))
     return replace(
@@ -245,20 +250,6 @@ def _unit(point: TrainingPoint) -> int:
     parts = point.setting.accumulation
     return next((parts * count for count in range(1, _MOST_PARTS + 1)
                  if make_training(_with_batch(point, parts * count))[1] is None), parts)
-
-
-def _known_limit(config: Config, device: str) -> int:
-    hardware = config.hardware
-    if hardware.memory_per_device_gb is None or hardware.device_type not in (None, device):
-        return 0
-    return int(hardware.memory_per_device_gb * 1e9)
-
-
-def _not_isolated(case: Case, config: Config) -> str | None:
-    if config.launch.inline or case.backend in INLINE_BACKENDS:
-        return ("largest_batch needs a new process for each try: not with --inline, torchrun or "
-                "backend mpi, whose workers are the ranks' own processes")
-    return None
 
 
 _STEPS = {"warmup": (1,), "iterations": (2,)}

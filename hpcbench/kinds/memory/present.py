@@ -54,18 +54,6 @@ def bar_charts(
                     bar_of(item, value, options) for item, value in part)),))
 
 
-def chart_key(item: CaseResult) -> tuple[str, ...]:
-    work = work_of(item.case).training
-    return (work.model, model_text(work), work.dtype, work.optimizer, device_type(item),
-            plural(item.case.world_size, "rank"))
-
-
-def strategy_words(work: Training, options: Options, batch: str = "") -> str:
-    accumulation = [("accumulation", work.accumulation)] if work.accumulation > 1 else []
-    return " ".join(filter(None, (work.strategy, degrees_text(work), options[work], batch,
-                                  options_text([*accumulation, *work.unusual()]))))
-
-
 _OF = "in the peak of the rank with most"
 _WHO = (
     Column("strategy", "strategy"), Column("options", "options", optional=True),
@@ -98,21 +86,57 @@ MEMORY_DEFINITIONS = (
     "  whole model, each once / peaks of all ranks (docs/memory.md)")
 
 
+def _key(item: CaseResult) -> tuple[str, ...]:
+    """Return what all bars of a chart, or rows of a group, have alike."""
+    work = work_of(item.case).training
+    return (work.model, model_text(work), work.dtype, work.optimizer, device_type(item),
+            plural(item.case.world_size, "rank"))
+
+
+def _where(item: CaseResult) -> str:
+    model, shape, dtype, optimizer, device, ranks = _key(item)
+    return "  ".join((f"{model} ({shape})", f"{backend_text(item.case)} ({device})", ranks, dtype,
+                      optimizer))
+
+
+def _unusual(work: Training) -> str:
+    accumulation = [("accumulation", work.accumulation)] if work.accumulation > 1 else []
+    return options_text([*accumulation, *work.unusual()])
+
+
+def _bar_label(work: Training, options: Options, batch: str = "") -> str:
+    return " ".join(filter(None, (
+        work.strategy, degrees_text(work), options[work], batch, _unusual(work))))
+
+
+def _who(work: Training, options: Options) -> tuple[Cell, ...]:
+    return (work.strategy if work.trains else f"{work.strategy} (communication off)",
+            options[work] or None, degrees_text(work) or None, work.batch_size,
+            _unusual(work) or None)
+
+
+def _sources(words: str, values: Iterable[str | None]) -> Iterator[Line]:
+    if known := sorted({*filter(None, values)}):
+        yield Line(f"{words} {', '.join(known)}", "quiet")
+
+
 def memory_tables(title: str, items: Items, derived: Records) -> Iterator[Table]:
     listed = [item for item in items if item.status in columns.TABLED]
     if not listed:
         return
     options = telling_options(work_of(item.case).training for item in listed)
-    groups = grouped((where_text(item), item) for item in listed)
+    groups = grouped((_where(item), item) for item in listed)
 
     def known(item: CaseResult) -> derive.MemoryRecord:
         return derived.get(item.case.case_id, derive.NOTHING_KNOWN)
 
     def who(item: CaseResult) -> tuple[Cell, ...]:
-        return who_cells(work_of(item.case).training, options)
+        return _who(work_of(item.case).training, options)
 
     yield _table(title, _MEASURED, groups, lambda item: (
-        *who(item), *_measured(known(item)), item.status), _memory_notes(listed, derived))
+        *who(item), *_measured(known(item)), item.status), (
+            *_sources("the peak is of:", [known(item).peak_of for item in listed]),
+            *_sources("the capacity is", [known(item).capacity_of for item in listed])))
     told = {where: [item for item in same if known(item).predicted_bytes]
             for where, same in groups.items()}
     if any(told.values()):
@@ -129,20 +153,6 @@ def _table(
         for where, same in groups.items() if same), notes=tuple(notes))
 
 
-def where_text(item: CaseResult) -> str:
-    work, case = work_of(item.case).training, item.case
-    return "  ".join((f"{work.model} ({model_text(work)})",
-                      f"{backend_text(case)} ({device_type(item)})",
-                      plural(case.world_size, "rank"), work.dtype, work.optimizer))
-
-
-def who_cells(work: Training, options: Mapping[Training, str]) -> tuple[Cell, ...]:
-    unusual = [("accumulation", work.accumulation)] if work.accumulation > 1 else []
-    return (work.strategy if work.trains else f"{work.strategy} (communication off)",
-            options[work] or None, degrees_text(work) or None, work.batch_size,
-            options_text([*unusual, *work.unusual()]) or None)
-
-
 def _measured(record: derive.MemoryRecord) -> tuple[Cell, ...]:
     held = record.held_bytes or {}
     return (*(held.get(part) for part in PARTS), record.overhead_bytes, record.peak_bytes,
@@ -155,19 +165,8 @@ def _predicted(record: derive.MemoryRecord) -> tuple[Cell, ...]:
         predicted.get(part), record.deviation_of(part) if held else None)), record.moment)
 
 
-def _memory_notes(items: Items, derived: Records) -> Iterator[Line]:
-    records = [record for item in items if (record := derived.get(item.case.case_id))]
-    for words, values in (("the peak is of:", {one.peak_of for one in records}),
-                          ("the capacity is", {one.capacity_of for one in records})):
-        told = ", ".join(sorted(filter(None, values)))
-        if told:
-            yield Line(f"{words} {told}", "quiet")
-
-
 _COLUMNS = (
-    Column("strategy", "strategy"), Column("options", "options", optional=True),
-    Column("degrees", "degrees", optional=True),
-    Column("step", "step", meaning="how it is taken, where that is unusual", optional=True),
+    *_WHO[:3], _WHO[4],
     Column("limit", "limit", Show.MIB, "MiB", "what the training may take on a rank"),
     Column("largest", "largest batch", Show.COUNT, "replica", "the most that fitted on all ranks",
            "more"),
@@ -191,14 +190,20 @@ def largest_batch_tables(title: str, items: Items, derived: Records) -> Iterator
     if not listed:
         return
     options = telling_options(work_of(item.case).training for item in listed)
-    groups = grouped((where_text(item), item) for item in listed)
+    groups = grouped((_where(item), item) for item in listed)
+
+    units = sorted({search.unit for item in listed if (search := work_of(item.case).search)})
 
     def who(item: CaseResult) -> tuple[Cell, ...]:  # the batch is what was found
-        *cells, _, step = who_cells(work_of(item.case).training, options)
+        *cells, _, step = _who(work_of(item.case).training, options)
         return *cells, step
 
     yield _table(f"{title}: largest batch", _COLUMNS, groups, lambda item: (
-        *who(item), *_found(item, derived), item.status), _largest_notes(listed, derived))
+        *who(item), *_found(item, derived), item.status), (
+            *_sources("the limit is", [record.capacity_of for item in listed if (
+                record := derived.get(item.case.case_id))]),
+            *(Line(f"batches of some rows are multiples of {unit}: others cannot be divided as "
+                   "asked for", "quiet") for unit in units if unit > 1)))
 
 
 def _found(item: CaseResult, derived: Records) -> tuple[Cell, ...]:
@@ -210,16 +215,6 @@ def _found(item: CaseResult, derived: Records) -> tuple[Cell, ...]:
     return (found.limit_bytes, found.largest_batch, found.too_large_batch, found.too_large_ended,
             found.predicted_largest_batch, found.batch_deviation, found.tries, record.peak_bytes,
             record.utilisation)
-
-
-def _largest_notes(items: Items, derived: Records) -> Iterator[Line]:
-    records = [record for item in items if (record := derived.get(item.case.case_id))]
-    if told := ", ".join(sorted({one.capacity_of for one in records if one.capacity_of})):
-        yield Line(f"the limit is {told}", "quiet")
-    for unit in sorted({search.unit for item in items if (search := work_of(item.case).search)}):
-        if unit > 1:
-            yield Line(f"batches of some rows are multiples of {unit}: others cannot be divided as "
-                       "asked for", "quiet")
 
 
 _LOOKS = {part: chart.Look(TITLES[part], chart.COLOURS[at])
@@ -237,12 +232,12 @@ _MEMORY_FORM = chart.BarChart(
 def memory_charts(items: Items, derived: Records) -> Iterator[chart.BarChart]:
     known = [(item, record) for item in items
              if (record := derived.get(item.case.case_id)) and record.held_bytes]
-    yield from bar_charts(_MEMORY_FORM, known, lambda item, _: chart_key(item), _memory_bar)
+    yield from bar_charts(_MEMORY_FORM, known, lambda item, _: _key(item), _memory_bar)
 
 
 def _memory_bar(item: CaseResult, record: derive.MemoryRecord, options: Options) -> chart.Bar:
     work, held = work_of(item.case).training, record.held_bytes or {}
-    return chart.Bar(strategy_words(work, options, f"batch {work.batch_size}"),
+    return chart.Bar(_bar_label(work, options, f"batch {work.batch_size}"),
                      (record.peak_bytes, record.predicted_peak_bytes, record.efficiency),
                      tuple((float(held[part]), _LOOKS[part]) for part in PARTS),
                      limit=record.predicted_peak_bytes)
@@ -263,11 +258,11 @@ def largest_batch_charts(items: Items, derived: Records) -> Iterator[chart.BarCh
     known = [(item, record.largest) for item in items
              if (record := derived.get(item.case.case_id)) and record.largest]
     yield from bar_charts(_LARGEST_FORM, known, lambda item, found: (
-        *chart_key(item), f"limit {size_text(found.limit_bytes or 0)}"), _largest_bar)
+        *_key(item), f"limit {size_text(found.limit_bytes or 0)}"), _largest_bar)
 
 
 def _largest_bar(item: CaseResult, found: derive.Largest, options: Options) -> chart.Bar:
-    return chart.Bar(strategy_words(work_of(item.case).training, options),
+    return chart.Bar(_bar_label(work_of(item.case).training, options),
                      (found.largest_batch, found.too_large_batch, found.predicted_largest_batch),
                      ((float(found.largest_batch), _LOOK),), limit=found.predicted_largest_batch)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import resource
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -27,7 +26,7 @@ from hpcbench.backends.devices import out_of_memory
 from hpcbench.errors import CaseError
 from hpcbench.kinds.memory.plan import PARTS, MemoryWork
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
-from hpcbench.kinds.training.run.memory import SameNumbers, copies_a_parameter, local, shapes_of
+from hpcbench.kinds.training.run.memory import Storages
 from hpcbench.kinds.training.run.parity import small_training
 from hpcbench.kinds.training.run.runner import TrainingOperation, TrainingRunner
 from hpcbench.kinds.training.run.strategies.base import Batch, Strategy, phase_clock
@@ -150,73 +149,51 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
 
     def __init__(self, weights: Iterable[torch.Tensor], states: Iterable[torch.Tensor]) -> None:
         super().__init__()
-        self._parameters = list(weights)
-        self._shapes = shapes_of(self._parameters)
-        self._alive: dict[int, tuple[int, weakref.ref[torch.UntypedStorage]]] = {}
-        self._same = SameNumbers()
-        self._kept: set[int] = set()  # made by forward and backward
-        self._in_update = False
-        self._most: tuple[int, list[tuple[int, int]]] = (0, [])
-        self._weights = {self._number(local(one)) for one in self._parameters}
-        self._states = {self._number(local(one)) for one in states}
-        self._gradients: set[int] = set()
+        self._storages = storages = Storages(weights)
+        self._weights = set(map(storages.number, storages.parameters))
+        self._states = set(map(storages.number, states))
+        self.restart()
 
     def restart(self) -> None:
-        self._kept, self._gradients = set(), set()
+        self._kept: set[int] = set()  # made by forward and backward
+        self._gradients: set[int] = set()
         self._in_update = False
-        self._most = (0, [])
+        self._most: tuple[int, list[tuple[int, int]]] = (0, [])
 
     def gradients_are_there(self) -> None:
-        self._gradients = {self._number(local(one.grad)) for one in self._parameters
-                           if one.grad is not None}
-        self._in_update = True
+        self._gradients, self._in_update = self._storages.gradients(), True
 
     def at_peak(self) -> dict[str, int]:
-        copied = {self._same.first(one) for one in (*self._weights, *self._gradients)}
+        first = self._storages.first
+        copied = {first(one) for one in (*self._weights, *self._gradients)}
         found = dict.fromkeys(PARTS, 0)
         for number, size in self._most[1]:
-            found[self._part(number, copied)] += size
+            parts = zip(PARTS, (self._weights, self._gradients, self._states), strict=False)
+            is_activation = number in self._kept and first(number) not in copied
+            found[next((part for part, numbers in parts if number in numbers),
+                       "activations" if is_activation else "temporary")] += size
         return found
-
-    def _part(self, number: int, copied: set[int]) -> str:
-        for part, numbers in zip(PARTS, (self._weights, self._gradients, self._states),
-                                 strict=False):
-            if number in numbers:
-                return part
-        is_activation = number in self._kept and self._same.first(number) not in copied
-        return "activations" if is_activation else "temporary"
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None,
     ) -> Any:
         if any(kind not in _WRAPPED for kind in types):
             return NotImplemented  # a subclass does it by operations on its own tensors
-        before = [self._number(one) for one in _tensors((args, kwargs))]
-        n_known = len(self._same)
+        storages = self._storages
+        before = list(map(storages.number, _tensors((args, kwargs))))
+        n_known = len(storages.same)
         result = func(*args, **(kwargs or {}))
-        after = [self._number(one) for one in _tensors(result)]
+        after = list(map(storages.number, _tensors(result)))
         if not self._in_update:
-            self._kept |= set(range(n_known, len(self._same)))
-        if before and copies_a_parameter(func, result, self._shapes):
-            self._same.join([*before, *after])
-        self._look()
-        return result
-
-    def _look(self) -> None:
-        now = [(number, storage.nbytes()) for number, reference in tuple(self._alive.values())
+            self._kept |= set(range(n_known, len(storages.same)))
+        if before and storages.copies_a_parameter(func, result):
+            storages.join([*before, *after])
+        now = [(number, storage.nbytes()) for number, reference in tuple(storages.alive.values())
                if (storage := reference()) is not None]
         total = sum(size for _, size in now)
         if total > self._most[0]:
             self._most = total, now
-
-    def _number(self, tensor: torch.Tensor) -> int:
-        storage = tensor.untyped_storage()
-        key = storage._cdata
-        if key not in self._alive:
-            # a storage's object in Python lives as long as its memory
-            self._alive[key] = (self._same.add(), weakref.ref(
-                storage, lambda _: self._alive.pop(key, None)))
-        return self._alive[key][0]
+        return result
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:

@@ -298,7 +298,15 @@ class TrainingDeriver(Deriver):
     ) -> Iterator[Violation]:
         """Yield HB149: numbers that contradict one another or the devices; HB157: unpredicted
         calls."""
-        yield from _contradictions(item, time_s, hardware)
+        work = training_of(item.case)
+        computed = rates.rates(work, time_s) if work.trains else None
+        if computed is not None:
+            definition = rates.shown_definition(work)
+            shares = {f"MFU ({definition})": rates.mfu(
+                work, definition, time_s, item.case.world_size, hardware.get("peak_flops", {}))
+                } if definition else {}
+            for text in rates.violations(replace(computed, utilisations=shares)):
+                yield Violation("HB149", text)
         found = list(rates.differences(item.case, item.detail))
         if found:
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
@@ -316,21 +324,6 @@ class TrainingDeriver(Deriver):
                 yield item.case, problem
             if record.counterpart and record.counterpart.n_wrong:
                 yield item.case, Violation("HB158", fingerprints.disagreement(record.counterpart))
-
-
-def _contradictions(
-    item: CaseResult, time_s: float, hardware: Mapping[str, Any],
-) -> Iterator[Violation]:
-    work = training_of(item.case)
-    computed = rates.rates(work, time_s)
-    if computed is None or not work.trains:
-        return
-    shares: dict[str, float | None] = {}
-    if definition := rates.shown_definition(work):
-        shares[f"MFU ({definition})"] = rates.mfu(
-            work, definition, time_s, item.case.world_size, hardware.get("peak_flops", {}))
-    for text in rates.violations(replace(computed, utilisations=shares)):
-        yield Violation("HB149", text)
 
 
 def _settled(record: TrainingRecord, records: Mapping[str, TrainingRecord]) -> TrainingRecord:

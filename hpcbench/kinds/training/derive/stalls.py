@@ -137,11 +137,13 @@ def stalls(item: CaseResult, samples: CaseSamples, ready: Comparison | None) -> 
     stamps = stamps_of(item.case, samples)
     wait_s = stamps.ready_s.max(axis=0) - stamps.ready_s
     stalled = wait_s.mean(axis=0) / stamps.step_s.max(axis=0)
+    interval = median_interval(stalled, 0.95, stamps.passes)
+    ends = (interval.low, interval.high) if interval and interval.reliable else (None, None)
     last, last_missing = last_rank(stamps, ready)
     sync, sync_missing = _sync(item.case, stamps)
     return Stalls(
         n_steps=stamps.step_s.shape[1], ranks=stamps.ranks, ready_s=_medians(stamps.ready_s),
-        wait_s=_medians(wait_s), stall_share=_estimate(stalled, stamps.passes), last=last,
+        wait_s=_medians(wait_s), stall_share=Interval(float(np.median(stalled)), *ends), last=last,
         last_missing=last_missing, sync=sync, sync_missing=sync_missing)
 
 
@@ -178,20 +180,16 @@ def last_rank(stamps: Stamps, ready: Comparison | None) -> tuple[LastRank | None
         return None, ""
     if ready.chance is None or ready.rank is None:
         return None, NEEDED
-    return _named(stamps, stamps.ranks.index(ready.rank), ready), ""
-
-
-def _named(stamps: Stamps, row: int, ready: Comparison) -> LastRank:
-    ready_s = stamps.ready_s
+    row, ready_s = stamps.ranks.index(ready.rank), stamps.ready_s
     longer_s = {  # than the median of the other ranks
         name: float(np.median(times[row] - np.median(np.delete(times, row, axis=0), axis=0)))
         for name, times in stamps.phase_s.items() if name in _BEFORE_READY}
     phase = max(longer_s, key=lambda name: longer_s[name], default="")
     return LastRank(
-        rank=stamps.ranks[row], last_share=float(np.mean(ready_s[row] == ready_s.max(axis=0))),
+        rank=ready.rank, last_share=float(np.mean(ready_s[row] == ready_s.max(axis=0))),
         behind_s=Interval(ready.apart_s, ready.low_s, ready.high_s),
         behind_share=ready.apart_s / float(np.median(stamps.step_s.max(axis=0))),
-        phase=phase, phase_s=longer_s.get(phase, 0.0))
+        phase=phase, phase_s=longer_s.get(phase, 0.0)), ""
 
 
 def _sync(case: Case, stamps: Stamps) -> tuple[SyncVariance | None, str]:
@@ -201,12 +199,6 @@ def _sync(case: Case, stamps: Stamps) -> tuple[SyncVariance | None, str]:
         return None, "its exchange is no phase of its own"
     return sync_variance(stamps.phase_s["exchange"].min(axis=0), stamps.ready_s,
                          stamps.step_s.max(axis=0))
-
-
-def _estimate(values: Times, passes: tuple[int, ...]) -> Interval:
-    interval = median_interval(values, 0.95, passes)
-    ends = (interval.low, interval.high) if interval and interval.reliable else (None, None)
-    return Interval(float(np.median(values)), *ends)
 
 
 def _medians(times_s: Times) -> tuple[float, ...]:

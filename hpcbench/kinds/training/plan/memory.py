@@ -268,7 +268,11 @@ def _always(rank: _Rank) -> int:
 
 def _buffers(rank: _Rank, states: int) -> tuple[int, ...]:
     """Return the other buffers; one 4-bit weight is unpacked while its block runs."""
-    groups, packed = rank.step.layout.groups, _largest_packed(rank) * rank.step.kept.element
+    groups, adapters, packed = rank.step.layout.groups, rank.step.layout.adapters, 0
+    if adapters and isinstance(rank.shape, ModelShape):
+        packed = rank.step.kept.element * max((
+            item.elements for item in models.block_tensors(rank.shape)
+            if adapters.packs(item.name)), default=0)
     loss, last, first, ends = _gathered(rank, groups) if groups else _copied(rank)
     if rank.step.kept.chunked:  # the parts before have left their gradient of the head
         loss += _head_elements(rank) * rank.step.kept.element
@@ -319,23 +323,19 @@ def _copied(rank: _Rank) -> tuple[int, int, int, int]:
     others = int(copies * (stage.under_way - 1))
     table = [item.elements for item in rank.local.trained.tensors
              if item.name == _TABLE and (rank.step.parts > 1 or tied)]
+    exchange, compressed = rank.step.layout.buckets, 0
+    if exchange and exchange.hook == "powersgd":  # a copy of a bucket, and what of it is unsent
+        filled = buckets(rank.local.trained.tensors, exchange.mib)
+        compressed = 2 * WEIGHT_BYTES * max(
+            sum(item.elements for item in bucket) for bucket in filled)
     return (others + copies, others + copies, others + copies // len(stage.blocks),
-            others + max(sum(table) * WEIGHT_BYTES, _compressed(rank)))
+            others + max(sum(table) * WEIGHT_BYTES, compressed))
 
 
 @lru_cache(maxsize=_KEPT)
 def _products(local: models.Parameters, element: int) -> int:
     return sum(item.elements for item in local.tensors if len(item.extents) > 1
                and item.element_bytes > element and not item.name.startswith("embedding."))
-
-
-def _compressed(rank: _Rank) -> int:
-    """Return PowerSGD's copy of a bucket and what it leaves of it unsent."""
-    exchange = rank.step.layout.buckets
-    if exchange is None or exchange.hook != "powersgd":
-        return 0
-    filled = buckets(rank.local.trained.tensors, exchange.mib)
-    return 2 * WEIGHT_BYTES * max(sum(item.elements for item in bucket) for bucket in filled)
 
 
 def _updating(rank: _Rank, states: int) -> int:
@@ -350,10 +350,3 @@ def _updating(rank: _Rank, states: int) -> int:
         return states // 2
     return 2 * WEIGHT_BYTES * max(item.elements for item in rank.own.trained.tensors)
 
-
-def _largest_packed(rank: _Rank) -> int:
-    adapters, shape = adapters_of(rank.work), rank.shape
-    if adapters is None or not isinstance(shape, ModelShape):
-        return 0
-    return max((item.elements for item in models.block_tensors(shape) if adapters.packs(item.name)),
-               default=0)

@@ -9,7 +9,7 @@ from typing import Any
 from hpcbench.kinds.training.derive.deriver import GROWTH, NOTHING_KNOWN, OTHER, TrainingRecord
 from hpcbench.kinds.training.derive.fingerprints import Counterpart
 from hpcbench.kinds.training.derive.slow_ranks import Exposure, SlowAlone
-from hpcbench.kinds.training.derive.stalls import LastRank, Stalls, SyncVariance
+from hpcbench.kinds.training.derive.stalls import Stalls, SyncVariance
 from hpcbench.kinds.training.plan.spec import strategy
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
@@ -176,8 +176,13 @@ def _findings_of(items: Items, named: Mapping[str, str], derived: Records) -> It
 
 
 def findings(stalls: Stalls | None) -> Iterator[str]:
-    if stalls and stalls.last:
-        yield _last_text(stalls.last, stalls.n_steps)
+    if stalls and (last := stalls.last):
+        behind = last.behind_s
+        ends = f"{cell_text(behind.low, Show.MS)}, {cell_text(behind.high, Show.MS)}"
+        where = f" (its {last.phase} is {ms_text(last.phase_s)} longer)" if last.phase_s > 0 else ""
+        yield (f"rank {last.rank} finishes its backward pass last in {last.last_share:.0%} of "
+               f"{plural(stalls.n_steps, 'step')}, {ms_text(behind.value)} [{ends}: 99 % interval] "
+               f"after the next one{where}: {last.behind_share:.0%} of the step is waiting for it")
     if stalls and stalls.sync and stalls.sync.is_high:
         yield f"high variance in gradient sync time: {_variance_text(stalls.sync)}"
 
@@ -198,15 +203,17 @@ def _stalled(stalls: Stalls | None) -> float:
 
 def _lines(item: CaseResult, derived: Records) -> Iterator[Line]:
     record = record_of(item, derived)
-    slow = record.slow_alone
-    if record.stalls:
-        for text in findings(record.stalls):
-            yield Line(text, "warning")
-        yield from map(Line, _measured(record.stalls))
-        if item.case.world_size > 1:
-            yield from map(Line, _unknown(record.stalls, record.exposure, slow))
-    if share := record.exposure.exposed_share:
-        ends = cell_text(Range(share.least, share.greatest, share.median), Show.PERCENT)
+    stalls, slow = record.stalls, record.slow_alone
+    yield from (Line(text, "warning") for text in findings(stalls))
+    if stalls and (share := stalls.stall_share):
+        yield Line(f"ranks wait {_percent(share.value, share.low, share.high)} of the step for "
+                   f"whichever rank is last ({plural(stalls.n_steps, 'step')})")
+    if stalls and stalls.sync and not stalls.sync.is_high:
+        yield Line(f"gradient sync time does not vary much: {_variance_text(stalls.sync)}")
+    if stalls and item.case.world_size > 1:
+        yield from map(Line, _unknown(stalls, record.exposure, slow))
+    if exposed := record.exposure.exposed_share:
+        ends = cell_text(Range(exposed.least, exposed.greatest, exposed.median), Show.PERCENT)
         yield Line(f"exposed communication is {ends} % of the step")
     if slow:
         yield Line(slow_alone_text(slow), "warning")
@@ -214,14 +221,6 @@ def _lines(item: CaseResult, derived: Records) -> Iterator[Line]:
     if steps and len(steps.ranks) > 1 and not training_of(item.case).trains:
         yield Line(f"without communication a step takes the ranks {ms_text(min(steps.step_s))} to "
                    f"{ms_text(max(steps.step_s))}")
-
-
-def _measured(stalls: Stalls) -> Iterator[str]:
-    if share := stalls.stall_share:
-        yield (f"ranks wait {_percent(share.value, share.low, share.high)} of the step for "
-               f"whichever rank is last ({plural(stalls.n_steps, 'step')})")
-    if stalls.sync and not stalls.sync.is_high:
-        yield f"gradient sync time does not vary much: {_variance_text(stalls.sync)}"
 
 
 def _unknown(stalls: Stalls, exposure: Exposure, slow: SlowAlone | None) -> Iterator[str]:
@@ -233,15 +232,6 @@ def _unknown(stalls: Stalls, exposure: Exposure, slow: SlowAlone | None) -> Iter
         yield f"cannot tell whether a rank is late, because {stalls.last_missing}"
     if stalls.sync_missing:
         yield f"cannot tell whether gradient sync varies, because {stalls.sync_missing}"
-
-
-def _last_text(last: LastRank, n_steps: int) -> str:
-    behind = last.behind_s
-    ends = f"{cell_text(behind.low, Show.MS)}, {cell_text(behind.high, Show.MS)}"
-    where = f" (its {last.phase} is {ms_text(last.phase_s)} longer)" if last.phase_s > 0 else ""
-    return (f"rank {last.rank} finishes its backward pass last in {last.last_share:.0%} of "
-            f"{plural(n_steps, 'step')}, {ms_text(behind.value)} [{ends}: 99 % interval] after the "
-            f"next one{where}: {last.behind_share:.0%} of the step is waiting for it")
 
 
 def _variance_text(sync: SyncVariance) -> str:

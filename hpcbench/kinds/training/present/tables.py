@@ -10,7 +10,7 @@ from itertools import groupby
 
 from hpcbench.kinds.training.derive import rates
 from hpcbench.kinds.training.derive.deriver import GROWTH, TrainingRecord
-from hpcbench.kinds.training.derive.slow_ranks import Exposure, LateRank, SlowPhase
+from hpcbench.kinds.training.derive.slow_ranks import Exposure
 from hpcbench.kinds.training.plan.build_workload import Setting
 from hpcbench.kinds.training.plan.models import DEFINITIONS as DEFINITIONS_OF_FLOPS
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
@@ -203,7 +203,11 @@ def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
 def _row_notes(listed: Sequence[Member], options: Mapping[Training, str]) -> Iterator[Line]:
     for item, record in listed:
         noted = [item.case.note] if item.case.note else []
-        noted += _shares(item)
+        samples = {int(rank): left["balance"]["samples"] for rank, left in item.detail.items()
+                   if "balance" in left}
+        if samples:
+            shares = ", ".join(f"{samples[rank]} on rank {rank}" for rank in sorted(samples))
+            noted.append(f"of {training_of(item.case).global_batch} samples in the end {shares}")
         if record.passes_over_data is not None and record.passes_over_data > 1:
             noted.append(f"{training_of(item.case).data} was read {record.passes_over_data:.1f} "
                          "times in a pass: it has fewer samples than the steps take")
@@ -220,19 +224,18 @@ def _row_title(item: CaseResult, options: Mapping[Training, str]) -> str:
     return f"{charts.strategy_text(work)} {options[work]}".rstrip()
 
 
-def _shares(item: CaseResult) -> Iterator[str]:
-    samples = {int(rank): left["balance"]["samples"] for rank, left in item.detail.items()
-               if "balance" in left}
-    if samples:
-        shares = ", ".join(f"{samples[rank]} on rank {rank}" for rank in sorted(samples))
-        yield f"of {training_of(item.case).global_batch} samples in the end {shares}"
-
-
 def _standing_out(record: TrainingRecord) -> Iterator[str]:
     yield from charts.findings(record.stalls)
-    if record.late_rank and not (record.stalls and record.stalls.last):
-        yield _late_line(record.late_rank)
-    yield from map(_slow_phase_line, record.slow_phases)
+    if (late := record.late_rank) and not (record.stalls and record.stalls.last):
+        before = "" if late.first_behind_s is None else (
+            f"; at the first of {late.buckets} buckets {charts.ms_text(late.first_behind_s)}")
+        yield (f"rank {late.rank} arrives last at the exchange in {late.share:.0%} of the steps, "
+               f"{charts.ms_text(late.behind_s)} behind the median of the others{before}")
+    for slow in record.slow_phases:
+        which, wait = (
+            ("shortest", ": the others wait for it") if slow.is_shortest else ("longest", ""))
+        yield (f"{slow.phase} is {which} on rank {slow.rank} in {slow.share:.0%} of the steps"
+               f"{wait}; longest of a rank / shortest {slow.ratio:.2f}")
     if record.exposure.idle_share:
         yield _idle_line(record.exposure)
     if record.slow_alone:
@@ -248,19 +251,6 @@ def _idle_line(exposure: Exposure) -> str:
         f"{cell_text(columns.over_passes_cell(share), Show.PERCENT)} % on rank {rank}"
         for rank, share in zip(exposure.ranks, exposure.idle_share, strict=True))
     return f"{bubble}idle {idle}"
-
-
-def _late_line(late: LateRank) -> str:
-    before = "" if late.first_behind_s is None else (
-        f"; at the first of {late.buckets} buckets {charts.ms_text(late.first_behind_s)}")
-    return (f"rank {late.rank} arrives last at the exchange in {late.share:.0%} of the steps, "
-            f"{charts.ms_text(late.behind_s)} behind the median of the others{before}")
-
-
-def _slow_phase_line(slow: SlowPhase) -> str:
-    which, wait = ("shortest", ": the others wait for it") if slow.is_shortest else ("longest", "")
-    return (f"{slow.phase} is {which} on rank {slow.rank} in {slow.share:.0%} of the steps"
-            f"{wait}; longest of a rank / shortest {slow.ratio:.2f}")
 
 
 _MOST = "counted in one step that was not timed, on the rank that has most"

@@ -81,36 +81,56 @@ _MESSAGES = frozenset({"send", "recv_", "recv_any_source_"})
 """What a pipeline sends and receives are activations, other groups' tensors here are not."""
 
 
-class SameNumbers:
-    """Which storages, by the numbers that they get here, hold the same numbers (union-find)."""
+class Storages:
+    """The storages of tensors by number, which are alive, and which hold the same values."""
 
-    def __init__(self) -> None:
-        self._same: list[int] = []
+    def __init__(self, parameters: Iterable[torch.Tensor]) -> None:
+        self.parameters = list(parameters)
+        self.alive: dict[int, tuple[int, Any]] = {}  # number and weak reference by address
+        self.same: list[int] = []  # union-find: of each storage one with the same values
+        self.bytes: list[int] = []
+        self.events: list[int] = []  # n: storage n was made; ~n: it is gone
+        self._shapes = {shape for one in self.parameters
+                        for shape in (tuple(one.shape), tuple(local(one).shape))}
 
-    def __len__(self) -> int:
-        return len(self._same)
+    def number(self, tensor: torch.Tensor, n_bytes: int = 0) -> int:
+        """Return the number of a tensor's storage; of a new one ``n_bytes`` were made."""
+        storage = local(tensor).untyped_storage()
+        key = storage._cdata
+        if key not in self.alive:
+            number = len(self.same)
+            # a storage's object in Python lives as long as its memory
+            self.alive[key] = number, weakref.ref(
+                storage, lambda _: self.events.append(~self.alive.pop(key)[0]))
+            self.same.append(number)
+            self.bytes.append(n_bytes)
+            self.events.append(number)
+        return self.alive[key][0]
 
-    def add(self) -> int:
-        self._same.append(len(self._same))
-        return self._same[-1]
+    def gradients(self) -> set[int]:
+        return {self.number(one.grad) for one in self.parameters if one.grad is not None}
 
     def join(self, numbers: Sequence[int]) -> None:
         for number in numbers[1:]:
-            self._same[self.first(number)] = self.first(numbers[0])
+            self.same[self.first(number)] = self.first(numbers[0])
 
     def first(self, number: int) -> int:
-        """Return the storage that stands for all with the same numbers."""
-        while self._same[number] != number:
-            self._same[number] = self._same[self._same[number]]
-            number = self._same[number]
+        """Return the storage that stands for all with the same values."""
+        while self.same[number] != number:
+            self.same[number] = self.same[self.same[number]]
+            number = self.same[number]
         return number
 
+    def copies_a_parameter(self, operation: Any, result: Any) -> bool:
+        """Return whether all tensors of an operation are of one parameter or gradient, if any."""
+        name = operation._schema.name.partition("::")[2]
+        if operation.namespace == "c10d":
+            return name not in _MESSAGES
+        return name in _COPIES or (name in _SUMS and isinstance(result, torch.Tensor)
+                                   and tuple(result.shape) in self._shapes)
 
-def shapes_of(parameters: Iterable[torch.Tensor]) -> set[tuple[int, ...]]:
-    return {shape for one in parameters for shape in (tuple(one.shape), tuple(local(one).shape))}
 
-
-class LiveBytes:
+class LiveBytes(Storages):
     """The most bytes at once of activations that operations made, in memory of their own.
 
     Left out are copies of parameters (gathered, cast, unpacked) and gradients with their parts and
@@ -118,60 +138,29 @@ class LiveBytes:
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
-        self._parameters = list(parameters)
-        self._shapes = shapes_of(self._parameters)
-        self._seen: dict[int, tuple[int, Any]] = {}
-        self._bytes: list[int] = []
-        self._same = SameNumbers()
-        self._events: list[int] = []  # n: storage n was made; ~n: it is gone
-        self._weights = [self._number(local(one), 0) for one in self._parameters]
+        super().__init__(parameters)
+        self._weights = set(map(self.number, self.parameters))
 
     def note(self, operation: Any, arguments: Any, result: Any) -> None:
         """Note what an operation returned: memory that none of its arguments has is new."""
-        copies = copies_a_parameter(operation, result, self._shapes)
-        made = list(_tensors(result))
-        if not copies and all(one.untyped_storage()._cdata in self._seen for one in made):
+        copies, made = self.copies_a_parameter(operation, result), list(_tensors(result))
+        if not copies and all(one.untyped_storage()._cdata in self.alive for one in made):
             return
-        given = [self._number(one, 0) for one in _tensors(arguments)]
-        numbers = given + [self._number(one, one.untyped_storage().nbytes()) for one in made]
+        given = [self.number(one) for one in _tensors(arguments)]
+        numbers = given + [self.number(one, one.untyped_storage().nbytes()) for one in made]
         if copies:
-            self._same.join(numbers)
+            self.join(numbers)
 
     def peak(self) -> int:
         """Return the most bytes at once; gradients are known when they are in their parameters."""
-        gradients = [self._number(local(one.grad), 0) for one in self._parameters
-                     if one.grad is not None]
-        left_out = {self._same.first(one) for one in (*self._weights, *gradients)}
+        left_out = {self.first(one) for one in (*self._weights, *self.gradients())}
         now = most = 0
-        for event in self._events:
+        for event in self.events:
             number = max(event, ~event)
-            if self._same.first(number) not in left_out:
-                now += self._bytes[number] if event >= 0 else -self._bytes[number]
+            if self.first(number) not in left_out:
+                now += self.bytes[number] if event >= 0 else -self.bytes[number]
                 most = max(most, now)
         return most
-
-    def _number(self, tensor: torch.Tensor, n_bytes: int) -> int:
-        """Return the number of a tensor's storage; of a new one ``n_bytes`` were made."""
-        storage = tensor.untyped_storage()
-        key = storage._cdata
-        if key in self._seen:
-            return self._seen[key][0]
-        number = self._same.add()
-        # a storage's object in Python lives as long as its memory
-        self._seen[key] = number, weakref.ref(
-            storage, lambda _: self._events.append(~self._seen.pop(key)[0]))
-        self._bytes.append(n_bytes)
-        self._events.append(number)
-        return number
-
-def copies_a_parameter(operation: Any, result: Any, shapes: set[tuple[int, ...]]) -> bool:
-    """Return whether all tensors of an operation are of one parameter or gradient, if one is."""
-    name = operation._schema.name.partition("::")[2]
-    if operation.namespace == "c10d":
-        return name not in _MESSAGES
-    return name in _COPIES or (
-        name in _SUMS and isinstance(result, torch.Tensor) and tuple(result.shape) in shapes)
-
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:
     return (value for value in tree_iter(values) if isinstance(value, torch.Tensor))

@@ -182,7 +182,8 @@ class TrainingOperation:
         self.place = place
         self._silent: Place | None = None
         if spec.communication == "off":
-            self._silent = place = silent(place, CallLog(counts=False))
+            self._silent = place = replace(
+                place, group=open_silent(place.numbers, CallLog(counts=False)))
             validate = False
         make = _strategy_class(spec.strategy)
         self._spec = spec
@@ -333,11 +334,6 @@ def checksum(modules: Iterable[nn.Module]) -> int:
     return found
 
 
-def silent(place: Place, ledger: CallLog) -> Place:
-    """Return the place on a new group of the same ranks that communicates nothing."""
-    return replace(place, group=open_silent(place.numbers, ledger))
-
-
 def _strategy_class(name: str) -> Callable[[Training, Place], Strategy]:
     """Return what makes the strategy of a name. Raises CaseError if it cannot be loaded."""
     spec = strategy(name)
@@ -354,8 +350,6 @@ def _strategy_class(name: str) -> Callable[[Training, Place], Strategy]:
 Program = Sequence[RecordedCall | Wait]
 Works = dict[int, Sequence[Any]]  # entry of a message in the program -> what to wait for
 _MESSAGES = {"send": dist.isend, "recv": dist.irecv}
-_DRY_STEPS = 1
-"""Before the one whose calls are taken: in the first torch's pipelines agree on shapes."""
 
 
 class ReplayOperation:
@@ -399,12 +393,11 @@ class ReplayOperation:
 
 def calls_of_step(spec: Training, place: Place, ledger: CallLog) -> Program:
     """Return this rank's calls of a step; all ranks call it. ``ledger`` keeps the groups' lines."""
-    dry = silent(place, ledger)
+    dry = replace(place, group=open_silent(place.numbers, ledger))
     work = replace(spec, communication="on", compile=False)  # compiled it calls the same
     operation = TrainingOperation(work, dry, validate=False)
     operation.prepare()
-    for _ in range(_DRY_STEPS):
-        operation.run()
+    operation.run()  # in which torch's pipelines agree on shapes
     ledger.keep()
     operation.run()
     program, ledger.program = ledger.program or [], None
@@ -416,8 +409,9 @@ def calls_of_step(spec: Training, place: Place, ledger: CallLog) -> Program:
 def _steps(program: Program, groups: dict[str, Any]) -> Iterator[Callable[[Works], None]]:
     """Yield what carries out each part of a program, on buffers that equal calls share."""
     buffers: dict[object, torch.Tensor] = {}
-    for key, entries in groupby(enumerate(program), lambda entry: _kind(entry[1])):
-        if key == "wait":
+    for key, entries in groupby(enumerate(program), lambda entry: isinstance(
+            entry[1], RecordedCall) and (entry[1].method in _MESSAGES, entry[1].lines)):
+        if not key:
             yield from (_waiting(entry.call) for _, entry in entries if isinstance(entry, Wait))
             continue
         calls = [(number, call) for number, call in entries if isinstance(call, RecordedCall)]
@@ -428,12 +422,6 @@ def _steps(program: Program, groups: dict[str, Any]) -> Iterator[Callable[[Works
             yield _exchanging(group, made)
         else:
             yield from (_calling(group, method, arguments) for _, method, arguments in made)
-
-
-def _kind(entry: RecordedCall | Wait) -> str:
-    if isinstance(entry, Wait):
-        return "wait"
-    return f"{'message' if entry.method in _MESSAGES else 'collective'} {entry.lines}"
 
 
 def _made(value: Any, key: object, buffers: dict[object, torch.Tensor]) -> Any:

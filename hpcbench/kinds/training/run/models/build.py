@@ -44,7 +44,16 @@ Fill = Callable[[Model, Part], object]
 
 def make_model(work: Training, blocks: range | None = None) -> Model:
     """Return the model of a training, or of ours the stage with ``blocks``; weights are not set."""
-    model = _as_written(work, blocks)
+    shape = model_of(work)
+    model: Model
+    if isinstance(shape, ResNetShape):
+        model = ResNet(shape, blocks)
+    elif work.library == OWN_LIBRARY:
+        model = Transformer(shape, blocks)
+    else:  # importing the library takes seconds, and not everyone has it
+        from hpcbench.kinds.training.run.models.library import LibraryModel
+
+        model = LibraryModel(shape, work.model)
     alter({part.number: part.module for part in model.parts() if part.number is not None},
           work.checkpointing, work.compile)
     return model
@@ -57,18 +66,6 @@ def make_loss(work: Training) -> Loss:
     is still being communicated.
     """
     return compiled(mean_loss) if work.compile and work.tp == 1 else mean_loss
-
-
-def _as_written(work: Training, blocks: range | None) -> Model:
-    shape = model_of(work)
-    if isinstance(shape, ResNetShape):
-        return ResNet(shape, blocks)
-    if work.library == OWN_LIBRARY:
-        return Transformer(shape, blocks)
-    # Importing the library takes seconds, and not everyone has it.
-    from hpcbench.kinds.training.run.models.library import LibraryModel
-
-    return LibraryModel(shape, work.model)
 
 
 def build(

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -37,11 +36,15 @@ Strategies that cannot tell forward from backward have ``forward_backward``.
 
 
 class PhaseClock:
-    """Durations of the phases of each step, in ns; a phase may have several parts in one step."""
+    """Durations of the phases of each step, in ns; a phase may have several parts in one step.
 
-    def __init__(self, now_ns: Callable[[], int]) -> None:
+    ``now`` returns a moment, ``between_ns`` the time between two.
+    """
+
+    def __init__(self, now: Callable[[], Any],
+                 between_ns: Callable[[Any, Any], int] = lambda since, at: int(at - since)) -> None:
         self.steps: list[dict[str, int]] = []
-        self._now_ns = now_ns
+        self.now, self.between_ns = now, between_ns
         self._begin: Any = None
         self._since: Any = None
         self._noted: list[tuple[dict[str, int], str, Any, Any, bool]] = []
@@ -66,42 +69,27 @@ class PhaseClock:
             step[name] = earlier + self.between_ns(since, at)
         self._noted.clear()
 
-    def now(self) -> Any:
-        return self._now_ns()
-
-    def between_ns(self, since: Any, at: Any) -> int:
-        return int(at - since)
-
-
-class EventPhaseClock(PhaseClock):
-    """The same of a GPU, by events on the current stream, which are read between steps.
-
-    Waiting for the device after each phase would forbid overlap and lengthen the step.
-    """
-
-    def __init__(self, now_ns: Callable[[], int], event: Callable[[], Any]) -> None:
-        super().__init__(now_ns)
-        self._event = event
-
-    def now(self) -> Any:
-        event = self._event()
-        event.record()
-        return event
-
-    def between_ns(self, since: Any, at: Any) -> int:
-        """Wait until the time between two events is known, in ns."""
-        at.synchronize()
-        return int(since.elapsed_time(at) * 1e6)  # ms to ns
-
 
 def phase_clock(
     device: torch.device, now_ns: Callable[[], int] = time.perf_counter_ns,
 ) -> PhaseClock:
-    if device.type == "cuda":
-        return EventPhaseClock(now_ns, partial(torch.cuda.Event, enable_timing=True))
-    if device.type == "mps":
-        return EventPhaseClock(now_ns, partial(torch.mps.Event, enable_timing=True))
-    return PhaseClock(now_ns)
+    """Return the clock of a device; on a GPU by events, which are read between steps.
+
+    Waiting for the device after each phase would forbid overlap and lengthen the step.
+    """
+    if device.type not in ("cuda", "mps"):
+        return PhaseClock(now_ns)
+
+    def now() -> Any:
+        event = getattr(torch, device.type).Event(enable_timing=True)
+        event.record()
+        return event
+
+    def between_ns(since: Any, at: Any) -> int:
+        at.synchronize()
+        return int(since.elapsed_time(at) * 1e6)  # ms to ns
+
+    return PhaseClock(now, between_ns)
 
 
 class Recipe(NamedTuple):

@@ -147,52 +147,33 @@ class BucketWatch:
         contents = buckets(given[::-1], self._bucket_mb)
         for number in spread(len(contents)):
             last = order[int(contents[number][-1].name)]
-            last.register_post_accumulate_grad_hook(self._callback(f"{ARRIVAL}{number + 1}"))
-
-    def _callback(self, name: str) -> Callable[[nn.Parameter], None]:
-        return lambda _: self.on_bucket(name)
-
-
-class OwnWork:
-    """How long a rank's own forward and backward take, without waiting for others' gradients.
-
-    Until its own last gradient is there: the embedding's.
-    """
-
-    def __init__(self, model: Model, device: torch.device) -> None:
-        self._clock = base.phase_clock(device)
-        self._since = self._until = self._clock.now()
-        for parameter in next(model.parts()).module.parameters():
-            parameter.register_post_accumulate_grad_hook(self._ready)
-
-    def begin(self) -> None:
-        self._since = self._clock.now()
-
-    def _ready(self, _parameter: torch.Tensor) -> None:
-        self._until = self._clock.now()
-
-    def seconds(self) -> float:
-        return self._clock.between_ns(self._since, self._until) / 1e9
+            last.register_post_accumulate_grad_hook(
+                lambda _, name=f"{ARRIVAL}{number + 1}": self.on_bucket(name))
 
 
 class Balancer:
-    """Dynamic load balancing: the shares of all replicas, by their measured speed, alike on all
-    ranks.
+    """Dynamic load balancing: the shares of replicas by measured speed, alike on all ranks.
 
     In every step each rank sends its time for one sample, under the next step: nobody waits for it.
-    From the medians of `EVERY` of them the samples are divided anew.
+    From the medians of `EVERY` of them the samples are divided anew. A rank's time lasts until its
+    own last gradient is there, the embedding's: waiting for others' gradients is not in it.
     """
 
     def __init__(self, spec: Training, place: Place, model: Model) -> None:
         self.shares = (spec.batch_size,) * spec.dp
-        self._spec = spec
-        self._place = place
-        self._work = OwnWork(model, place.device)
+        self._spec, self._place = spec, place
+        self._clock = base.phase_clock(place.device)
+        self._since = self._until = self._clock.now()
+        for parameter in next(model.parts()).module.parameters():
+            parameter.register_post_accumulate_grad_hook(self._ready)
         self._samples = 0
         self._costs: list[list[float]] = []
         self._own = torch.zeros(1, dtype=torch.float64, device=place.device)
         self._all = torch.zeros(spec.dp, dtype=torch.float64, device=place.device)
         self._under_way: Any = None
+
+    def _ready(self, _parameter: torch.Tensor) -> None:
+        self._until = self._clock.now()
 
     @property
     def share(self) -> tuple[int, int]:
@@ -200,8 +181,7 @@ class Balancer:
         return sum(self.shares[:rank]), self.shares[rank]
 
     def begin(self, samples: int) -> None:
-        self._samples = samples
-        self._work.begin()
+        self._samples, self._since = samples, self._clock.now()
 
     def exchange(self) -> None:
         if self._under_way is not None:
@@ -211,7 +191,8 @@ class Balancer:
             self.shares = divide(self._spec, [median(each) for each in zip(
                 *self._costs, strict=True)])
             self._costs.clear()
-        self._own.fill_(self._work.seconds() / self._samples)
+        own_s = self._clock.between_ns(self._since, self._until) / 1e9
+        self._own.fill_(own_s / self._samples)
         self._under_way = all_gather_tensor(
             self._all, self._own, group=self._place.group, async_op=True)
 
