@@ -1,20 +1,15 @@
 """Large models beside each other: did two layouts of one training compute the same?
 
-Compared are the weights at the start, the gradients of the first step and what the optimizer makes
-of them, parameter by parameter, by fingerprints that both cases recorded (`run.reference`).
+Compared are the initial weights, the gradients of the first step and the optimizer's update, by
+fingerprints that both cases recorded (`run.reference`). Bounds: weights are equal to the recorded
+digits. Gradients may be off by their bounds e, which are independent: by the root of the sum of
+squares. Roundings know nothing of the gradient: |g + r|^2 = |g|^2 + |r|^2 + 2 <g, r>, the last term
+of at least h independent roundings, h the hidden extent, so norms are off by e^2 / 2 + e / sqrt(h),
+at most by |r|. SGD is linear. The first step of AdamW is the gradient's sign times the rate (Kingma
+and Ba, arXiv:1412.6980, 2015, algorithm 1): of normal gradients with errors e a share of atan(e) /
+pi have another sign, and are off by twice the rate.
 
-- Weights are drawn from the seed: they are the same but for the digits that are recorded.
-- Gradients of both may be off by their own bounds e (`run.reference`), which are of independent
-  roundings: their difference by the root of the sum of squares. The norms differ by less. Roundings
-  know nothing of the gradient, so |g + r|^2 = |g|^2 + |r|^2 + 2 <g, r>. The last term is that of at
-  least as many independent roundings as a hidden state has elements, h: the norm is off by
-  e^2 / 2 + e / sqrt(h) of itself. Where |r| is relative to more than |g|, the first term grows, at
-  most to |r|: of a gradient that is 0 the norm is that of the roundings.
-- SGD is linear. The first step of AdamW is the sign of a gradient times the rate (Kingma and Ba,
-  arXiv:1412.6980, 2015, algorithm 1, at t = 1). Of normal gradients with relative errors e a share
-  of atan(e) / pi have another sign, and their elements are off by twice the rate.
-
-Cases of a run that are the same program, so that nobody ranks them.
+Also: cases of a run that are the same program, so that nobody ranks them.
 """
 
 from __future__ import annotations
@@ -22,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -124,7 +118,9 @@ def _layout(case: Case) -> tuple[object, ...]:
 
 
 def _of_group(cases: Sequence[Case], known: Mapping[str, Told]) -> dict[str, Counterpart]:
-    broken = _wrong({case.case_id: _copies(known[case.case_id]) for case in cases})
+    broken = _wrong({case.case_id: _judged(list(_errors(
+        known[case.case_id], known[case.case_id], of_copies=True)), on_ranks=True)
+        for case in cases})
     sound = [case for case in cases if case.case_id not in broken]
     if not sound:
         return broken
@@ -143,13 +139,10 @@ def _wrong(found: Mapping[str, Counterpart]) -> dict[str, Counterpart]:
 def _of_sound(cases: Sequence[Case], known: Mapping[str, Told]) -> dict[str, Counterpart]:
     first = next((case for case in cases if alone_by(training_of(case))), cases[0])
     found = _beside(first, cases, known)
-    differ = (case for case in cases if found[case.case_id].n_wrong
-              and _layout(case) != _layout(first))
-    for other in islice(differ, 1):
-        again = _beside(other, cases, known)
-        if len(_wrong(again)) < len(_wrong(found)):
-            return again
-    return found
+    other = next((case for case in cases if found[case.case_id].n_wrong
+                  and _layout(case) != _layout(first)), None)
+    again = _beside(other, cases, known) if other else found
+    return again if len(_wrong(again)) < len(_wrong(found)) else found
 
 
 def _beside(base: Case, cases: Sequence[Case], known: Mapping[str, Told]) -> dict[str, Counterpart]:
@@ -163,21 +156,15 @@ def _beside(base: Case, cases: Sequence[Case], known: Mapping[str, Told]) -> dic
 
 
 def compared(case: Case, other: Case | None, known: Mapping[str, Told]) -> Counterpart:
-    own = known[case.case_id]
-    within = _copies(own)
-    if other is None or within.n_wrong:
+    if other is None:
         work = training_of(case)
-        missing = ("no other layout of the run takes a step of the same samples, which are "
-                   f"{work.global_batch} of {work.seq_length} tokens")
-        return within if within.n_wrong else Counterpart(missing=missing)
-    theirs = known[other.case_id]
+        return Counterpart(missing=(
+            "no other layout of the run takes a step of the same samples, which are "
+            f"{work.global_batch} of {work.seq_length} tokens"))
+    own, theirs = known[case.case_id], known[other.case_id]
     if own[WEIGHTS].keys() != theirs[WEIGHTS].keys():
         return Counterpart(missing=f"{_words(other)} names its parameters otherwise")
     return _judged(list(_errors(own, theirs)), case_id=other.case_id, words=_words(other))
-
-
-def _copies(told: Told) -> Counterpart:
-    return _judged(list(_errors(told, told, of_copies=True)), on_ranks=True)
 
 
 def _words(case: Case) -> str:

@@ -184,18 +184,13 @@ def _of_group(group: Sequence[Timed]) -> Iterator[tuple[Case, ScalingRecord]]:
         least = min(members, key=lambda timed: timed[0].world_size)
         base, base_rate = alone[0] if alone and least[0].world_size > 1 else least
         for case, rate in members:
-            kind = _kind(case, base)
+            samples, base_samples = (training_of(one).global_batch for one in (case, base))
+            is_weak = samples * base.world_size == base_samples * case.world_size
+            kind = "weak" if is_weak else "strong" if samples == base_samples else None
             if kind and case.world_size > base.world_size:
                 efficiency = rate * base.world_size / (case.world_size * base_rate)
                 yield case, ScalingRecord(kind, efficiency, base.case_id, base.world_size,
                                           base_rate, alone_by(training_of(base)))
-
-
-def _kind(case: Case, base: Case) -> str | None:
-    samples, base_samples = training_of(case).global_batch, training_of(base).global_batch
-    if samples * base.world_size == base_samples * case.world_size:
-        return "weak"
-    return "strong" if samples == base_samples else None
 
 
 COUNTED = "counted"  # the key of a rank's detail for what it counted

@@ -181,7 +181,10 @@ def order(schedule: str, p: int, m: int, v: int, rank: int) -> list[Op]:
     """Return what a rank computes in one step, in order. Raises KeyError for an unknown schedule.
     """
     if schedule == "LoopedBFS":
-        return _looped(p, m, v, rank)
+        stages = range(rank, p * v, p)
+        return [*(Op(FORWARD, stage, number) for stage in stages for number in range(m)),
+                *(Op(BACKWARD, stage, number) for stage in reversed(stages)
+                  for number in reversed(range(m)))]
     steps: Mapping[str, Callable[[int, int, int, int], Iterable[_Step]]] = {
         "GPipe": lambda _p, m, _v, rank: [*[(FORWARD, rank)] * m, *[(BACKWARD, rank)] * m],
         "1F1B": _one_by_one, "Interleaved1F1B": _interleaved,
@@ -207,13 +210,6 @@ def _numbered(steps: Iterable[_Step]) -> Iterator[Op]:
         if kind == INPUT:
             put_off.append((stage, done[way]))
         done[way] += 1
-
-
-def _looped(p: int, m: int, v: int, rank: int) -> list[Op]:
-    stages = range(rank, p * v, p)
-    return [*(Op(FORWARD, stage, number) for stage in stages for number in range(m)),
-            *(Op(BACKWARD, stage, number) for stage in reversed(stages)
-              for number in reversed(range(m)))]
 
 
 def _one_by_one(p: int, m: int, _v: int, rank: int) -> list[_Step]:

@@ -154,30 +154,23 @@ def _choices(work: Training) -> list[list[Setting]]:
 
     Of our strategies' options those that are on or off: they change no result.
     """
-    spec, stronger = strategy(work.strategy), _CHECKPOINTINGS.index(work.checkpointing) + 1
-    now = dict(work.options)
-    flags = {name: values.default for name, values in spec.options.items()
-             if type(values.default) is bool} if spec and is_ours(spec) else {}
+    spec, now, ranks = strategy(work.strategy), dict(work.options), work.dp * work.tp * work.pp
+    ours = spec if spec and is_ours(spec) else None
     switched: list[list[Setting]] = [
-        [{name: not now.get(name, usual)}] for name, usual in flags.items()]
-    return [
-        [{"checkpointing": value} for value in _CHECKPOINTINGS[stronger:]],
-        [{"loss": CHUNKED}] if work.loss != CHUNKED else [],
-        *switched,
-        [{"strategies": name} for name in _sharding(work)]]
-
-
-def _sharding(work: Training) -> Iterator[str]:
-    """Yield our strategies that train the same on the same ranks, and divide more."""
-    now, ranks = strategy(work.strategy), work.dp * work.tp * work.pp
-    if (ranks == 1 or now is None or now.divides_model or not is_ours(now) or adapters_of(work)):
-        return
-    for spec in strategies():
-        options = {name: values.default for name, values in spec.options.items()}
-        other = replace(work, strategy=spec.name, options=points.in_order(options))
-        if (spec.order > now.order and is_ours(spec) and not spec.divides_model
-                and not adapters_of(other) and isinstance(spec.degrees(ranks, options), Degrees)):
-            yield spec.name
+        [{name: not now.get(name, values.default)}]
+        for name, values in (ours.options.items() if ours else ()) if type(values.default) is bool]
+    sharding: list[Setting] = []  # the same training on the same ranks, more divided
+    if ours and ranks > 1 and not ours.divides_model and not adapters_of(work):
+        for other in strategies():
+            options = {name: values.default for name, values in other.options.items()}
+            divided = replace(work, strategy=other.name, options=points.in_order(options))
+            if (other.order > ours.order and is_ours(other) and not other.divides_model
+                    and not adapters_of(divided)
+                    and isinstance(other.degrees(ranks, options), Degrees)):
+                sharding.append({"strategies": other.name})
+    stronger = _CHECKPOINTINGS.index(work.checkpointing) + 1
+    return [[{"checkpointing": value} for value in _CHECKPOINTINGS[stronger:]],
+            [{"loss": CHUNKED}] if work.loss != CHUNKED else [], *switched, sharding]
 
 
 def _together(work: Training, budget: int) -> Iterator[Setting]:
@@ -200,18 +193,15 @@ def _all_of(settings_: Iterable[Setting]) -> Setting:
 
 
 def _smaller(work: Training, budget: int) -> Iterator[Setting]:
-    again: Setting = {"checkpointing": "full"}
     groups = [_saving_most(work, group) for group in _choices(work)]
-    whole = _all_of(setting for group in groups[:-1] for setting in group)
-    sharded = _all_of(setting for group in (*groups[:2], groups[-1]) for setting in group)
-    for setting in (again, whole, sharded):
-        if other := changed(work, setting):
-            batches = range(work.batch_size - 1, 0, -1)
-            fitting = [{**found, **setting}
-                       for found in _mildest(other, budget, "batch_size", batches)]
-            if fitting:
-                yield from fitting
-                return
+    whole, sharded = (_all_of(setting for group in chosen for setting in group)
+                      for chosen in (groups[:-1], [*groups[:2], groups[-1]]))
+    batches = range(work.batch_size - 1, 0, -1)
+    for setting in ({"checkpointing": "full"}, whole, sharded):
+        other = changed(work, setting)
+        for found in _mildest(other, budget, "batch_size", batches) if other else ():
+            yield {**found, **setting}
+            return
 
 
 def _fitting(work: Training, budget: int, each: Iterable[Setting]) -> Iterator[Setting]:

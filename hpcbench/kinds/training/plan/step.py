@@ -1,16 +1,12 @@
-"""What a rank has of a model and its samples, and what a forward pass leaves for backward.
+"""A rank's part of a model and its samples, and the activations that a forward pass keeps.
 
-Activations are in bytes for each token. The method is that of Korthikanti et al., "Reducing
-Activation Recomputation in Large Transformer Models" (arXiv 2205.05198), section 4: add up what
-each operation keeps. Their sum for a 16-bit block is s b h (34 + 5 a s / h). In it 2 of the 34 are
-for dropout, and the second term is for an attention that keeps its probabilities. Here is no
-dropout, and attention is fused, so a block without gate keeps 32 bytes x hidden. Autocast keeps the
-sums of the residual in fp32 and a copy of the input for each product. A test compares the result
-with what torch 2.13 keeps on the CPU.
+In bytes for each token, by the method of Korthikanti et al. (arXiv 2205.05198), section 4: add up
+what each operation keeps. Their s b h (34 + 5 a s / h) has 2 of the 34 for dropout, and a second
+term for unfused attention; neither is here. Autocast keeps sums of the residual in fp32 and a copy
+of each product's input. A test compares with torch 2.13 on the CPU.
 
-The blocks of transformers' models differ from hpcbench's. GPT-2's has one product for queries,
-keys and values. Its GELU is made of single operations (pow, tanh, two products), of which backward
-needs three more results. Llama's norms keep what they return in its own dtype.
+transformers' GPT-2 has one product for q, k and v, and a GELU of single operations that keeps three
+more results. Llama's norms there keep their result in its own dtype.
 """
 
 from __future__ import annotations
@@ -116,14 +112,11 @@ def head_bytes(shape: ModelShape, kept: Kept) -> int:
 
 
 def loss_bytes(shape: ModelShape, kept: Kept) -> int:
-    """Return what of a token is there beside that while the loss is computed.
+    """Return the bytes of a token while the loss is computed, beside what forward keeps.
 
-    torch's cross entropy is in fp32 whatever the logits are in. Backward has most: what was kept,
-    the logarithms of the probabilities; their gradient; and that of the logits, together 12 bytes a
-    logit. In forward there are the logits, a copy in fp32 if they are not, and the logarithms: at
-    most 10. Where ranks divide the words there is one tensor more, the probabilities. Of a chunked
-    loss there are these 12 bytes of one part of the tokens, made again in backward.
-    Source: storages that torch 2.13 has, counted by `benchmarks/memory.py`.
+    Cross entropy is in fp32. Backward has most: logits, their logarithms of probabilities, and a
+    gradient, 12 bytes a logit; where ranks divide the words also probabilities. A chunked loss has
+    12 bytes for one part of the tokens. Counted with torch 2.13 by `benchmarks/memory.py`.
     """
     if kept.chunked:
         return -(-3 * _WIDEST * words_of(shape, kept) // LOSS_CHUNKS)

@@ -31,11 +31,11 @@ from hpcbench.kinds.training.run.reference import (
     UNIT,
     UPDATE_ROUNDINGS,
     Bound,
+    LowRankReference,
     Reference,
     arithmetic_bound,
     gradient_bound,
     in_fp64,
-    reference_of,
 )
 from hpcbench.kinds.training.run.strategies.base import GradientExchange, Strategy, phase_clock
 from hpcbench.measure.process import KernelFiles, granted_cores
@@ -55,10 +55,13 @@ _HALVINGS = 32  # pixels of an image for each behind the last block
 
 def parity_training(spec: Training) -> Training:
     """Return the training that parity is tried on, ``spec`` itself if it is small enough."""
-    if spec.of_images:
-        return _parity_images(spec)
-    assert spec.tokens is not None  # noqa: S101  (it has no images)
-    return spec if is_tried_itself(spec.parameters, spec.tokens) else small_training(spec)
+    if not spec.of_images:
+        assert spec.tokens is not None  # noqa: S101  (it has no images)
+        return spec if is_tried_itself(spec.parameters, spec.tokens) else small_training(spec)
+    small = _small_images(spec)  # a wide one's ReLUs cut half of all values
+    fits = (spec.classes <= _CLASSES and resnet_of(spec).is_narrow and spec.layers == small.layers
+            and small.image_size <= spec.image_size <= 2 * small.image_size)
+    return spec if fits else counted(small)
 
 
 def small_training(spec: Training) -> Training:
@@ -88,15 +91,6 @@ def parity_words(spec: Training) -> str:
             f"{spec.seq_length} tokens")
 
 
-def _parity_images(spec: Training) -> Training:
-    """Return a ResNet itself if it is small and narrow: a wide one's ReLUs cut half of all values.
-    """
-    small = _small_images(spec)
-    fits = (spec.classes <= _CLASSES and resnet_of(spec).is_narrow and spec.layers == small.layers
-            and small.image_size <= spec.image_size <= 2 * small.image_size)
-    return spec if fits else counted(small)
-
-
 def _small_images(spec: Training) -> Training:
     pixels = math.isqrt(-(-_VALUES // step_of(spec).samples) - 1) + 1
     return _shallow(replace(spec, changed=True, width=min(spec.width, _WIDTH),
@@ -106,11 +100,9 @@ def _small_images(spec: Training) -> Training:
 
 def _shallow(small: Training, least: int) -> Training:
     """Return the training with the fewest layers that its strategy takes, from ``least`` on."""
-    known = strategy(small.strategy)
-    layers = least
+    known, layers = strategy(small.strategy), least
     while known and layers < small.layers:
-        shallow = replace(small, layers=layers)
-        if why_not(shallow, known) is None:
+        if why_not(shallow := replace(small, layers=layers), known) is None:
             return shallow
         layers *= 2
     return small
@@ -265,7 +257,8 @@ def _compared(
     work: Training, place: Place, make: Make, words: str, file: TokenFile | None = None, *,
     is_own: bool = False,
 ) -> Parity:
-    reference = reference_of(work, in_fp64(place.device), file)
+    reference = (LowRankReference if adapters_of(work) else Reference)(
+        work, in_fp64(place.device), file)
     with closing(make(work, place)) as strategy:
         worst, wrong, loss, where = 0.0, None, None, None
         if strategy.holds_loss and is_own:

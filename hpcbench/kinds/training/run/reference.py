@@ -1,31 +1,21 @@
 """The same step in one process, in fp64, how far layouts may be from it, and their fingerprints.
 
-Rounding errors of a sum of K products of random signs grow as sqrt(K) u, relative to the norm of
-the result. Source: Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM
-J. Sci. Comput. 41 (2019). A gradient passes D products, one after the other, forward and back.
+Rounding errors of a sum of K products of random signs grow as sqrt(K) u, relative to the norm
+(Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41,
+2019). A gradient passes D products. fp32: their errors add up to at most D sqrt(K) u, K the longest
+sum of a step. bf16, fp16: products accumulate in fp32 and round operands and result once: sqrt(D)
+u. `_MARGIN` is Higham and Mary's lambda: 4 fails for one sum in ten thousand at most; wrong scales
+and missing exchanges still fail.
 
-- fp32: their errors add up to at most D sqrt(K) u, K the longest sum of a step.
-- bf16, fp16: products accumulate in fp32, and each rounds its operands and its result once in u of
-  the dtype. Errors of D independent roundings add up to sqrt(D) u. A worst case of D u would be
-  1 and more for deep models, and allow anything.
+Of a ResNet a batch norm with biases of b lets errors grow by sqrt(1 + b^2), and a ReLU adds or
+removes a gradient where an error takes a value across 0: a share of E|e| x (the normal density at 0
+about b, `NARROW_BIAS`) of each ReLU's elements.
 
-A ResNet adds two things. A batch norm subtracts the mean of what has errors relative to mean and
-deviation together: with biases of b they grow by sqrt(1 + b^2) each time. A ReLU passes what is
-above 0: an error of e deviations that takes a value across 0 adds or removes a gradient. Values are
-normal about b (`NARROW_BIAS`), so a share of E|e| x (their density at 0) of each ReLU's elements
-changes. The norm lacks the root of the sum of all shares.
-
-`_MARGIN` is Higham and Mary's lambda: a bound with 4 fails for one sum in ten thousand at most, and
-the check compares norms over very many. Tests show that the margin is not too wide: strategies
-whose gradients are scaled or not exchanged fail.
-
-A fingerprint of a parameter is its norm and `PROJECTIONS` projections on random signs. A projection
-is linear, so that of a difference is the difference of projections, and its mean square is that of
-the norm: E <s, e>^2 = |e|^2 for signs s that are uncorrelated (Achlioptas, Database-friendly random
-projections, J. Comput. Syst. Sci. 66, 2003). So two runs that never meet are compared in the norm
-of their difference, by a few numbers for each parameter. The sign of element (i, j) is the product
-of one of its row and one of its column. Such products are uncorrelated, too, and all that a rank
-needs to know of its part is where that begins.
+A fingerprint of a parameter is its norm and `PROJECTIONS` projections on random signs: linear, so
+that of a difference is the difference, and E <s, e>^2 = |e|^2 for uncorrelated signs (Achlioptas,
+Database-friendly random projections, J. Comput. Syst. Sci. 66, 2003). So two runs are compared in
+the norm of their difference by a few numbers. The sign of element (i, j) is the product of one of
+its row and one of its column: a rank needs to know only where its part begins.
 """
 
 from __future__ import annotations
@@ -175,10 +165,6 @@ def in_fp64(device: torch.device) -> torch.device:
     return torch.device("cpu") if device.type == "mps" else device
 
 
-def reference_of(spec: Training, device: torch.device, file: TokenFile | None = None) -> Reference:
-    return (LowRankReference if adapters_of(spec) else Reference)(spec, device, file)
-
-
 UNIT = {"fp32": 2.0**-24, "bf16": 2.0**-8, "fp16": 2.0**-11}
 """Unit roundoff: half the distance from 1 to the next number."""
 _MARGIN = 4.0
@@ -216,7 +202,10 @@ def arithmetic_bound(spec: Training) -> float:
 
 def gradient_bound(spec: Training, exchange: GradientExchange) -> Bound:
     """Return the bound of gradients: arithmetic, and dp roundings in the exchange's dtype."""
-    relative = arithmetic_bound(spec) + (_flipped(spec) if spec.of_images else 0)
+    relative = arithmetic_bound(spec)
+    if spec.of_images:  # the share of a gradient that other ReLUs may pass
+        error = _MEAN_ERROR * _image_error(spec, _BLOCK_NORMED * spec.layers + _STEM_AND_HEAD)
+        relative += math.sqrt(_MARGIN * (3 * spec.layers + 1) * _AT_ZERO * error)
     return Bound(relative + spec.dp * exchange.unit, spec.dp * exchange.floor)
 
 
@@ -226,13 +215,6 @@ def _image_error(spec: Training, depth: int) -> float:
         longest = spec.global_batch * halved(spec.image_size)**2  # of a weight's gradient
         return _SHIFT * depth * math.sqrt(longest) * UNIT["fp32"]
     return _SHIFT * math.sqrt(depth) * UNIT[spec.dtype]
-
-
-def _flipped(spec: Training) -> float:
-    """Return the share of a gradient that other ReLUs may pass; its square has the margin."""
-    relus = 3 * spec.layers + 1
-    error = _MEAN_ERROR * _image_error(spec, _BLOCK_NORMED * spec.layers + _STEM_AND_HEAD)
-    return math.sqrt(_MARGIN * relus * _AT_ZERO * error)
 
 
 PROJECTIONS = 8

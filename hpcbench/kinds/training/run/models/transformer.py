@@ -20,10 +20,10 @@ from hpcbench.operations.models import ModelShape
 
 
 class RotaryEmbedding:
-    """Rotary positions: cosines and sines of their angles, (positions, head_dim / 2) fp32.
+    """Cosines and sines of rotary positions, (positions, head_dim / 2) fp32 (Su et al.,
+    arXiv:2104.09864).
 
-    Su et al., RoFormer, arXiv:2104.09864 (2021). Computed in each forward pass; no tuple, since
-    FSDP casts tensors that it finds in a block's arguments.
+    Computed in each forward pass; no tuple, since FSDP casts tensors in a block's arguments.
     """
 
     def __init__(self, positions: int, head_dim: int, base: float, device: torch.device) -> None:
