@@ -10,7 +10,7 @@ from hpcbench.kinds.memory import derive
 from hpcbench.kinds.memory.plan import PARTS, MemoryWork, with_batch, work_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.present import charts as _training_charts
-from hpcbench.kinds.training.present.charts import degrees_text, model_text, telling_options
+from hpcbench.kinds.training.present.charts import degrees_text, distinguishing_options, model_text
 from hpcbench.kinds.training.present.presenter import MEMORY_FIELDS, TrainingPresenter
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
@@ -44,7 +44,7 @@ def bar_charts(
     bar_of: Callable[[CaseResult, Value, Options], chart.Bar],
 ) -> Iterator[chart.BarChart]:
     for key, same in grouped((key_of(*one), one) for one in known).items():
-        options = telling_options(work_of(item.case).training for item, _ in same)
+        options = distinguishing_options(work_of(item.case).training for item, _ in same)
         for number, part in in_parts(same, MOST_BARS):
             yield replace(
                 form, title=f"{key[0]}: {form.title}", subtitle=", ".join(key[1:]),
@@ -124,7 +124,7 @@ def memory_tables(title: str, items: Items, derived: Records) -> Iterator[Table]
     listed = [item for item in items if item.status in columns.TABLED]
     if not listed:
         return
-    options = telling_options(work_of(item.case).training for item in listed)
+    options = distinguishing_options(work_of(item.case).training for item in listed)
     groups = grouped((_where(item), item) for item in listed)
 
     def known(item: CaseResult) -> derive.MemoryRecord:
@@ -189,7 +189,7 @@ def largest_batch_tables(title: str, items: Items, derived: Records) -> Iterator
     listed = [item for item in items if item.status in columns.TABLED]
     if not listed:
         return
-    options = telling_options(work_of(item.case).training for item in listed)
+    options = distinguishing_options(work_of(item.case).training for item in listed)
     groups = grouped((_where(item), item) for item in listed)
 
     units = sorted({search.unit for item in listed if (search := work_of(item.case).search)})

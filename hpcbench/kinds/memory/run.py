@@ -160,7 +160,7 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
         self._in_update = False
         self._most: tuple[int, list[tuple[int, int]]] = (0, [])
 
-    def gradients_are_there(self) -> None:
+    def begin_update(self) -> None:
         self._gradients, self._in_update = self._storages.gradients(), True
 
     def at_peak(self) -> dict[str, int]:
@@ -249,7 +249,7 @@ def followed(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, int]
         live.restart()
         with live:
             strategy.forward_backward(batch, phases)
-            live.gradients_are_there()
+            live.begin_update()
             strategy.update(phases)
             strategy.rebalance(phases)
     return live.at_peak()
@@ -283,7 +283,7 @@ class MemoryRunner(Runner):
     def open(self, work: Workload, place: Place, *, validate: bool) -> AnyOperation:
         assert isinstance(work, MemoryWork)
         if work.search is not None and self._limits is not None:
-            taken_before(work.training, work.search.unit, place)
+            warm_up_process(work.training, work.search.unit, place)
             self._limits.begin(work.search.limit_bytes)
         return MemoryOperation(work, place, self._local_size, self._limits)
 
@@ -309,7 +309,7 @@ class MemoryRunner(Runner):
                 raise MemoryError(str(error).partition("\n")[0]) from error
 
 
-def taken_before(training: Training, unit: int, place: Place) -> None:
+def warm_up_process(training: Training, unit: int, place: Place) -> None:
     """Have this process take what is no part of a training, by steps on a small model. All ranks
     call it."""
     small = small_training(replace(training, batch_size=unit, data=SYNTHETIC))

@@ -34,7 +34,7 @@ from hpcbench.operations.models import ModelShape
 _KEPT = 256  # layouts that are kept: of a few models, one of them in the stages of a large pipeline
 
 
-class Held(NamedTuple):
+class HeldParameters(NamedTuple):
     """The parameters of a tensor-parallel rank (``whole``), as held with adapters (``local``), by
     block."""
 
@@ -53,7 +53,7 @@ class _Parts(NamedTuple):
     narrow: int
 
 
-def held_of(work: Training, stage: Stage) -> Held:
+def held_parameters(work: Training, stage: Stage) -> HeldParameters:
     adapters = adapters_of(work)
     only_parts = Stage(blocks=stage.blocks, first=stage.first, last=stage.last, alone=stage.alone)
     return _held(_Parts(any_model.model_of(work), only_parts, work.tp, adapters,
@@ -69,7 +69,7 @@ def sharded(local: models.Parameters, shards: int) -> models.Parameters:
 
 
 @lru_cache(maxsize=_KEPT)
-def _held(parts: _Parts) -> Held:
+def _held(parts: _Parts) -> HeldParameters:
     def laid_out(tensors: list[models.Tensor]) -> models.Parameters:
         return models.Parameters(tuple(_laid_out(parts, [
             item._replace(extents=_part(item, parts.tp)) for item in tensors])))
@@ -81,7 +81,7 @@ def _held(parts: _Parts) -> Held:
         blocks = tuple(laid_out(any_model.part_tensors(parts.shape, one)) for one in numbers)
     else:  # blocks of a transformer are alike: one object
         blocks = (laid_out(any_model.part_tensors(parts.shape, 0)),) * len(numbers)
-    return Held(whole, laid_out(tensors), blocks)
+    return HeldParameters(whole, laid_out(tensors), blocks)
 
 
 def _laid_out(parts: _Parts, parameters: Iterable[models.Tensor]) -> list[models.Tensor]:
@@ -150,7 +150,7 @@ class Memory:
 
 
 class _Rank(NamedTuple):
-    """A rank's parameters: ``whole`` and ``local`` as in `Held`, ``own`` after sharding."""
+    """A rank's parameters: as in `HeldParameters`, and its ``own`` after sharding."""
 
     work: Training
     stage: Stage
@@ -168,7 +168,7 @@ def memory_of(work: Training, stage: Stage) -> Memory:
 
 def moments(work: Training, stage: Stage) -> tuple[Memory, ...]:
     """Return what that rank holds at each moment; of its group the rank with most."""
-    step, (whole, local, blocks) = step_of(work), held_of(work, stage)
+    step, (whole, local, blocks) = step_of(work), held_parameters(work, stage)
     layout = step.layout
     rank = _Rank(work, stage, step, any_model.model_of(work), whole, local,
                  sharded(local, layout.shards), blocks)
@@ -198,7 +198,7 @@ def _state_bytes(optimizer: str, own: models.Parameters, ranks: int) -> int:
 def _gradients(rank: _Rank) -> tuple[int, ...]:
     layout = rank.step.layout
     # Where all micro-batches are under way at once, none has left a gradient yet.
-    several = rank.step.parts > max(rank.stage.under_way, 1)
+    several = rank.step.parts > max(rank.stage.in_flight, 1)
     full = rank.own.trained.elements * WEIGHT_BYTES
     whole = rank.local.trained.elements * WEIGHT_BYTES
     # Between two exchanges FSDP adds up whole gradients, in fp32.
@@ -235,7 +235,7 @@ def _activations(rank: _Rank) -> tuple[int, ...]:
     works = working_bytes(shape, kept)
     # A block that is computed again has what it kept before among the rest.
     block = [works + (full - less if each else 0) for each in (again[-1], again[0])]
-    others = everything * (stage.under_way - 1)
+    others = everything * (stage.in_flight - 1)
     loss = loss_bytes(shape, kept) * stage.last
     first = less if again[0] else full
     of_token = (others + everything + loss, others + everything - behind + block[0],
@@ -246,7 +246,7 @@ def _activations(rank: _Rank) -> tuple[int, ...]:
 def _of_images(rank: _Rank, shape: any_model.ResNetShape) -> tuple[int, ...]:
     blocks, samples, element = rank.stage.blocks, rank.step.samples, rank.step.kept.element
     everything = any_model.resnet_kept_bytes(shape, blocks, samples, element)
-    others = everything * (rank.stage.under_way - 1)
+    others = everything * (rank.stage.in_flight - 1)
     # the gradients of a block's result, sum and last norm, while its backward begins
     works = [3 * samples * any_model.sent_elements(shape, block) * element
              for block in (max(blocks), min(blocks))]
@@ -320,7 +320,7 @@ def _copied(rank: _Rank) -> tuple[int, int, int, int]:
     tied = isinstance(shape, ModelShape) and shape.tied and stage.last and not stage.alone
     logits = -(-rank.work.vocab // rank.work.tp) * rank.work.hidden if tied else 0
     copies = kept.copies * kept.element * (products + logits)
-    others = int(copies * (stage.under_way - 1))
+    others = int(copies * (stage.in_flight - 1))
     table = [item.elements for item in rank.local.trained.tensors
              if item.name == _TABLE and (rank.step.parts > 1 or tied)]
     exchange, compressed = rank.step.layout.buckets, 0

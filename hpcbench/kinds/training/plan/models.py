@@ -36,8 +36,8 @@ def with_extents(name: str, **extents: int | None) -> ModelShape | str:
         return f"{zero}={given[zero]} is less than 1"
     changes: dict[str, Any] = {**given}
     shape = replace(whole, **changes)
-    kv_heads = given.get("kv_heads") or following_kv_heads(whole, shape.heads)
-    inner = given.get("inner") or following_inner(whole, shape.hidden)
+    kv_heads = given.get("kv_heads") or proportional_kv_heads(whole, shape.heads)
+    inner = given.get("inner") or proportional_inner(whole, shape.hidden)
     if reason := _undivided_heads(name, shape, "heads" in given):
         return reason
     if kv_heads is None:
@@ -62,21 +62,21 @@ def named_extents(name: str, extents: Mapping[str, int]) -> tuple[tuple[str, int
     whole, found = MODELS[name], []
     if extents["heads"] != whole.heads:
         found.append("heads")
-    if extents["kv_heads"] != following_kv_heads(whole, extents["heads"]):
+    if extents["kv_heads"] != proportional_kv_heads(whole, extents["heads"]):
         found.append("kv_heads")
-    if extents["inner"] != following_inner(whole, extents["hidden"]):
+    if extents["inner"] != proportional_inner(whole, extents["hidden"]):
         found.append("inner")
     if extents["vocab"] > whole.vocab:
         found.append("vocab")
     return tuple((key, extents[key]) for key in found)
 
 
-def following_kv_heads(whole: ModelShape, heads: int) -> int | None:
+def proportional_kv_heads(whole: ModelShape, heads: int) -> int | None:
     sharing = whole.heads // whole.kv_heads
     return None if heads % sharing else heads // sharing
 
 
-def following_inner(whole: ModelShape, hidden: int) -> int | None:
+def proportional_inner(whole: ModelShape, hidden: int) -> int | None:
     return None if whole.inner * hidden % whole.hidden else whole.inner * hidden // whole.hidden
 
 

@@ -56,7 +56,7 @@ _FINGERPRINT_S = 1.2e-8
 """Of a core for each parameter, over three passes; measured: 0.45 s a pass of 124 M parameters."""
 
 
-def is_tried_itself(parameters: int, tokens: int) -> bool:
+def is_compared_whole(parameters: int, tokens: int) -> bool:
     return parameters <= MOST_PARAMETERS and 6.0 * parameters * tokens <= MOST_FLOPS
 
 
@@ -75,7 +75,7 @@ def untimed_s(work: Training, step_s: float, kind: str, *, checked: bool) -> flo
 def _parity_s(work: Training, step_s: float, kind: str) -> float:
     if work.tokens is None:
         return _SMALL_S
-    if is_tried_itself(work.parameters, work.tokens):
+    if is_compared_whole(work.parameters, work.tokens):
         return comparison_s(work.parameters, work.tokens, kind)
     samples = work.dp * work.accumulation
     seconds = comparison_s(work.parameters, samples * min(work.seq_length, SHORT_TOKENS), kind)

@@ -34,7 +34,7 @@ _GELU_PARTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ActivationLayout:
     """In what elements activations are kept (bytes of products; ``wide``: of residual and norms),
     and how they are divided: by ``tp`` ranks, ``by_tokens`` (sequence parallel), ``by_words`` (loss
     parallel). ``copies``: each product casts its input for itself (autocast)."""
@@ -52,7 +52,7 @@ class Kept:
         return elements * size // (self.tp if self.by_tokens else 1)
 
 
-def block_bytes(shape: ModelShape, kept: Kept) -> int:
+def block_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     """Return what one block keeps of a token, if it is not computed again.
 
     A frozen product keeps no input: its adapter's A does, and B what A returns. Under autocast A
@@ -79,7 +79,7 @@ def block_bytes(shape: ModelShape, kept: Kept) -> int:
             + divided // (1 if adapters else kept.tp))
 
 
-def recomputed_bytes(shape: ModelShape, kept: Kept, products: bool = False) -> int:
+def recomputed_bytes(shape: ModelShape, kept: ActivationLayout, products: bool = False) -> int:
     """Return what a block that is computed again keeps of a token: its input.
 
     With ``products`` also the results of products and attention. Those of the last product of
@@ -96,13 +96,13 @@ def recomputed_bytes(shape: ModelShape, kept: Kept, products: bool = False) -> i
             + (divided * kept.element + shape.heads * _LOGSUMEXP) // kept.tp)
 
 
-def embedding_bytes(shape: ModelShape, kept: Kept) -> int:
+def embedding_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     if kept.adapters:
         return 0
     return _TOKEN_ID + (_norm_bytes(shape, kept) if shape.family == "bert" else 0)
 
 
-def head_bytes(shape: ModelShape, kept: Kept) -> int:
+def head_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     transform = 2 * shape.hidden * kept.element if shape.family == "bert" else 0
     inputs = shape.hidden * kept.element
     if kept.adapters:
@@ -111,7 +111,7 @@ def head_bytes(shape: ModelShape, kept: Kept) -> int:
     return _norm_bytes(shape, kept) + transform + inputs + logits
 
 
-def loss_bytes(shape: ModelShape, kept: Kept) -> int:
+def loss_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     """Return the bytes of a token while the loss is computed, beside what forward keeps.
 
     Cross entropy is in fp32. Backward has most: logits, their logarithms of probabilities, and a
@@ -123,21 +123,21 @@ def loss_bytes(shape: ModelShape, kept: Kept) -> int:
     return words_of(shape, kept) * _WIDEST * (3 if kept.by_words else 2)
 
 
-def working_bytes(shape: ModelShape, kept: Kept) -> int:
+def working_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     """Return what backward of a block works on: gradients around its residual and activation."""
     inner = (2 if shape.gated else 1) * shape.inner * kept.element // (
         1 if kept.adapters else kept.tp)
     return 2 * kept.of_tokens(shape.hidden, kept.wide) + inner
 
 
-def _norm_bytes(shape: ModelShape, kept: Kept) -> int:
+def _norm_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     if shape.family == "llama":  # input, statistics and, if its weight is trained, the normed fp32
         normed = _WIDEST if shape.library == OWN_LIBRARY else kept.wide
         return kept.of_tokens(shape.hidden, _WIDEST + (0 if kept.adapters else normed)) + _STATISTIC
     return kept.of_tokens(shape.hidden, kept.wide) + 2 * _STATISTIC
 
 
-def words_of(shape: ModelShape, kept: Kept) -> int:
+def words_of(shape: ModelShape, kept: ActivationLayout) -> int:
     return -(-shape.vocab // kept.tp) if kept.by_words else shape.vocab
 
 
@@ -175,7 +175,7 @@ def divide(work: Training, costs: Sequence[float]) -> tuple[int, ...]:
     return tuple(shares)
 
 
-def unlike_shares(work: Training) -> tuple[int, ...]:
+def uneven_shares(work: Training) -> tuple[int, ...]:
     return divide(work, [1.0 + replica for replica in range(work.dp)])
 
 
@@ -195,7 +195,7 @@ class Stage:
     """A pipeline rank's part of a model; without a pipeline all of it.
 
     ``first`` and ``last``: it has embedding or stem, and the head. ``alone``: a tied weight is
-    copied, since the head is on another rank. ``under_way``: micro-batches whose activations it
+    copied, since the head is on another rank. ``in_flight``: micro-batches whose activations it
     keeps, each of a part of the blocks, as a number of all. ``ahead``: blocks whose results go to
     another rank; ``behind``: blocks of other ranks whose results it got, and which get the
     gradients.
@@ -206,7 +206,7 @@ class Stage:
     first: bool = True
     last: bool = True
     alone: bool = False
-    under_way: float = 1
+    in_flight: float = 1
     ahead: tuple[int, ...] = ()
     behind: tuple[int, ...] = ()
 
@@ -233,7 +233,7 @@ def _stage(work: Training, pipelined: Pipelining, rank: int) -> Stage:
     return Stage(
         rank=rank, first=0 in own, last=last in own, alone=True,
         blocks=tuple(number for stage in own for number in range(stage * each, (stage + 1) * each)),
-        under_way=_under_way(pipelined, work.pp, rank),
+        in_flight=_under_way(pipelined, work.pp, rank),
         ahead=tuple((stage + 1) * each - 1 for stage in own
                     if stage != last and stage + 1 not in own),
         behind=tuple(stage * each - 1 for stage in own if stage != 0 and stage - 1 not in own))
@@ -260,7 +260,7 @@ class Step:
     images)."""
 
     layout: Layout
-    kept: Kept
+    kept: ActivationLayout
     parts: int
     samples: int
     tokens: int
@@ -269,7 +269,7 @@ class Step:
 def step_of(work: Training) -> Step:
     layout, mixed = layout_of(work), work.dtype != "fp32"
     element = DTYPE_BYTES[work.dtype]
-    kept = Kept(
+    kept = ActivationLayout(
         element=element, wide=element if layout.groups else 4,
         copies=mixed and layout.groups is None, adapters=layout.adapters, tp=work.tp,
         by_tokens=layout.by_tokens, by_words=layout.by_words,

@@ -76,7 +76,7 @@ def span_words(works: Sequence[Training]) -> Iterator[str]:
     yield f"batch={span_text(work.batch_size for work in works)}"
 
 
-def telling_options(works: Iterable[Training]) -> Mapping[Training, str]:
+def distinguishing_options(works: Iterable[Training]) -> Mapping[Training, str]:
     """Return for each training the options that not all of its strategy have at their default."""
     of_strategy = grouped((work.strategy, work) for work in works)
     return {work: options_text([option for option in work.options if not _is_usual(option, same)])
@@ -152,7 +152,7 @@ def profile(items: Items, derived: Records) -> Iterator[Line | Table]:
 
 def titles(items: Items) -> Mapping[str, str]:
     """Return the titles of cases among these, by id: what not all of them have alike."""
-    options = telling_options(training_of(item.case) for item in items)
+    options = distinguishing_options(training_of(item.case) for item in items)
     said = {}
     for item in items:
         work = training_of(item.case)
@@ -337,7 +337,7 @@ def _key(item: CaseResult) -> Key:
 
 def _charts(key: Key, items: Items, records: Records) -> Iterator[chart.BarChart]:
     works = [training_of(item.case) for item in items]
-    options = telling_options(works)
+    options = distinguishing_options(works)
     labels = [_label(work, works, options[work]) for work in works]
     stem = "-".join(word for word in ("training", *key) if word)
     for number, pairs in in_parts([*zip(labels, items, strict=True)], MOST_ROWS):
@@ -403,7 +403,8 @@ def heat_map_case(case: Case) -> chart.HeatMapCase:
     size = work.global_batch if work.tokens is None else work.tokens
     return chart.HeatMapCase(
         f"Step of {work.model} by {work.strategy}",
-        (work.dtype, telling_options([work])[work], model_text(work), f"batch {work.batch_size}"),
+        (work.dtype, distinguishing_options([work])[work], model_text(work),
+         f"batch {work.batch_size}"),
         order=(work.trains, case.world_size, size),
         rule="the most ranks, then the most data of a step")
 

@@ -99,7 +99,7 @@ _GROUP_COLUMNS = (
 
 def training_plan_table(title: str, cases: Sequence[Case], *, listed: bool) -> Table:
     if listed:
-        options = charts.telling_options(training_of(case) for case in cases)
+        options = charts.distinguishing_options(training_of(case) for case in cases)
         rows = tuple(_case_row(case, options[training_of(case)]) for case in cases)
         return Table(title, _CASE_COLUMNS, (Group("", rows),), notes=tuple(
             Line(f"#{case.index} {case.note}", "warning") for case in cases if case.note))

@@ -140,7 +140,7 @@ def result_tables(title: str, items: charts.Items, derived: charts.Records) -> I
     if not groups:
         return
     listed = [member for group in groups.values() for member in group]
-    options = charts.telling_options(training_of(item.case) for item, _ in listed)
+    options = charts.distinguishing_options(training_of(item.case) for item, _ in listed)
     yield Table(title, COLUMNS, tuple(
         Group(name, tuple(_row(item, record, options) for item, record in group), timed)
         for (name, timed), group in groups.items()), notes=(
@@ -273,7 +273,7 @@ def counted_tables(title: str, items: charts.Items, derived: charts.Records) -> 
               and training_of(item.case).trains]
     if not listed:
         return
-    options = charts.telling_options(training_of(item.case) for item, _ in listed)
+    options = charts.distinguishing_options(training_of(item.case) for item, _ in listed)
     groups = grouped((training_of(item.case).model, (item, found)) for item, found in listed)
     yield Table(f"{title}: one step, counted", COUNTED_COLUMNS, tuple(
         Group(name, tuple(_counted_row(item, options[training_of(item.case)], found)
@@ -362,7 +362,7 @@ def overviews(items: charts.Items, derived: charts.Records) -> Iterator[Table]:
                                  "more", optional=True) for count in ranks))
     varied = [name for name in Setting._fields if name != "batch_size"  # it has a column
               and len({getattr(training_of(case), name) for case, _ in scaled}) > 1]
-    options = charts.telling_options(training_of(row[0][0]) for row in rows.values())
+    options = charts.distinguishing_options(training_of(row[0][0]) for row in rows.values())
     yield Table("scaling of trainings", columns, tuple(
         Group(title, tuple(_scaling_row(row, ranks, varied, options[training_of(row[0][0])])
                            for row in same))

@@ -20,9 +20,14 @@ from hpcbench.backends.devices import free_bytes
 from hpcbench.kinds.training.plan.any_model import RESNETS, resnet_of
 from hpcbench.kinds.training.plan.build_workload import counted, why_not
 from hpcbench.kinds.training.plan.models import NF4_BLOCK
-from hpcbench.kinds.training.plan.planner import MOST_S, SHORT_TOKENS, comparison_s, is_tried_itself
+from hpcbench.kinds.training.plan.planner import (
+    MOST_S,
+    SHORT_TOKENS,
+    comparison_s,
+    is_compared_whole,
+)
 from hpcbench.kinds.training.plan.spec import adapters_of, strategy
-from hpcbench.kinds.training.plan.step import is_dynamic, step_of, unlike_shares
+from hpcbench.kinds.training.plan.step import is_dynamic, step_of, uneven_shares
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training, bias_scale, weight_beside
 from hpcbench.kinds.training.run.data import Loader
 from hpcbench.kinds.training.run.models.model import MOMENTUM
@@ -57,7 +62,7 @@ def parity_training(spec: Training) -> Training:
     """Return the training that parity is tried on, ``spec`` itself if it is small enough."""
     if not spec.of_images:
         assert spec.tokens is not None  # noqa: S101  (it has no images)
-        return spec if is_tried_itself(spec.parameters, spec.tokens) else small_training(spec)
+        return spec if is_compared_whole(spec.parameters, spec.tokens) else small_training(spec)
     small = _small_images(spec)  # a wide one's ReLUs cut half of all values
     fits = (spec.classes <= _CLASSES and resnet_of(spec).is_narrow and spec.layers == small.layers
             and small.image_size <= spec.image_size <= 2 * small.image_size)
@@ -83,7 +88,7 @@ def small_training(spec: Training) -> Training:
     return counted(_shallow(small, least=2 * spec.pp))
 
 
-def parity_words(spec: Training) -> str:
+def small_model_text(spec: Training) -> str:
     layers = "1 layer" if spec.layers == 1 else f"{spec.layers} layers"
     if spec.of_images:
         return f"a small model of {layers}, width {spec.width}, images of {spec.image_size} pixels"
@@ -128,7 +133,7 @@ def short_step(spec: Training) -> Training:
     return short
 
 
-def too_much(short: Training, place: Place) -> str | None:
+def why_not_comparable(short: Training, place: Place) -> str | None:
     """Return why the ranks cannot compare a model itself, or None. All ranks call it, and agree."""
     if short.of_images:
         return "rounding decides which values its ReLUs cut"
@@ -241,9 +246,9 @@ def parity(spec: Training, place: Place, make: Make, file: TokenFile | None = No
     work = parity_training(spec)
     if work is spec:
         return _compared(spec, place, make, "the model", file, is_own=True)
-    small = _compared(work, place, make, parity_words(work))
+    small = _compared(work, place, make, small_model_text(work))
     short = short_step(spec)
-    if why := too_much(short, place):
+    if why := why_not_comparable(short, place):
         return replace(small, on=f"{small.on}; the timed model is not compared with one process, "
                        f"because {why}")
     own = _compared(short, place, make, f"the timed model ({short.parameters / 1e6:.4g} M "
@@ -280,9 +285,9 @@ def _comparisons(
     loader = Loader(work, device, file)
     frozen, before = strategy.frozen(), strategy.full_weights() if adapters_of(work) else {}
     got: dict[str, torch.Tensor] = {}
-    for call in range(strategy.settling + 1):
-        if call == strategy.settling and is_dynamic(work):
-            strategy.divide(unlike_shares(work))
+    for call in range(strategy.warmup_calls + 1):
+        if call == strategy.warmup_calls and is_dynamic(work):
+            strategy.divide(uneven_shares(work))
         strategy.discard()
         phases.begin()
         loss = strategy.forward_backward(loader.batch(0, *strategy.share), phases)
@@ -292,8 +297,8 @@ def _comparisons(
         if call == 0 and work.of_images:
             yield "running statistics", list(_statistics(work, strategy, reference))
         got = strategy.full_gradients()
-        # those that project do not until the strategy is settled
-        early = strategy.exchange.projects and call < strategy.settling
+        # those that project do not until the pattern is stable
+        early = strategy.exchange.projects and call < strategy.warmup_calls
         yield "gradients", list(_gradients(
             work, GradientExchange() if early else strategy.exchange, got, reference.gradients))
     strategy.update(phases)

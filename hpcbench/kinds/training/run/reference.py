@@ -325,11 +325,11 @@ def whole_copies(rows: torch.Tensor) -> tuple[list[list[float]], int]:
                           for copy in range(most)])
     elements = int(sum(place[1] * place[3] for place, _ in parts))
     farthest = int((copies - copies[0]).square().sum(1).argmax())
-    told = [_told(copies[copy]) for copy in dict.fromkeys((0, farthest))]
-    return told[:1] if told[0] == told[-1] else told, elements
+    copied = [_rounded(copies[copy]) for copy in dict.fromkeys((0, farthest))]
+    return copied[:1] if copied[0] == copied[-1] else copied, elements
 
 
-def _told(copy: torch.Tensor) -> list[float]:
+def _rounded(copy: torch.Tensor) -> list[float]:
     norm = max(float(copy[0]), 0.0) ** 0.5
     return [float(f"{value:.{_DIGITS}g}") for value in (norm, *copy[1:].tolist())]
 

@@ -39,7 +39,7 @@ from hpcbench.kinds.training.plan.step import is_dynamic
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import Loader
 from hpcbench.kinds.training.run.memory import LiveBytes, Peak
-from hpcbench.kinds.training.run.models.build import SETTLING, forget, graphs
+from hpcbench.kinds.training.run.models.build import WARMUP_CALLS, forget, graphs
 from hpcbench.kinds.training.run.parity import Disparity, Parity, parity, parity_training
 from hpcbench.kinds.training.run.reference import Fingerprints, why_no_fingerprints
 from hpcbench.kinds.training.run.strategies.base import PHASES, Batch, Strategy, phase_clock
@@ -66,7 +66,7 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc]
         flops: by torch's formulas (`torch.utils.flop_counter`).
         scores_again_flops: of these, scores that a fused attention computes again in backward.
         unknown: operations on groups that are not known, and so not in ``calls``.
-        activations: their most bytes at once; None until `settled`.
+        activations: their most bytes at once; None until `stop_memory`.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -81,7 +81,7 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc]
     def ignore_compile_internals(cls) -> bool:
         return True
 
-    def settled(self) -> None:
+    def stop_memory(self) -> None:
         """Note no more memory: what comes is not kept for backward."""
         if self._live:
             self.activations, self._live = self._live.peak(), None
@@ -135,7 +135,7 @@ def count_step(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, An
     phases.begin()
     with watched(strategy.groups(), counter.note), counter:
         strategy.forward_backward(batch, phases)
-        counter.settled()
+        counter.stop_memory()
         strategy.update(phases)
         strategy.rebalance(phases)
     missing = dict(_missing(spec, strategy, counter))
@@ -200,15 +200,15 @@ class TrainingOperation:
         self._rows: list[int] = []
         self._step = 0
         self._loss = torch.zeros(())
-        self._settle()
+        self._warm_up()
         self._has_twin = self._parity is not None and parity_training(spec) is not spec
         self._fingerprints = self._take_fingerprints()
         self._graphs = graphs() if spec.compile else 0
 
-    def _settle(self) -> None:
+    def _warm_up(self) -> None:
         """Step until the communication pattern is stable and all is compiled; weights stay."""
         phases = phase_clock(self.place.device)
-        for _ in range(max(self._strategy.settling, SETTLING if self._spec.compile else 0)):
+        for _ in range(max(self._strategy.warmup_calls, WARMUP_CALLS if self._spec.compile else 0)):
             phases.begin()
             batch = self._loader.batch(0, *self._strategy.share)
             self._strategy.forward_backward(batch, phases)
@@ -226,7 +226,7 @@ class TrainingOperation:
         return found
 
     def prepare(self) -> None:
-        self._phases.settle()
+        self._phases.resolve()
         self._rows.append(len(self._phases.steps))
 
     def run(self) -> None:
@@ -309,7 +309,7 @@ class TrainingOperation:
         return take(self._spec, self._strategy, batch)
 
     def _phase_rows(self) -> dict[str, Any]:
-        self._phases.settle()
+        self._phases.resolve()
         steps = self._phases.steps
         present = dict.fromkeys(name for step in steps for name in step)
         names = [*(name for name in PHASES if name in present),

@@ -32,7 +32,7 @@ _PRODUCTS = {
 """What products of matrices and attention become, whichever kernel torch chooses, and products with
 weights in 4 bits, where bitsandbytes was imported."""
 BACKEND = "inductor"  # of torch.compile
-SETTLING = 2
+WARMUP_CALLS = 2
 """Calls of a step until all is compiled: a second one may differ from the first in what there is
 to be accumulated."""
 Forward = Callable[..., Any]

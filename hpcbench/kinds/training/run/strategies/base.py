@@ -62,7 +62,7 @@ class PhaseClock:
         """Note how long after the step's begin something is there; of several times the last."""
         self._noted.append((self.steps[-1], what, self._begin, self.now(), False))
 
-    def settle(self) -> None:
+    def resolve(self) -> None:
         """Fill in the phases since the last time; the device has nothing left to do."""
         for step, name, since, at, adds in self._noted:
             earlier = step.get(name, 0) if adds else 0
@@ -211,7 +211,7 @@ class Grid:
         self._opened.clear()
 
 
-def grid_of(spec: Training, place: Place) -> Grid:
+def parallel_grid(spec: Training, place: Place) -> Grid:
     """Return the ranks by replica, pipeline stage and tensor part; dimensions of 1 are left out."""
     degrees = {"dp": spec.dp, "pp": spec.pp, "tp": spec.tp}
     return Grid(place, {name: degree for name, degree in degrees.items() if degree > 1})
@@ -221,7 +221,7 @@ def _named(name: str, group: Any) -> str:
     return f"{name} of group {group.group_name}"
 
 
-def settle(parameters: Iterable[nn.Parameter]) -> None:
+def align_gradients(parameters: Iterable[nn.Parameter]) -> None:
     """Lay gradients out as their parameters are, once all of them are there.
 
     Otherwise the optimizer would add up a norm's partial gradient in each of its operations; that
@@ -260,7 +260,7 @@ class Strategy:
 
     holds_loss = True
     """Whether this rank knows the loss: of a pipeline, only that with the last stage does."""
-    settling = 0
+    warmup_calls = 0
     """Calls of `forward_backward` until the communication pattern is stable."""
     exchange = GradientExchange()
     uncounted = ""

@@ -42,14 +42,14 @@ _EXCHANGES = {
 _OWN_BUFFERS = {next(name for name in ("forward_sync_buffers", "broadcast_buffers")
                      if name in signature(DistributedDataParallel).parameters): False}
 """Running statistics are each replica's own, as in other strategies. torch 2.13 has a new name."""
-_SETTLED = 2
+_STABLE_CALLS = 2
 """Calls until DDP has ordered its buckets by the first backward (1), and PowerSGD may begin."""
 
 
 class Data(Replica):
     """torch's DistributedDataParallel, which averages gradients while backward still runs."""
 
-    settling = _SETTLED
+    warmup_calls = _STABLE_CALLS
     ddp: DistributedDataParallel
 
     def __init__(self, spec: Training, place: Place) -> None:
@@ -85,19 +85,19 @@ class Data(Replica):
         self.register(str(options.get("comm_hook", "none")))
         self.watch = BucketWatch(model.parameters(), int(options["bucket_mb"]))
         if is_counted(self.place.group) and not self.exchange.projects:
-            self._settle_sooner(model)
+            self._count_second_step(model)
         return self.ddp
 
-    def _settle_sooner(self, model: Model) -> None:
+    def _count_second_step(self, model: Model) -> None:
         """Have a dry run count the second step, in which ranks agree on the order of buckets."""
-        self.settling = 1
+        self.warmup_calls = 1
         model.register_forward_pre_hook(lambda *_: self.place.group.ledger.tally.clear())
 
     def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
         if self._balancer:
             self._balancer.begin(len(batch[0]))
         loss = super().forward_backward(batch, phases)
-        self.watch.settle()
+        self.watch.watch_buckets()
         return loss
 
     def register(self, hook: str) -> None:
@@ -106,7 +106,7 @@ class Data(Replica):
         if hook == "powersgd":
             self.uncounted = "PowerSGD calls from threads of the group, whose calls torch hides"
             state = powerSGD_hook.PowerSGDState(
-                group, matrix_approximation_rank=1, start_powerSGD_iter=_SETTLED)
+                group, matrix_approximation_rank=1, start_powerSGD_iter=_STABLE_CALLS)
             self.ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
         elif hook != "none":
             compress = {"bf16": default_hooks.bf16_compress_hook,
@@ -123,7 +123,7 @@ class BucketWatch:
 
     Backward lasts as long on every rank, because all wait for the last; a rank's own gradients show
     whether it is late. torch fills buckets in the order of the first backward, which is known at
-    `settle`.
+    `watch_buckets`.
     """
 
     on_bucket: Callable[[str], None]
@@ -135,7 +135,7 @@ class BucketWatch:
         self._handles = [one.register_post_accumulate_grad_hook(self._order.append)
                          for one in self._parameters]
 
-    def settle(self) -> None:
+    def watch_buckets(self) -> None:
         """Watch buckets, now that the first backward has been."""
         if not self._handles:
             return

@@ -83,7 +83,7 @@ class Pipeline(base.Strategy):
 
     def __init__(self, spec: Training, place: Place) -> None:
         super().__init__(spec, place)
-        self.grid = grid = base.grid_of(spec, place)
+        self.grid = grid = base.parallel_grid(spec, place)
         self._group = grid.groups["pp"]
         self._divider = Divider(grid.row("tp"), spec)
         self._sharder = Sharder(grid.row("dp"), spec)
@@ -196,7 +196,7 @@ class Pipeline(base.Strategy):
                     *([inputs] if 0 in self._own else []), return_outputs=False,
                     **({"target": targets, "losses": part_losses} if self.holds_loss else {}))
             losses += (local(loss.detach()) for loss in part_losses)
-        base.settle(self._parameters)
+        base.align_gradients(self._parameters)
         self._add_tied()
         phases.end("exchange")
         total = sum(losses, torch.zeros((), device=self.place.device))

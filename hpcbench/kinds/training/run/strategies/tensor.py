@@ -115,7 +115,7 @@ class TensorParallel(Replica):
     """A whole model whose parts are divided, and then spread over replicas if there are several."""
 
     def build(self) -> Model:
-        self.grid = grid = base.grid_of(self.spec, self.place)
+        self.grid = grid = base.parallel_grid(self.spec, self.place)
         self._divider = Divider(grid.row("tp"), self.spec)
         self._sharder = Sharder(grid.row("dp"), self.spec)
         return build(self.draft(), self.place.device, self.fill, self._divider.divide,
@@ -133,7 +133,7 @@ class TensorParallel(Replica):
 
     def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
         loss = super().forward_backward(batch, phases)
-        base.settle(self.plain.parameters())
+        base.align_gradients(self.plain.parameters())
         phases.end("backward")
         return loss
 
