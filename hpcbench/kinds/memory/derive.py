@@ -154,20 +154,20 @@ class MemoryDeriver(Deriver):
 
 
 def _record(item: CaseResult) -> MemoryRecord | None:
-    told = {int(rank): left for rank, left in item.detail.items() if "held" in left}
+    ranks = {int(rank): left for rank, left in item.detail.items() if "held" in left}
     is_search = workload.work_of(item.case).search is not None
-    if item.status != "ok" or not told or (is_search and not tries_of(item)):
+    if item.status != "ok" or not ranks or (is_search and not tries_of(item)):
         return None  # without its tries nobody knows of which batch a search tells
-    held = {rank: {part: int(left["held"][part]) for part in PARTS} for rank, left in told.items()}
+    held = {rank: {part: int(left["held"][part]) for part in PARTS} for rank, left in ranks.items()}
     peaks = {rank: sum(parts.values()) for rank, parts in held.items()}
     rank = max(peaks, key=lambda one: (peaks[one], -one))
-    left, capacity = told[rank], told[rank]["capacity"]
+    left, capacity = ranks[rank], ranks[rank]["capacity"]
     overhead = left["held"]["overhead"]
     work = measured_training(item)
     known = is_predicted(work)
     memory = predict(work).memory if known else Memory()
     least, used = (workload.least_bytes(work) if known else None), sum(peaks.values())
-    complete = len(told) == item.case.world_size
+    complete = len(ranks) == item.case.world_size
     return MemoryRecord(
         rank=rank, held_bytes=held[rank], peak_bytes=peaks[rank],
         # a process that takes what it had before grows by less than it holds
@@ -182,4 +182,4 @@ def _record(item: CaseResult) -> MemoryRecord | None:
         utilisation=peaks[rank] / capacity["bytes"] if capacity["bytes"] else None,
         least_bytes=least, used_bytes=used if complete else None,
         efficiency=least / used if least and complete and used else None,
-        largest=largest_of(item, {rank: left["capacity"]["bytes"] for rank, left in told.items()}))
+        largest=largest_of(item, {rank: left["capacity"]["bytes"] for rank, left in ranks.items()}))

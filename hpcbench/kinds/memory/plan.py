@@ -117,7 +117,7 @@ def predicted_largest(work: Training, unit: int, limit_bytes: int) -> int | None
     return unit * (bisect_right(range(1, top + 1), limit_bytes, key=needed))
 
 
-TRIES = "tries"  # the key of a record's detail for the batches that were tried (`told`)
+TRIES = "tries"  # the key of a record's detail for the batches that were tried
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,10 +137,10 @@ def memory_tables(title: str, items: Items, derived: Records) -> Iterator[Table]
         *who(item), *_measured(known(item)), item.status), (
             *_sources("the peak is of:", [known(item).peak_of for item in listed]),
             *_sources("the capacity is", [known(item).capacity_of for item in listed])))
-    told = {where: [item for item in same if known(item).predicted_bytes]
+    with_prediction = {where: [item for item in same if known(item).predicted_bytes]
             for where, same in groups.items()}
-    if any(told.values()):
-        yield _table(f"{title}: predicted", _PREDICTED, told, lambda item: (
+    if any(with_prediction.values()):
+        yield _table(f"{title}: predicted", _PREDICTED, with_prediction, lambda item: (
             *who(item), *_predicted(known(item))))
 
 
@@ -278,7 +278,7 @@ _FIRST_TRIED = "batch of a search for the largest one: what is tried first"
 
 
 class MemoryPresenter(Presenter[MemoryWork, derive.MemoryRecord]):
-    """Presents what trainings hold; what it trains is told as of a training."""
+    """Presents what trainings hold; the training itself as kind training does."""
 
     in_every_summary = False
     fields = FIELDS

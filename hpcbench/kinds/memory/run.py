@@ -48,14 +48,14 @@ class Limits(ABC):
     def __init__(self) -> None:
         self.limit: tuple[int, str] | None = None
 
-    def begin(self, asked_bytes: int) -> None:
-        limit = self._begin(asked_bytes)
+    def begin(self, requested_bytes: int) -> None:
+        limit = self._begin(requested_bytes)
         if limit[0] <= 0:
             raise CaseError(f"largest_batch: {limit[1]} leaves nothing to a training")
         self.limit = limit
 
     @abstractmethod
-    def _begin(self, asked_bytes: int) -> tuple[int, str]:
+    def _begin(self, requested_bytes: int) -> tuple[int, str]:
         """Set the limit and return it."""
 
     @abstractmethod
@@ -70,13 +70,13 @@ class CudaLimits(Limits):
         super().__init__()
         self._device = device
 
-    def _begin(self, asked_bytes: int) -> tuple[int, str]:
+    def _begin(self, requested_bytes: int) -> tuple[int, str]:
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info(self._device)
         held = torch.cuda.memory_reserved(self._device)
-        most = min(asked_bytes, total - held) if asked_bytes else free
+        most = min(requested_bytes, total - held) if requested_bytes else free
         torch.cuda.set_per_process_memory_fraction((held + most) / total, self._device)
-        return most, GIVEN if asked_bytes else "what was free on the GPU"
+        return most, GIVEN if requested_bytes else "what was free on the GPU"
 
     def end(self) -> None:
         torch.cuda.set_per_process_memory_fraction(1.0, self._device)
@@ -91,12 +91,12 @@ class DataLimits(Limits):
         self._local_size = local_size
         self._before, self._hard = resource.getrlimit(resource.RLIMIT_DATA)
 
-    def _begin(self, asked_bytes: int) -> tuple[int, str]:
+    def _begin(self, requested_bytes: int) -> tuple[int, str]:
         files = KernelFiles()
         held, resident = files.process_bytes("VmData"), files.process_bytes("VmRSS")
         if held is None or resident is None:
             raise CaseError("largest_batch: this system does not tell how much data a process has")
-        limit = (asked_bytes, GIVEN) if asked_bytes else self._share(held, resident)
+        limit = (requested_bytes, GIVEN) if requested_bytes else self._share(held, resident)
         with contextlib.suppress(OSError):  # nobody may be allowed to
             _SCORE.write_text(_FIRST_TO_KILL)
         if limit[0] > 0:
@@ -255,10 +255,10 @@ def followed(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, int]
     return live.at_peak()
 
 
-def _taken(device: torch.device, told: dict[str, Any]) -> int | None:
+def _taken(device: torch.device, recorded: dict[str, Any]) -> int | None:
     if device.type == "cuda":
         return int(torch.cuda.max_memory_reserved(device))
-    return int(told["peak"]) if told.get("peak_of") == "process growth" else None
+    return int(recorded["peak"]) if recorded.get("peak_of") == "process growth" else None
 
 
 def _capacity(device: torch.device, local_size: int) -> tuple[int, str]:

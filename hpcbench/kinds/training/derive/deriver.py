@@ -274,8 +274,8 @@ class TrainingDeriver(Deriver):
         known = stalls.stalls(item, samples, ready)
         varies = (Comparison(stalls.SYNC, known.sync.chance),) if known.sync else ()
         fields = {"stalls": known, "comparisons": (*found, *varies)}
-        told = stalls.from_stamps(item, samples)
-        return {**fields, "pop": told} if told else fields
+        pop = stalls.from_stamps(item, samples)
+        return {**fields, "pop": pop} if pop else fields
 
     def settled(self, records: Mapping[str, TrainingRecord]) -> Mapping[str, TrainingRecord]:
         known = {case_id: record.pop for case_id, record in records.items()}

@@ -47,7 +47,7 @@ _SAME = ("model", "family", "library", "layers", "hidden", "heads", "kv_heads", 
 """What must be equal for the same gradients, beside what is trained."""
 Numbers = npt.NDArray[np.float64]
 """Of a parameter: its norm, which is 0 if it is not known, and its projections."""
-Told = Mapping[str, Any]  # what rank 0 of a case recorded
+Recorded = Mapping[str, Any]  # what rank 0 of a case recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +83,11 @@ def counterparts(items: Sequence[CaseResult]) -> dict[str, Counterpart]:
     The base is a single process, else the first case, unless most others differ from it: then the
     first of those. Cases whose own copies differ are no base.
     """
-    known = {item.case.case_id: told for item in items if item.statistics
-             if (told := next((left["fingerprints"] for left in item.detail.values()
+    known = {item.case.case_id: recorded for item in items if item.statistics
+             if (recorded := next((left["fingerprints"] for left in item.detail.values()
                                if "fingerprints" in left), None)) is not None}
-    found = {case_id: Counterpart(missing=str(told["missing"]))
-             for case_id, told in known.items() if "missing" in told}
+    found = {case_id: Counterpart(missing=str(recorded["missing"]))
+             for case_id, recorded in known.items() if "missing" in recorded}
     groups = grouped((_key(item), item.case) for item in items
                      if item.case.case_id in known and item.case.case_id not in found)
     for cases in groups.values():
@@ -117,7 +117,7 @@ def _layout(case: Case) -> tuple[object, ...]:
     return work.strategy, dict(work.options).get("over"), work.dp, work.tp, work.pp
 
 
-def _of_group(cases: Sequence[Case], known: Mapping[str, Told]) -> dict[str, Counterpart]:
+def _of_group(cases: Sequence[Case], known: Mapping[str, Recorded]) -> dict[str, Counterpart]:
     broken = _wrong({case.case_id: _judged(list(_errors(
         known[case.case_id], known[case.case_id], of_copies=True)), on_ranks=True)
         for case in cases})
@@ -136,7 +136,7 @@ def _wrong(found: Mapping[str, Counterpart]) -> dict[str, Counterpart]:
     return {case_id: one for case_id, one in found.items() if one.n_wrong}
 
 
-def _of_sound(cases: Sequence[Case], known: Mapping[str, Told]) -> dict[str, Counterpart]:
+def _of_sound(cases: Sequence[Case], known: Mapping[str, Recorded]) -> dict[str, Counterpart]:
     first = next((case for case in cases if alone_by(training_of(case))), cases[0])
     found = _beside(first, cases, known)
     other = next((case for case in cases if found[case.case_id].n_wrong
@@ -145,7 +145,9 @@ def _of_sound(cases: Sequence[Case], known: Mapping[str, Told]) -> dict[str, Cou
     return again if len(_wrong(again)) < len(_wrong(found)) else found
 
 
-def _beside(base: Case, cases: Sequence[Case], known: Mapping[str, Told]) -> dict[str, Counterpart]:
+def _beside(
+    base: Case, cases: Sequence[Case], known: Mapping[str, Recorded],
+) -> dict[str, Counterpart]:
     """Compare all with a base; those laid out as it with one of the others, if one agrees."""
     others = [case for case in cases if _layout(case) != _layout(base)]
     found = {case.case_id: compared(case, base, known) for case in others}
@@ -155,7 +157,7 @@ def _beside(base: Case, cases: Sequence[Case], known: Mapping[str, Told]) -> dic
                     if case.case_id not in found}
 
 
-def compared(case: Case, other: Case | None, known: Mapping[str, Told]) -> Counterpart:
+def compared(case: Case, other: Case | None, known: Mapping[str, Recorded]) -> Counterpart:
     if other is None:
         work = training_of(case)
         return Counterpart(missing=(
@@ -182,7 +184,7 @@ def _judged(errors: Sequence[_Error], **of: Any) -> Counterpart:
                        n_compared=len(errors), **of)
 
 
-def _errors(one: Told, two: Told, *, of_copies: bool = False) -> Iterator[_Error]:
+def _errors(one: Recorded, two: Recorded, *, of_copies: bool = False) -> Iterator[_Error]:
     """Yield the error of each parameter over what is allowed, of its worst copy.
 
     ``of_copies``: each copy beside the first one of the same case, where ranks have several.
@@ -202,7 +204,7 @@ def _errors(one: Told, two: Told, *, of_copies: bool = False) -> Iterator[_Error
 class _Allowed:
     """How far the values of one kind may be apart in two cases, which have the same parameters."""
 
-    def __init__(self, one: Told, two: Told, what: str) -> None:
+    def __init__(self, one: Recorded, two: Recorded, what: str) -> None:
         self._what, self._one, self._two = what, one, two
         self._relative, self._floor = (math.hypot(one[key], two[key])
                                        for key in ("relative", "floor"))

@@ -113,7 +113,7 @@ def counterpart_text(found: Counterpart) -> str:
 
 
 MOST_CASES, MOST_RANKS = 3, 8  # tables, and rows of each: a profile is at most a screen
-_NAMED = 4  # so many cases of which the same is said are counted, fewer are named
+_NAMED = 4  # so many cases with the same finding are counted, fewer are named
 _ALWAYS = 2  # words of a title that stand there in any case: model and strategy
 _MEANING = ("ready: from the rank's begin of the step to its own last gradient; then waits: until "
             "the last rank is ready (medians)")
@@ -153,24 +153,24 @@ def profile(items: Items, derived: Records) -> Iterator[Line | Table]:
 def titles(items: Items) -> Mapping[str, str]:
     """Return the titles of cases among these, by id: what not all of them have alike."""
     options = distinguishing_options(training_of(item.case) for item in items)
-    said = {}
+    parts = {}
     for item in items:
         work = training_of(item.case)
-        said[item.case.case_id] = (
+        parts[item.case.case_id] = (
             work.model, strategy_text(work), options[work], degrees_text(work),
             item.case.backend, work.dtype, f"batch {work.batch_size}",
             options_text(work.unusual()), plural(item.case.world_size, "rank"))
-    varied = [len(set(words)) > 1 for words in zip(*said.values(), strict=True)]
+    varied = [len(set(words)) > 1 for words in zip(*parts.values(), strict=True)]
     return {case_id: " ".join(word for at, (word, varies) in enumerate(
                 zip(words, varied, strict=True)) if word and (varies or at < _ALWAYS))
-            for case_id, words in said.items()}
+            for case_id, words in parts.items()}
 
 
 def _findings_of(items: Items, named: Mapping[str, str], derived: Records) -> Iterator[Line]:
-    said = grouped((line, named[item.case.case_id]) for item in items
-                   for line in _lines(item, derived))
-    for line in sorted(said, key=lambda line: line.tone != "warning"):
-        who = said[line]
+    texts = grouped((line, named[item.case.case_id]) for item in items
+                    for line in _lines(item, derived))
+    for line in sorted(texts, key=lambda line: line.tone != "warning"):
+        who = texts[line]
         title = ", ".join(who) if len(who) < _NAMED else plural(len(who), "case")
         yield Line(f"{title}: {line.text}" if len(items) > 1 else line.text, line.tone)
 
@@ -181,16 +181,17 @@ def findings(stalls: Stalls | None) -> Iterator[str]:
         ends = f"{cell_text(behind.low, Show.MS)}, {cell_text(behind.high, Show.MS)}"
         where = f" (its {last.phase} is {ms_text(last.phase_s)} longer)" if last.phase_s > 0 else ""
         yield (f"rank {last.rank} finishes its backward pass last in {last.last_share:.0%} of "
-               f"{plural(stalls.n_steps, 'step')}, {ms_text(behind.value)} [{ends}: 99 % interval] "
-               f"after the next one{where}: {last.behind_share:.0%} of the step is waiting for it")
+               f"{plural(stalls.n_steps, 'step')}, {ms_text(behind.value)} behind the "
+               f"next rank [99 % CI {ends}]{where}: waiting for it takes {last.behind_share:.0%} "
+               "of the step")
     if stalls and stalls.sync and stalls.sync.is_high:
         yield f"high variance in gradient sync time: {_variance_text(stalls.sync)}"
 
 
 def slow_alone_text(slow: SlowAlone) -> str:
-    return (f"without communication a step takes rank {slow.rank} {ms_text(slow.step_s)}, rank "
-            f"{slow.quickest_rank} {ms_text(slow.quickest_step_s)}: {slow.ratio:.2f} times as long "
-            f"[{slow.low:.2f}, {slow.high:.2f}: least, greatest of passes]")
+    return (f"rank {slow.rank} computes slowly: {ms_text(slow.step_s)} a step without "
+            f"communication, rank {slow.quickest_rank} {ms_text(slow.quickest_step_s)} "
+            f"({slow.ratio:.2f}x; passes {slow.low:.2f}x to {slow.high:.2f}x)")
 
 
 def record_of(item: CaseResult, derived: Records) -> TrainingRecord:
@@ -206,10 +207,11 @@ def _lines(item: CaseResult, derived: Records) -> Iterator[Line]:
     stalls, slow = record.stalls, record.slow_alone
     yield from (Line(text, "warning") for text in findings(stalls))
     if stalls and (share := stalls.stall_share):
-        yield Line(f"ranks wait {_percent(share.value, share.low, share.high)} of the step for "
-                   f"whichever rank is last ({plural(stalls.n_steps, 'step')})")
+        yield Line(f"waiting for the slowest rank takes "
+                   f"{_percent(share.value, share.low, share.high)} of the step "
+                   f"({plural(stalls.n_steps, 'step')})")
     if stalls and stalls.sync and not stalls.sync.is_high:
-        yield Line(f"gradient sync time does not vary much: {_variance_text(stalls.sync)}")
+        yield Line(f"gradient sync time: no excess jitter ({_variance_text(stalls.sync)})")
     if stalls and item.case.world_size > 1:
         yield from map(Line, _unknown(stalls, record.exposure, slow))
     if exposed := record.exposure.exposed_share:
@@ -219,7 +221,7 @@ def _lines(item: CaseResult, derived: Records) -> Iterator[Line]:
         yield Line(slow_alone_text(slow), "warning")
     steps = item.timing.steps if item.timing else None
     if steps and len(steps.ranks) > 1 and not training_of(item.case).trains:
-        yield Line(f"without communication a step takes the ranks {ms_text(min(steps.step_s))} to "
+        yield Line(f"steps without communication take the ranks {ms_text(min(steps.step_s))} to "
                    f"{ms_text(max(steps.step_s))}")
 
 
@@ -227,17 +229,17 @@ def _unknown(stalls: Stalls, exposure: Exposure, slow: SlowAlone | None) -> Iter
     if stalls.missing and slow is None:
         more = "" if exposure.own_s else (
             '; "communication": ["on", "off"] in its block shows each rank\'s own time')
-        yield f"cannot tell who makes others wait, because {stalls.missing}{more}"
+        yield f"stragglers unknown: {stalls.missing}{more}"
     if stalls.last_missing:
-        yield f"cannot tell whether a rank is late, because {stalls.last_missing}"
+        yield f"late rank unknown: {stalls.last_missing}"
     if stalls.sync_missing:
-        yield f"cannot tell whether gradient sync varies, because {stalls.sync_missing}"
+        yield f"jitter of gradient sync unknown: {stalls.sync_missing}"
 
 
 def _variance_text(sync: SyncVariance) -> str:
-    return (f"coefficient of variation {sync.cv:.0%} (robust {sync.robust_cv:.0%}), of computing "
-            f"{sync.compute_cv:.0%} ({sync.compute_robust_cv:.0%}); it deviates by "
-            f"{sync.deviation_share:.1%} of the step, p = {sync.chance:.2g}")
+    return (f"coefficient of variation {sync.cv:.0%} (robust {sync.robust_cv:.0%}), computing "
+            f"{sync.compute_cv:.0%} ({sync.compute_robust_cv:.0%}); mean deviation "
+            f"{sync.deviation_share:.1%} of the step")
 
 
 def _tables(title: str, item: CaseResult, record: TrainingRecord) -> Iterator[Table]:
@@ -280,11 +282,11 @@ def ms_text(time_s: float) -> str:
 
 
 def rooflines(items: Items, derived: Records) -> list[Shown]:
-    told = [(item, record.rooflines) for item in items
+    bound = [(item, record.rooflines) for item in items
             if (record := derived.get(item.case.case_id)) and record.rooflines]
-    named = titles([item for item, _ in told])
+    named = titles([item for item, _ in bound])
     return [Shown(named[item.case.case_id], item.case.case_id, one)
-            for item, found in told for one in found]
+            for item, found in bound for one in found]
 
 
 def values(record: TrainingRecord) -> dict[str, Any]:

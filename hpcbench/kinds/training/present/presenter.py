@@ -303,7 +303,7 @@ class TrainingPresenter(Presenter[Training, deriver.TrainingRecord]):
             missing["training"] = ("no case of kind training is ok" if planned else
                                    "the sweep has no case of kind training")
         if not held:
-            missing["memory"] = ("no rank told what it held" if measured else missing["training"])
+            missing["memory"] = ("no rank recorded its memory" if measured else missing["training"])
         return {"training": listed or None, "not_measured": missing,
                 "memory": [{name: row[name] for name in MEMORY_FIELDS} for row in held] or None}
 

@@ -235,7 +235,7 @@ def _standing_out(record: TrainingRecord) -> Iterator[str]:
         which, wait = (
             ("shortest", ": the others wait for it") if slow.is_shortest else ("longest", ""))
         yield (f"{slow.phase} is {which} on rank {slow.rank} in {slow.share:.0%} of the steps"
-               f"{wait}; longest of a rank / shortest {slow.ratio:.2f}")
+               f"{wait}; the longest is {slow.ratio:.2f}x the shortest")
     if record.exposure.idle_share:
         yield _idle_line(record.exposure)
     if record.slow_alone:
@@ -325,15 +325,15 @@ _COLUMNS = (
 
 
 def efficiencies(items: charts.Items, derived: charts.Records) -> Iterator[Table]:
-    told = [(item, record.pop) for item in items if item.case.world_size > 1
+    rated = [(item, record.pop) for item in items if item.case.world_size > 1
             and (record := derived.get(item.case.case_id)) and record.pop]
-    if told:
-        named = charts.titles([item for item, _ in told])
+    if rated:
+        named = charts.titles([item for item, _ in rated])
         yield Table("parallel efficiency of trainings", _COLUMNS, (Group("", tuple(
             Row((named[item.case.case_id], item.case.world_size, pop.score,
                  *(getattr(pop.efficiency, factor) for factor in FACTORS),
                  pop.computation_scaling, pop.global_efficiency, FACTORS.get(pop.limit or ""),
-                 pop.source), case_id=item.case.case_id) for item, pop in told)),))
+                 pop.source), case_id=item.case.case_id) for item, pop in rated)),))
 
 
 SCALING_DEFINITION = (
