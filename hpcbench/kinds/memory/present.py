@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from hpcbench.kinds.memory import derive
 from hpcbench.kinds.memory.plan import PARTS, MemoryWork, with_batch, work_of
@@ -31,19 +31,17 @@ from hpcbench.views.table import (
 )
 
 MOST_BARS = 30  # more cases than this are split over several charts
-Value = TypeVar("Value")
 Items = Sequence[CaseResult]
 Records = Mapping[str, derive.MemoryRecord]
 Options = Mapping[Training, str]
 """Training -> those of its options that not all trainings of a chart have alike."""
 
 
-def bar_charts(
-    form: chart.BarChart, known: Sequence[tuple[CaseResult, Value]],
-    key_of: Callable[[CaseResult, Value], tuple[str, ...]],
-    bar_of: Callable[[CaseResult, Value, Options], chart.Bar],
+def _charts(
+    form: chart.BarChart, known: Sequence[tuple[tuple[str, ...], CaseResult, derive.MemoryRecord]],
+    bar_of: Callable[[CaseResult, derive.MemoryRecord, Options], chart.Bar],
 ) -> Iterator[chart.BarChart]:
-    for key, same in grouped((key_of(*one), one) for one in known).items():
+    for key, same in grouped((one[0], one[1:]) for one in known).items():
         options = distinguishing_options(work_of(item.case).training for item, _ in same)
         for number, part in in_parts(same, MOST_BARS):
             yield replace(
@@ -51,7 +49,7 @@ def bar_charts(
                 file_stem=chart.file_name(f"{form.file_stem}-{'-'.join(key)}{number}"),
                 case_ids=tuple(item.case.case_id for item, _ in part),
                 sections=(chart.BarSection("", tuple(
-                    bar_of(item, value, options) for item, value in part)),))
+                    bar_of(item, record, options) for item, record in part)),))
 
 
 _OF = "in the peak of the rank with most"
@@ -229,12 +227,6 @@ _MEMORY_FORM = chart.BarChart(
     limit="predicted")
 
 
-def memory_charts(items: Items, derived: Records) -> Iterator[chart.BarChart]:
-    known = [(item, record) for item in items
-             if (record := derived.get(item.case.case_id)) and record.held_bytes]
-    yield from bar_charts(_MEMORY_FORM, known, lambda item, _: _key(item), _memory_bar)
-
-
 def _memory_bar(item: CaseResult, record: derive.MemoryRecord, options: Options) -> chart.Bar:
     work, held = work_of(item.case).training, record.held_bytes or {}
     return chart.Bar(_bar_label(work, options, f"batch {work.batch_size}"),
@@ -254,14 +246,9 @@ _LARGEST_FORM = chart.BarChart(
      Column("predicted", "predicted", Show.COUNT)), (), (_LOOK,), limit="predicted")
 
 
-def largest_batch_charts(items: Items, derived: Records) -> Iterator[chart.BarChart]:
-    known = [(item, record.largest) for item in items
-             if (record := derived.get(item.case.case_id)) and record.largest]
-    yield from bar_charts(_LARGEST_FORM, known, lambda item, found: (
-        *_key(item), f"limit {size_text(found.limit_bytes or 0)}"), _largest_bar)
-
-
-def _largest_bar(item: CaseResult, found: derive.Largest, options: Options) -> chart.Bar:
+def _largest_bar(item: CaseResult, record: derive.MemoryRecord, options: Options) -> chart.Bar:
+    found = record.largest
+    assert found is not None  # noqa: S101  (others have no chart)
     return chart.Bar(_bar_label(work_of(item.case).training, options),
                      (found.largest_batch, found.too_large_batch, found.predicted_largest_batch),
                      ((float(found.largest_batch), _LOOK),), limit=found.predicted_largest_batch)
@@ -325,9 +312,14 @@ class MemoryPresenter(Presenter[MemoryWork, derive.MemoryRecord]):
         yield from largest_batch_tables(title, searches, derived)
 
     def charts(self, items: Items, derived: Records) -> Iterable[chart.Chart]:
-        searches, others = _apart(items)
-        yield from memory_charts(others, derived)
-        yield from largest_batch_charts(searches, derived)
+        searches, others = ([(item, record) for item in same if (
+            record := derived.get(item.case.case_id))] for same in _apart(items))
+        yield from _charts(_MEMORY_FORM, [
+            (_key(item), item, record) for item, record in others if record.held_bytes],
+            _memory_bar)
+        yield from _charts(_LARGEST_FORM, [
+            ((*_key(item), f"limit {size_text(record.largest.limit_bytes or 0)}"), item, record)
+            for item, record in searches if record.largest], _largest_bar)
 
     def heat_map_case(self, case: Case) -> chart.HeatMapCase:
         return _training_charts.heat_map_case(first_training(case))

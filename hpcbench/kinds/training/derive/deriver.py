@@ -366,10 +366,13 @@ def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:
     if not work.trains:  # nothing is trained: there is no rate of it
         return {"step_s": stats.median_s}
     definition = rates.shown_definition(work)
+    cost = rates.step_cost(item.case, stats.median_s, hardware)
     row: dict[str, Any] = {
         "step_s": stats.median_s, "samples_per_s": computed.samples_per_s,
         "tokens_per_s": computed.tokens_per_s, "mfu_definition": definition,
-        **_costs(item.case, stats.median_s, hardware)}
+        **({"cost_per_step": cost, "cost_per_million_samples": cost / work.global_batch * 1e6,
+            "cost_per_million_tokens": cost / work.tokens * 1e6 if work.tokens else None}
+           if cost is not None else {})}
     timed = (stats.median_s, item.case.world_size, hardware.get("peak_flops", {}))
     row["mfu_by_definition"] = {name: rates.mfu(work, name, *timed) for name, _ in work.flops}
     if definition is None:
@@ -385,14 +388,6 @@ def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:
             f"hardware.peak_flops has no {work.dtype}",
             "mfu_of_measured": rates.mfu(
                 work, definition, *timed[:2], {work.dtype: measured} if measured else {})}
-
-
-def _costs(case: Case, step_s: float, hardware: Mapping[str, Any]) -> dict[str, float | None]:
-    work, cost = training_of(case), rates.step_cost(case, step_s, hardware)
-    if cost is None:
-        return {}
-    return {"cost_per_step": cost, "cost_per_million_samples": cost / work.global_batch * 1e6,
-            "cost_per_million_tokens": cost / work.tokens * 1e6 if work.tokens else None}
 
 
 def _phases(item: CaseResult) -> dict[str, Any]:

@@ -276,17 +276,13 @@ def counted_tables(title: str, items: charts.Items, derived: charts.Records) -> 
     options = charts.distinguishing_options(training_of(item.case) for item, _ in listed)
     groups = grouped((training_of(item.case).model, (item, found)) for item, found in listed)
     yield Table(f"{title}: one step, counted", COUNTED_COLUMNS, tuple(
-        Group(name, tuple(_counted_row(item, options[training_of(item.case)], found)
-                          for item, found in group))
+        Group(name, tuple(Row(
+            (charts.strategy_text(work), options[work], charts.degrees_text(work) or None,
+             work.batch_size, *(cell for pair in zip(
+                 astuple(found.measured), astuple(found.predicted), strict=True) for cell in pair)),
+            case_id=item.case.case_id)
+            for item, found in group for work in [training_of(item.case)]))
         for name, group in groups.items()), notes=tuple(_notes(listed)))
-
-
-def _counted_row(item: CaseResult, options: str, found: rates.Counted) -> Row:
-    work = training_of(item.case)
-    pairs = zip(astuple(found.measured), astuple(found.predicted), strict=True)
-    return Row((charts.strategy_text(work), options, charts.degrees_text(work) or None,
-                work.batch_size, *(cell for pair in pairs for cell in pair)),
-               case_id=item.case.case_id)
 
 
 def _notes(listed: Sequence[tuple[CaseResult, rates.Counted]]) -> Iterator[Line]:

@@ -138,7 +138,18 @@ def count_step(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, An
         counter.stop_memory()
         strategy.update(phases)
         strategy.rebalance(phases)
-    missing = dict(_missing(spec, strategy, counter))
+    missing: dict[str, str] = {}
+    if spec.communication == "off":
+        missing["calls"] = "its groups move nothing"
+    elif counter.unknown:
+        missing["calls"] = (
+            f"it called {', '.join(sorted(counter.unknown))}, whose sizes are not known")
+    elif strategy.uncounted:
+        missing["calls"] = strategy.uncounted
+    elif spec.compile and spec.tp > 1:
+        missing["calls"] = "what compiled blocks call is no operation that torch shows"
+    if spec.compile:
+        missing |= dict.fromkeys(("flops", "activations"), _COMPILED)
     found: dict[str, Any] = {"missing": missing}
     if "calls" not in missing:
         parts = (traffic.calls(one.collective, one.ranks, [one.size_bytes])
@@ -151,20 +162,6 @@ def count_step(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, An
     if "activations" not in missing:
         found |= {"activations": counter.activations, "activations_of": _ACTIVATIONS}
     return found
-
-
-def _missing(spec: Training, strategy: Strategy, counter: StepCounter) -> Iterable[tuple[str, str]]:
-    if spec.communication == "off":
-        yield "calls", "its groups move nothing"
-    elif counter.unknown:
-        yield "calls", f"it called {', '.join(sorted(counter.unknown))}, whose sizes are not known"
-    elif strategy.uncounted:
-        yield "calls", strategy.uncounted
-    elif spec.compile and spec.tp > 1:
-        yield "calls", "what compiled blocks call is no operation that torch shows"
-    if spec.compile:
-        yield "flops", _COMPILED
-        yield "activations", _COMPILED
 
 
 Found = TypeVar("Found")
@@ -290,19 +287,14 @@ class TrainingOperation:
         if self._loader.source.n_samples is not None:
             answer["data"] = {"samples": self._loader.source.n_samples, "steps": self._step}
         if self._spec.count_step and not self.is_rehearsal:
-            self._count(answer)
+            answer["counted"] = counted = self.one_more(count_step)
+            answer["memory"] |= {name: counted.pop(name) for name in (
+                "activations", "activations_of") if name in counted}
         return answer
 
     @property
     def is_rehearsal(self) -> bool:
         return self._silent is None and dist.get_backend(self.place.group) == REHEARSAL
-
-    def _count(self, answer: dict[str, Any]) -> None:
-        counted = self.one_more(count_step)
-        for name in ("activations", "activations_of"):
-            if name in counted:
-                answer["memory"][name] = counted.pop(name)
-        answer["counted"] = counted
 
     def one_more(self, take: Callable[[Training, Strategy, Batch], Found]) -> Found:
         batch = self._loader.batch(self._step, *self._strategy.share)

@@ -269,21 +269,15 @@ class Stages:
             model = make_model(self._work)
         rank, values = dist.get_rank(group), {}
         for name, parameter in model.named_parameters():
-            stage = self._stage_of(name)
+            part, *rest = name.split(".")  # a tied weight is the first stage's
+            stage = (int(rest[0]) // self._each if part == "blocks" else
+                     self.last if part == "head" else 0)
             owner = self.rank_of(stage)
             value = (whole(own[stage].get_parameter(name)) if owner == rank else
                      torch.empty(parameter.shape)).to(device, torch.float32)
             dist.broadcast(value, dist.get_global_rank(group, owner), group=group)
             values[name] = value.cpu()
         return values
-
-    def _stage_of(self, name: str) -> int:
-        """Return the stage that has a parameter; a tied one is the first stage's."""
-        part, *rest = name.split(".")
-        if part == "blocks":
-            return int(rest[0]) // self._each
-        return self.last if part == "head" else 0
-
 
 def hybrid(spec: Training, place: Place) -> base.Strategy:
     return (Pipeline if spec.pp > 1 else TensorParallel)(spec, place)

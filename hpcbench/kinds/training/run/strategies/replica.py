@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -38,7 +38,10 @@ class GroupWatch:
 
     def __init__(self, model: nn.Module) -> None:
         self.on_bucket: Callable[[str], object] = lambda _name: None
-        groups = list(_groups(model))[::-1]  # backward begins with the last block; the root ends it
+        groups = [group for module in model.modules() if isinstance(module, FSDPModule)
+                  for group in module._get_fsdp_state()._fsdp_param_groups
+                  if any(one.sharded_param.requires_grad for one in group.fsdp_params)]
+        groups.reverse()  # backward begins with the last block; the root ends it
         for number in spread(len(groups)):
             self._watch(groups[number], f"{ARRIVAL}{number + 1}")
 
@@ -51,15 +54,6 @@ class GroupWatch:
             return exchange(*unused)
 
         group.post_backward = post_backward
-
-
-def _groups(model: nn.Module) -> Iterator[Any]:
-    for module in model.modules():
-        if not isinstance(module, FSDPModule):
-            continue
-        for group in module._get_fsdp_state()._fsdp_param_groups:
-            if any(one.sharded_param.requires_grad for one in group.fsdp_params):
-                yield group
 
 
 def spread(count: int) -> list[int]:
