@@ -148,7 +148,7 @@ def check(
     results: Annotated[list[Path], typer.Argument(
         help="results.h5, or its folder; several of equal jobs count as one.")],
     limits: Annotated[Optional[Path], typer.Option(
-        "--limits", help="A YAML file of limits (docs/check.md).")] = None,
+        "--limits", help="A YAML file of limits (docs/compare.md).")] = None,
     baseline: Annotated[Optional[list[Path]], typer.Option(
         "--baseline", help="Results to be as fast as. Repeatable.")] = None,
     smallest: Annotated[float, typer.Option(

@@ -276,7 +276,7 @@ class Config(Section):
     benchmarks: Annotated[tuple[AnyBlock, ...], Field(min_length=1)] = Field(
         description="The sweeps, in order.")
     limits: tuple[Limit, ...] = key(
-        (), "What results must reach, as in a file of limits (docs/check.md): else exit code 1.")
+        (), "What results must reach, as in a file of limits (docs/compare.md): else exit code 1.")
     fail_below: Annotated[tuple[Below, ...], OneOrMany()] = key(
         (), "Least rates in short: NAME[:SIZE]:METRIC=VALUE[UNIT].")
     fault: tuple[Fault, ...] = key((), "Errors made on purpose. For testing only.")
