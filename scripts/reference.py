@@ -36,7 +36,7 @@ from hpcbench.views.presenter import presenter_of
 
 DOCS = Path(__file__).parents[1] / "docs"
 _MARKED = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-WIDTH, WIDEST_NAME, MOST_VALUES = 110, 30, 12
+WIDTH, WIDEST_NAME, MOST_VALUES = 110, 30, 16
 Row = tuple[str, str]
 """A name with its default or units, and the meaning."""
 
@@ -64,13 +64,16 @@ def _aside(name: str, aside: str) -> str:
 def keys(section: type[Section], without: Collection[str] = ()) -> Iterator[Row]:
     """Yield the keys of a section: default, meaning, and the values there are if they are few."""
     definitions = json.loads(json_schema())
-    properties = definitions["$defs"].get(section.__name__, definitions)["properties"]
+    name_of = "CollectiveBlock" if section is Block else section.__name__
+    properties = definitions["$defs"].get(name_of, definitions)["properties"]
     for name, field in section.model_fields.items():
         key, told = field.alias or name, field.description
         if key in without or not told:
             continue
-        values = [one for one in _values(properties.get(key, {})) if one not in told]
-        allowed = f" Values: {', '.join(values)}." if 0 < len(values) <= MOST_VALUES else ""
+        values = _values(properties.get(key, {}))
+        is_listed = len(values) > MOST_VALUES or all(
+            re.search(rf"\b{re.escape(one)}\b", told) for one in values)
+        allowed = "" if is_listed else f" Values: {', '.join(values)}."
         default = "required" if field.is_required() else shown(field.default)
         yield _aside(key, default), f"{told.rstrip('.')}.{allowed}"
 
@@ -80,7 +83,8 @@ def shown(value: Any) -> str:
     if value is None or value in ((), {}, "") or value == (0, 0):
         return ""
     values = value if isinstance(value, tuple) else (value,)
-    return ", ".join(json.dumps(one) for one in values).replace('"', "")
+    return ", ".join(f"{one:g}" if isinstance(one, float) else json.dumps(one)
+                     for one in values).replace('"', "")
 
 
 def _values(part: Mapping[str, Any]) -> list[str]:
