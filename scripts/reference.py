@@ -99,8 +99,15 @@ def section_of(section: type[Section]) -> Iterator[str]:
 
 
 def block_keys(kind: str) -> Iterator[str]:
-    """Yield the keys that blocks of a kind alone have; of memory those that trainings lack."""
+    """Yield the keys that blocks of a kind alone have; of memory those that trainings lack.
+
+    Of hardware there are the names only: a page of its own has the meanings.
+    """
     classes = schema.block_classes()
+    if kind == "hardware":
+        own = _keys_of(classes[kind]) - _keys_of(Block)
+        names = [name for name in schema.keys_of(classes[kind]) if name in own]
+        return block([("keys", ", ".join(names))])
     shared = classes["training"] if kind == "memory" else Block
     return block(keys(classes[kind], _keys_of(shared)))
 
