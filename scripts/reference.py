@@ -212,11 +212,11 @@ def columns() -> Iterator[str]:
     groups: dict[str, list[CaseColumn]] = defaultdict(list)
     for column, of_kinds in sorted(who.items(), key=lambda pair: -len(pair[1])):
         groups[", ".join(of_kinds)].append(column)
-    for of_kinds, found in groups.items():
+    for title, found in groups.items():
         rows = [_column(column) for column in found if column.name not in given]
         names = [column.name for column in found if column.name in given]
         rows += [("keys of the sweep file", ", ".join(names))] if names else []
-        yield from block(rows, f"Of {of_kinds}")
+        yield from block(rows, f"Of {title}")
 
 
 def _column(column: CaseColumn) -> Row:
