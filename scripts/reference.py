@@ -177,7 +177,8 @@ def results() -> Iterator[str]:
 
 
 def trace() -> Iterator[str]:
-    return datasets(sealed.CONTENTS, {*sealed.CLOCKS, *sealed.STAMPS}, {"cases"})
+    as_in_results = {*sealed.CLOCKS, *sealed.STAMPS, "phases", "phases/ns"}
+    return datasets(sealed.CONTENTS, as_in_results, {"cases"})
 
 
 def readings() -> Iterator[str]:

@@ -10,7 +10,7 @@ from launcher import ROOT
 from unit.test_faults_doc import functions_of
 
 TEXT = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
-COLUMNS = ["symptom", "cause, and what shows it", "remedy"]
+COLUMNS = ["symptom", "cause: check", "remedy"]
 AREAS = ("Launchers", "Slurm", "Kubernetes and containers", "Network", "GPUs, NCCL and UCC",
          "Memory", "Cores, clocks and odd times", "Disks")
 PROGRAMS = {"mpirun", "srun", "taskset"}
