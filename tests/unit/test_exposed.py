@@ -140,8 +140,8 @@ def test_what_ranks_of_a_pipeline_are_idle_is_told_and_why_rows_are_not_paired(
 def test_a_rank_that_is_slow_by_itself_is_named(tmp_path: Path, capsys: Capture) -> None:
     on, off = (run(name, 10e-3, 11e-3, index=at, own_s=(0.5, 1.0))
                for at, name in enumerate(("on", "off")))
-    line = ("  data: without communication a step takes rank 1 10.50 ms, rank 0 5.25 ms: 2.00 "
-            "times as long [1.82, 2.20: least, greatest of passes]")
+    line = ("  data: rank 1 computes slowly: 10.50 ms a step without communication, rank 0 "
+            "5.25 ms (2.00x; passes 1.82x to 2.20x)")
     results = make_results((on, off))
     print_results(results, tmp_path)
     assert line not in capsys.readouterr().out.splitlines()

@@ -408,7 +408,7 @@ def test_the_ranks_of_a_pipeline_have_all_parts_and_keep_less_towards_its_end() 
         crossings = 3 if stages == 1 else 7 if schedule == "Interleaved1F1B" else 6
         assert sum(len(stage.ahead) for stage in found) == crossings
         assert sum(len(stage.behind) for stage in found) == crossings
-    one = [stage.under_way for stage in stages_of(work_of(
+    one = [stage.in_flight for stage in stages_of(work_of(
         4, batch_size=16, strategies={"pipeline": {"microbatches": 8}}))]
     assert one == [4, 3, 2, 1]
 

@@ -140,10 +140,10 @@ def test_the_slow_rank_is_named_by_what_reveals_it(tmp_path: Path, capsys: Captu
     item = trained(training_case(), slow_rank=1)
     results = with_clear(make_results((item,)), item.case, "forward", "backward")
     lines = printed(results, tmp_path, capsys)
-    assert ("  data: forward is longest on rank 1 in 97% of the steps; longest of a rank / "
-            "shortest 1.50") in lines
+    assert ("  data: forward is longest on rank 1 in 97% of the steps; the longest is 1.50x "
+            "the shortest") in lines
     assert ("  data: backward is shortest on rank 1 in 97% of the steps: the others wait for it; "
-            "longest of a rank / shortest 2.00") in lines
+            "the longest is 2.00x the shortest") in lines
     even = printed(make_results((trained(training_case()),)), tmp_path, capsys)
     assert not any("longest on rank" in line for line in even)
 
@@ -206,7 +206,7 @@ def test_what_the_run_did_not_measure_is_said(tmp_path: Path) -> None:
             (not_ok(case, "failed", "no memory"), {
                 "training": "no case of kind training is ok",
                 "memory": "no case of kind training is ok"}),
-            (trained(case, memory=None), {"memory": "no rank told what it held"})):
+            (trained(case, memory=None), {"memory": "no rank recorded its memory"})):
         write_summary(make_results((item,)), tmp_path)
         found = read(tmp_path)[0]["results"]
         assert found["not_measured"] == told

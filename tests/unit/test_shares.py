@@ -12,7 +12,7 @@ from hpcbench.kinds.training.plan.predict import predict
 from hpcbench.kinds.training.plan.step import (
     divide,
     most_share,
-    unlike_shares,
+    uneven_shares,
 )
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.expand import make_plan
@@ -34,7 +34,7 @@ def test_shares_are_the_global_batch_within_bounds(work: Training) -> None:
         assert sum(shares) == work.global_batch
         assert work.accumulation <= min(shares) <= max(shares) <= most_share(work)
     assert divide(work, [3.0] * work.dp) == (work.batch_size,) * work.dp
-    assert len(set(unlike_shares(work))) > 1
+    assert len(set(uneven_shares(work))) > 1
 
 
 def test_no_other_division_has_a_shorter_step() -> None:

@@ -19,7 +19,7 @@ from hpcbench.backends.counting_backend import CallLog, open_rehearsal
 from hpcbench.kinds.training.block import LIBRARIES
 from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.spec import Degrees
-from hpcbench.kinds.training.plan.step import Kept, recomputed_bytes, step_of
+from hpcbench.kinds.training.plan.step import ActivationLayout, recomputed_bytes, step_of
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import Model, mean_loss
 from hpcbench.kinds.training.run.parity import parity
@@ -80,7 +80,8 @@ def left_by(model: Model, dtype: torch.dtype | None) -> int:
 def test_a_block_keeps_its_input_and_what_products_return(
     library: str, family: str, arithmetic: str,
 ) -> None:
-    kept = {"fp32": Kept(), "autocast": Kept(2, 4, copies=True), "cast": Kept(2, 2)}[arithmetic]
+    kept = {"fp32": ActivationLayout(), "autocast": ActivationLayout(2, 4, copies=True),
+            "cast": ActivationLayout(2, 2)}[arithmetic]
     one = training("single", model=family, sizes=SIZES, checkpointing="operators",
                    library=library)
     models = [make_model(replace(one, layers=layers)) for layers in (1, 3)]

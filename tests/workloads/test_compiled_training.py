@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from hpcbench.kinds.training.plan.models import shape_of
-from hpcbench.kinds.training.plan.step import Kept, block_bytes, recomputed_bytes
+from hpcbench.kinds.training.plan.step import ActivationLayout, block_bytes, recomputed_bytes
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import Loader
 from hpcbench.kinds.training.run.models import build
@@ -107,7 +107,7 @@ def test_a_compiled_block_keeps_no_more_than_is_predicted(
                     checkpointing=checkpointing)
     forget()
     one, three = (kept_bytes(replace(work, layers=layers)) for layers in (1, 3))
-    shape, kept = shape_of(work), Kept(2, 4, copies=True)
+    shape, kept = shape_of(work), ActivationLayout(2, 4, copies=True)
     predicted = (block_bytes(shape, kept) if checkpointing == "none" else
                  recomputed_bytes(shape, kept, products=checkpointing == "operators"))
     assert 0.5 * predicted < (three - one) / (2 * 2 * 40) <= predicted

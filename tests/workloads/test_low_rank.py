@@ -14,7 +14,7 @@ from hpcbench.kinds.training.block import LIBRARIES
 from hpcbench.kinds.training.plan.models import EXACT, flops, recomputed, shape_of
 from hpcbench.kinds.training.plan.spec import Degrees, adapters_of
 from hpcbench.kinds.training.plan.step import (
-    Kept,
+    ActivationLayout,
     block_bytes,
     embedding_bytes,
     head_bytes,
@@ -279,8 +279,9 @@ def test_what_a_forward_pass_keeps(
                         checkpointing=checkpointing, library=library)
 
     adapters, shape, tokens = adapters_of(made(1)), shape_of(made(1)), 2 * 40
-    kept = {"fp32": Kept(adapters=adapters), "cast": Kept(2, 2, adapters=adapters),
-            "autocast": Kept(2, 4, copies=True, adapters=adapters)}[arithmetic]
+    kept = {"fp32": ActivationLayout(adapters=adapters),
+            "cast": ActivationLayout(2, 2, adapters=adapters),
+            "autocast": ActivationLayout(2, 4, copies=True, adapters=adapters)}[arithmetic]
     of_block = block_bytes(shape, kept)
     ends = embedding_bytes(shape, kept) + head_bytes(shape, kept)
     one, two = (kept_bytes(made(layers), arithmetic) for layers in (1, 2))

@@ -80,6 +80,6 @@ def test_what_lies_between_passes_is_exchange() -> None:
     for phase in ("forward", "backward", "backward"):
         assert clock.timed(phase, lambda: 7) == 7
     phases.end("exchange")
-    phases.settle()
+    phases.resolve()
     (step,) = phases.steps
     assert step == {"exchange": 60, "forward": 10, "backward": 20, f"{ARRIVAL}1": 80}

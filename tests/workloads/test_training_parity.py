@@ -14,7 +14,13 @@ from hpcbench.kinds.training.plan.spec import SCHEDULE_NAMES, Degrees, StrategyS
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import init_weights, mean_loss
-from hpcbench.kinds.training.run.parity import Parity, parity, parity_training, short_step, too_much
+from hpcbench.kinds.training.run.parity import (
+    Parity,
+    parity,
+    parity_training,
+    short_step,
+    why_not_comparable,
+)
 from hpcbench.kinds.training.run.runner import TrainingOperation
 from hpcbench.kinds.training.run.strategies.base import Batch, PhaseClock
 from hpcbench.kinds.training.run.strategies.data import Data
@@ -184,7 +190,7 @@ class ScaledProjections(Data):
         loss = super().forward_backward(batch, phases)
         self.calls = getattr(self, "calls", 0) + 1
         for parameter in self.plain.parameters():
-            parameter.grad *= 2 if self.calls > self.settling else 1
+            parameter.grad *= 2 if self.calls > self.warmup_calls else 1
         return loss
 
 
@@ -356,7 +362,7 @@ def test_what_is_too_much_says_why(
     monkeypatch.setattr("hpcbench.kinds.training.run.parity._least_free",
                         lambda _: free_bytes)
     spec = large("single") if model == "gpt2" else training("single", model=model, sizes={})
-    reason = too_much(short_step(spec), place)
+    reason = why_not_comparable(short_step(spec), place)
     assert reason is not None and reason.startswith(why)
 
 
@@ -369,7 +375,7 @@ def test_ranks_that_share_a_core_may_have_no_time(
     monkeypatch.setattr("os.cpu_count", lambda: cores)
     two = Place(0, 2, None, torch.device("cpu"))
     work = replace(short_step(large("single")), parameters=40_000_000)
-    assert (too_much(work, two) is None) is affordable
+    assert (why_not_comparable(work, two) is None) is affordable
 
 
 def test_a_twin_is_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.predict import predict_stage
 from hpcbench.kinds.training.plan.spec import SCHEDULE_NAMES, strategies
 from hpcbench.kinds.training.plan.step import (
-    Kept,
+    ActivationLayout,
     block_bytes,
     embedding_bytes,
     head_bytes,
@@ -173,7 +173,8 @@ def test_what_a_forward_pass_of_other_extents_keeps(
 
 
 def _assert_kept(library: str, model: str, arithmetic: str, extents: dict[str, int]) -> None:
-    kept = {"fp32": Kept(), "autocast": Kept(2, 4, copies=True), "cast": Kept(2, 2)}[arithmetic]
+    kept = {"fp32": ActivationLayout(), "autocast": ActivationLayout(2, 4, copies=True),
+            "cast": ActivationLayout(2, 2)}[arithmetic]
     small, large = (training("single", model=model, library=library, sizes={
         "layers": layers, "hidden": 192, "seq_length": 40, "vocab": 255, **extents})
         for layers in (1, 3))

@@ -19,16 +19,11 @@ from hpcbench.trace.columns import PURE, TEXT
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """What a search found; None where there is no such number. Batches are a replica's samples.
+    """The result of a search; None where there is no such number. Batches are a replica's samples.
 
-    Attributes:
-        largest_batch: the most that fitted on every rank.
-        too_large_batch: the fewest that did not; None: all that were tried fitted.
-        too_large_ended, too_large_reason: how that try ended, and why.
-        tries: how many batches were tried.
-        limit_bytes: what the training was allowed to take on a rank, the least of all ranks.
-        predicted_largest_batch: the most that is predicted to need no more; 0: none.
-        batch_deviation: largest over predicted, less 1.
+    ``too_large_batch``: the fewest that did not fit; None: all tried did. ``limit_bytes``: the
+    least of all ranks. ``predicted_largest_batch``: 0: none. ``batch_deviation``: largest over
+    predicted, less 1.
     """
 
     largest_batch: int
@@ -42,7 +37,6 @@ class Largest:
 
 
 def tries_of(item: CaseResult) -> list[Mapping[str, Any]]:
-    """Return what was tried, as rank 0 recorded it; nothing if it did not."""
     tries: list[Mapping[str, Any]] = item.detail.get("0", {}).get(workload.TRIES, [])
     return tries
 
@@ -55,7 +49,6 @@ def measured_training(item: CaseResult) -> Training:
 
 
 def largest_of(item: CaseResult, limits: Mapping[int, int]) -> Largest | None:
-    """Return what a search found, within these limits of its ranks; None of other cases."""
     work, tries = workload.work_of(item.case), tries_of(item)
     if work.search is None or not tries:
         return None
@@ -111,23 +104,14 @@ def column_values(item: CaseResult, record: MemoryRecord | None) -> dict[str, An
 
 @dataclass(frozen=True, slots=True)
 class MemoryRecord:
-    """What is derived of one case; None where there is no such number.
+    """What is derived of one case, of the rank with the highest peak; None where there is no such
+    number.
 
-    Attributes:
-        rank: the rank with the highest peak: all that follows is of it, unless it says otherwise.
-        held_bytes: what its peak is made of, by PARTS.
-        peak_bytes: the sum of these; the most that it held at once.
-        overhead_bytes: what the allocator took beyond the peak.
-        peak_of: how the peak was measured.
-        predicted_bytes: what the plan says of the rank that needs most, by PARTS.
-        predicted_peak_bytes: the sum of these; ``moment`` is that of the step.
-        deviation: peak over predicted peak, less 1.
-        capacity_bytes, capacity_of: what the rank could have had.
-        utilisation: peak over capacity.
-        least_bytes: parameters, gradients and states of the whole model, each once.
-        used_bytes: the peaks of all ranks together.
-        efficiency: least over used.
-        largest: of a search what it found; all else is of the largest batch that fitted.
+    ``held_bytes`` and ``predicted_bytes`` are by PARTS and add up to the peaks; ``predicted`` is of
+    the rank that needs most, at ``moment`` of the step. ``least_bytes``: parameters, gradients and
+    states of the model, each once; ``efficiency``: that over the peaks of all ranks
+    (``used_bytes``). ``largest``: a search's result; all else is then of the largest batch that
+    fitted.
     """
 
     rank: int | None = None
@@ -148,7 +132,6 @@ class MemoryRecord:
     largest: Largest | None = None
 
     def deviation_of(self, part: str) -> float | None:
-        """Return a part over what was predicted of it, less 1; None where that is nothing."""
         predicted = (self.predicted_bytes or {}).get(part)
         return (self.held_bytes or {}).get(part, 0) / predicted - 1 if predicted else None
 
@@ -171,20 +154,20 @@ class MemoryDeriver(Deriver):
 
 
 def _record(item: CaseResult) -> MemoryRecord | None:
-    told = {int(rank): left for rank, left in item.detail.items() if "held" in left}
+    ranks = {int(rank): left for rank, left in item.detail.items() if "held" in left}
     is_search = workload.work_of(item.case).search is not None
-    if item.status != "ok" or not told or (is_search and not tries_of(item)):
+    if item.status != "ok" or not ranks or (is_search and not tries_of(item)):
         return None  # without its tries nobody knows of which batch a search tells
-    held = {rank: {part: int(left["held"][part]) for part in PARTS} for rank, left in told.items()}
+    held = {rank: {part: int(left["held"][part]) for part in PARTS} for rank, left in ranks.items()}
     peaks = {rank: sum(parts.values()) for rank, parts in held.items()}
     rank = max(peaks, key=lambda one: (peaks[one], -one))
-    left, capacity = told[rank], told[rank]["capacity"]
+    left, capacity = ranks[rank], ranks[rank]["capacity"]
     overhead = left["held"]["overhead"]
     work = measured_training(item)
     known = is_predicted(work)
     memory = predict(work).memory if known else Memory()
     least, used = (workload.least_bytes(work) if known else None), sum(peaks.values())
-    complete = len(told) == item.case.world_size
+    complete = len(ranks) == item.case.world_size
     return MemoryRecord(
         rank=rank, held_bytes=held[rank], peak_bytes=peaks[rank],
         # a process that takes what it had before grows by less than it holds
@@ -199,4 +182,4 @@ def _record(item: CaseResult) -> MemoryRecord | None:
         utilisation=peaks[rank] / capacity["bytes"] if capacity["bytes"] else None,
         least_bytes=least, used_bytes=used if complete else None,
         efficiency=least / used if least and complete and used else None,
-        largest=largest_of(item, {rank: left["capacity"]["bytes"] for rank, left in told.items()}))
+        largest=largest_of(item, {rank: left["capacity"]["bytes"] for rank, left in ranks.items()}))

@@ -20,7 +20,7 @@ from hpcbench.kinds.training.plan.build_workload import (
     make_training,
     training_points,
 )
-from hpcbench.kinds.training.plan.memory import STATES, WEIGHT_BYTES, held_of
+from hpcbench.kinds.training.plan.memory import STATES, WEIGHT_BYTES, held_parameters
 from hpcbench.kinds.training.plan.planner import TrainingPlanner, case_of, predicted
 from hpcbench.kinds.training.plan.predict import is_predicted
 from hpcbench.kinds.training.plan.spec import adapters_of
@@ -34,30 +34,23 @@ from hpcbench.units import format_bytes
 
 
 def least_bytes(work: Training) -> int:
-    """Return parameters, gradients and states of the whole model, each once, in bytes."""
     whole = Stage(blocks=tuple(range(work.layers)))
-    own = held_of(replace(work, tp=1), whole).local
+    own = held_parameters(replace(work, tp=1), whole).local
     return own.held_bytes + own.trained.elements * WEIGHT_BYTES * (1 + STATES[work.optimizer])
 
 
 PARTS = ("parameters", "gradients", "optimizer_state", "activations", "temporary")
 """What the peak is made of; they add up to it: each byte that is held is of one of them."""
 MOST_SAMPLES = 2**31
-_SHARE = 20
-"""The answer is known when it is known to one part in so many, or to one unit."""
-_FIRST_STEP = 8
-"""The first step away from what was predicted is one part in so many of it."""
+_SHARE = 20  # the answer is known when it is known to one part in so many, or to one unit
+_FIRST_STEP = 8  # the first step away from what was predicted is one part in so many of it
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Where the largest batch is looked for.
+    """Where the largest batch is looked for: multiples of ``unit`` samples, from ``first`` on.
 
-    Attributes:
-        unit: batches are multiples of so many samples: others cannot be divided as is asked for.
-        first: the batch that is tried first.
-        limit_bytes: what the training may take on a rank; 0: the rank's share of what is granted.
-        batch: that of one try; 0 of the search as a whole.
+    ``limit_bytes``: of a rank; 0: its share of what is granted. ``batch``: that of one try, else 0.
     """
 
     unit: int
@@ -69,8 +62,8 @@ class Search:
 def next_units(fit: Sequence[int], failed: Sequence[int], first: int, most: int) -> int | None:
     """Return the multiple of the unit that is tried next; None: the largest is known well enough.
 
-    From the ``first`` on steps are doubled, upwards or downwards, until one has fitted and another
-    has not. What lies between is halved. ``most`` is never exceeded.
+    Steps from ``first`` on are doubled until one fits and another does not; then the interval is
+    halved.
     """
     low, high = max(fit, default=0), min(failed, default=None)
     if not fit and not failed:
@@ -80,13 +73,10 @@ def next_units(fit: Sequence[int], failed: Sequence[int], first: int, most: int)
         return min(low + step, most) if low < most else None
     if high - low <= resolution(low):
         return None
-    if not fit:
-        return max(high - step, 1)
-    return (low + high) // 2
+    return (low + high) // 2 if fit else max(high - step, 1)
 
 
 def resolution(units: int) -> int:
-    """Return how exactly a number of units is looked for."""
     return max(1, units // _SHARE)
 
 
@@ -104,11 +94,6 @@ def bracket_of(tries: Sequence[Mapping[str, Any]]) -> tuple[int, Mapping[str, An
     fits = max((one["batch"] for one in tries if one["ended"] == Ended.OK.value), default=0)
     failed = (one for one in tries if one["ended"] != Ended.OK.value)
     return fits, min(failed, key=lambda one: one["batch"], default=None)
-
-
-def told(tries: Sequence[tuple[int, Tried]]) -> list[dict[str, Any]]:
-    return [{"batch": batch, "ended": one.ended.value, "reason": one.reason,
-             "seconds": round(one.seconds, 3)} for batch, one in tries]
 
 
 def with_batch(work: Training, batch: int) -> Training:
@@ -132,8 +117,7 @@ def predicted_largest(work: Training, unit: int, limit_bytes: int) -> int | None
     return unit * (bisect_right(range(1, top + 1), limit_bytes, key=needed))
 
 
-TRIES = "tries"
-"""The key of a record's detail for the batches that were tried (`told`)."""
+TRIES = "tries"  # the key of a record's detail for the batches that were tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +152,6 @@ class MemoryWork(Workload):
         return [f"{self.name} {first}", *rest]
 
     def next_try(self, tries: Sequence[Tried]) -> MemoryWork | None:
-        """Return the training of the batch that is tried next; None if none is looked for."""
         search = self.search
         if search is None or search.batch:
             return None
@@ -177,11 +160,10 @@ class MemoryWork(Workload):
             with_batch(self.training, batch), replace(search, batch=batch))
 
     def told_of_tries(self, tries: Sequence[Tried]) -> dict[str, Any]:
-        """Return each batch that was tried, and how that ended."""
-        return {TRIES: told(_sized(tries))}
+        return {TRIES: [{"batch": batch, "ended": one.ended.value, "reason": one.reason,
+                         "seconds": round(one.seconds, 3)} for batch, one in _sized(tries)]}
 
     def axes(self) -> dict[str, Any]:
-        """Return what tells it from others."""
         axes = self.training.axes()
         if self.search is None:
             return axes
@@ -193,7 +175,6 @@ class MemoryWork(Workload):
 
     @property
     def features(self) -> Features:
-        """Return those of the training, but no profile shows it."""
         return self.training.features._replace(profiled_for=frozenset(), compiled_graphs=0)
 
     def to_json(self) -> dict[str, Any]:
@@ -202,13 +183,11 @@ class MemoryWork(Workload):
 
 
 def _sized(tries: Sequence[Tried]) -> list[tuple[int, Tried]]:
-    """Return tries of a search with the batch of each."""
     return [(one.workload.search.batch, one) for one in tries
             if isinstance(one.workload, MemoryWork) and one.workload.search]
 
 
 def work_of(case: Case) -> MemoryWork:
-    """Return the workload of a case of this kind. Raises TypeError for another."""
     if not isinstance(case.workload, MemoryWork):
         raise TypeError(f"{case.label} measures no memory")
     return case.workload
@@ -218,16 +197,13 @@ if TYPE_CHECKING:
     from hpcbench.config.schema import Config
 
 
-_MOST_PARTS = 64
-"""Of a batch by its strategy, as far as a unit is looked for."""
+_MOST_PARTS = 64  # of a batch by its strategy, as far as a unit is looked for
 _TRIES, _TRIES_FROM_ONE = 4, 12
 """Assumed: from what is predicted, and from one unit where no limit is known before."""
-_START_S = 1.5
-"""Assumed of new workers for each try."""
+_START_S = 1.5  # assumed of new workers for each try
 
 
 def searches(title: str, block: MemoryBlock, job: PlanRequest) -> Iterator[Case]:
-    """Yield the case of every point and limit. Raises ConfigError."""
     if block.memory_limit and job.config.launch.memory_limit_gb:
         raise ConfigError(f"benchmarks: {title}: memory_limit and launch.memory_limit_gb both "
                           "limit the workers; take one of the two away")
@@ -239,16 +215,20 @@ def searches(title: str, block: MemoryBlock, job: PlanRequest) -> Iterator[Case]
 def _search(
     title: str, block: MemoryBlock, job: PlanRequest, point: TrainingPoint, limit_bytes: int,
 ) -> Case:
-    """Return the case that looks for the largest batch of a point."""
     unit = _unit(point)
     case = case_of(title, block, job, _with_batch(point, unit))
-    known_bytes = limit_bytes or _known_limit(job.config, case.device)
+    hardware, launch = job.config.hardware, job.config.launch
+    known_bytes = limit_bytes or (
+        int((hardware.memory_per_device_gb or 0) * 1e9)  # what a rank may use as declared
+        if hardware.device_type in (None, case.device) else 0)
     first = predicted_largest(training_of(case), unit, known_bytes) if (
         known_bytes and not case.skip) else None
     work = MemoryWork(replace(training_of(case), count_step=False),
                       Search(unit, first or unit, known_bytes))
-    skip = case.skip or _not_isolated(case, job.config) or too_large(
-        limit_bytes, 0, case.device, job.config.hardware)
+    skip = case.skip or too_large(limit_bytes, 0, case.device, hardware)
+    if not case.skip and (launch.inline or case.backend in INLINE_BACKENDS):
+        skip = ("largest_batch needs a new process for each try: not with --inline, torchrun or "
+                "backend mpi, whose workers are the ranks' own processes")
     tries = _TRIES if known_bytes else _TRIES_FROM_ONE
     unproved = point._replace(common=point.common._replace(validate=False))
     return replace(
@@ -266,27 +246,10 @@ def _with_batch(point: TrainingPoint, batch: int) -> TrainingPoint:
 
 
 def _unit(point: TrainingPoint) -> int:
-    """Return the smallest batch that can be divided as the point asks for, as far as one is found.
-    """
+    """Return the smallest batch that the point can divide, as far as one is found."""
     parts = point.setting.accumulation
     return next((parts * count for count in range(1, _MOST_PARTS + 1)
                  if make_training(_with_batch(point, parts * count))[1] is None), parts)
-
-
-def _known_limit(config: Config, device: str) -> int:
-    """Return what a rank may use as declared, in bytes; 0 if nothing is."""
-    hardware = config.hardware
-    if hardware.memory_per_device_gb is None or hardware.device_type not in (None, device):
-        return 0
-    return int(hardware.memory_per_device_gb * 1e9)
-
-
-def _not_isolated(case: Case, config: Config) -> str | None:
-    """Return why no new worker can be had for each try, or None."""
-    if config.launch.inline or case.backend in INLINE_BACKENDS:
-        return ("largest_batch needs a new process for each try: not with --inline, torchrun or "
-                "backend mpi, whose workers are the ranks' own processes")
-    return None
 
 
 _STEPS = {"warmup": (1,), "iterations": (2,)}
@@ -303,7 +266,9 @@ class MemoryPlanner(TrainingPlanner):
 
     def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
         assert isinstance(block, MemoryBlock)
-        block = _with_steps(block)
+        block = block.model_copy(update={
+            name: steps for name, steps in _STEPS.items() if getattr(block, name) is None
+            and not (name == "iterations" and block.max_steps)})
         if block.largest_batch:
             yield from searches(title, block, job)
             return
@@ -325,9 +290,3 @@ class MemoryPlanner(TrainingPlanner):
             return f"give memory_limit {available_bytes} or less" if not work.search.batch else ""
         return super().advice(work.training, available_bytes)
 
-
-def _with_steps(block: MemoryBlock) -> MemoryBlock:
-    """Return the block with few steps where it gives none."""
-    missing = {name: steps for name, steps in _STEPS.items() if getattr(block, name) is None
-               and not (name == "iterations" and block.max_steps)}
-    return block.model_copy(update=missing)

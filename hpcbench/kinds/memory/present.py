@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from hpcbench.kinds.memory import derive
 from hpcbench.kinds.memory.plan import PARTS, MemoryWork, with_batch, work_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.present import charts as _training_charts
-from hpcbench.kinds.training.present.charts import degrees_text, model_text, telling_options
+from hpcbench.kinds.training.present.charts import degrees_text, distinguishing_options, model_text
 from hpcbench.kinds.training.present.presenter import MEMORY_FIELDS, TrainingPresenter
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
@@ -30,44 +30,26 @@ from hpcbench.views.table import (
     options_text,
 )
 
-MOST_BARS = 30
-"""More cases than this are split over several charts."""
-Value = TypeVar("Value")
+MOST_BARS = 30  # more cases than this are split over several charts
 Items = Sequence[CaseResult]
 Records = Mapping[str, derive.MemoryRecord]
 Options = Mapping[Training, str]
 """Training -> those of its options that not all trainings of a chart have alike."""
 
 
-def bar_charts(
-    form: chart.BarChart, known: Sequence[tuple[CaseResult, Value]],
-    key_of: Callable[[CaseResult, Value], tuple[str, ...]],
-    bar_of: Callable[[CaseResult, Value, Options], chart.Bar],
+def _charts(
+    form: chart.BarChart, known: Sequence[tuple[tuple[str, ...], CaseResult, derive.MemoryRecord]],
+    bar_of: Callable[[CaseResult, derive.MemoryRecord, Options], chart.Bar],
 ) -> Iterator[chart.BarChart]:
-    """Yield charts like ``form`` (its title follows the model) of all that have the same key."""
-    for key, same in grouped((key_of(*one), one) for one in known).items():
-        options = telling_options(work_of(item.case).training for item, _ in same)
+    for key, same in grouped((one[0], one[1:]) for one in known).items():
+        options = distinguishing_options(work_of(item.case).training for item, _ in same)
         for number, part in in_parts(same, MOST_BARS):
             yield replace(
                 form, title=f"{key[0]}: {form.title}", subtitle=", ".join(key[1:]),
                 file_stem=chart.file_name(f"{form.file_stem}-{'-'.join(key)}{number}"),
                 case_ids=tuple(item.case.case_id for item, _ in part),
                 sections=(chart.BarSection("", tuple(
-                    bar_of(item, value, options) for item, value in part)),))
-
-
-def chart_key(item: CaseResult) -> tuple[str, ...]:
-    """Return what all bars of a chart have alike."""
-    work = work_of(item.case).training
-    return (work.model, model_text(work), work.dtype, work.optimizer, device_type(item),
-            plural(item.case.world_size, "rank"))
-
-
-def strategy_words(work: Training, options: Options, batch: str = "") -> str:
-    """Return what tells a bar from others."""
-    accumulation = [("accumulation", work.accumulation)] if work.accumulation > 1 else []
-    return " ".join(filter(None, (work.strategy, degrees_text(work), options[work], batch,
-                                  options_text([*accumulation, *work.unusual()]))))
+                    bar_of(item, record, options) for item, record in part)),))
 
 
 _OF = "in the peak of the rank with most"
@@ -102,26 +84,61 @@ MEMORY_DEFINITIONS = (
     "  whole model, each once / peaks of all ranks (docs/memory.md)")
 
 
+def _key(item: CaseResult) -> tuple[str, ...]:
+    """Return what all bars of a chart, or rows of a group, have alike."""
+    work = work_of(item.case).training
+    return (work.model, model_text(work), work.dtype, work.optimizer, device_type(item),
+            plural(item.case.world_size, "rank"))
+
+
+def _where(item: CaseResult) -> str:
+    model, shape, dtype, optimizer, device, ranks = _key(item)
+    return "  ".join((f"{model} ({shape})", f"{backend_text(item.case)} ({device})", ranks, dtype,
+                      optimizer))
+
+
+def _unusual(work: Training) -> str:
+    accumulation = [("accumulation", work.accumulation)] if work.accumulation > 1 else []
+    return options_text([*accumulation, *work.unusual()])
+
+
+def _bar_label(work: Training, options: Options, batch: str = "") -> str:
+    return " ".join(filter(None, (
+        work.strategy, degrees_text(work), options[work], batch, _unusual(work))))
+
+
+def _who(work: Training, options: Options) -> tuple[Cell, ...]:
+    return (work.strategy if work.trains else f"{work.strategy} (communication off)",
+            options[work] or None, degrees_text(work) or None, work.batch_size,
+            _unusual(work) or None)
+
+
+def _sources(words: str, values: Iterable[str | None]) -> Iterator[Line]:
+    if known := sorted({*filter(None, values)}):
+        yield Line(f"{words} {', '.join(known)}", "quiet")
+
+
 def memory_tables(title: str, items: Items, derived: Records) -> Iterator[Table]:
-    """Yield what was measured, then what was predicted, a row a case."""
     listed = [item for item in items if item.status in columns.TABLED]
     if not listed:
         return
-    options = telling_options(work_of(item.case).training for item in listed)
-    groups = grouped((where_text(item), item) for item in listed)
+    options = distinguishing_options(work_of(item.case).training for item in listed)
+    groups = grouped((_where(item), item) for item in listed)
 
     def known(item: CaseResult) -> derive.MemoryRecord:
         return derived.get(item.case.case_id, derive.NOTHING_KNOWN)
 
     def who(item: CaseResult) -> tuple[Cell, ...]:
-        return who_cells(work_of(item.case).training, options)
+        return _who(work_of(item.case).training, options)
 
     yield _table(title, _MEASURED, groups, lambda item: (
-        *who(item), *_measured(known(item)), item.status), _memory_notes(listed, derived))
-    told = {where: [item for item in same if known(item).predicted_bytes]
+        *who(item), *_measured(known(item)), item.status), (
+            *_sources("the peak is of:", [known(item).peak_of for item in listed]),
+            *_sources("the capacity is", [known(item).capacity_of for item in listed])))
+    with_prediction = {where: [item for item in same if known(item).predicted_bytes]
             for where, same in groups.items()}
-    if any(told.values()):
-        yield _table(f"{title}: predicted", _PREDICTED, told, lambda item: (
+    if any(with_prediction.values()):
+        yield _table(f"{title}: predicted", _PREDICTED, with_prediction, lambda item: (
             *who(item), *_predicted(known(item))))
 
 
@@ -132,21 +149,6 @@ def _table(
     return Table(title, shown, tuple(Group(where, tuple(
         Row(cells(item), item.status, item.case.case_id) for item in same))
         for where, same in groups.items() if same), notes=tuple(notes))
-
-
-def where_text(item: CaseResult) -> str:
-    work, case = work_of(item.case).training, item.case
-    return "  ".join((f"{work.model} ({model_text(work)})",
-                      f"{backend_text(case)} ({device_type(item)})",
-                      plural(case.world_size, "rank"), work.dtype, work.optimizer))
-
-
-def who_cells(work: Training, options: Mapping[Training, str]) -> tuple[Cell, ...]:
-    """Return the strategy, its options and degrees, the batch, and how a step is unusual."""
-    unusual = [("accumulation", work.accumulation)] if work.accumulation > 1 else []
-    return (work.strategy if work.trains else f"{work.strategy} (communication off)",
-            options[work] or None, degrees_text(work) or None, work.batch_size,
-            options_text([*unusual, *work.unusual()]) or None)
 
 
 def _measured(record: derive.MemoryRecord) -> tuple[Cell, ...]:
@@ -161,20 +163,8 @@ def _predicted(record: derive.MemoryRecord) -> tuple[Cell, ...]:
         predicted.get(part), record.deviation_of(part) if held else None)), record.moment)
 
 
-def _memory_notes(items: Items, derived: Records) -> Iterator[Line]:
-    """Yield how peaks were measured, and what the capacity is."""
-    records = [record for item in items if (record := derived.get(item.case.case_id))]
-    for words, values in (("the peak is of:", {one.peak_of for one in records}),
-                          ("the capacity is", {one.capacity_of for one in records})):
-        told = ", ".join(sorted(filter(None, values)))
-        if told:
-            yield Line(f"{words} {told}", "quiet")
-
-
 _COLUMNS = (
-    Column("strategy", "strategy"), Column("options", "options", optional=True),
-    Column("degrees", "degrees", optional=True),
-    Column("step", "step", meaning="how it is taken, where that is unusual", optional=True),
+    *_WHO[:3], _WHO[4],
     Column("limit", "limit", Show.MIB, "MiB", "what the training may take on a rank"),
     Column("largest", "largest batch", Show.COUNT, "replica", "the most that fitted on all ranks",
            "more"),
@@ -197,15 +187,21 @@ def largest_batch_tables(title: str, items: Items, derived: Records) -> Iterator
     listed = [item for item in items if item.status in columns.TABLED]
     if not listed:
         return
-    options = telling_options(work_of(item.case).training for item in listed)
-    groups = grouped((where_text(item), item) for item in listed)
+    options = distinguishing_options(work_of(item.case).training for item in listed)
+    groups = grouped((_where(item), item) for item in listed)
+
+    units = sorted({search.unit for item in listed if (search := work_of(item.case).search)})
 
     def who(item: CaseResult) -> tuple[Cell, ...]:  # the batch is what was found
-        *cells, _, step = who_cells(work_of(item.case).training, options)
+        *cells, _, step = _who(work_of(item.case).training, options)
         return *cells, step
 
     yield _table(f"{title}: largest batch", _COLUMNS, groups, lambda item: (
-        *who(item), *_found(item, derived), item.status), _largest_notes(listed, derived))
+        *who(item), *_found(item, derived), item.status), (
+            *_sources("the limit is", [record.capacity_of for item in listed if (
+                record := derived.get(item.case.case_id))]),
+            *(Line(f"batches of some rows are multiples of {unit}: others cannot be divided as "
+                   "asked for", "quiet") for unit in units if unit > 1)))
 
 
 def _found(item: CaseResult, derived: Records) -> tuple[Cell, ...]:
@@ -217,17 +213,6 @@ def _found(item: CaseResult, derived: Records) -> tuple[Cell, ...]:
     return (found.limit_bytes, found.largest_batch, found.too_large_batch, found.too_large_ended,
             found.predicted_largest_batch, found.batch_deviation, found.tries, record.peak_bytes,
             record.utilisation)
-
-
-def _largest_notes(items: Items, derived: Records) -> Iterator[Line]:
-    """Yield what the limits are of, and batches that are multiples of more than one sample."""
-    records = [record for item in items if (record := derived.get(item.case.case_id))]
-    if told := ", ".join(sorted({one.capacity_of for one in records if one.capacity_of})):
-        yield Line(f"the limit is {told}", "quiet")
-    for unit in sorted({search.unit for item in items if (search := work_of(item.case).search)}):
-        if unit > 1:
-            yield Line(f"batches of some rows are multiples of {unit}: others cannot be divided as "
-                       "asked for", "quiet")
 
 
 _LOOKS = {part: chart.Look(TITLES[part], chart.COLOURS[at])
@@ -242,16 +227,9 @@ _MEMORY_FORM = chart.BarChart(
     limit="predicted")
 
 
-def memory_charts(items: Items, derived: Records) -> Iterator[chart.BarChart]:
-    """Yield a chart of each model, device and number of ranks."""
-    known = [(item, record) for item in items
-             if (record := derived.get(item.case.case_id)) and record.held_bytes]
-    yield from bar_charts(_MEMORY_FORM, known, lambda item, _: chart_key(item), _memory_bar)
-
-
 def _memory_bar(item: CaseResult, record: derive.MemoryRecord, options: Options) -> chart.Bar:
     work, held = work_of(item.case).training, record.held_bytes or {}
-    return chart.Bar(strategy_words(work, options, f"batch {work.batch_size}"),
+    return chart.Bar(_bar_label(work, options, f"batch {work.batch_size}"),
                      (record.peak_bytes, record.predicted_peak_bytes, record.efficiency),
                      tuple((float(held[part]), _LOOKS[part]) for part in PARTS),
                      limit=record.predicted_peak_bytes)
@@ -268,16 +246,10 @@ _LARGEST_FORM = chart.BarChart(
      Column("predicted", "predicted", Show.COUNT)), (), (_LOOK,), limit="predicted")
 
 
-def largest_batch_charts(items: Items, derived: Records) -> Iterator[chart.BarChart]:
-    """Yield a chart of each model, limit, device and number of ranks."""
-    known = [(item, record.largest) for item in items
-             if (record := derived.get(item.case.case_id)) and record.largest]
-    yield from bar_charts(_LARGEST_FORM, known, lambda item, found: (
-        *chart_key(item), f"limit {size_text(found.limit_bytes or 0)}"), _largest_bar)
-
-
-def _largest_bar(item: CaseResult, found: derive.Largest, options: Options) -> chart.Bar:
-    return chart.Bar(strategy_words(work_of(item.case).training, options),
+def _largest_bar(item: CaseResult, record: derive.MemoryRecord, options: Options) -> chart.Bar:
+    found = record.largest
+    assert found is not None  # noqa: S101  (others have no chart)
+    return chart.Bar(_bar_label(work_of(item.case).training, options),
                      (found.largest_batch, found.too_large_batch, found.predicted_largest_batch),
                      ((float(found.largest_batch), _LOOK),), limit=found.predicted_largest_batch)
 
@@ -285,8 +257,7 @@ def _largest_bar(item: CaseResult, found: derive.Largest, options: Options) -> c
 _OF_RECORD = ("overhead_bytes", "predicted_peak_bytes", "deviation", "capacity_bytes",
               "capacity_of", "utilisation", "least_bytes", "used_bytes", "efficiency")
 LARGEST = ("largest_batch", "too_large_batch", "too_large_ended", "predicted_largest_batch",
-           "batch_deviation", "tries", "limit_bytes")
-"""Of searches for the largest batch."""
+           "batch_deviation", "tries", "limit_bytes")  # of searches for the largest batch
 FIELDS = ("temporary_bytes", *(f"{part}_bytes_of_peak_predicted" for part in PARTS),
           *_OF_RECORD, "peak_rank", "peak_moment_predicted", *LARGEST)
 """Beside the fields that trainings have, too (`MEMORY_FIELDS`)."""
@@ -294,7 +265,7 @@ _FIRST_TRIED = "batch of a search for the largest one: what is tried first"
 
 
 class MemoryPresenter(Presenter[MemoryWork, derive.MemoryRecord]):
-    """Presents what trainings hold; what it trains is told as of a training."""
+    """Presents what trainings hold; the training itself as kind training does."""
 
     in_every_summary = False
     fields = FIELDS
@@ -311,7 +282,6 @@ class MemoryPresenter(Presenter[MemoryWork, derive.MemoryRecord]):
         yield Line("  models and strategies: those of trainings")
 
     def plan_table(self, title: str, cases: Sequence[Case], *, listed: bool) -> Table:
-        """Return the cases as those of trainings; of a search the batch that is tried first."""
         found = self._trainings.plan_table(title, [first_training(case) for case in cases],
                                            listed=listed)
         if not any(work_of(case).search for case in cases):
@@ -342,15 +312,19 @@ class MemoryPresenter(Presenter[MemoryWork, derive.MemoryRecord]):
         yield from largest_batch_tables(title, searches, derived)
 
     def charts(self, items: Items, derived: Records) -> Iterable[chart.Chart]:
-        searches, others = _apart(items)
-        yield from memory_charts(others, derived)
-        yield from largest_batch_charts(searches, derived)
+        searches, others = ([(item, record) for item in same if (
+            record := derived.get(item.case.case_id))] for same in _apart(items))
+        yield from _charts(_MEMORY_FORM, [
+            (_key(item), item, record) for item, record in others if record.held_bytes],
+            _memory_bar)
+        yield from _charts(_LARGEST_FORM, [
+            ((*_key(item), f"limit {size_text(record.largest.limit_bytes or 0)}"), item, record)
+            for item, record in searches if record.largest], _largest_bar)
 
     def heat_map_case(self, case: Case) -> chart.HeatMapCase:
         return _training_charts.heat_map_case(first_training(case))
 
     def row(self, item: CaseResult, record: derive.MemoryRecord | None) -> dict[str, Any]:
-        """Return the fields that say what is trained, and what was held; no times of trainings."""
         record = record or derive.NOTHING_KNOWN
         training = replace(item, case=replace(item.case, workload=derive.measured_training(item)))
         held, predicted = record.held_bytes or {}, record.predicted_bytes or {}
@@ -373,13 +347,11 @@ class MemoryPresenter(Presenter[MemoryWork, derive.MemoryRecord]):
 
 
 def first_training(case: Case) -> Case:
-    """Return a case as one of the training that it takes first."""
     work = work_of(case)
     return replace(case, workload=with_batch(work.training, work.search.first)
                    if work.search else work.training)
 
 
 def _apart(items: Items) -> tuple[Items, Items]:
-    """Return the searches for a largest batch, and the other cases."""
     searches = [item for item in items if work_of(item.case).search]
     return searches, [item for item in items if not work_of(item.case).search]

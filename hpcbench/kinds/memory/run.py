@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import resource
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -27,7 +26,7 @@ from hpcbench.backends.devices import out_of_memory
 from hpcbench.errors import CaseError
 from hpcbench.kinds.memory.plan import PARTS, MemoryWork
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
-from hpcbench.kinds.training.run.memory import SameNumbers, copies_a_parameter, local, shapes_of
+from hpcbench.kinds.training.run.memory import Storages
 from hpcbench.kinds.training.run.parity import small_training
 from hpcbench.kinds.training.run.runner import TrainingOperation, TrainingRunner
 from hpcbench.kinds.training.run.strategies.base import Batch, Strategy, phase_clock
@@ -44,20 +43,19 @@ _REFUSALS = ("can't start new thread", "could not create a primitive")
 
 
 class Limits(ABC):
-    """What limits this process; ``limit`` is in bytes with what it is of, None until it begins."""
+    """Limits this process; ``limit`` is in bytes with its source, None until it begins."""
 
     def __init__(self) -> None:
         self.limit: tuple[int, str] | None = None
 
-    def begin(self, asked_bytes: int) -> None:
-        """Limit what is taken from now on, by 0 to what there is. Raises CaseError if nothing."""
-        limit = self._begin(asked_bytes)
+    def begin(self, requested_bytes: int) -> None:
+        limit = self._begin(requested_bytes)
         if limit[0] <= 0:
             raise CaseError(f"largest_batch: {limit[1]} leaves nothing to a training")
         self.limit = limit
 
     @abstractmethod
-    def _begin(self, asked_bytes: int) -> tuple[int, str]:
+    def _begin(self, requested_bytes: int) -> tuple[int, str]:
         """Set the limit and return it."""
 
     @abstractmethod
@@ -72,36 +70,33 @@ class CudaLimits(Limits):
         super().__init__()
         self._device = device
 
-    def _begin(self, asked_bytes: int) -> tuple[int, str]:
+    def _begin(self, requested_bytes: int) -> tuple[int, str]:
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info(self._device)
         held = torch.cuda.memory_reserved(self._device)
-        most = min(asked_bytes, total - held) if asked_bytes else free
+        most = min(requested_bytes, total - held) if requested_bytes else free
         torch.cuda.set_per_process_memory_fraction((held + most) / total, self._device)
-        return most, GIVEN if asked_bytes else "what was free on the GPU"
+        return most, GIVEN if requested_bytes else "what was free on the GPU"
 
     def end(self) -> None:
         torch.cuda.set_per_process_memory_fraction(1.0, self._device)
 
 
 class DataLimits(Limits):
-    """Limits the data memory of this process (RLIMIT_DATA), and offers it to the kernel's killer.
-
-    If memory runs out although all keep their limits, the kernel then ends this worker, not its
-    supervisor, and nothing else that runs here.
-    """
+    """Limits the data memory of this process (RLIMIT_DATA), and offers it to the kernel's OOM
+    killer first."""
 
     def __init__(self, local_size: int) -> None:
         super().__init__()
         self._local_size = local_size
         self._before, self._hard = resource.getrlimit(resource.RLIMIT_DATA)
 
-    def _begin(self, asked_bytes: int) -> tuple[int, str]:
+    def _begin(self, requested_bytes: int) -> tuple[int, str]:
         files = KernelFiles()
         held, resident = files.process_bytes("VmData"), files.process_bytes("VmRSS")
         if held is None or resident is None:
             raise CaseError("largest_batch: this system does not tell how much data a process has")
-        limit = (asked_bytes, GIVEN) if asked_bytes else self._share(held, resident)
+        limit = (requested_bytes, GIVEN) if requested_bytes else self._share(held, resident)
         with contextlib.suppress(OSError):  # nobody may be allowed to
             _SCORE.write_text(_FIRST_TO_KILL)
         if limit[0] > 0:
@@ -112,7 +107,6 @@ class DataLimits(Limits):
         resource.setrlimit(resource.RLIMIT_DATA, (self._before, self._hard))
 
     def _share(self, held: int, resident: int) -> tuple[int, str]:
-        """Return what is left of the limit on all workers, or of the rank's share of the node."""
         if self._before != resource.RLIM_INFINITY:
             return self._before - held, "what was left of launch.memory_limit_gb"
         granted, whose = granted_memory(KernelFiles(), psutil.virtual_memory().total)
@@ -138,8 +132,7 @@ def limits_of(device: torch.device, local_size: int) -> Iterator[Limits]:
 def refused_memory(error: Exception) -> bool:
     """Return whether an error within a limit is that memory was refused.
 
-    The same steps were taken without a limit before, on a small model: no library lacks anything
-    else. The stack of a thread counts as data, so it can be what is refused.
+    The same steps ran without a limit on a small model, and a thread's stack counts as data.
     """
     text = str(error).lower()
     return out_of_memory(error) or any(words in text for words in _REFUSALS)
@@ -151,83 +144,56 @@ _WRAPPED = (torch.Tensor, nn.Parameter)
 class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
     """Follows every storage that operations see while it is entered.
 
-    Memory that an operation takes for itself and gives back is not seen, nor is what libraries
-    hold that communicate. ``weights`` are all of the model, parameters among them, ``states`` the
-    optimizer's.
+    Temporary memory of operations and of communication libraries is not seen.
     """
 
     def __init__(self, weights: Iterable[torch.Tensor], states: Iterable[torch.Tensor]) -> None:
         super().__init__()
-        self._parameters = list(weights)
-        self._shapes = shapes_of(self._parameters)
-        self._alive: dict[int, tuple[int, weakref.ref[torch.UntypedStorage]]] = {}
-        self._same = SameNumbers()
-        self._kept: set[int] = set()  # made by forward and backward
-        self._in_update = False
-        self._most: tuple[int, list[tuple[int, int]]] = (0, [])
-        self._weights = {self._number(local(one)) for one in self._parameters}
-        self._states = {self._number(local(one)) for one in states}
-        self._gradients: set[int] = set()
+        self._storages = storages = Storages(weights)
+        self._weights = set(map(storages.number, storages.parameters))
+        self._states = set(map(storages.number, states))
+        self.restart()
 
     def restart(self) -> None:
-        """Begin a step: what is alive stays known, the moment with most and its parts do not."""
-        self._kept, self._gradients = set(), set()
+        self._kept: set[int] = set()  # made by forward and backward
+        self._gradients: set[int] = set()
         self._in_update = False
-        self._most = (0, [])
+        self._most: tuple[int, list[tuple[int, int]]] = (0, [])
 
-    def gradients_are_there(self) -> None:
-        """Note which storages are gradients; what comes now is the optimizer's."""
-        self._gradients = {self._number(local(one.grad)) for one in self._parameters
-                           if one.grad is not None}
-        self._in_update = True
+    def begin_update(self) -> None:
+        self._gradients, self._in_update = self._storages.gradients(), True
 
     def at_peak(self) -> dict[str, int]:
-        """Return the bytes of each of PARTS at the moment with most of all together."""
-        copied = {self._same.first(one) for one in (*self._weights, *self._gradients)}
+        first = self._storages.first
+        copied = {first(one) for one in (*self._weights, *self._gradients)}
         found = dict.fromkeys(PARTS, 0)
         for number, size in self._most[1]:
-            found[self._part(number, copied)] += size
+            parts = zip(PARTS, (self._weights, self._gradients, self._states), strict=False)
+            is_activation = number in self._kept and first(number) not in copied
+            found[next((part for part, numbers in parts if number in numbers),
+                       "activations" if is_activation else "temporary")] += size
         return found
-
-    def _part(self, number: int, copied: set[int]) -> str:
-        for part, numbers in zip(PARTS, (self._weights, self._gradients, self._states),
-                                 strict=False):
-            if number in numbers:
-                return part
-        is_activation = number in self._kept and self._same.first(number) not in copied
-        return "activations" if is_activation else "temporary"
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None,
     ) -> Any:
         if any(kind not in _WRAPPED for kind in types):
             return NotImplemented  # a subclass does it by operations on its own tensors
-        before = [self._number(one) for one in _tensors((args, kwargs))]
-        n_known = len(self._same)
+        storages = self._storages
+        before = list(map(storages.number, _tensors((args, kwargs))))
+        n_known = len(storages.same)
         result = func(*args, **(kwargs or {}))
-        after = [self._number(one) for one in _tensors(result)]
+        after = list(map(storages.number, _tensors(result)))
         if not self._in_update:
-            self._kept |= set(range(n_known, len(self._same)))
-        if before and copies_a_parameter(func, result, self._shapes):
-            self._same.join([*before, *after])
-        self._look()
-        return result
-
-    def _look(self) -> None:
-        now = [(number, storage.nbytes()) for number, reference in tuple(self._alive.values())
+            self._kept |= set(range(n_known, len(storages.same)))
+        if before and storages.copies_a_parameter(func, result):
+            storages.join([*before, *after])
+        now = [(number, storage.nbytes()) for number, reference in tuple(storages.alive.values())
                if (storage := reference()) is not None]
         total = sum(size for _, size in now)
         if total > self._most[0]:
             self._most = total, now
-
-    def _number(self, tensor: torch.Tensor) -> int:
-        storage = tensor.untyped_storage()
-        key = storage._cdata
-        if key not in self._alive:
-            # a storage's object in Python lives as long as its memory
-            self._alive[key] = (self._same.add(), weakref.ref(
-                storage, lambda _: self._alive.pop(key, None)))
-        return self._alive[key][0]
+        return result
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:
@@ -245,10 +211,6 @@ class MemoryOperation(TrainingOperation):
     def __init__(
         self, work: MemoryWork, place: Place, local_size: int, limits: Limits | None = None,
     ) -> None:
-        """Build model and strategy; ``local_size`` ranks share the node's memory.
-
-        ``limits`` of a try stand in place of the share.
-        """
         self._local_size, self._limits = local_size, limits
         if place.device.type == "cuda":
             torch.cuda.empty_cache()  # what earlier cases left is no overhead of this one
@@ -256,11 +218,8 @@ class MemoryOperation(TrainingOperation):
         self.name = work.name
 
     def answer(self) -> dict[str, Any]:
-        """Return the values beside the rows; ``memory`` and ``held`` are in bytes.
-
-        ``memory`` has what the rank holds at the end of a step, its peak and its capacity, ``held``
-        what the peak is made of. All ranks call it, and take two more steps.
-        """
+        """Return the values beside the rows; ``memory`` and ``held`` are in bytes. All ranks take
+        two steps."""
         answer = super().answer()
         if self.is_rehearsal:
             return answer
@@ -279,10 +238,9 @@ class MemoryOperation(TrainingOperation):
 
 
 def followed(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, int]:
-    """Take two steps on a batch, and return what the second holds when it holds most.
+    """Take two steps on a batch, and return the peak of the second by PARTS. All ranks call it.
 
-    The first one shows what stays from step to step, such as buckets, before it is used again. All
-    ranks call it.
+    The first shows what stays from step to step, such as buckets, before it is used again.
     """
     live = LiveStorages(strategy.weights(), strategy.states())
     phases = phase_clock(strategy.place.device)
@@ -291,21 +249,19 @@ def followed(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, int]
         live.restart()
         with live:
             strategy.forward_backward(batch, phases)
-            live.gradients_are_there()
+            live.begin_update()
             strategy.update(phases)
             strategy.rebalance(phases)
     return live.at_peak()
 
 
-def _taken(device: torch.device, told: dict[str, Any]) -> int | None:
-    """Return what the allocator, or the resident set, took for the case; None if unknown."""
+def _taken(device: torch.device, recorded: dict[str, Any]) -> int | None:
     if device.type == "cuda":
         return int(torch.cuda.max_memory_reserved(device))
-    return int(told["peak"]) if told.get("peak_of") == "process growth" else None
+    return int(recorded["peak"]) if recorded.get("peak_of") == "process growth" else None
 
 
 def _capacity(device: torch.device, local_size: int) -> tuple[int, str]:
-    """Return the bytes that a rank could have, and what they are of."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[1], "the GPU"
     if device.type == "mps":
@@ -325,21 +281,17 @@ class MemoryRunner(Runner):
         self._limits: Limits | None = None
 
     def open(self, work: Workload, place: Place, *, validate: bool) -> AnyOperation:
-        """Build model and strategy; nothing is proved before, since that takes memory, too."""
         assert isinstance(work, MemoryWork)
         if work.search is not None and self._limits is not None:
-            taken_before(work.training, work.search.unit, place)
+            warm_up_process(work.training, work.search.unit, place)
             self._limits.begin(work.search.limit_bytes)
         return MemoryOperation(work, place, self._local_size, self._limits)
 
     def around(
         self, work: Workload, device: torch.device, local_size: int,
     ) -> contextlib.AbstractContextManager[None]:
-        """Say of a training that runs out of memory what of it would have fitted.
-
-        Of a try of a search that is the search's to say: it is limited. This is entered before
-        `open`, which divides the node's memory among its ranks.
-        """
+        """Name settings that would have fitted when a training runs out of memory; a search is
+        limited."""
         assert isinstance(work, MemoryWork)
         self._local_size = local_size
         if work.search is not None:
@@ -357,12 +309,9 @@ class MemoryRunner(Runner):
                 raise MemoryError(str(error).partition("\n")[0]) from error
 
 
-def taken_before(training: Training, unit: int, place: Place) -> None:
-    """Have this process take what is no part of a training, by steps on a small model.
-
-    Those are modules that are imported late, threads and their stacks, and what libraries keep that
-    communicate. All ranks call it.
-    """
+def warm_up_process(training: Training, unit: int, place: Place) -> None:
+    """Have this process take what is no part of a training, by steps on a small model. All ranks
+    call it."""
     small = small_training(replace(training, batch_size=unit, data=SYNTHETIC))
     steps = TrainingOperation(small, place, validate=False)
     for _ in range(2):

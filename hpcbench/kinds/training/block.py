@@ -22,8 +22,7 @@ CHECKPOINTINGS = ("none", "selective", "operators", "full")
 all blocks."""
 COMMUNICATIONS = ("on", "off", "only")
 """Whether a training step communicates, does all but that, or nothing but that."""
-LIBRARIES = (OWN_LIBRARY, "transformers")
-"""Whose model of the shape is trained."""
+LIBRARIES = (OWN_LIBRARY, "transformers")  # whose model of the shape is trained
 TrainingDtype = Annotated[str, named(TRAINING_DTYPES, {
     alias: name for alias, name in DTYPE_ALIASES.items() if name in TRAINING_DTYPES})]
 Optimizer = Annotated[str, named(OPTIMIZERS)]
@@ -31,8 +30,7 @@ Checkpointing = Annotated[str, named(CHECKPOINTINGS)]
 Communication = Annotated[str, named(COMMUNICATIONS)]
 Library = Annotated[str, named(LIBRARIES)]
 Loss = Annotated[str, named(LOSSES)]
-Layers = Annotated[int, Field(ge=1, le=10_000)]
-"""A plan counts each block by itself."""
+Layers = Annotated[int, Field(ge=1, le=10_000)]  # a plan counts each block by itself
 Steps = Annotated[int, Field(ge=1, le=MAX_ITERATIONS)]
 
 

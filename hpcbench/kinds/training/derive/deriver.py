@@ -44,7 +44,6 @@ PIPELINE = ("stages of a pipeline have different work: a slow stage on every rep
 
 
 def lateness(item: CaseResult, record: TrainingRecord | None) -> Iterator[Lateness]:
-    """Yield when ranks have their own last gradient, and in which phase the last one is late."""
     known, work = record.stalls if record else None, training_of(item.case)
     if record is None or known is None or item.case.world_size == 1:
         return
@@ -73,7 +72,6 @@ def waiting(item: CaseResult, record: TrainingRecord | None) -> Waiting | None:
 
 
 def rank_work(item: CaseResult, read: Callable[[], CaseSamples | None]) -> RankWork | None:
-    """Return each rank's own work, without communication, or its exchange, from stamps."""
     work, steps = training_of(item.case), item.timing.steps if item.timing else None
     if steps is None or len(steps.ranks) < 2 or work.communication == "only":
         return None
@@ -90,7 +88,6 @@ def rank_work(item: CaseResult, read: Callable[[], CaseSamples | None]) -> RankW
 
 
 def _exchange(item: CaseResult, samples: CaseSamples) -> RankWork | None:
-    """Return how long the exchange takes each rank from when all are ready; start skew is in it."""
     stamps = stalls.stamps_of(item.case, samples)
     after_s = stamps.phase_s["exchange"] - (stamps.ready_s.max(axis=0) - stamps.ready_s)
     medians = [tuple(map(tuple, found.tolist())) for times in (after_s, stamps.ready_s)
@@ -135,15 +132,13 @@ EXPOSED = {
         "overhead", PURE, "step over the step without communication, less 1"),
     "overlap_efficiency": (
         "efficiency", PURE, "share of the shorter part that passed under the longer one"),
-}
-"""Name -> what it is of the exposure, its unit and its meaning."""
+}  # name -> what it is of the exposure, its unit and its meaning
 FACTORS = {
     "load_balance": ("load_balance", "mean useful time of the ranks over the greatest"),
     "communication_efficiency": ("communication", "greatest useful time over the step"),
     "serialisation": ("serialisation", "greatest useful time over the step of an ideal network"),
     "transfer": ("transfer", "step of an ideal network over the step"),
-}
-"""Name -> what it is of the efficiency, and its meaning."""
+}  # name -> what it is of the efficiency, and its meaning
 OF_TRAINING = (
     *_OF_WORK, CaseColumn("options", TEXT, "options: NAME=VALUE, separated by spaces", str))
 """What is trained, and how."""
@@ -185,7 +180,6 @@ def column_values(item: CaseResult, record: TrainingRecord | None) -> dict[str, 
 
 
 def efficiency_values(pop: Pop | None) -> dict[str, float | None]:
-    """Return the efficiency score, its factors, and how computation scales; None if unknown."""
     return {"efficiency_score": pop.score if pop else None,
             "computation_scaling": pop.computation_scaling if pop else None,
             **{name: getattr(pop and pop.efficiency, field, None)
@@ -200,46 +194,19 @@ def training_values(item: CaseResult) -> dict[str, Any]:
 
 GROWTH = "process growth"
 """What a peak is of where no allocator tells: no count of tensors, as predictions are."""
-OTHER = "other"
-"""The part of a step that is in no phase."""
+OTHER = "other"  # the part of a step that is in no phase
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingRecord:
     """What is derived of one training; None where there is no such number.
 
-    Attributes:
-        step_s: the median time of a step, where rates follow from it.
-        samples_per_s, tokens_per_s: what all ranks train in a second; images have no tokens.
-        mfu, hfu: shares of the devices' peak by ``mfu_definition``; the second with what
-            checkpointing computes again, as torch executes it.
-        hfu_nominal: the same with a whole forward pass of each block that is computed again.
-        mfu_of_measured: the same MFU beside the best product of this dtype that kind hardware
-            measured on this device in this run; None where it measured none.
-        mfu_missing: why ``mfu`` is None, where the case trained.
-        mfu_by_definition: MFU by every definition that the plan counted FLOPs by.
-        phase_s: the median of each phase on the middle rank, ``other`` last.
-        part_s: the share of each phase in the median step in seconds, ``other`` last; without
-            phases all of it is ``other``.
-        held_bytes: what of each the rank holds that holds most of it.
-        peak_of: what the peak of memory is of; empty if unknown.
-        parity_share: the largest error of any rank in shares of what is allowed.
-        counterpart: the case that a large model was compared with; None where none was looked for.
-        passes_over_data: how often a file of tokens was read in a pass, at most of any rank.
-        exposure: what the run without communication, and that of nothing else, say of it.
-        is_partner: whether it is shown beside a training, as its run without communication.
-        scaling: the efficiency over ranks.
-        cost_per_step, cost_per_million_tokens, cost_per_million_samples: in the currency of
-            ``hardware.price_per_device_hour``, where that is declared.
-        slow_phases: ranks that stand out in a phase.
-        late_rank: the rank that arrives last where gradients are exchanged.
-        slow_alone: the rank that computes slowly without communication.
-        stalls: what the stamps say of ranks that wait; None where they were not looked at.
-        same_program_as: the first case of the run that runs the same; None if it is that itself.
-        counted: what one step called, computed and took; None where none was counted.
-        comparisons: those of ranks, and that of the exchange with computing.
-        pop: which share of the ranks' time is useful; None where nothing tells.
-        rooflines: what binds the step, then its phases; none without ceilings.
+    ``hfu`` counts what checkpointing computes again, ``hfu_nominal`` whole forward passes;
+    ``mfu_of_measured`` is beside kind hardware's best product in this run. ``phase_s``: medians on
+    the middle rank, ``part_s``: seconds of the median step; ``other`` last. ``held_bytes``: of each
+    the rank with most. ``parity_share``: the largest error over what is allowed. ``is_partner``:
+    shown beside its training. Costs are in the currency of ``hardware.price_per_device_hour``.
+    ``rooflines``: of the step, then of its phases.
     """
 
     step_s: float | None = None
@@ -307,8 +274,8 @@ class TrainingDeriver(Deriver):
         known = stalls.stalls(item, samples, ready)
         varies = (Comparison(stalls.SYNC, known.sync.chance),) if known.sync else ()
         fields = {"stalls": known, "comparisons": (*found, *varies)}
-        told = stalls.from_stamps(item, samples)
-        return {**fields, "pop": told} if told else fields
+        pop = stalls.from_stamps(item, samples)
+        return {**fields, "pop": pop} if pop else fields
 
     def settled(self, records: Mapping[str, TrainingRecord]) -> Mapping[str, TrainingRecord]:
         known = {case_id: record.pop for case_id, record in records.items()}
@@ -329,11 +296,17 @@ class TrainingDeriver(Deriver):
         self, item: CaseResult, time_s: float, nodes: Mapping[int, str],
         hardware: Mapping[str, Any],
     ) -> Iterator[Violation]:
-        """Yield HB149 for numbers that contradict one another, or the devices.
-
-        HB157 for calls of a step that are not those that were predicted.
-        """
-        yield from _contradictions(item, time_s, hardware)
+        """Yield HB149: numbers that contradict one another or the devices; HB157: unpredicted
+        calls."""
+        work = training_of(item.case)
+        computed = rates.rates(work, time_s) if work.trains else None
+        if computed is not None:
+            definition = rates.shown_definition(work)
+            shares = {f"MFU ({definition})": rates.mfu(
+                work, definition, time_s, item.case.world_size, hardware.get("peak_flops", {}))
+                } if definition else {}
+            for text in rates.violations(replace(computed, utilisations=shares)):
+                yield Violation("HB149", text)
         found = list(rates.differences(item.case, item.detail))
         if found:
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
@@ -353,21 +326,6 @@ class TrainingDeriver(Deriver):
                 yield item.case, Violation("HB158", fingerprints.disagreement(record.counterpart))
 
 
-def _contradictions(
-    item: CaseResult, time_s: float, hardware: Mapping[str, Any],
-) -> Iterator[Violation]:
-    work = training_of(item.case)
-    computed = rates.rates(work, time_s)
-    if computed is None or not work.trains:
-        return
-    shares: dict[str, float | None] = {}
-    if definition := rates.shown_definition(work):
-        shares[f"MFU ({definition})"] = rates.mfu(
-            work, definition, time_s, item.case.world_size, hardware.get("peak_flops", {}))
-    for text in rates.violations(replace(computed, utilisations=shares)):
-        yield Violation("HB149", text)
-
-
 def _settled(record: TrainingRecord, records: Mapping[str, TrainingRecord]) -> TrainingRecord:
     def holds(what: str, rank: int, own: TrainingRecord | None = record) -> bool:
         found = clear(own.comparisons, what) if own else None
@@ -376,7 +334,8 @@ def _settled(record: TrainingRecord, records: Mapping[str, TrainingRecord]) -> T
     late, alone, known = record.late_rank, record.slow_alone, record.stalls
     if known is not None:
         last = known.last if known.last and holds(slow_ranks.READY, known.last.rank) else None
-        sync = stalls.settled_variance(known.sync, record.comparisons)
+        sync = known.sync and replace(known.sync, is_high=known.sync.is_high and clear(
+            record.comparisons, stalls.SYNC) is not None)
         known = replace(known, last=last, sync=sync)
     return replace(
         record, stalls=known,
@@ -391,8 +350,8 @@ def _alone(
 ) -> TrainingRecord:
     late, phases, recorded = slow_ranks.late_rank(item), _phases(item), _recorded(item)
     return TrainingRecord(
-        **_rates(item, hardware), mfu_by_definition=_mfu_by_definition(item, hardware),
-        **phases, **recorded, exposure=exposure, rooflines=rates.rooflines(
+        **_rates(item, hardware), **phases, **recorded, exposure=exposure,
+        rooflines=rates.rooflines(
             item, hardware, phases.get("phase_s", {}), recorded["held_bytes"]),
         slow_phases=tuple(slow_ranks.slow_phases(item, late)), late_rank=late,
         slow_alone=slow_ranks.slow_alone(exposure), counted=rates.counted(item),
@@ -407,13 +366,17 @@ def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:
     if not work.trains:  # nothing is trained: there is no rate of it
         return {"step_s": stats.median_s}
     definition = rates.shown_definition(work)
+    cost = rates.step_cost(item.case, stats.median_s, hardware)
     row: dict[str, Any] = {
         "step_s": stats.median_s, "samples_per_s": computed.samples_per_s,
         "tokens_per_s": computed.tokens_per_s, "mfu_definition": definition,
-        **_costs(item.case, stats.median_s, hardware)}
+        **({"cost_per_step": cost, "cost_per_million_samples": cost / work.global_batch * 1e6,
+            "cost_per_million_tokens": cost / work.tokens * 1e6 if work.tokens else None}
+           if cost is not None else {})}
+    timed = (stats.median_s, item.case.world_size, hardware.get("peak_flops", {}))
+    row["mfu_by_definition"] = {name: rates.mfu(work, name, *timed) for name, _ in work.flops}
     if definition is None:
         return {**row, "mfu_missing": "the FLOPs of a step are not known"}
-    timed = (stats.median_s, item.case.world_size, hardware.get("peak_flops", {}))
     if work.model in NAMES and definition in DEFINITIONS:  # others were planned elsewhere
         for name, nominal in (("hfu", False), ("hfu_nominal", True)):
             executed = hardware_flops(work, definition, nominal=nominal)
@@ -425,22 +388,6 @@ def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:
             f"hardware.peak_flops has no {work.dtype}",
             "mfu_of_measured": rates.mfu(
                 work, definition, *timed[:2], {work.dtype: measured} if measured else {})}
-
-
-def _costs(case: Case, step_s: float, hardware: Mapping[str, Any]) -> dict[str, float | None]:
-    work, cost = training_of(case), rates.step_cost(case, step_s, hardware)
-    if cost is None:
-        return {}
-    return {"cost_per_step": cost, "cost_per_million_samples": cost / work.global_batch * 1e6,
-            "cost_per_million_tokens": cost / work.tokens * 1e6 if work.tokens else None}
-
-
-def _mfu_by_definition(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, float | None]:
-    work, stats, peaks = training_of(item.case), item.statistics, hardware.get("peak_flops", {})
-    if stats is None or not work.trains:
-        return {}
-    return {name: rates.mfu(work, name, stats.median_s, item.case.world_size, peaks)
-            for name, _ in work.flops}
 
 
 def _phases(item: CaseResult) -> dict[str, Any]:

@@ -1,20 +1,15 @@
 """Large models beside each other: did two layouts of one training compute the same?
 
-Compared are the weights at the start, the gradients of the first step and what the optimizer makes
-of them, parameter by parameter, by fingerprints that both cases recorded (`run.reference`).
+Compared are the initial weights, the gradients of the first step and the optimizer's update, by
+fingerprints that both cases recorded (`run.reference`). Bounds: weights are equal to the recorded
+digits. Gradients may be off by their bounds e, which are independent: by the root of the sum of
+squares. Roundings know nothing of the gradient: |g + r|^2 = |g|^2 + |r|^2 + 2 <g, r>, the last term
+of at least h independent roundings, h the hidden extent, so norms are off by e^2 / 2 + e / sqrt(h),
+at most by |r|. SGD is linear. The first step of AdamW is the gradient's sign times the rate (Kingma
+and Ba, arXiv:1412.6980, 2015, algorithm 1): of normal gradients with errors e a share of atan(e) /
+pi have another sign, and are off by twice the rate.
 
-- Weights are drawn from the seed: they are the same but for the digits that are recorded.
-- Gradients of both may be off by their own bounds e (`run.reference`), which are of independent
-  roundings: their difference by the root of the sum of squares. The norms differ by less. Roundings
-  know nothing of the gradient, so |g + r|^2 = |g|^2 + |r|^2 + 2 <g, r>. The last term is that of at
-  least as many independent roundings as a hidden state has elements, h: the norm is off by
-  e^2 / 2 + e / sqrt(h) of itself. Where |r| is relative to more than |g|, the first term grows, at
-  most to |r|: of a gradient that is 0 the norm is that of the roundings.
-- SGD is linear. The first step of AdamW is the sign of a gradient times the rate (Kingma and Ba,
-  arXiv:1412.6980, 2015, algorithm 1, at t = 1). Of normal gradients with relative errors e a share
-  of atan(e) / pi have another sign, and their elements are off by twice the rate.
-
-Cases of a run that are the same program, so that nobody ranks them.
+Also: cases of a run that are the same program, so that nobody ranks them.
 """
 
 from __future__ import annotations
@@ -22,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -46,28 +40,23 @@ from hpcbench.units import grouped, plural
 SKETCH = 2.0
 """An estimate of a norm by 8 projections is larger than so many times the norm for one in 10 000
 differences; one that is as large as its bound is one in 10 000 itself."""
-_RECORDED = 1e-7
-"""Of a norm: ten times the last of the 9 digits in which sums are recorded."""
+_RECORDED = 1e-7  # of a norm: ten times the last of the 9 digits in which sums are recorded
 _FP32 = 2.0**-24
 _SAME = ("model", "family", "library", "layers", "hidden", "heads", "kv_heads", "inner", "vocab",
          "seq_length", "named_extents", "dtype", "optimizer", "data", "adapters", "global_batch")
 """What must be equal for the same gradients, beside what is trained."""
 Numbers = npt.NDArray[np.float64]
 """Of a parameter: its norm, which is 0 if it is not known, and its projections."""
-Told = Mapping[str, Any]
-"""What rank 0 of a case recorded."""
+Recorded = Mapping[str, Any]  # what rank 0 of a case recorded
 
 
 @dataclass(frozen=True, slots=True)
 class Counterpart:
-    """The case that a large model was compared with itself, and what came of it.
+    """The case that a large model was compared with, and the result.
 
-    Attributes:
-        case_id, words: the other case; empty where there is none, and ``missing`` says why.
-        share: the largest error in shares of what is allowed; None if it is no number.
-        what, name: the kind of values and the parameter that it is of.
-        n_wrong, n_compared: comparisons that are off by more than is allowed, and all.
-        on_ranks: whether what differs are copies on ranks of the case itself.
+    ``case_id`` is empty where there is none, and ``missing`` says why. ``share``: the largest error
+    over what is allowed, of ``what`` of ``name``; None if it is no number. ``on_ranks``: copies on
+    the case's own ranks differ.
     """
 
     case_id: str = ""
@@ -91,15 +80,14 @@ class _Error:
 def counterparts(items: Sequence[CaseResult]) -> dict[str, Counterpart]:
     """Return what each large model was compared with, by case id; others are left out.
 
-    It is a case of a single process if there is one, else the first, unless most others differ
-    from that: then it is the first of those. Nothing is compared with a case whose own copies
-    differ: that case is known to be wrong.
+    The base is a single process, else the first case, unless most others differ from it: then the
+    first of those. Cases whose own copies differ are no base.
     """
-    known = {item.case.case_id: told for item in items if item.statistics
-             if (told := next((left["fingerprints"] for left in item.detail.values()
+    known = {item.case.case_id: recorded for item in items if item.statistics
+             if (recorded := next((left["fingerprints"] for left in item.detail.values()
                                if "fingerprints" in left), None)) is not None}
-    found = {case_id: Counterpart(missing=str(told["missing"]))
-             for case_id, told in known.items() if "missing" in told}
+    found = {case_id: Counterpart(missing=str(recorded["missing"]))
+             for case_id, recorded in known.items() if "missing" in recorded}
     groups = grouped((_key(item), item.case) for item in items
                      if item.case.case_id in known and item.case.case_id not in found)
     for cases in groups.values():
@@ -129,9 +117,10 @@ def _layout(case: Case) -> tuple[object, ...]:
     return work.strategy, dict(work.options).get("over"), work.dp, work.tp, work.pp
 
 
-def _of_group(cases: Sequence[Case], known: Mapping[str, Told]) -> dict[str, Counterpart]:
-    within = {case.case_id: _copies(known[case.case_id]) for case in cases}
-    broken = {case_id: found for case_id, found in within.items() if found.n_wrong}
+def _of_group(cases: Sequence[Case], known: Mapping[str, Recorded]) -> dict[str, Counterpart]:
+    broken = _wrong({case.case_id: _judged(list(_errors(
+        known[case.case_id], known[case.case_id], of_copies=True)), on_ranks=True)
+        for case in cases})
     sound = [case for case in cases if case.case_id not in broken]
     if not sound:
         return broken
@@ -143,24 +132,23 @@ def _of_group(cases: Sequence[Case], known: Mapping[str, Told]) -> dict[str, Cou
     return found | broken
 
 
-def _of_sound(cases: Sequence[Case], known: Mapping[str, Told]) -> dict[str, Counterpart]:
+def _wrong(found: Mapping[str, Counterpart]) -> dict[str, Counterpart]:
+    return {case_id: one for case_id, one in found.items() if one.n_wrong}
+
+
+def _of_sound(cases: Sequence[Case], known: Mapping[str, Recorded]) -> dict[str, Counterpart]:
     first = next((case for case in cases if alone_by(training_of(case))), cases[0])
     found = _beside(first, cases, known)
-    differ = (case for case in cases if found[case.case_id].n_wrong
-              and _layout(case) != _layout(first))
-    for other in islice(differ, 1):
-        again = _beside(other, cases, known)
-        if _count_wrong(again) < _count_wrong(found):
-            return again
-    return found
+    other = next((case for case in cases if found[case.case_id].n_wrong
+                  and _layout(case) != _layout(first)), None)
+    again = _beside(other, cases, known) if other else found
+    return again if len(_wrong(again)) < len(_wrong(found)) else found
 
 
-def _count_wrong(found: Mapping[str, Counterpart]) -> int:
-    return sum(one.n_wrong > 0 for one in found.values())
-
-
-def _beside(base: Case, cases: Sequence[Case], known: Mapping[str, Told]) -> dict[str, Counterpart]:
-    """Compare all with a base; those laid out as it is with one of the others, if one agrees."""
+def _beside(
+    base: Case, cases: Sequence[Case], known: Mapping[str, Recorded],
+) -> dict[str, Counterpart]:
+    """Compare all with a base; those laid out as it with one of the others, if one agrees."""
     others = [case for case in cases if _layout(case) != _layout(base)]
     found = {case.case_id: compared(case, base, known) for case in others}
     agree = [case for case in others if not found[case.case_id].n_wrong]
@@ -169,23 +157,16 @@ def _beside(base: Case, cases: Sequence[Case], known: Mapping[str, Told]) -> dic
                     if case.case_id not in found}
 
 
-def compared(case: Case, other: Case | None, known: Mapping[str, Told]) -> Counterpart:
-    """Return what comes of comparing a case with another, and the copies on its own ranks."""
-    own = known[case.case_id]
-    within = _copies(own)
-    if other is None or within.n_wrong:
+def compared(case: Case, other: Case | None, known: Mapping[str, Recorded]) -> Counterpart:
+    if other is None:
         work = training_of(case)
-        missing = ("no other layout of the run takes a step of the same samples, which are "
-                   f"{work.global_batch} of {work.seq_length} tokens")
-        return within if within.n_wrong else Counterpart(missing=missing)
-    theirs = known[other.case_id]
+        return Counterpart(missing=(
+            "no other layout of the run takes a step of the same samples, which are "
+            f"{work.global_batch} of {work.seq_length} tokens"))
+    own, theirs = known[case.case_id], known[other.case_id]
     if own[WEIGHTS].keys() != theirs[WEIGHTS].keys():
         return Counterpart(missing=f"{_words(other)} names its parameters otherwise")
     return _judged(list(_errors(own, theirs)), case_id=other.case_id, words=_words(other))
-
-
-def _copies(told: Told) -> Counterpart:
-    return _judged(list(_errors(told, told, of_copies=True)), on_ranks=True)
 
 
 def _words(case: Case) -> str:
@@ -203,8 +184,8 @@ def _judged(errors: Sequence[_Error], **of: Any) -> Counterpart:
                        n_compared=len(errors), **of)
 
 
-def _errors(one: Told, two: Told, *, of_copies: bool = False) -> Iterator[_Error]:
-    """Yield the error of each parameter in shares of what is allowed, of its worst copy.
+def _errors(one: Recorded, two: Recorded, *, of_copies: bool = False) -> Iterator[_Error]:
+    """Yield the error of each parameter over what is allowed, of its worst copy.
 
     ``of_copies``: each copy beside the first one of the same case, where ranks have several.
     """
@@ -223,7 +204,7 @@ def _errors(one: Told, two: Told, *, of_copies: bool = False) -> Iterator[_Error
 class _Allowed:
     """How far the values of one kind may be apart in two cases, which have the same parameters."""
 
-    def __init__(self, one: Told, two: Told, what: str) -> None:
+    def __init__(self, one: Recorded, two: Recorded, what: str) -> None:
         self._what, self._one, self._two = what, one, two
         self._relative, self._floor = (math.hypot(one[key], two[key])
                                        for key in ("relative", "floor"))
@@ -265,7 +246,6 @@ class _Allowed:
                    + self._gradient(name) / math.sqrt(roundings))
 
     def _gradient(self, name: str) -> float:
-        """Return how large the norm of a difference of gradients may be."""
         return (self._relative * self._least_norm(name)
                 + self._floor * math.sqrt(self._two["elements"][name]))
 
@@ -292,7 +272,6 @@ def _quotient(error: float, allowed: float) -> float:
 
 
 def same_programs(items: Iterable[CaseResult]) -> Mapping[str, str]:
-    """Return for each case that runs the same as an earlier one of the run the id of the first."""
     groups = grouped(((program_of(training_of(item.case)), item.case.backend, item.case.device,
                        item.case.world_size, item.case.env, item.case.mode, item.case.batch),
                       item.case) for item in items)

@@ -1,17 +1,15 @@
 """Rates and utilisations of a step, how trainings scale, what was counted, and what binds a step.
 
-Every rate is derived once, from one step time; rates are never averaged. Tokens and samples count
-once, however many ranks see them: tensor- and pipeline-parallel ranks work on the same ones.
+Rates are derived once, from one step time, and never averaged. Tokens and samples count once,
+however many ranks see them.
 
-Trainings that differ in nothing but their ranks are compared with that on the fewest.
-With a batch for each replica more replicas train more samples in a step, at best in the same time
-(weak scaling: Gustafson, Reevaluating Amdahl's Law, Comm. ACM 31, 1988). Where ranks share one
-replica the step has the same samples, at best in a part of the time (strong scaling). The
-efficiency is the same quotient for both: samples/s of n ranks / (n / m x samples/s of m ranks).
+Trainings that differ in nothing but their ranks are compared with that on the fewest: a step with
+more replicas has more samples (weak scaling: Gustafson, Comm. ACM 31, 1988), ranks of one replica
+share its samples (strong scaling). Efficiency: samples/s of n ranks / (n / m x samples/s of m).
 
-Memory is moved at least so often: forward reads the parameters and writes the activations, backward
-reads both and writes the gradients, and the optimizer reads all it has and writes parameters and
-its state. Each part of an accumulation does the first two again.
+The least memory traffic: forward reads parameters and writes activations, backward reads both and
+writes gradients, in each part of an accumulation; the optimizer reads all it has and writes
+parameters and state.
 """
 
 from __future__ import annotations
@@ -38,7 +36,6 @@ LAID_OUT = ("strategy", "options", "dp", "tp", "pp", "flops", "calls")
 
 
 def work(item: CaseResult, record: Any | None) -> CallWork | None:
-    """Return the samples of a step; None of what trains nothing."""
     of = training_of(item.case)
     if not of.trains:
         return None
@@ -57,19 +54,16 @@ def work(item: CaseResult, record: Any | None) -> CallWork | None:
 _SHOWN_DEFINITION = "megatron"
 """Of MFU, where a plan has it: it counts the least that a causal model cannot do without."""
 HOUR_S = 3600
-_RELATIVE = 1e-9
-"""How far numbers may be apart that follow from each other by a multiplication."""
+_RELATIVE = 1e-9  # how far numbers may be apart that follow from each other by a multiplication
 Key = tuple[object, ...]
-Timed = tuple[Case, float]
-"""A case, and the samples that it trains in a second."""
+Timed = tuple[Case, float]  # a case, and the samples that it trains in a second
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What all ranks together train in a second; `violations` says whether it can be true.
+    """What all ranks together train in a second, from ``step_s``.
 
-    ``step_s`` is the time that the rates were derived from, in seconds; ``utilisations`` are MFU
-    and HFU by name (``mfu megatron``), None where the peak is not known. Images have no tokens.
+    ``utilisations``: MFU and HFU by name (``mfu megatron``), None without a peak.
     """
 
     step_s: float
@@ -81,7 +75,6 @@ class Rates:
 
 
 def rates(work: Training, step_s: float) -> Rates | None:
-    """Return global batch / t and tokens / t, all parts of a step counted; None for a time of 0."""
     if not step_s > 0:
         return None
     return Rates(step_s, work.global_batch / step_s, work.tokens and work.tokens / step_s,
@@ -89,7 +82,6 @@ def rates(work: Training, step_s: float) -> Rates | None:
 
 
 def shown_definition(work: Training) -> str | None:
-    """Return whose FLOPs the table's MFU counts; None where the plan counted none."""
     names = [name for name, _ in work.flops]
     return _SHOWN_DEFINITION if _SHOWN_DEFINITION in names else next(iter(names), None)
 
@@ -99,10 +91,8 @@ def mfu(
 ) -> float | None:
     """Return the model FLOPs of a step / (t x ranks x peak of one device for the dtype).
 
-    Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways" (arXiv 2204.02311), section
-    4.1 and appendix B: what is computed twice counts once. ``definition`` names what is counted
-    (`Training.flops`); ``peaks`` are ``hardware.peak_flops``: declared, never guessed. Raises
-    KeyError of another definition.
+    Chowdhery et al., PaLM (arXiv 2204.02311), section 4.1 and appendix B: what is computed twice
+    counts once. ``peaks``: declared ``hardware.peak_flops``. Raises KeyError of a definition.
     """
     return hfu(work, dict(work.flops)[definition], step_s, ranks, peaks)
 
@@ -112,10 +102,8 @@ def hfu(
 ) -> float | None:
     """Return the FLOPs that devices execute in a step / (t x ranks x peak of one device).
 
-    ``hardware_flops`` hold what checkpointing computes again, as torch executes it or as papers
-    count it (`plan.predict.hardware_flops`). Korthikanti et al., "Reducing Activation Recomputation
-    in Large Transformer Models" (arXiv 2205.05198), section 6.3: hardware FLOPs utilisation.
-    None without a peak of the dtype, or a time.
+    ``hardware_flops`` hold what checkpointing computes again. Korthikanti et al. (arXiv
+    2205.05198), section 6.3. None without a peak of the dtype, or a time.
     """
     if work.dtype not in peaks or not step_s > 0:
         return None
@@ -123,11 +111,7 @@ def hfu(
 
 
 def step_cost(case: Case, step_s: float, hardware: Mapping[str, Any]) -> float | None:
-    """Return what a step costs: t x ranks x declared price of a device in that time.
-
-    ``hardware`` is the section of the sweep file. As in an MFU a rank has a device of its own. The
-    currency is that of ``price_per_device_hour``. None without a price, or of another device.
-    """
+    """Return t x ranks x ``price_per_device_hour``; None without a price, or of another device."""
     price = hardware.get("price_per_device_hour")
     if price is None or hardware.get("device_type") not in (None, case.device):
         return None
@@ -135,7 +119,6 @@ def step_cost(case: Case, step_s: float, hardware: Mapping[str, Any]) -> float |
 
 
 def violations(record: Rates) -> Iterator[str]:
-    """Yield every relation between the numbers of a record that does not hold, in words."""
     numbers = {"step time": record.step_s, "samples/s": record.samples_per_s}
     numbers |= {} if record.tokens_per_s is None else {"tokens/s": record.tokens_per_s}
     bad = [f"{name} is {value:g}" for name, value in numbers.items()
@@ -161,12 +144,10 @@ def violations(record: Rates) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class ScalingRecord:
-    """A case beside the one that it is compared with, which is of the same training.
+    """A case beside the base that it is compared with, of the same training.
 
-    ``kind`` is ``weak`` if each rank has as many samples in both, ``strong`` if all together have.
-    ``efficiency`` is 1 where samples/s grow as the ranks do; more is possible. ``base_case`` is the
-    id of the other case, on ``base_ranks`` ranks; ``base_alone`` what makes that one a training of
-    one rank, or nothing.
+    ``kind``: ``weak`` if each rank has as many samples in both, ``strong`` if all together have.
+    ``base_alone``: what makes the base a training of one rank, or nothing.
     """
 
     kind: str
@@ -178,11 +159,9 @@ class ScalingRecord:
 
 
 def scaling(items: Iterable[CaseResult]) -> dict[str, ScalingRecord]:
-    """Return how each training scales, by case id; those without anything to compare are left out.
+    """Return how each training scales, by case id; those without a base are left out.
 
-    A strategy is compared with itself on the fewest ranks of the run. If those are several, it is
-    compared with ``single``, and adapters with the same adapters over ``single``. Options of the
-    strategy are the same; blocks may differ.
+    The base is the same strategy and options on the fewest ranks; if those are several, ``single``.
     """
     measured = ((item.case, rates(training_of(item.case), item.statistics.median_s))
                 for item in items if training_of(item.case).trains and item.statistics)
@@ -192,7 +171,6 @@ def scaling(items: Iterable[CaseResult]) -> dict[str, ScalingRecord]:
 
 
 def _same(case: Case) -> Key:
-    """Return what must be equal: model, adapters, step, and where it runs."""
     work = training_of(case)
     return (case.backend, case.device, case.env, case.mode, trained_part(work),
             *((name, value) for name, value in asdict(work).items() if name not in LAID_OUT))
@@ -206,31 +184,23 @@ def _of_group(group: Sequence[Timed]) -> Iterator[tuple[Case, ScalingRecord]]:
         least = min(members, key=lambda timed: timed[0].world_size)
         base, base_rate = alone[0] if alone and least[0].world_size > 1 else least
         for case, rate in members:
-            kind = _kind(case, base)
+            samples, base_samples = (training_of(one).global_batch for one in (case, base))
+            is_weak = samples * base.world_size == base_samples * case.world_size
+            kind = "weak" if is_weak else "strong" if samples == base_samples else None
             if kind and case.world_size > base.world_size:
                 efficiency = rate * base.world_size / (case.world_size * base_rate)
                 yield case, ScalingRecord(kind, efficiency, base.case_id, base.world_size,
                                           base_rate, alone_by(training_of(base)))
 
 
-def _kind(case: Case, base: Case) -> str | None:
-    samples, base_samples = training_of(case).global_batch, training_of(base).global_batch
-    if samples * base.world_size == base_samples * case.world_size:
-        return "weak"
-    return "strong" if samples == base_samples else None
-
-
-COUNTED = "counted"
-"""The key of a rank's detail for what it counted."""
+COUNTED = "counted"  # the key of a rank's detail for what it counted
 
 
 @dataclass(frozen=True, slots=True)
 class StepDemand:
-    """What a step needs: of each the most that any rank has; None where it is not known.
+    """What a step needs: of each the most of any rank; None where it is not known.
 
-    ``calls`` are those of collectives, ``wire_bytes`` their sizes times busbw factors, ``flops``
-    by the definition ``counted``, what is computed again included, ``activations_bytes`` what
-    forward and backward take.
+    ``flops`` are executed ones, ``wire_bytes`` sizes of collectives times busbw factors.
     """
 
     calls: int | None = None
@@ -241,13 +211,9 @@ class StepDemand:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A step that was counted.
+    """A step that was counted, beside its prediction; ``missing``: what was not counted, and why.
 
-    Attributes:
-        measured, predicted: what it needed, and what the plan says.
-        scores_again_flops: what a fused attention computes once more in backward; not in ``flops``.
-        activations_of: what the measured activations are of.
-        missing: what was not counted, and why.
+    ``scores_again_flops``: what a fused attention computes again in backward; not in ``flops``.
     """
 
     measured: StepDemand
@@ -278,7 +244,7 @@ def counted(item: CaseResult) -> Counted | None:
 
 
 def counted_wire_bytes(item: CaseResult) -> float | None:
-    """Return the sum over all ranks of what they counted in a step; None if one did not."""
+    """Return the sum over all ranks; None if one did not count."""
     by_rank = [one["calls"].values() for one in _by_rank(item.detail).values() if "calls" in one]
     if len(by_rank) < item.case.world_size:
         return None
@@ -286,7 +252,7 @@ def counted_wire_bytes(item: CaseResult) -> float | None:
 
 
 def differences(case: Case, detail: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what ranks called otherwise than predicted: other numbers of calls, or other bytes.
+    """Yield calls whose number or bytes differ from the prediction.
 
     Compared are the first ranks of each group that divides tensors: others may have smaller parts.
     """
@@ -322,32 +288,22 @@ def _most(by_rank: Mapping[int, Mapping[str, Any]], name: str) -> int | None:
 def _predicted(work: Training) -> StepDemand:
     if not is_predicted(work):
         return StepDemand()
-    ranks = [predict_stage(work, stage) for stage in stages_of(work)]
-    return StepDemand(
-        calls=max(one.collectives for one in ranks),
-        wire_bytes=max(one.wire_bytes for one in ranks),
-        flops=max(one.hardware_flops for one in ranks),
-        # not of the fullest moment, which may be the update, after the last activation is gone
-        activations_bytes=max(moment.activations for stage in stages_of(work)
-                              for moment in moments(work, stage)))
+    needs = predict(work)
+    # not of the fullest moment, which may be the update, after the last activation is gone
+    return StepDemand(needs.collectives, needs.wire_bytes, needs.hardware_flops, max(
+        moment.activations for stage in stages_of(work) for moment in moments(work, stage)))
 
 
-STEP = "step"
 FORWARD, BACKWARD, BOTH, EXCHANGE, OPTIMIZER = (
     "forward", "backward", "forward_backward", "exchange", "optimizer")
-Moved = tuple[int, int, int]
-"""The least bytes of memory of forward, backward and the optimizer."""
+Moved = tuple[int, int, int]  # the least bytes of memory of forward, backward and the optimizer
 
 
 def rooflines(
     item: CaseResult, hardware: Mapping[str, Any], phase_s: Mapping[str, float],
     held: Mapping[str, int],
 ) -> tuple[Roofline, ...]:
-    """Return what binds the step, then what binds its phases; nothing without a ceiling.
-
-    ``phase_s`` and ``held`` are those of the record. Of other packages' strategies and models
-    nothing is predicted, so nothing is known.
-    """
+    """Return what binds the step, then its phases (``phase_s``); nothing without a ceiling."""
     work = training_of(item.case)
     if item.statistics is None or not work.trains or not is_predicted(work):
         return ()
@@ -355,25 +311,19 @@ def rooflines(
     moved = _moved(work, needs, held)
     whole = Demand(needs.hardware_flops, sum(moved) if moved else None, needs.wire_bytes,
                    needs.collectives)
-    parts = [(STEP, item.statistics.median_s, whole)]
-    if phase_s and _meets_once(needs):
+    parts = [("step", item.statistics.median_s, whole)]
+    meets_once = len(needs.of_ranks) == 1 and {  # all-reduces only, after backward has begun
+        call.collective for call in needs.of_ranks[0].calls} <= {"all_reduce"}
+    if phase_s and meets_once and work.tp * work.pp == 1:
         parts += _phases(work, needs, moved, phase_s)
     found = (roofline(demand, time_s, ceilings, name) for name, time_s, demand in parts)
     return tuple(one for one in found if one is not None)
-
-
-def _meets_once(needs: Demands) -> bool:
-    """Return whether all communication is between a rank's first gradient and its optimizer."""
-    return {call.collective for one in needs.of_ranks for call in one.calls} <= {"all_reduce"} and (
-        len(needs.of_ranks) == 1)
 
 
 def _phases(
     work: Training, needs: Demands, moved: Moved | None, phase_s: Mapping[str, float],
 ) -> Iterator[tuple[str, float, Demand]]:
     """Yield name, time and demand of each part; gradients travel from backward on."""
-    if work.tp * work.pp > 1:
-        return
     flops, exchanged = needs.hardware_flops, (needs.wire_bytes, needs.collectives)
     forward = _forward_flops(work)
     of_forward, of_backward, of_optimizer = moved or (None, None, None)
@@ -399,7 +349,7 @@ def _forward_flops(work: Training) -> float | None:
 
 
 def _moved(work: Training, needs: Demands, held: Mapping[str, int]) -> Moved | None:
-    """Return the least bytes of each phase by what the rank that holds most was seen to hold.
+    """Return the least bytes of each phase, from what the rank that holds most held.
 
     Activations that were not counted are predicted. Those of a pipeline are of several stages.
     """

@@ -1,19 +1,16 @@
 """Which rank of a training may be slow, its exposed communication, and the bubble of a pipeline.
 
 A training has two partners in a run, the same in all but communication: ``off`` takes the same
-steps without any, ``only`` makes the calls of a step and nothing else. Numbers are made pass by
-pass, as those of primitives are (`statistics.overlap`): drift cancels. Nothing is clipped.
+steps without any, ``only`` makes the calls of a step and nothing else. They are compared pass by
+pass (`statistics.overlap`).
 
-The schedules of torch.distributed.pipelining are written out as pure functions, so that a
-pipeline's bubble is known without torch. Tests hold computations and times equal to those of torch
-2.13, with the messages that it sends. Sources: GPipe arXiv:1811.06965, 1F1B and interleaved 1F1B
-arXiv:2104.04473, looped BFS arXiv:2211.05953, zero bubble (ZB1P, ZBV) arXiv:2401.10241, DualPipeV
-github.com/deepseek-ai/DualPipe. p is the number of ranks, m of micro-batches, v of stages on one.
-torch sends a result when its computation has ended, and receives before the computation that
-needs it. DualPipeV alone has pairs of a forward and a backward (``OVERLAP_F_B`` in
-torch/distributed/pipelining/schedules.py). torch 2.13 computes their halves one after the other
-and sends the results of both behind the second. A next stage on the same rank has its input at
-once.
+Schedules of torch.distributed.pipelining are pure functions here; tests hold them equal to torch
+2.13's. Sources: GPipe arXiv:1811.06965, 1F1B and interleaved 1F1B arXiv:2104.04473, looped BFS
+arXiv:2211.05953, zero bubble (ZB1P, ZBV) arXiv:2401.10241, DualPipeV
+github.com/deepseek-ai/DualPipe. p ranks, m micro-batches, v stages a rank. A result is sent when
+its computation has ended; a next stage on the same rank has it at once. DualPipeV alone has pairs
+of a forward and a backward (``OVERLAP_F_B``): torch 2.13 computes one after the other and sends
+both results behind the second.
 """
 
 from __future__ import annotations
@@ -48,15 +45,12 @@ _COSTS: Mapping[str, float] = MappingProxyType(
     {FORWARD: 1.0, BACKWARD: 2.0, INPUT: 1.0, WEIGHT: 1.0})
 """The time of each computation: a backward has two products for each of a forward's."""
 _OLDEST = -1
-_LEADING = "F of a pair"
-"""A step: a forward whose result is sent behind the backward that follows."""
+_LEADING = "F of a pair"  # a step: a forward whose result is sent behind the backward that follows
 
 
 class Op(NamedTuple):
-    """What a rank computes for one micro-batch in one stage.
-
-    ``leads``: its result is sent when the next computation of the rank has ended, too.
-    """
+    """A computation of one micro-batch in one stage; ``leads``: its result is sent after the next
+    one."""
 
     kind: str
     stage: int
@@ -69,7 +63,6 @@ _Result = tuple[str, int, int]
 
 
 def predicted_bubble(work: Training) -> float | None:
-    """Return the share of its ranks' time in which a training waits, None without a pipeline."""
     pipelined = pipelining(work)
     if pipelined is None:
         return None
@@ -80,9 +73,8 @@ def predicted_bubble(work: Training) -> float | None:
 def idle_shares(work: Training, own_s: Sequence[float]) -> tuple[float, ...]:
     """Return the share of a step in which each rank of a pipelined training waits.
 
-    As `predicted_bubble`, but the computations of each rank take ``own_s`` together instead of as
-    long as those of any other. Ranks are those of the training: neighbours in a tensor group, then
-    in a pipeline. Nothing is known of a strategy that is not installed.
+    As `predicted_bubble`, but each rank's computations take ``own_s`` together. Neighbours are
+    ranks of a tensor group, then of a pipeline.
     """
     pipelined = pipelining(work)
     if pipelined is None:
@@ -104,12 +96,8 @@ def idle_shares(work: Training, own_s: Sequence[float]) -> tuple[float, ...]:
 def bubble_share(schedule: str, ranks: int, microbatches: int, stages_per_rank: int = 1) -> float:
     """Return the share of ``ranks`` x step in which ranks wait, if nothing but the order costs.
 
-    All stages take the same time and communication none; the step is from the first forward to
-    the last backward of any rank. The schedule is replayed: each computation begins when its
-    rank is free and what it needs has been sent to it. For GPipe, 1F1B, LoopedBFS and
-    Interleaved1F1B with whole rounds this is (p - 1) / (v m + p - 1) (arXiv:2104.04473, 2.2).
-    There are p ranks, m micro-batches and v stages a rank. Raises KeyError for an unknown
-    schedule, ValueError for numbers with which it cannot be run.
+    Stages take the same time, communication none. For GPipe, 1F1B, LoopedBFS and Interleaved1F1B
+    with whole rounds (p - 1) / (v m + p - 1) (arXiv:2104.04473, 2.2). Raises KeyError, ValueError.
     """
     orders = _orders(schedule, ranks, microbatches, stages_per_rank)
     step = max(replay(orders, ranks * stages_per_rank).values())
@@ -119,10 +107,9 @@ def bubble_share(schedule: str, ranks: int, microbatches: int, stages_per_rank: 
 def replay(
     orders: list[list[Op]], stages: int, paces: Sequence[float] | None = None,
 ) -> dict[Op, float]:
-    """Return when each computation ends, the first begins at 0.
+    """Return when each computation ends, from 0; ``paces`` multiply the costs of each rank.
 
-    ``paces``: by how much each rank takes longer than the costs say. Raises ValueError if ranks
-    wait for each other for ever.
+    Raises ValueError if ranks wait for each other for ever.
     """
     ends: dict[Op, float] = {}
     results = _Results(orders)
@@ -153,7 +140,8 @@ class _Results:
     def add(self, op: Op, end: float) -> None:
         if op.kind == WEIGHT:  # nobody else needs it
             return
-        rank, result = self._rank_of[op.stage], _result(op.kind, op.stage, op.microbatch)
+        kind = BACKWARD if op.kind == INPUT else op.kind
+        rank, result = self._rank_of[op.stage], (kind, op.stage, op.microbatch)
         self._ended[result] = end
         if op.leads:
             self._held[rank] = result
@@ -163,21 +151,15 @@ class _Results:
             self._sent[self._held.pop(rank)] = end
 
     def there(self, kind: str, stage: int, microbatch: int, needed_in: int) -> float | None:
-        """Return when a result is where another stage is, None if that is not known yet."""
+        """Return when a result is where another stage needs it, None if that is not known yet."""
         near = self._rank_of.get(stage) == self._rank_of[needed_in]
-        return (self._ended if near else self._sent).get(_result(kind, stage, microbatch))
-
-
-def _result(kind: str, stage: int, microbatch: int) -> _Result:
-    """Return what tells a result: the gradient of an input is that of either backward."""
-    return BACKWARD if kind == INPUT else kind, stage, microbatch
+        return (self._ended if near else self._sent).get((kind, stage, microbatch))
 
 
 def _ready(op: Op, stages: int, results: _Results) -> float | None:
-    """Return when all is there that an operation needs, None if that is not known yet."""
     kind, stage, number, _ = op
     if kind == WEIGHT:
-        return results.there(INPUT, stage, number, stage)
+        return results.there(BACKWARD, stage, number, stage)
     if kind == FORWARD:
         return results.there(FORWARD, stage - 1, number, stage) if stage else 0.0
     own = results.there(FORWARD, stage, number, stage)
@@ -197,14 +179,15 @@ def _orders(schedule: str, p: int, m: int, v: int) -> list[list[Op]]:
 
 def order(schedule: str, p: int, m: int, v: int, rank: int) -> list[Op]:
     """Return what a rank computes in one step, in order. Raises KeyError for an unknown schedule.
-
-    Numbers that do not suit the schedule (`plan.spec.unscheduled`) give an order that cannot
-    be run.
     """
     if schedule == "LoopedBFS":
-        return _looped(p, m, v, rank)
+        stages = range(rank, p * v, p)
+        return [*(Op(FORWARD, stage, number) for stage in stages for number in range(m)),
+                *(Op(BACKWARD, stage, number) for stage in reversed(stages)
+                  for number in reversed(range(m)))]
     steps: Mapping[str, Callable[[int, int, int, int], Iterable[_Step]]] = {
-        "GPipe": _fill_and_drain, "1F1B": _one_by_one, "Interleaved1F1B": _interleaved,
+        "GPipe": lambda _p, m, _v, rank: [*[(FORWARD, rank)] * m, *[(BACKWARD, rank)] * m],
+        "1F1B": _one_by_one, "Interleaved1F1B": _interleaved,
         "InterleavedZeroBubble": partial(_interleaved, halves=True),
         "ZBVZeroBubble": _zero_bubble_v, "DualPipeV": _dual_pipe_v}
     return [op for op in _numbered(steps[schedule](p, m, v, rank)) if op.microbatch < m]
@@ -227,17 +210,6 @@ def _numbered(steps: Iterable[_Step]) -> Iterator[Op]:
         if kind == INPUT:
             put_off.append((stage, done[way]))
         done[way] += 1
-
-
-def _looped(p: int, m: int, v: int, rank: int) -> list[Op]:
-    stages = range(rank, p * v, p)
-    return [*(Op(FORWARD, stage, number) for stage in stages for number in range(m)),
-            *(Op(BACKWARD, stage, number) for stage in reversed(stages)
-              for number in reversed(range(m)))]
-
-
-def _fill_and_drain(_p: int, m: int, _v: int, rank: int) -> list[_Step]:
-    return [*[(FORWARD, rank)] * m, *[(BACKWARD, rank)] * m]
 
 
 def _one_by_one(p: int, m: int, _v: int, rank: int) -> list[_Step]:
@@ -308,20 +280,11 @@ OFF, ONLY = "off", "only"
 class Exposure:
     """What a training's partners show of its communication; None where there is no such number.
 
-    Attributes:
-        off_s, only_s: medians of the partners.
-        exposed_s: t - t(off).
-        exposed_share: that as a share of t.
-        overhead: t / t(off) - 1.
-        efficiency: (t(off) + t(only) - t) / min(t(off), t(only)).
-        ranks: those of the next two.
-        own_s: each rank's own time of a step without communication: how fast it computes.
-        idle_share: 1 - own time / t of each rank of a pipeline: it waits, or communicates.
-        bubble: the share of a pipeline's time in which ranks wait, as its schedule predicts.
-        off_case: the id of the steps without communication; empty where there are none.
-        uneven_bubble: the same of each rank if the ranks compute as long as ``own_s`` says: what
-            of ``idle_share`` is more is communication.
-        missing: why there are no such numbers, where the run has partners of any training.
+    With t, t(off), t(only) of the same pass: ``exposed_s`` t - t(off), ``exposed_share`` of t,
+    ``overhead`` t / t(off) - 1, ``efficiency`` (t(off) + t(only) - t) / min(t(off), t(only)).
+    ``own_s``: each rank's step without communication; ``idle_share`` of a pipeline 1 - own / t.
+    ``bubble``: as the schedule predicts, and ``uneven_bubble`` with the ranks' own times.
+    ``missing``: why numbers are missing.
     """
 
     off_s: float | None = None
@@ -343,7 +306,6 @@ UNPAIRED = Exposure()
 
 
 def exposures(items: Iterable[CaseResult]) -> Mapping[str, Exposure]:
-    """Return what is known of each training with statistics that has a partner, by its id."""
     return {item.case.case_id: _exposure(item, same) for same in _groups(items)
             for item in same if _trains(item) and item.statistics is not None
             and not all(map(_trains, same))}
@@ -383,7 +345,8 @@ def _exposure(item: CaseResult, same: Sequence[CaseResult]) -> Exposure:
     if efficiency is None and not missing:
         missing["both"] = f"there is no pass in which {OFF} and {ONLY} were both run, too"
     ranks, times_s = _by_rank(off)
-    own_s = _of_each(overlap.over_passes(lambda time: time, times) for times in times_s)
+    own_s = tuple(one for times in times_s
+                  if (one := overlap.over_passes(lambda time: time, times)) is not None)
     work = training_of(item.case)
     is_pipeline = work.pp > 1
     return Exposure(
@@ -391,8 +354,8 @@ def _exposure(item: CaseResult, same: Sequence[CaseResult]) -> Exposure:
         exposed_s=overlap.exposed_communication_s(own, without),
         exposed_share=overlap.exposed_share(own, without), overhead=overlap.overhead(own, without),
         efficiency=efficiency, ranks=ranks, own_s=own_s,
-        idle_share=_of_each(overlap.over_passes(lambda on, off: 1 - off / on, own, times)
-                            for times in times_s if is_pipeline),
+        idle_share=tuple(idle for times in times_s if is_pipeline and (
+            idle := overlap.over_passes(lambda on, off: 1 - off / on, own, times)) is not None),
         off_case=off.case.case_id if off is not None else "",
         bubble=predicted_bubble(work) if is_pipeline else None,
         uneven_bubble=idle_shares(work, [own.median for own in own_s]) if (
@@ -400,12 +363,7 @@ def _exposure(item: CaseResult, same: Sequence[CaseResult]) -> Exposure:
         missing=tuple(f"communication {reason}" for reason in missing.values()))
 
 
-def _of_each(values: Iterable[overlap.OverPasses | None]) -> tuple[overlap.OverPasses, ...]:
-    return tuple(one for one in values if one is not None)
-
-
 def _by_rank(off: CaseResult | None) -> tuple[tuple[int, ...], list[overlap.PassTimes]]:
-    """Return the ranks, and of each the median of its own time in every pass."""
     steps = off.timing.steps if off is not None and off.timing else None
     if steps is None or not any(steps.pass_step_s):
         return (), []
@@ -415,10 +373,8 @@ def _by_rank(off: CaseResult | None) -> tuple[tuple[int, ...], list[overlap.Pass
 
 CLEAR_SHARE, CLEAR_RATIO = 0.8, 1.1
 """A rank is named where it stands out in so many of the steps, by so much of the other end."""
-CLEAR_PART = 0.01
-"""Share of a step: what is shorter is not reported."""
-READY, ARRIVES, STEP = "ready", "arrives", "step"
-"""Names of comparisons beside those of phases."""
+CLEAR_PART = 0.01  # share of a step: what is shorter is not reported
+READY, ARRIVES, STEP = "ready", "arrives", "step"  # names of comparisons beside those of phases
 BLOCKING = "mpi"
 """The backend whose exchange blocks the rank itself, in each call: behind the first call a rank's
 times hold waits for others."""
@@ -428,8 +384,8 @@ times hold waits for others."""
 class SlowPhase:
     """A rank that stands out in a phase in ``share`` of the steps.
 
-    ``is_shortest``: all ranks leave the phase together, and the slow rank has the shortest, since
-    the others wait for it; else the slow rank has the longest. ``ratio`` is longest / shortest.
+    ``is_shortest``: all leave the phase together, so the slow rank has the shortest; else the
+    longest. ``ratio`` is longest / shortest.
     """
 
     phase: str
@@ -443,8 +399,8 @@ class SlowPhase:
 class LateRank:
     """The rank that arrives last at the exchange of gradients in ``share`` of the steps.
 
-    ``behind_s`` is how far behind the median of the others; ``first_behind_s`` the same at the
-    first of ``buckets`` buckets, None where another rank is the last there, or it is the same one.
+    ``behind_s``: after the median of the others; ``first_behind_s``: at the first of ``buckets``,
+    None where another rank is last there.
     """
 
     rank: int
@@ -456,11 +412,8 @@ class LateRank:
 
 @dataclass(frozen=True, slots=True)
 class SlowAlone:
-    """The slowest rank without communication, beside the quickest; ``ratio`` of the two times.
-
-    ``low`` to ``high`` are the ratios of the passes' medians, from the least to the greatest.
-    ``case_id`` is that of the steps without communication.
-    """
+    """The slowest rank without communication, beside the quickest; ``low`` to ``high``: ratios of
+    passes."""
 
     rank: int
     step_s: float
@@ -499,10 +452,7 @@ def _alike(item: CaseResult) -> Steps | None:
 
 
 def _together(item: CaseResult, steps: Steps) -> set[str]:
-    """Return the phases that all ranks leave together: their length does not reveal who is slow.
-
-    Where gradients are not exchanged in buckets while ranks compute on, backward waits, too.
-    """
+    """Return the phases that all ranks leave together: their length does not show who is slow."""
     work, waiting = training_of(item.case), {"exchange", "forward_backward"}
     if not steps.arrivals or item.case.backend == BLOCKING:
         waiting.add("backward")
@@ -511,7 +461,6 @@ def _together(item: CaseResult, steps: Steps) -> set[str]:
 
 
 def waits_within(work: Training) -> bool:
-    """Return whether ranks wait for each other within their passes over the model."""
     gathers = "all_gather" in work.calls and not is_dynamic(work)  # which tells speeds by one
     return work.tp > 1 or work.pp > 1 or gathers
 
@@ -529,12 +478,11 @@ def late_rank(item: CaseResult) -> LateRank | None:
 
 
 def _deciding(item: CaseResult, arrivals: Sequence[Arrival]) -> Arrival:
-    """Return the exchange that tells who is late: if it blocks the rank, the first of them."""
+    """Return the exchange that shows who is late: if it blocks the rank, the first."""
     return arrivals[0 if item.case.backend == BLOCKING else -1]
 
 
 def slow_alone(exposure: Exposure) -> SlowAlone | None:
-    """Return which rank computes slowly; None of pipelines, whose stages differ."""
     if exposure.idle_share or len(exposure.own_s) < 2:
         return None
     by_time = sorted(zip(exposure.own_s, exposure.ranks, strict=True),
@@ -548,11 +496,7 @@ def slow_alone(exposure: Exposure) -> SlowAlone | None:
 
 
 def comparisons(item: CaseResult, samples: CaseSamples) -> Iterator[Comparison]:
-    """Yield each comparison of the ranks of a case; stages of a pipeline differ anyway.
-
-    Of a training they are in the whole of its own work until ready, at the exchange, and in each
-    phase; without communication in the step.
-    """
+    """Yield each comparison of the ranks of a case; stages of a pipeline differ anyway."""
     work, steps = training_of(item.case), item.timing.steps if item.timing else None
     if steps is None or len(steps.ranks) < 2 or work.pp > 1 or work.communication == "only":
         return

@@ -1,17 +1,15 @@
 """Stalls of training steps, from their stamps, and which share of the ranks' time is useful.
 
-A rank is ready when it has its own last gradient. The time until then counts from the rank's own
-begin of the step, on its own clock: neither start skew nor the error of clocks is in it. Ranks
-whose own gradients are there wait for the last one, whatever is exchanged meanwhile.
+A rank is ready when it has its own last gradient, on its own clock from its own begin of the step:
+neither start skew nor clock error is in it. Ready ranks wait for the last one.
 
-Where the ranks meet once in a step, its stamps tell: what a rank does until it has its own last
-gradient, and in the optimizer, is useful; the rest is waiting and communication. Where they wait
-for one another within a pass over the model, only steps without communication tell what is useful.
+Where ranks meet once a step, the time until ready and the optimizer is useful, the rest is waiting
+and communication. Where they meet within a pass, only steps without communication show it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,7 +20,7 @@ from hpcbench.kinds.training.derive.rates import ScalingRecord
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce import fold
-from hpcbench.reduce.comparison import NEEDED, Comparison, clear
+from hpcbench.reduce.comparison import NEEDED, Comparison
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.statistics import scaling_laws
 from hpcbench.statistics.hypothesis_tests import MIN_N, chance_of_excess, dispersion
@@ -36,19 +34,13 @@ Times = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class SyncVariance:
-    """How the time of the exchange varies, beside that of computing in the same steps.
+    """How the exchange varies, from when the last rank is ready, beside computing in the same
+    steps.
 
-    The exchange counts from the moment at which the last rank has its gradients: waiting for a slow
-    rank is not in it.
-
-    Attributes:
-        median_s: the median of the exchange.
-        cv, robust_cv: of the exchange (`statistics.hypothesis_tests.Dispersion`).
-        compute_cv, compute_robust_cv: the same of the ranks' own work, the median of the ranks.
-        deviation_share: the mean absolute deviation of the exchange over the median step.
-        chance: how likely chance makes it vary more than AS_MUCH times as much as computing.
-        is_high: whether that holds among all comparisons of the report, and ``deviation_share`` is
-            above CLEAR_PART.
+    The coefficients of variation of computing are the medians of the ranks. ``deviation_share``:
+    mean absolute deviation of the exchange over the median step. ``chance``: how likely chance
+    makes it vary more than AS_MUCH times as much as computing; ``is_high`` corrects for all
+    comparisons of the report.
     """
 
     median_s: float
@@ -81,17 +73,7 @@ def sync_variance(
         deviation_share=share, chance=chance, is_high=share >= slow_ranks.CLEAR_PART), ""
 
 
-def settled_variance(
-    sync: SyncVariance | None, comparisons: Sequence[Comparison],
-) -> SyncVariance | None:
-    """Return how the exchange varies, high only where that holds in the whole report."""
-    if sync is None:
-        return None
-    return replace(sync, is_high=sync.is_high and clear(comparisons, SYNC) is not None)
-
-
 def _relative(times_s: Times) -> Times:
-    """Return the absolute deviations from the median, relative to it."""
     middle = np.median(times_s)
     return np.asarray(np.abs(times_s - middle) / middle)
 
@@ -101,15 +83,10 @@ _BEFORE_READY = ("data", "forward", "backward")
 
 @dataclass(frozen=True, slots=True)
 class LastRank:
-    """The rank that has its own last gradient so much later than the others that it is named.
+    """The rank that is ready significantly later than the others.
 
-    Attributes:
-        rank: who.
-        last_share: the share of steps in which it is the last of all.
-        behind_s: how long after the next one (`reduce.comparison.Comparison`), 99 % interval.
-        behind_share: that over the median step.
-        phase: the phase in which most of it arises; empty if that is not known.
-        phase_s: how much longer that phase is than the median of the others.
+    ``last_share``: share of steps in which it is last. ``behind_s``: after the next one, 99 %
+    interval. ``phase`` is ``phase_s`` longer than the others' median; empty if unknown.
     """
 
     rank: int
@@ -122,19 +99,11 @@ class LastRank:
 
 @dataclass(frozen=True, slots=True)
 class Stalls:
-    """What the stamps of a training say of its stalls; None where they say nothing.
+    """What the stamps of a training show; None and a reason (``missing``) where they show nothing.
 
-    Attributes:
-        n_steps: the steps that it is made of.
-        ranks: those of the next two.
-        ready_s: each rank's median time from its begin to its own last gradient.
-        wait_s: each rank's median time from there until the last rank is ready.
-        stall_share: the share of the ranks' time in a step that is such waiting, 95 % interval.
-        last: the rank that is named.
-        last_missing: why it cannot be told whether one is late.
-        sync: how the exchange of gradients varies.
-        sync_missing: why that cannot be told.
-        missing: why nothing can be told of any of it.
+    Of each of ``ranks`` medians: ``ready_s`` from its begin to its last gradient, ``wait_s`` from
+    there until the last is ready. ``stall_share``: the share of step time in such waits, 95 %
+    interval.
     """
 
     n_steps: int = 0
@@ -151,10 +120,7 @@ class Stalls:
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
-    """Seconds of the steps that count, (rank, step): of steps, phases, and until ready.
-
-    ``passes`` are the numbers of steps of each pass, in order.
-    """
+    """Seconds of the counted steps, (rank, step); ``passes``: the number of steps of each pass."""
 
     ranks: tuple[int, ...]
     passes: tuple[int, ...]
@@ -164,23 +130,25 @@ class Stamps:
 
 
 def stalls(item: CaseResult, samples: CaseSamples, ready: Comparison | None) -> Stalls:
-    """Return what the stamps of a training say; ``ready`` compares when its ranks are ready."""
+    """Return the stalls of a training; ``ready`` compares when its ranks are ready."""
     work = training_of(item.case)
     if missing := why_not(item.case, work, samples):
         return Stalls(missing=missing)
     stamps = stamps_of(item.case, samples)
     wait_s = stamps.ready_s.max(axis=0) - stamps.ready_s
     stalled = wait_s.mean(axis=0) / stamps.step_s.max(axis=0)
+    interval = median_interval(stalled, 0.95, stamps.passes)
+    ends = (interval.low, interval.high) if interval and interval.reliable else (None, None)
     last, last_missing = last_rank(stamps, ready)
     sync, sync_missing = _sync(item.case, stamps)
     return Stalls(
         n_steps=stamps.step_s.shape[1], ranks=stamps.ranks, ready_s=_medians(stamps.ready_s),
-        wait_s=_medians(wait_s), stall_share=_estimate(stalled, stamps.passes), last=last,
+        wait_s=_medians(wait_s), stall_share=Interval(float(np.median(stalled)), *ends), last=last,
         last_missing=last_missing, sync=sync, sync_missing=sync_missing)
 
 
 def why_not(case: Case, work: Training, samples: CaseSamples) -> str:
-    """Return why the stamps cannot tell when ranks are ready; nothing where they can."""
+    """Return why the stamps do not show when ranks are ready; nothing where they do."""
     if len(samples.ranks) == 1:
         return "there is one rank, which waits for nobody"
     if case.batch > 1:
@@ -192,13 +160,11 @@ def why_not(case: Case, work: Training, samples: CaseSamples) -> str:
 
 
 def _arrivals(samples: CaseSamples) -> list[str]:
-    """Return the names of the moments at buckets, in the order of the buckets."""
     names = (name for name in samples.phases if name.startswith(ARRIVAL))
     return sorted(names, key=lambda name: int(name.removeprefix(ARRIVAL)))
 
 
 def stamps_of(case: Case, samples: CaseSamples) -> Stamps:
-    """Return the steps that count: from the steady state on, as many of each pass."""
     passes, counted = slow_ranks.counted_steps(case, samples)
     arrivals = _arrivals(samples)
     ready = arrivals[0 if case.backend == slow_ranks.BLOCKING else -1]
@@ -209,25 +175,21 @@ def stamps_of(case: Case, samples: CaseSamples) -> Stamps:
 
 
 def last_rank(stamps: Stamps, ready: Comparison | None) -> tuple[LastRank | None, str]:
-    """Return the rank that may be late; or None, and why it cannot be told whether one is."""
+    """Return the rank that may be late; or None, and why that is unknown."""
     if ready is None:
         return None, ""
     if ready.chance is None or ready.rank is None:
         return None, NEEDED
-    return _named(stamps, stamps.ranks.index(ready.rank), ready), ""
-
-
-def _named(stamps: Stamps, row: int, ready: Comparison) -> LastRank:
-    ready_s = stamps.ready_s
+    row, ready_s = stamps.ranks.index(ready.rank), stamps.ready_s
     longer_s = {  # than the median of the other ranks
         name: float(np.median(times[row] - np.median(np.delete(times, row, axis=0), axis=0)))
         for name, times in stamps.phase_s.items() if name in _BEFORE_READY}
     phase = max(longer_s, key=lambda name: longer_s[name], default="")
     return LastRank(
-        rank=stamps.ranks[row], last_share=float(np.mean(ready_s[row] == ready_s.max(axis=0))),
+        rank=ready.rank, last_share=float(np.mean(ready_s[row] == ready_s.max(axis=0))),
         behind_s=Interval(ready.apart_s, ready.low_s, ready.high_s),
         behind_share=ready.apart_s / float(np.median(stamps.step_s.max(axis=0))),
-        phase=phase, phase_s=longer_s.get(phase, 0.0))
+        phase=phase, phase_s=longer_s.get(phase, 0.0)), ""
 
 
 def _sync(case: Case, stamps: Stamps) -> tuple[SyncVariance | None, str]:
@@ -239,30 +201,18 @@ def _sync(case: Case, stamps: Stamps) -> tuple[SyncVariance | None, str]:
                          stamps.step_s.max(axis=0))
 
 
-def _estimate(values: Times, passes: tuple[int, ...]) -> Interval:
-    interval = median_interval(values, 0.95, passes)
-    ends = (interval.low, interval.high) if interval and interval.reliable else (None, None)
-    return Interval(float(np.median(values)), *ends)
-
-
 def _medians(times_s: Times) -> tuple[float, ...]:
     return tuple(np.median(times_s, axis=1).tolist())
 
 
 STAMPS, WITHOUT = "stamps", "steps without communication"
 
-
 @dataclass(frozen=True, slots=True)
 class Pop:
-    """POP's efficiencies of a training.
+    """POP's efficiencies of a training, from STAMPS or WITHOUT (``source``).
 
-    Attributes:
-        source: what tells which time is useful: STAMPS or WITHOUT.
-        useful_s: each rank's useful seconds of a step.
-        step_s: seconds of a step.
-        efficiency: the factors.
-        computation_scaling: useful seconds for a sample in the scaling's base over those here.
-        global_efficiency: that times the parallel efficiency.
+    ``computation_scaling``: useful seconds for a sample in the scaling's base over those here.
+    ``global_efficiency``: that times the parallel efficiency.
     """
 
     source: str
@@ -279,7 +229,6 @@ class Pop:
 
     @property
     def limit(self) -> str | None:
-        """Return the name of the smallest factor below what is acceptable; None of none."""
         parts = ("load_balance", *(("serialisation", "transfer") if self.source == STAMPS
                                    else ("communication",)))
         least = min(parts, key=lambda name: float(getattr(self.efficiency, name)))
@@ -287,7 +236,6 @@ class Pop:
 
 
 def from_stamps(item: CaseResult, samples: CaseSamples) -> Pop | None:
-    """Return what the stamps of a training tell; None where they cannot separate waiting."""
     work, case = training_of(item.case), item.case
     if len(samples.ranks) == 1 and case.batch == 1:
         _, counted = slow_ranks.counted_steps(case, samples)
@@ -309,7 +257,6 @@ def from_stamps(item: CaseResult, samples: CaseSamples) -> Pop | None:
 
 
 def from_partner(item: CaseResult, exposure: slow_ranks.Exposure) -> Pop | None:
-    """Return what the steps without communication tell; None without them."""
     if item.statistics is None or len(exposure.own_s) < 2:
         return None
     useful_s = tuple(own.median for own in exposure.own_s)
@@ -320,10 +267,9 @@ def from_partner(item: CaseResult, exposure: slow_ranks.Exposure) -> Pop | None:
 def beside_base(
     own: Pop | None, scaling: ScalingRecord | None, known: Mapping[str, Pop | None],
 ) -> Pop | None:
-    """Return the same with how useful time scales from the base, where both are told alike.
+    """Return the same with how useful time scales from the base, where both have one source.
 
-    ``known`` has those of all cases by id. A sample needs as much useful time on any number of
-    ranks where computing scales: the factor is 1.
+    A sample needs as much useful time on any number of ranks where computing scales: factor 1.
     """
     base = known.get(scaling.base_case) if scaling else None
     if own is None or base is None or scaling is None:

@@ -24,28 +24,17 @@ from hpcbench.kinds.training.plan.workload import CHUNKED, Training
 from hpcbench.operations.models import MODELS, ModelShape
 
 FAMILY = "resnet"
-EXPANSION = 4
-"""How many times as many channels a block returns as it has inside."""
+EXPANSION = 4  # how many times as many channels a block returns as it has inside
 STEM_KERNEL = 7
 COLOURS = 3
-NARROW = 16
-"""Width up to which a ResNet is one for tests: see `is_narrow`."""
+NARROW = 16  # width up to which a ResNet is one for tests: see `is_narrow`
 _STATISTIC = 4
-_INDEX = 8
-"""Bytes of a class, of the place of the largest pixel, and of a count of batches."""
+_INDEX = 8  # bytes of a class, of the place of the largest pixel, and of a count of batches
 
 
 @dataclass(frozen=True, slots=True)
 class ResNetShape:
-    """A ResNet.
-
-    Attributes:
-        blocks: number of blocks in each of the four stages; each has twice the channels and half
-            the extent of the one before.
-        width: channels of the stem, and inside of the blocks of the first stage.
-        classes: number of logits.
-        image: height and width of the images, in pixels.
-    """
+    """Blocks in each of the four stages, channels of the stem, logits, and pixels of a side."""
 
     blocks: tuple[int, ...]
     width: int
@@ -58,28 +47,22 @@ class ResNetShape:
 
     @property
     def is_narrow(self) -> bool:
-        """Return whether biases of norms begin far above 0 (`NARROW_BIAS`), not about 0.
+        """Biases of norms begin far above 0 (`NARROW_BIAS`): almost all ReLUs pass what comes.
 
-        Such a model is one that strategies are tried on: almost all of its ReLUs pass what comes,
-        since one that does not because of a rounding error has another gradient altogether.
+        Strategies are tried on such models: elsewhere a rounding error changes a whole gradient.
         """
         return self.width <= NARROW
 
 
 RESNETS: Mapping[str, ResNetShape] = MappingProxyType({
-    "resnet50": ResNetShape((3, 4, 6, 3), 64, 1000, 224),
-})
+    "resnet50": ResNetShape((3, 4, 6, 3), 64, 1000, 224)})
 
 
 def resnet_with_extents(
     name: str, layers: int | None = None, width: int | None = None, classes: int | None = None,
     image_size: int | None = None,
 ) -> ResNetShape | str:
-    """Return the named model with these extents, or why there is no such model.
-
-    What is None stays as published. Fewer ``layers`` are taken from stages evenly, more are added
-    to one (`_spread`). Raises KeyError of unknown names.
-    """
+    """Return the named model with these extents, or why there is none. Raises KeyError."""
     whole = RESNETS[name]
     least = {"layers": (layers, len(whole.blocks)), "width": (width, 1), "classes": (classes, 1),
              "image_size": (image_size, 1)}
@@ -91,17 +74,10 @@ def resnet_with_extents(
                        classes or whole.classes, image_size or whole.image)
 
 
-def resnet_named_extents(name: str, extents: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """Return the extents that labels name beside layers, width and image: more classes."""
-    more = extents["classes"] > RESNETS[name].classes
-    return (("classes", extents["classes"]),) if more else ()
-
-
 def _spread(blocks: tuple[int, ...], layers: int) -> tuple[int, ...]:
-    """Return how many of ``layers`` blocks each stage has.
+    """Return the blocks of each stage: dealt out in turn to those with fewer than the whole model.
 
-    They are dealt out, one each in turn, to the stages that have fewer than in the whole model.
-    More than that are of the last stage but one, where ResNet-101 has 17 more than ResNet-50.
+    More are of the last stage but one, where ResNet-101 has 17 more than ResNet-50.
     """
     added = max(layers - sum(blocks), 0)
     left, counts = layers - added, [0] * len(blocks)
@@ -115,13 +91,12 @@ def _spread(blocks: tuple[int, ...], layers: int) -> tuple[int, ...]:
 
 
 def resnet_of(work: Training) -> ResNetShape:
-    """Return the shape of the ResNet that a case trains. Raises KeyError of unknown models."""
     return ResNetShape(_spread(RESNETS[work.model].blocks, work.layers), work.width, work.classes,
                        work.image_size)
 
 
 class Convolution(NamedTuple):
-    """One convolution, with a batch norm behind it; ``extent`` is that of what it returns."""
+    """One convolution and its batch norm; ``extent`` is that of its result."""
 
     name: str
     outputs: int
@@ -131,21 +106,16 @@ class Convolution(NamedTuple):
 
     @property
     def products(self) -> int:
-        """Return the multiplications of one forward pass on one image."""
         return self.outputs * self.inputs * self.kernel**2 * self.extent**2
 
     def tensors(self, convolution: str, norm: str) -> list[models.Tensor]:
-        """Return its parameters and those of its norm under these names."""
         kernel = (self.outputs, self.inputs, self.kernel, self.kernel)
         return [models.Tensor(f"{convolution}.weight", kernel),
                 *(models.Tensor(f"{norm}.{name}", (self.outputs,)) for name in ("weight", "bias"))]
 
 
 class Bottleneck(NamedTuple):
-    """One block: channels, stride, and height and width of its input.
-
-    It is projected where input and output differ.
-    """
+    """One block: channels, stride, and height and width of its input."""
 
     inputs: int
     inner: int
@@ -162,12 +132,10 @@ class Bottleneck(NamedTuple):
 
     @property
     def projected(self) -> bool:
-        """Return whether a convolution brings the input to the extents of the output."""
         return self.stride != 1 or self.inputs != self.outputs
 
     @property
     def convolutions(self) -> tuple[Convolution, ...]:
-        """Return its three convolutions, and that which projects the input."""
         behind = self.extent_behind
         projection = Convolution("projection", self.outputs, self.inputs, 1, behind)
         return (Convolution("narrow", self.inner, self.inputs, 1, self.extent),
@@ -177,18 +145,14 @@ class Bottleneck(NamedTuple):
 
     @property
     def kept_elements(self) -> int:
-        """Return the elements that it keeps of an image.
-
-        What each convolution returned, what is behind norm and ReLU of the first two, and what the
-        block returns, which has the extents of the third.
-        """
+        """Return the elements kept of an image: all convolutions', two ReLUs' and the block's
+        result."""
         convolutions = self.convolutions
         return sum(one.outputs * one.extent**2 for one in (*convolutions, *convolutions[:3]))
 
 
 @lru_cache(maxsize=64)
 def bottlenecks(shape: ResNetShape) -> tuple[Bottleneck, ...]:
-    """Return the blocks of all stages in order."""
     blocks: list[Bottleneck] = []
     inputs, extent = shape.width, halved(halved(shape.image))
     for stage, count in enumerate(shape.blocks):
@@ -206,32 +170,16 @@ def features(shape: ResNetShape) -> int:
     return bottlenecks(shape)[-1].outputs
 
 
-def stem_tensors(shape: ResNetShape) -> list[models.Tensor]:
-    return _stem(shape).tensors("stem.convolution", "stem.norm")
-
-
-def resnet_block_tensors(shape: ResNetShape, number: int) -> list[models.Tensor]:
-    return [item for one in bottlenecks(shape)[number].convolutions
-            for item in one.tensors(f"blocks.{number}.{one.name}",
-                                    f"blocks.{number}.{one.name}_norm")]
-
-
-def resnet_head_tensors(shape: ResNetShape) -> list[models.Tensor]:
-    return [models.Tensor("head.logits.weight", (shape.classes, features(shape))),
-            models.Tensor("head.logits.bias", (shape.classes,))]
-
-
 def resnet_parameters(shape: ResNetShape) -> int:
-    blocks = [resnet_block_tensors(shape, number) for number in range(shape.layers)]
-    return sum(item.elements for part in (
-        stem_tensors(shape), *blocks, resnet_head_tensors(shape)) for item in part)
+    before, after = end_tensors(shape, alone=False)
+    blocks = (item for number in range(shape.layers) for item in part_tensors(shape, number))
+    return sum(item.elements for item in (*before, *blocks, *after))
 
 
 def stage_flops(shape: ResNetShape, blocks: Sequence[int], samples: int) -> int:
-    """Return the FLOPs of a step of the blocks of these numbers, and of the ends beside them.
+    """Return the FLOPs of a step of these blocks and the ends beside them.
 
-    A multiplication and an addition are 2. Backward has twice those of forward, but no gradient of
-    the images. It is what torch.utils.flop_counter.FlopCounterMode counts.
+    Backward has twice those of forward, but no gradient of the images: as torch's FlopCounterMode.
     """
     every = bottlenecks(shape)
     products = sum(one.products for number in blocks for one in every[number].convolutions)
@@ -240,26 +188,22 @@ def stage_flops(shape: ResNetShape, blocks: Sequence[int], samples: int) -> int:
 
 
 def sent_elements(shape: ResNetShape, number: int) -> int:
-    """Return the elements of what a block returns of one image."""
     block = bottlenecks(shape)[number]
     return block.outputs * block.extent_behind**2
 
 
 def _norm_channels(shape: ResNetShape, blocks: Sequence[int]) -> list[int]:
-    """Return the channels of each batch norm of these blocks, and of the stem beside block 0."""
     every = bottlenecks(shape)
     return [*([shape.width] if 0 in blocks else []),
             *(one.outputs for number in blocks for one in every[number].convolutions)]
 
 
 def running_bytes(shape: ResNetShape, blocks: Sequence[int]) -> int:
-    """Return the bytes of the running statistics of these blocks' batch norms, in fp32."""
     channels = _norm_channels(shape, blocks)
     return 2 * 4 * sum(channels) + _INDEX * len(channels)
 
 
 def resnet_kept_bytes(shape: ResNetShape, blocks: Sequence[int], samples: int, element: int) -> int:
-    """Return what one forward pass of these blocks, and of the ends beside them, keeps."""
     every, has_stem = bottlenecks(shape), 0 in blocks
     has_head = shape.layers - 1 in blocks
     of_image = sum(every[number].kept_elements for number in blocks) * element
@@ -273,19 +217,12 @@ def resnet_kept_bytes(shape: ResNetShape, blocks: Sequence[int], samples: int, e
     return samples * of_image + counted + 2 * _STATISTIC * sum(_norm_channels(shape, blocks))
 
 
-def resnet_working_bytes(shape: ResNetShape, last: int, samples: int, element: int) -> int:
-    """Return the gradients of a block's result, sum and last norm, while its backward begins."""
-    return 3 * samples * sent_elements(shape, last) * element
-
-
 def halved(extent: int) -> int:
-    """Return the extent behind a stride of 2."""
     return (extent + 1) // 2
 
 
 AnyShape = ModelShape | ResNetShape
-NAMES = (*MODELS, *RESNETS)
-"""All models that sweeps may name."""
+NAMES = (*MODELS, *RESNETS)  # all models that sweeps may name
 EXTENTS = {**dict.fromkeys(MODELS, ("layers", "hidden", "heads", "kv_heads", "inner", "vocab",
                                     "seq_length")),
            **dict.fromkeys(RESNETS, ("layers", "width", "classes", "image_size"))}
@@ -297,7 +234,6 @@ def model_of(work: Training) -> AnyShape:
 
 
 def published(name: str) -> AnyShape:
-    """Return the shape of a model as published. Raises KeyError of unknown names."""
     return RESNETS[name] if name in RESNETS else MODELS[name]
 
 
@@ -308,15 +244,18 @@ def shape_with(name: str, **extents: int | None) -> AnyShape | str:
 
 
 def differences(name: str, extents: Mapping[str, str | int]) -> dict[str, Any]:
-    """Return what `Training` says of extents that are not as published. Raises KeyError."""
+    """Return `Training`'s fields about extents that are not as published. Raises KeyError."""
     numbers = {key: value for key, value in extents.items() if isinstance(value, int)}
     own = extents_of(published(name))
     differ = [key for key, value in numbers.items() if value != own[key]]
     reshaped = {"heads", "kv_heads"} & {*differ} or [
         key for key in differ if numbers[key] > int(own[key])]
+    if name in RESNETS:  # labels name layers, width and image anyhow
+        named = (("classes", numbers["classes"]),) * (numbers["classes"] > RESNETS[name].classes)
+    else:
+        named = models.named_extents(name, numbers)
     return {"changed": bool(differ), "shrunk": bool(differ) and not reshaped,
-            "named_extents": (resnet_named_extents if name in RESNETS else models.named_extents)(
-                name, numbers)}
+            "named_extents": named}
 
 
 def extents_of(shape: AnyShape) -> dict[str, str | int]:
@@ -336,7 +275,6 @@ def parameters_of(shape: AnyShape) -> int:
 def flops_of(
     shape: AnyShape, samples: int, adapters: models.Adapters | None = None,
 ) -> tuple[tuple[str, int], ...]:
-    """Return the model's FLOPs of a training step by definition; of a ResNet what is executed."""
     if isinstance(shape, ResNetShape):
         return ((models.EXECUTED, stage_flops(shape, range(shape.layers), samples)),)
     return models.flops(shape, samples, adapters)
@@ -345,7 +283,7 @@ def flops_of(
 def flops_again(work: Training, definition: str, *, nominal: bool = False) -> int:
     """Return the FLOPs that checkpointing and a chunked loss add to a step, none of a ResNet.
 
-    Of checkpointing they are those that torch executes, or ``nominal`` ones, as papers count them.
+    Those of checkpointing are as torch executes them, or ``nominal``, as papers count them.
     """
     shape = model_of(work)
     if isinstance(shape, ResNetShape):
@@ -357,13 +295,17 @@ def flops_again(work: Training, definition: str, *, nominal: bool = False) -> in
 
 
 def part_tensors(shape: AnyShape, number: int) -> list[models.Tensor]:
-    if isinstance(shape, ResNetShape):
-        return resnet_block_tensors(shape, number)
-    return models.block_tensors(shape, number)
+    if not isinstance(shape, ResNetShape):
+        return models.block_tensors(shape, number)
+    prefix = f"blocks.{number}"
+    return [item for one in bottlenecks(shape)[number].convolutions
+            for item in one.tensors(f"{prefix}.{one.name}", f"{prefix}.{one.name}_norm")]
 
 
 def end_tensors(shape: AnyShape, *, alone: bool) -> tuple[list[models.Tensor], list[models.Tensor]]:
     """Return the parameters before the first block, and behind the last; ``alone``: elsewhere."""
     if isinstance(shape, ResNetShape):
-        return stem_tensors(shape), resnet_head_tensors(shape)
+        return (_stem(shape).tensors("stem.convolution", "stem.norm"),
+                [models.Tensor("head.logits.weight", (shape.classes, features(shape))),
+                 models.Tensor("head.logits.bias", (shape.classes,))])
     return models.embedding_tensors(shape), models.head_tensors(shape, alone=alone)

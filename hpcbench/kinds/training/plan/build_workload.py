@@ -42,7 +42,6 @@ def why_not(work: Training, spec: StrategySpec) -> str | None:
 
 
 def _uncompiled(work: Training) -> str | None:
-    """Return why torch does not compile this, or None; seen with torch 2.13."""
     layout = layout_of(work)
     if not work.compile:
         return None
@@ -59,7 +58,6 @@ def _uncompiled(work: Training) -> str | None:
 
 
 def _not_chunked(work: Training) -> str | None:
-    """Return why the loss cannot be computed of a part of the tokens after another, or None."""
     reasons = (
         (work.pp > 1, "torch's pipelines compute the loss of what the last stage returns"),
         (work.tp > 1, "ranks that divide the words have loss_parallel instead"),
@@ -71,7 +69,6 @@ def _not_chunked(work: Training) -> str | None:
 
 
 def _of_library(work: Training) -> str | None:
-    """Return why the model of another library cannot be trained so, or None."""
     adapters = adapters_of(work)
     if work.library == OWN_LIBRARY:
         return None
@@ -89,7 +86,6 @@ def _of_library(work: Training) -> str | None:
 
 
 def _no_communication(work: Training) -> str | None:
-    """Return why there is no communication to leave out or to do alone, or None."""
     if work.communication == "off" and is_dynamic(work):
         return ("communication off: with balance=dynamic ranks that hear nothing of one another "
                 "would keep even shares, and so take other steps")
@@ -99,7 +95,6 @@ def _no_communication(work: Training) -> str | None:
 
 
 def _undivided_images(work: Training) -> str | None:
-    """Return what is done to transformers only, or None."""
     reasons = (
         (work.tp > 1, f"{work.model} is made of convolutions, for which no strategy here has a "
          "plan to divide them among ranks (tp)"),
@@ -120,7 +115,7 @@ def _undivided_images(work: Training) -> str | None:
 
 
 def _too_few_values(work: Training) -> str | None:
-    """Return why the last batch norm has no statistics: they are of one micro-batch, or None."""
+    """Return why the last batch norm has no statistics, or None; they are of one micro-batch."""
     samples, extent = step_of(work).samples, bottlenecks(resnet_of(work))[-1].extent_behind
     if samples * extent**2 > 1:
         return None
@@ -129,7 +124,6 @@ def _too_few_values(work: Training) -> str | None:
 
 
 def _indivisible(work: Training) -> str | None:
-    """Return what would have to be divided evenly and cannot be, or None."""
     shared = (
         (work.batch_size, "samples (batch_size)", work.accumulation, "equal parts (accumulation)"),
         (work.layers, "layers", work.pp, "stages (pp)"),
@@ -147,8 +141,7 @@ def _indivisible(work: Training) -> str | None:
                  for extent, what, count, parts in extents if extent % count), None)
 
 
-_RANK = "rank"
-"""The option of strategies that a block's lora_rank sets."""
+_RANK = "rank"  # the option of strategies that a block's lora_rank sets
 
 
 class Setting(NamedTuple):
@@ -203,7 +196,6 @@ def training_points(
 
 
 def _models(block: TrainingBlock) -> Iterator[tuple[str, tuple[tuple[str, int], ...]]]:
-    """Yield each model with the extents that are of its kind: others are no axes of it."""
     for model in block.model:
         given = {key: values for key in EXTENTS[model] if (values := getattr(block, key))}
         for extents in product(*given.values()):
@@ -212,7 +204,6 @@ def _models(block: TrainingBlock) -> Iterator[tuple[str, tuple[tuple[str, int], 
 
 def _choices(block: TrainingBlock) -> Iterator[
         tuple[StrategySpec, tuple[tuple[str, points.Option], ...], tuple[str, ...]]]:
-    """Yield each strategy with one value for each option, and its backends or the block's."""
     for name, sets in block.strategies.items():
         for axes in sets:
             spec = usable(name, axes)
@@ -244,7 +235,6 @@ def block_problems(block: TrainingBlock) -> Iterator[str]:
 
 
 def _bad_ranks(block: TrainingBlock) -> Iterator[str]:
-    """Yield where the block's rank of adapters has no strategy, or contradicts that of one."""
     if block.lora_rank is None:
         return
     known = registry()
@@ -285,20 +275,18 @@ def make_training(point: TrainingPoint) -> tuple[Training, str | None]:
 
 
 def _training(point: TrainingPoint) -> tuple[Training, str | None]:
-    """Return the same of a point whose strategy answers.
-
-    Ranks that cannot be divided have the degrees of one; a shape that is none keeps what was
-    asked for, and no parameters.
-    """
-    spec = point.strategy
+    """Return the same of a point whose strategy answers; one of no shape has no parameters."""
+    spec, ranks = point.strategy, point.common.world_size
     shape = any_model.shape_with(point.model, **dict(point.extents))
-    degrees = spec.degrees(point.common.world_size, dict(point.options))
     if isinstance(shape, str):
         return _draft(point, _as_given(point), Degrees()), shape
+    extents, degrees = any_model.extents_of(shape), spec.degrees(ranks, dict(point.options))
     if isinstance(degrees, str):
-        return _draft(point, any_model.extents_of(shape), Degrees()), degrees
-    _check_degrees(degrees, point.common.world_size)
-    work = counted(_draft(point, any_model.extents_of(shape), degrees))
+        return _draft(point, extents, Degrees()), degrees
+    if degrees.dp * degrees.tp * degrees.pp != ranks:
+        raise ValueError(f"degrees returned dp={degrees.dp} x tp={degrees.tp} x pp={degrees.pp} "
+                         f"for {ranks} ranks")
+    work = counted(_draft(point, extents, degrees))
     work = replace(work, flops=any_model.flops_of(shape, work.global_batch, adapters_of(work)))
     if not is_ours(spec):
         _try_all(spec, work)
@@ -308,7 +296,6 @@ def _training(point: TrainingPoint) -> tuple[Training, str | None]:
 
 
 def counted(work: Training) -> Training:
-    """Return a training with its parameters counted, of the model and of adapters."""
     shape, adapters = any_model.model_of(work), adapters_of(work)
     return replace(work, parameters=any_model.parameters_of(shape), adapters=(
         count(shape, adapters) if adapters and isinstance(shape, ModelShape) else 0))
@@ -319,7 +306,6 @@ def _as_given(point: TrainingPoint) -> dict[str, Any]:
 
 
 def _draft(point: TrainingPoint, extents: Mapping[str, Any], degrees: Degrees) -> Training:
-    """Return the workload without what is counted from it."""
     library, model = point.setting.library, point.model
     return Training(
         strategy=point.strategy.name,
@@ -328,12 +314,6 @@ def _draft(point: TrainingPoint, extents: Mapping[str, Any], degrees: Degrees) -
         **point.setting._asdict(), dp=degrees.dp, tp=degrees.tp, pp=degrees.pp,
         parameters=0, flops=(), calls=(),
         modules=(*point.strategy.modules, *(() if library == OWN_LIBRARY else (library,))))
-
-
-def _check_degrees(degrees: Degrees, ranks: int) -> None:
-    if degrees.dp * degrees.tp * degrees.pp != ranks:
-        raise ValueError(f"degrees returned dp={degrees.dp} x tp={degrees.tp} x pp={degrees.pp} "
-                         f"for {ranks} ranks")
 
 
 def _try_all(spec: StrategySpec, work: Training) -> None:

@@ -25,12 +25,10 @@ from hpcbench.operations.models import MODELS, OWN_LIBRARY, ModelShape
 
 
 def with_extents(name: str, **extents: int | None) -> ModelShape | str:
-    """Return the named model with these extents, smaller or larger, or why there is no such model.
+    """Return the named model with these extents (fields of `ModelShape`), or why there is none.
 
-    ``extents`` are the fields of `ModelShape` that are numbers of something. What is None follows
-    the model. The numbers of heads stay, so that the model is divisible among as many ranks as
-    before. With ``hidden`` the extent of a head and the inner extent change in proportion. With
-    ``heads`` those of keys and values do (`following_kv_heads`). Raises KeyError of unknown names.
+    None follows the model: heads stay as many; with ``hidden`` the extent of a head and the inner
+    extent change in proportion, with ``heads`` those of keys and values. Raises KeyError.
     """
     whole = MODELS[name]
     given = {key: value for key, value in extents.items() if value is not None}
@@ -38,14 +36,15 @@ def with_extents(name: str, **extents: int | None) -> ModelShape | str:
         return f"{zero}={given[zero]} is less than 1"
     changes: dict[str, Any] = {**given}
     shape = replace(whole, **changes)
-    kv_heads = given.get("kv_heads") or following_kv_heads(whole, shape.heads)
-    inner = given.get("inner") or following_inner(whole, shape.hidden)
+    kv_heads = given.get("kv_heads") or proportional_kv_heads(whole, shape.heads)
+    inner = given.get("inner") or proportional_inner(whole, shape.hidden)
     if reason := _undivided_heads(name, shape, "heads" in given):
         return reason
     if kv_heads is None:
-        return (f"heads={shape.heads} is not a multiple of {_sharing(whole)}, the heads that share "
-                f"keys and values in {name}; give kv_heads, for example "
-                f"{_nearest_divisors(shape.heads, shape.heads // _sharing(whole))}")
+        sharing = whole.heads // whole.kv_heads
+        return (f"heads={shape.heads} is not a multiple of {sharing}, the heads that share keys "
+                f"and values in {name}; give kv_heads, for example "
+                f"{_nearest_divisors(shape.heads, shape.heads // sharing)}")
     if shape.heads % kv_heads:
         return (f"kv_heads={kv_heads} does not divide {shape.heads} heads; take "
                 f"{_nearest_divisors(shape.heads, kv_heads)}")
@@ -56,39 +55,32 @@ def with_extents(name: str, **extents: int | None) -> ModelShape | str:
 
 
 def named_extents(name: str, extents: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """Return the extents that do not follow from the model and the hidden extent, for labels.
+    """Return the extents that labels name beside layers and tokens, which they always name.
 
-    Numbers of layers and tokens are always named. A vocabulary that is smaller than the model's is
-    not: labels were without it before there were larger ones. Raises KeyError of unknown names.
+    A smaller vocabulary is not named: older labels are without it. Raises KeyError.
     """
     whole, found = MODELS[name], []
     if extents["heads"] != whole.heads:
         found.append("heads")
-    if extents["kv_heads"] != following_kv_heads(whole, extents["heads"]):
+    if extents["kv_heads"] != proportional_kv_heads(whole, extents["heads"]):
         found.append("kv_heads")
-    if extents["inner"] != following_inner(whole, extents["hidden"]):
+    if extents["inner"] != proportional_inner(whole, extents["hidden"]):
         found.append("inner")
     if extents["vocab"] > whole.vocab:
         found.append("vocab")
     return tuple((key, extents[key]) for key in found)
 
 
-def following_kv_heads(whole: ModelShape, heads: int) -> int | None:
-    """Return how many heads of keys and values go with so many, as in the whole model, or None."""
-    return None if heads % _sharing(whole) else heads // _sharing(whole)
+def proportional_kv_heads(whole: ModelShape, heads: int) -> int | None:
+    sharing = whole.heads // whole.kv_heads
+    return None if heads % sharing else heads // sharing
 
 
-def following_inner(whole: ModelShape, hidden: int) -> int | None:
-    """Return the inner extent that has the model's proportion to ``hidden``, None if none has."""
+def proportional_inner(whole: ModelShape, hidden: int) -> int | None:
     return None if whole.inner * hidden % whole.hidden else whole.inner * hidden // whole.hidden
 
 
-def _sharing(whole: ModelShape) -> int:
-    return whole.heads // whole.kv_heads
-
-
 def _undivided_heads(name: str, shape: ModelShape, given: bool) -> str | None:
-    """Return why the hidden extent cannot be divided among the heads, or None."""
     unit = 2 if shape.family == "llama" else 1  # rotary positions turn pairs of elements
     if shape.hidden % (shape.heads * unit) == 0:
         return None
@@ -101,7 +93,6 @@ def _undivided_heads(name: str, shape: ModelShape, given: bool) -> str | None:
 
 
 def _nearest_divisors(number: int, wanted: int) -> str:
-    """Return the divisors of a number next to ``wanted``, below and above it, as text."""
     small = [each for each in range(1, math.isqrt(number) + 1) if number % each == 0]
     every = sorted({*small, *(number // each for each in small)})
     below = [each for each in every if each <= wanted][-1:]
@@ -117,11 +108,9 @@ def shape_of(training: Training) -> ModelShape:
 
 @lru_cache(maxsize=256)
 def parameters(shape: ModelShape) -> int:
-    """Return how many parameters a model has.
+    """Return how many parameters a model has: those of the released weights.
 
-    GPT-2's are those of OpenAI's released weights, Mistral's and Llama's those of the published
-    ones. ``bert-large`` is BERT with the head for masked tokens alone. The released weights have
-    1,051,650 more: the pooler and the head that predicts whether sentences follow each other.
+    ``bert-large`` is BERT with the head for masked tokens alone; the release has 1,051,650 more.
     """
     ends = [*embedding_tensors(shape), *head_tensors(shape)]
     return (sum(item.elements for item in ends)
@@ -129,19 +118,16 @@ def parameters(shape: ModelShape) -> int:
 
 
 def block_weights(shape: ModelShape) -> int:
-    """Return the elements of the matrices of one block: what its tokens are multiplied with."""
     attention = 2 * shape.hidden * shape.hidden + 2 * shape.hidden * shape.kv_hidden
     return attention + (3 if shape.gated else 2) * shape.hidden * shape.inner
 
 
 def is_recomputed(checkpointing: str, block: int) -> bool:
-    """Return whether a block is run again; ``selective``: every second one. Raises KeyError."""
     return {"none": False, "selective": block % 2 == 0, "operators": True,
             "full": True}[checkpointing]
 
 
 def keeps_products(checkpointing: str) -> bool:
-    """Return whether blocks that are run again keep the results of products and attention."""
     return checkpointing == "operators"
 
 
@@ -195,7 +181,6 @@ class Parameters:
 
 
 def of_each(count: Callable[[Parameters], Counted], groups: Sequence[Parameters]) -> list[Counted]:
-    """Return what is counted of each group; groups that are one object are counted once."""
     counted = {group: count(group) for group in dict.fromkeys(groups)}
     return [counted[group] for group in groups]
 
@@ -227,7 +212,6 @@ def _own_block(shape: ModelShape) -> list[Tensor]:
 
 
 def _library_block(shape: ModelShape) -> list[Tensor]:
-    """Return those of transformers' block, in its order; its GPT-2 has q, k and v in one."""
     own = {item.name: item for item in _own_block(shape)}
     if shape.family == "gpt":
         width, inner = shape.hidden, shape.inner
@@ -245,7 +229,6 @@ def _transposed(name: str, inputs: int, outputs: int) -> list[Tensor]:
 
 
 def head_tensors(shape: ModelShape, *, alone: bool = False) -> list[Tensor]:
-    """Return the parameters of the head; ``alone``, in a last stage, with a tied weight."""
     tensors = []
     if shape.family == "bert":
         tensors += [Tensor("head.transform.weight", (shape.hidden, shape.hidden)),
@@ -260,7 +243,6 @@ def head_tensors(shape: ModelShape, *, alone: bool = False) -> list[Tensor]:
 
 
 def of_transposed(name: str) -> bool:
-    """Return whether a parameter is of a product whose weight is (inputs, outputs)."""
     return name.rpartition(".")[0].endswith(TRANSPOSED)
 
 
@@ -291,10 +273,8 @@ _HEAD_PRODUCT = ("head.transform.", "library.cls.predictions.transform.dense.")
 _LOGITS = ("head.logits.", "library.lm_head.")
 _FIRST = ("attention.q", "attention.k", "attention.v", "attn.c_attn")
 """The products of a block's plan that take its normed input."""
-NF4_BLOCK = 64
-"""Weights with one scale."""
-NF4_SCALE_BLOCK = 256
-"""Scales with one scale."""
+NF4_BLOCK = 64  # weights with one scale
+NF4_SCALE_BLOCK = 256  # scales with one scale
 _NF4_CONSTANTS = 4 + 4 * (16 + 256)
 """Bytes beside the scales of a matrix: the mean of the scales, and the tables of 4 and 8 bits,
 of which bitsandbytes has a copy for each."""
@@ -313,7 +293,6 @@ class Adapters:
         return kind == "weight" and product.endswith(TARGETS[self.targets])
 
     def packs(self, name: str) -> bool:
-        """Return whether a weight, by its name in the plain model, is held in NF4."""
         return self.packed and of_block_product(name) and name.endswith(".weight")
 
 
@@ -322,17 +301,13 @@ def of_block_product(name: str) -> bool:
 
 
 def is_narrow(shape: ModelShape, name: str) -> bool:
-    """Return whether a frozen parameter is held in the dtype of the arithmetic.
-
-    That are weights and biases of products, but for logits with the embedding's weight. Tables
-    that are looked up in, and norms, stay fp32: what is added up in the residual is.
-    """
+    """Return whether a frozen parameter is held in the dtype of the arithmetic: products, but
+    logits that share the embedding's weight. Tables and norms stay fp32, as the residual."""
     head = _HEAD_PRODUCT if shape.tied else (*_HEAD_PRODUCT, *_LOGITS)
     return of_block_product(name) or name.startswith(head)
 
 
 def low_rank_tensors(weight: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """Return A and B of a weight (outputs, inputs), or the other way round."""
     product, (outputs, inputs) = weight.name.removesuffix(".weight"), weight.extents
     if of_transposed(weight.name):
         outputs, inputs = inputs, outputs
@@ -345,28 +320,20 @@ def block_adapters(shape: ModelShape, adapters: Adapters) -> list[Tensor]:
             for part in low_rank_tensors(item, adapters.rank)]
 
 
-def first_products(shape: ModelShape) -> list[Tensor]:
-    """Return the weights of a block that its normed input is multiplied with."""
-    return [item for item in block_tensors(shape)
-            if item.name.endswith(tuple(f"{name}.weight" for name in _FIRST))]
-
-
 def count(shape: ModelShape, adapters: Adapters) -> int:
-    """Return how many parameters all adapters have: rank x (inputs + outputs) of each product."""
     return shape.layers * sum(item.elements for item in block_adapters(shape, adapters))
 
 
 def scale_bytes(adapters: Adapters | None, parameters: Sequence[Tensor]) -> int:
-    """Return a byte for each 64 weights in NF4, and 4 for each 256 of these: all ranks hold all."""
     if adapters is None:
         return 0
     packed = [item.elements for item in parameters if adapters.packs(item.name)]
+    # a byte for each 64 weights, and 4 for each 256 of these: all ranks hold all
     scales = [-(-elements // NF4_BLOCK) for elements in packed]
     return sum(each + 4 * -(-each // NF4_SCALE_BLOCK) + _NF4_CONSTANTS for each in scales)
 
 
-EXECUTED = "counted"
-"""The definition of FLOPs that counts what is executed."""
+EXECUTED = "counted"  # the definition of FLOPs that counts what is executed
 
 
 class Definition(NamedTuple):
@@ -383,13 +350,12 @@ class Definition(NamedTuple):
 
 
 def multiplied(shape: ModelShape) -> int:
-    """Return the weights that tokens are really multiplied with: blocks and head, no lookups."""
+    """Return the weights that tokens are multiplied with: blocks and head, no lookups."""
     transform = shape.hidden * shape.hidden if shape.family == "bert" else 0
     return shape.layers * block_weights(shape) + shape.vocab * shape.hidden + transform
 
 
 def _without_lookups(shape: ModelShape) -> int:
-    """Return all parameters but tables that are only looked up; a tied one is the head's, too."""
     tables = 0 if shape.tied else shape.vocab * shape.hidden
     positions = 0 if shape.family == "llama" else shape.seq_length * shape.hidden
     kinds = 2 * shape.hidden if shape.family == "bert" else 0
@@ -443,9 +409,8 @@ def recomputed(
 ) -> int:
     """Return the FLOPs that activation checkpointing adds to a step as torch runs it.
 
-    A block is run again, but for its last product where nothing after it is kept for backward:
-    torch stops there (``set_checkpoint_early_stop`` of torch.utils.checkpoint). Attention counts as
-    in ``definition``. Raises KeyError of unknown names.
+    A block is run again, but for a last product that nothing keeps (torch's
+    ``set_checkpoint_early_stop``). Attention counts as in ``definition``. Raises KeyError.
     """
     blocks = _blocks_again(shape, checkpointing)
     low_rank = block_adapters(shape, adapters) if adapters else []
@@ -463,9 +428,7 @@ def forward_again(
 ) -> int:
     """Return the FLOPs of a whole forward pass of each block that is run again.
 
-    So papers count what checkpointing adds: 2 for each token and weight of a block to its 6, which
-    makes 4/3 (Narayanan et al., arXiv:2104.04473, appendix). Attention counts as in ``definition``.
-    Raises KeyError of unknown names.
+    So papers count: 4/3 of a step (Narayanan et al., arXiv:2104.04473, appendix).
     """
     low_rank = block_adapters(shape, adapters) if adapters else []
     weights = block_weights(shape) + sum(item.elements for item in low_rank)
@@ -474,7 +437,6 @@ def forward_again(
 
 
 def _blocks_again(shape: ModelShape, checkpointing: str) -> int:
-    """Return how many blocks have products that are run again."""
     if keeps_products(checkpointing):
         return 0
     return sum(is_recomputed(checkpointing, block) for block in range(shape.layers))
@@ -483,16 +445,15 @@ def _blocks_again(shape: ModelShape, checkpointing: str) -> int:
 def _with_adapters(definition: Definition, shape: ModelShape, adapters: Adapters) -> int:
     """Return the FLOPs on one sample where adapters alone are trained.
 
-    A frozen weight has a forward product and one for the gradient of its input, none for its own:
-    4 for each token and weight instead of 6. Nothing before the first adapter is trained. So the
-    first products of the first block have no gradient of their input, nor has their A.
+    A frozen weight has no gradient: 4 instead of 6. Before the first adapter nothing is trained, so
+    the first products of the first block, and their A, have no gradient of their input.
     """
     idle = sum(item.elements + low_rank_tensors(item, adapters.rank)[0].elements
-               for item in first_products(shape))
+               for item in block_tensors(shape)
+               if item.name.endswith(tuple(f"{name}.weight" for name in _FIRST)))
     weights = 4 * multiplied(shape) + 6 * count(shape, adapters) - 2 * idle
     return shape.seq_length * weights + 3 * shape.layers * _attention(definition, shape)
 
 
 def _attention(definition: Definition, shape: ModelShape) -> int:
-    """Return what counts of one block's forward attention on one sample: two products."""
     return 2 * shape.seq_length * shape.seq_length * shape.hidden * definition.halves(shape)

@@ -1,8 +1,7 @@
 """The planner of trainings, how long they take untimed, and what would fit into memory.
 
-A pass takes parity and the counted step beside its timed steps. Assumed as all of an estimate is
-(`hpcbench.plan.order`), for ranks that have a core each. The runner decides by the same figures
-what parity is tried on.
+A pass takes parity and the counted step beside its timed steps; the runner decides by the same
+figures what parity is tried on.
 """
 
 from __future__ import annotations
@@ -46,10 +45,8 @@ MOST_FLOPS = 2e10
 tried in a short step, beside a small one."""
 MOST_S = 15.0
 """Of the short step, by the two rates below: a case has 60 s unless it is given others."""
-SHORT_TOKENS = 16
-"""Of each sample of a short step."""
-_SMALL_S = 0.5
-"""A comparison with a model that is made small for it."""
+SHORT_TOKENS = 16  # of each sample of a short step
+_SMALL_S = 0.5  # a comparison with a model that is made small for it
 _PARAMETER_S = 2.5e-7
 """Of one thread on the host for each parameter: the reference, weights and states are passed over
 dozens of times, on GPUs, too. Measured: 28 s for 124 M parameters."""
@@ -59,29 +56,26 @@ _FINGERPRINT_S = 1.2e-8
 """Of a core for each parameter, over three passes; measured: 0.45 s a pass of 124 M parameters."""
 
 
-def is_tried_itself(parameters: int, tokens: int) -> bool:
-    """Return whether a model and a step of so many tokens are small enough to be tried in full."""
+def is_compared_whole(parameters: int, tokens: int) -> bool:
     return parameters <= MOST_PARAMETERS and 6.0 * parameters * tokens <= MOST_FLOPS
 
 
 def comparison_s(parameters: int, tokens: int, kind: str) -> float:
-    """Return the assumed seconds of a step of one process in fp64, on a ``kind`` of device."""
     rate = _FLOPS_PER_S.get(kind, _FLOPS_PER_S["cpu"])
     return parameters * (_PARAMETER_S + 6.0 * tokens / rate)
 
 
 def untimed_s(work: Training, step_s: float, kind: str, *, checked: bool) -> float:
-    """Return the assumed seconds of both, where a step takes ``step_s`` on a ``kind`` of device."""
+    """Return the assumed seconds of the counted step and of parity."""
     counts = work.count_step and work.communication != "only"
     return counts * COUNTED_STEPS * step_s + (checked and work.trains) * _parity_s(
         work, step_s, kind)
 
 
 def _parity_s(work: Training, step_s: float, kind: str) -> float:
-    """Return the assumed seconds of parity; of a large model also those of fingerprints."""
     if work.tokens is None:
         return _SMALL_S
-    if is_tried_itself(work.parameters, work.tokens):
+    if is_compared_whole(work.parameters, work.tokens):
         return comparison_s(work.parameters, work.tokens, kind)
     samples = work.dp * work.accumulation
     seconds = comparison_s(work.parameters, samples * min(work.seq_length, SHORT_TOKENS), kind)
@@ -91,17 +85,16 @@ def _parity_s(work: Training, step_s: float, kind: str) -> float:
 
 Setting = Mapping[str, Any]
 _KEYS = {"batch_size", "accumulation", "checkpointing", "loss"}
-_TRIED = 4096
-"""Values of a setting that are looked at for one that the strategy can take."""
+_TRIED = 4096  # values of a setting that are looked at for one that the strategy can take
 _CHECKPOINTINGS = ("none", "operators", "selective", "full")
 """By what is computed again, least first; operators, which repeat no product, may keep most."""
 
 
 def advice(work: Training, available: int) -> str:
-    """Return what a rank was to need, and what of it fits into ``available`` bytes.
+    """Return a rank's predicted need, and settings that fit into ``available`` bytes.
 
-    ``predicted 5.2 GB; to fit, as predicted: batch_size 4, or accumulation 2``: see `settings`.
-    Where the prediction would have fitted, it was too low, and half of it is aimed at.
+    ``predicted 5.2 GB; to fit, as predicted: batch_size 4, or accumulation 2``: see `settings`. A
+    prediction that would have fitted was too low: then half of it is aimed at.
     """
     needed = predicted(work)
     fitting = settings(work, available if needed > available else needed // 2)
@@ -110,8 +103,8 @@ def advice(work: Training, available: int) -> str:
                     for stage in stages_of(work) for memory in moments(work, stage))
         return (f"predicted {_gb(needed)}; no batch_size fits: {_gb(fixed)} of it are no "
                 "activations")
-    words = ", or ".join(" with ".join(f"{name} {_word(value)}" for name, value in setting.items())
-                         for setting in fitting)
+    words = ", or ".join(" with ".join(
+        f"{name} {str(value).lower()}" for name, value in setting.items()) for setting in fitting)
     if needed > available:
         return f"predicted {_gb(needed)}; to fit, as predicted: {words}"
     return f"predicted {_gb(needed)}, more was needed; to need half as much: {words}"
@@ -135,7 +128,6 @@ def settings(work: Training, budget: int) -> list[Setting]:
 
 
 def predicted(work: Training) -> int:
-    """Return the bytes that the rank with most needs."""
     return max(memory_of(work, stage).total for stage in stages_of(work))
 
 
@@ -158,35 +150,27 @@ def changed(work: Training, setting: Setting) -> Training | None:
 
 
 def _choices(work: Training) -> list[list[Setting]]:
-    """Return settings that leave the batch as it is; of each list, one: the mildest is first.
+    """Return settings that leave the batch as it is, the mildest of each list first.
 
-    Options of this package's strategies that are on or off change what lies where, never what is
-    learned.
+    Of our strategies' options those that are on or off: they change no result.
     """
-    spec, stronger = strategy(work.strategy), _CHECKPOINTINGS.index(work.checkpointing) + 1
-    now = dict(work.options)
-    flags = {name: values.default for name, values in spec.options.items()
-             if type(values.default) is bool} if spec and is_ours(spec) else {}
+    spec, now, ranks = strategy(work.strategy), dict(work.options), work.dp * work.tp * work.pp
+    ours = spec if spec and is_ours(spec) else None
     switched: list[list[Setting]] = [
-        [{name: not now.get(name, usual)}] for name, usual in flags.items()]
-    return [
-        [{"checkpointing": value} for value in _CHECKPOINTINGS[stronger:]],
-        [{"loss": CHUNKED}] if work.loss != CHUNKED else [],
-        *switched,
-        [{"strategies": name} for name in _sharding(work)]]
-
-
-def _sharding(work: Training) -> Iterator[str]:
-    """Yield strategies of this package that train the same on the same ranks, and divide more."""
-    now, ranks = strategy(work.strategy), work.dp * work.tp * work.pp
-    if (ranks == 1 or now is None or now.divides_model or not is_ours(now) or adapters_of(work)):
-        return
-    for spec in strategies():
-        options = {name: values.default for name, values in spec.options.items()}
-        other = replace(work, strategy=spec.name, options=points.in_order(options))
-        if (spec.order > now.order and is_ours(spec) and not spec.divides_model
-                and not adapters_of(other) and isinstance(spec.degrees(ranks, options), Degrees)):
-            yield spec.name
+        [{name: not now.get(name, values.default)}]
+        for name, values in (ours.options.items() if ours else ()) if type(values.default) is bool]
+    sharding: list[Setting] = []  # the same training on the same ranks, more divided
+    if ours and ranks > 1 and not ours.divides_model and not adapters_of(work):
+        for other in strategies():
+            options = {name: values.default for name, values in other.options.items()}
+            divided = replace(work, strategy=other.name, options=points.in_order(options))
+            if (other.order > ours.order and is_ours(other) and not other.divides_model
+                    and not adapters_of(divided)
+                    and isinstance(other.degrees(ranks, options), Degrees)):
+                sharding.append({"strategies": other.name})
+    stronger = _CHECKPOINTINGS.index(work.checkpointing) + 1
+    return [[{"checkpointing": value} for value in _CHECKPOINTINGS[stronger:]],
+            [{"loss": CHUNKED}] if work.loss != CHUNKED else [], *switched, sharding]
 
 
 def _together(work: Training, budget: int) -> Iterator[Setting]:
@@ -198,7 +182,6 @@ def _together(work: Training, budget: int) -> Iterator[Setting]:
 
 
 def _saving_most(work: Training, group: Iterable[Setting]) -> Sequence[Setting]:
-    """Return the setting with which least is needed, if that is less than without it."""
     needed = [(predicted(other), at, setting) for at, setting in enumerate(group)
               if (other := changed(work, setting)) is not None]
     least = min(needed, default=None)
@@ -210,23 +193,18 @@ def _all_of(settings_: Iterable[Setting]) -> Setting:
 
 
 def _smaller(work: Training, budget: int) -> Iterator[Setting]:
-    """Yield the largest batch that fits with all activations computed again, or with all else."""
-    again: Setting = {"checkpointing": "full"}
     groups = [_saving_most(work, group) for group in _choices(work)]
-    whole = _all_of(setting for group in groups[:-1] for setting in group)
-    sharded = _all_of(setting for group in (*groups[:2], groups[-1]) for setting in group)
-    for setting in (again, whole, sharded):
-        if other := changed(work, setting):
-            batches = range(work.batch_size - 1, 0, -1)
-            fitting = [{**found, **setting}
-                       for found in _mildest(other, budget, "batch_size", batches)]
-            if fitting:
-                yield from fitting
-                return
+    whole, sharded = (_all_of(setting for group in chosen for setting in group)
+                      for chosen in (groups[:-1], [*groups[:2], groups[-1]]))
+    batches = range(work.batch_size - 1, 0, -1)
+    for setting in ({"checkpointing": "full"}, whole, sharded):
+        other = changed(work, setting)
+        for found in _mildest(other, budget, "batch_size", batches) if other else ():
+            yield {**found, **setting}
+            return
 
 
 def _fitting(work: Training, budget: int, each: Iterable[Setting]) -> Iterator[Setting]:
-    """Yield those of these settings that the strategy can take and that are predicted to fit."""
     for setting in each:
         other = changed(work, setting)
         if other is not None and predicted(other) <= budget:
@@ -234,19 +212,15 @@ def _fitting(work: Training, budget: int, each: Iterable[Setting]) -> Iterator[S
 
 
 def _mildest(work: Training, budget: int, name: str, values: Sequence[int]) -> Iterator[Setting]:
-    """Yield the first value that fits, by bisection: each needs less memory than those before."""
-    def with_(value: int) -> Training:
+    """Yield the first value that fits, by bisection."""
+    def fits(value: int) -> bool:
         setting: Setting = {name: value}
-        return replace(work, **setting)
+        return predicted(replace(work, **setting)) <= budget
 
-    first = bisect_left(values, True, key=lambda value: predicted(with_(value)) <= budget)
+    first = bisect_left(values, True, key=fits)
     usable = ({name: value} for value in values[first:first + _TRIED]
               if changed(work, {name: value}))
     yield from islice(usable, 1)
-
-
-def _word(value: points.Option) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _gb(size: int) -> str:
@@ -285,10 +259,7 @@ class TrainingPlanner(Planner):
         return build_workload.block_problems(block)
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Workload:
-        """Rebuild a training; earlier versions stored the place of its strategy's class, too.
-
-        They had smaller models only, and no word for others.
-        """
+        """Rebuild a training, also of earlier versions, which had smaller models only."""
         kept = {name: value for name, value in data.items() if name != "runner"}
         return Training(**{
             **kept, "options": tuple((str(name), value) for name, value in data["options"]),
@@ -340,7 +311,7 @@ def _step_s(work: Training, expected: Demands, device: str, hardware: Hardware) 
 
 
 def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:
-    """Return what makes it this training, without what was no choice at first: old ids remain."""
+    """Return what makes it this training, without later defaults: old ids remain."""
     usual = {"communication": "on", "data": SYNTHETIC, "library": OWN_LIBRARY, "compile": False,
              "loss": CROSS_ENTROPY}
     every = ((item.name, getattr(work, item.name)) for item in fields(work))

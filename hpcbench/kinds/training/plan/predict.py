@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from hpcbench.kinds.training.plan import any_model, models
 from hpcbench.kinds.training.plan import spec as traffic
-from hpcbench.kinds.training.plan.memory import Memory, held_of, memory_of
+from hpcbench.kinds.training.plan.memory import Memory, held_parameters, memory_of
 from hpcbench.kinds.training.plan.spec import (
     Calls,
     adapters_of,
@@ -75,11 +75,7 @@ def _norms(shape: ModelShape, stage: Stage, step: Step) -> list[int]:
 
 
 def pipeline_calls(work: Training, shape: any_model.AnyShape, stage: Stage, step: Step) -> Calls:
-    """Return what a rank sends: results of blocks ahead, gradients back, of each micro-batch.
-
-    A tied weight has a copy on the first and on the last stage. These exchange their parts of its
-    gradient once a step.
-    """
+    """Return a rank's messages: results of blocks ahead, gradients back, of each micro-batch."""
     crossing = (*stage.ahead, *stage.behind)
     if isinstance(shape, any_model.ResNetShape):
         return calls("send_recv", 2, [
@@ -87,25 +83,20 @@ def pipeline_calls(work: Training, shape: any_model.AnyShape, stage: Stage, step
             for number in crossing] * step.parts)
     hidden = step.kept.of_tokens(step.tokens * shape.hidden, step.kept.wide)
     sizes = [hidden] * len(crossing) * step.parts
-    if shape.tied and stage.first != stage.last:
+    if shape.tied and stage.first != stage.last:  # both copies exchange their part of its gradient
         of_tensor = -(-shape.vocab // work.tp)
         rows = -(-of_tensor // step.layout.shards)
         sizes.append(rows * shape.hidden * 4)
     return calls("send_recv", 2, sizes)
 
 
-_KEPT = 256
-"""Roots that are kept: a sweep asks for them again with each batch."""
-_OVERFLOWED = 4
-"""Bytes of the all_reduce by which ranks agree whether fp16 gradients overflowed."""
+_KEPT = 256  # roots that are kept: a sweep asks for them again with each batch
+_OVERFLOWED = 4  # bytes of the all_reduce by which ranks agree whether fp16 gradients overflowed
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What one step needs of a rank.
-
-    ``hardware_flops`` are what it executes, recomputation included, ``calls`` its collectives.
-    """
+    """One rank's memory, executed FLOPs (recomputation included) and collectives of a step."""
 
     memory: Memory = field(default_factory=Memory)
     hardware_flops: int = 0
@@ -113,7 +104,6 @@ class Prediction:
 
     @property
     def wire_bytes(self) -> int:
-        """Return sizes of all collectives times their busbw factors."""
         return sum(item.wire_bytes for item in self.calls)
 
     @property
@@ -123,17 +113,13 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """What one step needs of all its ranks: each number is the most of any of them.
-
-    ``of_ranks`` has an entry for each rank of a pipeline, one where all ranks are alike. The rank
-    with most memory is often not the one with most FLOPs.
-    """
+    """The predictions of all ranks of a pipeline, or of one where all are alike; each number is the
+    most of any rank."""
 
     of_ranks: tuple[Prediction, ...] = (Prediction(),)
 
     @property
     def memory(self) -> Memory:
-        """Return that of the rank that needs most, all parts of this one rank."""
         return max((one.memory for one in self.of_ranks), key=lambda memory: memory.total)
 
     @property
@@ -152,7 +138,7 @@ class Demands:
 def hardware_flops(
     work: Training, definition: str = models.EXECUTED, *, nominal: bool = False,
 ) -> int:
-    """Return the FLOPs of a step on all ranks with those that checkpointing adds.
+    """Return the FLOPs of a step on all ranks, with those that checkpointing adds.
 
     ``definition`` says how attention counts. ``nominal``: a block that is run again counts a whole
     forward pass, though torch leaves out its end. Raises KeyError of unknown names.
@@ -165,7 +151,6 @@ def predict(work: Training) -> Demands:
 
 
 def is_predicted(work: Training) -> bool:
-    """Return whether the plan's arithmetic is here: of others' strategies and models it is not."""
     return work.model in any_model.NAMES and strategy(work.strategy) is not None
 
 
@@ -175,7 +160,6 @@ def predict_stage(work: Training, stage: Stage) -> Prediction:
 
 
 def _flops(work: Training, stage: Stage) -> int:
-    """Return the FLOPs of a rank: those of its blocks, and of the ends that it has."""
     if work.communication == "only":
         return 0
     shape = any_model.model_of(work)
@@ -199,7 +183,7 @@ def _calls(work: Training, stage: Stage) -> list[traffic.Calls]:
         return []
     step, shape = step_of(work), any_model.model_of(work)
     layout = step.layout
-    _, local, blocks = held_of(work, stage)
+    _, local, blocks = held_parameters(work, stage)
     made: list[traffic.Calls] = []
     if layout.groups:
         made += traffic.fsdp_calls(blocks, _roots(local, alone=stage.alone), layout.groups)
@@ -224,22 +208,20 @@ def _roots(local: models.Parameters, *, alone: bool) -> list[models.Parameters]:
     """Return what is no block, as it is gathered: at once, or with the stage that it is of."""
     ends = [[item for item in local.tensors if item.name.startswith(end)]
             for end in (("embedding.", "stem."), "head.")]
-    gathered = ends if alone else [ends[0] + ends[1]]
-    return [models.Parameters(tuple(items)) for items in gathered if items]
+    return [models.Parameters(tuple(items)) for items in (ends if alone else [sum(ends, [])])
+            if items]
 
 
 def program_of(work: Training) -> tuple[object, ...]:
-    """Return what is equal for two trainings exactly if they run the same.
-
-    It is the training without options that only cut calls into pieces (`StrategySpec.cuts`), the
-    calls that are predicted of each rank, and how many gradients each of DDP's buckets holds.
-    """
+    """Return what is equal for two trainings exactly if they run the same: the training without
+    options that only cut calls (`StrategySpec.cuts`), the predicted calls, and gradients per
+    bucket."""
     spec = strategy(work.strategy)
     if spec is None or not spec.cuts:
         return (work,)
     layout, pieces = step_of(work).layout, []
     for stage in stages_of(work):
-        filled = (buckets(held_of(work, stage).local.trained.tensors, layout.buckets.mib)
+        filled = (buckets(held_parameters(work, stage).local.trained.tensors, layout.buckets.mib)
                   if layout.buckets else [])
         pieces.append((predict_stage(work, stage).calls, tuple(map(len, filled))))
     kept = tuple(option for option in work.options if option[0] not in spec.cuts)

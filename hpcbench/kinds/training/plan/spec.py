@@ -28,18 +28,12 @@ from hpcbench.registry import Registry
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One order of forwards and backwards of micro-batches.
+    """One order of forwards and backwards of micro-batches, by torch's name.
 
-    Attributes:
-        name: torch's.
-        stages_per_rank: the least number of stages on a rank.
-        most_stages: the greatest, None: any.
-        placement: where stage s of p ranks is: ``loop``: on rank s mod p; ``v``: down and up
-            again, so that the first and the last stage are both on rank 0.
-        full: whether there must be as many micro-batches as stages.
-        rounds: whether micro-batches go in rounds of about as many as there are ranks, of equal
-            size.
-        halves: whether gradients of activations and of weights are computed apart.
+    Stages per rank: from ``stages_per_rank`` to ``most_stages`` (None: any). ``placement`` ``v``:
+    the first and the last stage are on rank 0. ``full``: needs as many micro-batches as stages.
+    ``rounds``: micro-batches go in equal rounds. ``halves``: gradients of activations and weights
+    are apart.
     """
 
     name: str
@@ -60,18 +54,16 @@ SCHEDULES = (
     Schedule("ZBVZeroBubble", 2, 2, placement="v", halves=True),
     Schedule("DualPipeV", 2, 2, placement="v", full=True, halves=True),
 )
-AUTO = "auto"
-"""For ``stages_per_rank``: as many as the schedule needs."""
+AUTO = "auto"  # for ``stages_per_rank``: as many as the schedule needs
 SCHEDULE_NAMES = tuple(schedule.name for schedule in SCHEDULES)
 
 
 def schedule_of(name: str) -> Schedule:
-    """Return the schedule of a name. Raises KeyError."""
     return {schedule.name: schedule for schedule in SCHEDULES}[name]
 
 
 class Pipelining(NamedTuple):
-    """How a training is pipelined."""
+    """The schedule, stages and micro-batches of a pipeline."""
 
     schedule: Schedule
     stages_per_rank: int
@@ -79,7 +71,6 @@ class Pipelining(NamedTuple):
 
 
 def stages_on(schedule: Schedule, ranks: int, rank: int, stages_per_rank: int) -> tuple[int, ...]:
-    """Return the indices of the stages on a rank, in the order of the model."""
     if schedule.placement == "v":
         return rank, 2 * ranks - 1 - rank
     return tuple(range(rank, ranks * stages_per_rank, ranks))
@@ -88,7 +79,6 @@ def stages_on(schedule: Schedule, ranks: int, rank: int, stages_per_rank: int) -
 def unscheduled(
     schedule: Schedule, ranks: int, stages_per_rank: int, microbatches: int,
 ) -> str | None:
-    """Return why the schedule does not go with these numbers, or None."""
     name, stages = schedule.name, ranks * stages_per_rank
     if stages_per_rank < schedule.stages_per_rank:
         return f"{name} needs {schedule.stages_per_rank} stages per rank, not {stages_per_rank}"
@@ -106,15 +96,11 @@ def unscheduled(
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """How parameters that are handled block by block are spread.
+    """How parameters that are gathered block by block are spread.
 
-    Attributes:
-        shards: ranks that each is divided among.
-        copies: groups of shards that have the same.
-        element_bytes: bytes of an element that is gathered.
-        reshard: whether blocks give up what they gathered between forward and backward.
-        rounds: how often in a step all that is needed is gathered.
-        exchanges: how often in a step gradients are exchanged.
+    ``copies`` groups of ``shards`` ranks; an element is gathered in ``element_bytes``. ``reshard``:
+    freed between forward and backward. ``rounds`` of gathering and ``exchanges`` of gradients a
+    step.
     """
 
     shards: int = 1
@@ -139,20 +125,13 @@ class Buckets:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What is divided, copied and cast, and how gradients are exchanged.
+    """What is divided, copied and cast, and how gradients are exchanged: a strategy states what
+    differs from a rank that trains the whole model by itself.
 
-    A strategy states what differs from a rank that trains the whole model by itself.
-
-    Attributes:
-        groups: how parameters are spread that are handled block by block: gathered when they are
-            needed (FSDP), cast, and their gradients exchanged together; None where they are not.
-        buckets: how gradients are exchanged by DDP; None where they are not.
-        state_ranks: ranks that the optimizer's states alone are divided among (ZeRO stage 1).
-        by_tokens: whether tensor-parallel ranks divide the tokens, too (sequence parallel).
-        by_words: whether they divide the logits (loss parallel).
-        pipeline: how stages and micro-batches are scheduled; None without a pipeline.
-        adapters: what alone is trained; None where the model itself is.
-        balanced: whether samples are divided among replicas by their speed.
+    ``groups``: parameters that are handled block by block (FSDP). ``buckets``: DDP.
+    ``state_ranks``: ranks that divide optimizer states alone (ZeRO stage 1). ``by_tokens``:
+    sequence parallel, ``by_words``: loss parallel. ``adapters``: all that is trained, if set.
+    ``balanced``: dynamic shares.
     """
 
     groups: Groups | None = None
@@ -166,7 +145,6 @@ class Layout:
 
     @property
     def shards(self) -> int:
-        """Return the ranks that each parameter is divided among by FSDP."""
         return self.groups.shards if self.groups else 1
 
 
@@ -174,8 +152,7 @@ _WIRE = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
 """Times (n - 1) / n: the busbw factor on n ranks."""
 _COMPRESSED = {"none": 4, "bf16": 2, "fp16": 2}
 """Bytes of a gradient's element under a comm hook of DDP."""
-_KEPT = 256
-"""Counts of calls that are kept: a sweep asks for them again with each batch."""
+_KEPT = 256  # counts of calls that are kept: a sweep asks for them again with each batch
 _WORTH = 2
 """PowerSGD compresses a matrix if that saves more than this factor (its min_compression_rate)."""
 
@@ -191,7 +168,6 @@ class Calls:
 
 
 def calls(collective: str, ranks: int, sizes: Sequence[int]) -> Calls:
-    """Return the calls of a collective on so many ranks; none without ranks to talk to."""
     if ranks == 1:
         return Calls(collective, 0, 0, 0)
     size = sum(sizes)
@@ -200,7 +176,6 @@ def calls(collective: str, ranks: int, sizes: Sequence[int]) -> Calls:
 
 
 def together(parts: Iterable[Calls]) -> tuple[Calls, ...]:
-    """Return the calls of each collective added up, in the order of first appearance."""
     totals: dict[str, Calls] = {}
     for part in parts:
         total = totals.get(part.collective, Calls(part.collective, 0, 0, 0))
@@ -214,11 +189,10 @@ def together(parts: Iterable[Calls]) -> tuple[Calls, ...]:
 def ddp_calls(
     parameters: Parameters, ranks: int, bucket_mb: int, hook: str = "none",
 ) -> tuple[Calls, ...]:
-    """Return what DDP calls: an all_reduce of each bucket of fp32 gradients.
+    """Return DDP's calls: an all_reduce of each bucket of fp32 gradients.
 
     The hooks ``bf16`` and ``fp16`` halve them. ``powersgd`` of rank 1 (Vogels et al., arXiv
-    1905.13727) has three of each bucket: what is not worth to be compressed, and the two vectors
-    that stand for each matrix of the rest.
+    1905.13727) has three for each bucket: uncompressed tensors, all P and all Q.
     """
     filled = buckets(parameters.tensors, bucket_mb)
     if hook != "powersgd":
@@ -242,7 +216,7 @@ def buckets(parameters: Sequence[Tensor], bucket_mb: int) -> list[list[Tensor]]:
 
 
 def _powersgd(bucket: Sequence[Tensor]) -> tuple[int, int, int]:
-    """Return the elements that travel as they are, those of all P, and those of all Q."""
+    """Return the elements that are not compressed, those of all P, and those of all Q."""
     shapes = [(item.extents[0], item.elements // item.extents[0]) for item in bucket]
     worth = [(rows, columns) for rows, columns in shapes
              if (rows + columns) * _WORTH < rows * columns]
@@ -258,19 +232,16 @@ def sharded_bytes(group: Parameters, shards: int, element_bytes: int) -> int:
 
 
 def travelling_bytes(item: Tensor, element_bytes: int) -> int:
-    """Return the bytes of an element of a parameter when it is gathered: packed ones stay so."""
     return 1 if item.element_bytes == 1 else element_bytes
 
 
 def fsdp_calls(
     blocks: Sequence[Parameters], roots: Sequence[Parameters], groups: Groups,
 ) -> list[Calls]:
-    """Return what FSDP calls for blocks, and for what else is gathered together.
+    """Return FSDP's calls for blocks, and for the roots that are gathered with none of them.
 
-    Each is gathered in forward and blocks, if ``reshard``, again in backward; gradients of what is
-    trained are scattered in fp32, and averaged over ``copies`` of the shards (Rajbhandari et al.,
-    ZeRO, arXiv 1910.02054, section 7). Without shards there are copies alone, and nothing to
-    gather.
+    Blocks are gathered in forward and, if ``reshard``, again in backward; gradients are scattered
+    in fp32 and averaged over copies (Rajbhandari et al., ZeRO, arXiv 1910.02054, section 7).
     """
     again = blocks if groups.reshard else ()
     gathered = of_each(lambda group: sharded_bytes(group, groups.shards, groups.element_bytes),
@@ -298,34 +269,27 @@ class Degrees:
 
 @dataclass(frozen=True, slots=True)
 class StrategySpec:
-    """One way to spread a training step over ranks: plain data and pure functions, without torch.
+    """One strategy to spread a training step over ranks: plain data and pure functions, without
+    torch.
 
     Attributes:
-        name: as sweep files write it.
-        meaning: one line for people.
         runner: ``module:class`` of its `Strategy`, or of a function that returns one.
         degrees: how so many ranks are divided under these options, or why they cannot be.
         calls: the collectives of torch.distributed that a step makes.
         unfit: why a training does not suit it (heads, layers, micro-batches ...), or None.
         layout: what is divided, copied and cast; memory and traffic are predicted from it.
-        traffic: what a rank with these parameters calls in a step beyond what follows from the
-            layout.
+        traffic: calls of a rank with these parameters beyond what follows from the layout.
         options: its options; degrees are options named ``tp`` and ``pp``.
-        together: values that options have where a sweep sets none of them, instead of their
-            defaults.
+        together: defaults where a sweep sets none of these options.
         idle: which options have no effect, and under which of the others (``with tp=1``).
-        later_options: options that were added when results existed: a default of them is no part
-            of a case's id.
-        ranks: on how many it runs with these options where a sweep says ``all``; None: on all of
-            the job.
+        later_options: options that are newer than results; their defaults are no part of an id.
+        ranks: on how many it runs where a sweep says ``all``; None: on all of the job.
         modules: Python modules that it needs beside torch.
         divides_model: whether a rank has a part of each layer, or some of the layers.
-        trained_part: what is trained if that is not the whole model; the same for all layouts.
-        alone_by: what makes a training one of one rank (``over=single``), or nothing: other
-            numbers of ranks are compared with such a training.
-        cuts: options that only say how calls are cut into pieces: of two trainings that differ in
-            nothing else, and for which the same calls are predicted, both are the same program.
-        also: what others call it; messages name it to who writes one of these.
+        trained_part: what is trained if not the whole model; the same for all layouts.
+        alone_by: what makes a training one of one rank (``over=single``), or nothing.
+        cuts: options that only cut calls into pieces: with equal predicted calls, one program.
+        also: other names for it, which messages translate.
         order: strategies are listed by it, then by name.
     """
 
@@ -352,19 +316,16 @@ class StrategySpec:
     order: int = 1000
 
     def axes(self, given: OptionAxes) -> dict[str, tuple[Option, ...]]:
-        """Return the values of each option where a sweep gives these; the rest as usual."""
         unset = {} if given.keys() & self.together.keys() else self.together
         return {name: given.get(name, (unset.get(name, values.default),))
                 for name, values in self.options.items()}
 
     def without_idle(self, options: Mapping[str, Option]) -> dict[str, Option]:
-        """Return the options that have an effect under one another, and those that were changed."""
         idle = self.idle(options)
         return {name: value for name, value in options.items()
                 if name not in idle or value != self.options[name].default}
 
     def with_defaults(self, work: Training) -> Training:
-        """Return a training with all options: idle ones and those of later versions, too."""
         given = dict(work.options)
         if self.options.keys() <= given.keys():
             return work  # as most are: a plan asks for this many times a case
@@ -372,13 +333,12 @@ class StrategySpec:
         return replace(work, options=in_order({**usual, **given}))
 
     def ineffective(self, options: Mapping[str, Option]) -> str | None:
-        """Return which option was changed that has no effect, or None: two cases would be one."""
+        """Return which option was changed without effect, or None: two cases would be one."""
         return next((f"{name}={options[name]} has no effect {why}"
                      for name, why in sorted(self.idle(options).items())
                      if options[name] != self.options[name].default), None)
 
     def identifying(self, options: Iterable[tuple[str, Option]]) -> dict[str, Option]:
-        """Return the options that are part of a case's id."""
         return {name: value for name, value in options
                 if name not in self.later_options or value != self.options[name].default}
 
@@ -390,8 +350,8 @@ Result = TypeVar("Result")
 
 @cache
 def registry() -> Registry[StrategySpec]:
-    """Return what is installed, in listed order; that does not change while a process runs."""
-    return Registry("strategy {}", _ours(), ENTRY_POINTS, (StrategySpec,), adopted=_of_plugin)
+    return Registry("strategy {}", import_module("hpcbench.kinds.training.plan.strategies").SPECS,
+                    ENTRY_POINTS, (StrategySpec,), adopted=_of_plugin)
 
 
 def strategies() -> tuple[StrategySpec, ...]:
@@ -407,10 +367,9 @@ def is_ours(spec: StrategySpec) -> bool:
 
 
 def usable(name: str, axes: OptionAxes) -> StrategySpec | None:
-    """Return the strategy of a name, or a stand-in that can run nowhere; None of unknown names.
+    """Return the strategy of a name, or a stand-in whose cases are skips; None of unknown names.
 
-    A stand-in takes the place of a plug-in that cannot be used: its cases are skips with the
-    reason. Nobody knows the options of the plug-in, so those in ``axes`` are its options.
+    It stands for a plug-in that cannot be used; its options are those in ``axes``.
     """
     if name not in (broken := registry().broken):
         return strategy(name)
@@ -421,13 +380,7 @@ def usable(name: str, axes: OptionAxes) -> StrategySpec | None:
                  if option != "backend"})
 
 
-@cache
-def _ours() -> tuple[StrategySpec, ...]:
-    return import_module("hpcbench.kinds.training.plan.strategies").SPECS  # type: ignore[no-any-return]
-
-
 def _of_plugin(spec: StrategySpec) -> StrategySpec:
-    """Return the strategy with its package among its needs: a rank may lack what others have."""
     own = spec.runner.partition(":")[0].partition(".")[0]
     return replace(spec, modules=tuple(dict.fromkeys((own, *spec.modules))))
 
@@ -437,12 +390,10 @@ def layout_of(work: Training) -> Layout:
 
 
 def own_traffic(work: Training, held: Sequence[Tensor]) -> Iterable[Calls]:
-    """Return what a rank with these parameters calls beyond what follows from the layout."""
     return _result(work, lambda spec: tuple(spec.traffic(work, held)), ())
 
 
 def adapters_of(work: Training) -> Adapters | None:
-    """Return the adapters of a training, None where the model itself is trained."""
     return layout_of(work).adapters
 
 
@@ -451,27 +402,21 @@ def pipelining(work: Training) -> Pipelining | None:
 
 
 def trained_part(work: Training) -> tuple[object, ...]:
-    """Return what is trained if that is not the whole model; the same for all layouts of it."""
     return _result(work, lambda spec: spec.trained_part(work), ())
 
 
 def alone_by(work: Training) -> str:
-    """Return what makes a training one of one rank, such as ``single``, or nothing."""
     return _result(work, lambda spec: spec.alone_by(work), "")
 
 
 def ranks_of(spec: StrategySpec, options: Mapping[str, Option]) -> int | None:
-    """Return on how many ranks a strategy runs with these options, None: on all of the job."""
     return _result(spec, lambda spec: spec.ranks(options), None)
 
 
 def _result(
     of: Training | StrategySpec, function: Callable[[StrategySpec], Result], default: Result,
 ) -> Result:
-    """Return what a function of a strategy returns.
-
-    A function of a plug-in that raises costs only the cases of its strategy. The plan skips these
-    and gives the reason (`build_workload`).
+    """Return a function's result; of a plug-in that raises, the default: its cases are then skips.
     """
     spec = strategy(of.strategy) if isinstance(of, Training) else of
     if spec is None:

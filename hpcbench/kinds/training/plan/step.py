@@ -1,16 +1,12 @@
-"""What a rank has of a model and its samples, and what a forward pass leaves for backward.
+"""A rank's part of a model and its samples, and the activations that a forward pass keeps.
 
-Activations are in bytes for each token. The method is that of Korthikanti et al., "Reducing
-Activation Recomputation in Large Transformer Models" (arXiv 2205.05198), section 4: add up what
-each operation keeps. Their sum for a 16-bit block is s b h (34 + 5 a s / h). In it 2 of the 34 are
-for dropout, and the second term is for an attention that keeps its probabilities. Here is no
-dropout, and attention is fused, so a block without gate keeps 32 bytes x hidden. Autocast keeps the
-sums of the residual in fp32 and a copy of the input for each product. A test compares the result
-with what torch 2.13 keeps on the CPU.
+In bytes for each token, by the method of Korthikanti et al. (arXiv 2205.05198), section 4: add up
+what each operation keeps. Their s b h (34 + 5 a s / h) has 2 of the 34 for dropout, and a second
+term for unfused attention; neither is here. Autocast keeps sums of the residual in fp32 and a copy
+of each product's input. A test compares with torch 2.13 on the CPU.
 
-The blocks of transformers' models differ from hpcbench's. GPT-2's has one product for queries,
-keys and values. Its GELU is made of single operations (pow, tanh, two products), of which backward
-needs three more results. Llama's norms keep what they return in its own dtype.
+transformers' GPT-2 has one product for q, k and v, and a GELU of single operations that keeps three
+more results. Llama's norms there keep their result in its own dtype.
 """
 
 from __future__ import annotations
@@ -38,19 +34,10 @@ _GELU_PARTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """In what elements are kept, and how they are divided among tensor-parallel ranks.
-
-    Attributes:
-        element: bytes of an element of the products.
-        wide: bytes of an element of the residual and of the norms.
-        copies: whether each product casts its input for itself (autocast).
-        tp: ranks that heads and columns of the MLP are divided among.
-        by_tokens: whether these divide the tokens of the rest (sequence parallel).
-        by_words: whether these divide the logits (loss parallel).
-        chunked: whether logits are of a part of the tokens at a time.
-        adapters: what alone is trained; None where all is.
-    """
+class ActivationLayout:
+    """In what elements activations are kept (bytes of products; ``wide``: of residual and norms),
+    and how they are divided: by ``tp`` ranks, ``by_tokens`` (sequence parallel), ``by_words`` (loss
+    parallel). ``copies``: each product casts its input for itself (autocast)."""
 
     element: int = 4
     wide: int = 4
@@ -65,12 +52,12 @@ class Kept:
         return elements * size // (self.tp if self.by_tokens else 1)
 
 
-def block_bytes(shape: ModelShape, kept: Kept) -> int:
+def block_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     """Return what one block keeps of a token, if it is not computed again.
 
     A frozen product keeps no input: its adapter's A does, and B what A returns. Under autocast A
-    has a copy of its own; and weights in 4 bits return what they are given, so that an MLP whose
-    input is fp32 is. No strategy here divides adapters.
+    has a copy of its own; weights in 4 bits return the dtype of their input. No strategy here
+    divides adapters.
     """
     adapters, copies, own = kept.adapters, kept.copies, shape.library == OWN_LIBRARY
     is_library_gpt = shape.family == "gpt" and not own
@@ -92,11 +79,11 @@ def block_bytes(shape: ModelShape, kept: Kept) -> int:
             + divided // (1 if adapters else kept.tp))
 
 
-def recomputed_bytes(shape: ModelShape, kept: Kept, products: bool = False) -> int:
-    """Return what one block keeps of a token if it is computed again: its input.
+def recomputed_bytes(shape: ModelShape, kept: ActivationLayout, products: bool = False) -> int:
+    """Return what a block that is computed again keeps of a token: its input.
 
-    With ``products`` it keeps the results of these, too, needed or not, and of attention. Those of
-    the last one of attention and MLP are sums that are not divided among tensor-parallel ranks.
+    With ``products`` also the results of products and attention. Those of the last product of
+    attention and MLP are sums that are not divided among tensor-parallel ranks.
     """
     own = kept.of_tokens(shape.hidden, kept.wide)
     if not products:
@@ -109,72 +96,54 @@ def recomputed_bytes(shape: ModelShape, kept: Kept, products: bool = False) -> i
             + (divided * kept.element + shape.heads * _LOGSUMEXP) // kept.tp)
 
 
-def embedding_bytes(shape: ModelShape, kept: Kept) -> int:
-    """Return what the embedding keeps of a token: nothing if it is frozen."""
+def embedding_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     if kept.adapters:
         return 0
     return _TOKEN_ID + (_norm_bytes(shape, kept) if shape.family == "bert" else 0)
 
 
-def head_bytes(shape: ModelShape, kept: Kept) -> int:
+def head_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     transform = 2 * shape.hidden * kept.element if shape.family == "bert" else 0
     inputs = shape.hidden * kept.element
     if kept.adapters:
         transform, inputs = transform // 2, 0
-    logits = 0 if kept.chunked else _words(shape, kept) * _WIDEST
+    logits = 0 if kept.chunked else words_of(shape, kept) * _WIDEST
     return _norm_bytes(shape, kept) + transform + inputs + logits
 
 
-def loss_bytes(shape: ModelShape, kept: Kept) -> int:
-    """Return what of a token is there beside that while the loss is computed.
+def loss_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
+    """Return the bytes of a token while the loss is computed, beside what forward keeps.
 
-    torch's cross entropy is in fp32 whatever the logits are in. Backward has most: what was kept,
-    the logarithms of the probabilities; their gradient; and that of the logits, together 12 bytes a
-    logit. In forward there are the logits, a copy in fp32 if they are not, and the logarithms: at
-    most 10. Where ranks divide the words there is one tensor more, the probabilities. Of a chunked
-    loss there are these 12 bytes of one part of the tokens, made again in backward.
-    Source: storages that torch 2.13 has, counted by `benchmarks/memory.py`.
+    Cross entropy is in fp32. Backward has most: logits, their logarithms of probabilities, and a
+    gradient, 12 bytes a logit; where ranks divide the words also probabilities. A chunked loss has
+    12 bytes for one part of the tokens. Counted with torch 2.13 by `benchmarks/memory.py`.
     """
     if kept.chunked:
-        return -(-3 * _WIDEST * _words(shape, kept) // LOSS_CHUNKS)
-    return _words(shape, kept) * _WIDEST * (3 if kept.by_words else 2)
+        return -(-3 * _WIDEST * words_of(shape, kept) // LOSS_CHUNKS)
+    return words_of(shape, kept) * _WIDEST * (3 if kept.by_words else 2)
 
 
-def logit_bytes(shape: ModelShape, kept: Kept) -> int:
-    """Return the logits of a token, which the last stage of a pipeline keeps until backward."""
-    return _words(shape, kept) * kept.element
-
-
-def working_bytes(shape: ModelShape, kept: Kept) -> int:
-    """Return what of a token backward of a block works on beside what the block has kept.
-
-    The gradients of the residual, and those of what the MLP's activation takes and returns; what
-    the last product has kept is gone by then.
-    """
+def working_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
+    """Return what backward of a block works on: gradients around its residual and activation."""
     inner = (2 if shape.gated else 1) * shape.inner * kept.element // (
         1 if kept.adapters else kept.tp)
     return 2 * kept.of_tokens(shape.hidden, kept.wide) + inner
 
 
-def _norm_bytes(shape: ModelShape, kept: Kept) -> int:
-    """Return what a norm keeps: its input and statistics; in llama its input and, if its weight is
-    trained, what it has normed, in fp32."""
-    if shape.family == "llama":
+def _norm_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
+    if shape.family == "llama":  # input, statistics and, if its weight is trained, the normed fp32
         normed = _WIDEST if shape.library == OWN_LIBRARY else kept.wide
         return kept.of_tokens(shape.hidden, _WIDEST + (0 if kept.adapters else normed)) + _STATISTIC
     return kept.of_tokens(shape.hidden, kept.wide) + 2 * _STATISTIC
 
 
-def _words(shape: ModelShape, kept: Kept) -> int:
+def words_of(shape: ModelShape, kept: ActivationLayout) -> int:
     return -(-shape.vocab // kept.tp) if kept.by_words else shape.vocab
 
 
-EVERY = 4
-"""Steps between two divisions: a rank's speed is the median of them."""
-SPEED_BYTES = 8
-"""In which replicas exchange, in every step, how long a sample took each of them."""
-_GROWTH = 2
-"""A replica gets at most so many times its even share, so that its memory is bounded."""
+EVERY = 4  # steps between two divisions: a rank's speed is the median of them
+SPEED_BYTES = 8  # in which replicas exchange, in every step, how long a sample took each of them
+_GROWTH = 2  # a replica gets at most so many times its even share, so that its memory is bounded
 
 
 def is_dynamic(work: Training) -> bool:
@@ -182,7 +151,6 @@ def is_dynamic(work: Training) -> bool:
 
 
 def most_share(work: Training) -> int:
-    """Return the samples that a replica may get at most."""
     if not is_dynamic(work):
         return work.batch_size
     others = (work.dp - 1) * work.accumulation  # each keeps one in every part
@@ -192,9 +160,8 @@ def most_share(work: Training) -> int:
 def divide(work: Training, costs: Sequence[float]) -> tuple[int, ...]:
     """Return the samples of each replica, all of the global batch, for the shortest step.
 
-    ``costs`` is each replica's time for one sample. Each sample goes to the replica that would be
-    done first with it: no division in whole samples has a shorter longest time. Of equals the
-    first gets it, so that all ranks come to the same.
+    ``costs`` is each replica's time for one sample. Each sample goes to the replica that would
+    finish it first, which is optimal; of equals to the first, so that all ranks agree.
     """
     least, most = work.accumulation, most_share(work)
     shares = [least] * work.dp
@@ -208,8 +175,7 @@ def divide(work: Training, costs: Sequence[float]) -> tuple[int, ...]:
     return tuple(shares)
 
 
-def unlike_shares(work: Training) -> tuple[int, ...]:
-    """Return shares as of replicas of which each is slower than the one before."""
+def uneven_shares(work: Training) -> tuple[int, ...]:
     return divide(work, [1.0 + replica for replica in range(work.dp)])
 
 
@@ -226,18 +192,13 @@ def unfit_to_balance(work: Training) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a rank of a pipeline has of a model; without a pipeline it has all.
+    """A pipeline rank's part of a model; without a pipeline all of it.
 
-    Attributes:
-        rank: number in the pipeline.
-        blocks: the numbers of its blocks.
-        first: whether it has what is before the blocks: embedding or stem.
-        last: whether it has the head.
-        alone: whether the head is no neighbour of the embedding, so that a tied weight is copied.
-        under_way: micro-batches of which it keeps what forward has left, each of a part of
-            the blocks, as a number of all of them.
-        ahead: the blocks whose results go to another rank.
-        behind: the blocks on other ranks whose results it got, and which get the gradients.
+    ``first`` and ``last``: it has embedding or stem, and the head. ``alone``: a tied weight is
+    copied, since the head is on another rank. ``in_flight``: micro-batches whose activations it
+    keeps, each of a part of the blocks, as a number of all. ``ahead``: blocks whose results go to
+    another rank; ``behind``: blocks of other ranks whose results it got, and which get the
+    gradients.
     """
 
     rank: int = 0
@@ -245,7 +206,7 @@ class Stage:
     first: bool = True
     last: bool = True
     alone: bool = False
-    under_way: float = 1
+    in_flight: float = 1
     ahead: tuple[int, ...] = ()
     behind: tuple[int, ...] = ()
 
@@ -257,7 +218,7 @@ class Stage:
 
 
 def stages_of(work: Training) -> list[Stage]:
-    """Return what each rank of a pipeline has, one entry where there is none."""
+    """Return the part of each pipeline rank; one entry without a pipeline."""
     pipelined = pipelining(work)
     if pipelined is None:
         return [Stage(blocks=tuple(range(work.layers)))]
@@ -272,17 +233,17 @@ def _stage(work: Training, pipelined: Pipelining, rank: int) -> Stage:
     return Stage(
         rank=rank, first=0 in own, last=last in own, alone=True,
         blocks=tuple(number for stage in own for number in range(stage * each, (stage + 1) * each)),
-        under_way=_under_way(pipelined, work.pp, rank),
+        in_flight=_under_way(pipelined, work.pp, rank),
         ahead=tuple((stage + 1) * each - 1 for stage in own
                     if stage != last and stage + 1 not in own),
         behind=tuple(stage * each - 1 for stage in own if stage != 0 and stage - 1 not in own))
 
 
 def _under_way(pipelined: Pipelining, ranks: int, rank: int) -> float:
-    """Return how many micro-batches a rank keeps at once, at most.
+    """Return the most micro-batches that a rank keeps at once.
 
     Narayanan et al. (arXiv 2104.04473), section 2.2: 1F1B keeps no more than there are ranks
-    behind; interleaved, its warm-up of parts of the blocks. Of the others all may be kept.
+    behind; interleaved, its warm-up of parts of the blocks. Others may keep all.
     """
     schedule, per_rank, microbatches = pipelined
     if schedule.name == "1F1B":
@@ -295,18 +256,11 @@ def _under_way(pipelined: Pipelining, ranks: int, rank: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What follows from a layout for the steps of a training.
-
-    Attributes:
-        layout: how it lies on the ranks.
-        kept: how activations are kept.
-        parts: micro-batches of a step.
-        samples: samples of one micro-batch of the replica that has most.
-        tokens: tokens of these; 0 if samples are images.
-    """
+    """The layout of a step, its micro-batches (``parts``), and samples and tokens of one (0:
+    images)."""
 
     layout: Layout
-    kept: Kept
+    kept: ActivationLayout
     parts: int
     samples: int
     tokens: int
@@ -315,7 +269,7 @@ class Step:
 def step_of(work: Training) -> Step:
     layout, mixed = layout_of(work), work.dtype != "fp32"
     element = DTYPE_BYTES[work.dtype]
-    kept = Kept(
+    kept = ActivationLayout(
         element=element, wide=element if layout.groups else 4,
         copies=mixed and layout.groups is None, adapters=layout.adapters, tp=work.tp,
         by_tokens=layout.by_tokens, by_words=layout.by_words,

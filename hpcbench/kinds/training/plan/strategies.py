@@ -45,7 +45,7 @@ _SHARDED = MappingProxyType({**RESHARD, SYNC_EACH: Values(False, (False, True))}
 
 
 def agreed(work: Training) -> tuple[str, ...]:
-    """Return what shards of fp16 call to agree on whether a gradient overflowed."""
+    """Return the call of fp16 shards to agree on whether a gradient overflowed."""
     return ("all_reduce",) if work.dtype == "fp16" and work.dp > 1 else ()
 
 
@@ -56,7 +56,6 @@ def bucketed(work: Training) -> Buckets:
 
 
 def sharded_groups(work: Training, copies: int = 1) -> Groups:
-    """Return how parameters are sharded within each of ``copies`` groups of ranks."""
     each = bool(dict(work.options).get(SYNC_EACH, False))
     return Groups(work.dp // copies, copies, DTYPE_BYTES[work.dtype],
                   reshard=bool(work.option("reshard")), rounds=work.accumulation,
@@ -99,7 +98,6 @@ def _ddp_layout(work: Training, state_ranks: int = 1) -> Layout:
 
 
 def _with_speeds(work: Training, *called: str) -> tuple[str, ...]:
-    """Return what a step calls, with the exchange of the ranks' speeds."""
     return (*called, "all_gather") if is_dynamic(work) else called
 
 
@@ -110,7 +108,6 @@ def _speed_calls(work: Training, _held: Sequence[Tensor]) -> Iterator[Calls]:
 
 
 def _zero1_traffic(work: Training, held: Sequence[Tensor]) -> Iterator[Calls]:
-    """Yield a broadcast of each parameter by the rank that has updated it."""
     if work.dp > 1:
         yield calls("broadcast", work.dp, [4 * item.elements for item in held])
     yield from _speed_calls(work, held)
@@ -170,7 +167,6 @@ _DATA = MappingProxyType({"data": Values("replicate", ("replicate", "fsdp"))})
 
 
 def _model_layout(work: Training) -> Layout:
-    """Return the layout of tensor parts and stages; ``model`` has no options of them."""
     options = dict(work.options)
     return Layout(
         by_tokens=bool(options.get("sequence_parallel", False)),
@@ -186,7 +182,6 @@ def _pipelining(options: Mapping[str, Option]) -> Pipelining:
 
 
 def _of_hybrid(ranks: int, options: Mapping[str, Option]) -> Degrees | str:
-    """Return the degrees: what tp and pp leave of the ranks are replicas."""
     tp, pp = int(options["tp"]), int(options["pp"])
     if ranks % (tp * pp):
         return f"{ranks} ranks cannot be divided evenly into replicas of tp={tp} x pp={pp}"
@@ -198,14 +193,12 @@ def _of_hybrid(ranks: int, options: Mapping[str, Option]) -> Degrees | str:
 
 
 def _unfit_tensors(work: Training) -> str | None:
-    """Return why the model cannot be divided by tensors beyond heads and columns, or None."""
     if work.tp > 1 and work.option("sequence_parallel") and work.seq_length % work.tp:
         return f"{work.seq_length} tokens cannot be divided evenly among {work.tp} ranks (tp)"
     return None
 
 
 def _unfit_stages(work: Training) -> str | None:
-    """Return why layers and samples do not go into stages and micro-batches, or None."""
     if work.pp == 1:
         return None
     schedule, stages_per_rank, microbatches = _pipelining(dict(work.options))
@@ -254,7 +247,6 @@ def _groups(work: Training) -> Groups | None:
 
 
 def _without_effect(work: Training) -> str | None:
-    """Return which option is of a dimension that is not there: two cases would be the same."""
     for name, degree, options in (("tp", work.tp, _TENSOR_OPTIONS),
                                   ("pp", work.pp, _PIPELINE_OPTIONS), ("dp", work.dp, _DATA)):
         changed = [option for option, values in options.items()
@@ -265,7 +257,6 @@ def _without_effect(work: Training) -> str | None:
 
 
 def _hybrid_calls(work: Training) -> tuple[str, ...]:
-    """Return what the dimensions call together, each once."""
     names = [*(_tensor_calls(work) if work.tp > 1 else ()),
              *(("send_recv",) if work.pp > 1 else ())]
     if work.dp > 1:
@@ -317,7 +308,6 @@ _ADAPTER_OPTIONS = MappingProxyType({
 
 
 def _adapters_layout(work: Training, *, packed: bool) -> Layout:
-    """Return the layout of adapters; ``packed``: beside weights in 4 bits."""
     over = work.option("over")
     return Layout(
         groups=sharded_groups(work) if over == "fsdp" else None,
@@ -332,7 +322,6 @@ def _adapters_degrees(ranks: int, options: Mapping[str, Option]) -> Degrees | st
 
 
 def _trained_part(work: Training) -> tuple[object, ...]:
-    """Return the strategy and its options but for how adapters are spread; () without adapters."""
     if not work.adapters:
         return ()
     spread = {"over", *(name for names in _OPTIONS_OF.values() for name in names)}
@@ -345,7 +334,6 @@ def _adapters_calls(work: Training) -> tuple[str, ...]:
 
 
 def _other_ways(options: Mapping[str, Option]) -> dict[str, str]:
-    """Return the options of other ways to spread than that which is taken."""
     over = str(options["over"])
     return {name: f"with over={over}" for names in _OPTIONS_OF.values() for name in names
             if name not in _OPTIONS_OF[over]}
@@ -354,8 +342,7 @@ def _other_ways(options: Mapping[str, Option]) -> dict[str, str]:
 def _rows_are_blocks(work: Training) -> str | None:
     """Return why weights cannot be held in 4 bits, or None.
 
-    bitsandbytes packs blocks that follow one another, whatever the rows; its CPU kernel (0.50.2)
-    unpacks as if each row began with a new one, and so gives other weights where it does not.
+    bitsandbytes' CPU kernel (0.50.2) unpacks wrongly where a row does not begin with a new block.
     """
     return next((f"{what}={extent} is not a multiple of {NF4_BLOCK}: the rows of weights must be "
                  f"whole blocks of NF4" for what, extent in (

@@ -12,8 +12,7 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.points import Option
 from hpcbench.plan.workload import Choice, Features, Workload
 
-CROSS_ENTROPY = "cross_entropy"
-"""The loss that is as torch has it: all logits at once."""
+CROSS_ENTROPY = "cross_entropy"  # the loss that is as torch has it: all logits at once
 CHUNKED = "chunked_cross_entropy"
 """The same loss of a part of the tokens after another, as torchtune and torchtitan call it."""
 LOSSES = (CROSS_ENTROPY, CHUNKED)
@@ -25,8 +24,7 @@ _AXES = (
     "width", "classes", "image_size", "dtype", "batch_size", "accumulation", "optimizer",
     "checkpointing", "communication", "data", "library", "compile", "loss", "groups")
 """Fields that tell a training from others; the rest follows from them."""
-SYNTHETIC = "synthetic"
-"""The data of a training that reads no file: random tokens."""
+SYNTHETIC = "synthetic"  # the data of a training that reads no file: random tokens
 
 
 _PROFILED_FOR = {"on": frozenset({"sync_stalls"}), "off": frozenset({"compute", "sync_stalls"}),
@@ -39,22 +37,15 @@ _NOT_CAPTURED = ("cuda_graph: a training step takes data from the host and stamp
 class Training(Workload):
     """One training strategy on one model: a sample is one optimizer step (docs/training.md).
 
-    ``model`` names what the extents were taken from; ``changed`` says that some of them were not,
-    ``shrunk`` that none of these is larger, nor are heads others. ``named_extents`` are those that
-    do not follow from the others (`any_model.differences`).
-    ``family`` is how blocks are built (`models`). A ResNet (`any_model`) has ``layers``, its
-    blocks, and ``width``, ``classes`` and ``image_size``, which are 0 for transformers; ``hidden``
-    to ``seq_length`` are 0 for a ResNet. ``batch_size`` is the samples of one data-parallel replica
-    in one step, in ``accumulation`` equal parts; there are ``dp`` replicas, each of ``tp`` x ``pp``
-    ranks. ``dtype`` is that of the arithmetic; bf16 and fp16 are mixed precision over fp32 weights.
-    ``options`` are the strategy's, sorted by name. ``parameters`` counts the whole model;
-    ``adapters`` are the parameters beside it that alone are trained, 0 where the model is.
-    ``flops`` are the model's of one step on all ranks, one figure for each definition. The strategy
-    needs Python ``modules`` beside torch. ``communication`` ``off`` takes the same steps without
-    any, which train nothing; ``only`` calls what a step calls, and no more. ``data`` is the path of
-    a file of tokens, or SYNTHETIC. ``library`` is whose model of the shape it is; blocks and loss
-    are compiled if it is to ``compile``. ``count_step``: one more step counts what it does.
-    ``loss`` is one of LOSSES.
+    ``model`` names the published extents; ``changed``: some differ, ``shrunk``: none is larger;
+    ``named_extents`` do not follow from the others. Extents of the other family are 0.
+    ``batch_size`` counts samples of one replica in a step, in ``accumulation`` equal parts; there
+    are ``dp`` replicas of ``tp`` x ``pp`` ranks. ``dtype`` is that of the arithmetic over fp32
+    weights. ``options`` are the strategy's, sorted. ``adapters``: trained parameters beside a
+    frozen model. ``flops``: the model's in a step on all ranks, by definition. ``modules``: needed
+    beside torch. ``communication`` ``off``: steps without any; ``only``: nothing else. ``data``: a
+    file of tokens, or SYNTHETIC. ``count_step``: one more step counts its calls, FLOPs and
+    activations.
     """
 
     strategy: str
@@ -117,26 +108,24 @@ class Training(Workload):
 
     @property
     def trains(self) -> bool:
-        """Return whether its steps are those of a training, with all communication."""
         return self.communication == "on"
 
     @property
     def global_batch(self) -> int:
-        """Return the samples of one step over all replicas."""
         return self.batch_size * self.dp
 
     @property
     def of_images(self) -> bool:
-        """Return whether samples are images, which have no tokens."""
         return self.image_size > 0
 
     @property
     def tokens(self) -> int | None:
-        """Return the tokens of one step, each once, however many ranks see it; images have none."""
+        """Return the tokens of one step, each once; None of images."""
         return None if self.of_images else self.global_batch * self.seq_length
 
     def to_json(self) -> dict[str, Any]:
-        """Return its fields as plain JSON values, as before there were larger models if it can."""
+        """Return its fields; ``changed`` only where it is more than ``shrunk``, as in older plans.
+        """
         return {name: value for name, value in Workload.to_json(self).items()
                 if name != "changed" or value != self.shrunk}
 
@@ -144,11 +133,9 @@ class Training(Workload):
     def features(self) -> Features:
         """Return what a step calls and needs.
 
-        A profile of it shows stalls; without communication also computing, and which rank makes the
-        others wait with it. A pipeline stage sees no samples from end to end. Each rank draws all
-        weights and keeps its own; a stage draws fewer. Compiled are the loss and a block, as all
-        are like it. Steps of this package's strategies all call the same; what others agree on
-        once, such as the order of buckets, is over after a step, or is not counted.
+        A profile shows stalls; without communication also computing. A pipeline stage sees no whole
+        samples. Compiled are the loss and a block. One dry-run step counts our strategies' calls;
+        plug-ins may agree later.
         """
         return Features(
             calls=calls_of(self.calls, self.dtype),
@@ -160,16 +147,13 @@ class Training(Workload):
             has_whole_samples=self.pp == 1, has_phases=True)
 
     def rehearsed(self) -> Training:
-        """Return it as it is written: compiled or not it calls the same."""
         return replace(self, compile=False)
 
     @property
     def compiles(self) -> bool:
-        """Return whether something is compiled: where all is communication, nothing is."""
         return self.compile and self.communication != "only"
 
     def unusual(self) -> list[tuple[str, Option]]:
-        """Return how a step is taken where that is not as by default, for labels and titles."""
         usual = {"checkpointing": "none", "data": SYNTHETIC, "library": OWN_LIBRARY,
                  "compile": False, "loss": CROSS_ENTROPY}
         return [(name, getattr(self, name)) for name, value in usual.items()
@@ -180,7 +164,6 @@ class Training(Workload):
             ("dp", self.dp), ("tp", self.tp), ("pp", self.pp)) if degree != 1]
 
     def option(self, name: str) -> Option:
-        """Return the value of an option. Raises KeyError."""
         return dict(self.options)[name]
 
     def words(self, world_size: int) -> list[str]:
@@ -217,14 +200,11 @@ def weight_beside(name: str) -> str | None:
 
 
 def bias_scale(norm: float, elements: int, of_bias: int) -> float:
-    """Return the norm that rounding errors of a bias's gradient are relative to, at least.
+    """Return the least norm that rounding errors of a bias's gradient are relative to.
 
-    That gradient is the sum of all tokens' errors d. Its weight's is the sum of d x, where inputs
-    x are normed, so each of its columns is as large as the sum of d that does not cancel. The sum
-    of a key's bias cancels to 0: softmax does not see what all keys have in common. Rounding errors
-    of d do not cancel. Over 6 shapes in bf16 they were 0.8 to 3.9 units of this.
-
-    ``norm`` and ``elements`` are those of the weight's gradient. A norm's weight is no larger than
-    its bias, and says nothing of it: the result is 0.
+    That gradient is the sum of all tokens' errors d; its weight's is the sum of d x of normed
+    inputs x: as large as the sum of d that does not cancel. A key's bias cancels to 0, its
+    roundings do not: over 6 shapes in bf16 0.8 to 3.9 units of this. A norm's weight is no larger
+    than its bias: then 0.
     """
     return norm * math.sqrt(of_bias / elements) if elements > of_bias else 0.0

@@ -1,8 +1,4 @@
-"""Words, findings and charts of trainings.
-
-Short words that are the same in tables and on figures, what stalls a training, as findings and as a
-table of its phases, one model trained in several ways, and what binds trainings and their phases.
-"""
+"""Words, findings and charts of trainings, the same in tables and on figures."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from typing import Any
 from hpcbench.kinds.training.derive.deriver import GROWTH, NOTHING_KNOWN, OTHER, TrainingRecord
 from hpcbench.kinds.training.derive.fingerprints import Counterpart
 from hpcbench.kinds.training.derive.slow_ranks import Exposure, SlowAlone
-from hpcbench.kinds.training.derive.stalls import LastRank, Stalls, SyncVariance
+from hpcbench.kinds.training.derive.stalls import Stalls, SyncVariance
 from hpcbench.kinds.training.plan.spec import strategy
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
@@ -53,8 +49,7 @@ _SPOKEN = {"kv_heads": "key-value heads"}
 def model_text(work: Training) -> str:
     """Return ``2 layers, hidden 64, sequence 32``: the shape in which a model was trained.
 
-    Of images ``16 layers, width 64, images of 224 pixels``. Then follow other extents that it was
-    given, and whether it is smaller than the published model, or another.
+    Then other extents that it was given, and ``shrunk`` or ``changed``.
     """
     wide = f"width {work.width}" if work.of_images else f"hidden {work.hidden}"
     sample = (f"images of {work.image_size} pixels" if work.of_images else
@@ -65,12 +60,10 @@ def model_text(work: Training) -> str:
 
 
 def strategy_text(work: Training) -> str:
-    """Return ``data``, or ``data (communication off)`` of what trains nothing."""
     return work.strategy if work.trains else f"{work.strategy} (communication {work.communication})"
 
 
 def degrees_text(work: Training) -> str:
-    """Return ``dp=2 tp=2``: the degrees above 1; nothing where there is none."""
     return options_text(work.degrees())
 
 
@@ -83,16 +76,15 @@ def span_words(works: Sequence[Training]) -> Iterator[str]:
     yield f"batch={span_text(work.batch_size for work in works)}"
 
 
-def telling_options(works: Iterable[Training]) -> Mapping[Training, str]:
-    """Return for each training, as text, the options that not all of its strategy have as usual."""
+def distinguishing_options(works: Iterable[Training]) -> Mapping[Training, str]:
+    """Return for each training the options that not all of its strategy have at their default."""
     of_strategy = grouped((work.strategy, work) for work in works)
     return {work: options_text([option for option in work.options if not _is_usual(option, same)])
             for same in of_strategy.values() for work in same}
 
 
 def _is_usual(option: tuple[str, Option], same: Sequence[Training]) -> bool:
-    name, value = option
-    spec = strategy(same[0].strategy)
+    (name, value), spec = option, strategy(same[0].strategy)
     usual = spec.options.get(name) if spec else None
     return usual is not None and value == usual.default and all(
         dict(work.options).get(name, value) == value for work in same)
@@ -120,12 +112,9 @@ def counterpart_text(found: Counterpart) -> str:
     return f"compared with that of {found.words}, by weights, gradients and the first update"
 
 
-MOST_CASES, MOST_RANKS = 3, 8
-"""Tables, and rows of each: a profile is at most a screen."""
-_NAMED = 4
-"""So many cases of which the same is said are counted, fewer are named."""
-_ALWAYS = 2
-"""Words of a title that stand there in any case: model and strategy."""
+MOST_CASES, MOST_RANKS = 3, 8  # tables, and rows of each: a profile is at most a screen
+_NAMED = 4  # so many cases with the same finding are counted, fewer are named
+_ALWAYS = 2  # words of a title that stand there in any case: model and strategy
 _MEANING = ("ready: from the rank's begin of the step to its own last gradient; then waits: until "
             "the last rank is ready (medians)")
 _RANK_COLUMNS = (
@@ -162,44 +151,47 @@ def profile(items: Items, derived: Records) -> Iterator[Line | Table]:
 
 
 def titles(items: Items) -> Mapping[str, str]:
-    """Return what each case is called among these, by its id: what not all of them have alike."""
-    options = telling_options(training_of(item.case) for item in items)
-    said = {}
+    """Return the titles of cases among these, by id: what not all of them have alike."""
+    options = distinguishing_options(training_of(item.case) for item in items)
+    parts = {}
     for item in items:
         work = training_of(item.case)
-        said[item.case.case_id] = (
+        parts[item.case.case_id] = (
             work.model, strategy_text(work), options[work], degrees_text(work),
             item.case.backend, work.dtype, f"batch {work.batch_size}",
             options_text(work.unusual()), plural(item.case.world_size, "rank"))
-    varied = [len(set(words)) > 1 for words in zip(*said.values(), strict=True)]
+    varied = [len(set(words)) > 1 for words in zip(*parts.values(), strict=True)]
     return {case_id: " ".join(word for at, (word, varies) in enumerate(
                 zip(words, varied, strict=True)) if word and (varies or at < _ALWAYS))
-            for case_id, words in said.items()}
+            for case_id, words in parts.items()}
 
 
 def _findings_of(items: Items, named: Mapping[str, str], derived: Records) -> Iterator[Line]:
-    """Yield what is to be said, warnings first; what is said of several cases once."""
-    said = grouped((line, named[item.case.case_id]) for item in items
-                   for line in _lines(item, derived))
-    for line in sorted(said, key=lambda line: line.tone != "warning"):
-        who = said[line]
+    texts = grouped((line, named[item.case.case_id]) for item in items
+                    for line in _lines(item, derived))
+    for line in sorted(texts, key=lambda line: line.tone != "warning"):
+        who = texts[line]
         title = ", ".join(who) if len(who) < _NAMED else plural(len(who), "case")
         yield Line(f"{title}: {line.text}" if len(items) > 1 else line.text, line.tone)
 
 
 def findings(stalls: Stalls | None) -> Iterator[str]:
-    """Yield what stands out: a late rank, and an exchange that varies."""
-    if stalls and stalls.last:
-        yield _last_text(stalls.last, stalls.n_steps)
+    if stalls and (last := stalls.last):
+        behind = last.behind_s
+        ends = f"{cell_text(behind.low, Show.MS)}, {cell_text(behind.high, Show.MS)}"
+        where = f" (its {last.phase} is {ms_text(last.phase_s)} longer)" if last.phase_s > 0 else ""
+        yield (f"rank {last.rank} finishes its backward pass last in {last.last_share:.0%} of "
+               f"{plural(stalls.n_steps, 'step')}, {ms_text(behind.value)} behind the "
+               f"next rank [99 % CI {ends}]{where}: waiting for it takes {last.behind_share:.0%} "
+               "of the step")
     if stalls and stalls.sync and stalls.sync.is_high:
         yield f"high variance in gradient sync time: {_variance_text(stalls.sync)}"
 
 
 def slow_alone_text(slow: SlowAlone) -> str:
-    """Return which rank computes slowly where nobody waits for it."""
-    return (f"without communication a step takes rank {slow.rank} {ms_text(slow.step_s)}, rank "
-            f"{slow.quickest_rank} {ms_text(slow.quickest_step_s)}: {slow.ratio:.2f} times as long "
-            f"[{slow.low:.2f}, {slow.high:.2f}: least, greatest of passes]")
+    return (f"rank {slow.rank} computes slowly: {ms_text(slow.step_s)} a step without "
+            f"communication, rank {slow.quickest_rank} {ms_text(slow.quickest_step_s)} "
+            f"({slow.ratio:.2f}x; passes {slow.low:.2f}x to {slow.high:.2f}x)")
 
 
 def record_of(item: CaseResult, derived: Records) -> TrainingRecord:
@@ -212,57 +204,42 @@ def _stalled(stalls: Stalls | None) -> float:
 
 def _lines(item: CaseResult, derived: Records) -> Iterator[Line]:
     record = record_of(item, derived)
-    slow = record.slow_alone
-    if record.stalls:
-        for text in findings(record.stalls):
-            yield Line(text, "warning")
-        yield from map(Line, _measured(record.stalls))
-        if item.case.world_size > 1:
-            yield from map(Line, _unknown(record.stalls, record.exposure, slow))
-    if share := record.exposure.exposed_share:
-        ends = cell_text(Range(share.least, share.greatest, share.median), Show.PERCENT)
+    stalls, slow = record.stalls, record.slow_alone
+    yield from (Line(text, "warning") for text in findings(stalls))
+    if stalls and (share := stalls.stall_share):
+        yield Line(f"waiting for the slowest rank takes "
+                   f"{_percent(share.value, share.low, share.high)} of the step "
+                   f"({plural(stalls.n_steps, 'step')})")
+    if stalls and stalls.sync and not stalls.sync.is_high:
+        yield Line(f"gradient sync time: no excess jitter ({_variance_text(stalls.sync)})")
+    if stalls and item.case.world_size > 1:
+        yield from map(Line, _unknown(stalls, record.exposure, slow))
+    if exposed := record.exposure.exposed_share:
+        ends = cell_text(Range(exposed.least, exposed.greatest, exposed.median), Show.PERCENT)
         yield Line(f"exposed communication is {ends} % of the step")
     if slow:
         yield Line(slow_alone_text(slow), "warning")
     steps = item.timing.steps if item.timing else None
     if steps and len(steps.ranks) > 1 and not training_of(item.case).trains:
-        yield Line(f"without communication a step takes the ranks {ms_text(min(steps.step_s))} to "
+        yield Line(f"steps without communication take the ranks {ms_text(min(steps.step_s))} to "
                    f"{ms_text(max(steps.step_s))}")
 
 
-def _measured(stalls: Stalls) -> Iterator[str]:
-    if share := stalls.stall_share:
-        yield (f"ranks wait {_percent(share.value, share.low, share.high)} of the step for "
-               f"whichever rank is last ({plural(stalls.n_steps, 'step')})")
-    if stalls.sync and not stalls.sync.is_high:
-        yield f"gradient sync time does not vary much: {_variance_text(stalls.sync)}"
-
-
 def _unknown(stalls: Stalls, exposure: Exposure, slow: SlowAlone | None) -> Iterator[str]:
-    """Yield what the stamps cannot carry, and what would; ``slow`` is who is named without them."""
     if stalls.missing and slow is None:
         more = "" if exposure.own_s else (
             '; "communication": ["on", "off"] in its block shows each rank\'s own time')
-        yield f"cannot tell who makes others wait, because {stalls.missing}{more}"
+        yield f"stragglers unknown: {stalls.missing}{more}"
     if stalls.last_missing:
-        yield f"cannot tell whether a rank is late, because {stalls.last_missing}"
+        yield f"late rank unknown: {stalls.last_missing}"
     if stalls.sync_missing:
-        yield f"cannot tell whether gradient sync varies, because {stalls.sync_missing}"
-
-
-def _last_text(last: LastRank, n_steps: int) -> str:
-    behind = last.behind_s
-    ends = f"{cell_text(behind.low, Show.MS)}, {cell_text(behind.high, Show.MS)}"
-    where = f" (its {last.phase} is {ms_text(last.phase_s)} longer)" if last.phase_s > 0 else ""
-    return (f"rank {last.rank} finishes its backward pass last in {last.last_share:.0%} of "
-            f"{plural(n_steps, 'step')}, {ms_text(behind.value)} [{ends}: 99 % interval] after the "
-            f"next one{where}: {last.behind_share:.0%} of the step is waiting for it")
+        yield f"jitter of gradient sync unknown: {stalls.sync_missing}"
 
 
 def _variance_text(sync: SyncVariance) -> str:
-    return (f"coefficient of variation {sync.cv:.0%} (robust {sync.robust_cv:.0%}), of computing "
-            f"{sync.compute_cv:.0%} ({sync.compute_robust_cv:.0%}); it deviates by "
-            f"{sync.deviation_share:.1%} of the step, p = {sync.chance:.2g}")
+    return (f"coefficient of variation {sync.cv:.0%} (robust {sync.robust_cv:.0%}), computing "
+            f"{sync.compute_cv:.0%} ({sync.compute_robust_cv:.0%}); mean deviation "
+            f"{sync.deviation_share:.1%} of the step")
 
 
 def _tables(title: str, item: CaseResult, record: TrainingRecord) -> Iterator[Table]:
@@ -279,7 +256,6 @@ def _tables(title: str, item: CaseResult, record: TrainingRecord) -> Iterator[Ta
 
 
 def _lateness(row: Row) -> float:
-    """Return when a rank is ready; its step where that is not known."""
     step_s, ready_s = row.cells[1], row.cells[-2]
     return float(ready_s if isinstance(ready_s, float) else step_s)  # type: ignore[arg-type]
 
@@ -306,11 +282,11 @@ def ms_text(time_s: float) -> str:
 
 
 def rooflines(items: Items, derived: Records) -> list[Shown]:
-    told = [(item, record.rooflines) for item in items
+    bound = [(item, record.rooflines) for item in items
             if (record := derived.get(item.case.case_id)) and record.rooflines]
-    named = titles([item for item, _ in told])
+    named = titles([item for item, _ in bound])
     return [Shown(named[item.case.case_id], item.case.case_id, one)
-            for item, found in told for one in found]
+            for item, found in bound for one in found]
 
 
 def values(record: TrainingRecord) -> dict[str, Any]:
@@ -321,8 +297,7 @@ def values(record: TrainingRecord) -> dict[str, Any]:
         or None}
 
 
-MOST_ROWS = 30
-"""More trainings than this are split over several charts."""
+MOST_ROWS = 30  # more trainings than this are split over several charts
 PHASES = {name: chart.Look(title, chart.COLOURS[at])
           for (name, title), at in zip(SHORT.items(), (6, 4, 0, 1, 3, 2, 5), strict=True)}
 IN_NO_PHASE = chart.Look(OTHER, "#bbbbbb")
@@ -364,31 +339,29 @@ def _key(item: CaseResult) -> Key:
 
 def _charts(key: Key, items: Items, records: Records) -> Iterator[chart.BarChart]:
     works = [training_of(item.case) for item in items]
-    options = telling_options(works)
+    options = distinguishing_options(works)
     labels = [_label(work, works, options[work]) for work in works]
     stem = "-".join(word for word in ("training", *key) if word)
     for number, pairs in in_parts([*zip(labels, items, strict=True)], MOST_ROWS):
         named, part = zip(*pairs, strict=True)
         known = [records.get(item.case.case_id, NOTHING_KNOWN) for item in part]
         bars = tuple(map(_bar, named, part, known))
+        peaks = {record.peak_of for record in known if record.peak_of}
+        memory = replace(MEMORY, title="process growth") if peaks == {GROWTH} else MEMORY
         looks = {look for bar in bars for _, look in bar.segments}
         yield chart.BarChart(
             title=f"{key[0]}: time of a training step by strategy",
             subtitle=", ".join(word for word in key[1:] if word),
             file_stem=chart.file_name(f"{stem}{number}"),
-            notes=(_caption(known), *_same_programs(named, part, known)),
+            notes=(_caption(known), *(f"{text}." for text in same_programs(
+                zip(part, known, named, strict=True)))),
             case_ids=tuple(item.case.case_id for item in part),
             x=chart.Axis("time of one step", Show.MS, "ms"),
-            columns=(STEP, SAMPLES if works[0].of_images else TOKENS, MFU, _memory(known)),
+            columns=(STEP, SAMPLES if works[0].of_images else TOKENS, MFU, memory),
             sections=(chart.BarSection("", bars),),
             legend=tuple(look for look in (*PHASES.values(), IN_NO_PHASE) if look in looks),
             whisker="medians of passes", limit="without communication",
             below="communication alone")
-
-
-def _memory(records: Sequence[TrainingRecord]) -> Column:
-    peaks = {record.peak_of for record in records if record.peak_of}
-    return replace(MEMORY, title="process growth") if peaks == {GROWTH} else MEMORY
 
 
 def _label(work: Training, works: Sequence[Training], options: str) -> str:
@@ -399,13 +372,13 @@ def _label(work: Training, works: Sequence[Training], options: str) -> str:
     return " ".join(word for word in words if word)
 
 
-def _same_programs(labels: Sequence[str], items: Items,
-                   records: Sequence[TrainingRecord]) -> Iterator[str]:
-    groups = grouped((record.same_program_as or item.case.case_id, label)
-                     for label, item, record in zip(labels, items, records, strict=True))
+def same_programs(listed: Iterable[tuple[CaseResult, TrainingRecord, str]]) -> Iterator[str]:
+    """Yield which rows (case, record, title) are the same program: they cannot be ranked."""
+    groups = grouped((record.same_program_as or item.case.case_id, title)
+                     for item, record, title in listed)
     for first, *others in groups.values():
         if others:
-            yield f"{first}: the same program as {', '.join(others)}."
+            yield f"{first}: the same program as {', '.join(others)}"
 
 
 def _caption(records: Sequence[TrainingRecord]) -> str:
@@ -428,18 +401,17 @@ def _bar(label: str, item: CaseResult, record: TrainingRecord) -> chart.Bar:
 
 
 def heat_map_case(case: Case) -> chart.HeatMapCase:
-    """Return what is trained, and how; what trains most on the most ranks goes first."""
     work = training_of(case)
     size = work.global_batch if work.tokens is None else work.tokens
     return chart.HeatMapCase(
         f"Step of {work.model} by {work.strategy}",
-        (work.dtype, telling_options([work])[work], model_text(work), f"batch {work.batch_size}"),
+        (work.dtype, distinguishing_options([work])[work], model_text(work),
+         f"batch {work.batch_size}"),
         order=(work.trains, case.world_size, size),
         rule="the most ranks, then the most data of a step")
 
 
-MOST_BARS = 10
-"""Of more ranks those that are ready last are shown."""
+MOST_BARS = 10  # of more ranks those that are ready last are shown
 WAITING = chart.Look("waits for the last rank", chart.COLOURS[5])
 _EXCHANGE = "exchange"
 _COLUMNS = (Column("step", "step", Show.MS, "ms", better="less"),

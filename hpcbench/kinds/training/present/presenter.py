@@ -1,7 +1,5 @@
-"""The presenter of trainings, and their fields of summary.json and summary.csv (docs/method.md).
-
-With what `hpcbench list` says of trainings, and the rows of a plan's table.
-"""
+"""The presenter of trainings, their fields of summary.json and summary.csv (docs/method.md), what
+`hpcbench list` shows of them, and the rows of a plan's table."""
 
 from __future__ import annotations
 
@@ -14,7 +12,6 @@ from hpcbench.kinds.training import block
 from hpcbench.kinds.training.derive import deriver
 from hpcbench.kinds.training.derive.rates import Counted
 from hpcbench.kinds.training.derive.slow_ranks import Exposure
-from hpcbench.kinds.training.derive.stalls import Pop
 from hpcbench.kinds.training.plan.any_model import RESNETS, AnyShape, parameters_of
 from hpcbench.kinds.training.plan.predict import predict, predict_stage
 from hpcbench.kinds.training.plan.spec import registry, strategies
@@ -91,8 +88,7 @@ _CASE_COLUMNS = (
     Column("wire", "wire", Show.COUNT, "B", _OF_STEP, "less", optional=True),
     Column("calls", "calls", Show.COUNT, "", _OF_STEP, "less", optional=True),
     Column("memory", "memory", Show.MB, "MB", _OF_STEP, "less"), *COST,
-)
-"""A transformer has neither width nor image, a ResNet neither hidden nor seq."""
+)  # a transformer has neither width nor image, a ResNet neither hidden nor seq
 _GROUP_COLUMNS = (
     Column("cases", "cases", Show.COUNT), Column("model", "model"), Column("strategy", "strategy"),
     Column("backend", "backend"), Column("device", "device"),
@@ -102,9 +98,8 @@ _GROUP_COLUMNS = (
 
 
 def training_plan_table(title: str, cases: Sequence[Case], *, listed: bool) -> Table:
-    """Return a row for each case, or for each strategy on each backend."""
     if listed:
-        options = charts.telling_options(training_of(case) for case in cases)
+        options = charts.distinguishing_options(training_of(case) for case in cases)
         rows = tuple(_case_row(case, options[training_of(case)]) for case in cases)
         return Table(title, _CASE_COLUMNS, (Group("", rows),), notes=tuple(
             Line(f"#{case.index} {case.note}", "warning") for case in cases if case.note))
@@ -122,7 +117,6 @@ def _megabytes(count: int) -> str:
 
 
 def _calls_text(calls: Iterable[CountedCall]) -> str:
-    """Return ``5 all_reduce (5560320 B)`` of each, comma-separated; the bytes are of all calls."""
     return ", ".join(f"{count} {name} ({size} B)" for name, count, size in calls) or "no collective"
 
 
@@ -136,7 +130,6 @@ def training_dry_run_lines(work: Training, calls: Sequence[CountedCall] | None) 
 
 
 def demand_lines(work: Training) -> Iterator[str]:
-    """Yield what a step will need of each rank that differs from the others."""
     if work.adapters:
         yield (f"trained: {work.adapters:,} parameters of adapters beside {work.parameters:,} of "
                "the model, which are frozen")
@@ -279,7 +272,10 @@ class TrainingPresenter(Presenter[Training, deriver.TrainingRecord]):
         values |= dict.fromkeys(_OF_TEXT if work.of_images else _OF_IMAGES)
         values |= {field: record.held_bytes.get(name) for field, name in deriver.HELD.items()}
         values |= {field: record.phase_s.get(phase) for field, phase in deriver.PHASES.items()}
-        values |= {**_counted(record.counted), **_efficiency(record.pop), **charts.values(record)}
+        pop = record.pop
+        values |= {**_counted(record.counted), **deriver.efficiency_values(pop),
+                   "global_efficiency": pop and pop.global_efficiency,
+                   "efficiency_of": pop and pop.source, **charts.values(record)}
         return values | {
             "step_time_ms": None if record.step_s is None else to_ms(record.step_s),
             "options": [words.options_text([option]) for option in work.options],
@@ -292,9 +288,8 @@ class TrainingPresenter(Presenter[Training, deriver.TrainingRecord]):
     ) -> dict[str, Any]:
         """Return ``training``, ``memory`` and ``not_measured`` of summary.json's results.
 
-        The first holds the ok rows by strategy, each with ``steps``, its phases rank by rank, with
-        ``memory``, rank by rank, and with MFU by every definition. What did not communicate, or did
-        nothing else, is no training: only the row of its training holds its numbers.
+        The first holds the ok rows by strategy, with ``steps`` and ``memory`` rank by rank. Steps
+        without communication, or of nothing else, are in the row of their training only.
         """
         planned = [(row, item) for row, item in zip(rows, items, strict=True)
                    if row["communication"] == "on"]
@@ -308,7 +303,7 @@ class TrainingPresenter(Presenter[Training, deriver.TrainingRecord]):
             missing["training"] = ("no case of kind training is ok" if planned else
                                    "the sweep has no case of kind training")
         if not held:
-            missing["memory"] = ("no rank told what it held" if measured else missing["training"])
+            missing["memory"] = ("no rank recorded its memory" if measured else missing["training"])
         return {"training": listed or None, "not_measured": missing,
                 "memory": [{name: row[name] for name in MEMORY_FIELDS} for row in held] or None}
 
@@ -321,11 +316,6 @@ def _counted(found: Counted | None) -> dict[str, Any]:
             "scores_again_flops": found.scores_again_flops,
             "activations_of": found.activations_of or None,
             "not_counted": [f"{name}: {reason}" for name, reason in found.missing.items()] or None}
-
-
-def _efficiency(pop: Pop | None) -> dict[str, Any]:
-    return {**deriver.efficiency_values(pop), "global_efficiency": pop and pop.global_efficiency,
-            "efficiency_of": pop and pop.source}
 
 
 def _exposure(exposure: Exposure) -> dict[str, Any]:

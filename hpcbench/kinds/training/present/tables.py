@@ -1,8 +1,5 @@
-"""The tables of trainings, and what their columns mean.
-
-Results of a block, what was counted of a step beside what is predicted, parallel efficiency and its
-factors, and how trainings scale over ranks.
-"""
+"""The tables of trainings (results, counted steps, efficiency, scaling), and their columns'
+meanings."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from itertools import groupby
 
 from hpcbench.kinds.training.derive import rates
 from hpcbench.kinds.training.derive.deriver import GROWTH, TrainingRecord
-from hpcbench.kinds.training.derive.slow_ranks import Exposure, LateRank, SlowPhase
+from hpcbench.kinds.training.derive.slow_ranks import Exposure
 from hpcbench.kinds.training.plan.build_workload import Setting
 from hpcbench.kinds.training.plan.models import DEFINITIONS as DEFINITIONS_OF_FLOPS
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
@@ -111,25 +108,7 @@ def definitions(items: charts.Items, derived: charts.Records) -> Iterator[str]:
         yield f"  FLOPs as {name} counts them{meaning}"
     if names:
         yield "  (what is computed twice counts once; other definitions: summary.json)"
-    yield from _further_definitions(works, [charts.record_of(item, derived) for item in items])
-    if any(work.adapters for work in works):
-        yield ("  (of lora and qlora 4 for each frozen weight and token, not 6: none has a "
-               "gradient; and what adapters add)")
-    if any(not work.trains for work in works):
-        yield from DEFINITIONS_OF_EXPOSURE
-        if any(work.pp > 1 for work in works):
-            yield from DEFINITIONS_OF_PIPELINES
-    peaks = dict.fromkeys(filter(None, (charts.record_of(item, derived).peak_of for item in items)))
-    if allocated := ", ".join(name for name in peaks if name != GROWTH):
-        yield f"memory = the most that any rank used ({allocated})"
-    if GROWTH in peaks:
-        yield "growth = the most that the process of any rank grew, buffers of libraries included:"
-        yield "  no counterpart of the memory that plan predicts, which is of tensors"
-
-
-def _further_definitions(
-    works: Sequence[Training], records: Sequence[TrainingRecord],
-) -> Iterator[str]:
+    records = [charts.record_of(item, derived) for item in items]
     if any(work.checkpointing != "none" for work in works) and any(
             record.hfu is not None for record in records):
         yield ("HFU = the same with the FLOPs that are executed again; HFU nominal = with a whole "
@@ -137,10 +116,23 @@ def _further_definitions(
         yield "  that is run again, as papers count: torch leaves out what nothing needs"
     if any(record.cost_per_step is not None for record in records):
         yield "cost = time x ranks x hardware.price_per_device_hour, in the currency of that price"
+    if any(work.adapters for work in works):
+        yield ("  (of lora and qlora 4 for each frozen weight and token, not 6: none has a "
+               "gradient; and what adapters add)")
+    if any(not work.trains for work in works):
+        yield from DEFINITIONS_OF_EXPOSURE
+        if any(work.pp > 1 for work in works):
+            yield from DEFINITIONS_OF_PIPELINES
+    peaks = dict.fromkeys(filter(None, (record.peak_of for record in records)))
+    if allocated := ", ".join(name for name in peaks if name != GROWTH):
+        yield f"memory = the most that any rank used ({allocated})"
+    if GROWTH in peaks:
+        yield "growth = the most that the process of any rank grew, buffers of libraries included:"
+        yield "  no counterpart of the memory that plan predicts, which is of tensors"
 
 
 def result_tables(title: str, items: charts.Items, derived: charts.Records) -> Iterator[Table]:
-    """Yield a block's table; what ran without communication is in its training's row."""
+    """Yield a block's table; a run without communication is in its training's row."""
     members = ((item, charts.record_of(item, derived)) for item in items
                if item.status in columns.TABLED)
     groups = grouped(((_group_title(member[0]), timed_text(member[0])), member)
@@ -148,11 +140,13 @@ def result_tables(title: str, items: charts.Items, derived: charts.Records) -> I
     if not groups:
         return
     listed = [member for group in groups.values() for member in group]
-    options = charts.telling_options(training_of(item.case) for item, _ in listed)
+    options = charts.distinguishing_options(training_of(item.case) for item, _ in listed)
     yield Table(title, COLUMNS, tuple(
         Group(name, tuple(_row(item, record, options) for item, record in group), timed)
         for (name, timed), group in groups.items()), notes=(
-        *_same_programs(listed, options), *_table_notes(listed), *_row_notes(listed, options)))
+        *(Line(f"{text}; what they differ by is noise", "quiet") for text in charts.same_programs(
+            (item, record, _row_title(item, options)) for item, record in listed)),
+        *_table_notes(listed), *_row_notes(listed, options)))
 
 
 def _group_title(item: CaseResult) -> str:
@@ -188,16 +182,6 @@ def _row(item: CaseResult, record: TrainingRecord, options: Mapping[Training, st
         item.status, item.case.case_id)
 
 
-def _same_programs(listed: Sequence[Member], options: Mapping[Training, str]) -> Iterator[Line]:
-    """Yield which rows are the same program: they cannot be ranked."""
-    groups = grouped((record.same_program_as or item.case.case_id, _row_title(item, options))
-                     for item, record in listed)
-    for first, *others in groups.values():
-        if others:
-            yield Line(f"{first}: the same program as {', '.join(others)}; what they differ by is "
-                       "noise", "quiet")
-
-
 def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
     beside = (dict.fromkeys(str(left["parity"]["on"]) for left in item.detail.values()
                             if "parity" in left) for item, _ in listed)
@@ -219,7 +203,11 @@ def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
 def _row_notes(listed: Sequence[Member], options: Mapping[Training, str]) -> Iterator[Line]:
     for item, record in listed:
         noted = [item.case.note] if item.case.note else []
-        noted += _shares(item)
+        samples = {int(rank): left["balance"]["samples"] for rank, left in item.detail.items()
+                   if "balance" in left}
+        if samples:
+            shares = ", ".join(f"{samples[rank]} on rank {rank}" for rank in sorted(samples))
+            noted.append(f"of {training_of(item.case).global_batch} samples in the end {shares}")
         if record.passes_over_data is not None and record.passes_over_data > 1:
             noted.append(f"{training_of(item.case).data} was read {record.passes_over_data:.1f} "
                          "times in a pass: it has fewer samples than the steps take")
@@ -236,20 +224,18 @@ def _row_title(item: CaseResult, options: Mapping[Training, str]) -> str:
     return f"{charts.strategy_text(work)} {options[work]}".rstrip()
 
 
-def _shares(item: CaseResult) -> Iterator[str]:
-    """Yield what the replicas' samples were at the end, where they were divided by speed."""
-    samples = {int(rank): left["balance"]["samples"] for rank, left in item.detail.items()
-               if "balance" in left}
-    if samples:
-        shares = ", ".join(f"{samples[rank]} on rank {rank}" for rank in sorted(samples))
-        yield f"of {training_of(item.case).global_batch} samples in the end {shares}"
-
-
 def _standing_out(record: TrainingRecord) -> Iterator[str]:
     yield from charts.findings(record.stalls)
-    if record.late_rank and not (record.stalls and record.stalls.last):
-        yield _late_line(record.late_rank)
-    yield from map(_slow_phase_line, record.slow_phases)
+    if (late := record.late_rank) and not (record.stalls and record.stalls.last):
+        before = "" if late.first_behind_s is None else (
+            f"; at the first of {late.buckets} buckets {charts.ms_text(late.first_behind_s)}")
+        yield (f"rank {late.rank} arrives last at the exchange in {late.share:.0%} of the steps, "
+               f"{charts.ms_text(late.behind_s)} behind the median of the others{before}")
+    for slow in record.slow_phases:
+        which, wait = (
+            ("shortest", ": the others wait for it") if slow.is_shortest else ("longest", ""))
+        yield (f"{slow.phase} is {which} on rank {slow.rank} in {slow.share:.0%} of the steps"
+               f"{wait}; the longest is {slow.ratio:.2f}x the shortest")
     if record.exposure.idle_share:
         yield _idle_line(record.exposure)
     if record.slow_alone:
@@ -265,19 +251,6 @@ def _idle_line(exposure: Exposure) -> str:
         f"{cell_text(columns.over_passes_cell(share), Show.PERCENT)} % on rank {rank}"
         for rank, share in zip(exposure.ranks, exposure.idle_share, strict=True))
     return f"{bubble}idle {idle}"
-
-
-def _late_line(late: LateRank) -> str:
-    before = "" if late.first_behind_s is None else (
-        f"; at the first of {late.buckets} buckets {charts.ms_text(late.first_behind_s)}")
-    return (f"rank {late.rank} arrives last at the exchange in {late.share:.0%} of the steps, "
-            f"{charts.ms_text(late.behind_s)} behind the median of the others{before}")
-
-
-def _slow_phase_line(slow: SlowPhase) -> str:
-    which, wait = ("shortest", ": the others wait for it") if slow.is_shortest else ("longest", "")
-    return (f"{slow.phase} is {which} on rank {slow.rank} in {slow.share:.0%} of the steps"
-            f"{wait}; longest of a rank / shortest {slow.ratio:.2f}")
 
 
 _MOST = "counted in one step that was not timed, on the rank that has most"
@@ -300,20 +273,16 @@ def counted_tables(title: str, items: charts.Items, derived: charts.Records) -> 
               and training_of(item.case).trains]
     if not listed:
         return
-    options = charts.telling_options(training_of(item.case) for item, _ in listed)
+    options = charts.distinguishing_options(training_of(item.case) for item, _ in listed)
     groups = grouped((training_of(item.case).model, (item, found)) for item, found in listed)
     yield Table(f"{title}: one step, counted", COUNTED_COLUMNS, tuple(
-        Group(name, tuple(_counted_row(item, options[training_of(item.case)], found)
-                          for item, found in group))
+        Group(name, tuple(Row(
+            (charts.strategy_text(work), options[work], charts.degrees_text(work) or None,
+             work.batch_size, *(cell for pair in zip(
+                 astuple(found.measured), astuple(found.predicted), strict=True) for cell in pair)),
+            case_id=item.case.case_id)
+            for item, found in group for work in [training_of(item.case)]))
         for name, group in groups.items()), notes=tuple(_notes(listed)))
-
-
-def _counted_row(item: CaseResult, options: str, found: rates.Counted) -> Row:
-    work = training_of(item.case)
-    pairs = zip(astuple(found.measured), astuple(found.predicted), strict=True)
-    return Row((charts.strategy_text(work), options, charts.degrees_text(work) or None,
-                work.batch_size, *(cell for pair in pairs for cell in pair)),
-               case_id=item.case.case_id)
 
 
 def _notes(listed: Sequence[tuple[CaseResult, rates.Counted]]) -> Iterator[Line]:
@@ -352,16 +321,15 @@ _COLUMNS = (
 
 
 def efficiencies(items: charts.Items, derived: charts.Records) -> Iterator[Table]:
-    """Yield a row for each training of several ranks whose useful time is told; or nothing."""
-    told = [(item, record.pop) for item in items if item.case.world_size > 1
+    rated = [(item, record.pop) for item in items if item.case.world_size > 1
             and (record := derived.get(item.case.case_id)) and record.pop]
-    if told:
-        named = charts.titles([item for item, _ in told])
+    if rated:
+        named = charts.titles([item for item, _ in rated])
         yield Table("parallel efficiency of trainings", _COLUMNS, (Group("", tuple(
             Row((named[item.case.case_id], item.case.world_size, pop.score,
                  *(getattr(pop.efficiency, factor) for factor in FACTORS),
                  pop.computation_scaling, pop.global_efficiency, FACTORS.get(pop.limit or ""),
-                 pop.source), case_id=item.case.case_id) for item, pop in told)),))
+                 pop.source), case_id=item.case.case_id) for item, pop in rated)),))
 
 
 SCALING_DEFINITION = (
@@ -377,28 +345,24 @@ ScalingMember = tuple[Case, rates.ScalingRecord]
 
 
 def overviews(items: charts.Items, derived: charts.Records) -> Iterator[Table]:
-    """Yield a row for each training that was timed on several numbers of ranks; or nothing."""
     scaled = [(item.case, record.scaling) for item in items
               if (record := derived.get(item.case.case_id)) and record.scaling]
     if not scaled:
         return
-    rows = grouped((_row_key(case, scaling), (case, scaling)) for case, scaling in scaled)
+    rows = grouped(((
+        _title(case), (work := training_of(case)).strategy, work.options,
+        *(getattr(work, name) for name in Setting._fields), scaling.kind), (case, scaling))
+        for case, scaling in scaled)
     ranks = sorted({case.world_size for case, _ in scaled})
     columns = (*_FIRST, *(Column(f"n={count}", f"n={count}", Show.PERCENT, "%", "efficiency",
                                  "more", optional=True) for count in ranks))
     varied = [name for name in Setting._fields if name != "batch_size"  # it has a column
               and len({getattr(training_of(case), name) for case, _ in scaled}) > 1]
-    options = charts.telling_options(training_of(row[0][0]) for row in rows.values())
+    options = charts.distinguishing_options(training_of(row[0][0]) for row in rows.values())
     yield Table("scaling of trainings", columns, tuple(
         Group(title, tuple(_scaling_row(row, ranks, varied, options[training_of(row[0][0])])
                            for row in same))
         for title, same in groupby(rows.values(), key=lambda row: _title(row[0][0]))))
-
-
-def _row_key(case: Case, scaling: rates.ScalingRecord) -> tuple[object, ...]:
-    work = training_of(case)
-    return (_title(case), work.strategy, work.options,
-            *(getattr(work, name) for name in Setting._fields), scaling.kind)
 
 
 def _title(case: Case) -> str:

@@ -13,8 +13,7 @@ from hpcbench.kinds.training.run.strategies.base import Batch
 from hpcbench.operations.token_file import TokenFile, check, open_tokens
 from hpcbench.texts import path_of
 
-SEED = 0
-"""Of samples and weights: every case and every rank has the same."""
+SEED = 0  # of samples and weights: every case and every rank has the same
 _MEAN, _DEVIATION = 127.5, 73.9
 """Of uniformly random bytes: images are normed by them, as is usual, on the device."""
 Tokens = npt.NDArray[np.int64]
@@ -32,15 +31,14 @@ class Random:
         self.spec = spec
 
     def sample(self, step: int, index: int) -> Tokens:
-        """Return a sample: ``seq_length`` tokens and the one behind them."""
         return _generator(step, index).integers(
             0, self.spec.vocab, self.spec.seq_length + 1, dtype=np.int64)
 
     def batch(self, step: int, indices: range, device: torch.device) -> Batch:
         """Return these samples of the global batch of a step, on the device.
 
-        Each token is to be predicted from those before it. Models that see the tokens behind, too
-        (BERT), are given the same: their work does not differ.
+        BERT gets the tokens to predict as models do that see only those before: the work is the
+        same.
         """
         samples = np.stack([self.sample(step, index) for index in indices])
         tokens = torch.from_numpy(samples).to(device)
@@ -60,19 +58,18 @@ class Images(Random):
 
 
 def _generator(step: int, index: int) -> np.random.Generator:
-    """Return what draws one sample, which depends on seed, step and global index only.
+    """Return the generator of a sample, which depends on seed, step and global index only.
 
-    Philox is a counter hashed with a key (Salmon et al., 2011): each sample has a stretch of 2^128
-    of its own, and none needs another to be drawn before.
+    Philox is a counter hashed with a key (Salmon et al., 2011): each sample has 2^128 numbers.
     """
     return np.random.Generator(np.random.Philox(key=SEED, counter=[0, 0, index, step]))
 
 
 class FromFile(Random):
-    """Consecutive stretches of a file, from its beginning again when it has been read.
+    """Consecutive stretches of a file, from its beginning again at its end; neighbours share a
+    token.
 
-    Sample i of step s is stretch s x global batch + i. Neighbours share one token: the last to be
-    predicted of one is the first that is seen of the next.
+    Sample i of step s is stretch s x global batch + i.
     """
 
     def __init__(self, spec: Training, file: TokenFile) -> None:
@@ -94,13 +91,10 @@ class FromFile(Random):
 
 
 class Loader:
-    """Brings samples to the device. Every rank has one of its own, with all samples.
-
-    ``file``: the open file of tokens, if the data are one. To open it may be to read all of it.
-    """
+    """Brings samples to the device. Every rank has one of its own, with all samples."""
 
     def __init__(self, spec: Training, device: torch.device, file: TokenFile | None = None) -> None:
-        """Take the data from ``file`` if they are of it and it is open already, else open them.
+        """Read ``file`` if it is open already, else open the data.
 
         Raises FileError if a file cannot be opened, CaseError if it is too short.
         """

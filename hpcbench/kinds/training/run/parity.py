@@ -20,9 +20,14 @@ from hpcbench.backends.devices import free_bytes
 from hpcbench.kinds.training.plan.any_model import RESNETS, resnet_of
 from hpcbench.kinds.training.plan.build_workload import counted, why_not
 from hpcbench.kinds.training.plan.models import NF4_BLOCK
-from hpcbench.kinds.training.plan.planner import MOST_S, SHORT_TOKENS, comparison_s, is_tried_itself
+from hpcbench.kinds.training.plan.planner import (
+    MOST_S,
+    SHORT_TOKENS,
+    comparison_s,
+    is_compared_whole,
+)
 from hpcbench.kinds.training.plan.spec import adapters_of, strategy
-from hpcbench.kinds.training.plan.step import is_dynamic, step_of, unlike_shares
+from hpcbench.kinds.training.plan.step import is_dynamic, step_of, uneven_shares
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training, bias_scale, weight_beside
 from hpcbench.kinds.training.run.data import Loader
 from hpcbench.kinds.training.run.models.model import MOMENTUM
@@ -31,11 +36,11 @@ from hpcbench.kinds.training.run.reference import (
     UNIT,
     UPDATE_ROUNDINGS,
     Bound,
+    LowRankReference,
     Reference,
     arithmetic_bound,
     gradient_bound,
     in_fp64,
-    reference_of,
 )
 from hpcbench.kinds.training.run.strategies.base import GradientExchange, Strategy, phase_clock
 from hpcbench.measure.process import KernelFiles, granted_cores
@@ -50,23 +55,25 @@ _WIDTH = 8
 _VALUES = 16
 """Values of a channel that each batch norm of a small model has at least: of very few, statistics
 are noise."""
-_HALVINGS = 32
-"""Pixels of an image for each behind the last block."""
+_HALVINGS = 32  # pixels of an image for each behind the last block
 
 
 def parity_training(spec: Training) -> Training:
     """Return the training that parity is tried on, ``spec`` itself if it is small enough."""
-    if spec.of_images:
-        return _parity_images(spec)
-    assert spec.tokens is not None  # noqa: S101  (it has no images)
-    return spec if is_tried_itself(spec.parameters, spec.tokens) else small_training(spec)
+    if not spec.of_images:
+        assert spec.tokens is not None  # noqa: S101  (it has no images)
+        return spec if is_compared_whole(spec.parameters, spec.tokens) else small_training(spec)
+    small = _small_images(spec)  # a wide one's ReLUs cut half of all values
+    fits = (spec.classes <= _CLASSES and resnet_of(spec).is_narrow and spec.layers == small.layers
+            and small.image_size <= spec.image_size <= 2 * small.image_size)
+    return spec if fits else counted(small)
 
 
 def small_training(spec: Training) -> Training:
     """Return a training that takes the same steps on a small model of the same kind.
 
-    It has all that makes the layout: degrees, options, batch and accumulation. Its extents are
-    divisible as the model's are. Its layers are the fewest that the strategy takes.
+    The layout, options, batch and accumulation are the same; of layers there are the fewest that
+    the strategy takes.
     """
     if spec.of_images:
         return counted(_small_images(spec))
@@ -81,24 +88,12 @@ def small_training(spec: Training) -> Training:
     return counted(_shallow(small, least=2 * spec.pp))
 
 
-def parity_words(spec: Training) -> str:
-    """Return what a small model is, for people."""
+def small_model_text(spec: Training) -> str:
     layers = "1 layer" if spec.layers == 1 else f"{spec.layers} layers"
     if spec.of_images:
         return f"a small model of {layers}, width {spec.width}, images of {spec.image_size} pixels"
     return (f"a small model of {layers}, hidden {spec.hidden}, {spec.heads} heads, "
             f"{spec.seq_length} tokens")
-
-
-def _parity_images(spec: Training) -> Training:
-    """Return what a ResNet is tried on: itself if it is small and narrow.
-
-    Errors grow with the layers, and a wide one's ReLUs cut half of all values (`reference`).
-    """
-    small = _small_images(spec)
-    fits = (spec.classes <= _CLASSES and resnet_of(spec).is_narrow and spec.layers == small.layers
-            and small.image_size <= spec.image_size <= 2 * small.image_size)
-    return spec if fits else counted(small)
 
 
 def _small_images(spec: Training) -> Training:
@@ -110,11 +105,9 @@ def _small_images(spec: Training) -> Training:
 
 def _shallow(small: Training, least: int) -> Training:
     """Return the training with the fewest layers that its strategy takes, from ``least`` on."""
-    known = strategy(small.strategy)
-    layers = least
+    known, layers = strategy(small.strategy), least
     while known and layers < small.layers:
-        shallow = replace(small, layers=layers)
-        if why_not(shallow, known) is None:
+        if why_not(shallow := replace(small, layers=layers), known) is None:
             return shallow
         layers *= 2
     return small
@@ -126,10 +119,7 @@ for the step of the optimizer those and two states; the strategy has up to 32 in
 
 
 def short_step(spec: Training) -> Training:
-    """Return the same model and layout with a step of few tokens and of as few samples as it takes.
-
-    It is not compiled: the small model is. Of learnt positions there are fewer.
-    """
+    """Return the same model and layout with a step of few tokens and samples, not compiled."""
     short = counted(replace(
         spec, data=SYNTHETIC, changed=True, compile=False,
         seq_length=min(spec.seq_length, spec.tp * -(-SHORT_TOKENS // spec.tp))))
@@ -143,7 +133,7 @@ def short_step(spec: Training) -> Training:
     return short
 
 
-def too_much(short: Training, place: Place) -> str | None:
+def why_not_comparable(short: Training, place: Place) -> str | None:
     """Return why the ranks cannot compare a model itself, or None. All ranks call it, and agree."""
     if short.of_images:
         return "rounding decides which values its ReLUs cut"
@@ -173,7 +163,6 @@ def _least_free(place: Place) -> int:
 
 
 def _agreed(place: Place, value: int, how: dist.ReduceOp.RedOpType) -> int:
-    """Return the least or the greatest value of all ranks."""
     found = torch.tensor([value], dtype=torch.int64, device=place.device)
     if place.world_size > 1 and place.group is not None:
         dist.all_reduce(found, how, group=place.group)
@@ -190,7 +179,7 @@ of the biases of the norm before it are the few elements that a ReLU has cut, or
 
 @dataclass(frozen=True, slots=True)
 class Disparity:
-    """What differs from a single process: how many of how many, and the first of them."""
+    """A difference from a single process: how many of how many, and the first."""
 
     n_wrong: int
     n_compared: int
@@ -209,13 +198,11 @@ class Disparity:
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """What the comparison came to on this rank.
+    """The result of the comparison on this rank.
 
-    ``on`` says what was compared: the model, or a small one and, where that is affordable, the
-    model in a short step. ``share`` is the largest error as a share of what is allowed; above 1
-    there is a ``wrong``. ``worst`` says of what it is: the kind of values, the parameter, the error
-    and what is allowed. ``loss`` is what the first step's is to be, (expected, allowed error); None
-    if the model's own step was not compared, or if the rank has no loss.
+    ``on``: the compared models. ``share``: the largest error over what is allowed, of ``worst``
+    (kind, parameter, error, allowed). ``loss``: that of the first step and its allowed error; None
+    if unknown.
     """
 
     on: str
@@ -225,7 +212,6 @@ class Parity:
     worst: tuple[str, str, float, float] | None = None
 
     def loss_wrong(self, loss: float) -> Disparity | None:
-        """Return what is wrong with the loss of the first step of another strategy so made."""
         if self.loss is None:
             return None
         return _disparity("losses of the first step", [_loss(loss, *self.loss)])
@@ -243,27 +229,26 @@ class _Comparison:
 
     @property
     def share(self) -> float:
-        """Return the error as a share of what is allowed; of what is no number, infinity."""
+        """Return the error over what is allowed; of what is no number, infinity."""
         if not math.isfinite(self.error):
             return math.inf
         return self.error / self.allowed if self.error else 0.0
 
 
 def parity(spec: Training, place: Place, make: Make, file: TokenFile | None = None) -> Parity:
-    """Compare one step of a fresh strategy with the reference, outside of all time.
+    """Compare one step of a fresh strategy with the reference, outside of all time. All ranks call
+    it.
 
-    It compares the loss of this rank's replica, all gradients and the running statistics of batch
-    norms. It also compares the weights after a step of the optimizer with the strategy's own
-    gradients. The last comparison has unlike shares of the global batch where replicas may get
-    such. All ranks call it. The strategy is closed then: what is timed is made anew from the seed.
-    ``file``: the tokens of the data, if they are open already.
+    Compared are the replica's loss, all gradients, running statistics, and the weights after a step
+    of the optimizer with the strategy's own gradients; the last comparison has unlike shares where
+    replicas may get such.
     """
     work = parity_training(spec)
     if work is spec:
         return _compared(spec, place, make, "the model", file, is_own=True)
-    small = _compared(work, place, make, parity_words(work))
+    small = _compared(work, place, make, small_model_text(work))
     short = short_step(spec)
-    if why := too_much(short, place):
+    if why := why_not_comparable(short, place):
         return replace(small, on=f"{small.on}; the timed model is not compared with one process, "
                        f"because {why}")
     own = _compared(short, place, make, f"the timed model ({short.parameters / 1e6:.4g} M "
@@ -277,8 +262,8 @@ def _compared(
     work: Training, place: Place, make: Make, words: str, file: TokenFile | None = None, *,
     is_own: bool = False,
 ) -> Parity:
-    """Compare one step of a training; ``is_own``: it is the one that is timed."""
-    reference = reference_of(work, in_fp64(place.device), file)
+    reference = (LowRankReference if adapters_of(work) else Reference)(
+        work, in_fp64(place.device), file)
     with closing(make(work, place)) as strategy:
         worst, wrong, loss, where = 0.0, None, None, None
         if strategy.holds_loss and is_own:
@@ -300,9 +285,9 @@ def _comparisons(
     loader = Loader(work, device, file)
     frozen, before = strategy.frozen(), strategy.full_weights() if adapters_of(work) else {}
     got: dict[str, torch.Tensor] = {}
-    for call in range(strategy.settling + 1):
-        if call == strategy.settling and is_dynamic(work):
-            strategy.divide(unlike_shares(work))
+    for call in range(strategy.warmup_calls + 1):
+        if call == strategy.warmup_calls and is_dynamic(work):
+            strategy.divide(uneven_shares(work))
         strategy.discard()
         phases.begin()
         loss = strategy.forward_backward(loader.batch(0, *strategy.share), phases)
@@ -312,8 +297,8 @@ def _comparisons(
         if call == 0 and work.of_images:
             yield "running statistics", list(_statistics(work, strategy, reference))
         got = strategy.full_gradients()
-        # those that project do not until the strategy is settled
-        early = strategy.exchange.projects and call < strategy.settling
+        # those that project do not until the pattern is stable
+        early = strategy.exchange.projects and call < strategy.warmup_calls
         yield "gradients", list(_gradients(
             work, GradientExchange() if early else strategy.exchange, got, reference.gradients))
     strategy.update(phases)
@@ -338,8 +323,8 @@ def _gradients(
 ) -> Iterator[_Comparison]:
     """Compare every gradient with the reference's, in the norm.
 
-    An error is relative to the parameter's own gradient. Where that is less, it is relative to
-    `LEAST` of its share of all gradients, or to what a bias's would be if it did not cancel.
+    Errors are relative to the parameter's gradient, but at least to `LEAST` of its share of all, or
+    to a bias's scale if it did not cancel.
     """
     bound = gradient_bound(work, exchange)
     compare = _projected if exchange.projects else _equal
@@ -358,10 +343,7 @@ def _gradients(
 
 
 def _statistics(work: Training, strategy: Strategy, reference: Reference) -> Iterator[_Comparison]:
-    """Compare running statistics of the rank's parts with those of its replica in the reference.
-
-    They are mixed with those at the start; an error is relative to what came in since.
-    """
+    """Compare running statistics, relative to what came in since the start."""
     expected, start = reference.buffers[strategy.replica], reference.start
     got = strategy.buffers()
     for name in got:
@@ -387,8 +369,8 @@ def _projected(
 ) -> _Comparison:
     """Compare a gradient p that may be a projection of g: then <p, g> = <p, p>, and p is not 0.
 
-    PowerSGD's approximation in its first step is P P^T G, P orthonormal (Vogels et al.,
-    arXiv:1905.13727, 2019, algorithm 1); what it does not compress is G itself.
+    PowerSGD's first step is P P^T G, P orthonormal (Vogels et al., arXiv:1905.13727, 2019,
+    algorithm 1).
     """
     ours = got.to(torch.float64)
     product, square = float((ours * expected).sum()), float((ours * ours).sum())
@@ -398,7 +380,6 @@ def _projected(
 
 
 def _weights(got: Tensors, before: Tensors, expected: Tensors) -> Iterator[_Comparison]:
-    """Compare every weight after the step: an optimizer's arithmetic is element by element."""
     for name, theirs in expected.items():
         if misfit := _misfit(name, got, theirs):
             yield misfit
@@ -413,7 +394,7 @@ def _weights(got: Tensors, before: Tensors, expected: Tensors) -> Iterator[_Comp
 
 
 def _kept(before: Tensors, after: Tensors, *, same: bool) -> Iterator[_Comparison]:
-    """See that weights are the same to the last bit after a step, or that each is another."""
+    """Check that weights are the same to the last bit after a step, or that each is another."""
     words = ("others", "the same") if same else ("the same", "others")
     for name, weight in before.items():
         is_kept = name in after and torch.equal(weight, after[name])
@@ -423,7 +404,6 @@ def _kept(before: Tensors, after: Tensors, *, same: bool) -> Iterator[_Compariso
 
 
 def _misfit(name: str, got: Tensors, expected: torch.Tensor) -> _Comparison | None:
-    """Return what is told of a tensor that is not there, or of another shape; else None."""
     if name in got and got[name].shape == expected.shape:
         return None
     shape = f"shape {tuple(got[name].shape)}" if name in got else "none"

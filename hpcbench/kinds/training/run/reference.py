@@ -1,31 +1,21 @@
 """The same step in one process, in fp64, how far layouts may be from it, and their fingerprints.
 
-Rounding errors of a sum of K products of random signs grow as sqrt(K) u, relative to the norm of
-the result. Source: Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM
-J. Sci. Comput. 41 (2019). A gradient passes D products, one after the other, forward and back.
+Rounding errors of a sum of K products of random signs grow as sqrt(K) u, relative to the norm
+(Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41,
+2019). A gradient passes D products. fp32: their errors add up to at most D sqrt(K) u, K the longest
+sum of a step. bf16, fp16: products accumulate in fp32 and round operands and result once: sqrt(D)
+u. `_MARGIN` is Higham and Mary's lambda: 4 fails for one sum in ten thousand at most; wrong scales
+and missing exchanges still fail.
 
-- fp32: their errors add up to at most D sqrt(K) u, K the longest sum of a step.
-- bf16, fp16: products accumulate in fp32, and each rounds its operands and its result once in u of
-  the dtype. Errors of D independent roundings add up to sqrt(D) u. A worst case of D u would be
-  1 and more for deep models, and allow anything.
+Of a ResNet a batch norm with biases of b lets errors grow by sqrt(1 + b^2), and a ReLU adds or
+removes a gradient where an error takes a value across 0: a share of E|e| x (the normal density at 0
+about b, `NARROW_BIAS`) of each ReLU's elements.
 
-A ResNet adds two things. A batch norm subtracts the mean of what has errors relative to mean and
-deviation together: with biases of b they grow by sqrt(1 + b^2) each time. A ReLU passes what is
-above 0: an error of e deviations that takes a value across 0 adds or removes a gradient. Values are
-normal about b (`NARROW_BIAS`), so a share of E|e| x (their density at 0) of each ReLU's elements
-changes. The norm lacks the root of the sum of all shares.
-
-`_MARGIN` is Higham and Mary's lambda: a bound with 4 fails for one sum in ten thousand at most, and
-the check compares norms over very many. Tests show that the margin is not too wide: strategies
-whose gradients are scaled or not exchanged fail.
-
-A fingerprint of a parameter is its norm and `PROJECTIONS` projections on random signs. A projection
-is linear, so that of a difference is the difference of projections, and its mean square is that of
-the norm: E <s, e>^2 = |e|^2 for signs s that are uncorrelated (Achlioptas, Database-friendly random
-projections, J. Comput. Syst. Sci. 66, 2003). So two runs that never meet are compared in the norm
-of their difference, by a few numbers for each parameter. The sign of element (i, j) is the product
-of one of its row and one of its column. Such products are uncorrelated, too, and all that a rank
-needs to know of its part is where that begins.
+A fingerprint of a parameter is its norm and `PROJECTIONS` projections on random signs: linear, so
+that of a difference is the difference, and E <s, e>^2 = |e|^2 for uncorrelated signs (Achlioptas,
+Database-friendly random projections, J. Comput. Syst. Sci. 66, 2003). So two runs are compared in
+the norm of their difference by a few numbers. The sign of element (i, j) is the product of one of
+its row and one of its column: a rank needs to know only where its part begins.
 """
 
 from __future__ import annotations
@@ -72,14 +62,12 @@ from hpcbench.units import grouped
 
 
 class Reference:
-    """Losses and gradients of the first global batch, with the weights of the seed.
+    """Losses and gradients of the first global batch, in one process, with the weights of the seed.
 
-    Every rank computes it alone, so nothing that is under test has a part in it. fp64 has so much
-    smaller errors than any dtype under test that differences are the strategy's.
-
-    ``gradients`` are of the mean of all samples, fp64 on the CPU, and ``weights`` what they are of.
-    A batch norm's statistics are those of one micro-batch of one replica, so the reference computes
-    in these parts, too; ``buffers`` are what each replica has of them then, ``start`` at first.
+    Every rank computes it alone, in fp64, so differences are the strategy's. ``gradients`` are of
+    the mean of all samples, ``weights`` what they are of; a batch norm's statistics are of one
+    micro-batch, so it computes in these parts. ``buffers`` are what each replica has then,
+    ``start`` at first.
     """
 
     def __init__(self, spec: Training, device: torch.device, file: TokenFile | None = None) -> None:
@@ -102,7 +90,6 @@ class Reference:
                         for name, weight in self._trained.items()}
 
     def begin(self, device: torch.device) -> dict[str, torch.Tensor]:
-        """Make the model fp64 on the device, and return what of it is trained."""
         self._model.to(device, torch.float64)
         return dict(self._model.named_parameters())
 
@@ -110,11 +97,9 @@ class Reference:
         return self._model(inputs)
 
     def loss(self, first: int, count: int) -> float:
-        """Return the mean loss of consecutive samples of the global batch."""
         return sum(self._losses[first:first + count]) / count
 
     def _backward(self, batch: Batch) -> list[float]:
-        """Add to the gradients those of as many samples as a replica has; return their losses."""
         inputs, targets = batch
         inputs = inputs.double() if inputs.is_floating_point() else inputs
         sample_losses: list[float] = []
@@ -129,7 +114,6 @@ class Reference:
         return {name: buffer.to("cpu", copy=True) for name, buffer in self._model.named_buffers()}
 
     def updated(self, gradients: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return the weights after one step of the optimizer from the seed with these gradients."""
         weights = {name: weight.clone().requires_grad_() for name, weight in self.weights.items()}
         optimizer = make_optimizer(self._spec.optimizer, list(weights.values()))
         for name, weight in weights.items():
@@ -141,13 +125,11 @@ class Reference:
 class LowRankReference(Reference):
     """The same of adapters: each product is with W + (alpha / rank) B A, written out.
 
-    W is the weight as it is held: rounded to the dtype of the arithmetic, or what its 4 bits stand
-    for. So what is compared is the arithmetic, and neither peft nor how 4 bits are unpacked is
-    taken for granted.
+    W is as it is held: rounded, or what its 4 bits stand for. Neither peft nor unpacking is taken
+    for granted.
     """
 
     def begin(self, device: torch.device) -> dict[str, torch.Tensor]:
-        """Freeze the model as it is held, and return the adapters."""
         adapters = adapters_of(self._spec)
         assert adapters is not None  # noqa: S101  (the strategy has a rank)
         self._scale = int(self._spec.option("alpha")) / adapters.rank
@@ -172,7 +154,6 @@ class LowRankReference(Reference):
         return weight.to(torch.float64)
 
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return what the model makes of inputs with the adapters added to its weights."""
         added = {name: self._scale * self._trained[b.name] @ self._trained[a.name]
                  for name, (a, b) in self._targets.items()}
         weights = {name: weight + (added[name].t() if models.of_transposed(name) else added[name])
@@ -181,20 +162,13 @@ class LowRankReference(Reference):
 
 
 def in_fp64(device: torch.device) -> torch.device:
-    """Return a device, or the CPU instead of one that has no fp64."""
     return torch.device("cpu") if device.type == "mps" else device
-
-
-def reference_of(spec: Training, device: torch.device, file: TokenFile | None = None) -> Reference:
-    """Return the reference of a training; ``file``: its tokens, if they are open already."""
-    return (LowRankReference if adapters_of(spec) else Reference)(spec, device, file)
 
 
 UNIT = {"fp32": 2.0**-24, "bf16": 2.0**-8, "fp16": 2.0**-11}
 """Unit roundoff: half the distance from 1 to the next number."""
 _MARGIN = 4.0
-_BLOCK_PRODUCTS = 6
-"""One after the other in a block: q k and v, scores, values, output, up, down."""
+_BLOCK_PRODUCTS = 6  # one after the other in a block: q k and v, scores, values, output, up, down
 _BLOCK_NORMED = 6
 """One after the other in a block of a ResNet: three convolutions, each with a norm."""
 _STEM_AND_HEAD = 3
@@ -217,9 +191,8 @@ class Bound:
 
 
 def arithmetic_bound(spec: Training) -> float:
-    """Return the relative error that the arithmetic of a step may have."""
     if spec.of_images:
-        return _MARGIN * _image_error(spec, 2 * _images_depth(spec))
+        return _MARGIN * _image_error(spec, 2 * (_BLOCK_NORMED * spec.layers + _STEM_AND_HEAD))
     depth = 2 * (_BLOCK_PRODUCTS * spec.layers + 1)
     if spec.dtype == "fp32":
         longest = max(spec.hidden, spec.inner, spec.vocab, spec.tokens or 0)
@@ -228,16 +201,12 @@ def arithmetic_bound(spec: Training) -> float:
 
 
 def gradient_bound(spec: Training, exchange: GradientExchange) -> Bound:
-    """Return what gradients may differ by: arithmetic, and roundings in the exchange's dtype.
-
-    Each of dp gradients is rounded when it is cast, and a sum of them at most dp - 1 times.
-    """
-    relative = arithmetic_bound(spec) + (_flipped(spec) if spec.of_images else 0)
+    """Return the bound of gradients: arithmetic, and dp roundings in the exchange's dtype."""
+    relative = arithmetic_bound(spec)
+    if spec.of_images:  # the share of a gradient that other ReLUs may pass
+        error = _MEAN_ERROR * _image_error(spec, _BLOCK_NORMED * spec.layers + _STEM_AND_HEAD)
+        relative += math.sqrt(_MARGIN * (3 * spec.layers + 1) * _AT_ZERO * error)
     return Bound(relative + spec.dp * exchange.unit, spec.dp * exchange.floor)
-
-
-def _images_depth(spec: Training) -> int:
-    return _BLOCK_NORMED * spec.layers + _STEM_AND_HEAD
 
 
 def _image_error(spec: Training, depth: int) -> float:
@@ -248,50 +217,38 @@ def _image_error(spec: Training, depth: int) -> float:
     return _SHIFT * math.sqrt(depth) * UNIT[spec.dtype]
 
 
-def _flipped(spec: Training) -> float:
-    """Return the share of a gradient that other ReLUs may pass; few elements, so its square has
-    the margin."""
-    relus = 3 * spec.layers + 1
-    error = _MEAN_ERROR * _image_error(spec, _images_depth(spec))
-    return math.sqrt(_MARGIN * relus * _AT_ZERO * error)
-
-
 PROJECTIONS = 8
 """The mean of so many squares is above 4 times the square of the norm once in 10 000 differences:
 that of chi squared with 8 degrees of freedom (`derive.fingerprints.SKETCH`)."""
-_PLACE = 4
-"""Columns before the sums of a part: first row, rows, first column, columns."""
-_CHUNK = 1 << 16
-"""Elements that are made fp64 at a time, which stay in a core's cache."""
+_PLACE = 4  # columns before the sums of a part: first row, rows, first column, columns
+_CHUNK = 1 << 16  # elements that are made fp64 at a time, which stay in a core's cache
 _DIGITS = 9
 Named = Iterable[tuple[str, torch.Tensor, torch.Tensor]]
 """A parameter's name, the parameter, which says where the rank's part is, and what to look at."""
 
 
 class Fingerprints:
-    """What is taken of a strategy before and after its first step. All ranks call each method."""
+    """Fingerprints of a strategy around its first step. All ranks call each method."""
 
     def __init__(self, strategy: Strategy) -> None:
         self._strategy = strategy
         self._names = _names(strategy)
-        self._tables = {WEIGHTS: self._table(_parameters(strategy))}
+        self._tables = {WEIGHTS: self._table((name, one, one) for name, one in strategy.trained())}
 
     def take_gradients(self) -> None:
-        """Look at the gradients of the first global batch, which are there."""
         self._tables[GRADIENTS] = self._table(_gradients(self._strategy))
 
     def take_updates(self) -> None:
-        """Look at what the weights are after the first step of the optimizer."""
-        after = self._table(_parameters(self._strategy))
+        after = self._table((name, one, one) for name, one in self._strategy.trained())
         after[:, _PLACE] = 0  # the norm of a difference is not that of norms: it is not known
         after[:, _PLACE + 1:] -= self._tables[WEIGHTS][:, _PLACE + 1:]
         self._tables[UPDATES] = after
 
     def answer(self) -> dict[str, Any]:
-        """Return them of whole parameters, by kind and name: a norm, then the projections.
+        """Return them of whole parameters, by kind and name (a norm, then projections), and their
+        bounds.
 
-        Where ranks have copies of a parameter that are not the same, there are two: the first, and
-        the copy that is farthest from it. Beside them stands what they are to be judged by.
+        Of copies that differ there are two: the first, and the farthest from it.
         """
         strategy = self._strategy
         spec, bound = strategy.spec, gradient_bound(strategy.spec, strategy.exchange)
@@ -345,7 +302,6 @@ def sums(name: str, parameter: torch.Tensor, value: torch.Tensor) -> torch.Tenso
 
 
 def _sums(own: torch.Tensor, of_rows: torch.Tensor, of_columns: torch.Tensor) -> torch.Tensor:
-    """Return the sum of squares and the projections of a part (rows, columns), in fp64."""
     found = torch.zeros(1 + PROJECTIONS, dtype=torch.float64, device=of_rows.device)
     height = max(1, _CHUNK // own.shape[1])
     for part, signs in zip(own.split(height), of_rows.split(height), strict=True):
@@ -369,11 +325,11 @@ def whole_copies(rows: torch.Tensor) -> tuple[list[list[float]], int]:
                           for copy in range(most)])
     elements = int(sum(place[1] * place[3] for place, _ in parts))
     farthest = int((copies - copies[0]).square().sum(1).argmax())
-    told = [_told(copies[copy]) for copy in dict.fromkeys((0, farthest))]
-    return told[:1] if told[0] == told[-1] else told, elements
+    copied = [_rounded(copies[copy]) for copy in dict.fromkeys((0, farthest))]
+    return copied[:1] if copied[0] == copied[-1] else copied, elements
 
 
-def _told(copy: torch.Tensor) -> list[float]:
+def _rounded(copy: torch.Tensor) -> list[float]:
     norm = max(float(copy[0]), 0.0) ** 0.5
     return [float(f"{value:.{_DIGITS}g}") for value in (norm, *copy[1:].tolist())]
 
@@ -405,10 +361,6 @@ def _names(strategy: Strategy) -> Sequence[str]:
     return names if strategy.spec.pp == 1 or TIED[0] in names else [*names, TIED[0]]
 
 
-def _parameters(strategy: Strategy) -> Named:
-    return ((name, parameter, parameter) for name, parameter in strategy.trained())
-
-
 def _gradients(strategy: Strategy) -> Named:
     scale = strategy.scaler.get_scale()
     return ((name, parameter, local(parameter.grad) / scale if scale != 1 else parameter.grad)
@@ -416,7 +368,6 @@ def _gradients(strategy: Strategy) -> Named:
 
 
 def why_no_fingerprints(strategy: Strategy) -> str | None:
-    """Return why gradients of two layouts of a training are not alike, or None."""
     if strategy.spec.of_images:
         return "rounding decides which values its ReLUs cut"
     if strategy.exchange.projects:

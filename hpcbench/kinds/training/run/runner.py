@@ -1,12 +1,10 @@
-"""The runner of trainings: a step as the measuring loop sees it, one that is counted, and replays.
+"""The runner of trainings: a timed step, one that is counted, and replays.
 
-The counted step comes after all that are timed: counting makes it longer, so it is no sample. By
-then all is as in any step: buckets are in order, stages agree on shapes, weights and states are
-there. torch shows each operation to a mode, those of backward too, whichever thread runs them: with
-its own tensors, so what tensors of several ranks (DTensor) do is seen as what this rank does.
+Counting makes a step longer, so the counted one comes after all that are timed. torch shows each
+operation of a rank to a mode, those of backward and of DTensors too.
 
 A replay is the communication of a step without the step: its calls one after another, with as many
-bytes. Steps of the same strategy on a group that communicates nothing show what a rank calls.
+bytes, taken from a step of the same strategy on a group that communicates nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ from hpcbench.kinds.training.plan.step import is_dynamic
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import Loader
 from hpcbench.kinds.training.run.memory import LiveBytes, Peak
-from hpcbench.kinds.training.run.models.build import SETTLING, forget, graphs
+from hpcbench.kinds.training.run.models.build import WARMUP_CALLS, forget, graphs
 from hpcbench.kinds.training.run.parity import Disparity, Parity, parity, parity_training
 from hpcbench.kinds.training.run.reference import Fingerprints, why_no_fingerprints
 from hpcbench.kinds.training.run.strategies.base import PHASES, Batch, Strategy, phase_clock
@@ -65,12 +63,10 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc]
 
     Attributes:
         calls: the collectives of this rank, in order.
-        flops: by torch's formulas (`torch.utils.flop_counter`): products of matrices and
-            convolutions, and attention over all pairs of tokens.
-        scores_again_flops: of these, products of queries with keys that a fused attention computes
-            once more in backward.
-        unknown: names of operations on groups that are not known, and so not in ``calls``.
-        activations: their most bytes at once; None until `settled`.
+        flops: by torch's formulas (`torch.utils.flop_counter`).
+        scores_again_flops: of these, scores that a fused attention computes again in backward.
+        unknown: operations on groups that are not known, and so not in ``calls``.
+        activations: their most bytes at once; None until `stop_memory`.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -83,16 +79,14 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc]
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Return True: what is compiled runs as it is compiled, and is not seen."""
         return True
 
-    def settled(self) -> None:
-        """Note no more memory: what comes is not kept for backward, whose gradients are there."""
+    def stop_memory(self) -> None:
+        """Note no more memory: what comes is not kept for backward."""
         if self._live:
             self.activations, self._live = self._live.peak(), None
 
     def note(self, calls: Sequence[Called]) -> None:
-        """Take calls of groups that are called without operations."""
         self.calls += calls
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -130,11 +124,10 @@ _ACTIVATIONS = "results of operations, but for copies and gradients of parameter
 
 
 def count_step(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, Any]:
-    """Take a step on a batch; all ranks call it. The weights are other ones then.
+    """Take a step on a batch and count it; all ranks call it. It changes the weights.
 
-    ``calls`` maps each collective to its number, size and bytes on the wire; ``flops`` are by
-    `StepCounter`, without ``scores_again_flops``; ``activations`` are their most bytes at once, as
-    `LiveBytes` knows them. ``missing`` says why something of it is not there.
+    ``calls`` maps each collective to its number, size and bytes on the wire; ``missing`` has
+    reasons.
     """
     parameters = [one for module in strategy.modules() for one in module.parameters()]
     counter = StepCounter(parameters)
@@ -142,10 +135,21 @@ def count_step(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, An
     phases.begin()
     with watched(strategy.groups(), counter.note), counter:
         strategy.forward_backward(batch, phases)
-        counter.settled()
+        counter.stop_memory()
         strategy.update(phases)
         strategy.rebalance(phases)
-    missing = dict(_missing(spec, strategy, counter))
+    missing: dict[str, str] = {}
+    if spec.communication == "off":
+        missing["calls"] = "its groups move nothing"
+    elif counter.unknown:
+        missing["calls"] = (
+            f"it called {', '.join(sorted(counter.unknown))}, whose sizes are not known")
+    elif strategy.uncounted:
+        missing["calls"] = strategy.uncounted
+    elif spec.compile and spec.tp > 1:
+        missing["calls"] = "what compiled blocks call is no operation that torch shows"
+    if spec.compile:
+        missing |= dict.fromkeys(("flops", "activations"), _COMPILED)
     found: dict[str, Any] = {"missing": missing}
     if "calls" not in missing:
         parts = (traffic.calls(one.collective, one.ranks, [one.size_bytes])
@@ -160,28 +164,14 @@ def count_step(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, An
     return found
 
 
-def _missing(spec: Training, strategy: Strategy, counter: StepCounter) -> Iterable[tuple[str, str]]:
-    if spec.communication == "off":
-        yield "calls", "its groups move nothing"
-    elif counter.unknown:
-        yield "calls", f"it called {', '.join(sorted(counter.unknown))}, whose sizes are not known"
-    elif strategy.uncounted:
-        yield "calls", strategy.uncounted
-    elif spec.compile and spec.tp > 1:
-        yield "calls", "what compiled blocks call is no operation that torch shows"
-    if spec.compile:
-        yield "flops", _COMPILED
-        yield "activations", _COMPILED
-
-
 Found = TypeVar("Found")
 
 
 class TrainingOperation:
     """One strategy on one model; a call is one optimizer step on new data.
 
-    If ``validate``, `parity` is proved first, on a strategy of its own; this one then begins with
-    the weights of the seed. Without communication there is none to prove: only losses are checked.
+    If ``validate``, `parity` is proved first, on a strategy of its own. Without communication only
+    losses are checked.
     """
 
     def __init__(self, spec: Training, place: Place, *, validate: bool) -> None:
@@ -189,7 +179,8 @@ class TrainingOperation:
         self.place = place
         self._silent: Place | None = None
         if spec.communication == "off":
-            self._silent = place = silent(place, CallLog(counts=False))
+            self._silent = place = replace(
+                place, group=open_silent(place.numbers, CallLog(counts=False)))
             validate = False
         make = _strategy_class(spec.strategy)
         self._spec = spec
@@ -206,22 +197,21 @@ class TrainingOperation:
         self._rows: list[int] = []
         self._step = 0
         self._loss = torch.zeros(())
-        self._settle()
+        self._warm_up()
         self._has_twin = self._parity is not None and parity_training(spec) is not spec
         self._fingerprints = self._take_fingerprints()
         self._graphs = graphs() if spec.compile else 0
 
-    def _settle(self) -> None:
-        """Exchange gradients until that is done as ever after, and all compiled; weights stay."""
+    def _warm_up(self) -> None:
+        """Step until the communication pattern is stable and all is compiled; weights stay."""
         phases = phase_clock(self.place.device)
-        for _ in range(max(self._strategy.settling, SETTLING if self._spec.compile else 0)):
+        for _ in range(max(self._strategy.warmup_calls, WARMUP_CALLS if self._spec.compile else 0)):
             phases.begin()
             batch = self._loader.batch(0, *self._strategy.share)
             self._strategy.forward_backward(batch, phases)
             self._strategy.discard()
 
     def _take_fingerprints(self) -> Fingerprints | None:
-        """Return what is known of a large model and its gradients, or None. All ranks call it."""
         strategy = self._strategy
         if not self._has_twin or why_no_fingerprints(strategy):
             return None
@@ -233,7 +223,7 @@ class TrainingOperation:
         return found
 
     def prepare(self) -> None:
-        self._phases.settle()
+        self._phases.resolve()
         self._rows.append(len(self._phases.steps))
 
     def run(self) -> None:
@@ -275,15 +265,11 @@ class TrainingOperation:
     def answer(self) -> dict[str, Any]:
         """Return the values beside the rows: phases in ns, memory in bytes, parity.
 
-        ``phases`` has a list of ``ns`` for each name, with an entry for every row of the trace: the
-        sum over the steps of that row. ``balance``: this replica's samples of a next step;
-        ``data``: how many samples a file has, and how many steps were taken. ``counted``: what one
-        more step did (`count_step`), taken now unless this is a rehearsal.
+        ``phases`` has a list of ``ns`` for each name: for every row of the trace the sum over its
+        steps. ``counted``: one more step (`count_step`), taken now unless this is a dry run.
         """
-        held, rows, peak = self._strategy.held(), self._phase_rows(), self._peak.read()
-        answer: dict[str, Any] = {"phases": rows, "memory": {
-            "parameters": held.parameters, "gradients": held.gradients,
-            "optimizer_state": held.optimizer, **peak}}
+        answer: dict[str, Any] = {"phases": self._phase_rows(), "memory": {
+            **self._strategy.held(), **self._peak.read()}}
         if self._parity:
             answer["parity"] = {"on": self._parity.on, "share": self._parity.share}
             if self._parity.worst:
@@ -301,28 +287,21 @@ class TrainingOperation:
         if self._loader.source.n_samples is not None:
             answer["data"] = {"samples": self._loader.source.n_samples, "steps": self._step}
         if self._spec.count_step and not self.is_rehearsal:
-            self._count(answer)
+            answer["counted"] = counted = self.one_more(count_step)
+            answer["memory"] |= {name: counted.pop(name) for name in (
+                "activations", "activations_of") if name in counted}
         return answer
 
     @property
     def is_rehearsal(self) -> bool:
-        """Return whether its group is that of a dry run."""
         return self._silent is None and dist.get_backend(self.place.group) == REHEARSAL
 
-    def _count(self, answer: dict[str, Any]) -> None:
-        counted = self.one_more(count_step)
-        for name in ("activations", "activations_of"):
-            if name in counted:
-                answer["memory"][name] = counted.pop(name)
-        answer["counted"] = counted
-
     def one_more(self, take: Callable[[Training, Strategy, Batch], Found]) -> Found:
-        """Return what ``take`` finds in a step on the next batch, which it takes itself."""
         batch = self._loader.batch(self._step, *self._strategy.share)
         return take(self._spec, self._strategy, batch)
 
     def _phase_rows(self) -> dict[str, Any]:
-        self._phases.settle()
+        self._phases.resolve()
         steps = self._phases.steps
         present = dict.fromkeys(name for step in steps for name in step)
         names = [*(name for name in PHASES if name in present),
@@ -339,18 +318,12 @@ class TrainingOperation:
 
 
 def checksum(modules: Iterable[nn.Module]) -> int:
-    """Return the CRC-32 of all parameters, bit by bit, copied to the host one by one."""
     found = 0
     for module in modules:
         for parameter in module.parameters():
             data = parameter.detach().to("cpu").contiguous().view(-1).view(torch.uint8)
             found = zlib.crc32(data.numpy(), found)
     return found
-
-
-def silent(place: Place, ledger: CallLog) -> Place:
-    """Return the place on a new group of the same ranks that communicates nothing."""
-    return replace(place, group=open_silent(place.numbers, ledger))
 
 
 def _strategy_class(name: str) -> Callable[[Training, Place], Strategy]:
@@ -367,18 +340,14 @@ def _strategy_class(name: str) -> Callable[[Training, Place], Strategy]:
 
 
 Program = Sequence[RecordedCall | Wait]
-Works = dict[int, Sequence[Any]]
-"""Entry of a message in the program -> what to wait for."""
+Works = dict[int, Sequence[Any]]  # entry of a message in the program -> what to wait for
 _MESSAGES = {"send": dist.isend, "recv": dist.irecv}
-_DRY_STEPS = 1
-"""Before the one whose calls are taken: in the first torch's pipelines agree on shapes."""
 
 
 class ReplayOperation:
     """A call is the collectives and messages of one step, on real groups.
 
-    Collectives are waited for one by one. Messages are sent, received and waited for in the order
-    of the step's own program, so ranks wait for each other there only.
+    Collectives are waited for one by one, messages in the order of the step's own program.
     """
 
     def __init__(self, spec: Training, place: Place) -> None:
@@ -416,12 +385,11 @@ class ReplayOperation:
 
 def calls_of_step(spec: Training, place: Place, ledger: CallLog) -> Program:
     """Return this rank's calls of a step; all ranks call it. ``ledger`` keeps the groups' lines."""
-    dry = silent(place, ledger)
+    dry = replace(place, group=open_silent(place.numbers, ledger))
     work = replace(spec, communication="on", compile=False)  # compiled it calls the same
     operation = TrainingOperation(work, dry, validate=False)
     operation.prepare()
-    for _ in range(_DRY_STEPS):
-        operation.run()
+    operation.run()  # in which torch's pipelines agree on shapes
     ledger.keep()
     operation.run()
     program, ledger.program = ledger.program or [], None
@@ -433,8 +401,9 @@ def calls_of_step(spec: Training, place: Place, ledger: CallLog) -> Program:
 def _steps(program: Program, groups: dict[str, Any]) -> Iterator[Callable[[Works], None]]:
     """Yield what carries out each part of a program, on buffers that equal calls share."""
     buffers: dict[object, torch.Tensor] = {}
-    for key, entries in groupby(enumerate(program), lambda entry: _kind(entry[1])):
-        if key == "wait":
+    for key, entries in groupby(enumerate(program), lambda entry: isinstance(
+            entry[1], RecordedCall) and (entry[1].method in _MESSAGES, entry[1].lines)):
+        if not key:
             yield from (_waiting(entry.call) for _, entry in entries if isinstance(entry, Wait))
             continue
         calls = [(number, call) for number, call in entries if isinstance(call, RecordedCall)]
@@ -447,15 +416,7 @@ def _steps(program: Program, groups: dict[str, Any]) -> Iterator[Callable[[Works
             yield from (_calling(group, method, arguments) for _, method, arguments in made)
 
 
-def _kind(entry: RecordedCall | Wait) -> str:
-    """Return what entries have in common that are carried out together."""
-    if isinstance(entry, Wait):
-        return "wait"
-    return f"{'message' if entry.method in _MESSAGES else 'collective'} {entry.lines}"
-
-
 def _made(value: Any, key: object, buffers: dict[object, torch.Tensor]) -> Any:
-    """Return a value with a tensor of zeros for each `Blank` in it."""
     if isinstance(value, TensorSpec):
         place = key, value
         if place not in buffers:
@@ -473,7 +434,6 @@ def _calling(group: Any, method: str, arguments: Sequence[Any]) -> Callable[[Wor
 def _exchanging(
     group: Any, messages: Sequence[tuple[int, str, Sequence[Any]]],
 ) -> Callable[[Works], None]:
-    """Return what begins messages that nothing is waited for between."""
     operations = [dist.P2POp(_MESSAGES[method], tensor, group=group, tag=tag, group_peer=peer)
                   for _, method, ((tensor,), peer, tag) in messages]
 
@@ -525,11 +485,9 @@ class OutOfMemory(MemoryError):
 
 
 def _available(device: torch.device, local_size: int) -> tuple[int, str]:
-    """Return the bytes that a rank can have, as `Peak` counts them, and what they are of.
+    """Return the bytes that a rank can have, as `Peak` counts them, and their source.
 
-    On CUDA that is with what it holds already (`backends.devices.free_bytes` is without): the peak
-    there is of all that torch allocates. ``local_size`` ranks share a node's memory, where nothing
-    else limits them.
+    On CUDA with what it holds already. ``local_size`` ranks share a node's memory.
     """
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)

@@ -1,9 +1,8 @@
 """The model of a training and its loss, of either kind, built as the training is configured.
 
-Blocks may be run other than as they are written: computed again in backward, and compiled. A block
-then gets a class of its own with another ``forward``. That stands inside of what strategies hook to
-the block, such as gathering its weights, which is then neither compiled nor done again. An
-attribute of the block would hold the block itself, whose memory would outlive its last user.
+A block that is computed again or compiled gets a class with another ``forward``. That stands inside
+of what strategies hook to the block, such as gathering its weights, and does not prolong its
+memory.
 """
 
 from __future__ import annotations
@@ -32,62 +31,51 @@ _PRODUCTS = {
     "bitsandbytes": ("gemm_4bit",)}
 """What products of matrices and attention become, whichever kernel torch chooses, and products with
 weights in 4 bits, where bitsandbytes was imported."""
-BACKEND = "inductor"
-"""Of torch.compile."""
-SETTLING = 2
+BACKEND = "inductor"  # of torch.compile
+WARMUP_CALLS = 2
 """Calls of a step until all is compiled: a second one may differ from the first in what there is
 to be accumulated."""
 Forward = Callable[..., Any]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-Treatment = Callable[[nn.Module], object]
-"""What is done to a part of a model that has its weights."""
+Treatment = Callable[[nn.Module], object]  # what is done to a part of a model that has its weights
 Fill = Callable[[Model, Part], object]
 """What gives a part of a draft memory and its weights of the seed."""
 
 
 def make_model(work: Training, blocks: range | None = None) -> Model:
     """Return the model of a training, or of ours the stage with ``blocks``; weights are not set."""
-    model = _as_written(work, blocks)
+    shape = model_of(work)
+    model: Model
+    if isinstance(shape, ResNetShape):
+        model = ResNet(shape, blocks)
+    elif work.library == OWN_LIBRARY:
+        model = Transformer(shape, blocks)
+    else:  # importing the library takes seconds, and not everyone has it
+        from hpcbench.kinds.training.run.models.library import LibraryModel
+
+        model = LibraryModel(shape, work.model)
     alter({part.number: part.module for part in model.parts() if part.number is not None},
           work.checkpointing, work.compile)
     return model
 
 
 def make_loss(work: Training) -> Loss:
-    """Return what computes the loss of logits and targets, compiled if blocks are.
+    """Return the loss of logits and targets, compiled if blocks are.
 
-    Not where ranks have parts of the logits or gather them: torch compiles no graph that begins
-    with a tensor that is still being communicated.
+    Not where ranks have parts of the logits: torch compiles no graph that begins with a tensor that
+    is still being communicated.
     """
     return compiled(mean_loss) if work.compile and work.tp == 1 else mean_loss
 
 
-def _as_written(work: Training, blocks: range | None) -> Model:
-    shape = model_of(work)
-    if isinstance(shape, ResNetShape):
-        return ResNet(shape, blocks)
-    if work.library == OWN_LIBRARY:
-        return Transformer(shape, blocks)
-    # Importing the library takes seconds, and not everyone has it.
-    from hpcbench.kinds.training.run.models.library import LibraryModel
-
-    return LibraryModel(shape, work.model)
-
-
-def _as_it_is(part: nn.Module) -> None:
-    """Leave a part, or a model, as it is."""
-
-
 def build(
-    draft: Model, device: torch.device, fill: Fill, divide: Treatment = _as_it_is,
-    shard: Treatment = _as_it_is,
+    draft: Model, device: torch.device, fill: Fill, divide: Treatment = lambda _: None,
+    shard: Treatment = lambda _: None,
 ) -> Model:
     """Return a model, or a stage of one, that had no memory, on the device with its weights.
 
-    It is built part by part: no rank ever has all of it whole.
-
-    ``divide`` is done to each block and to what is before and behind them; ``shard`` then to each
-    block, and at the end to the model.
+    It is built part by part, never all of it whole: ``divide`` is done to each part, ``shard`` then
+    to each block, and at the end to the model.
     """
     for part in draft.parts():
         fill(draft, part)
@@ -100,7 +88,6 @@ def build(
 
 
 def alter(blocks: Mapping[int, nn.Module], checkpointing: str, compiles: bool) -> None:
-    """Apply checkpointing and compilation to blocks, by their numbers in the whole model."""
     kinds: dict[tuple[type[nn.Module], bool], type[nn.Module]] = {}
     for number, block in blocks.items():
         again = is_recomputed(checkpointing, number)
@@ -112,7 +99,6 @@ def alter(blocks: Mapping[int, nn.Module], checkpointing: str, compiles: bool) -
 
 
 def products() -> list[Any]:
-    """Return the operators whose results are kept by ``checkpointing: operators``."""
     return [getattr(operators, name).default for library, names in _PRODUCTS.items()
             for operators in (getattr(torch.ops, library),) for name in names
             if hasattr(operators, name)]
@@ -133,7 +119,6 @@ def forget() -> None:
 
 
 def graphs() -> int:
-    """Return how many graphs were compiled in this process: no step that is timed adds to them."""
     # The compiler takes a second to import, so only a caller that needs it waits.
     from torch._dynamo.utils import counters
 
@@ -155,7 +140,6 @@ def _kind(kind: type[nn.Module], rerun: Forward | None, compiles: bool) -> type[
 
 
 def _rerun(checkpointing: str) -> Forward:
-    """Return what calls a function, and calls it again in backward."""
     rerun = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
     if not keeps_products(checkpointing):
         return rerun

@@ -70,8 +70,7 @@ _RECIPES: Mapping[str, _Recipe] = MappingProxyType({
     "llama": _Recipe(transformers.LlamaForCausalLM,
                      partial(_rotary, kind=transformers.LlamaConfig), *_ROTARY_PARTS),
 })
-_NAME = "library"
-"""What the names of all parameters begin with: that of the attribute below."""
+_NAME = "library"  # what the names of all parameters begin with: that of the attribute below
 _INTO_RESIDUAL = re.compile(r"library\..*\.(c_proj|o_proj|down_proj|output\.dense)\.weight")
 
 
@@ -79,14 +78,13 @@ class LibraryModel(Model):
     """A model of the library; its names are the library's, behind ``library.``."""
 
     def __init__(self, shape: ModelShape, name: str) -> None:
-        """``name`` is the model's: Mistral's class is another than Llama's."""
         super().__init__()
+        # Mistral's class is another than Llama's
         self._recipe = _RECIPES["mistral" if name.startswith("mistral") else shape.family]
         self.shape = shape
         self.library = self._recipe.kind(self._recipe.configuration(shape)).train()
 
     def parts(self) -> Iterator[Part]:
-        """Yield embeddings, the library's layers, norm and head, and what turns queries."""
         recipe = self._recipe
         yield from map(self._end, recipe.before)
         for number, block in enumerate(self.library.get_submodule(recipe.blocks)):
@@ -102,7 +100,6 @@ class LibraryModel(Model):
         return of_transformer(name, extents, seed, device, self.shape.layers, _INTO_RESIDUAL)
 
     def complete(self, device: torch.device) -> None:
-        """Tie what is tied, and make the tables of positions and angles."""
         if self.shape.tied:
             head = self.library.get_output_embeddings()
             head.weight = self.library.get_input_embeddings().weight

@@ -1,10 +1,9 @@
-"""What strategies ask of a model of whichever kind, weights to begin with, and the ResNet.
+"""The interface of models to strategies, weights to begin with, and the ResNet.
 
 Weights are random numbers that follow from a seed and a parameter's name alone. On a CPU torch
-draws them, one after another. A GPU draws them itself, or a model of 8 billion weights would wait
-minutes for one core. torch's generators of GPUs give other numbers on another GPU. So here every
-element is a function of its place, in whole numbers: ranks agree whatever GPU they have, and so
-does the reference that they are compared with.
+draws them. Its GPU generators differ from GPU to GPU, and one core takes minutes for 8 billion
+weights: so on a GPU every element is a function of its place, in whole numbers, equal on all ranks
+and in the reference.
 """
 
 from __future__ import annotations
@@ -21,10 +20,8 @@ from torch.nn import functional as F
 
 from hpcbench.kinds.training.plan import any_model
 
-ON_DEVICE = frozenset({"cuda"})
-"""Devices that draw for themselves."""
-_PIECE = 2**22
-"""Elements drawn at a time: they need some 40 bytes each meanwhile."""
+ON_DEVICE = frozenset({"cuda"})  # devices that draw for themselves
+_PIECE = 2**22  # elements drawn at a time: they need some 40 bytes each meanwhile
 _GAMMA, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 """SplitMix64: Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014,
 with the constants of Vigna's splitmix64.c."""
@@ -47,8 +44,8 @@ def drawn(
 def counted_normals(key: int, count: int, device: torch.device) -> torch.Tensor:
     """Return (count,) nearly normal numbers of mean 0 and deviation 1, fp32.
 
-    Each is the sum of the four 16-bit parts of a hash of its place: of four uniform numbers, and so
-    within 3.5 deviations. All but the last product is in whole numbers: the same on every device.
+    Each is the sum of the four 16-bit parts of a hash of its place, within 3.5 deviations: the same
+    on every device.
     """
     found = torch.empty(count, device=device)
     for first in range(0, count, _PIECE):
@@ -77,21 +74,16 @@ def _shifted(z: torch.Tensor, places: int) -> torch.Tensor:
 
 
 def _signed(bits: int) -> int:
-    """Return 64 bits as the whole number that int64 takes them for."""
     bits %= 2**64
     return bits - 2**64 if bits >= 2**63 else bits
 
 
-_DEVIATION = 0.02
-"""Of a transformer's weights at the start."""
+_DEVIATION = 0.02  # of a transformer's weights at the start
 
 
 class Part(NamedTuple):
-    """A part of a model that is built and spread on its own.
-
-    ``prefix`` is what the names of its parameters begin with; ``number`` that of a block in the
-    whole model, None of what is before or behind the blocks.
-    """
+    """A part of a model that is built and spread on its own; ``number`` is that of a block, or
+    None."""
 
     prefix: str
     module: nn.Module
@@ -99,7 +91,7 @@ class Part(NamedTuple):
 
 
 class Model(nn.Module):  # type: ignore[misc]
-    """A model, or a stage of one: what is before the blocks, the blocks, and what is behind them.
+    """A model, or a stage of one: the part before the blocks, the blocks, and the part behind.
 
     Ours have ``blocks``, a ModuleDict by number; a part that a stage lacks is None.
     """
@@ -118,28 +110,18 @@ class Model(nn.Module):  # type: ignore[misc]
     def initial(
         self, name: str, extents: tuple[int, ...], seed: int, device: torch.device,
     ) -> torch.Tensor:
-        """Return the first value of a whole parameter, fp32, whatever stage this is.
-
-        It is drawn for a training on ``device``, and on it where that draws for itself.
-        """
+        """Return the first value of a whole parameter, fp32, drawn for a training on ``device``."""
         raise NotImplementedError
 
     def complete(self, device: torch.device) -> None:
-        """Let parts that share a weight share it, and make what is no parameter but a table.
-
-        To be called on the device of the parameters when these were replaced (to_empty,
-        parallelize_module).
-        """
+        """Share tied weights and make tables, once parameters were replaced on the device."""
 
 
 def init_weights(
     model: Model, seed: int, part: Part | None = None, device: torch.device | None = None,
 ) -> None:
-    """Set every parameter, or those of a part, from the seed and its name.
-
-    Values are drawn in fp32 for a training on ``device``, by default where each parameter is, one
-    parameter at a time. What is drawn does not depend on which stage of the model this is.
-    """
+    """Set every parameter, or those of a part, from the seed and its name, drawn in fp32 one at a
+    time."""
     prefix, module, _ = part or Part("", model, None)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
@@ -148,7 +130,6 @@ def init_weights(
 
 
 def fill_part(model: Model, part: Part, device: torch.device, seed: int) -> None:
-    """Give a part of a model that has no memory yet its weights of the seed."""
     for module in part.module.modules():
         # not to_empty, which cannot replace parameters by fake tensors
         for name, value in module.named_parameters(recurse=False):
@@ -161,11 +142,10 @@ def fill_part(model: Model, part: Part, device: torch.device, seed: int) -> None
 
 
 def mean_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the mean cross entropy, at least fp32, of all targets.
+    """Return the mean cross entropy, at least fp32, of classes (samples,) or tokens (samples,
+    tokens).
 
-    Those are the classes of images (samples,), or tokens (samples, tokens). BERT is trained on a
-    part of the tokens only; here each counts, so that the work is the same in every step and on
-    every rank. The logits are computed of all tokens either way.
+    For BERT, too, each token counts, so that the work is the same in every step.
     """
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return F.cross_entropy(wide.flatten(0, -2), targets.flatten())
@@ -178,9 +158,8 @@ def of_transformer(
     """Return the first value of a whole parameter of a transformer: see `Model.initial`.
 
     As GPT-2: normal of deviation 0.02, divided by the root of the number of additions to the
-    residual for those that add to it: two in each of the ``layers``. Other than
-    there biases and norms are random, too, about 0 and 1: a layout that adds a bias twice then has
-    another loss from the first step on.
+    residual. Other than there biases and norms are random, too: a layout that adds a bias twice has
+    another loss at once.
     """
     additions = 2 * layers if into_residual.fullmatch(name) else 1
     return drawn(name, extents, _DEVIATION / math.sqrt(additions), seed, device)
@@ -189,19 +168,16 @@ def of_transformer(
 NARROW_BIAS = 3.0
 """Biases of norms in narrow models begin about it: one value in a thousand is below 0."""
 
-MOMENTUM = 0.1
-"""Of running statistics: the share that a batch's have in them. torch's default."""
+MOMENTUM = 0.1  # of running statistics: the share that a batch's have in them. torch's default
 
 
 class BatchNorm(nn.BatchNorm2d):  # type: ignore[misc]
     """torch's batch norm, with its weights cast to the dtype of the running statistics.
 
-    Some strategies cast the parameters of a block to bf16 and leave the statistics in fp32. torch
-    takes either both in fp32 or both in the input's dtype.
+    Strategies may cast parameters to bf16 and leave statistics in fp32, which torch refuses.
     """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return (samples, channels, height, width) of the same."""
         self.num_batches_tracked.add_(1)
         wide = self.running_mean.dtype
         return F.batch_norm(x, self.running_mean, self.running_var, self.weight.to(wide),
@@ -219,7 +195,6 @@ class Stem(nn.Module):  # type: ignore[misc]
         self.norm = BatchNorm(shape.width)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return (samples, width, image / 4, image / 4) of (samples, 3, image, image)."""
         return F.max_pool2d(F.relu(self.norm(self.convolution(images))), 3, stride=2, padding=1)
 
 
@@ -240,7 +215,6 @@ class BottleneckBlock(nn.Module):  # type: ignore[misc]
         self.projection_norm = BatchNorm(outputs) if block.projected else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return (samples, outputs, height / stride, width / stride)."""
         y = F.relu(self.narrow_norm(self.narrow(x)))
         y = F.relu(self.middle_norm(self.middle(y)))
         y = self.wide_norm(self.wide(y))
@@ -257,17 +231,15 @@ class ImageHead(nn.Module):  # type: ignore[misc]
         self.logits = nn.Linear(any_model.features(shape), shape.classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return logits (samples, classes)."""
         return self.logits(x.mean(dim=(2, 3)))
 
 
 class ResNet(Model):
     """A model, or the stage of it that has ``blocks``, numbered as in the whole model.
 
-    The stage with block 0 takes images (samples, 3, image, image), the one with the last block
-    returns logits (samples, classes). Children are ``stem``, ``blocks`` (a ModuleDict by the
-    block's number) and ``head``; what a stage lacks is None. Batch norms see the samples of their
-    own rank only.
+    Takes images (samples, 3, image, image) or activations, returns logits (samples, classes) or
+    activations. Children: ``stem``, ``blocks`` by number, ``head``; what a stage lacks is None.
+    Batch norms see the samples of their own rank only.
     """
 
     def __init__(self, shape: any_model.ResNetShape, blocks: range | None = None) -> None:
@@ -283,11 +255,9 @@ class ResNet(Model):
     def initial(
         self, name: str, extents: tuple[int, ...], seed: int, device: torch.device,
     ) -> torch.Tensor:
-        """Return the first value of a whole parameter: see `Model.initial`.
+        """Return normal weights with a variance of 2 / fan-in, He et al., arXiv:1502.01852 (2015).
 
-        Weights are normal with a variance of 2 / fan-in, He et al., arXiv:1502.01852
-        (2015); biases and norms are random, too, about 0 and 1, in narrow models see
-        `NARROW_BIAS`.
+        Biases and norms are random about 0 and 1; of narrow models see `NARROW_BIAS`.
         """
         fan_in = math.prod(extents[1:]) if len(extents) > 1 else 0
         value = drawn(name, extents, (2 / fan_in) ** 0.5 if fan_in else 0.02, seed, device)
@@ -295,7 +265,6 @@ class ResNet(Model):
         return value + NARROW_BIAS if lifted else value
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return logits or activations of images or activations: see the class."""
         if self.stem is not None:
             x = self.stem(x)
         for block in self.blocks.values():

@@ -1,8 +1,7 @@
 """Weights in 4 bits: bitsandbytes' NF4 with quantised scales, as in QLoRA.
 
-Dettmers et al., QLoRA, arXiv:2305.14314 (2023), section 3: each of 64 weights that follow one
-another is the nearest of 16 levels times the largest of them; these scales are 8 bits, of which 256
-have one fp32 scale, after their mean was taken off.
+Dettmers et al., QLoRA, arXiv:2305.14314 (2023), section 3: 64 weights share a scale of 8 bits, and
+256 scales an fp32 scale, after their mean was taken off.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ class ShapedLinear(Linear4bit):  # type: ignore[misc]
 
 
 def make_packed(model: nn.Module, dtype: torch.dtype) -> None:
-    """Replace all products of the blocks; their arithmetic is of ``dtype``."""
     products = [name for name, module in model.named_modules()
                 if isinstance(module, nn.Linear) and of_block_product(f"{name}.weight")]
     for name in products:
@@ -38,14 +36,9 @@ def make_packed(model: nn.Module, dtype: torch.dtype) -> None:
     model.is_loaded_in_4bit = True  # by this peft knows that products may be such ones
 
 
-def _is_fake(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is one of a dry run, without values."""
-    return hasattr(tensor, "fake_mode")
-
-
 def quantised(value: torch.Tensor) -> tuple[torch.Tensor, QuantState]:
     """Return a weight in 4 bits, uint8 (elements / 2, 1), and its scales."""
-    if _is_fake(value):
+    if hasattr(value, "fake_mode"):
         return _shaped(value)
     packed, state = quantize_4bit(value, blocksize=NF4_BLOCK, compress_statistics=True,
                                   quant_type="nf4", quant_storage=torch.uint8)
@@ -53,7 +46,6 @@ def quantised(value: torch.Tensor) -> tuple[torch.Tensor, QuantState]:
 
 
 def _shaped(value: torch.Tensor) -> tuple[torch.Tensor, QuantState]:
-    """Return the same of a weight that has no values: shapes and dtypes, for dry runs."""
     count = value.numel()
     blocks = -(-count // NF4_BLOCK)
 
@@ -68,10 +60,9 @@ def _shaped(value: torch.Tensor) -> tuple[torch.Tensor, QuantState]:
 
 
 def pack(module: nn.Module, value: torch.Tensor) -> None:
-    """Give a product its weight in 4 bits."""
     packed, state = quantised(value)
     module.quant_state = state
-    if _is_fake(packed):
+    if hasattr(packed, "fake_mode"):
         module.__class__ = ShapedLinear
         module.weight = nn.Parameter(packed, requires_grad=False)
         return
@@ -90,10 +81,10 @@ def scales(model: nn.Module) -> Iterator[torch.Tensor]:
 
 
 def unpacked(packed: torch.Tensor, state: QuantState) -> torch.Tensor:
-    """Return the weight (outputs, inputs) that 4 bits stand for, fp64, by the definition.
+    """Return the weight (outputs, inputs), fp64, by the definition; bitsandbytes gives the tables
+    only.
 
-    Of two weights in a byte the first is the high half. bitsandbytes has no part in it but for the
-    tables.
+    Of two weights in a byte the first is the high half.
     """
     pairs = packed.flatten().to(torch.int64)
     levels = torch.stack((pairs >> 4, pairs & 15), dim=1).flatten()

@@ -1,9 +1,8 @@
 """The transformer that is trained: whole, or the part of it that one pipeline stage has.
 
-Pure torch, built from a `ModelShape`. Every parameter has the same name in every layout, and no
-dropout makes a step random. Each product with a weight is a layer of its own (q, k, v, o, gate, up,
-down), so tensor parallelism can divide it by name. Parts read their number of heads from the
-activation: on a rank that has some of the heads nothing else changes.
+Parameters have the same names in every layout, and no dropout makes a step random. Each product
+with a weight is a layer of its own, so tensor parallelism can divide it by name; the number of
+heads is read off the activation, which may be of some of them.
 """
 
 from __future__ import annotations
@@ -21,13 +20,10 @@ from hpcbench.operations.models import ModelShape
 
 
 class RotaryEmbedding:
-    """Rotary positions: cosines and sines of their angles, (positions, head_dim / 2) fp32.
+    """Cosines and sines of rotary positions, (positions, head_dim / 2) fp32 (Su et al.,
+    arXiv:2104.09864).
 
-    Su et al., RoFormer, arXiv:2104.09864 (2021).
-
-    They are computed in each forward pass of a model and handed to its blocks: next to nothing
-    beside one block, and no buffer to be moved, cast or restored. It is no tuple, since FSDP casts
-    the tensors that it finds in the arguments of a block to the dtype of its weights.
+    Computed in each forward pass; no tuple, since FSDP casts tensors in a block's arguments.
     """
 
     def __init__(self, positions: int, head_dim: int, base: float, device: torch.device) -> None:
@@ -38,10 +34,10 @@ class RotaryEmbedding:
         self.sin = angles.sin()
 
     def turn(self, heads: torch.Tensor) -> torch.Tensor:
-        """Return queries or keys (..., positions, head_dim) turned by their positions' angles.
+        """Return queries or keys (..., positions, head_dim) turned, in at least fp32.
 
-        Element i makes a pair with element i + head_dim / 2, as in the weights of Mistral and
-        Llama on Hugging Face. The arithmetic is at least fp32.
+        Element i pairs with element i + head_dim / 2, as in Hugging Face's weights of Mistral and
+        Llama.
         """
         length = heads.shape[-2]
         cos, sin = self.cos[:length], self.sin[:length]
@@ -65,7 +61,6 @@ class Attention(nn.Module):  # type: ignore[misc]
         self.o = nn.Linear(shape.hidden, shape.hidden, bias=shape.biased)
 
     def forward(self, x: torch.Tensor, rotation: RotaryEmbedding | None) -> torch.Tensor:
-        """Return (samples, tokens, hidden) of the same."""
         q, k, v = self._heads(self.q(x)), self._heads(self.k(x)), self._heads(self.v(x))
         if rotation is not None:
             q, k = rotation.turn(q), rotation.turn(k)
@@ -75,7 +70,6 @@ class Attention(nn.Module):  # type: ignore[misc]
         return self.o(mixed.transpose(1, 2).flatten(2))
 
     def _heads(self, x: torch.Tensor) -> torch.Tensor:
-        """Return (samples, heads, tokens, head_dim)."""
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
 
@@ -94,14 +88,12 @@ class FeedForward(nn.Module):  # type: ignore[misc]
         self.down = nn.Linear(shape.inner, shape.hidden, bias=shape.biased)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return (samples, tokens, hidden) of the same."""
         if self.gate is not None:
             return self.down(F.silu(self.gate(x)) * self.up(x))
         return self.down(F.gelu(self.up(x), approximate=self.approximate))
 
 
 def make_norm(shape: ModelShape) -> nn.Module:
-    """Return the family's norm over hidden states; BERT's epsilon is 1e-12, the others' 1e-5."""
     if shape.family == "llama":
         return nn.RMSNorm(shape.hidden, eps=1e-5)
     return nn.LayerNorm(shape.hidden, eps=1e-12 if shape.family == "bert" else 1e-5)
@@ -121,7 +113,6 @@ class TransformerBlock(nn.Module):  # type: ignore[misc]
         self.mlp = FeedForward(shape)
 
     def forward(self, x: torch.Tensor, rotation: RotaryEmbedding | None) -> torch.Tensor:
-        """Return (samples, tokens, hidden) of the same."""
         if self.norms_first:
             x = x + self.attention(self.attention_norm(x), rotation)
             return x + self.mlp(self.mlp_norm(x))
@@ -151,7 +142,6 @@ class Embedding(nn.Module):  # type: ignore[misc]
         self.norm = make_norm(shape) if bert else None
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return hidden states (samples, tokens, hidden) of tokens (samples, tokens)."""
         x = self.tokens(tokens)
         if self.positions is not None:
             x = x + self.positions(torch.arange(tokens.shape[-1], device=tokens.device))
@@ -171,15 +161,11 @@ class TokenHead(nn.Module):  # type: ignore[misc]
         self.logits = nn.Linear(shape.hidden, shape.vocab, bias=bert)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return logits (samples, tokens, vocab)."""
         return self.logits(self._normed(x))
 
     def chunked_loss(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the mean cross entropy, fp32, of targets (samples, tokens).
-
-        Logits are made of some of the tokens at a time, and again for backward: there are never
-        more of them than of one part.
-        """
+        """Return the mean cross entropy, fp32, of targets, of logits of one part of the tokens at a
+        time."""
         rows, wanted = self._normed(x).flatten(0, -2), targets.flatten()
         parts = min(LOSS_CHUNKS, len(wanted))
         sums = [checkpoint(self._loss_sum, *part, use_reentrant=False, preserve_rng_state=False)
@@ -200,14 +186,11 @@ class TokenHead(nn.Module):  # type: ignore[misc]
 class Transformer(Model):
     """A model, or the stage of it that has ``blocks``, numbered as in the whole model.
 
-    The stage with block 0 has the embedding and takes tokens (samples, tokens) int64; others take
-    hidden states (samples, tokens, hidden). The stage with the last block has the head and returns
-    logits (samples, tokens, vocab); others return hidden states. Children are ``embedding``,
-    ``blocks`` (a ModuleDict by the block's number) and ``head``; what a stage lacks is None.
-
-    A tied weight is one parameter, ``embedding.tokens.weight``, where one stage has both ends. A
-    last stage alone has its own, ``head.logits.weight``: its gradient is to be added to the first
-    stage's, and its weight to be kept the same.
+    Takes tokens (samples, tokens) int64 or hidden states (samples, tokens, hidden), returns logits
+    (samples, tokens, vocab) or hidden states. Children: ``embedding``, ``blocks`` by number,
+    ``head``; what a stage lacks is None. A tied weight is ``embedding.tokens.weight`` where a stage
+    has both ends; a last stage alone has ``head.logits.weight``, whose gradient is added to the
+    first stage's.
     """
 
     def __init__(self, shape: ModelShape, blocks: range | None = None) -> None:
@@ -217,13 +200,9 @@ class Transformer(Model):
         self.embedding = Embedding(shape) if blocks.start == 0 else None
         self.blocks = nn.ModuleDict({str(number): TransformerBlock(shape) for number in blocks})
         self.head = TokenHead(shape) if blocks.stop == shape.layers else None
-        self._tie()
+        self.complete()
 
-    def complete(self, device: torch.device) -> None:
-        """Let the logits use the token embedding's weight, if they do in this family."""
-        self._tie()
-
-    def _tie(self) -> None:
+    def complete(self, device: torch.device | None = None) -> None:
         if self.shape.tied and self.embedding is not None and self.head is not None:
             self.head.logits.weight = self.embedding.tokens.weight
 
@@ -234,10 +213,8 @@ class Transformer(Model):
         return of_transformer(name, extents, seed, device, self.shape.layers, _INTO_RESIDUAL)
 
     def forward(self, x: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
-        """Return logits or hidden states of tokens or hidden states: see the class.
-
-        With ``targets`` (samples, tokens) it is their mean loss, computed in parts.
-        """
+        """Return logits or hidden states; with ``targets`` (samples, tokens) their mean loss, in
+        parts."""
         rotation = (RotaryEmbedding(self.shape.seq_length, self.shape.head_dim,
                                     self.shape.rotary_base, x.device)
                     if self.shape.family == "llama" else None)

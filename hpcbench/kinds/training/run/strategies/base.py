@@ -1,8 +1,7 @@
-"""What every strategy is to the training step: phases, optimizers, mixed precision, meshes.
+"""The base of strategies: phases, optimizers, mixed precision, meshes.
 
-torch finds what it remembers of a mesh (placements, plans to redistribute) by ranks, device and
-the names of dimensions, not by its groups: of two meshes of the same ranks, one on another backend
-or on groups that are closed, it would take the other's groups. So names have the group's in them.
+torch caches what it knows of a mesh by ranks, device and names, not by its groups: a mesh of the
+same ranks on another backend would get closed groups. So names have the group's in them.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -23,7 +21,7 @@ from torch.distributed.tensor import DTensor
 
 from hpcbench.backends.groups import open_lines
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.kinds.training.run.memory import HeldMemory, held, local, states
+from hpcbench.kinds.training.run.memory import local, local_bytes, states
 from hpcbench.operations.data import DTYPES
 from hpcbench.operations.place import Place
 from hpcbench.units import grouped
@@ -38,11 +36,15 @@ Strategies that cannot tell forward from backward have ``forward_backward``.
 
 
 class PhaseClock:
-    """Durations of the phases of each step, in ns; a phase may have several parts in one step."""
+    """Durations of the phases of each step, in ns; a phase may have several parts in one step.
 
-    def __init__(self, now_ns: Callable[[], int]) -> None:
+    ``now`` returns a moment, ``between_ns`` the time between two.
+    """
+
+    def __init__(self, now: Callable[[], Any],
+                 between_ns: Callable[[Any, Any], int] = lambda since, at: int(at - since)) -> None:
         self.steps: list[dict[str, int]] = []
-        self._now_ns = now_ns
+        self.now, self.between_ns = now, between_ns
         self._begin: Any = None
         self._since: Any = None
         self._noted: list[tuple[dict[str, int], str, Any, Any, bool]] = []
@@ -52,7 +54,6 @@ class PhaseClock:
         self._begin = self._since = self.now()
 
     def end(self, phase: str) -> None:
-        """End a part of a phase; the next one begins now."""
         at = self.now()
         self._noted.append((self.steps[-1], phase, self._since, at, True))
         self._since = at
@@ -61,53 +62,34 @@ class PhaseClock:
         """Note how long after the step's begin something is there; of several times the last."""
         self._noted.append((self.steps[-1], what, self._begin, self.now(), False))
 
-    def settle(self) -> None:
+    def resolve(self) -> None:
         """Fill in the phases since the last time; the device has nothing left to do."""
         for step, name, since, at, adds in self._noted:
             earlier = step.get(name, 0) if adds else 0
             step[name] = earlier + self.between_ns(since, at)
         self._noted.clear()
 
-    def now(self) -> Any:
-        """Return this moment, for `between_ns`."""
-        return self._now_ns()
-
-    def between_ns(self, since: Any, at: Any) -> int:
-        """Return the time between two moments, in ns."""
-        return int(at - since)
-
-
-class EventPhaseClock(PhaseClock):
-    """The same of a GPU, by events on the current stream; ``event`` makes one that is timed.
-
-    Waiting for the device at the end of each phase would forbid overlap between phases and so
-    lengthen the step; events only mark when the stream got there. They are read between steps.
-    """
-
-    def __init__(self, now_ns: Callable[[], int], event: Callable[[], Any]) -> None:
-        super().__init__(now_ns)
-        self._event = event
-
-    def now(self) -> Any:
-        """Return an event of the current stream."""
-        event = self._event()
-        event.record()
-        return event
-
-    def between_ns(self, since: Any, at: Any) -> int:
-        """Return the time between two events, in ns, waiting until it is known."""
-        at.synchronize()
-        return int(since.elapsed_time(at) * 1e6)  # ms to ns
-
 
 def phase_clock(
     device: torch.device, now_ns: Callable[[], int] = time.perf_counter_ns,
 ) -> PhaseClock:
-    if device.type == "cuda":
-        return EventPhaseClock(now_ns, partial(torch.cuda.Event, enable_timing=True))
-    if device.type == "mps":
-        return EventPhaseClock(now_ns, partial(torch.mps.Event, enable_timing=True))
-    return PhaseClock(now_ns)
+    """Return the clock of a device; on a GPU by events, which are read between steps.
+
+    Waiting for the device after each phase would forbid overlap and lengthen the step.
+    """
+    if device.type not in ("cuda", "mps"):
+        return PhaseClock(now_ns)
+
+    def now() -> Any:
+        event = getattr(torch, device.type).Event(enable_timing=True)
+        event.record()
+        return event
+
+    def between_ns(since: Any, at: Any) -> int:
+        at.synchronize()
+        return int(since.elapsed_time(at) * 1e6)  # ms to ns
+
+    return PhaseClock(now, between_ns)
 
 
 class Recipe(NamedTuple):
@@ -120,8 +102,7 @@ class Recipe(NamedTuple):
 RECIPES: Mapping[str, Recipe] = MappingProxyType({
     "adamw": Recipe(torch.optim.AdamW, MappingProxyType({"lr": 1e-4, "weight_decay": 0.1})),
     "sgd": Recipe(torch.optim.SGD, MappingProxyType({"lr": 1e-2})),
-})
-"""Rates at which no model diverges on random tokens. sgd has no momentum, and so no states."""
+})  # rates at which no model diverges on random tokens. sgd has no momentum, and so no states
 
 
 def make_optimizer(name: str, parameters: Any) -> torch.optim.Optimizer:
@@ -130,11 +111,8 @@ def make_optimizer(name: str, parameters: Any) -> torch.optim.Optimizer:
 
 
 def grouped_optimizer(name: str, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """Return an optimizer whose groups hold parameters of one mesh each.
-
-    torch updates the parameters of a group together where it can. It cannot where some are DTensors
-    and some are not, or where their meshes differ.
-    """
+    """Return an optimizer whose groups hold parameters of one mesh each: torch updates a group
+    together."""
     groups = grouped((one.device_mesh if isinstance(one, DTensor) else None, one)
                      for one in parameters)
     return make_optimizer(name, [{"params": group} for group in groups.values()])
@@ -146,12 +124,10 @@ some models, and a step that is skipped is no step; this is a power of two, so i
 
 
 def is_mixed(dtype: str) -> bool:
-    """Return whether the arithmetic is of another dtype than the weights, which are fp32."""
     return dtype != "fp32"
 
 
 def autocast(dtype: str, device: torch.device) -> AbstractContextManager[object]:
-    """Return torch's context in which products are of the dtype."""
     if not is_mixed(dtype):
         return nullcontext()
     context: AbstractContextManager[object] = torch.autocast(device.type, DTYPES[dtype])
@@ -173,10 +149,9 @@ class Autocast(nn.Module):  # type: ignore[misc]
 
 
 class AgreedScaler(torch.amp.GradScaler):  # type: ignore[misc]
-    """A scaler of ranks with different gradients: what overflows on one is a step of none.
+    """A scaler of ranks with different gradients: an overflow on one skips the step on all.
 
-    As in torch.distributed.fsdp.sharded_grad_scaler, which is for the older FSDP. Gradients may be
-    DTensors and others together; of DTensors each rank looks at its own part.
+    As torch.distributed.fsdp.sharded_grad_scaler, also for DTensors and others together.
     """
 
     def __init__(self, dtype: str, device: torch.device, group: Any) -> None:
@@ -203,10 +178,10 @@ def row_of(place: Place, name: str) -> DeviceMesh:
 
 
 class Grid:
-    """The ranks of a place by named dimensions, the outermost first: neighbours differ in the last.
+    """The ranks of a place by named dimensions, the outermost first.
 
-    ``groups`` are this rank's, by dimension. A group is opened for each dimension but for one that
-    has all ranks. Opening is collective over all workers, of which the group under test has all.
+    ``groups`` are this rank's, by dimension; one of all ranks is not opened anew. Opening is
+    collective over all workers.
     """
 
     def __init__(self, place: Place, extents: Mapping[str, int]) -> None:
@@ -220,7 +195,6 @@ class Grid:
             mesh_dim_names=tuple(self._names.values()))
 
     def _line(self, place: Place, layout: torch.Tensor) -> Any:
-        """Return this rank's group along the last dimension of a layout."""
         lines = layout.reshape(-1, layout.shape[-1]).tolist()
         if len(lines) == 1:
             return place.group
@@ -232,13 +206,12 @@ class Grid:
         return self.mesh[self._names[name]] if name in self._names else None
 
     def close(self) -> None:
-        """Destroy the groups that were opened and that this rank is in."""
         for group in self._opened:
             dist.destroy_process_group(group)
         self._opened.clear()
 
 
-def grid_of(spec: Training, place: Place) -> Grid:
+def parallel_grid(spec: Training, place: Place) -> Grid:
     """Return the ranks by replica, pipeline stage and tensor part; dimensions of 1 are left out."""
     degrees = {"dp": spec.dp, "pp": spec.pp, "tp": spec.tp}
     return Grid(place, {name: degree for name, degree in degrees.items() if degree > 1})
@@ -248,12 +221,11 @@ def _named(name: str, group: Any) -> str:
     return f"{name} of group {group.group_name}"
 
 
-def settle(parameters: Iterable[nn.Parameter]) -> None:
+def align_gradients(parameters: Iterable[nn.Parameter]) -> None:
     """Lay gradients out as their parameters are, once all of them are there.
 
-    The gradient of a norm's weight is a sum over ranks that each saw some of the tokens: left as
-    it is, the optimizer would add it up again in each of its operations. That of an embedding may
-    be whole where its weight is divided.
+    Otherwise the optimizer would add up a norm's partial gradient in each of its operations; that
+    of an embedding may be whole where its weight is divided.
     """
     for parameter in parameters:
         gradient = parameter.grad
@@ -268,12 +240,8 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class GradientExchange:
-    """What the exchange of gradients loses, beyond the rounding of the arithmetic.
-
-    ``unit`` is the unit roundoff of the dtype in which gradients travel, ``floor`` the largest
-    absolute error of one that is too small for it; both 0 where they travel in fp32. If it
-    ``projects``, gradients are replaced by their projections (PowerSGD).
-    """
+    """What the exchange of gradients loses: unit roundoff of their dtype, and the largest absolute
+    error of one that is too small for it; both 0 in fp32. ``projects``: PowerSGD."""
 
     unit: float = 0.0
     floor: float = 0.0
@@ -292,8 +260,8 @@ class Strategy:
 
     holds_loss = True
     """Whether this rank knows the loss: of a pipeline, only that with the last stage does."""
-    settling = 0
-    """How many calls of `forward_backward` pass before gradients are exchanged as ever after."""
+    warmup_calls = 0
+    """Calls of `forward_backward` until the communication pattern is stable."""
     exchange = GradientExchange()
     uncounted = ""
     """Why the calls of a step cannot all be counted, if they cannot."""
@@ -319,12 +287,11 @@ class Strategy:
 
     @property
     def replica(self) -> int:
-        """Return which data-parallel replica this rank belongs to: they are consecutive ranks."""
         return self.place.rank // (self.spec.tp * self.spec.pp)
 
     @property
     def share(self) -> tuple[int, int]:
-        """Return which samples of the next global batch are this replica's: first and count."""
+        """Return the replica's samples of the next global batch: first and count."""
         return self.replica * self.spec.batch_size, self.spec.batch_size
 
     def divide(self, shares: Sequence[int]) -> None:
@@ -335,14 +302,14 @@ class Strategy:
         """Agree at the end of a step on the shares of the next. All ranks call it."""
 
     def drag(self, seconds: float) -> None:
-        """Let each sample take so much longer from now on, for tests of what is done about it."""
+        """Slow each sample down by so much from now on, for tests."""
         raise NotImplementedError
 
     def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
         """Return the mean loss of this replica's samples, and leave gradients of the global mean.
 
-        Gradients are those of the mean over all samples of all replicas, accumulation included.
-        What is returned where not `holds_loss` is not looked at.
+        That is over all samples of all replicas, accumulation included. Ranks without `holds_loss`
+        may return anything.
         """
         raise NotImplementedError
 
@@ -358,11 +325,8 @@ class Strategy:
         self.optimizer.zero_grad(set_to_none=True)
 
     def full_gradients(self) -> dict[str, torch.Tensor]:
-        """Return every gradient whole, fp32 on the CPU, by the name in the plain model.
-
-        The scale of the loss is taken off. All ranks call it; ranks that hold none of a parameter
-        return it too.
-        """
+        """Return every gradient whole and unscaled, fp32 on the CPU, by plain name. All ranks call
+        it."""
         raise NotImplementedError
 
     def full_weights(self) -> dict[str, torch.Tensor]:
@@ -375,26 +339,30 @@ class Strategy:
                 for name, buffer in module.named_buffers()}
 
     def frozen(self) -> dict[str, torch.Tensor]:
-        """Return a copy of what this rank holds of each weight that is not trained, by its name."""
         return {}
 
     def replicated(self) -> bool:
-        """Return whether every rank holds all weights, so that they must be the same everywhere."""
+        """Return whether every rank holds all weights, which must then be the same everywhere."""
         return self.spec.tp == self.spec.pp == 1 and not any(
             isinstance(parameter, DTensor) for module in self.modules()
             for parameter in module.parameters())
 
-    def held(self) -> HeldMemory:
-        """Return the bytes that this rank holds of parameters, gradients and optimizer states."""
-        return held((parameter for module in self.modules() for parameter in module.parameters()),
-                    self.optimizer)
+    def held(self) -> dict[str, int]:
+        """Return this rank's bytes of parameters, gradients and optimizer states.
+
+        Gradients are as before the optimizer clears them: of their parameter's shape and dtype.
+        """
+        trained = (one for module in self.modules() for one in module.parameters()
+                   if one.requires_grad)
+        return {name: sum(map(local_bytes, tensors)) for name, tensors in (
+            ("parameters", self.weights()), ("gradients", trained),
+            ("optimizer_state", self.states()))}
 
     def weights(self) -> Iterator[torch.Tensor]:
-        """Yield all that this rank holds of the model: parameters, and what they are packed by."""
+        """Yield all that this rank holds of the model: parameters, and scales of packed ones."""
         return (one for module in self.modules() for one in module.parameters())
 
     def states(self) -> Iterator[torch.Tensor]:
-        """Yield the optimizer's states that this rank holds."""
         return states(self.optimizer)
 
     def updates_skipped(self) -> bool:

@@ -1,9 +1,5 @@
-"""Every rank has the whole model (DDP, ZeRO stage 1), and adapters over frozen weights.
-
-Gradients are averaged in buckets. Adapters and the weights below them are copied or sharded as
-other strategies do it. peft has the adapters; it takes seconds to import, so it is imported when a
-model is made.
-"""
+"""Every rank has the whole model (DDP, ZeRO stage 1), and adapters over frozen weights (peft, which
+takes seconds to import and is imported when a model is made)."""
 
 from __future__ import annotations
 
@@ -11,7 +7,6 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from inspect import signature
 from statistics import median
 from typing import Any
@@ -27,7 +22,7 @@ from hpcbench.kinds.training.plan.spec import adapters_of, buckets
 from hpcbench.kinds.training.plan.step import EVERY, divide, is_dynamic
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import SEED
-from hpcbench.kinds.training.run.memory import HeldMemory, held, local, local_bytes, states
+from hpcbench.kinds.training.run.memory import local, states
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import Model, Part
 from hpcbench.kinds.training.run.strategies import base
@@ -47,14 +42,14 @@ _EXCHANGES = {
 _OWN_BUFFERS = {next(name for name in ("forward_sync_buffers", "broadcast_buffers")
                      if name in signature(DistributedDataParallel).parameters): False}
 """Running statistics are each replica's own, as in other strategies. torch 2.13 has a new name."""
-_SETTLED = 2
+_STABLE_CALLS = 2
 """Calls until DDP has ordered its buckets by the first backward (1), and PowerSGD may begin."""
 
 
 class Data(Replica):
     """torch's DistributedDataParallel, which averages gradients while backward still runs."""
 
-    settling = _SETTLED
+    warmup_calls = _STABLE_CALLS
     ddp: DistributedDataParallel
 
     def __init__(self, spec: Training, place: Place) -> None:
@@ -90,22 +85,19 @@ class Data(Replica):
         self.register(str(options.get("comm_hook", "none")))
         self.watch = BucketWatch(model.parameters(), int(options["bucket_mb"]))
         if is_counted(self.place.group) and not self.exchange.projects:
-            self._settle_sooner(model)
+            self._count_second_step(model)
         return self.ddp
 
-    def _settle_sooner(self, model: Model) -> None:
-        """Have a dry run count the second step, in which ranks agree on the order of buckets.
-
-        DDP does that before it calls the model: what was called by then is not counted.
-        """
-        self.settling = 1
+    def _count_second_step(self, model: Model) -> None:
+        """Have a dry run count the second step, in which ranks agree on the order of buckets."""
+        self.warmup_calls = 1
         model.register_forward_pre_hook(lambda *_: self.place.group.ledger.tally.clear())
 
     def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
         if self._balancer:
             self._balancer.begin(len(batch[0]))
         loss = super().forward_backward(batch, phases)
-        self.watch.settle()
+        self.watch.watch_buckets()
         return loss
 
     def register(self, hook: str) -> None:
@@ -114,7 +106,7 @@ class Data(Replica):
         if hook == "powersgd":
             self.uncounted = "PowerSGD calls from threads of the group, whose calls torch hides"
             state = powerSGD_hook.PowerSGDState(
-                group, matrix_approximation_rank=1, start_powerSGD_iter=_SETTLED)
+                group, matrix_approximation_rank=1, start_powerSGD_iter=_STABLE_CALLS)
             self.ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
         elif hook != "none":
             compress = {"bf16": default_hooks.bf16_compress_hook,
@@ -129,24 +121,21 @@ class Data(Replica):
 class BucketWatch:
     """Calls a callback with the name of each bucket that has its last gradient on this rank.
 
-    Backward lasts as long on every rank, because all wait for the last. The times of a rank's own
-    gradients show whether it is late.
-
-    torch fills buckets in the order in which the first backward gave gradients. The callback is
-    not called before that order is known (`settle`).
+    Backward lasts as long on every rank, because all wait for the last; a rank's own gradients show
+    whether it is late. torch fills buckets in the order of the first backward, which is known at
+    `watch_buckets`.
     """
 
     on_bucket: Callable[[str], None]
 
     def __init__(self, parameters: Iterable[nn.Parameter], bucket_mb: int) -> None:
-        """Watch the first backward."""
         self._bucket_mb = bucket_mb
         self._parameters = [one for one in parameters if one.requires_grad]
         self._order: list[nn.Parameter] = []
         self._handles = [one.register_post_accumulate_grad_hook(self._order.append)
                          for one in self._parameters]
 
-    def settle(self) -> None:
+    def watch_buckets(self) -> None:
         """Watch buckets, now that the first backward has been."""
         if not self._handles:
             return
@@ -158,69 +147,43 @@ class BucketWatch:
         contents = buckets(given[::-1], self._bucket_mb)
         for number in spread(len(contents)):
             last = order[int(contents[number][-1].name)]
-            last.register_post_accumulate_grad_hook(self._callback(f"{ARRIVAL}{number + 1}"))
-
-    def _callback(self, name: str) -> Callable[[nn.Parameter], None]:
-        return lambda _: self.on_bucket(name)
-
-
-class OwnWork:
-    """How long a rank's own forward and backward take, without its waiting for others' gradients.
-
-    Until the last of its own gradients is there: the embedding's, since backward ends where
-    forward begins. Gradients of the others are then still under way.
-    """
-
-    def __init__(self, model: Model, device: torch.device) -> None:
-        self._clock = base.phase_clock(device)
-        self._since = self._until = self._clock.now()
-        for parameter in next(model.parts()).module.parameters():
-            parameter.register_post_accumulate_grad_hook(self._ready)
-
-    def begin(self) -> None:
-        self._since = self._clock.now()
-
-    def _ready(self, _parameter: torch.Tensor) -> None:
-        self._until = self._clock.now()
-
-    def seconds(self) -> float:
-        """Return the time of the last step; on a GPU its own, waiting until it is known."""
-        return self._clock.between_ns(self._since, self._until) / 1e9
+            last.register_post_accumulate_grad_hook(
+                lambda _, name=f"{ARRIVAL}{number + 1}": self.on_bucket(name))
 
 
 class Balancer:
-    """Dynamic load balancing: the shares of all replicas, sized by their measured speed.
+    """Dynamic load balancing: the shares of replicas by measured speed, alike on all ranks.
 
-    They are the same on every rank.
-
-    In every step each rank sends all others its time for one sample, so that all steps are alike.
-    That takes place under the next step, at whose end it is looked at: nobody waits for it. From
-    `EVERY` of them the samples are divided anew, by the medians.
+    In every step each rank sends its time for one sample, under the next step: nobody waits for it.
+    From the medians of `EVERY` of them the samples are divided anew. A rank's time lasts until its
+    own last gradient is there, the embedding's: waiting for others' gradients is not in it.
     """
 
     def __init__(self, spec: Training, place: Place, model: Model) -> None:
         self.shares = (spec.batch_size,) * spec.dp
-        self._spec = spec
-        self._place = place
-        self._work = OwnWork(model, place.device)
+        self._spec, self._place = spec, place
+        self._clock = base.phase_clock(place.device)
+        self._since = self._until = self._clock.now()
+        for parameter in next(model.parts()).module.parameters():
+            parameter.register_post_accumulate_grad_hook(self._ready)
         self._samples = 0
         self._costs: list[list[float]] = []
         self._own = torch.zeros(1, dtype=torch.float64, device=place.device)
         self._all = torch.zeros(spec.dp, dtype=torch.float64, device=place.device)
         self._under_way: Any = None
 
+    def _ready(self, _parameter: torch.Tensor) -> None:
+        self._until = self._clock.now()
+
     @property
     def share(self) -> tuple[int, int]:
-        """Return which samples of the next global batch are this rank's: first and count."""
         rank = self._place.rank
         return sum(self.shares[:rank]), self.shares[rank]
 
     def begin(self, samples: int) -> None:
-        self._samples = samples
-        self._work.begin()
+        self._samples, self._since = samples, self._clock.now()
 
     def exchange(self) -> None:
-        """Tell all ranks how long a sample took this one; divide anew if it is time."""
         if self._under_way is not None:
             self.finish()
             self._costs.append(self._all.tolist())
@@ -228,7 +191,8 @@ class Balancer:
             self.shares = divide(self._spec, [median(each) for each in zip(
                 *self._costs, strict=True)])
             self._costs.clear()
-        self._own.fill_(self._work.seconds() / self._samples)
+        own_s = self._clock.between_ns(self._since, self._until) / 1e9
+        self._own.fill_(own_s / self._samples)
         self._under_way = all_gather_tensor(
             self._all, self._own, group=self._place.group, async_op=True)
 
@@ -249,9 +213,6 @@ class Zero1(Data):
             self.plain.parameters(), optimizer_class=recipe.kind,
             process_group=self.place.group, **recipe.settings)
         return self._sharded
-
-    def held(self) -> HeldMemory:
-        return held(self.plain.parameters(), self._sharded.optim)
 
     def states(self) -> Iterator[torch.Tensor]:
         return states(self._sharded.optim)
@@ -285,7 +246,6 @@ class LowRank(Replica):
         return ((plain(name), one) for name, one in super().trained())
 
     def full_gradients(self) -> dict[str, torch.Tensor]:
-        """Return every gradient whole; of frozen weights there is to be none."""
         return {plain(name): item for name, item in super().full_gradients().items()}
 
     def full_weights(self) -> dict[str, torch.Tensor]:
@@ -295,12 +255,6 @@ class LowRank(Replica):
     def frozen(self) -> dict[str, torch.Tensor]:
         return {plain(name): local(parameter.detach()).clone()
                 for name, parameter in self.plain.named_parameters() if not is_adapter(name)}
-
-    def held(self) -> HeldMemory:
-        """Return the bytes that this rank holds; scales of packed weights count as parameters."""
-        held = super().held()
-        return replace(held, parameters=held.parameters + sum(
-            map(local_bytes, scales_of(self.plain))))
 
     def weights(self) -> Iterator[torch.Tensor]:
         yield from super().weights()
@@ -316,7 +270,6 @@ class Shards(LowRank, Fsdp):
 
 
 def draft(spec: Training) -> Model:
-    """Return the model with its adapters, of which nothing has memory yet (meta)."""
     from peft import LoraConfig, inject_adapter_in_model
 
     adapters = adapters_of(spec)
@@ -346,7 +299,6 @@ def is_adapter(name: str) -> bool:
 
 
 def scales_of(model: Model) -> list[torch.Tensor]:
-    """Return what belongs to weights in 4 bits and is no parameter."""
     if not getattr(model, "is_loaded_in_4bit", False):
         return []
     from hpcbench.kinds.training.run.models.nf4 import scales

@@ -42,7 +42,6 @@ class StageClock:
     """The phases of the step that is under way, for all stages of a rank."""
 
     def __init__(self, *, exchanges: bool) -> None:
-        """``exchanges``: there are other replicas of the pipeline, which get its gradients."""
         self.phases: base.PhaseClock | None = None
         self._exchanges = exchanges
 
@@ -72,7 +71,6 @@ class TimedStage(PipelineStage):  # type: ignore[misc]
             "backward", lambda: PipelineStage.backward_one_chunk(self, *arguments, **named))
 
     def backward_weight_one_chunk(self, *arguments: Any, **named: Any) -> Any:
-        """Compute the gradients of the weights, where that is a half of its own."""
         return self.clock.timed(
             "backward", lambda: PipelineStage.backward_weight_one_chunk(self, *arguments, **named))
 
@@ -85,7 +83,7 @@ class Pipeline(base.Strategy):
 
     def __init__(self, spec: Training, place: Place) -> None:
         super().__init__(spec, place)
-        self.grid = grid = base.grid_of(spec, place)
+        self.grid = grid = base.parallel_grid(spec, place)
         self._group = grid.groups["pp"]
         self._divider = Divider(grid.row("tp"), spec)
         self._sharder = Sharder(grid.row("dp"), spec)
@@ -111,8 +109,8 @@ class Pipeline(base.Strategy):
     def _open_schedule(self) -> Any:
         """Return the schedule over this rank's stages.
 
-        It leaves the scale of gradients alone: that of torch divides what earlier parts of an
-        accumulation have left by the number of micro-batches again. The loss is divided instead.
+        The loss is divided, not gradients: torch's scaling would divide earlier parts of an
+        accumulation again.
         """
         kind = get_schedule_class(self._stages.schedule.name)
         stages = [TimedStage(self._called(model), stage, self._stages.count, self.place.device,
@@ -127,11 +125,8 @@ class Pipeline(base.Strategy):
                     loss_fn=self._loss, scale_grads=False)
 
     def _leave_out_votes(self, called: list[nn.Module]) -> None:
-        """Have the first step of a rehearsal count what later ones do.
-
-        What a rank sends before its first forward pass are votes of torch's stages, once for all.
-        What it gathers before that are weights of the step.
-        """
+        """Have the first step of a dry run count what later ones do: drop the messages before it,
+        by which torch's stages agree once."""
         handles: list[RemovableHandle] = []
 
         def begin(*_: Any) -> None:
@@ -142,10 +137,9 @@ class Pipeline(base.Strategy):
         handles += (one.register_forward_pre_hook(begin, prepend=True) for one in called)
 
     def _examples(self, stage: int) -> dict[str, torch.Tensor]:
-        """Return what goes into a stage and comes out of it, which neighbours tell torch else.
+        """Return a stage's input and output for a dry run, and of a ResNet.
 
-        In a rehearsal there are none. To tell, a stage computes something of its neighbour's form,
-        which batch norms would take into their running statistics.
+        Otherwise neighbours tell torch by computing something, which batch norms would count.
         """
         spec = self.spec
         samples = spec.batch_size // spec.accumulation // self._stages.microbatches
@@ -163,7 +157,6 @@ class Pipeline(base.Strategy):
                 "output_args": logits if stage == self._stages.last else hidden}
 
     def _images(self, stage: int, samples: int) -> dict[str, torch.Tensor]:
-        """Return the same of a stage of a ResNet: what blocks return is of the dtype of all."""
         shape, first = resnet_of(self.spec), stage == 0
         blocks = self._stages.blocks(stage)
 
@@ -182,7 +175,6 @@ class Pipeline(base.Strategy):
                 passed(blocks.stop - 1)}
 
     def _called(self, model: Model) -> nn.Module:
-        """Return what a stage calls: the model in autocast, or what casts by its own policy."""
         if base.is_mixed(self.spec.dtype) and not isinstance(model, FSDPModule):
             return base.Autocast(model, self.spec.dtype, self.place.device)
         return model
@@ -204,7 +196,7 @@ class Pipeline(base.Strategy):
                     *([inputs] if 0 in self._own else []), return_outputs=False,
                     **({"target": targets, "losses": part_losses} if self.holds_loss else {}))
             losses += (local(loss.detach()) for loss in part_losses)
-        base.settle(self._parameters)
+        base.align_gradients(self._parameters)
         self._add_tied()
         phases.end("exchange")
         total = sum(losses, torch.zeros((), device=self.place.device))
@@ -224,7 +216,6 @@ class Pipeline(base.Strategy):
             gradients[0].add_(self._exchanged(gradients[0], other))
 
     def _exchanged(self, tensor: torch.Tensor, other: int) -> torch.Tensor:
-        """Return what another rank of the pipeline sends while it gets a tensor of that shape."""
         received, peer = torch.empty_like(tensor), dist.get_global_rank(self._group, other)
         for work in dist.batch_isend_irecv([
                 dist.P2POp(dist.isend, tensor, peer, self._group),
@@ -248,10 +239,8 @@ class Pipeline(base.Strategy):
 
 
 class Stages:
-    """Where the parts of a model are: ranks and stages are those of one pipeline, from 0.
-
-    ``tied``: the first and the last stage have copies of one weight.
-    """
+    """Where the parts of a model are, in one pipeline; ``tied``: its ends have copies of one
+    weight."""
 
     def __init__(self, work: Training) -> None:
         pipelined = pipelining(work)
@@ -274,15 +263,15 @@ class Stages:
     def gather(
         self, own: Mapping[int, Model], whole: Whole, group: Any, device: torch.device,
     ) -> dict[str, torch.Tensor]:
-        """Return something whole of every parameter of the model, fp32 on the CPU, by its name.
-
-        ``own`` are this rank's stages; ``group`` is the pipeline's, and all of it calls.
-        """
+        """Return something whole of every parameter, fp32 on the CPU, by its name; all of the group
+        call."""
         with torch.device("meta"):
             model = make_model(self._work)
         rank, values = dist.get_rank(group), {}
         for name, parameter in model.named_parameters():
-            stage = self._stage_of(name)
+            part, *rest = name.split(".")  # a tied weight is the first stage's
+            stage = (int(rest[0]) // self._each if part == "blocks" else
+                     self.last if part == "head" else 0)
             owner = self.rank_of(stage)
             value = (whole(own[stage].get_parameter(name)) if owner == rank else
                      torch.empty(parameter.shape)).to(device, torch.float32)
@@ -290,14 +279,5 @@ class Stages:
             values[name] = value.cpu()
         return values
 
-    def _stage_of(self, name: str) -> int:
-        """Return the stage that has a parameter; a tied one is the first stage's."""
-        part, *rest = name.split(".")
-        if part == "blocks":
-            return int(rest[0]) // self._each
-        return self.last if part == "head" else 0
-
-
 def hybrid(spec: Training, place: Place) -> base.Strategy:
-    """Return the strategy for replicas x stages x tensor parts; each passes over degrees of 1."""
     return (Pipeline if spec.pp > 1 else TensorParallel)(spec, place)

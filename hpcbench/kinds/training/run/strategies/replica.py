@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -25,22 +25,23 @@ from hpcbench.operations.data import DTYPES
 from hpcbench.operations.place import Place
 from hpcbench.trace.schema import ARRIVAL
 
-MOST = 32
-"""Of more buckets so many are watched, from the first to the last."""
+MOST = 32  # of more buckets so many are watched, from the first to the last
 
 
 class GroupWatch:
     """Calls a callback with the name of each group of parameters whose gradients are there.
 
-    A group is a block, or what is no block; its gradients are exchanged together. The moment is
-    that before torch begins with it: the group's own ``post_backward``, for which torch has no
-    public hook. In micro-batches that exchange nothing it is not called.
+    A group is a block, or the root. Torch has no public hook for the moment before the exchange, so
+    ``post_backward`` of the group is wrapped; in micro-batches that exchange nothing it is not
+    called.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        """Watch a model whose parts are spread already, or not at all."""
         self.on_bucket: Callable[[str], object] = lambda _name: None
-        groups = list(_groups(model))[::-1]  # backward begins with the last block; the root ends it
+        groups = [group for module in model.modules() if isinstance(module, FSDPModule)
+                  for group in module._get_fsdp_state()._fsdp_param_groups
+                  if any(one.sharded_param.requires_grad for one in group.fsdp_params)]
+        groups.reverse()  # backward begins with the last block; the root ends it
         for number in spread(len(groups)):
             self._watch(groups[number], f"{ARRIVAL}{number + 1}")
 
@@ -55,18 +56,7 @@ class GroupWatch:
         group.post_backward = post_backward
 
 
-def _groups(model: nn.Module) -> Iterator[Any]:
-    """Yield the groups of a model that have something to train, the root's first."""
-    for module in model.modules():
-        if not isinstance(module, FSDPModule):
-            continue
-        for group in module._get_fsdp_state()._fsdp_param_groups:
-            if any(one.sharded_param.requires_grad for one in group.fsdp_params):
-                yield group
-
-
 def spread(count: int) -> list[int]:
-    """Return up to MOST of so many numbers from 0, the first and the last among them."""
     if count <= MOST:
         return list(range(count))
     return [number * (count - 1) // (MOST - 1) for number in range(MOST)]
@@ -102,36 +92,26 @@ class Replica(base.Strategy):
         fill_part(model, part, self.place.device, SEED)
 
     def wrap(self, model: Model) -> nn.Module:
-        """Return what is called instead of the model: in a single process, itself."""
         return model
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         return base.make_optimizer(self.spec.optimizer, self.plain.parameters())
 
     def make_scaler(self) -> torch.amp.GradScaler:
-        """Return the scaler of fp16 losses, idle for others; all ranks have the same gradients."""
         return torch.amp.GradScaler(self.place.device.type, init_scale=base.INITIAL_SCALE,
                                     enabled=self.spec.dtype == "fp16")
 
     def communicating(self, last: bool) -> AbstractContextManager[object]:
-        """Return the context of a micro-batch: only the last one's gradients are exchanged."""
         return nullcontext()
 
     def exchanges(self, last: bool) -> bool:
-        """Return whether a micro-batch exchanges gradients, if there is anybody to do it with."""
         return last
 
     def arithmetic(self) -> AbstractContextManager[object]:
-        """Return the context of a forward pass."""
         return base.autocast(self.spec.dtype, self.place.device)
 
     def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
-        """See `Strategy`.
-
-        Gradients of replicas are averaged as if all had the same number of samples: the loss of a
-        micro-batch counts as its share of those. So gradients are of the mean over all samples
-        of all replicas, however many each has.
-        """
+        """Weigh the loss of a micro-batch by its share: replicas are averaged as if equal."""
         if self.watch:
             self.watch.on_bucket = phases.arrive
         parts, even = self.spec.accumulation, self.spec.batch_size
@@ -148,7 +128,6 @@ class Replica(base.Strategy):
         return total * (even / len(batch[0]))
 
     def mean_loss(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the mean loss of a micro-batch; a model that chunks it never has all logits."""
         if self.spec.loss == CHUNKED:
             loss: torch.Tensor = self.model(inputs, targets)
             return loss
@@ -168,10 +147,10 @@ class Replica(base.Strategy):
 
 
 def _backward(loss: torch.Tensor, phases: base.PhaseClock, *, exchanges: bool) -> None:
-    """Run backward; if it ``exchanges`` gradients, what is left of that is a phase of its own.
+    """Run backward; what is left of an exchange is a phase of its own.
 
-    What waits for the exchange (DDP, FSDP) is called by autograd when its graph has been run.
-    What was queued before it, when backward began, is called first.
+    Autograd calls what waits for the exchange (DDP, FSDP) after its graph, in the order of
+    queueing.
     """
     if not exchanges:
         loss.backward()
@@ -193,31 +172,22 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
 class Fsdp(Replica):
     """torch's fully_shard: a block's parameters are gathered when it runs, gradients scattered.
 
-    Blocks with ``reshard`` give up what they gathered after forward and gather it again in
-    backward (ZeRO-3); without, they keep it until then (ZeRO-2). What is no block is the root,
-    which always keeps it: backward begins there.
+    With ``reshard`` blocks free them after forward and gather again in backward (ZeRO-3), without
+    they keep them (ZeRO-2). The root always keeps its own: backward begins there.
     """
 
     def build(self) -> Model:
-        """Return the sharded model. There is never more of it whole on a rank than a block."""
-        mesh, policy = self.open_mesh(), _policy(self.spec)
-
-        def shard(part: nn.Module) -> None:
-            fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=_gives_up(
-                part, bool(self.spec.option("reshard"))))
-
-        return build(self.draft(), self.place.device, self.fill, shard=shard)
+        sharder = Sharder(self.open_mesh(), self.spec)
+        return build(self.draft(), self.place.device, self.fill, shard=sharder.shard)
 
     def wrap(self, model: Model) -> nn.Module:
         self.watch = GroupWatch(model)
         return model
 
     def open_mesh(self) -> DeviceMesh:
-        """Return all ranks of the group under test, in a row."""
         return base.row_of(self.place, "shard")
 
     def arithmetic(self) -> AbstractContextManager[object]:
-        """Return the context of a forward pass: parameters and inputs are cast by the policy."""
         return nullcontext()
 
     def communicating(self, last: bool) -> AbstractContextManager[object]:
@@ -226,7 +196,6 @@ class Fsdp(Replica):
         return nullcontext()
 
     def exchanges(self, last: bool) -> bool:
-        """Return whether a micro-batch exchanges gradients: the last one, or each."""
         groups = layout_of(self.spec).groups
         return last or (groups is not None and groups.exchanges > 1)
 
@@ -235,7 +204,6 @@ class Hsdp(Fsdp):
     """Shards within each of ``replicas`` groups of consecutive ranks, copies between them."""
 
     def open_mesh(self) -> DeviceMesh:
-        """Return the ranks as replicas x shards, on groups that are opened for it."""
         replicas = int(self.spec.option("replicas"))
         self.grid = base.Grid(self.place, {
             "replicate": replicas, "shard": self.place.world_size // replicas})
@@ -243,27 +211,30 @@ class Hsdp(Fsdp):
 
 
 class Sharder:
-    """How parts of a model are spread over the replicas among other dimensions, on a mesh of one.
+    """How parts of a model are spread over the replicas.
 
-    Both forms are torch's: ``fully_shard``, and its sibling that keeps copies. DDP is not used
-    here, since it cannot exchange the gradients of parameters that are divided already, nor those
-    of backwards in two halves.
+    Beside other dimensions copies are torch's sibling of ``fully_shard``, not DDP, which cannot
+    exchange gradients of divided parameters or of backwards in two halves.
     """
 
     def __init__(self, mesh: DeviceMesh | None, spec: Training) -> None:
-        """``mesh`` None: there is one replica."""
-        self._mesh = mesh
+        self._mesh = mesh  # None: there is one replica
         self._spec = spec
         self._groups = layout_of(spec).groups
-        self._policy = _policy(spec)
+        # gradients are reduced in fp32
+        self._policy = (MixedPrecisionPolicy(
+            param_dtype=DTYPES[spec.dtype], reduce_dtype=torch.float32)
+            if base.is_mixed(spec.dtype) else MixedPrecisionPolicy())
 
     def shard(self, part: nn.Module) -> None:
         """Spread a block, or a model whose blocks are."""
         if self._mesh is None or self._groups is None:
             return
-        if self._groups.shards > 1:
+        if self._groups.shards > 1 or self._spec.tp * self._spec.pp == 1:
             fully_shard(part, mesh=self._mesh, mp_policy=self._policy,
-                        reshard_after_forward=_gives_up(part, self._groups.reshard))
+                        # None, of the root: keep
+                        reshard_after_forward=None if isinstance(part, Model) else
+                        self._groups.reshard)
         else:
             # torch has no public name for it; other layouts need no torch that has it
             from torch.distributed._composable.replicate_with_fsdp import replicate
@@ -271,22 +242,9 @@ class Sharder:
             replicate(part, mesh=self._mesh, mp_policy=self._policy)
 
     def arithmetic(self, device: torch.device) -> AbstractContextManager[object]:
-        """Return the context of a forward pass: what is spread is cast by its policy."""
         return base.autocast(self._spec.dtype, device) if self._mesh is None else nullcontext()
 
     def synchronize(self, model: nn.Module, last: bool) -> None:
-        """Set whether backward exchanges gradients: with the last micro-batch only."""
         if isinstance(model, FSDPModule):
             model.set_requires_gradient_sync(last)
 
-
-def _gives_up(part: nn.Module, reshard: bool) -> bool | None:
-    """Return whether a part gives up what it gathered; None, of the root, is torch's way: keep."""
-    return None if isinstance(part, Model) else reshard
-
-
-def _policy(spec: Training) -> MixedPrecisionPolicy:
-    """Return in what parameters are gathered; gradients are reduced in fp32."""
-    if not base.is_mixed(spec.dtype):
-        return MixedPrecisionPolicy()
-    return MixedPrecisionPolicy(param_dtype=DTYPES[spec.dtype], reduce_dtype=torch.float32)

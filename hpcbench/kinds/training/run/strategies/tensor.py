@@ -41,8 +41,7 @@ class Divider:
     """How parts of a model are divided among the ranks of a mesh of one dimension."""
 
     def __init__(self, mesh: DeviceMesh | None, spec: Training) -> None:
-        """``mesh`` None: nothing is divided."""
-        self._mesh = mesh
+        self._mesh = mesh  # None: nothing is divided
         layout = layout_of(spec)
         self._by_tokens = mesh is not None and layout.by_tokens
         self._by_words = mesh is not None and layout.by_words
@@ -116,7 +115,7 @@ class TensorParallel(Replica):
     """A whole model whose parts are divided, and then spread over replicas if there are several."""
 
     def build(self) -> Model:
-        self.grid = grid = base.grid_of(self.spec, self.place)
+        self.grid = grid = base.parallel_grid(self.spec, self.place)
         self._divider = Divider(grid.row("tp"), self.spec)
         self._sharder = Sharder(grid.row("dp"), self.spec)
         return build(self.draft(), self.place.device, self.fill, self._divider.divide,
@@ -130,12 +129,11 @@ class TensorParallel(Replica):
         return base.grouped_optimizer(self.spec.optimizer, self.plain.parameters())
 
     def make_scaler(self) -> torch.amp.GradScaler:
-        """Return a scaler for gradients of which each rank has others."""
         return base.AgreedScaler(self.spec.dtype, self.place.device, self.place.group)
 
     def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
         loss = super().forward_backward(batch, phases)
-        base.settle(self.plain.parameters())
+        base.align_gradients(self.plain.parameters())
         phases.end("backward")
         return loss
 
