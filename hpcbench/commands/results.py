@@ -154,7 +154,7 @@ def check(
         metavar="RESULTS...", help="results.h5 or its folder; several launches of one job.")],
     limits: Annotated[Optional[Path], typer.Option(
         "--limits", metavar="FILE", rich_help_panel=_AGAINST,
-        help="Limits in a YAML file (docs/check.md).")] = None,
+        help="Limits in a YAML file (docs/compare.md).")] = None,
     baseline: Annotated[Optional[list[Path]], typer.Option(
         "--baseline", metavar="RESULTS", rich_help_panel=_AGAINST,
         help="Earlier results; repeatable.")] = None,

@@ -284,7 +284,7 @@ class Config(Section):
     benchmarks: Annotated[tuple[AnyBlock, ...], Field(min_length=1)] = Field(
         description="The sweeps, in order.")
     limits: tuple[Limit, ...] = key(
-        (), "Limits of results, as in a file of limits (docs/check.md); exit code 1 if missed.")
+        (), "Limits of results, as in a file of limits (docs/compare.md); exit code 1 if missed.")
     fail_below: Annotated[tuple[Below, ...], OneOrMany()] = key(
         (), "Least rates in short: NAME[:SIZE]:METRIC=VALUE[UNIT].")
     fault: tuple[Fault, ...] = key((), "Errors made on purpose. For testing only.")

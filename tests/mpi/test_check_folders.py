@@ -24,7 +24,7 @@ LAUNCHES = 5
 OUTCOMES: Mapping[str, tuple[int, int, int]] = {
     "good": (0, 0, 0), "slow": (10, 1, 2), "wrong": (11, 1, 2), "missing": (12, 0, 3),
     "crashed": (13, 1, 2), "cannot_tell": (14, 0, 3)}
-"""Outcome -> exit codes of styles ci, slurm, nagios (docs/check.md)."""
+"""Outcome -> exit codes of styles ci, slurm, nagios (docs/compare.md)."""
 ANY_TIME = [{"metric": "median_s", "max": 1e6}]
 GLOO = [{"metric": "median_s", "select": {"backend": "gloo"}, "max": 1e6}]
 

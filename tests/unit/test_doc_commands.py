@@ -62,6 +62,7 @@ RUN_BY = {
 NOT_RUN = {
     ".ci/run": "it runs all of these tests, on a bare system",
     "slurm/v100_nvlink.sbatch": "needs V100 GPUs; test_slurm.py runs the CPU file of the same form",
+    "scripts/reference.py": "it would write the pages that test_reference.py compares",
     "tests/golden.py": "it would write the files that test_golden.py compares with today's",
     "srun torchrun run": "test_torchrun.py runs torchrun with the variables of a step of Slurm",
     "hpcbench plan --dry-run": "it is plan, then run --dry-run, and both are run",

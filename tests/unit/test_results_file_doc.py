@@ -1,9 +1,8 @@
-"""docs/results-file.md names every part of both files, and its plots can be made."""
+"""Files have the parts that docs/results-file.md is made from, and its plots can be made."""
 
 from __future__ import annotations
 
 import fcntl
-import fnmatch
 import json
 import re
 import shutil
@@ -28,28 +27,17 @@ from hpcbench.report.summary import summary_document
 from hpcbench.trace.sealed import ATTRIBUTES as OF_TRACE
 from hpcbench.trace.sealed import CLOCKS, seal, write_clocks
 from hpcbench.trace.sealed import CONTENTS as OF_A_TRACE
-from hpcbench.views.presenter import presenter_of
 from launcher import ROOT
 from results_factory import make_results
 
 PAGE = (ROOT / "docs" / "results-file.md").read_text("utf-8")
-_, OF_ALL_KINDS, TRACE = re.split(r"\n## (?=results\.h5|A trace)", PAGE)
 BESIDE_CEILINGS = {column.name for column in ROOFLINE_COLUMNS} | {
     "of_link", "of_measured_link", "measured_link_bytes_per_s", "of_measured_product",
     "of_declared_product", "mfu", "mfu_of_measured"}
 """Columns that are empty in runs that measure and declare no peak."""
 KINDS = ("collective", "primitive", "training")
 """Kinds that the stored runs have cases of."""
-RESULTS = re.sub(rf"\n### Columns of kind (?!{'|'.join(KINDS)})\w+\n.*?(?=\n###|\n\n\w)", "",
-                 OF_ALL_KINDS, flags=re.DOTALL)
-BITS = RESULTS[RESULTS.index("## Bits of a sample"):]
 RUNS = ROOT / "tests" / "data" / "golden" / "runs"
-USAGE = "cases/usage"
-AS_IN_RESULTS = {f"samples/{name}" for name in (
-    "device_ns", "enqueue_ns", "start_ns", "end_ns", "flags")}
-"""Of a trace, what the page tells of results.h5 alone."""
-SEVERAL = {"TABLE": [*TELEMETRY], "KIND": [f"derived/{kind}" for kind in KINDS]}
-"""Word in the name of a row that stands for several parts of the file -> these and others."""
 Parts = Mapping[str, h5py.Group | h5py.Dataset]
 
 
@@ -76,101 +64,45 @@ def parts(file: h5py.File) -> Parts:
     return found
 
 
-def rows(text: str) -> dict[str, tuple[str, ...]]:
-    """Return the cells of each row of the page's tables by its first cell."""
-    cells = (line.strip("| ").split(" | ") for line in text.splitlines()
-             if re.match(r"\| (`|\d)", line))
-    return {first.strip("`"): tuple(rest) for first, *rest in cells}
-
-
-def described(text: str) -> dict[str, tuple[str, str]]:
-    """Return units and description of each dataset and group that the page names."""
-    pattern = re.compile(r"^\| `/([\w/]+)` \|([^|]*)\| (.*) \|$", re.MULTILINE)
-    return {one: (units.strip(), what.replace("KIND", one.rpartition("/")[2]))
-            for name, units, what in pattern.findall(text) for one in meant(name)}
-
-
-def meant(name: str) -> list[str]:
-    """Return the parts that a row is of: one, or several of a word in capitals."""
-    return next((fnmatch.filter(parts, name.replace(word, "*"))
-                 for word, parts in SEVERAL.items() if word in name), [name])
-
-
-def test_the_page_and_results_say_the_same(results: Path) -> None:
-    page = described(RESULTS)
+def test_results_have_the_parts_of_the_page(results: Path) -> None:
+    told = contents(KindColumns((), {}, {}), KINDS)
     own = {f"cases/{column.name}" for spec in kinds().values()
            for column in deriver_of(spec).columns}
     with h5py.File(results / "results.h5") as file:
         found = parts(file)
-        assert {name for name in page if not of_telemetry(name)} == found.keys()
+        assert {name for name in told if not of_telemetry(name)} - {"/"} <= found.keys()
+        assert found.keys() - told.keys() <= own
         for name, item in found.items():
-            units, what = item.attrs.get("units", ""), item.attrs["description"]
-            assert page[name][0] == units, name
-            assert page[name][1] in what if name in own else page[name][1] == what, name
-            assert bool(units) == isinstance(item, h5py.Dataset)
+            assert bool(item.attrs.get("units", "")) == isinstance(item, h5py.Dataset)
+            assert name in own or item.attrs["description"] == told[name].text
         named = {"names", "values", "bits", "record", "fields", "version"}
         others = {attribute for item in found.values() for attribute in item.attrs}
         assert others - {"description", "units"} == named
-        assert all(f"`{name}`" in PAGE or f" {name} (" in PAGE for name in named)
-        numbered = [line.split(" ", 1) for line in file["samples/use"].attrs["values"]]
-        assert numbered == [[number, ": ".join(cells).replace("`", "")] for number, cells in
-                            rows(RESULTS[:RESULTS.index("### Columns of all")]).items()
-                            if number.isdigit()]
-
-
-@pytest.mark.parametrize("kind", ["hardware", "memory", *KINDS])
-def test_the_page_has_the_columns_of_each_kind(kind: str) -> None:
-    _, section = OF_ALL_KINDS.split(f"### Columns of kind {kind}\n")
-    page = described(re.split(r"\n###|\n\n\w", section)[0])
-    assert page == {f"cases/{column.name}": (column.units, column.text)
-                    for column in deriver_of(kinds()[kind]).columns}
-
-
-@pytest.mark.parametrize("kind", ["hardware", "memory"])
-def test_the_page_names_what_the_summary_adds(kind: str) -> None:
-    """Fields that are no column, and all keys of the document."""
-    summary = PAGE[PAGE.index("## summary.json and summary.csv"):]
-    own = {column.name for column in deriver_of(kinds()[kind]).columns}
-    added = {name for name in presenter_of(kind).fields if name not in own}
-    document = summary_document(replace(make_results(()), told=(RankTold(0, 0, 2.0),)), [])
-    for name in {*added, *document} - {"cases", "results"}:
-        shown = re.sub("^.*(?=_bytes_of_peak_predicted)", "*", name)
-        assert f"`{shown}`" in summary, name
 
 
 def of_telemetry(name: str) -> bool:
     """Return whether only runs that read the machine have it; these older runs did not."""
-    return name in TELEMETRY or name == USAGE
+    return name in TELEMETRY or name == "cases/usage"
 
 
-def test_the_page_and_readings_say_the_same() -> None:
-    page, described_here = described(RESULTS), contents(KindColumns((), {}, {}), ())
-    for name in (*TELEMETRY, USAGE):
-        what = described_here[name]
-        assert page[name] == (what.units, what.text.removesuffix("; -1 if not read")), name
-    of_trace = {name: what for name, what in OF_A_TRACE.items() if name.startswith("telemetry/")}
-    own = {name for name in TELEMETRY if name.rpartition("/")[2] in ("rank", "attempt", "sources")}
-    assert of_trace.keys() == TELEMETRY.keys() - own - {"telemetry"}
+def test_the_page_names_every_key_of_the_summary() -> None:
+    summary = PAGE[PAGE.index("## summary.json and summary.csv"):]
+    document = summary_document(replace(make_results(()), told=(RankTold(0, 0, 2.0),)), [])
+    missing = {name for name in document if f"`{name}`" not in summary}
+    assert missing == {"cases", "schema_version"}
 
 
-def test_the_page_and_a_trace_say_the_same(trace: Path) -> None:
-    page = described(TRACE) | {
-        name: what for name, what in described(RESULTS).items() if name in AS_IN_RESULTS}
+def test_a_trace_has_the_parts_of_the_page(trace: Path) -> None:
     with h5py.File(trace) as file:
         found = parts(file)
-        assert found.keys() - CLOCKS.keys() == page.keys() - CLOCKS.keys()
-        assert all(page[name] == (item.attrs.get("units", ""), item.attrs["description"])
-                   for name, item in found.items() if name not in CLOCKS)
-        bits = [line.split(" ", 1) for line in file["samples/flags"].attrs["bits"]]
-    assert bits == [[bit, ": ".join(cells).replace("`", "")]
-                    for bit, cells in rows(BITS).items() if bit.isdigit()]
+        told = {name for name in OF_A_TRACE if not name.startswith("telemetry")} - {"/", "plan"}
+        assert told <= found.keys() <= {*OF_A_TRACE}
+        assert all(item.attrs["description"] == OF_A_TRACE[name].text
+                   for name, item in found.items())
 
 
-def test_each_attribute_of_the_files_is_on_the_page(results: Path, trace: Path) -> None:
-    for path, attributes, text in ((results / "results.h5", OF_RESULTS, RESULTS),
-                                   (trace, OF_TRACE, TRACE)):
-        page = {name: cells[0] for name, cells in rows(text).items() if name in attributes}
-        assert page == dict(attributes)
+def test_each_attribute_of_the_files_is_described(results: Path, trace: Path) -> None:
+    for path, attributes in ((results / "results.h5", OF_RESULTS), (trace, OF_TRACE)):
         with h5py.File(path) as file:
             told = dict(line.split(": ", 1) for line in file.attrs["attributes"])
             assert told.keys() == {*file.attrs} - {"description", "attributes"}

@@ -1,0 +1,283 @@
+"""Writes the lists of docs/ that the code has: keys of sweeps, flags, columns of files.
+
+    python scripts/reference.py             # writes them anew
+    python scripts/reference.py --check     # exit code 1 and the pages that are out of step
+
+A list stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``; LISTS has the names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+import typer
+
+from hpcbench.cli import COMMANDS, app
+from hpcbench.config import schema
+from hpcbench.config.load import json_schema
+from hpcbench.config.section import Block, Fault, Limit, Section
+from hpcbench.kinds.registry import kinds
+from hpcbench.reduce import results_file
+from hpcbench.reduce.kind_facts import COLUMNS, CaseColumn, KindColumns, deriver_of
+from hpcbench.report.summary import field_names
+from hpcbench.trace import sealed
+from hpcbench.trace.columns import GROUP as TELEMETRY
+from hpcbench.trace.columns import PURE, ROOT, TEXT, Contents
+from hpcbench.views.presenter import presenter_of
+
+DOCS = Path(__file__).parents[1] / "docs"
+_MARKED = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+WIDTH, WIDEST_NAME, MOST_VALUES = 110, 30, 16
+Row = tuple[str, str]
+"""A name with its default or units, and the meaning."""
+
+
+def block(rows: Iterable[Row], title: str = "") -> Iterator[str]:
+    """Yield rows as a block of text with two columns, below a title."""
+    found = list(rows)
+    if title:
+        yield f"{title}:\n"
+    if not found:
+        return
+    width = 2 + min(WIDEST_NAME, max(len(name) for name, _ in found))
+    yield "```text"
+    for name, text in found:
+        head = name.ljust(width) if len(name) < width - 1 else f"{name}  "
+        yield fill(head + text, WIDTH, subsequent_indent=" " * width, break_long_words=False,
+                   break_on_hyphens=False)
+    yield "```\n"
+
+
+def _aside(name: str, aside: str) -> str:
+    return f"{name} ({aside})" if aside else name
+
+
+def keys(section: type[Section], without: Collection[str] = ()) -> Iterator[Row]:
+    """Yield the keys of a section: default, meaning, and the values there are if they are few."""
+    definitions = json.loads(json_schema())
+    name_of = "CollectiveBlock" if section is Block else section.__name__
+    properties = definitions["$defs"].get(name_of, definitions)["properties"]
+    for name, field in section.model_fields.items():
+        key, told = field.alias or name, field.description
+        if key in without or not told:
+            continue
+        values = _values(properties.get(key, {}))
+        is_listed = len(values) > MOST_VALUES or all(
+            re.search(rf"\b{re.escape(one)}\b", told) for one in values)
+        allowed = "" if is_listed else f" Values: {', '.join(values)}."
+        default = "required" if field.is_required() else shown(field.default)
+        yield _aside(key, default), f"{told.rstrip('.')}.{allowed}"
+
+
+def shown(value: Any) -> str:
+    """Return a default as a sweep file has it; nothing for one that the meaning tells."""
+    if value is None or value in ((), {}, "") or value == (0, 0):
+        return ""
+    values = value if isinstance(value, tuple) else (value,)
+    return ", ".join(f"{one:g}" if isinstance(one, float) else json.dumps(one)
+                     for one in values).replace('"', "")
+
+
+def _values(part: Mapping[str, Any]) -> list[str]:
+    """Return the names that a value may be, in a list or alone, each once."""
+    inner = [*part.get("anyOf", ()), part.get("items", {})] if part else []
+    found = [*part.get("enum", ()), *(name for one in inner for name in _values(one))]
+    return [*dict.fromkeys(map(str, found))]
+
+
+def section_of(section: type[Section]) -> Iterator[str]:
+    return block(keys(section))
+
+
+def block_keys(kind: str) -> Iterator[str]:
+    """Yield the keys that blocks of a kind alone have; of memory those that trainings lack.
+
+    Of hardware there are the names only: a page of its own has the meanings.
+    """
+    classes = schema.block_classes()
+    if kind == "hardware":
+        own = _keys_of(classes[kind]) - _keys_of(Block)
+        names = [name for name in schema.keys_of(classes[kind]) if name in own]
+        return block([("keys", ", ".join(names))])
+    shared = classes["training"] if kind == "memory" else Block
+    return block(keys(classes[kind], _keys_of(shared)))
+
+
+def _keys_of(section: type[Section]) -> set[str]:
+    return {field.alias or name for name, field in section.model_fields.items()}
+
+
+def commands() -> Iterator[str]:
+    """Yield each command with the names of its flags, then what flags of several mean."""
+    found = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    who: dict[Row, list[str]] = defaultdict(list)
+    for name in COMMANDS:
+        for option in found[name].params:
+            if option.name != "help":
+                who[_option(option)].append(name)
+    for name in COMMANDS:
+        help_text = " ".join((found[name].help or "").partition("\n\n")[0].split())
+        own = [flag for (flag, _), names in who.items() if names == [name]]
+        flags = f" Flags: {'; '.join(f'`{flag}`' for flag in own)}." if own else ""
+        yield fill(f"**`{name}`** {help_text}{flags}", WIDTH, break_long_words=False,
+                   break_on_hyphens=False) + "\n"
+    several: dict[str, list[Row]] = defaultdict(list)
+    for row, names in who.items():
+        if len(names) > 1:
+            several["all commands" if len(names) == len(COMMANDS) else ", ".join(names)].append(row)
+    for of_commands, rows in several.items():
+        yield from block(rows, f"Of {of_commands}")
+
+
+def _option(option: Any) -> Row:
+    """Return the names of a flag or argument, and the first sentence of its help."""
+    text = re.split(r"(?<=[^.][.]) ", option.help or "")[0]
+    if not option.opts[0].startswith("-"):
+        return (option.metavar or option.name or "").upper(), text
+    return ", ".join((*option.opts, *option.secondary_opts)), text
+
+
+def attributes(of_file: Mapping[str, str]) -> Iterator[str]:
+    return block(of_file.items())
+
+
+def _with_units(name: str, units: str) -> str:
+    return _aside(name, "" if units in (PURE, TEXT) else units)
+
+
+def datasets(found: Contents, without: Collection[str], short: Collection[str]) -> Iterator[str]:
+    """Yield groups and datasets but telemetry; of the groups ``short`` the names of columns."""
+    rows: list[Row] = []
+    for name, what in found.items():
+        group, _, column = name.partition("/")
+        if name == ROOT or group == TELEMETRY or name in without:
+            continue
+        if column and group in short:
+            head, text = rows[-1]
+            rows[-1] = head, f"{text}{', ' if ' columns ' in text else '; columns '}{column}"
+            continue
+        rows.append((_with_units(f"/{name}", what.units), what.text))
+        numbered = (line.partition(" ") for line in (*what.values, *what.bits))
+        rows += [(f"  {number}", text) for number, _, text in numbered]
+    return block(rows)
+
+
+def results() -> Iterator[str]:
+    found = results_file.contents(KindColumns((), {}, {}), ("KIND",))
+    return datasets(found, {f"cases/{column.name}" for column in COLUMNS}, {"clock"})
+
+
+def trace() -> Iterator[str]:
+    as_in_results = {*sealed.CLOCKS, *sealed.STAMPS, "phases", "phases/ns"}
+    return datasets(sealed.CONTENTS, as_in_results, {"cases"})
+
+
+def readings() -> Iterator[str]:
+    """Yield the tables of telemetry with the names of their columns."""
+    tables: dict[str, list[str]] = defaultdict(list)
+    rows: list[Row] = []
+    for name, what in results_file.CONTENTS.items():
+        _, _, rest = name.partition("/")
+        table, _, column = rest.partition("/")
+        if column:
+            tables[table].append(column)
+        elif what.units:
+            rows.append((_with_units(f"/{name}", what.units), what.text))
+    shared = set.intersection(*map(set, tables.values()))
+    rows.append((f"/{TELEMETRY}/TABLE", f"each table has {', '.join(sorted(shared))}"))
+    rows += [(f"/{TELEMETRY}/{table}", ", ".join(name for name in names if name not in shared))
+             for table, names in tables.items()]
+    return block(rows)
+
+
+def columns() -> Iterator[str]:
+    """Yield the columns of all cases, then those of several kinds, then those of each.
+
+    Of columns that are keys of blocks there are the names only.
+    """
+    given = {key for section in schema.block_classes().values() for key in _keys_of(section)}
+    yield from block(map(_column, COLUMNS))
+    who: dict[CaseColumn, list[str]] = defaultdict(list)
+    for kind, spec in kinds().items():
+        for column in deriver_of(spec).columns:
+            who[column].append(kind)
+    groups: dict[str, list[CaseColumn]] = defaultdict(list)
+    for column, of_kinds in sorted(who.items(), key=lambda pair: -len(pair[1])):
+        groups[", ".join(of_kinds)].append(column)
+    for title, found in groups.items():
+        rows = [_column(column) for column in found if column.name not in given]
+        names = [column.name for column in found if column.name in given]
+        rows += [("keys of the sweep file", ", ".join(names))] if names else []
+        yield from block(rows, f"Of {title}")
+
+
+def _column(column: CaseColumn) -> Row:
+    return _with_units(column.name, column.units), column.text
+
+
+def summary() -> Iterator[str]:
+    """Yield the fields of summaries that are no column, by kind."""
+    told = {column.name for column in COLUMNS}
+    common = set(field_names(()))
+    for kind, spec in kinds().items():
+        told |= {column.name for column in deriver_of(spec).columns}
+        common -= set(presenter_of(kind).fields)
+    groups = [("all", [name for name in field_names(()) if name in common - told])]
+    groups += [(kind, [name for name in presenter_of(kind).fields if name not in told])
+               for kind in kinds()]
+    return block((kind, ", ".join(dict.fromkeys(
+        re.sub(r"_(least|greatest|tells)$", "_...", name) for name in names)))
+        for kind, names in groups)
+
+
+LISTS: Mapping[str, Callable[[], Iterator[str]]] = {
+    **{f"keys-{name}": partial(section_of, section) for name, section in (
+        ("top", schema.Config), ("measure", schema.Measure), ("launch", schema.Launch),
+        ("hardware", schema.Hardware), ("profiling", schema.Profiling),
+        ("telemetry", schema.Telemetry), ("output", schema.Output), ("fault", Fault),
+        ("limit", Limit), ("block", Block))},
+    **{f"keys-of-{kind}": partial(block_keys, kind) for kind in kinds()},
+    "commands": commands, "results": results, "trace": trace, "readings": readings,
+    "columns": columns, "summary": summary,
+    "attributes": partial(attributes, results_file.ATTRIBUTES),
+    "trace-attributes": partial(attributes, {
+        name: text for name, text in sealed.ATTRIBUTES.items()
+        if name not in results_file.ATTRIBUTES}),
+}
+
+
+def filled(page: str) -> str:
+    """Return a page with its lists as the code has them."""
+    return _MARKED.sub(lambda found: "\n".join(
+        (found[1], *LISTS[found[2]](), found[3])), page)
+
+
+def main() -> int:
+    """Write the pages, or check them; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    check = parser.parse_args().check
+    stale = []
+    for path in sorted(DOCS.glob("*.md")):
+        old = path.read_text(encoding="utf-8")
+        if (new := filled(old)) != old:
+            stale.append(path)
+            if not check:
+                path.write_text(new, encoding="utf-8")
+    for path in stale:
+        print(f"docs/{path.name}: {'out of step with the code' if check else 'written'}")
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
