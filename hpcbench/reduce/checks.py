@@ -1,8 +1,5 @@
-"""Checks of one pass of one case: do its records agree with one another and with the plan?
-
-Every check yields `Problem`s; the first one that rejects fails the case, all become findings. The
-codes are listed with their tests in docs/checks.md.
-"""
+"""Checks of one pass of one case: do records agree with one another and the plan?
+(docs/checks.md)"""
 
 from __future__ import annotations
 
@@ -50,11 +47,8 @@ _RATE = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Something wrong with a case; ``message`` ends with what to do about it.
-
-    Unless it ``rejects`` the case, nothing is left out because of it. ``trace_missing``: it is that
-    a rank's trace is not there, which may still come.
-    """
+    """A problem of a case and its remedy. Unless it ``rejects`` the case, nothing is left out.
+    ``trace_missing``: a rank's trace is not there, but may still come."""
 
     code: str
     message: str
@@ -74,10 +68,8 @@ def bad_entry(code: str, samples: CaseSamples, at: tuple[int, int], what: str) -
 
 
 def check_records(case: Case, records: Pass, samples: CaseSamples | None) -> Iterator[Violation]:
-    """Yield what is wrong with the ok records of all ranks beside their stamps.
-
-    ``samples`` are None if their numbers differ or there are none; some cases have no result.
-    """
+    """Yield what is wrong with ok records beside their stamps; ``samples`` is None if their numbers
+    differ or there are none."""
     yield from _parameters(case, records)
     yield from _iterations(case, records, samples)
     yield from _stop_reasons(case, records)
@@ -99,7 +91,7 @@ def _parameters(case: Case, records: Pass) -> Iterator[Violation]:
 
 
 def single_calls(case: Case) -> int:
-    """Return how many rows at either end are one call that is checked, not a sample of several."""
+    """Return how many rows at either end are one call for its check."""
     return int(case.validate and case.batch > 1)
 
 
@@ -138,10 +130,7 @@ def _planned(case: Case) -> str:
 
 
 def _stop_reasons(case: Case, records: Pass) -> Iterator[Violation]:
-    """HB133: one decision ended the case on all ranks.
-
-    A rank that decided for itself took part in other calls than the rest, however the rows add up.
-    """
+    """HB133: one decision ended the case on all ranks."""
     reasons = by_value({rank: record.stop_reason for rank, record in records.items()})
     if len(reasons) > 1:
         yield Violation("HB133", f"the ranks stopped for different reasons: {on_ranks(reasons)}: "
@@ -240,7 +229,7 @@ def _phases(samples: CaseSamples, records: Pass) -> Iterator[Violation]:
 
 
 def _too_long(samples: CaseSamples, spare_ns: int, rate: float) -> Iterator[Violation]:
-    """On a device phases are read by events, whose clock is not the one of start and end."""
+    """On a device phases are read by events, on another clock than start and end."""
     step_ns = waits_ns(samples)
     phases_ns = np.asarray(sum(durations(samples).values()), dtype=np.int64)
     most_ns = step_ns + spare_ns + rate * step_ns
@@ -258,12 +247,9 @@ def _too_long(samples: CaseSamples, spare_ns: int, rate: float) -> Iterator[Viol
 def check_causality(
     case: Case, samples: CaseSamples, stamps: GlobalStamps, common: Edges, clocks: RankClocks
 ) -> Iterator[Violation]:
-    """HB124: nobody left before the last one had come. Between clocks it may be the clocks' error.
-
-    On one clock the end was stamped too early: the case is rejected. Between clocks it says no
-    more than that their bounds are wrong: a note, and global times are not used. ``common`` is what
-    `edges` makes of ``stamps``.
-    """
+    """HB124: nobody left before the last one had come. On one clock the case is rejected; between
+    clocks their bounds are wrong, and global times are not used. ``common`` are the `edges` of
+    ``stamps``."""
     excess_ns = overtaking_ns(case, common)
     at = first_true(excess_ns > 0)
     if at is None:
@@ -299,7 +285,7 @@ REPLICATED = "replicated"
 
 
 def check_replicas(records: Pass) -> Iterator[Violation]:
-    """Yield which ranks have another checksum than most of them, or that there is no such most."""
+    """HB127: yield which ranks have another checksum than most."""
     held = {rank: record.detail[REPLICATED] for rank, record in records.items()
             if REPLICATED in record.detail}
     names = {rank: f"{item['of']} {item['checksum']:08x}" for rank, item in held.items()}
@@ -312,7 +298,6 @@ def check_replicas(records: Pass) -> Iterator[Violation]:
 
 
 def _who_differs(groups: Sequence[Sequence[int]], held: str) -> str:
-    """Return the ranks that most others contradict; with 2 ranks, say, nothing tells which."""
     others, most = [rank for group in groups[:-1] for rank in group], groups[-1]
     if len(most) <= len(others):
         return (f"rank {rank_list([*others, *most])}: checksums of {held} differ, and no value is "
@@ -333,10 +318,7 @@ class _Declared:
 def bandwidth_problem(
     case: Case, rate: WireRate | None, nodes: Mapping[int, str], hardware: Mapping[str, Any],
 ) -> Iterator[Violation]:
-    """HB128: yield a note if what a case moves in a second is above the declared peak.
-
-    ``nodes`` maps each rank to its machine; ``hardware`` is the config's section.
-    """
+    """HB128: a note if a case moves more in a second than the declared peak."""
     peak = _limiting(case, nodes, hardware)
     moved = to_gb_per_s(rate.bytes_per_s) if rate else 0.0
     if rate is not None and peak is not None and moved > MOST_OF_PEAK * peak.gb_per_s:
@@ -350,14 +332,9 @@ def declared_peak(
     case: Case, nodes: Mapping[int, str], hardware: Mapping[str, Any]
 ) -> float | None:
     """Return the largest busbw in GB/s that the declared links allow, None if none is declared.
-
-    Within a node the fastest declared link counts. Between nodes it is what must cross the boundary
-    of the busiest node (`CollectiveSpec.crossing`), of all groups together, at the rate of its
-    network: an algorithm that knows the nodes may exceed that rate in an all_reduce, and none can
-    in an all_to_all. Of a case that calls several collectives the one that crosses least counts.
-    None where what crosses is not known. An interconnect with the name of a link in the table of
-    peaks is declared by that.
-    """
+    Within a node the fastest link counts; between nodes what crosses the boundary of the busiest
+    node (`CollectiveSpec.crossing`), of all groups together, at the rate of its network. Of several
+    collectives the one that crosses least counts."""
     peak = _limiting(case, nodes, hardware)
     return None if peak is None else peak.gb_per_s
 
@@ -365,7 +342,6 @@ def declared_peak(
 def _limiting(
     case: Case, nodes: Mapping[int, str], hardware: Mapping[str, Any]
 ) -> _Declared | None:
-    """Return the peak that limits the slowest group of a case."""
     groups = [[nodes[rank] for rank in ranks] for ranks in case.group_ranks]
     peaks = []
     network, apart = _between_nodes(hardware), [one for one in groups if len(set(one)) > 1]
@@ -379,11 +355,9 @@ def _limiting(
 
 
 def _busiest_share(calls: Sequence[Call], groups: Sequence[Sequence[str]]) -> float | None:
-    """Return the bytes that pass the busiest node's boundary, over those that busbw counts.
-
-    ``groups`` have the nodes of their ranks, and run at the same time. That is in one direction,
-    for the call with the least. None where that of some call is not known.
-    """
+    """Return the bytes that cross the busiest node's boundary in one direction over those that
+    busbw counts, of the call with the least; None if unknown. ``groups`` have the nodes of their
+    ranks."""
     shares = []
     for call in calls or (Call("all_reduce", "", None),):  # what others call is taken for a ring
         passing: dict[tuple[str, int], float] = defaultdict(float)
@@ -414,7 +388,6 @@ def _between_nodes(hardware: Mapping[str, Any]) -> _Declared | None:
 
 
 def _by_name(hardware: Mapping[str, Any], *, of_network: bool) -> _Declared | None:
-    """Return what the name of the interconnect declares of links within, or between nodes."""
     name = hardware.get("interconnect")
     known = known_link(name)
     if known is None or known.of_network is not of_network:

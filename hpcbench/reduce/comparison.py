@@ -1,8 +1,5 @@
-"""Comparisons of ranks that have the same to do, and which of them hold in a whole report.
-
-No rank is named by one comparison alone: the more are made, the more differ by chance. All those of
-a report are a family; see docs/method.md.
-"""
+"""Comparisons of ranks with equal work, and multiple-testing correction over a report
+(docs/method.md)."""
 
 from __future__ import annotations
 
@@ -21,16 +18,9 @@ NEEDED = f"it takes {MIN_PASSES} passes of {MIN_STEPS} samples each"
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The rank that most stands out in one comparison.
-
-    Attributes:
-        what: what was compared.
-        chance: how likely equal ranks differ so surely by more than what matters; None if there
-            are too few passes or steps to tell.
-        rank, next_rank: who stands out, and the nearest other one; None where no rank does.
-        apart_s: how far apart they are; ``low_s`` to ``high_s`` is its 99 % interval.
-        is_clear: whether it holds among all comparisons of the report.
-    """
+    """The rank that most stands out. ``chance``: p-value of a difference beyond what matters, None
+    with too few passes or steps. ``low_s`` to ``high_s`` is the 99 % interval of ``apart_s``, the
+    distance to ``next_rank``. ``is_clear``: it holds among all comparisons of the report."""
 
     what: str
     chance: float | None = None
@@ -44,8 +34,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How many comparisons a report makes, how many of them hold, and how many could not be made.
-    """
+    """How many comparisons were made, how many of them hold, how many had too few data."""
 
     n_made: int
     n_clear: int
@@ -56,10 +45,8 @@ def compared(
     what: str, ranks: Sequence[int], medians_s: Times | None, least_s: float, *,
     shortest: bool = False,
 ) -> Comparison:
-    """Return which of several ranks takes longest, or shortest, by more than ``least_s``.
-
-    ``medians_s`` are those of passes, (rank, pass), None where they are too few.
-    """
+    """Return the rank with the longest (``shortest``) times, by more than ``least_s``.
+    ``medians_s`` are (rank, pass), None where passes are too few."""
     if medians_s is None:
         return Comparison(what)
     found = standing(-medians_s if shortest else medians_s, least_s)

@@ -1,7 +1,5 @@
-"""The attempts at a run: which traces belong to it, what each left, where a resumed run begins.
-
-Traces that do not belong to it are named with the reason, and their ranks are missing.
-"""
+"""The attempts at a run: which traces belong to it, why others do not, where a resumed run
+begins."""
 
 from __future__ import annotations
 
@@ -61,17 +59,13 @@ class Intake:
 
 
 def name_of(source: TraceSource) -> str:
-    """Return the rank and the file of a trace, as messages name it."""
     folder = source.path.parent.name
     return (f"rank {source.header.rank} ("
             f"{f'{folder}/' if is_later_attempt(source.path.parent) else ''}{source.path.name})")
 
 
 def open_traces(traces: Path) -> tuple[list[TraceSource], list[Finding]]:
-    """Open every trace of one attempt's folder, sealed ones rather than their journals.
-
-    Returns the readable ones, and a finding for every other file.
-    """
+    """Return the readable traces of one attempt's folder, and a finding for every other file."""
     sources: list[TraceSource] = []
     findings: list[Finding] = []
     sealed: set[str] = set()
@@ -98,10 +92,8 @@ def choose_traces(
     opened: Sequence[TraceSource], plan: Plan, *, allow_mixed: bool = False,
     accepted: Collection[str] = (), run_id: str | None = None, resumed: bool = False,
 ) -> Intake:
-    """Return the traces that belong to the plan and to one another, and why others do not.
-
-    Those of a plan in ``accepted`` (hashes) do, too. ``run_id`` is that of earlier attempts, if
-    there are any. An attempt that was ``resumed`` need not have come to its end.
+    """Return the traces that belong together, and findings for others. Plan hashes in ``accepted``
+    belong, too; ``run_id`` is that of earlier attempts. A ``resumed`` attempt need not be complete.
     """
     checks: Sequence[tuple[str, Callable[[Sequence[TraceSource]], Rejections]]] = (
         ("HB105", lambda sources: _other_run(sources, run_id)),
@@ -202,7 +194,7 @@ def _missing(sources: Mapping[int, TraceSource], plan: Plan) -> Iterator[Finding
 
 
 def _where(sources: Mapping[int, TraceSource], absent: Sequence[int]) -> str:
-    """Return where the traces of these ranks are: rank 0 knows of those that see another folder."""
+    """Return where the traces of these ranks are; rank 0 notes ranks that see another folder."""
     apart = {int(rank): location for data in (noted(sources[0], APART_NOTE) if 0 in sources else ())
              for rank, location in data.items()}
     below_run = attempt_folder(Path("traces"), attempt_of(sources[0].path.parent) if apart else 0)
@@ -241,19 +233,17 @@ PLAN_FILE = "plan.json"
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """The traces of each attempt in order, the newest last, and the findings about all of them."""
+    """The traces of each attempt, the newest last, and the findings about all of them."""
 
     intakes: tuple[Intake, ...]
     findings: tuple[Finding, ...]
 
     @property
     def newest(self) -> Intake:
-        """Return the last one that left a usable trace, or the last."""
         return next((item for item in reversed(self.intakes) if item.sources), self.intakes[-1])
 
     @property
     def sources(self) -> Iterator[TraceSource]:
-        """Yield every trace in use."""
         for intake in self.intakes:
             yield from intake.sources.values()
 
@@ -269,10 +259,8 @@ def open_attempts(traces: Path) -> Opened:
 def choose_attempts(
     opened: Opened, plan: Plan, *, allow_mixed: bool, accepted: Collection[str] | None = None,
 ) -> Attempts:
-    """Return of every attempt the traces that belong to the run, and what is wrong with others.
-
-    ``accepted`` are hashes of plans that do, too; by default those that later attempts name.
-    """
+    """Return the traces of every attempt that belong to the run. ``accepted``: hashes of further
+    plans, by default those that later attempts name."""
     if accepted is None:
         accepted = {str(plan) for sources, _ in opened for source in sources
                     for data in noted(source, RESUMED_NOTE) for plan in data["earlier_plans"]}
@@ -333,10 +321,8 @@ def context_of(plan: Plan, attempts: Attempts) -> Context:
 
 
 def is_fresh(folder: Path) -> bool:
-    """Return whether a run can begin in a folder: it is not there, or empty.
-
-    Raises FileError for what is there and is no results folder.
-    """
+    """Return whether a folder is absent or empty. Raises FileError for what is no results
+    folder."""
     if not folder.exists():
         return True
     if not folder.is_dir():
@@ -361,10 +347,8 @@ def read_plan(folder: Path) -> Plan:
 
 
 def read_history(folder: Path, plan: Plan) -> History:
-    """Return what the attempts in a folder have done of the plan that is to go on.
-
-    Raises UsageError if a job is still writing there.
-    """
+    """Return what attempts in a folder have done of the plan. Raises UsageError if a job still
+    writes there."""
     for traces in attempt_folders(folder / "traces"):
         for path in sorted(traces.glob("*.journal")):
             if is_being_written(path):
@@ -387,7 +371,6 @@ def read_history(folder: Path, plan: Plan) -> History:
 
 
 def versions_before(folder: Path) -> dict[str, str]:
-    """Return what rank 0 ran with in the newest attempt that has it; nothing if none has."""
     for traces in reversed(attempt_folders(folder / "traces")):
         for source in open_traces(traces)[0]:
             if source.header.rank == 0:
@@ -396,7 +379,6 @@ def versions_before(folder: Path) -> dict[str, str]:
 
 
 def run_id_before(folder: Path) -> str:
-    """Return the run that rank 0's traces in a folder belong to, "" if unknown."""
     for traces in attempt_folders(folder / "traces"):
         with contextlib.suppress(UnreadableTrace):
             return open_trace(trace_path(traces, 0)).header.run_id
@@ -441,10 +423,8 @@ def _were_ok(known: Attempts, plan: Plan) -> frozenset[str]:
 
 
 def _deaths(known: Attempts, finished: frozenset[RunKey]) -> dict[str, int]:
-    """Return how many attempts ended from outside after a case had begun that is not finished.
-
-    Rank 0 may have recorded it: it does if a case of backend mpi hangs, before it ends the job.
-    """
+    """Return how many attempts ended from outside within a case that is not finished. Rank 0 may
+    have recorded it, if a case of backend mpi hangs."""
     deaths: Counter[str] = Counter()
     firsts = [intake.sources[0] for intake in known.intakes if 0 in intake.sources]
     for begun in (noted(source, BEGIN_NOTE) for source in firsts if never_ended(source)):

@@ -1,8 +1,5 @@
-"""The one outcome of a case, from the records of all its ranks in all passes of all launches.
-
-A case fails as a whole: one rank without a record, or one rank that failed, and no number of the
-case is used. Ranks are never left out of a time.
-"""
+"""The outcome of a case, from the records of all ranks in all passes of all launches. It fails as a
+whole: one rank without a record, or one that failed, and no number of it is used."""
 
 from __future__ import annotations
 
@@ -41,11 +38,8 @@ WORST_FIRST = ("timeout", "failed", "wrong", "not_run", "skipped", "ok")
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt at the run: a run that is resumed has several, maybe on other machines.
-
-    ``present`` are the ranks with a usable trace, ``stopped`` those of them that never came to
-    their end, and lost nothing before it. ``nodes`` maps each to the machine it ran on.
-    """
+    """One attempt at the run. ``present``: ranks with a usable trace; ``stopped``: those that never
+    ended, and lost nothing before it; ``nodes``: rank to machine."""
 
     present: frozenset[int]
     stopped: frozenset[int]
@@ -55,12 +49,9 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a case is judged against; the newest of the attempts is the last.
-
-    ``hardware`` is the config's section, which may declare peaks; ``clock_resolution_ns`` that of
-    the coarsest of the ranks' clocks, 0 where none was recorded. ``inline``: workers are the
-    ranks' own processes, the same ones in all launches.
-    """
+    """What a case is judged against; the newest attempt is the last. ``hardware`` is the config's
+    section, ``clock_resolution_ns`` that of the coarsest clock, 0 if unknown. ``inline``: workers
+    are the ranks' own processes in all launches."""
 
     launches: int
     passes: int
@@ -171,10 +162,8 @@ def _agreed_blame(records: Pass, status: str) -> tuple[int | None, list[Violatio
 
 
 def _reason(records: Pass, status: str, blamed: int | None) -> str:
-    """Return the blamed rank's reason, or that of the lowest rank with this status.
-
-    Ranks that blame another one are not used: a rank that is cut off may blame the others.
-    """
+    """Return the blamed rank's reason, else the lowest rank's; not of ranks that blame another
+    one."""
     reasons = {rank: record.reason for rank, record in records.items()
                if record.status == status and (blamed is None or record.blamed_rank == blamed)}
     if status == "wrong" and not any(reasons.values()):
@@ -202,10 +191,8 @@ Outcomes = Mapping[PassKey, PassOutcome]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A case's result with its stacked samples and its findings.
-
-    ``unbracketed``: ranks whose clocks were not synchronised both before and after it.
-    """
+    """A case's result, stacked samples, findings, and ranks not synchronised before and after
+    it."""
 
     result: CaseResult
     samples: CaseSamples | None
@@ -256,7 +243,6 @@ def _rejection(problems: Iterable[Violation]) -> str | None:
 
 
 def _unbracketed(outcomes: Outcomes, context: Context) -> frozenset[int]:
-    """Return the ranks of ok records that lie not between two synchronisations."""
     several = {id(attempt): attempt.clocks for attempt in context.attempts
                if attempt.clocks.n_clocks > 1}
     records = ((several.get(id(context.attempt_of([record]))), rank, record)
@@ -276,10 +262,8 @@ def _samples(outcomes: Outcomes) -> CaseSamples | None:
 def _with_numbers(
     result: CaseResult, samples: CaseSamples, ran: Outcomes, context: Context
 ) -> tuple[CaseResult, npt.NDArray[np.int64], list[Violation]]:
-    """Return the result of an ok case with its statistics, the samples' uses, and the problems.
-
-    It failed if one of the problems rejects it.
-    """
+    """Return the result with its statistics, the samples' uses, and problems, which may reject
+    it."""
     case = result.case
     waits = extreme_waits(samples)
     found = measured(
@@ -302,7 +286,7 @@ def _with_numbers(
 
 
 def _kind_problems(item: CaseResult, time_s: float, context: Context) -> Iterable[Violation]:
-    """Return what the case's kind finds wrong. HB153: a plug-in that raises costs it nothing."""
+    """Return what the case's kind finds wrong. HB153: a plug-in raised."""
     spec = kinds().get(item.case.kind)
     if spec is None:
         return ()
@@ -374,10 +358,8 @@ def _by_pass(
 def _newest_whole(
     case: Case, by_attempt: Mapping[int, Mapping[int, Record]], context: Context,
 ) -> int:
-    """Return the number of the attempt that holds: the newest, unless it ended before the record.
-
-    Then that is the newest one before it in which every rank recorded what came of the run.
-    """
+    """Return the attempt that holds: the newest, unless it ended before the record; then the newest
+    one before it with a record of every rank."""
     newest = max(by_attempt)
     for number in sorted(by_attempt, reverse=True):
         records = by_attempt[number]

@@ -1,10 +1,6 @@
-"""Derived records: what each kind computes from results, once, and the comparisons of a report.
-
-``/derived/<kind>`` of a results file has a line of JSON for each case of the kind, in the plan's
-order. The line is null where there is no record. Its attributes are ``record``, the name of the
-type, ``fields``, a digest of the type's fields, and ``version``, that of the formulas. Where any
-differs from the installed kind's, the records are derived again when read.
-"""
+"""Derived records of each kind, their comparisons, and their form in ``/derived/<kind>``: a line of
+JSON for each case in the plan's order, null without a record. They are derived again where
+``record`` (type), ``fields`` (digest of its fields) or ``version`` (of the formulas) differ."""
 
 from __future__ import annotations
 
@@ -67,10 +63,7 @@ Derived = Mapping[str, Mapping[str, Any]]
 
 
 def comparisons(results: Results) -> Iterator[Comparison]:
-    """Yield all comparisons of a report: who starts late, and those of the records.
-
-    Among them are those that could not be made.
-    """
+    """Yield all comparisons of a report, those that could not be made included."""
     yield from _all(results.cases, results.derived)
     yield from (Comparison(LATE_START) for item in results.cases if item.case.world_size > 1
                 and item.timing is not None and item.timing.late_start is None)
@@ -93,7 +86,6 @@ def _all(cases: Iterable[CaseResult], derived: Derived) -> Iterator[Comparison]:
 
 
 def _own(record: Any) -> tuple[Comparison, ...]:
-    """Return the comparisons of a record; those of a kind that makes none have no such field."""
     return getattr(record, "comparisons", ())
 
 
@@ -116,10 +108,8 @@ Observed = Fields | Exception
 
 
 class Observations:
-    """The fields of records that follow from stamps, kept while the stamps go by.
-
-    What a plug-in raises is kept, too, and raised when its records are derived.
-    """
+    """Record fields that follow from stamps, or the exception of a plug-in, raised on
+    derivation."""
 
     def __init__(self, topology: Topology | None = None) -> None:
         self._topology = topology or Topology()
@@ -137,7 +127,6 @@ class Observations:
         self._fields[item.case.case_id] = found
 
     def of(self, item: CaseResult) -> Fields:
-        """Return what is known of a case. Raises what its kind raised."""
         found = self._fields.get(item.case.case_id, {})
         if isinstance(found, Exception):
             raise found
@@ -145,7 +134,7 @@ class Observations:
 
 
 class StoredObservations(Observations):
-    """The same, from stamps that are read when they are asked for."""
+    """The same, from stored stamps, read on demand."""
 
     def __init__(
         self, samples: Callable[[str], CaseSamples | None], topology: Topology,
@@ -154,7 +143,6 @@ class StoredObservations(Observations):
         self._samples = samples
 
     def of(self, item: CaseResult) -> Fields:
-        """Return what is known of a case. Raises what its kind raises."""
         if item.statistics is not None and (found := self._samples(item.case.case_id)):
             self.add(item, found)
         return super().of(item)
@@ -163,12 +151,9 @@ class StoredObservations(Observations):
 def with_records(
     results: Results, file: h5py.File | None = None, observed: Observations | None = None,
 ) -> Results:
-    """Return the results with the records of all installed kinds, and why others have none.
-
-    Records stored in ``file`` are taken if those of all kinds fit. Else all are derived, with what
-    was ``observed`` of stamps: which comparisons hold depends on all of them. A kind that cannot
-    derive costs its own records only.
-    """
+    """Return the results with the records of all installed kinds, and why others have none. Records
+    in ``file`` are used if those of all kinds fit; else all are derived, since which comparisons
+    hold depends on all. A kind that cannot derive loses only its own records."""
     missing: dict[str, str] = {}
     by_kind = _by_kind(results)
     derivers = _derivers(by_kind, missing)
@@ -197,15 +182,12 @@ def with_records(
 
 
 def _measures(deriver: Deriver) -> bool:
-    """Return whether a kind may measure what the records of others are beside."""
     return type(deriver).measured is not Deriver.measured
 
 
 def with_joint_findings(results: Results) -> Results:
-    """Return the results with what kinds find wrong between their cases.
-
-    HB153: a plug-in that raises costs nothing else.
-    """
+    """Return the results with what kinds find wrong between their cases. HB153: a plug-in
+    raised."""
     by_kind, found = _by_kind(results), list(results.findings)
     for kind, records in results.derived.items():
         try:
@@ -223,8 +205,6 @@ def with_joint_findings(results: Results) -> Results:
 
 
 def _derivers(kinds_here: Iterable[str], missing: dict[str, str]) -> dict[str, Deriver]:
-    """Return the derivers of those kinds that are installed; note in ``missing`` why others lack.
-    """
     found: dict[str, Deriver] = {}
     for kind in kinds_here:
         if kind in kinds():
@@ -247,7 +227,6 @@ def _derived(
     deriver: Deriver, items: Sequence[CaseResult], hardware: Mapping[str, Any],
     observed: Observations,
 ) -> Mapping[str, Any]:
-    """Return the records by case id, with what follows from stamps in them."""
     records = dict(deriver.derive(items, hardware))
     for item in items:
         if item.case.case_id in records and (fields := observed.of(item)):

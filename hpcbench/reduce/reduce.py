@@ -35,20 +35,17 @@ from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
 from hpcbench.trace.source import TraceSource, sync_records
 
 READ_BYTES = 192 << 20
-"""Records that are read at a time: of less, traces are opened more often, which takes longest."""
+"""Bytes of records read at a time: with fewer, traces are opened more often."""
 _RECORD_BYTES = 1024
-"""About what a record takes beside its samples."""
+"""Approximate size of a record without its samples."""
 RecordsByRank = dict[int, list[Record]]
 _INCOMPLETE_CODES = frozenset({"HB101", "HB110", "HB141"})
 
 
 def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
     """Check and stack all traces of a results folder, write ``results.h5``, return its contents.
-
-    Works on folders of finished, stopped and crashed runs. Traces that cannot be used are left
-    out and named in the findings. Canary, noise and environment are those of the newest attempt.
-    Raises FileError if the folder cannot be used, TraceError if it holds no plan.
-    """
+    Traces that cannot be used are named in the findings. Canary, noise and environment are those of
+    the newest attempt. Raises FileError for no folder, TraceError without a plan."""
     if not folder.is_dir():
         raise FileError(f"{folder}: no such folder; give the folder that `run` wrote")
     opened = history.open_attempts(folder / "traces")
@@ -88,10 +85,8 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
 
 
 class AllCases:
-    """What is known of all cases, put together while they go by in the order of the plan.
-
-    ``unbracketed`` are ranks of each case, by its label, whose clocks were not synchronised around.
-    """
+    """Facts of all cases, collected in the order of the plan. ``unbracketed``: ranks whose clocks
+    were not synchronised around a case, by its label."""
 
     def __init__(self, topology: Topology) -> None:
         self.results: list[CaseResult] = []
@@ -113,10 +108,8 @@ class AllCases:
 
 
 def read_cases(plan: Plan, attempts: Attempts) -> Iterator[tuple[Case, RecordsByRank]]:
-    """Yield the cases in order with the records of every rank that has some.
-
-    As many are read at a time as take READ_BYTES, or a single larger one.
-    """
+    """Yield the cases in order with their records by rank; READ_BYTES, or one larger case, at a
+    time."""
     counts = sample_counts(plan, attempts)
     some: list[Case] = []
     n_bytes = 0
@@ -144,10 +137,7 @@ def _read_some(
 
 
 def sample_counts(plan: Plan, attempts: Attempts) -> Mapping[str, int]:
-    """Return the samples that a rank, the first that has the case, has of it over all attempts.
-
-    The plan does not show it, because a case that stops by itself takes far fewer than it may.
-    """
+    """Return the samples of each case on the first rank that has it, over all attempts."""
     counts: Counter[str] = Counter()
     wanted = {case.case_id for case in plan.cases if case.skip is None}
     for intake in attempts.intakes:
@@ -172,13 +162,9 @@ def _add_telemetry(
 
 
 def exit_code(results: Results) -> ExitCode:
-    """Return what a command that produced these results ends with; the first that applies.
-
-    FINDINGS: a case is wrong, failed or timed out, or a trace or case was rejected.
-    INCOMPLETE: a case or pass was not run, or a rank's trace is missing or was never sealed.
-    FINDINGS: none is ok, although nothing is left to run.
-    OK: everything else.
-    """
+    """Return the exit code; the first that applies. FINDINGS: a case is wrong, failed or timed out,
+    or a trace or case was rejected. INCOMPLETE: a case or pass was not run, or a trace is missing
+    or unsealed. FINDINGS: no case is ok. OK: everything else."""
     statuses = {item.status for item in results.cases if not item.trace_missing}
     excused = _INCOMPLETE_CODES | ({"HB112"} if any(
         item.trace_missing for item in results.cases) else set())

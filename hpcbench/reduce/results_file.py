@@ -101,7 +101,7 @@ CONTENTS: Contents = {
 
 
 class TelemetryWriter:
-    """Writes the readings of one rank after another."""
+    """Writes the telemetry of one rank after another."""
 
     def __init__(self, file: h5py.File) -> None:
         self._file = file
@@ -111,7 +111,6 @@ class TelemetryWriter:
     def add(
         self, source: TraceSource, tables: Mapping[str, Rows], attempt: int, clocks: RankClocks,
     ) -> None:
-        """Append what one rank read in one attempt."""
         if (told := told_of(source)) is not None:
             self.told.append(RankTold(source.header.rank, attempt, **asdict(told)))
         for table, rows in tables.items():
@@ -261,10 +260,8 @@ SAMPLE_ROW_COLUMNS = ("case", "rank", "launch", "pass_index", "iteration", "use"
 def _rows_of(
     case: Case, samples: CaseSamples,
 ) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
-    """Yield each of SAMPLE_ROW_COLUMNS with the rows of a case, rank by rank.
-
-    Raises ValueError where their ``use`` is not known.
-    """
+    """Yield each of SAMPLE_ROW_COLUMNS with the rows of a case. Raises ValueError without
+    ``use``."""
     if samples.use is None:
         raise ValueError(f"case {case.case_id}: which samples count is not known")
     ranks, each = samples.start_ns.shape
@@ -303,7 +300,6 @@ class ResultsWriter:
         self.telemetry = TelemetryWriter(file)
 
     def add_samples(self, case: Case, samples: CaseSamples) -> None:
-        """Append the samples of one case. Raises ValueError where their ``use`` is not known."""
         self._blocks[case.case_id] = (self._columns["case"].rows, *samples.start_ns.shape)
         for name, values in _rows_of(case, samples):
             self._columns[name].add(values)
@@ -361,10 +357,7 @@ class ResultsWriter:
 
 @contextlib.contextmanager
 def new_results(path: Path) -> Iterator[ResultsWriter]:
-    """Yield a writer; ``path`` appears, whole, when the block ends well.
-
-    Raises FileError if the disk does not take it.
-    """
+    """Yield a writer; ``path`` appears, whole, when the block ends well, else FileError."""
     with new_container(path, FORMAT, SCHEMA_VERSION) as file:
         yield ResultsWriter(file)
 
@@ -423,11 +416,8 @@ def _no_results(path: Path, file_path: Path) -> str:
 
 @contextlib.contextmanager
 def open_results(path: Path) -> Iterator[ResultsFile]:
-    """Yield a results file, given it or its folder, after checking that it is whole.
-
-    Raises FileError if there is none, UnreadableTrace for a damaged or foreign one, or for one of
-    another version.
-    """
+    """Yield a results file, given it or its folder, after checking it. Raises FileError if there is
+    none, UnreadableTrace for a damaged, foreign or other-version file."""
     file_path = path / FILE_NAME if path.is_dir() else path
     if not file_path.exists():
         raise FileError(_no_results(path, file_path))
@@ -469,7 +459,6 @@ def _known(kind: type[Read], line: str) -> Read | None:
 
 
 def _case_result(case: Case, row: Mapping[str, Any], detail: Mapping[str, Any]) -> CaseResult:
-    """Return a case from its row of columns; ``detail`` has other fields of it."""
     times: dict[str, Any] = {
         name: None if math.isnan(row[name]) else row[name] for name in _TIMES}
     return CaseResult(

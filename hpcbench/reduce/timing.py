@@ -1,16 +1,10 @@
-"""The statistics of an ok case: from raw stamps to what its table row says.
-
-Samples of one launch share its conditions. So the interval of a median of several launches is made
-of the medians of launches, each of which counts once (`statistics.interval`). Passes of one launch
-have conditions of their own, too. Where these, or samples that depend on one another, leave no
-sound interval of samples, the unit is the pass. Fewer than 8 do not show whether they differ: their
-interval always reaches as far as their medians ask for.
-
-Leaving flagged or early samples out always moves a median a little. So two intervals must agree
-that it moved: the median of the samples that are left lies outside the row's interval, and the
-row's median outside the 99 % interval of those that are left. If flags say nothing of the times, at
-most 1 % of cases are called changed, however many samples are flagged (`benchmarks/flags.py`).
-"""
+"""The statistics of an ok case. Samples of one launch share its conditions, so the interval over
+several launches is one of their medians (`statistics.interval`). Passes of a launch have
+conditions, too: where these, or dependent samples, leave no sound interval of samples, the unit is
+the pass. Fewer than 8 passes do not show whether they differ: their interval covers their medians.
+Leaving flagged samples out always moves a median a little, so two intervals must agree that it
+moved: the new median lies outside the row's interval, and the row's outside the 99 % interval of
+the samples left. By chance at most 1 % of cases are flagged (`benchmarks/flags.py`)."""
 
 from __future__ import annotations
 
@@ -77,10 +71,8 @@ MOST_SPREAD = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """The fields of `results.Statistics` and `results.Timing` of the same names, and those below.
-
-    ``low_s`` and ``high_s`` are the interval; ``unit`` is one of SAMPLES, PASSES, LAUNCHES.
-    """
+    """An interval, its ``unit`` (SAMPLES, PASSES, LAUNCHES), and fields of `Statistics` and
+    `Timing`."""
 
     low_s: float | None = None
     high_s: float | None = None
@@ -99,10 +91,7 @@ def over_samples(interval: MedianInterval | None) -> Precision:
 
 
 def over_launch_medians(median_s: float, medians_s: Sequence[float]) -> Precision:
-    """Return the interval over launches with these medians, two or more, and their range.
-
-    It is widened to ``median_s``, the median over the samples of all, where that lies outside.
-    """
+    """Return the interval over launches and their range, widened to the median of all samples."""
     found = over_launches(np.array(medians_s), CI_LEVEL)
     launch_range = Precision(unit=LAUNCHES, launch_low_s=found.low, launch_high_s=found.high,
                              launch_level=found.level)
@@ -114,10 +103,7 @@ def over_launch_medians(median_s: float, medians_s: Sequence[float]) -> Precisio
 
 
 def over_pass_medians(median_s: float, medians_s: Sequence[float]) -> Precision | None:
-    """Return the interval over passes with these medians; None for too few, or passes that drift.
-
-    The median over passes is that of whatever else passes could have met, if they are in no order.
-    """
+    """Return the interval over passes; None for too few, or passes that drift."""
     medians = np.array(medians_s)
     drift = steady_drift(medians, np.arange(float(medians.size)))
     if drift is None or drift.significant:
@@ -130,11 +116,8 @@ def over_pass_medians(median_s: float, medians_s: Sequence[float]) -> Precision 
 def over_few_passes(
     median_s: float, medians_s: Sequence[float], interval: MedianInterval,
 ) -> Precision:
-    """Return the interval over samples, widened to what 2 to 7 passes say of others like them.
-
-    Of 6 and 7 passes that is the range of their medians, of fewer Student's interval of the
-    logarithms (t with n - 1 degrees of freedom). Unreliable where that tells nothing.
-    """
+    """Return the interval over samples, widened by 2 to 7 passes: of 6 and 7 by the range of their
+    medians, of fewer by Student's interval of their logarithms. Unreliable if that is too wide."""
     unreliable = Precision(interval.low, interval.high, rank=interval.rank)
     if min(medians_s) <= 0:
         return unreliable
@@ -153,8 +136,6 @@ def over_few_passes(
 
 
 def _ends(median_s: float, medians_s: Sequence[float], rank: int) -> tuple[float, float]:
-    """Return the medians of this rank from either end, or the median of all where that is outside.
-    """
     ordered = sorted(medians_s)
     return min(ordered[rank - 1], median_s), max(ordered[-rank], median_s)
 
@@ -163,11 +144,8 @@ def precision_of(
     times_s: Sequence[Values], interval: MedianInterval | None,
     launch_medians_s: Sequence[float], *, repeats: bool,
 ) -> Precision:
-    """Return how well the median of samples is known, whose ``interval`` over samples is given.
-
-    ``times_s`` are those of each pass. ``repeats``: what is called launches ran in the same
-    processes, and says nothing of others.
-    """
+    """Return how well the median is known; ``times_s`` are those of each pass. ``repeats``: the
+    launches ran in the same processes."""
     median_s = median(np.concatenate(times_s))
     if len(launch_medians_s) > 1 and not repeats:
         return over_launch_medians(median_s, launch_medians_s)
@@ -195,10 +173,8 @@ Chosen = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Flagged:
-    """The times (n,) that a row is of, which are ``late``, and which are ``plain``: of no flag.
-
-    ``passes`` are the lengths of the passes that they stand in, in order.
-    """
+    """Times (n,) of a row, which are ``late``, which have no flag (``plain``), lengths of
+    passes."""
 
     times_s: Values
     late: Chosen
@@ -213,26 +189,19 @@ class Flagged:
 def changed(
     statistics: Statistics, samples: Flagged, last_in_s: float | None,
 ) -> dict[str, bool]:
-    """Return, by the words of QUALITIES, whether flagged samples change the median."""
     return {"late_starts": is_late(statistics, samples, last_in_s),
             "fragile": is_fragile(statistics, samples)}
 
 
 def is_unsettled(statistics: Statistics, samples: Flagged) -> bool:
-    """Return whether what changes in the course of a pass changes what is concluded.
-
-    It does if the later halves of all passes have another median. Where the row's interval is not
-    reliable, it may.
-    """
+    """Return whether the later halves of passes have another median, or the interval is
+    unreliable."""
     later = np.concatenate([np.arange(length) >= length // 2 for length in samples.passes])
     return not statistics.ci_reliable or is_moved(statistics, samples, later)
 
 
 def is_moved(statistics: Statistics, samples: Flagged, left: Chosen) -> bool:
-    """Return whether the median of the samples that are ``left`` differs beyond chance.
-
-    Fewer than 8 have no interval of 99 %, and tell nothing.
-    """
+    """Return whether the median of the samples ``left`` (8 at least) differs beyond chance."""
     if not is_enough(left):
         return False
     edges = np.cumsum([0, *samples.passes])
@@ -249,12 +218,8 @@ def is_enough(left: Chosen) -> bool:
 
 
 def is_late(statistics: Statistics, samples: Flagged, last_in_s: float | None) -> bool:
-    """Return whether late starts change the median.
-
-    Where hardly any sample is punctual, the median of the time behind the last start bounds the
-    effect: it has no wait for a late rank in it. ``last_in_s`` is None where it is not known;
-    then late starts may have changed anything.
-    """
+    """Return whether late starts change the median. Where hardly any sample is punctual, the time
+    behind the last start, ``last_in_s``, tells, or nothing does."""
     if samples.late_share <= MOST_LATE:
         return False
     if 1 - samples.late_share >= LEAST_PUNCTUAL and is_enough(~samples.late):
@@ -263,18 +228,14 @@ def is_late(statistics: Statistics, samples: Flagged, last_in_s: float | None) -
 
 
 def is_fragile(statistics: Statistics, samples: Flagged) -> bool:
-    """Return whether the flagged samples change the median.
-
-    If too few are unflagged to tell, they may; of samples most of which are late `is_late` judges.
-    """
+    """Return whether flagged samples change the median, or too few are unflagged."""
     if not is_enough(samples.plain):
         return samples.late_share <= MOST_LATE and not bool(samples.plain.all())
     return is_moved(statistics, samples, samples.plain)
 
 
 def holds(statistics: Statistics, value_s: float) -> bool:
-    """Return whether a median is within what is known of it: interval, range of launches, or 5 %.
-    """
+    """Return whether a median lies in the interval, the range of launches, or within 5 %."""
     low_s, high_s = statistics.ci_low_s, statistics.ci_high_s
     if low_s is None or high_s is None:
         low_s, high_s = statistics.launch_low_s, statistics.launch_high_s
@@ -290,10 +251,7 @@ Passes = Mapping[PassKey, Pass]
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The ``keys`` of all planned passes, also those that were not run.
-
-    ``repeats``: the case's launches run in the same processes.
-    """
+    """All planned passes; ``repeats``: the case's launches run in the same processes."""
 
     keys: Sequence[PassKey]
     repeats: bool
@@ -301,7 +259,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The statistics of an ok case, how they came about, and the `Use` of each sample."""
+    """Statistics and timing of an ok case, and the `Use` of each sample."""
 
     statistics: Statistics
     timing: Timing
@@ -312,11 +270,8 @@ def measured(
     case: Case, samples: CaseSamples, waits: fold.Waits, passes: Passes,
     common: fold.Edges | None, planned: Planned,
 ) -> Measured:
-    """Return what an ok case adds up to.
-
-    ``passes`` are the records that the samples were stacked from, each with a timed sample;
-    ``common`` are the samples on the global clock, None if there is none.
-    """
+    """Return statistics and timing of an ok case. ``passes`` are the records of ``samples``;
+    ``common`` the samples on the global clock, None if there is none."""
     folded = fold.fold_samples(case, samples, waits, common)
     run = dict(zip(sorted(passes), folded.passes, strict=True))
     counted, times_s = folded.counted, folded.times_s[folded.counted]
@@ -370,8 +325,6 @@ def measured(
 def _late_start(
     samples: CaseSamples, folded: fold.Folded, common: fold.Edges | None, median_s: float,
 ) -> Comparison | None:
-    """Return which rank starts latest; None if nobody can be compared, or too few passes are there.
-    """
     if common is None or len(samples.ranks) == 1 or common.pass_late_ns is None:
         return None
     if not are_enough([part.size for part in folded.by_pass()]):
@@ -417,7 +370,6 @@ def _words(
 def _drifting(
     folded: fold.Folded, statistics: Statistics, flagged: Flagged,
 ) -> dict[str, bool]:
-    """Return, by the words of QUALITIES, how times change in a pass, where that matters."""
     if not is_unsettled(statistics, flagged):
         return {}
     parts = folded.steady_by_pass()
@@ -440,8 +392,6 @@ def _longest_s(durations_ns: Iterable[int]) -> float | None:
 
 
 def _median_s(times_ns: fold.Times, counted: npt.NDArray[np.bool_], calls: int = 1) -> float | None:
-    """Return the median time of a call over the samples that count; None where none was measured.
-    """
     measured_ns = times_ns[counted & (times_ns >= 0)]
     return median(measured_ns) / calls / 1e9 if measured_ns.size else None
 
@@ -449,7 +399,6 @@ def _median_s(times_ns: fold.Times, counted: npt.NDArray[np.bool_], calls: int =
 def _quickest(
     case: Case, samples: CaseSamples, waits: fold.Waits, counted: npt.NDArray[np.bool_],
 ) -> tuple[int | None, float | None]:
-    """Return the rank that was quickest most often, and in which share; of one group only."""
     if case.workload.groups > 1 or len(samples.ranks) == 1:
         return None, None
     times = fold.times_quickest(samples, waits, counted)
@@ -461,11 +410,8 @@ def _steps_of(
     samples: CaseSamples, counted: npt.NDArray[np.bool_], passes: Sequence[slice | None],
     late_ns: fold.Times | None,
 ) -> Steps | None:
-    """Return where the time of the counted samples went; None where there are no phases.
-
-    ``passes`` are where each planned pass lies among the samples; ``late_ns``, (rank, sample), how
-    late each rank began its step: without it there are no arrivals.
-    """
+    """Return where the time of counted samples went; None without phases. Without ``late_ns``,
+    (rank, sample), there are no arrivals."""
     phases_ns = {name: values[:, counted] for name, values in fold.durations(samples).items()}
     if not phases_ns:
         return None
@@ -487,10 +433,8 @@ def _steps_of(
 def _arrivals(
     samples: CaseSamples, late_ns: fold.Times, counted: npt.NDArray[np.bool_]
 ) -> Iterator[Arrival]:
-    """Yield which rank is late at every bucket, in order; nothing of a single rank.
-
-    The time in the exchange does not show it, because all ranks leave together.
-    """
+    """Yield which rank is last at every bucket; times in the exchange do not show it, as all leave
+    together."""
     for name, values in samples.phases.items():
         if not name.startswith(ARRIVAL) or len(samples.ranks) == 1:
             continue
@@ -509,7 +453,6 @@ def _arrivals(
 def _vote(
     extreme: Callable[..., fold.Times], times_ns: fold.Times, ranks: tuple[int, ...]
 ) -> tuple[int | None, float | None]:
-    """Return the rank that most often has the extreme time of all, and in which share."""
     if len(ranks) == 1:
         return None, None
     shares = np.mean(times_ns == extreme(times_ns, axis=0), axis=1)

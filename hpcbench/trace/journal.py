@@ -1,19 +1,11 @@
-"""The live record of one rank: an append-only file that loses nothing it has acknowledged.
-
-HDF5 cannot be that file: killed while writing it leaves files that do not open, and a full disk
-crashes the process inside the library (docs/architecture.md). `seal` turns a finished journal
-into HDF5.
-
-A frame can be located and verified whatever bytes are around it: a 28-byte head and a body. The
-head, little-endian, begins with 8 bytes of magic. Then come, as uint32: kind, length of the meta
-text, number of sample rows, CRC-32 of the body, CRC-32 of the head so far. The body is the meta
-text (ASCII JSON), then the rows as int64. The head has a CRC of its own because a damaged length
-would otherwise hide every frame behind it.
-
-Readings of telemetry are one frame a table: names of columns, then the rows as int64.
-A record with phases has a kind of its own. Behind the rows of samples it has a column for each
-name in the meta text's ``phases``. Its head holds the number of all int64 instead of rows.
-"""
+"""The live record of one rank: an append-only file that loses nothing it has acknowledged. HDF5
+cannot be that: killed while writing it leaves files that do not open, and a full disk crashes the
+process. `seal` turns a finished journal into HDF5. A frame can be located and verified whatever is
+around it: a 28-byte head and a body. Head, little-endian: 8 bytes of magic, then uint32: kind,
+length of the meta text, number of sample rows, CRC-32 of the body, CRC-32 of the head so far (a
+damaged length would hide later frames). Body: meta text (ASCII JSON), rows as int64. Telemetry: one
+frame a table, names of columns, rows. A record with phases has, behind its rows, a column for each
+name in ``phases``, and its head counts int64 instead of rows."""
 
 from __future__ import annotations
 
@@ -73,10 +65,7 @@ HEAD_BYTES = _HEAD.size + _CRC.size
 
 
 class Kind(IntEnum):
-    """What a frame holds: PHASED a record with phases, TELEMETRY readings of one table.
-
-    Number 3 was a record of schema version 1.
-    """
+    """What a frame holds. Number 3 was a record of schema version 1."""
 
     HEADER = 1
     PLAN = 2
@@ -100,7 +89,6 @@ class Frame:
         return self.offset + HEAD_BYTES + len(self.meta) + len(self.rows)
 
     def json(self) -> Any:
-        """Return the meta text as JSON values. Raises ValueError if it is none."""
         return from_json(self.meta)
 
     def samples(self) -> SampleColumns:
@@ -109,10 +97,8 @@ class Frame:
         return SampleColumns.of_rows(values[:self._n_samples() * width].reshape(-1, width))
 
     def readings(self) -> tuple[str, Rows]:
-        """Return table and rows of kind TELEMETRY; none of a table that is not known.
-
-        Raises KeyError, TypeError or ValueError if it is none.
-        """
+        """Return table and rows of kind TELEMETRY; none of an unknown table. Raises KeyError,
+        TypeError or ValueError."""
         meta = self.json()
         table, columns = str(meta["table"]), [str(name) for name in meta["columns"]]
         if table not in TABLES:
@@ -121,7 +107,7 @@ class Frame:
         return table, as_today(table, columns, values.astype(np.int64))
 
     def phase_names(self) -> list[str]:
-        """Return the names of the phases. Raises ValueError if the rows are not of them."""
+        """Return the names of the phases. Raises ValueError if the rows do not fit them."""
         if self.kind != Kind.PHASED:
             return []
         names = [str(name) for name in self.json()["phases"]]
@@ -143,7 +129,6 @@ class Frame:
 
 
 def _row_bytes(kind: int) -> int:
-    """Return what the head counts: rows, or single values where rows are of other lengths."""
     return 8 if kind in (Kind.PHASED, Kind.TELEMETRY) else 8 * len(SAMPLE_COLUMNS)
 
 
@@ -161,7 +146,6 @@ def pack_frame(
 
 
 def frame_at(data: bytes, offset: int) -> Frame | Damage:
-    """Return the frame that starts at ``offset``, or what is wrong there."""
     head = data[offset:offset + HEAD_BYTES]
     if len(head) < HEAD_BYTES:
         return Damage(offset, f"{len(head)} bytes are no whole frame", torn=True)
@@ -179,11 +163,8 @@ def frame_at(data: bytes, offset: int) -> Frame | Damage:
 
 
 def scan(data: bytes) -> Iterator[Frame | Damage]:
-    """Yield every whole frame, and what lies between them.
-
-    After damage it goes on at the next magic, not behind the damaged frame: an append that failed
-    half way may have been followed by a good one.
-    """
+    """Yield every whole frame, and what lies between them. After damage it goes on at the next
+    magic: an append that failed half way may precede a good one."""
     offset = 0
     while offset < len(data):
         item = frame_at(data, offset)
@@ -236,10 +217,8 @@ class Journal:
         return journal
 
     def append(self, *records: Record) -> None:
-        """Put records on disk. Raises FileError, and leaves the earlier ones safe, if it cannot.
-
-        Raises ValueError for a record that does not keep to the schema.
-        """
+        """Put records on disk. Raises FileError, earlier ones being safe, or ValueError for a bad
+        record."""
         self._write(b"".join(pack_frame(
             Kind.PHASED if record.phases else Kind.RECORD, record_to_json(checked_record(record)),
             record.samples.rows(), record.phases.values()) for record in records))
@@ -250,10 +229,7 @@ class Journal:
         self._write(pack_frame(Kind.NOTE, {"kind": kind, "data": dict(data)}), durable=durable)
 
     def readings(self, tables: Mapping[str, Rows]) -> None:
-        """Write readings of telemetry, which outlive the process; what follows makes them durable.
-
-        Raises FileError if it cannot.
-        """
+        """Write telemetry, which outlives the process; what follows makes it durable."""
         frames = [pack_frame(Kind.TELEMETRY, {
             "table": table, "columns": [*KEYS, *TABLES[table].names]}, rows)
             for table, rows in tables.items()]
@@ -310,10 +286,8 @@ class ReadAt:
 
 @dataclass(frozen=True, slots=True)
 class JournalTrace(TraceSource):
-    """A journal as read back: ``index`` has (case id, offset, length) of each record.
-
-    ``read_at`` has the place of each frame of readings.
-    """
+    """A journal as read back; ``index``: (case id, offset, length) of records; ``read_at``:
+    readings."""
 
     index: tuple[tuple[str, int, int], ...]
     read_at: tuple[ReadAt, ...] = ()
@@ -324,7 +298,6 @@ class JournalTrace(TraceSource):
         return frozenset(case_id for case_id, _, _ in self.index)
 
     def sample_counts(self) -> Mapping[str, int]:
-        """Return how many samples each case has at most: its frames hold nothing else."""
         counts: Counter[str] = Counter()
         for case_id, _, n_bytes in self.index:
             counts[case_id] += n_bytes // (8 * len(SAMPLE_COLUMNS))
@@ -355,11 +328,8 @@ class JournalTrace(TraceSource):
 
 
 def read_journal(path: Path) -> JournalTrace:
-    """Return every whole frame of a journal, and what else was in it.
-
-    Damage never raises; it is listed. Raises UnreadableTrace if no header is left, or if a newer
-    hpcbench wrote it.
-    """
+    """Return every whole frame of a journal, and its damage, which never raises. Raises
+    UnreadableTrace without a header, or of another version."""
     with open_regular(path) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
         items = list(scan(file.read()))
     frames = [item for item in items if isinstance(item, Frame)]
@@ -381,10 +351,6 @@ def read_journal(path: Path) -> JournalTrace:
 
 
 def _understood(frame: Frame) -> tuple[str, int, int] | Note | ReadAt | Damage | None:
-    """Return (case id, offset, length) of a record, a note, or where readings are.
-
-    None for others; Damage for unknown.
-    """
     try:
         if frame.kind in (Kind.RECORD, Kind.PHASED):
             record = _record(frame, samples=False)

@@ -1,8 +1,5 @@
-"""The sealed trace of one rank: HDF5 in columns, one row per record and one per sample.
-
-`CONTENTS` describes each part, in the file itself, too. Columns and not a group per case: a group
-costs about 1 kB and 0.5 ms per case.
-"""
+"""The sealed trace of one rank: HDF5 in columns, one row per record and one per sample, since a
+group a case would cost 1 kB and 0.5 ms. `CONTENTS` describes each part, in the file itself, too."""
 
 from __future__ import annotations
 
@@ -192,7 +189,6 @@ Known = dict[tuple[str, str, str, bytes], Any]
 
 
 def write_cases(file: h5py.File, records: Sequence[Record]) -> None:
-    """Write the table of these records, whose samples follow one another in ``/samples``."""
     for name in _TEXT_FIELDS:
         write_column(file, f"cases/{name}", text_column(getattr(item, name) for item in records))
     for name in _INTEGER_FIELDS:
@@ -207,10 +203,7 @@ def write_cases(file: h5py.File, records: Sequence[Record]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CaseTable:
-    """The table as read, by columns, and the rows of each case.
-
-    Ranks that recorded the same share it: as a rule a table has only its times for itself.
-    """
+    """The table as read, by columns, and the rows of each case; ranks share equal columns."""
 
     texts: Mapping[str, Sequence[str]]
     integers: Mapping[str, npt.NDArray[np.int64]]
@@ -223,11 +216,10 @@ class CaseTable:
         return sorted(row for case_id in case_ids for row in self.rows_of.get(case_id, ()))
 
     def sample_ranges(self, rows: Sequence[int]) -> list[tuple[int, int]]:
-        """Return where the samples of each row lie: the first one, and how many."""
         return [*zip(*self._integers(_RANGE, rows), strict=True)]
 
     def phase_ranges(self, rows: Sequence[int]) -> list[tuple[int, int, list[str]]]:
-        """Return where the phases of each row lie: the first value, of how many samples, names."""
+        """Return (first value, samples, names) of each row."""
         names = [detail.get("phases", []) for detail in self.details]
         counts = self.integers["sample_count"]
         sizes = counts * np.array([*map(len, names)], dtype=np.int64)
@@ -251,10 +243,8 @@ class CaseTable:
 
 
 def read_cases(file: h5py.File, known: Known) -> CaseTable:
-    """Read the table; what ``known`` holds already is not made anew.
-
-    Raises KeyError, TypeError or ValueError if it is none.
-    """
+    """Read the table, with columns in ``known`` shared. Raises KeyError, TypeError or
+    ValueError."""
     def made(make: Callable[[npt.NDArray[Any]], Any], name: str) -> Any:
         key = (make.__name__, name, *stored_bytes(file, f"cases/{name}"))
         if key not in known:
@@ -288,11 +278,8 @@ def _rows_of(column: npt.NDArray[Any]) -> Mapping[str, Sequence[int]]:
 
 
 def write_clocks(file: h5py.File, rows: Sequence[tuple[int, SyncRecord]]) -> None:
-    """Write ``/clock``, a row for each (rank, synchronisation), for tools that read no notes.
-
-    Columns: rank, identity, n_clocks, local_ns and realtime_ns; the fields of the model; error and
-    bound of the check, NaN where there was none.
-    """
+    """Write ``/clock``, a row for each (rank, synchronisation); check columns are NaN without a
+    check."""
     records = [record for _, record in rows]
     columns = {"rank": [rank for rank, _ in rows],
                **{name: [getattr(record, name) for record in records]
@@ -318,10 +305,8 @@ def trace_path(traces: Path, rank: int) -> Path:
 
 
 def seal(journal_path: Path, trace_path: Path) -> None:
-    """Write a journal, whole or recovered, as a sealed trace; the journal stays.
-
-    Raises UnreadableTrace if the journal has no header, FileError if the disk does not take it.
-    """
+    """Write a journal, whole or recovered, as a sealed trace; the journal stays. Raises
+    UnreadableTrace without a header, FileError if the disk does not take it."""
     journal = read_journal(journal_path)
     records = list(journal.records())
     with new_container(trace_path, FORMAT, SCHEMA_VERSION) as file:
@@ -398,12 +383,8 @@ class SealedTrace(TraceSource):
 
 
 def open_trace(path: Path, known: Known | None = None) -> SealedTrace:
-    """Check a sealed trace from end to end and return its reader.
-
-    Give the same ``known``, at first an empty one, for all ranks of a run: what they have in common
-    is then held once. Raises UnreadableTrace, with the code of the check, for a truncated, changed
-    or foreign file, or one of another version.
-    """
+    """Check a sealed trace from end to end and return its reader. The same ``known`` for all ranks
+    of a run shares what they have in common. Raises UnreadableTrace for a bad file."""
     verify(path, FORMAT, SCHEMA_VERSION)
     with open_container(path) as file, expected_content(path):
         return SealedTrace(
@@ -417,7 +398,6 @@ def open_trace(path: Path, known: Known | None = None) -> SealedTrace:
 def _read_stamps(
     file: h5py.File, ranges: Iterable[tuple[int, int]],
 ) -> Iterator[SampleColumns]:
-    """Yield the samples of records; neighbours are read together, once."""
     for first, last, parts in _runs(ranges):
         columns = [read_rows(file, f"samples/{name}", first, last - first)
                    for name in SAMPLE_COLUMNS]
@@ -429,7 +409,6 @@ def _read_stamps(
 def _read_phases(
     file: h5py.File, wanted: Iterable[tuple[int, int, list[str]]],
 ) -> Iterator[Phases]:
-    """Yield the phases at each (offset, samples, names)."""
     for first, count, names in wanted:
         if names:
             block = read_rows(file, _PHASES, first, len(names) * count)
