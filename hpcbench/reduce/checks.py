@@ -15,15 +15,7 @@ from hpcbench.errors import job_command_line
 from hpcbench.operations.collectives import Call, WireRate, collective_spec
 from hpcbench.operations.peaks import known_link
 from hpcbench.plan.case import Case
-from hpcbench.reduce.fold import (
-    Edges,
-    GlobalStamps,
-    RankClocks,
-    Waits,
-    durations,
-    overtaking_ns,
-    waits_ns,
-)
+from hpcbench.reduce import fold
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass, is_timed
 from hpcbench.trace.schema import ARRIVAL, NO_DEVICE_TIME, STOP_REASONS, UNTIMED, Flag
@@ -195,7 +187,7 @@ def _parts(samples: CaseSamples, records: Pass) -> Iterator[Violation]:
                                           ("device time", samples.device_ns, _EVENT_NS, _RATE)):
         if part_ns.max() == NO_DEVICE_TIME:
             continue
-        wait_ns = waits_ns(samples)
+        wait_ns = fold.waits_ns(samples)
         spare_ns = event_ns + rate * wait_ns
         if at := first_true(part_ns > wait_ns + spare_ns):
             yield bad_entry("HB129", samples, at, f"{name} is {part_ns[at]} ns, but from start to "
@@ -230,8 +222,8 @@ def _phases(samples: CaseSamples, records: Pass) -> Iterator[Violation]:
 
 def _too_long(samples: CaseSamples, spare_ns: int, rate: float) -> Iterator[Violation]:
     """On a device phases are read by events, on another clock than start and end."""
-    step_ns = waits_ns(samples)
-    phases_ns = np.asarray(sum(durations(samples).values()), dtype=np.int64)
+    step_ns = fold.waits_ns(samples)
+    phases_ns = np.asarray(sum(fold.durations(samples).values()), dtype=np.int64)
     most_ns = step_ns + spare_ns + rate * step_ns
     if at := first_true(phases_ns > most_ns):
         yield bad_entry("HB148", samples, at, "the phases together are "
@@ -245,12 +237,13 @@ def _too_long(samples: CaseSamples, spare_ns: int, rate: float) -> Iterator[Viol
 
 
 def check_causality(
-    case: Case, samples: CaseSamples, stamps: GlobalStamps, common: Edges, clocks: RankClocks
+    case: Case, samples: CaseSamples, stamps: fold.GlobalStamps, common: fold.Edges,
+    clocks: fold.RankClocks,
 ) -> Iterator[Violation]:
     """HB124: nobody left before the last one had come. On one clock the case is rejected; between
     clocks their bounds are wrong, and global times are not used. ``common`` are the `edges` of
     ``stamps``."""
-    excess_ns = overtaking_ns(case, common)
+    excess_ns = fold.overtaking_ns(case, common)
     at = first_true(excess_ns > 0)
     if at is None:
         return
@@ -268,12 +261,12 @@ def check_causality(
 
 
 def timer_problem(
-    samples: CaseSamples, waits: Waits, resolution_ns: float,
+    samples: CaseSamples, waits: fold.Waits, resolution_ns: float,
 ) -> Iterator[Violation]:
     shortest_ns = waits.shortest_ns[is_timed(samples)]
     if np.mean((shortest_ns >= 2 * resolution_ns) & (shortest_ns > 0)) > 0.5:
         return  # most durations are as long, and so is their median
-    median_ns = float(np.median(waits_ns(samples)[:, is_timed(samples)]))
+    median_ns = float(np.median(fold.waits_ns(samples)[:, is_timed(samples)]))
     if not (median_ns >= 2 * resolution_ns and median_ns > 0):
         yield Violation("HB119", f"the median of {median_ns:g} ns is below twice the clock's "
                       f"resolution of {resolution_ns:g} ns: the time is not resolved; use larger "

@@ -20,28 +20,12 @@ from hpcbench.reduce.fold import rank_clocks
 from hpcbench.reduce.outcome import Attempt, Context
 from hpcbench.reduce.results import Finding
 from hpcbench.texts import say
-from hpcbench.trace.container import (
-    attempt_folder,
-    attempt_folders,
-    attempt_of,
-    is_later_attempt,
-    is_suite,
-)
+from hpcbench.trace import container
+from hpcbench.trace import source as trace_notes
 from hpcbench.trace.journal import is_being_written, journal_path, read_journal
 from hpcbench.trace.schema import same_version
 from hpcbench.trace.sealed import Known, open_trace, trace_path
-from hpcbench.trace.source import (
-    APART_NOTE,
-    BEGIN_NOTE,
-    PROFILE_NOTE,
-    RESUMED_NOTE,
-    STOPPED_NOTE,
-    TraceSource,
-    UnreadableTrace,
-    never_ended,
-    noted,
-    plan_from_text,
-)
+from hpcbench.trace.source import TraceSource, UnreadableTrace, never_ended, noted, plan_from_text
 from hpcbench.units import grouped, rank_list
 
 Value = TypeVar("Value")
@@ -59,9 +43,9 @@ class Intake:
 
 
 def name_of(source: TraceSource) -> str:
-    folder = source.path.parent.name
-    return (f"rank {source.header.rank} ("
-            f"{f'{folder}/' if is_later_attempt(source.path.parent) else ''}{source.path.name})")
+    folder = source.path.parent
+    below = f"{folder.name}/" if container.is_later_attempt(folder) else ""
+    return f"rank {source.header.rank} ({below}{source.path.name})"
 
 
 def open_traces(traces: Path) -> tuple[list[TraceSource], list[Finding]]:
@@ -71,7 +55,7 @@ def open_traces(traces: Path) -> tuple[list[TraceSource], list[Finding]]:
     sealed: set[str] = set()
     known: Known = {}
     for path in sorted(traces.iterdir()) if traces.is_dir() else []:
-        if is_later_attempt(path):
+        if container.is_later_attempt(path):
             continue
         useless = ("neither a trace nor a journal" if path.suffix not in (".h5", ".journal") else
                    "the sealed trace beside it holds all of it" if path.stem in sealed else "")
@@ -195,9 +179,10 @@ def _missing(sources: Mapping[int, TraceSource], plan: Plan) -> Iterator[Finding
 
 def _where(sources: Mapping[int, TraceSource], absent: Sequence[int]) -> str:
     """Return where the traces of these ranks are; rank 0 notes ranks that see another folder."""
-    apart = {int(rank): location for data in (noted(sources[0], APART_NOTE) if 0 in sources else ())
-             for rank, location in data.items()}
-    below_run = attempt_folder(Path("traces"), attempt_of(sources[0].path.parent) if apart else 0)
+    notes = noted(sources[0], trace_notes.APART_NOTE) if 0 in sources else ()
+    apart = {int(rank): location for data in notes for rank, location in data.items()}
+    attempt = container.attempt_of(sources[0].path.parent) if apart else 0
+    below_run = container.attempt_folder(Path("traces"), attempt)
     names = [f"{Path(apart[rank][1]) / below_run / f'rank{rank:05d}.*'} on host {apart[rank][0]}"
              for rank in absent if rank in apart]
     if others := [rank for rank in absent if rank not in apart]:
@@ -253,7 +238,7 @@ Opened = Sequence[tuple[Sequence[TraceSource], Sequence[Finding]]]
 
 
 def open_attempts(traces: Path) -> Opened:
-    return [open_traces(folder) for folder in attempt_folders(traces)]
+    return [open_traces(folder) for folder in container.attempt_folders(traces)]
 
 
 def choose_attempts(
@@ -263,7 +248,8 @@ def choose_attempts(
     plans, by default those that later attempts name."""
     if accepted is None:
         accepted = {str(plan) for sources, _ in opened for source in sources
-                    for data in noted(source, RESUMED_NOTE) for plan in data["earlier_plans"]}
+                    for data in noted(source, trace_notes.RESUMED_NOTE)
+                    for plan in data["earlier_plans"]}
     intakes: list[Intake] = []
     for number, (sources, _) in enumerate(opened):
         run_id = majority([source.header.run_id for intake in intakes
@@ -279,7 +265,7 @@ def choose_attempts(
 def _resumptions(intakes: Sequence[Intake]) -> Iterator[Finding]:
     """Yield HB150 for each attempt that was resumed, HB151 for what changed in between."""
     for number, (earlier, later) in enumerate(pairwise(intakes)):
-        notes = noted(later.sources[0], RESUMED_NOTE) if 0 in later.sources else []
+        notes = noted(later.sources[0], trace_notes.RESUMED_NOTE) if 0 in later.sources else []
         resumption = notes[0] if notes else {}
         left = (f", {resumption['left']} of {resumption['planned']} runs of cases were left"
                 if resumption else "")
@@ -295,7 +281,7 @@ def _how_ended(sources: Mapping[int, TraceSource]) -> str:
     if not sources:
         return "left no usable trace"
     signals = {str(data["signal"]) for source in sources.values()
-               for data in noted(source, STOPPED_NOTE)}
+               for data in noted(source, trace_notes.STOPPED_NOTE)}
     if signals:
         return f"was stopped by {', '.join(sorted(signals))}"
     dead = [rank for rank, source in sources.items() if never_ended(source)]
@@ -330,7 +316,7 @@ def is_fresh(folder: Path) -> bool:
                         "new one")
     if (folder / PLAN_FILE).is_file():
         return False
-    if is_suite(folder):
+    if container.is_suite(folder):
         raise FileError(f"{folder}: is the folder of a suite: "
                         f"{job_command_line('N', 'suite', '--resume', folder)}; or give the "
                         "folder of one of its members")
@@ -349,7 +335,7 @@ def read_plan(folder: Path) -> Plan:
 def read_history(folder: Path, plan: Plan) -> History:
     """Return what attempts in a folder have done of the plan. Raises UsageError if a job still
     writes there."""
-    for traces in attempt_folders(folder / "traces"):
+    for traces in container.attempt_folders(folder / "traces"):
         for path in sorted(traces.glob("*.journal")):
             if is_being_written(path):
                 raise UsageError(f"{folder}: a job is still running there ({path.name} is being "
@@ -360,18 +346,18 @@ def read_history(folder: Path, plan: Plan) -> History:
     finished, skipped = _finished(known, plan)
     newest, last = known.newest.sources.values(), known.intakes[-1].sources
     return History(
-        attempt=attempt_of(attempt_folders(folder / "traces")[-1]) + 1,
+        attempt=container.attempt_of(container.attempt_folders(folder / "traces")[-1]) + 1,
         finished=finished, skipped=skipped, deaths=_deaths(known, finished),
         run_id=next((source.header.run_id for source in newest), ""),
         plans=tuple(sorted(hashes - {plan.plan_hash})),
         ended=len(last) == plan.world_size and not any(map(never_ended, last.values())),
         were_ok=_were_ok(known, plan), profiled=frozenset(
             str(note["case_id"]) for intake in known.intakes if 0 in intake.sources
-            for note in noted(intake.sources[0], PROFILE_NOTE)))
+            for note in noted(intake.sources[0], trace_notes.PROFILE_NOTE)))
 
 
 def versions_before(folder: Path) -> dict[str, str]:
-    for traces in reversed(attempt_folders(folder / "traces")):
+    for traces in reversed(container.attempt_folders(folder / "traces")):
         for source in open_traces(traces)[0]:
             if source.header.rank == 0:
                 return dict(source.header.versions)
@@ -379,7 +365,7 @@ def versions_before(folder: Path) -> dict[str, str]:
 
 
 def run_id_before(folder: Path) -> str:
-    for traces in attempt_folders(folder / "traces"):
+    for traces in container.attempt_folders(folder / "traces"):
         with contextlib.suppress(UnreadableTrace):
             return open_trace(trace_path(traces, 0)).header.run_id
         with contextlib.suppress(UnreadableTrace):
@@ -427,8 +413,8 @@ def _deaths(known: Attempts, finished: frozenset[RunKey]) -> dict[str, int]:
     have recorded it, if a case of backend mpi hangs."""
     deaths: Counter[str] = Counter()
     firsts = [intake.sources[0] for intake in known.intakes if 0 in intake.sources]
-    for begun in (noted(source, BEGIN_NOTE) for source in firsts if never_ended(source)):
-        if begun:
+    for source in filter(never_ended, firsts):
+        if begun := noted(source, trace_notes.BEGIN_NOTE):
             last = RunKey(begun[-1]["case_id"], begun[-1]["launch"], begun[-1]["pass_index"])
             deaths[last.case_id] += last not in finished
     return {case_id: count for case_id, count in deaths.items() if count}
@@ -442,7 +428,7 @@ def is_worth_going_on(folder: Path) -> bool:
                if case.skip is None and case.case_id not in history.skipped
                and history.quarantine(case) is None
                for turn in turns(plan.launches, plan.passes))
-    newest = attempt_folders(folder / "traces")[-1]
+    newest = container.attempt_folders(folder / "traces")[-1]
     return left and any(record.status not in ("skipped", "not_run")
                         for source in open_traces(newest)[0] if source.header.rank == 0
                         for record in source.records(samples=False))

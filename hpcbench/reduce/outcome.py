@@ -14,17 +14,8 @@ import numpy.typing as npt
 from hpcbench.kinds.registry import in_this_package, kinds
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS, turns
-from hpcbench.reduce.checks import (
-    AGAIN,
-    RESUME,
-    Violation,
-    check_causality,
-    check_records,
-    check_replicas,
-    check_samples,
-    declared_peak,
-    timer_problem,
-)
+from hpcbench.reduce import checks
+from hpcbench.reduce.checks import Violation
 from hpcbench.reduce.fold import Edges, RankClocks, edges, extreme_waits, joined, uses_of_failed
 from hpcbench.reduce.kind_facts import deriver_of
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding
@@ -103,10 +94,11 @@ def judge_pass(case: Case, key: PassKey, by_rank: Pass, context: Context) -> Pas
                        reason=f"the run ended before rank {rank_list(absent)} recorded it")
     if status == "ok":
         samples = stack_samples({key: records})
-        problems += missing if problems else [*missing, *check_records(case, records, samples)]
+        found = () if problems else checks.check_records(case, records, samples)
+        problems += [*missing, *found]
         if samples is not None and not problems:
-            problems += check_samples(samples, records)
-        noted = (*problems, *check_replicas(records))
+            problems += checks.check_samples(samples, records)
+        noted = (*problems, *checks.check_replicas(records))
         outcome = replace(outcome, problems=noted, samples=samples)
         return outcome if problems else _on_global_clock(case, outcome, attempt.clocks)
     if status in ("timeout", "failed", "wrong"):
@@ -124,7 +116,7 @@ def _on_global_clock(case: Case, outcome: PassOutcome, clocks: RankClocks) -> Pa
     common = edges(stamps, case.workload.groups, case.workload.group_stride,
                    each=bool(samples.phases),
                    timed=timed if timed.any() else None)
-    found = check_causality(case, samples, stamps, common, clocks)
+    found = checks.check_causality(case, samples, stamps, common, clocks)
     return replace(outcome, common=common, problems=(*outcome.problems, *found))
 
 
@@ -139,7 +131,7 @@ def _agreed_status(records: Pass) -> tuple[str, list[Violation]]:
     problems: list[Violation] = []
     if len(groups) > 1:
         problems.append(Violation("HB114", f"the ranks disagree: {on_ranks(groups)}: the worst one "
-                                f"holds; {AGAIN}"))
+                                f"holds; {checks.AGAIN}"))
         worst = "ok" if worst == "skipped" else worst
     wrong = {rank: record.n_wrong for rank, record in records.items() if record.n_wrong > 0}
     if wrong and worst not in ("timeout", "failed"):
@@ -216,7 +208,7 @@ def judge(
         left = [key for key in outcomes if key not in ran]
         problems.append(Violation(
             "HB141", f"{_pass_names(left, context)} of {context.passes} was not run: its numbers "
-            f"are of the other passes; resume the run: {RESUME}",
+            f"are of the other passes; resume the run: {checks.RESUME}",
             rejects=False))
     problems += _distinct_problems(outcomes, context)
     trace_missing = False
@@ -272,7 +264,7 @@ def _with_numbers(
         Planned(context.keys, context.inline or case.backend in INLINE_BACKENDS))
     timed = int(is_timed(samples).sum())
     planned = (case.min_iterations or case.iterations) * len(ran)
-    problems = [*timer_problem(samples, waits, context.clock_resolution_ns),
+    problems = [*checks.timer_problem(samples, waits, context.clock_resolution_ns),
                 *_kind_problems(result, found.statistics.median_s, context)]
     if timed < planned:
         problems.append(Violation("HB134", f"{timed} timed iterations of {planned} planned: the "
@@ -280,7 +272,7 @@ def _with_numbers(
                                 rejects=False))
     if why := _rejection(problems):
         return (replace(result, status="failed", reason=why), uses_of_failed(samples), problems)
-    peak = declared_peak(case, context.attempts[-1].nodes, context.hardware)
+    peak = checks.declared_peak(case, context.attempts[-1].nodes, context.hardware)
     timing = replace(found.timing, link_bytes_per_s=None if peak is None else peak * 1e9)
     return replace(result, statistics=found.statistics, timing=timing), found.use, problems
 

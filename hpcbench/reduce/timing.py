@@ -15,29 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.plan.case import Case
-from hpcbench.reduce import fold
+from hpcbench.reduce import fold, results
 from hpcbench.reduce.checks import single_calls
 from hpcbench.reduce.comparison import LATE_START, Comparison, compared
-from hpcbench.reduce.results import (
-    QUALITIES,
-    Arrival,
-    CaseSamples,
-    Phase,
-    Statistics,
-    Steps,
-    Timing,
-)
 from hpcbench.reduce.stack import Pass, PassKey, Use, has_flag, pass_slices
+from hpcbench.statistics import interval as intervals
+from hpcbench.statistics import steady
 from hpcbench.statistics.hypothesis_tests import are_enough
-from hpcbench.statistics.interval import (
-    MIN_N_RELIABLE,
-    PASSES_DIFFER,
-    MedianInterval,
-    median_interval,
-    median_ranks,
-    over_launches,
-    passes_differ,
-)
 from hpcbench.statistics.order import (
     Values,
     high_outliers,
@@ -47,20 +31,13 @@ from hpcbench.statistics.order import (
     percentiles_if_enough,
     t_quantile,
 )
-from hpcbench.statistics.steady import (
-    FEWEST_RUNS,
-    change_point,
-    modes_around_median,
-    steady_drift,
-    trend,
-)
 from hpcbench.trace.schema import ARRIVAL, Flag
 
 CI_LEVEL = 0.95
 SAMPLES, PASSES, LAUNCHES = "samples", "passes", "launches"
 FEWEST_SAMPLES = FEWEST_LAUNCHES = 6
 """Fewer values hold no interval of CI_LEVEL."""
-FEWEST_PASSES = FEWEST_RUNS
+FEWEST_PASSES = steady.FEWEST_RUNS
 """Of fewer nothing tells whether they drift."""
 SEEN_TO_DIFFER = 0.1
 """Eight passes and more that differ with this p-value are the unit. With 1 %, differences of a half
@@ -84,7 +61,7 @@ class Precision:
     launch_level: float | None = None
 
 
-def over_samples(interval: MedianInterval | None) -> Precision:
+def over_samples(interval: intervals.MedianInterval | None) -> Precision:
     if interval is None:
         return Precision()
     return Precision(interval.low, interval.high, interval.reliable, rank=interval.rank)
@@ -92,7 +69,7 @@ def over_samples(interval: MedianInterval | None) -> Precision:
 
 def over_launch_medians(median_s: float, medians_s: Sequence[float]) -> Precision:
     """Return the interval over launches and their range, widened to the median of all samples."""
-    found = over_launches(np.array(medians_s), CI_LEVEL)
+    found = intervals.over_launches(np.array(medians_s), CI_LEVEL)
     launch_range = Precision(unit=LAUNCHES, launch_low_s=found.low, launch_high_s=found.high,
                              launch_level=found.level)
     if found.rank is None:
@@ -105,16 +82,16 @@ def over_launch_medians(median_s: float, medians_s: Sequence[float]) -> Precisio
 def over_pass_medians(median_s: float, medians_s: Sequence[float]) -> Precision | None:
     """Return the interval over passes; None for too few, or passes that drift."""
     medians = np.array(medians_s)
-    drift = steady_drift(medians, np.arange(float(medians.size)))
+    drift = steady.steady_drift(medians, np.arange(float(medians.size)))
     if drift is None or drift.significant:
         return None
-    rank = over_launches(medians, CI_LEVEL).rank
+    rank = intervals.over_launches(medians, CI_LEVEL).rank
     return None if rank is None else Precision(
         *_ends(median_s, medians_s, rank), True, PASSES, rank)
 
 
 def over_few_passes(
-    median_s: float, medians_s: Sequence[float], interval: MedianInterval,
+    median_s: float, medians_s: Sequence[float], interval: intervals.MedianInterval,
 ) -> Precision:
     """Return the interval over samples, widened by 2 to 7 passes: of 6 and 7 by the range of their
     medians, of fewer by Student's interval of their logarithms. Unreliable if that is too wide."""
@@ -141,7 +118,7 @@ def _ends(median_s: float, medians_s: Sequence[float], rank: int) -> tuple[float
 
 
 def precision_of(
-    times_s: Sequence[Values], interval: MedianInterval | None,
+    times_s: Sequence[Values], interval: intervals.MedianInterval | None,
     launch_medians_s: Sequence[float], *, repeats: bool,
 ) -> Precision:
     """Return how well the median is known; ``times_s`` are those of each pass. ``repeats``: the
@@ -150,13 +127,13 @@ def precision_of(
     if len(launch_medians_s) > 1 and not repeats:
         return over_launch_medians(median_s, launch_medians_s)
     known, medians_s = over_samples(interval), [median(part) for part in times_s if part.size]
-    if interval is None or sum(part.size for part in times_s) < MIN_N_RELIABLE:
+    if interval is None or sum(part.size for part in times_s) < intervals.MIN_N_RELIABLE:
         return known
     if len(medians_s) >= FEWEST_PASSES:
-        alike = known.reliable and not passes_differ(
+        alike = known.reliable and not intervals.passes_differ(
             np.concatenate(times_s), [part.size for part in times_s], SEEN_TO_DIFFER)
         return known if alike else over_pass_medians(median_s, medians_s) or known
-    if len(medians_s) < 2 or interval.reason not in ("", PASSES_DIFFER):
+    if len(medians_s) < 2 or interval.reason not in ("", intervals.PASSES_DIFFER):
         return known
     return over_few_passes(median_s, medians_s, interval)
 
@@ -187,20 +164,20 @@ class Flagged:
 
 
 def changed(
-    statistics: Statistics, samples: Flagged, last_in_s: float | None,
+    statistics: results.Statistics, samples: Flagged, last_in_s: float | None,
 ) -> dict[str, bool]:
     return {"late_starts": is_late(statistics, samples, last_in_s),
             "fragile": is_fragile(statistics, samples)}
 
 
-def is_unsettled(statistics: Statistics, samples: Flagged) -> bool:
+def is_unsettled(statistics: results.Statistics, samples: Flagged) -> bool:
     """Return whether the later halves of passes have another median, or the interval is
     unreliable."""
     later = np.concatenate([np.arange(length) >= length // 2 for length in samples.passes])
     return not statistics.ci_reliable or is_moved(statistics, samples, later)
 
 
-def is_moved(statistics: Statistics, samples: Flagged, left: Chosen) -> bool:
+def is_moved(statistics: results.Statistics, samples: Flagged, left: Chosen) -> bool:
     """Return whether the median of the samples ``left`` (8 at least) differs beyond chance."""
     if not is_enough(left):
         return False
@@ -209,15 +186,15 @@ def is_moved(statistics: Statistics, samples: Flagged, left: Chosen) -> bool:
                for begin, end in zip(edges[:-1], edges[1:], strict=True)]
     if holds(statistics, median(samples.times_s[left])):
         return False
-    interval = median_interval(samples.times_s[left], LEVEL, lengths)
+    interval = intervals.median_interval(samples.times_s[left], LEVEL, lengths)
     return interval is not None and not interval.low <= statistics.median_s <= interval.high
 
 
 def is_enough(left: Chosen) -> bool:
-    return median_ranks(int(left.sum()), LEVEL) is not None
+    return intervals.median_ranks(int(left.sum()), LEVEL) is not None
 
 
-def is_late(statistics: Statistics, samples: Flagged, last_in_s: float | None) -> bool:
+def is_late(statistics: results.Statistics, samples: Flagged, last_in_s: float | None) -> bool:
     """Return whether late starts change the median. Where hardly any sample is punctual, the time
     behind the last start, ``last_in_s``, tells, or nothing does."""
     if samples.late_share <= MOST_LATE:
@@ -227,14 +204,14 @@ def is_late(statistics: Statistics, samples: Flagged, last_in_s: float | None) -
     return last_in_s is None or not holds(statistics, last_in_s)
 
 
-def is_fragile(statistics: Statistics, samples: Flagged) -> bool:
+def is_fragile(statistics: results.Statistics, samples: Flagged) -> bool:
     """Return whether flagged samples change the median, or too few are unflagged."""
     if not is_enough(samples.plain):
         return samples.late_share <= MOST_LATE and not bool(samples.plain.all())
     return is_moved(statistics, samples, samples.plain)
 
 
-def holds(statistics: Statistics, value_s: float) -> bool:
+def holds(statistics: results.Statistics, value_s: float) -> bool:
     """Return whether a median lies in the interval, the range of launches, or within 5 %."""
     low_s, high_s = statistics.ci_low_s, statistics.ci_high_s
     if low_s is None or high_s is None:
@@ -261,13 +238,13 @@ class Planned:
 class Measured:
     """Statistics and timing of an ok case, and the `Use` of each sample."""
 
-    statistics: Statistics
-    timing: Timing
+    statistics: results.Statistics
+    timing: results.Timing
     use: npt.NDArray[np.int64]
 
 
 def measured(
-    case: Case, samples: CaseSamples, waits: fold.Waits, passes: Passes,
+    case: Case, samples: results.CaseSamples, waits: fold.Waits, passes: Passes,
     common: fold.Edges | None, planned: Planned,
 ) -> Measured:
     """Return statistics and timing of an ok case. ``passes`` are the records of ``samples``;
@@ -279,7 +256,7 @@ def measured(
     launch_medians_s = tuple(
         median(times_s[launches == launch]) for launch in np.unique(launches))
     parts = folded.by_pass()
-    interval = median_interval(times_s, CI_LEVEL, [part.size for part in parts])
+    interval = intervals.median_interval(times_s, CI_LEVEL, [part.size for part in parts])
     known = precision_of(parts, interval, launch_medians_s, repeats=planned.repeats)
     of_all = order_statistics(times_s)
     statistics = _with_precision(of_all, known)
@@ -292,9 +269,9 @@ def measured(
     rank, share = _quickest(case, samples, waits, counted)
     last_in_s = None if common is None else _median_s(
         fold.last_in_ns(common), counted, case.batch)
-    modes = modes_around_median(times_s, interval)
+    modes = steady.modes_around_median(times_s, interval)
     told = {"two_modes": bool(modes), **changed(statistics, flagged, last_in_s)}
-    return Measured(statistics, Timing(
+    return Measured(statistics, results.Timing(
         fold=folded.fold, calls=case.batch,
         n_warmup=int(has_flag(samples, Flag.WARMUP).sum()),
         n_ramp=int(folded.has(Use.RAMP, Use.COUNTED_RAMP).sum()),
@@ -323,7 +300,7 @@ def measured(
 
 
 def _late_start(
-    samples: CaseSamples, folded: fold.Folded, common: fold.Edges | None, median_s: float,
+    samples: results.CaseSamples, folded: fold.Folded, common: fold.Edges | None, median_s: float,
 ) -> Comparison | None:
     if common is None or len(samples.ranks) == 1 or common.pass_late_ns is None:
         return None
@@ -333,29 +310,29 @@ def _late_start(
                     CLEAR_LATENESS * median_s)
 
 
-def order_statistics(times_s: npt.NDArray[np.float64]) -> Statistics:
+def order_statistics(times_s: npt.NDArray[np.float64]) -> results.Statistics:
     ordered_s = np.sort(times_s)
     p25_s, p75_s = percentiles(ordered_s, (25, 75))
     p5_s, p95_s, p99_s = percentiles_if_enough(ordered_s, (5, 95, 99))
-    return Statistics(
+    return results.Statistics(
         n=ordered_s.size, min_s=float(ordered_s[0]), p5_s=p5_s, p25_s=p25_s,
         median_s=median(ordered_s), p75_s=p75_s, p95_s=p95_s, p99_s=p99_s,
         max_s=float(ordered_s[-1]))
 
 
-def summarise(times_s: npt.NDArray[np.float64]) -> Statistics:
-    interval = median_interval(times_s, CI_LEVEL)
+def summarise(times_s: npt.NDArray[np.float64]) -> results.Statistics:
+    interval = intervals.median_interval(times_s, CI_LEVEL)
     return _with_precision(order_statistics(times_s), over_samples(interval))
 
 
-def _with_precision(statistics: Statistics, known: Precision) -> Statistics:
+def _with_precision(statistics: results.Statistics, known: Precision) -> results.Statistics:
     return replace(statistics, ci_low_s=known.low_s, ci_high_s=known.high_s,
                    ci_reliable=known.reliable, launch_low_s=known.launch_low_s,
                    launch_high_s=known.launch_high_s)
 
 
 def _words(
-    folded: fold.Folded, statistics: Statistics, told: Mapping[str, bool], *, repeats: bool,
+    folded: fold.Folded, statistics: results.Statistics, told: Mapping[str, bool], *, repeats: bool,
 ) -> tuple[str, ...]:
     applies = {
         **told,
@@ -364,17 +341,17 @@ def _words(
         "repeats": repeats,
         "ramp": bool(folded.has(Use.COUNTED_RAMP).any()),
     }
-    return tuple(word for word in QUALITIES if applies.get(word))
+    return tuple(word for word in results.QUALITIES if applies.get(word))
 
 
 def _drifting(
-    folded: fold.Folded, statistics: Statistics, flagged: Flagged,
+    folded: fold.Folded, statistics: results.Statistics, flagged: Flagged,
 ) -> dict[str, bool]:
     if not is_unsettled(statistics, flagged):
         return {}
     parts = folded.steady_by_pass()
-    return {"trend": any(drift.significant for drift in map(trend, parts) if drift),
-            "change_point": any(map(change_point, parts)), "unsteady": folded.unsteady}
+    return {"trend": any(drift.significant for drift in map(steady.trend, parts) if drift),
+            "change_point": any(map(steady.change_point, parts)), "unsteady": folded.unsteady}
 
 
 def _opening(case: Case, passes: Passes) -> dict[str, float | None]:
@@ -397,7 +374,7 @@ def _median_s(times_ns: fold.Times, counted: npt.NDArray[np.bool_], calls: int =
 
 
 def _quickest(
-    case: Case, samples: CaseSamples, waits: fold.Waits, counted: npt.NDArray[np.bool_],
+    case: Case, samples: results.CaseSamples, waits: fold.Waits, counted: npt.NDArray[np.bool_],
 ) -> tuple[int | None, float | None]:
     if case.workload.groups > 1 or len(samples.ranks) == 1:
         return None, None
@@ -407,9 +384,9 @@ def _quickest(
 
 
 def _steps_of(
-    samples: CaseSamples, counted: npt.NDArray[np.bool_], passes: Sequence[slice | None],
+    samples: results.CaseSamples, counted: npt.NDArray[np.bool_], passes: Sequence[slice | None],
     late_ns: fold.Times | None,
-) -> Steps | None:
+) -> results.Steps | None:
     """Return where the time of counted samples went; None without phases. Without ``late_ns``,
     (rank, sample), there are no arrivals."""
     phases_ns = {name: values[:, counted] for name, values in fold.durations(samples).items()}
@@ -418,10 +395,10 @@ def _steps_of(
     step_ns = fold.waits_ns(samples)[:, counted]
     other_ns = step_ns - np.asarray(sum(phases_ns.values()), dtype=np.int64)
     total_ns = int(step_ns.sum()) or 1
-    return Steps(
+    return results.Steps(
         ranks=samples.ranks, step_s=_medians_s(step_ns), other_s=_medians_s(other_ns),
         other_share=int(other_ns.sum()) / total_ns,
-        phases=tuple(Phase(name, int(times_ns.sum()) / total_ns, _medians_s(times_ns),
+        phases=tuple(results.Phase(name, int(times_ns.sum()) / total_ns, _medians_s(times_ns),
                            *_vote(np.max, times_ns, samples.ranks),
                            *_vote(np.min, times_ns, samples.ranks))
                      for name, times_ns in phases_ns.items()),
@@ -431,8 +408,8 @@ def _steps_of(
 
 
 def _arrivals(
-    samples: CaseSamples, late_ns: fold.Times, counted: npt.NDArray[np.bool_]
-) -> Iterator[Arrival]:
+    samples: results.CaseSamples, late_ns: fold.Times, counted: npt.NDArray[np.bool_]
+) -> Iterator[results.Arrival]:
     """Yield which rank is last at every bucket; times in the exchange do not show it, as all leave
     together."""
     for name, values in samples.phases.items():
@@ -442,7 +419,7 @@ def _arrivals(
         is_last = arrived_ns == arrived_ns.max(axis=0)
         row = int(np.argmax(is_last.mean(axis=1)))
         behind_ns = arrived_ns[row] - np.median(np.delete(arrived_ns, row, axis=0), axis=0)
-        yield Arrival(
+        yield results.Arrival(
             bucket=int(name.removeprefix(ARRIVAL)), median_s=_medians_s(arrived_ns),
             last_rank=samples.ranks[row], last_share=float(is_last[row].mean()),
             behind_s=median(behind_ns[is_last[row]]) / 1e9,

@@ -26,36 +26,10 @@ import numpy as np
 from hpcbench.errors import FileError, TraceError
 from hpcbench.plan.case import Plan, plan_to_json
 from hpcbench.texts import from_json, to_json
+from hpcbench.trace import schema, source
 from hpcbench.trace.clock import SyncRecord
 from hpcbench.trace.columns import KEYS, TABLES, TELEMETRY_NOTE, Rows, Told, as_today
 from hpcbench.trace.container import open_regular, sync_folder, write_all
-from hpcbench.trace.schema import (
-    SAMPLE_COLUMNS,
-    Header,
-    Phases,
-    Record,
-    SampleColumns,
-    Samples,
-    Times,
-    check_types,
-    from_values,
-    no_rows,
-    no_samples,
-)
-from hpcbench.trace.source import (
-    ARRAYS,
-    CLOCK_NOTE,
-    Damage,
-    Note,
-    TraceSource,
-    UnreadableTrace,
-    checked_record,
-    header_from_json,
-    header_to_json,
-    plan_from_text,
-    record_from_json,
-    record_to_json,
-)
 
 MAGIC = b"\x89HBJ\r\n\x1a\n"
 """No frame contains it elsewhere: meta is ASCII, and as an int64 it is no plausible stamp."""
@@ -91,10 +65,10 @@ class Frame:
     def json(self) -> Any:
         return from_json(self.meta)
 
-    def samples(self) -> SampleColumns:
+    def samples(self) -> schema.SampleColumns:
         values = np.frombuffer(self.rows, dtype="<i8").astype(np.int64)
-        width = len(SAMPLE_COLUMNS)
-        return SampleColumns.of_rows(values[:self._n_samples() * width].reshape(-1, width))
+        width = len(schema.SAMPLE_COLUMNS)
+        return schema.SampleColumns.of_rows(values[:self._n_samples() * width].reshape(-1, width))
 
     def readings(self) -> tuple[str, Rows]:
         """Return table and rows of kind TELEMETRY; none of an unknown table. Raises KeyError,
@@ -112,31 +86,31 @@ class Frame:
             return []
         names = [str(name) for name in self.json()["phases"]]
         if not names or len(set(names)) < len(names) or (
-                len(self.rows) % (8 * (len(SAMPLE_COLUMNS) + len(names)))):
+                len(self.rows) % (8 * (len(schema.SAMPLE_COLUMNS) + len(names)))):
             raise ValueError(f"{len(self.rows)} bytes hold no samples with the phases {names}")
         return names
 
-    def phases(self) -> Phases:
+    def phases(self) -> schema.Phases:
         names = self.phase_names()
         if not names:
             return {}
         values = np.frombuffer(self.rows, dtype="<i8").astype(np.int64)
-        block = values[self._n_samples() * len(SAMPLE_COLUMNS):].reshape(len(names), -1)
+        block = values[self._n_samples() * len(schema.SAMPLE_COLUMNS):].reshape(len(names), -1)
         return dict(zip(names, block, strict=True))
 
     def _n_samples(self) -> int:
-        return len(self.rows) // (8 * (len(SAMPLE_COLUMNS) + len(self.phase_names())))
+        return len(self.rows) // (8 * (len(schema.SAMPLE_COLUMNS) + len(self.phase_names())))
 
 
 def _row_bytes(kind: int) -> int:
-    return 8 if kind in (Kind.PHASED, Kind.TELEMETRY) else 8 * len(SAMPLE_COLUMNS)
+    return 8 if kind in (Kind.PHASED, Kind.TELEMETRY) else 8 * len(schema.SAMPLE_COLUMNS)
 
 
 def pack_frame(
-    kind: Kind, meta: Mapping[str, Any], samples: Samples | None = None,
-    phases: Iterable[Times] = (),
+    kind: Kind, meta: Mapping[str, Any], samples: schema.Samples | None = None,
+    phases: Iterable[schema.Times] = (),
 ) -> bytes:
-    rows = no_rows() if samples is None else samples
+    rows = schema.no_rows() if samples is None else samples
     text = to_json(meta, separators=(",", ":")).encode("ascii")
     numbers = b"".join(part.astype("<i8").tobytes() for part in (rows, *phases))
     body = text + numbers
@@ -145,24 +119,26 @@ def pack_frame(
     return head + _CRC.pack(zlib.crc32(head)) + body
 
 
-def frame_at(data: bytes, offset: int) -> Frame | Damage:
+def frame_at(data: bytes, offset: int) -> Frame | source.Damage:
     head = data[offset:offset + HEAD_BYTES]
     if len(head) < HEAD_BYTES:
-        return Damage(offset, f"{len(head)} bytes are no whole frame", torn=True)
+        return source.Damage(offset, f"{len(head)} bytes are no whole frame", torn=True)
     magic, kind, text_bytes, rows, body_crc = _HEAD.unpack_from(head)
     if magic != MAGIC or _CRC.unpack_from(head, _HEAD.size)[0] != zlib.crc32(head[:-_CRC.size]):
-        return Damage(offset, "no frame starts here", torn=False)
+        return source.Damage(offset, "no frame starts here", torn=False)
     start = offset + HEAD_BYTES
     end = start + text_bytes + rows * _row_bytes(kind)
     if end > len(data):
-        return Damage(offset, f"the frame's last {end - len(data)} bytes are missing", torn=True)
+        return source.Damage(
+            offset, f"the frame's last {end - len(data)} bytes are missing", torn=True)
     body = data[start:end]
     if zlib.crc32(body) != body_crc:
-        return Damage(offset, "CRC mismatch: the frame was changed after it was written", False)
+        return source.Damage(
+            offset, "CRC mismatch: the frame was changed after it was written", torn=False)
     return Frame(offset, kind, body[:text_bytes], body[text_bytes:])
 
 
-def scan(data: bytes) -> Iterator[Frame | Damage]:
+def scan(data: bytes) -> Iterator[Frame | source.Damage]:
     """Yield every whole frame, and what lies between them. After damage it goes on at the next
     magic: an append that failed half way may precede a good one."""
     offset = 0
@@ -173,7 +149,7 @@ def scan(data: bytes) -> Iterator[Frame | Damage]:
         else:
             resume = data.find(MAGIC, offset + 1)
             offset = len(data) if resume < 0 else resume
-            item = Damage(item.offset, item.what, item.torn and resume < 0)
+            item = source.Damage(item.offset, item.what, item.torn and resume < 0)
         yield item
 
 
@@ -194,7 +170,7 @@ class Journal:
         self._n_records = 0
 
     @classmethod
-    def create(cls, path: Path, header: Header, plan: Plan | None = None) -> Journal:
+    def create(cls, path: Path, header: schema.Header, plan: Plan | None = None) -> Journal:
         """Start a new journal. Raises FileError if the file exists or cannot be written."""
         try:
             descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
@@ -207,7 +183,7 @@ class Journal:
         journal = cls(path, descriptor)
         try:
             # twice, because without the header all the rest would be nobody's
-            opening = [pack_frame(Kind.HEADER, header_to_json(header))] * 2
+            opening = [pack_frame(Kind.HEADER, source.header_to_json(header))] * 2
             opening += [] if plan is None else [pack_frame(Kind.PLAN, plan_to_json(plan))]
             journal._write(b"".join(opening))
             sync_folder(path.parent)
@@ -216,11 +192,12 @@ class Journal:
             raise
         return journal
 
-    def append(self, *records: Record) -> None:
+    def append(self, *records: schema.Record) -> None:
         """Put records on disk. Raises FileError, earlier ones being safe, or ValueError for a bad
         record."""
         self._write(b"".join(pack_frame(
-            Kind.PHASED if record.phases else Kind.RECORD, record_to_json(checked_record(record)),
+            Kind.PHASED if record.phases else Kind.RECORD,
+            source.record_to_json(source.checked_record(record)),
             record.samples.rows(), record.phases.values()) for record in records))
         self._n_records += len(records)
 
@@ -268,7 +245,7 @@ class Journal:
 
 def is_being_written(path: Path) -> bool:
     """Return whether a living process has the journal open for writing, as far as locks show."""
-    with contextlib.suppress(UnreadableTrace), open_regular(path) as descriptor:
+    with contextlib.suppress(source.UnreadableTrace), open_regular(path) as descriptor:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError as error:
@@ -285,7 +262,7 @@ class ReadAt:
 
 
 @dataclass(frozen=True, slots=True)
-class JournalTrace(TraceSource):
+class JournalTrace(source.TraceSource):
     """A journal as read back; ``index``: (case id, offset, length) of records; ``read_at``:
     readings."""
 
@@ -300,17 +277,17 @@ class JournalTrace(TraceSource):
     def sample_counts(self) -> Mapping[str, int]:
         counts: Counter[str] = Counter()
         for case_id, _, n_bytes in self.index:
-            counts[case_id] += n_bytes // (8 * len(SAMPLE_COLUMNS))
+            counts[case_id] += n_bytes // (8 * len(schema.SAMPLE_COLUMNS))
         return counts
 
     def records(
         self, case_ids: Collection[str] | None = None, *, samples: bool = True,
-    ) -> Iterator[Record]:
+    ) -> Iterator[schema.Record]:
         with open_regular(self.path) as descriptor:
             for case_id, offset, n_bytes in self.index:
                 if case_ids is None or case_id in case_ids:
                     frame = frame_at(os.pread(descriptor, n_bytes, offset), 0)
-                    if isinstance(frame, Damage):
+                    if isinstance(frame, source.Damage):
                         raise TraceError(f"{self.path}: changed while it was read")
                     yield _record(frame, samples=samples)
 
@@ -319,7 +296,7 @@ class JournalTrace(TraceSource):
         with open_regular(self.path) as descriptor:
             for at in self.read_at:
                 frame = frame_at(os.pread(descriptor, at.n_bytes, at.offset), 0)
-                if isinstance(frame, Damage):
+                if isinstance(frame, source.Damage):
                     raise TraceError(f"{self.path}: changed while it was read")
                 table, rows = frame.readings()
                 if len(rows):
@@ -335,46 +312,47 @@ def read_journal(path: Path) -> JournalTrace:
     frames = [item for item in items if isinstance(item, Frame)]
     headers = [frame for frame in frames if frame.kind == Kind.HEADER]
     if not headers:
-        raise UnreadableTrace("HB103", f"{path}: not an hpcbench journal, or its header is lost")
+        raise source.UnreadableTrace(
+            "HB103", f"{path}: not an hpcbench journal, or its header is lost")
     meta: Any = {}
     with contextlib.suppress(ValueError):
         meta = headers[0].json()
-    header = header_from_json(meta, path)
-    plans = [plan_from_text(frame.meta, path) for frame in frames if frame.kind == Kind.PLAN]
+    header = source.header_from_json(meta, path)
+    plans = [source.plan_from_text(frame.meta, path) for frame in frames if frame.kind == Kind.PLAN]
     found = [_understood(item) if isinstance(item, Frame) else item for item in items]
     return JournalTrace(
         path, header, plans[0] if plans else None,
-        notes=tuple(item for item in found if isinstance(item, Note)),
-        damage=tuple(item for item in found if isinstance(item, Damage)),
+        notes=tuple(item for item in found if isinstance(item, source.Note)),
+        damage=tuple(item for item in found if isinstance(item, source.Damage)),
         index=tuple(item for item in found if isinstance(item, tuple)),
         read_at=tuple(item for item in found if isinstance(item, ReadAt)))
 
 
-def _understood(frame: Frame) -> tuple[str, int, int] | Note | ReadAt | Damage | None:
+def _understood(frame: Frame) -> tuple[str, int, int] | source.Note | ReadAt | source.Damage | None:
     try:
         if frame.kind in (Kind.RECORD, Kind.PHASED):
             record = _record(frame, samples=False)
-            check_types(record, ARRAYS)
+            schema.check_types(record, source.ARRAYS)
             return record.case_id, frame.offset, frame.end - frame.offset
         if frame.kind == Kind.NOTE:
             meta = frame.json()
-            note = Note(meta["kind"], meta["data"])
-            check_types(note)
-            if note.kind == CLOCK_NOTE:
-                from_values(SyncRecord, note.data)
+            note = source.Note(meta["kind"], meta["data"])
+            schema.check_types(note)
+            if note.kind == source.CLOCK_NOTE:
+                schema.from_values(SyncRecord, note.data)
             if note.kind == TELEMETRY_NOTE:
-                from_values(Told, note.data)
+                schema.from_values(Told, note.data)
             return note
         if Kind(frame.kind) is Kind.TELEMETRY:
             frame.readings()
             return ReadAt(frame.offset, frame.end - frame.offset)
     except (KeyError, TypeError, ValueError) as error:
-        return Damage(frame.offset, f"cannot be understood: {error!r}", torn=False)
+        return source.Damage(frame.offset, f"cannot be understood: {error!r}", torn=False)
     return None
 
 
-def _record(frame: Frame, *, samples: bool) -> Record:
+def _record(frame: Frame, *, samples: bool) -> schema.Record:
     if not samples:
         frame.phase_names()  # raises where the rows are not what the meta text says
-        return record_from_json(frame.json(), no_samples())
-    return record_from_json(frame.json(), frame.samples(), frame.phases())
+        return source.record_from_json(frame.json(), schema.no_samples())
+    return source.record_from_json(frame.json(), frame.samples(), frame.phases())

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from hpcbench.plan.case import STATUSES
 from hpcbench.texts import from_json, printable
 from hpcbench.trace import columns as telemetry
+from hpcbench.trace import container, schema, source
 from hpcbench.trace.clock import ClockModel, SyncRecord
 from hpcbench.trace.columns import (
     LINES,
@@ -40,46 +41,16 @@ from hpcbench.trace.columns import (
     write_lines,
     write_tables,
 )
-from hpcbench.trace.container import (
-    expected_content,
-    new_container,
-    open_container,
-    verify,
-)
 from hpcbench.trace.journal import read_journal
-from hpcbench.trace.schema import (
-    SAMPLE_COLUMNS,
-    SCHEMA_VERSION,
-    SETTLING_CALLS,
-    STOP_REASONS,
-    Flag,
-    Header,
-    Phases,
-    Record,
-    SampleColumns,
-    no_samples,
-)
-from hpcbench.trace.source import (
-    Damage,
-    Note,
-    TraceSource,
-    checked_record,
-    header_from_json,
-    header_to_json,
-    phase_names,
-    plan_from_text,
-    plan_to_text,
-    sync_records,
-    was_cut_short,
-)
 from hpcbench.units import grouped
 
-MEANING: Mapping[Flag, str] = {
-    Flag.WARMUP: "a warm-up; in no statistic",
-    Flag.CHECKED: "the result was compared with what must come out, outside the time",
-    Flag.LATE_START: "the rank was not ready at the agreed start (mode isolated); it counts",
-    Flag.SINGLE: "one call for its check among samples of several calls; in no statistic",
-    Flag.SETTLED: f"{SETTLING_CALLS} unrecorded calls stand between a check and the sample",
+MEANING: Mapping[schema.Flag, str] = {
+    schema.Flag.WARMUP: "a warm-up; in no statistic",
+    schema.Flag.CHECKED: "the result was compared with what must come out, outside the time",
+    schema.Flag.LATE_START: "the rank was not ready at the agreed start (mode isolated); it counts",
+    schema.Flag.SINGLE: "one call for its check among samples of several calls; in no statistic",
+    schema.Flag.SETTLED:
+        f"{schema.SETTLING_CALLS} unrecorded calls stand between a check and the sample",
 }
 BITS = tuple(f"{int(flag)} {(flag.name or '').lower()}: {text}" for flag, text in MEANING.items())
 STAMPS: Contents = {
@@ -143,7 +114,8 @@ CONTENTS: Contents = {
     "cases/mode": Described("timing mode: isolated, pipelined or barrier_start", TEXT),
     "cases/device": Described("where it ran: cpu, cuda:0; empty if it did not run", TEXT),
     "cases/stop_reason": Described(
-        f"why it took no further sample: {', '.join(STOP_REASONS)}; empty if it did not run", TEXT),
+        f"why it took no further sample: {', '.join(schema.STOP_REASONS)}; empty if it did not "
+        "run", TEXT),
     "cases/pass_index": Described("the pass, from 0", PURE),
     "cases/launch": Described("the launch, from 0", PURE),
     "cases/attempt": Described("the attempt at the run, from 0", PURE),
@@ -188,7 +160,7 @@ Known = dict[tuple[str, str, str, bytes], Any]
 """What was made of columns, by what it is, and their name, their length and stored bytes."""
 
 
-def write_cases(file: h5py.File, records: Sequence[Record]) -> None:
+def write_cases(file: h5py.File, records: Sequence[schema.Record]) -> None:
     for name in _TEXT_FIELDS:
         write_column(file, f"cases/{name}", text_column(getattr(item, name) for item in records))
     for name in _INTEGER_FIELDS:
@@ -198,7 +170,8 @@ def write_cases(file: h5py.File, records: Sequence[Record]) -> None:
     write_column(file, "cases/sample_offset", np.cumsum(counts) - counts)
     write_column(file, "cases/sample_count", counts)
     write_json(file, "cases/detail", (
-        {"reason": item.reason, "detail": item.detail, **phase_names(item)} for item in records))
+        {"reason": item.reason, "detail": item.detail, **source.phase_names(item)}
+        for item in records))
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,10 +282,10 @@ def seal(journal_path: Path, trace_path: Path) -> None:
     UnreadableTrace without a header, FileError if the disk does not take it."""
     journal = read_journal(journal_path)
     records = list(journal.records())
-    with new_container(trace_path, FORMAT, SCHEMA_VERSION) as file:
-        _write_identity(file, journal.header, recovered=was_cut_short(journal))
+    with container.new_container(trace_path, FORMAT, schema.SCHEMA_VERSION) as file:
+        _write_identity(file, journal.header, recovered=source.was_cut_short(journal))
         if journal.plan is not None:
-            write_lines(file, "plan", [plan_to_text(journal.plan)])
+            write_lines(file, "plan", [source.plan_to_text(journal.plan)])
         write_json(file, "notes", map(asdict, journal.notes))
         write_json(file, "damage", map(asdict, journal.damage))
         write_cases(file, records)
@@ -320,33 +293,35 @@ def seal(journal_path: Path, trace_path: Path) -> None:
         if phases := [values for record in records for values in record.phases.values()]:
             write_column(file, _PHASES, np.concatenate(phases))
         write_tables(file, journal.telemetry())
-        write_clocks(file, [(journal.header.rank, record) for record in sync_records(journal)])
+        rank = journal.header.rank
+        write_clocks(file, [(rank, record) for record in source.sync_records(journal)])
         describe(file, CONTENTS, ATTRIBUTES)
 
 
-def _write_identity(file: h5py.File, header: Header, *, recovered: bool) -> None:
+def _write_identity(file: h5py.File, header: schema.Header, *, recovered: bool) -> None:
     file.attrs["format"] = FORMAT
     file.attrs["recovered"] = recovered
     for name in _IDENTITY:
         value = getattr(header, name)
         file.attrs[name] = printable(value) if isinstance(value, str) else value  # HDF5: no NUL
-    write_json(file, "header", [header_to_json(header)])
+    write_json(file, "header", [source.header_to_json(header)])
     write_json(file, "environment", [header.environment])
 
 
-def _write_samples(file: h5py.File, records: Sequence[Record]) -> None:
+def _write_samples(file: h5py.File, records: Sequence[schema.Record]) -> None:
     counts = [len(item.samples) for item in records]
     iterations = [np.arange(count, dtype=np.int64) for count in counts]
     columns = {"case": np.repeat(np.arange(len(records), dtype=np.int64), counts),
                "iteration": np.concatenate([np.empty(0, np.int64), *iterations]),
                **{name: np.concatenate([np.empty(0, np.int64), *(
-                   getattr(item.samples, name) for item in records)]) for name in SAMPLE_COLUMNS}}
+                   getattr(item.samples, name) for item in records)])
+                  for name in schema.SAMPLE_COLUMNS}}
     for name, values in columns.items():
         write_column(file, f"samples/{name}", values)
 
 
 @dataclass(frozen=True, slots=True)
-class SealedTrace(TraceSource):
+class SealedTrace(source.TraceSource):
     """A sealed trace after it was verified."""
 
     table: CaseTable
@@ -362,53 +337,53 @@ class SealedTrace(TraceSource):
 
     def records(
         self, case_ids: Collection[str] | None = None, *, samples: bool = True,
-    ) -> Iterator[Record]:
+    ) -> Iterator[schema.Record]:
         rows = self.table.rows(case_ids)
-        stamps = [no_samples() for _ in rows]
-        phases: list[Phases] = [{} for _ in rows]
+        stamps = [schema.no_samples() for _ in rows]
+        phases: list[schema.Phases] = [{} for _ in rows]
         if samples and rows:
-            with open_container(self.path) as file, expected_content(self.path):
+            with container.open_container(self.path) as file, container.expected_content(self.path):
                 stamps = [*_read_stamps(file, self.table.sample_ranges(rows))]
                 phases = [*_read_phases(file, self.table.phase_ranges(rows))]
-        with expected_content(self.path):
+        with container.expected_content(self.path):
             records = [
-                checked_record(Record(**values, samples=of_samples, phases=of_phases))
+                source.checked_record(schema.Record(**values, samples=of_samples, phases=of_phases))
                 for values, of_samples, of_phases in zip(
                     self.table.values(rows), stamps, phases, strict=True)]
         yield from records
 
     def telemetry(self) -> Mapping[str, Rows]:
-        with open_container(self.path) as file, expected_content(self.path):
+        with container.open_container(self.path) as file, container.expected_content(self.path):
             return read_tables(file)
 
 
 def open_trace(path: Path, known: Known | None = None) -> SealedTrace:
     """Check a sealed trace from end to end and return its reader. The same ``known`` for all ranks
     of a run shares what they have in common. Raises UnreadableTrace for a bad file."""
-    verify(path, FORMAT, SCHEMA_VERSION)
-    with open_container(path) as file, expected_content(path):
+    container.verify(path, FORMAT, schema.SCHEMA_VERSION)
+    with container.open_container(path) as file, container.expected_content(path):
         return SealedTrace(
-            path=path, header=header_from_json(from_json(read_text(file, "header")), path),
-            plan=plan_from_text(read_text(file, "plan"), path) if "plan" in file else None,
-            notes=tuple(Note(**from_json(line)) for line in read_lines(file, "notes")),
-            damage=tuple(Damage(**from_json(line)) for line in read_lines(file, "damage")),
+            path=path, header=source.header_from_json(from_json(read_text(file, "header")), path),
+            plan=source.plan_from_text(read_text(file, "plan"), path) if "plan" in file else None,
+            notes=tuple(source.Note(**from_json(line)) for line in read_lines(file, "notes")),
+            damage=tuple(source.Damage(**from_json(line)) for line in read_lines(file, "damage")),
             table=read_cases(file, {} if known is None else known))
 
 
 def _read_stamps(
     file: h5py.File, ranges: Iterable[tuple[int, int]],
-) -> Iterator[SampleColumns]:
+) -> Iterator[schema.SampleColumns]:
     for first, last, parts in _runs(ranges):
         columns = [read_rows(file, f"samples/{name}", first, last - first)
-                   for name in SAMPLE_COLUMNS]
+                   for name in schema.SAMPLE_COLUMNS]
         for offset, count in parts:  # copies: a view would keep all of the run in memory
-            yield SampleColumns(*(
+            yield schema.SampleColumns(*(
                 column[offset - first:offset - first + count].copy() for column in columns))
 
 
 def _read_phases(
     file: h5py.File, wanted: Iterable[tuple[int, int, list[str]]],
-) -> Iterator[Phases]:
+) -> Iterator[schema.Phases]:
     for first, count, names in wanted:
         if names:
             block = read_rows(file, _PHASES, first, len(names) * count)

@@ -14,17 +14,10 @@ import numpy as np
 from hpcbench.errors import TraceError
 from hpcbench.plan.case import STATUSES, Plan, plan_from_json, plan_to_json
 from hpcbench.texts import from_json, to_json
+from hpcbench.trace import schema
 from hpcbench.trace.clock import SyncRecord
 from hpcbench.trace.columns import TELEMETRY_NOTE, Rows, Told
-from hpcbench.trace.schema import (
-    SCHEMA_VERSION,
-    Header,
-    Phases,
-    Record,
-    SampleColumns,
-    check_types,
-    from_values,
-)
+from hpcbench.trace.schema import Header, Record
 
 END_NOTE = "end"
 """The note that a rank writes last, when it is done with the whole plan or was stopped."""
@@ -89,6 +82,8 @@ class TraceSource(ABC):
     @property
     @abstractmethod
     def case_ids(self) -> frozenset[str]:
+        """Return the ids of all cases with a record."""
+
     @abstractmethod
     def sample_counts(self) -> Mapping[str, int]:
         """Return how many samples each case has at most, over all its records."""
@@ -118,12 +113,12 @@ def noted(source: TraceSource, kind: str) -> list[Mapping[str, Any]]:
 
 
 def sync_records(source: TraceSource) -> list[SyncRecord]:
-    return [from_values(SyncRecord, data) for data in noted(source, CLOCK_NOTE)]
+    return [schema.from_values(SyncRecord, data) for data in noted(source, CLOCK_NOTE)]
 
 
 def told_of(source: TraceSource) -> Told | None:
     notes = noted(source, TELEMETRY_NOTE)
-    return from_values(Told, notes[-1]) if notes else None
+    return schema.from_values(Told, notes[-1]) if notes else None
 
 
 def header_to_json(header: Header) -> dict[str, Any]:
@@ -133,8 +128,8 @@ def header_to_json(header: Header) -> dict[str, Any]:
 def header_from_json(data: Mapping[str, Any], path: Path) -> Header:
     """Rebuild a header. Raises UnreadableTrace for another version or a foreign header."""
     try:
-        check_version(int(data["schema_version"]), SCHEMA_VERSION, path)
-        return from_values(Header, data)
+        check_version(int(data["schema_version"]), schema.SCHEMA_VERSION, path)
+        return schema.from_values(Header, data)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise UnreadableTrace("HB103", f"{path}: not an hpcbench trace ({error!r})") from error
 
@@ -159,8 +154,8 @@ def plan_from_text(text: str | bytes, path: Path) -> Plan:
         if not all(isinstance(number, int) for number in sizes + counts) or min(sizes) < 1:
             raise ValueError("passes, ranks and iterations have to be whole numbers")
         for case in plan.cases:
-            check_types(case, without=("workload",))
-            check_types(case.workload)
+            schema.check_types(case, without=("workload",))
+            schema.check_types(case.workload)
         return plan
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError,
             RecursionError) as error:
@@ -177,7 +172,8 @@ def phase_names(record: Record) -> dict[str, list[str]]:
 
 
 def record_from_json(
-    data: Mapping[str, Any], samples: SampleColumns, phases: Phases = MappingProxyType({}),
+    data: Mapping[str, Any], samples: schema.SampleColumns,
+    phases: schema.Phases = MappingProxyType({}),
 ) -> Record:
     """Rebuild a record, unknown keys ignored. Raises KeyError, TypeError or ValueError."""
     known = {name: data[name] for name in _RECORD_FIELDS}
