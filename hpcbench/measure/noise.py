@@ -70,15 +70,12 @@ def look_for_detours(seconds: float = 0.5, now_ns: Clock = time.perf_counter_ns)
             previous = current
     lasted_ns = max(previous - begin, 1)
     stolen_ns = sum(gaps) - len(gaps) * median_ns
+    in_parts, _ = np.histogram(  # counted where they ended
+        [at - begin for at in ended], bins=_PARTS, range=(0, lasted_ns), weights=gaps)
     return Noise(
         seconds=lasted_ns / 1e9, n_detours=len(gaps), stolen_share=stolen_ns / lasted_ns,
         longest_ns=max(gaps, default=0), median_step_ns=median_ns, threshold_ns=threshold_ns,
-        part_shares=_part_shares(gaps, [at - begin for at in ended], lasted_ns))
-
-
-def _part_shares(gaps: list[int], ended: list[int], lasted_ns: int) -> tuple[float, ...]:
-    stolen, _ = np.histogram(ended, bins=_PARTS, range=(0, lasted_ns), weights=gaps)
-    return tuple((stolen * _PARTS / lasted_ns).tolist())
+        part_shares=tuple((in_parts * _PARTS / lasted_ns).tolist()))
 
 
 def add_up(size: int) -> int:

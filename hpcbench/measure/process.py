@@ -145,19 +145,14 @@ def allocation(files: KernelFiles, environ: Mapping[str, str]) -> dict[str, Any]
         "memory_nodes": status.get("Mems_allowed_list"),
         "memory_policy": memory_policy(files),
         "transparent_hugepages": {"0": False, "1": True}.get(status.get("THP_enabled", "")),
-        "scheduling": _scheduling(),
+        "scheduling": _SCHEDULING.get(os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK)
+        if hasattr(os, "sched_getscheduler") else None,
         "nice": os.getpriority(os.PRIO_PROCESS, 0),
         "limits": {name: soft_limit(number) for name, number in _LIMITS.items()},
         "cgroup": cgroup(files),
         "allocator": {name: value for name, value in sorted(environ.items())
                       if _ALLOCATOR_VARIABLES.fullmatch(name)},
     }
-
-
-def _scheduling() -> str | None:
-    if not hasattr(os, "sched_getscheduler"):
-        return None
-    return _SCHEDULING.get(os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK)
 
 
 def memory_policy(files: KernelFiles) -> str | None:

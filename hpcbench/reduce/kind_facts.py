@@ -177,11 +177,6 @@ def whole_numbers(**columns: str) -> tuple[CaseColumn, ...]:
     return tuple(CaseColumn(name, PURE, text, int) for name, text in columns.items())
 
 
-def seconds(**columns: str) -> tuple[CaseColumn, ...]:
-    """Return columns of times: NAME=what it says."""
-    return tuple(CaseColumn(name, "s", text) for name, text in columns.items())
-
-
 _UNITS = {"_bytes_per_s": "bytes/s", "_bytes": "bytes", "_s": "s", "_j": "J", "_w": "W",
           "_mhz": "MHz"}
 
@@ -275,13 +270,15 @@ def kind_columns(results: Results) -> KindColumns:
             deriver = deriver_of(kinds()[kind])
             own = {column.name: column for column in deriver.columns}
             _check(own, columns)
-            rows = {item.case.case_id: _own_row(
-                own, deriver.column_values(item, results.record_of(item))) for item in items}
+            rows = {item.case.case_id: {
+                name: plain(own[name], value) for name, value in deriver.column_values(
+                    item, results.record_of(item)).items()} for item in items}
         except Exception as error:  # of a plug-in: it must not cost the results of the run
             missing[kind] = f"{type(error).__name__}: {error}"
             continue
         for name, column in own.items():
-            columns[name] = _of_both(columns.get(name), column, kind)
+            before = f"{columns[name].text}; " if name in columns else ""
+            columns[name] = replace(column, text=f"{before}{kind}: {column.text}")
         values |= rows
     return KindColumns(tuple(columns.values()), values, missing)
 
@@ -296,15 +293,6 @@ def _check(own: Mapping[str, CaseColumn], others: Mapping[str, CaseColumn]) -> N
         if name in others and (others[name].units, others[name].type) != (
                 column.units, column.type):
             raise ValueError(f"column {name} has other units or another type in another kind")
-
-
-def _own_row(own: Mapping[str, CaseColumn], values: Mapping[str, Any]) -> Row:
-    return {name: plain(own[name], value) for name, value in values.items()}
-
-
-def _of_both(known: CaseColumn | None, column: CaseColumn, kind: str) -> CaseColumn:
-    text = f"{kind}: {column.text}"
-    return replace(column, text=text if known is None else f"{known.text}; {text}")
 
 
 def settings(pairs: Iterable[tuple[str, object]]) -> list[str]:

@@ -82,11 +82,7 @@ def _all(cases: Iterable[CaseResult], derived: Derived) -> Iterator[Comparison]:
                 if item.timing is not None and item.timing.late_start is not None)
     for records in derived.values():
         for record in records.values():
-            yield from _own(record)
-
-
-def _own(record: Any) -> tuple[Comparison, ...]:
-    return getattr(record, "comparisons", ())
+            yield from getattr(record, "comparisons", ())
 
 
 def _with_start(item: CaseResult, known: Iterator[Comparison]) -> CaseResult:
@@ -96,29 +92,32 @@ def _with_start(item: CaseResult, known: Iterator[Comparison]) -> CaseResult:
 
 
 def _with_own(record: Any, known: Iterator[Comparison]) -> Any:
-    own = _own(record)
+    own = getattr(record, "comparisons", ())
     return replace(record, comparisons=tuple(next(known) for _ in own)) if own else record
 
 
 GROUP = "derived"
 Fields = Mapping[str, Any]
 """Fields of a case's record that follow from its stamps (`reduce.kind_facts.Deriver.observe`)."""
-Observed = Fields | Exception
-"""Or what a plug-in raised instead: it must not cost the results of the run."""
 
 
 class Observations:
     """Record fields that follow from stamps, or the exception of a plug-in, raised on
     derivation."""
 
-    def __init__(self, topology: Topology | None = None) -> None:
+    def __init__(
+        self, topology: Topology | None = None,
+        stored: Callable[[str], CaseSamples | None] = lambda _: None,
+    ) -> None:
+        """``stored`` reads the samples of a case that was not added."""
         self._topology = topology or Topology()
-        self._fields: dict[str, Observed] = {}
+        self._stored = stored
+        self._fields: dict[str, Fields | Exception] = {}
 
     def add(self, item: CaseResult, samples: CaseSamples) -> None:
         if item.case.kind not in kinds() or item.statistics is None:
             return
-        found: Observed
+        found: Fields | Exception
         try:
             found = dict(deriver_of(kinds()[item.case.kind]).observe(
                 item, replace(samples, topology=self._topology)))
@@ -127,25 +126,12 @@ class Observations:
         self._fields[item.case.case_id] = found
 
     def of(self, item: CaseResult) -> Fields:
+        if item.statistics is not None and (samples := self._stored(item.case.case_id)):
+            self.add(item, samples)
         found = self._fields.get(item.case.case_id, {})
         if isinstance(found, Exception):
             raise found
         return found
-
-
-class StoredObservations(Observations):
-    """The same, from stored stamps, read on demand."""
-
-    def __init__(
-        self, samples: Callable[[str], CaseSamples | None], topology: Topology,
-    ) -> None:
-        super().__init__(topology)
-        self._samples = samples
-
-    def of(self, item: CaseResult) -> Fields:
-        if item.statistics is not None and (found := self._samples(item.case.case_id)):
-            self.add(item, found)
-        return super().of(item)
 
 
 def with_records(
@@ -165,7 +151,9 @@ def with_records(
     derived: dict[str, Mapping[str, Any]] = {}
     seen = observed or Observations(results.topology)
     hardware = dict(results.plan.config.get("hardware", {}))
-    for kind, deriver in sorted(derivers.items(), key=lambda one: not _measures(one[1])):
+    measuring_first = sorted(
+        derivers.items(), key=lambda one: type(one[1]).measured is Deriver.measured)
+    for kind, deriver in measuring_first:
         with _may_fail(kind, missing):
             records = _derived(deriver, by_kind[kind], hardware, seen)
             hardware[MEASURED] = {**hardware.get(MEASURED, {}),
@@ -179,10 +167,6 @@ def with_records(
         with _may_fail(kind, missing):
             final[kind] = derivers[kind].settled(records)
     return replace(results, cases=cases, derived=final, missing_kinds=missing)
-
-
-def _measures(deriver: Deriver) -> bool:
-    return type(deriver).measured is not Deriver.measured
 
 
 def with_joint_findings(results: Results) -> Results:

@@ -21,14 +21,6 @@ from hpcbench.reduce.outcome import Context, Outcome, judge
 from hpcbench.reduce.records import Observations, with_joint_findings, with_records
 from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, TelemetryWriter, new_results
-from hpcbench.reduce.run_checks import (
-    ExecutedOrder,
-    canary_findings,
-    canary_of,
-    environment_findings,
-    environment_hash,
-    usage_findings,
-)
 from hpcbench.reduce.topology import Topology, topology_of
 from hpcbench.reduce.usage import Usages, with_usage
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
@@ -54,7 +46,7 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
     sources, context = attempts.newest.sources, history.context_of(plan, attempts)
     headers = [source.header for source in sources.values()]
     topology, clocks = topology_of(headers), context.attempts[-1].clocks
-    canary, every = canary_of(sources, plan.world_size), AllCases(topology)
+    canary, every = run_checks.canary_of(sources, plan.world_size), AllCases(topology)
     with new_results(folder / FILE_NAME) as writer:
         for case, records in read_cases(plan, attempts):
             outcome = judge(case, records, context)
@@ -64,15 +56,15 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
         _add_telemetry(writer.telemetry, attempts, context, every.used)
         cases = [*with_usage(every.results, every.used)]
         findings = [
-            *attempts.findings, *environment_findings(headers, plan),
+            *attempts.findings, *run_checks.environment_findings(headers, plan),
             *run_checks.noise_findings(run_checks.noise_by_rank(sources), headers),
             *clock_findings(clocks, every.unbracketed), *every.findings,
             *run_checks.backend_findings(
                 ((item.case, item.library) for item in cases if item.library), headers),
             *run_checks.check_totals(plan, cases),
             *run_checks.order_findings(plan, every.executed),
-            *run_checks.sample_findings(cases, headers), *usage_findings(cases),
-            *(canary_findings(canary) if canary else ()),
+            *run_checks.sample_findings(cases, headers), *run_checks.usage_findings(cases),
+            *(run_checks.canary_findings(canary) if canary else ()),
             *run_checks.teardown_findings(attempts.sources)]
         results = with_records(Results(
             _run_info(plan, attempts), plan, tuple(cases), tuple(findings),
@@ -92,7 +84,7 @@ class AllCases:
         self.results: list[CaseResult] = []
         self.findings: list[Finding] = []
         self.unbracketed: dict[str, frozenset[int]] = {}
-        self.executed = ExecutedOrder()
+        self.executed = run_checks.ExecutedOrder()
         self.used = Usages()
         self.observed = Observations(topology)
 
@@ -190,6 +182,8 @@ def _run_info(plan: Plan, attempts: Attempts) -> RunInfo:
     sources = attempts.newest.sources
     headers = [source.header for source in sources.values()]
     environment = dict(headers[0].environment) if headers else {}
+    faults = (str(text) for source in attempts.sources
+              for text in source.header.environment.get("faults", ()))
     return RunInfo(
         name=plan.name, run_id=headers[0].run_id if headers else "", plan_hash=plan.plan_hash,
         world_size=plan.world_size, ranks_present=tuple(sources),
@@ -197,11 +191,5 @@ def _run_info(plan: Plan, attempts: Attempts) -> RunInfo:
         started_at=str(environment.get("started_at", "")),
         versions=majority([dict(header.versions) for header in headers]) or {},
         environment=environment, hpcbench_version=__version__,
-        environment_hash=environment_hash(environment) if headers else None,
-        faults=_faults(plan, attempts))
-
-
-def _faults(plan: Plan, attempts: Attempts) -> tuple[str, ...]:
-    of_attempts = (str(text) for source in attempts.sources
-                   for text in source.header.environment.get("faults", ()))
-    return tuple(dict.fromkeys((*fault_texts(plan.config.get("fault", ())), *of_attempts)))
+        environment_hash=run_checks.environment_hash(environment) if headers else None,
+        faults=tuple(dict.fromkeys((*fault_texts(plan.config.get("fault", ())), *faults))))

@@ -22,13 +22,13 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce import kind_facts
 from hpcbench.reduce import results as records
 from hpcbench.reduce.fold import RankClocks
-from hpcbench.reduce.records import StoredObservations, with_records, write_records
+from hpcbench.reduce.records import Observations, with_records, write_records
 from hpcbench.reduce.stack import Use
 from hpcbench.reduce.topology import CONTENTS as TOPOLOGY
 from hpcbench.reduce.topology import Topology
 from hpcbench.texts import from_json
-from hpcbench.trace import columns, schema
-from hpcbench.trace import columns as telemetry
+from hpcbench.trace import columns as stored
+from hpcbench.trace import schema
 from hpcbench.trace import source as trace_source
 from hpcbench.trace.clock import SyncRecord, to_global
 from hpcbench.trace.columns import (
@@ -37,19 +37,10 @@ from hpcbench.trace.columns import (
     LINES,
     NOT_READ,
     PURE,
-    RANGES,
     ROOT,
-    TABLES,
     Contents,
     Described,
-    GrowingColumn,
     Rows,
-    describe,
-    read_column,
-    read_lines,
-    read_text,
-    write_json,
-    write_lines,
 )
 from hpcbench.trace.container import expected_content, new_container, open_container, verify
 from hpcbench.trace.sealed import CLOCKS, STAMPS, write_clocks
@@ -57,7 +48,7 @@ from hpcbench.trace.sealed import CLOCKS, STAMPS, write_clocks
 _OWN = ("rank", "attempt")
 _SOURCES = f"{GROUP}/sources"
 CONTENTS: Contents = {
-    **telemetry.contents({
+    **stored.contents({
         "rank": Described("rank that read it", PURE),
         "attempt": Described("attempt at the run, from 0; each has a global clock of its own",
                              PURE)}, "the global clock; -1 if the rank's is not known"),
@@ -71,7 +62,7 @@ class TelemetryWriter:
 
     def __init__(self, file: h5py.File) -> None:
         self._file = file
-        self._columns: dict[str, GrowingColumn] = {}
+        self._columns: dict[str, stored.GrowingColumn] = {}
         self.told: list[records.RankTold] = []
 
     def add(
@@ -86,11 +77,12 @@ class TelemetryWriter:
                 "time_ns": _global_ns(rows[:, 0], source.header.rank, clocks)})
 
     def _append(self, table: str, rows: Rows, own: Mapping[str, int | Rows]) -> None:
-        columns = {name: rows[:, at] for at, name in enumerate((*KEYS, *TABLES[table].names))}
+        columns = {name: rows[:, at] for at, name in enumerate(
+            (*KEYS, *stored.TABLES[table].names))}
         for name, values in {**columns, **own}.items():
             path = f"{GROUP}/{table}/{name}"
             if path not in self._columns:
-                self._columns[path] = GrowingColumn(self._file, path)
+                self._columns[path] = stored.GrowingColumn(self._file, path)
             self._columns[path].add(
                 np.ascontiguousarray(np.broadcast_to(values, len(rows)), dtype=np.int64))
 
@@ -98,7 +90,7 @@ class TelemetryWriter:
         for column in self._columns.values():
             column.finish()
         if self.told:
-            write_json(self._file, _SOURCES, map(asdict, self.told))
+            stored.write_json(self._file, _SOURCES, map(asdict, self.told))
 
 
 def _global_ns(local_ns: Rows, rank: int, clocks: RankClocks) -> Rows:
@@ -109,18 +101,13 @@ def _global_ns(local_ns: Rows, rank: int, clocks: RankClocks) -> Rows:
         history.models, local_ns)
 
 
-def read_told(file: h5py.File) -> tuple[records.RankTold, ...]:
-    lines: Sequence[str] = read_lines(file, _SOURCES) if _SOURCES in file else ()
-    return tuple(schema.from_text(records.RankTold, line) for line in lines)
-
-
 def courses(
     file: h5py.File, told: Sequence[records.RankTold], table: str, column: str,
 ) -> Iterator[records.Course]:
     at = f"{GROUP}/{table}"
     if at not in file:
         return
-    data = {name: read_column(file, f"{at}/{name}")
+    data = {name: stored.read_column(file, f"{at}/{name}")
             for name in (*_OWN, *KEYS, column)}
     newest = data["attempt"].max()
     chosen = np.flatnonzero((data["attempt"] == newest) & (data[column] != NOT_READ)
@@ -261,10 +248,10 @@ class ResultsWriter:
         """Use `new_results` instead."""
         self._file = file
         self._blocks: dict[str, tuple[int, int, int]] = {}
-        self._columns = {name: GrowingColumn(file, f"samples/{name}", RANGES)
+        self._columns = {name: stored.GrowingColumn(file, f"samples/{name}", stored.RANGES)
                          for name in SAMPLE_ROW_COLUMNS}
         file[_USE].attrs["names"] = [use.name.lower() for use in Use]
-        self._phases: GrowingColumn | None = None  # runs without phases have no column
+        self._phases: stored.GrowingColumn | None = None  # runs without phases have no column
         self._positions: dict[str, Mapping[str, Any]] = {}
         self.telemetry = TelemetryWriter(file)
 
@@ -273,7 +260,8 @@ class ResultsWriter:
         for name, values in _rows_of(case, samples):
             self._columns[name].add(values)
         if samples.phases:
-            column = self._phases = self._phases or GrowingColumn(self._file, _PHASES, RANGES)
+            column = self._phases = self._phases or stored.GrowingColumn(
+                self._file, _PHASES, stored.RANGES)
             self._positions[case.case_id] = {"names": [*samples.phases], "offset": column.rows}
             for values in samples.phases.values():
                 column.add(values.ravel())
@@ -285,7 +273,7 @@ class ResultsWriter:
             column.finish()
         if self._phases is not None:
             self._phases.finish()
-            write_json(self._file, _POSITIONS, (
+            stored.write_json(self._file, _POSITIONS, (
                 self._positions.get(item.case.case_id) for item in results.cases))
         self.telemetry.finish()
         file, run = self._file, results.run
@@ -293,17 +281,17 @@ class ResultsWriter:
             "format": FORMAT, "schema_version": records.SCHEMA_VERSION, "run_id": run.run_id,
             "plan_hash": run.plan_hash, "name": run.name, "world_size": run.world_size,
             **({"faults": "; ".join(run.faults)} if run.faults else {})})
-        write_json(file, "run", [asdict(run)])
-        write_lines(file, "plan", [trace_source.plan_to_text(results.plan)])
-        write_json(file, "findings", map(asdict, results.findings))
+        stored.write_json(file, "run", [asdict(run)])
+        stored.write_lines(file, "plan", [trace_source.plan_to_text(results.plan)])
+        stored.write_json(file, "findings", map(asdict, results.findings))
         for name, item in (("canary", results.canary), ("clocks", results.clocks)):
-            write_json(file, name, [item and asdict(item)])
-        write_json(file, "topology", [asdict(results.topology)])
+            stored.write_json(file, name, [item and asdict(item)])
+        stored.write_json(file, "topology", [asdict(results.topology)])
         write_clocks(file, syncs)
         of_kinds = kind_facts.kind_columns(results)
         self._write_cases(results, of_kinds)
         write_records(file, results)
-        describe(file, contents(of_kinds, results.derived), ATTRIBUTES)
+        stored.describe(file, contents(of_kinds, results.derived), ATTRIBUTES)
 
     def _write_cases(self, results: records.Results, of_kinds: kind_facts.KindColumns) -> None:
         cases = results.cases
@@ -311,16 +299,17 @@ class ResultsWriter:
                 | of_kinds.values.get(item.case.case_id, {}) for item in cases]
         for column in (*kind_facts.COLUMNS, *of_kinds.columns):
             values = [kind_facts.plain(column, row.get(column.name)) for row in rows]
-            columns.write_column(
-                self._file, f"cases/{column.name}", columns.text_column(values)
+            stored.write_column(
+                self._file, f"cases/{column.name}", stored.text_column(values)
                 if column.type is str else np.array(values, dtype=_TYPES[column.type]))
-        write_json(self._file, "cases/detail", (
+        stored.write_json(self._file, "cases/detail", (
             {name: getattr(item, name) for name in _DETAILS}
             | ({"trace_missing": True} if item.trace_missing else {}) for item in cases))
-        write_json(self._file, "cases/timing", (
+        stored.write_json(self._file, "cases/timing", (
             item.timing and schema.to_values(item.timing) for item in cases))
         if results.told:
-            write_json(self._file, _USAGE, (item.usage and asdict(item.usage) for item in cases))
+            stored.write_json(self._file, _USAGE, (
+                item.usage and asdict(item.usage) for item in cases))
         if of_kinds.missing:
             self._file["cases"].attrs["without_columns"] = [
                 f"{kind}: {reason}" for kind, reason in of_kinds.missing.items()]
@@ -345,7 +334,7 @@ class ResultsFile:
                         for item, block in zip(results.cases, blocks, strict=True)}
         self._positions = {} if _PHASES not in file else {
             item.case.case_id: json.loads(line) for item, line in zip(
-                results.cases, read_lines(file, _POSITIONS), strict=True)}
+                results.cases, stored.read_lines(file, _POSITIONS), strict=True)}
 
     def samples(self, case_id: str) -> records.CaseSamples | None:
         """Return the stacked samples of a case, or None if none were recorded."""
@@ -397,8 +386,8 @@ def open_results(path: Path) -> Iterator[ResultsFile]:
         with expected_content(file_path):
             results = ResultsFile(file, _read_results(file, file_path))
             results.results = with_records(
-                results.results, file, StoredObservations(
-                    results.samples, results.results.topology))
+                results.results, file, Observations(
+                    results.results.topology, results.samples))
         yield results
 
 
@@ -407,23 +396,26 @@ def _read_results(file: h5py.File, path: Path) -> records.Results:
         raise trace_source.UnreadableTrace(
             "HB104", f"{path}: an early file of version {records.SCHEMA_VERSION} without /{_USE}: "
             "use the hpcbench that wrote it, or reduce its traces again")
-    plan = trace_source.plan_from_text(read_text(file, "plan"), path)
+    plan = trace_source.plan_from_text(stored.read_text(file, "plan"), path)
     table: dict[str, list[Any]] = {name: file[f"cases/{name}"][:].tolist() for name in (
         "n", "n_wrong", "blamed_rank", *_TIMES, "ci_reliable")}
-    table["status"] = columns.texts_of(columns.read_column(file, "cases/status"))
+    table["status"] = stored.texts_of(stored.read_column(file, "cases/status"))
+    read_lines = stored.read_lines
     table["timing"] = [_known(records.Timing, line) for line in read_lines(file, "cases/timing")]
     table["usage"] = [_known(records.Usage, line) for line in read_lines(file, _USAGE)] if (
         _USAGE in file) else [None] * len(plan.cases)
     rows = (dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True))
-    details = map(from_json, read_lines(file, "cases/detail"))
+    details = map(from_json, stored.read_lines(file, "cases/detail"))
     cases = [_case_result(case, row, detail)
              for case, row, detail in zip(plan.cases, rows, details, strict=True)]
     findings = [schema.from_text(records.Finding, line) for line in read_lines(file, "findings")]
+    lines: Sequence[str] = stored.read_lines(file, _SOURCES) if _SOURCES in file else ()
+    told = tuple(schema.from_text(records.RankTold, line) for line in lines)
     return records.Results(
-        schema.from_text(records.RunInfo, read_text(file, "run")), plan, tuple(cases),
-        tuple(findings), _known(records.Canary, read_text(file, "canary")),
-        _known(records.Clocks, read_text(file, "clocks")),
-        told=read_told(file), topology=schema.from_text(Topology, read_text(file, "topology")))
+        schema.from_text(records.RunInfo, stored.read_text(file, "run")), plan, tuple(cases),
+        tuple(findings), _known(records.Canary, stored.read_text(file, "canary")),
+        _known(records.Clocks, stored.read_text(file, "clocks")),
+        told=told, topology=schema.from_text(Topology, stored.read_text(file, "topology")))
 
 
 def _known(kind: type[schema.Read], line: str) -> schema.Read | None:

@@ -240,15 +240,14 @@ def share_of(least: Least, time_s: float) -> float | None:
     return None if share > MOST_OF_PEAK else min(share, 1.0)
 
 
-def denominator(ceiling: Ceiling | None) -> str | None:
-    return f"{ceiling.limit}: {ceiling.of}, {ceiling.source}" if ceiling else None
-
-
 def roofline_values(found: Roofline | None) -> dict[str, Any]:
     if found is None:
         return dict.fromkeys(ROOFLINE_FIELDS)
-    values = (found.bound_by, found.score, denominator(found.score_of), found.of_declared,
-              found.evidence, found.flop_per_memory_byte, found.flop_per_network_byte)
+    ceiling = found.score_of
+    values = (found.bound_by, found.score,
+              f"{ceiling.limit}: {ceiling.of}, {ceiling.source}" if ceiling else None,
+              found.of_declared, found.evidence, found.flop_per_memory_byte,
+              found.flop_per_network_byte)
     return dict(zip(ROOFLINE_FIELDS, values, strict=True))
 
 

@@ -111,7 +111,10 @@ class _Line:
 
 @lru_cache(maxsize=1024)
 def _line(models: tuple[ClockModel, ...]) -> _Line:
-    t_ref, offset = _references(models)
+    t_ref = np.array([model.t_ref_ns for model in models], dtype=np.int64)
+    if t_ref.size == 0 or np.any(np.diff(t_ref) <= 0):
+        raise ValueError("clock models must be at least one, in order of time")
+    offset = np.array([model.offset_ns for model in models], dtype=np.int64)
     bounds = np.array([model.bound_ns for model in models])
     slopes = np.array([model.slope for model in models])
     mean = np.diff(offset) / np.diff(t_ref)
@@ -130,13 +133,6 @@ def _segment(t_ref: Nanoseconds, local: Nanoseconds) -> npt.NDArray[np.intp]:
     if ends[0] == ends[1]:
         return np.asarray(ends[0])
     return np.asarray(np.searchsorted(t_ref, local, side="right"))
-
-
-def _references(models: Sequence[ClockModel]) -> tuple[Nanoseconds, Nanoseconds]:
-    t_ref = np.array([model.t_ref_ns for model in models], dtype=np.int64)
-    if t_ref.size == 0 or np.any(np.diff(t_ref) <= 0):
-        raise ValueError("clock models must be at least one, in order of time")
-    return t_ref, np.array([model.offset_ns for model in models], dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)

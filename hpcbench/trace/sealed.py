@@ -15,32 +15,10 @@ import numpy.typing as npt
 
 from hpcbench.plan.case import STATUSES
 from hpcbench.texts import from_json, printable
-from hpcbench.trace import columns as telemetry
+from hpcbench.trace import columns as stored
 from hpcbench.trace import container, schema, source
 from hpcbench.trace.clock import ClockModel, SyncRecord
-from hpcbench.trace.columns import (
-    LINES,
-    PURE,
-    ROOT,
-    TEXT,
-    Contents,
-    Described,
-    Rows,
-    describe,
-    lines_of,
-    read_column,
-    read_lines,
-    read_rows,
-    read_tables,
-    read_text,
-    stored_bytes,
-    text_column,
-    texts_of,
-    write_column,
-    write_json,
-    write_lines,
-    write_tables,
-)
+from hpcbench.trace.columns import LINES, PURE, ROOT, TEXT, Contents, Described, Rows
 from hpcbench.trace.journal import read_journal
 from hpcbench.units import grouped
 
@@ -144,7 +122,7 @@ CONTENTS: Contents = {
         "value for each sample: its duration, or of 'arrival N' the time from the step's begin to "
         "the last gradient of bucket N", "ns"),
     **CLOCKS,
-    **telemetry.contents({}, "the rank's own monotonic clock"),
+    **stored.contents({}, "the rank's own monotonic clock"),
 }
 
 
@@ -162,14 +140,15 @@ Known = dict[tuple[str, str, str, bytes], Any]
 
 def write_cases(file: h5py.File, records: Sequence[schema.Record]) -> None:
     for name in _TEXT_FIELDS:
-        write_column(file, f"cases/{name}", text_column(getattr(item, name) for item in records))
+        texts = stored.text_column(getattr(item, name) for item in records)
+        stored.write_column(file, f"cases/{name}", texts)
     for name in _INTEGER_FIELDS:
         values = np.array([getattr(item, name) for item in records], dtype=np.int64)
-        write_column(file, f"cases/{name}", values)
+        stored.write_column(file, f"cases/{name}", values)
     counts = np.array([len(item.samples) for item in records], dtype=np.int64)
-    write_column(file, "cases/sample_offset", np.cumsum(counts) - counts)
-    write_column(file, "cases/sample_count", counts)
-    write_json(file, "cases/detail", (
+    stored.write_column(file, "cases/sample_offset", np.cumsum(counts) - counts)
+    stored.write_column(file, "cases/sample_count", counts)
+    stored.write_json(file, "cases/detail", (
         {"reason": item.reason, "detail": item.detail, **source.phase_names(item)}
         for item in records))
 
@@ -219,13 +198,13 @@ def read_cases(file: h5py.File, known: Known) -> CaseTable:
     """Read the table, with columns in ``known`` shared. Raises KeyError, TypeError or
     ValueError."""
     def made(make: Callable[[npt.NDArray[Any]], Any], name: str) -> Any:
-        key = (make.__name__, name, *stored_bytes(file, f"cases/{name}"))
+        key = (make.__name__, name, *stored.stored_bytes(file, f"cases/{name}"))
         if key not in known:
-            known[key] = make(read_column(file, f"cases/{name}"))
+            known[key] = make(stored.read_column(file, f"cases/{name}"))
         return known[key]
 
     table = CaseTable(
-        texts={name: made(texts_of, name) for name in _TEXT_FIELDS},
+        texts={name: made(stored.texts_of, name) for name in _TEXT_FIELDS},
         integers={name: made(_integers, name) for name in (*_INTEGER_FIELDS, *_RANGE)},
         details=made(_details, "detail"), rows_of=made(_rows_of, "case_id"))
     lengths = {*map(len, table.texts.values()), *map(len, table.integers.values())}
@@ -241,13 +220,13 @@ def _integers(column: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def _details(column: npt.NDArray[Any]) -> list[Mapping[str, Any]]:
-    lines = lines_of(column)
+    lines = stored.lines_of(column)
     values = {line: dict(from_json(line)) for line in set(lines)}
     return [values[line] for line in lines]
 
 
 def _rows_of(column: npt.NDArray[Any]) -> Mapping[str, Sequence[int]]:
-    return grouped((case_id, row) for row, case_id in enumerate(texts_of(column)))
+    return grouped((case_id, row) for row, case_id in enumerate(stored.texts_of(column)))
 
 
 def write_clocks(file: h5py.File, rows: Sequence[tuple[int, SyncRecord]]) -> None:
@@ -261,10 +240,11 @@ def write_clocks(file: h5py.File, rows: Sequence[tuple[int, SyncRecord]]) -> Non
                   for item in fields(ClockModel)},
                **{f"check_{name}": [getattr(record.check, name, math.nan) for record in records]
                   for name in ("error_ns", "bound_ns")}}
-    write_column(file, "clock/identity", text_column(record.identity for record in records))
+    identities = stored.text_column(record.identity for record in records)
+    stored.write_column(file, "clock/identity", identities)
     for name, values in columns.items():
         dtype = np.float64 if name in _CLOCK_FLOATS else np.int64
-        write_column(file, f"clock/{name}", np.array(values, dtype=dtype))
+        stored.write_column(file, f"clock/{name}", np.array(values, dtype=dtype))
 
 
 FORMAT = "hpcbench-trace"
@@ -285,17 +265,17 @@ def seal(journal_path: Path, trace_path: Path) -> None:
     with container.new_container(trace_path, FORMAT, schema.SCHEMA_VERSION) as file:
         _write_identity(file, journal.header, recovered=source.was_cut_short(journal))
         if journal.plan is not None:
-            write_lines(file, "plan", [source.plan_to_text(journal.plan)])
-        write_json(file, "notes", map(asdict, journal.notes))
-        write_json(file, "damage", map(asdict, journal.damage))
+            stored.write_lines(file, "plan", [source.plan_to_text(journal.plan)])
+        stored.write_json(file, "notes", map(asdict, journal.notes))
+        stored.write_json(file, "damage", map(asdict, journal.damage))
         write_cases(file, records)
         _write_samples(file, records)
         if phases := [values for record in records for values in record.phases.values()]:
-            write_column(file, _PHASES, np.concatenate(phases))
-        write_tables(file, journal.telemetry())
+            stored.write_column(file, _PHASES, np.concatenate(phases))
+        stored.write_tables(file, journal.telemetry())
         rank = journal.header.rank
         write_clocks(file, [(rank, record) for record in source.sync_records(journal)])
-        describe(file, CONTENTS, ATTRIBUTES)
+        stored.describe(file, CONTENTS, ATTRIBUTES)
 
 
 def _write_identity(file: h5py.File, header: schema.Header, *, recovered: bool) -> None:
@@ -304,8 +284,8 @@ def _write_identity(file: h5py.File, header: schema.Header, *, recovered: bool) 
     for name in _IDENTITY:
         value = getattr(header, name)
         file.attrs[name] = printable(value) if isinstance(value, str) else value  # HDF5: no NUL
-    write_json(file, "header", [source.header_to_json(header)])
-    write_json(file, "environment", [header.environment])
+    stored.write_json(file, "header", [source.header_to_json(header)])
+    stored.write_json(file, "environment", [header.environment])
 
 
 def _write_samples(file: h5py.File, records: Sequence[schema.Record]) -> None:
@@ -317,7 +297,7 @@ def _write_samples(file: h5py.File, records: Sequence[schema.Record]) -> None:
                    getattr(item.samples, name) for item in records)])
                   for name in schema.SAMPLE_COLUMNS}}
     for name, values in columns.items():
-        write_column(file, f"samples/{name}", values)
+        stored.write_column(file, f"samples/{name}", values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +334,7 @@ class SealedTrace(source.TraceSource):
 
     def telemetry(self) -> Mapping[str, Rows]:
         with container.open_container(self.path) as file, container.expected_content(self.path):
-            return read_tables(file)
+            return stored.read_tables(file)
 
 
 def open_trace(path: Path, known: Known | None = None) -> SealedTrace:
@@ -363,10 +343,14 @@ def open_trace(path: Path, known: Known | None = None) -> SealedTrace:
     container.verify(path, FORMAT, schema.SCHEMA_VERSION)
     with container.open_container(path) as file, container.expected_content(path):
         return SealedTrace(
-            path=path, header=source.header_from_json(from_json(read_text(file, "header")), path),
-            plan=source.plan_from_text(read_text(file, "plan"), path) if "plan" in file else None,
-            notes=tuple(source.Note(**from_json(line)) for line in read_lines(file, "notes")),
-            damage=tuple(source.Damage(**from_json(line)) for line in read_lines(file, "damage")),
+            path=path,
+            header=source.header_from_json(from_json(stored.read_text(file, "header")), path),
+            plan=source.plan_from_text(stored.read_text(file, "plan"), path)
+            if "plan" in file else None,
+            notes=tuple(
+                source.Note(**from_json(line)) for line in stored.read_lines(file, "notes")),
+            damage=tuple(
+                source.Damage(**from_json(line)) for line in stored.read_lines(file, "damage")),
             table=read_cases(file, {} if known is None else known))
 
 
@@ -374,7 +358,7 @@ def _read_stamps(
     file: h5py.File, ranges: Iterable[tuple[int, int]],
 ) -> Iterator[schema.SampleColumns]:
     for first, last, parts in _runs(ranges):
-        columns = [read_rows(file, f"samples/{name}", first, last - first)
+        columns = [stored.read_rows(file, f"samples/{name}", first, last - first)
                    for name in schema.SAMPLE_COLUMNS]
         for offset, count in parts:  # copies: a view would keep all of the run in memory
             yield schema.SampleColumns(*(
@@ -386,7 +370,7 @@ def _read_phases(
 ) -> Iterator[schema.Phases]:
     for first, count, names in wanted:
         if names:
-            block = read_rows(file, _PHASES, first, len(names) * count)
+            block = stored.read_rows(file, _PHASES, first, len(names) * count)
             yield dict(zip(names, block.reshape(len(names), count), strict=True))
         else:
             yield {}
