@@ -27,9 +27,9 @@ class InjectedFault(HpcbenchError):
 
 
 def before_call(
-    faults: Sequence[Fault], drag: Callable[[float], None],
+    faults: Sequence[Fault], slow_down: Callable[[float], None],
 ) -> dict[int, Callable[[], None]]:
-    """Return what to do before the timed call, by iteration. ``drag`` slows a training's
+    """Return what to do before the timed call, by iteration. ``slow_down`` slows a training's
     samples."""
     at_once: dict[str, Callable[[], None]] = {
         "kill": _signal(signal.SIGKILL), "segv": _signal(signal.SIGSEGV),
@@ -37,7 +37,7 @@ def before_call(
         "oom": _run_out_of_memory, "exit": partial(os._exit, 7), "teardown": _crash_when_leaving,
         "device_error": _fail_on_device, "device_oom": _fill_device,
         "device_hang": _hang_on_device}
-    for_seconds = {"slow": time.sleep, "slow_samples": drag}
+    for_seconds = {"slow": time.sleep, "slow_samples": slow_down}
     return {fault.iteration or 0: at_once.get(fault.kind) or partial(
                 for_seconds[fault.kind], fault.seconds)
             for fault in faults if fault.kind in (*at_once, *for_seconds)
@@ -53,12 +53,12 @@ def _is_of_each(fault: Fault) -> bool:
 
 
 def after_call(
-    faults: Sequence[Fault], spoil: Callable[[], None],
+    faults: Sequence[Fault], corrupt_output: Callable[[], None],
 ) -> dict[int, Callable[[], None]]:
-    return {fault.iteration or 0: spoil for fault in faults if fault.kind == "wrong"}
+    return {fault.iteration or 0: corrupt_output for fault in faults if fault.kind == "wrong"}
 
 
-def strays(
+def wrong_operations(
     faults: Sequence[Fault], other: Callable[[], TimedOperation],
 ) -> dict[int, TimedOperation]:
     """Return what to call instead of the workload, by iteration; ``other`` is called if needed."""

@@ -295,15 +295,15 @@ class SampleSchedule:
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """Start, end, clock, and faults to inject. ``finish`` is a barrier of the control group.
-    ``strays`` replace the workload in these rows. Each timed call begins ``late_s`` later."""
+    ``wrong_operations`` replace the workload in these rows; timed calls begin ``late_s`` later."""
 
     start: Start
     stopping: Stopping
     finish: Callable[[], None]
     now_ns: Callable[[], int]
     faults: Mapping[int, Callable[[], None]] = field(default_factory=dict)
-    spoilers: Mapping[int, Callable[[], None]] = field(default_factory=dict)
-    strays: Mapping[int, TimedOperation] = field(default_factory=dict)
+    corruptions: Mapping[int, Callable[[], None]] = field(default_factory=dict)
+    wrong_operations: Mapping[int, TimedOperation] = field(default_factory=dict)
     late_s: float = 0.0
 
 
@@ -381,7 +381,7 @@ class _Loop:
         settling = self.settles and not self.is_settled and not flags and count > 0
         if count:
             self.is_settled = True
-        if around.faults or around.strays or around.spoilers or around.late_s:
+        if around.faults or around.wrong_operations or around.corruptions or around.late_s:
             for number in range(count):
                 self._faulty_sample(run, flags, settling=settling and not number)
         else:
@@ -436,14 +436,14 @@ class _Loop:
                 around.faults[row]()
             if around.late_s and not flags:
                 time.sleep(around.late_s)
-            if row in around.strays:
-                progress.stray(around.strays[row].name, row)
+            if row in around.wrong_operations:
+                progress.stray(around.wrong_operations[row].name, row)
             return late
 
-        self._stretch(around.strays[row].run if row in around.strays else run, flags, 1, start,
-                      settling=False)
-        if row in around.spoilers:
-            around.spoilers[row]()
+        wrong = around.wrong_operations.get(row)
+        self._stretch(run if wrong is None else wrong.run, flags, 1, start, settling=False)
+        if row in around.corruptions:
+            around.corruptions[row]()
 
     def check_last(self) -> None:
         """Check the last output once all ranks ended: checking takes a core from threads others may

@@ -187,7 +187,7 @@ def _parts(samples: CaseSamples, records: Pass) -> Iterator[Violation]:
                                           ("device time", samples.device_ns, _EVENT_NS, _RATE)):
         if part_ns.max() == NO_DEVICE_TIME:
             continue
-        wait_ns = fold.waits_ns(samples)
+        wait_ns = fold.sample_durations_ns(samples)
         spare_ns = event_ns + rate * wait_ns
         if at := first_true(part_ns > wait_ns + spare_ns):
             yield bad_entry("HB129", samples, at, f"{name} is {part_ns[at]} ns, but from start to "
@@ -222,7 +222,7 @@ def _phases(samples: CaseSamples, records: Pass) -> Iterator[Violation]:
 
 def _too_long(samples: CaseSamples, spare_ns: int, rate: float) -> Iterator[Violation]:
     """On a device phases are read by events, on another clock than start and end."""
-    step_ns = fold.waits_ns(samples)
+    step_ns = fold.sample_durations_ns(samples)
     phases_ns = np.asarray(sum(fold.durations(samples).values()), dtype=np.int64)
     most_ns = step_ns + spare_ns + rate * step_ns
     if at := first_true(phases_ns > most_ns):
@@ -261,12 +261,12 @@ def check_causality(
 
 
 def timer_problem(
-    samples: CaseSamples, waits: fold.Waits, resolution_ns: float,
+    samples: CaseSamples, waits: fold.DurationExtremes, resolution_ns: float,
 ) -> Iterator[Violation]:
     shortest_ns = waits.shortest_ns[is_timed(samples)]
     if np.mean((shortest_ns >= 2 * resolution_ns) & (shortest_ns > 0)) > 0.5:
         return  # most durations are as long, and so is their median
-    median_ns = float(np.median(fold.waits_ns(samples)[:, is_timed(samples)]))
+    median_ns = float(np.median(fold.sample_durations_ns(samples)[:, is_timed(samples)]))
     if not (median_ns >= 2 * resolution_ns and median_ns > 0):
         yield Violation("HB119", f"the median of {median_ns:g} ns is below twice the clock's "
                       f"resolution of {resolution_ns:g} ns: the time is not resolved; use larger "

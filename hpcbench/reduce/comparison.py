@@ -33,7 +33,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class ComparisonCounts:
     """How many comparisons were made, how many of them hold, how many had too few data."""
 
     n_made: int
@@ -54,7 +54,7 @@ def compared(
                       found.low_s, found.high_s)
 
 
-def settled(comparisons: Sequence[Comparison]) -> Iterator[Comparison]:
+def holm_corrected(comparisons: Sequence[Comparison]) -> Iterator[Comparison]:
     """Yield the comparisons of a report, in order, with whether each holds among them."""
     chances = [one.chance for one in comparisons if one.chance is not None]
     holds = iter(holm(chances, FALSE_ALARMS))
@@ -62,10 +62,10 @@ def settled(comparisons: Sequence[Comparison]) -> Iterator[Comparison]:
         yield replace(one, is_clear=one.chance is not None and next(holds))
 
 
-def family(comparisons: Iterable[Comparison]) -> Family:
+def comparison_counts(comparisons: Iterable[Comparison]) -> ComparisonCounts:
     listed = [*comparisons]
     n_made = sum(one.chance is not None for one in listed)
-    return Family(n_made, sum(one.is_clear for one in listed), len(listed) - n_made)
+    return ComparisonCounts(n_made, sum(one.is_clear for one in listed), len(listed) - n_made)
 
 
 def clear(comparisons: Iterable[Comparison], what: str) -> Comparison | None:

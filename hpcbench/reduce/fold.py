@@ -177,23 +177,23 @@ MOST_CLOCK_ERROR = 0.05
 """Of the median: with a larger bound between clocks, global times are not used."""
 
 
-def waits_ns(samples: CaseSamples) -> Times:
+def sample_durations_ns(samples: CaseSamples) -> Times:
     """Return e_rk - s_rk, (rank, sample). The rank that all wait for has the shortest."""
     return samples.end_ns - samples.start_ns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Waits:
+class DurationExtremes:
     """The minimum and the maximum over ranks of e_rk - s_rk, (sample,) each."""
 
     shortest_ns: Times
     longest_ns: Times
 
 
-def extreme_waits(samples: CaseSamples) -> Waits:
-    parts = [(some_ns.min(axis=0), some_ns.max(axis=0)) for some_ns in _some_waits_ns(samples)]
+def extreme_durations(samples: CaseSamples) -> DurationExtremes:
+    parts = [(some_ns.min(axis=0), some_ns.max(axis=0)) for some_ns in _some_durations_ns(samples)]
     shortest, longest = zip(*parts, strict=True)
-    return Waits(np.stack(shortest).min(axis=0), np.stack(longest).max(axis=0))
+    return DurationExtremes(np.stack(shortest).min(axis=0), np.stack(longest).max(axis=0))
 
 
 def durations(samples: CaseSamples) -> Mapping[str, Times]:
@@ -201,15 +201,15 @@ def durations(samples: CaseSamples) -> Mapping[str, Times]:
 
 
 def times_quickest(
-    samples: CaseSamples, waits: Waits, chosen: npt.NDArray[np.bool_],
+    samples: CaseSamples, waits: DurationExtremes, chosen: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.intp]:
     """Return (rank,): in how many chosen samples each rank had the shortest e_rk - s_rk."""
     shortest_ns = np.where(chosen, waits.shortest_ns, -1)  # no wait is as short
     return np.concatenate([np.count_nonzero(some_ns == shortest_ns, axis=1)
-                           for some_ns in _some_waits_ns(samples)])
+                           for some_ns in _some_durations_ns(samples)])
 
 
-def _some_waits_ns(samples: CaseSamples) -> Iterator[Times]:
+def _some_durations_ns(samples: CaseSamples) -> Iterator[Times]:
     for some in _some_ranks(*samples.start_ns.shape):
         yield samples.end_ns[some] - samples.start_ns[some]
 
@@ -342,7 +342,7 @@ class Folded:
 
 
 def fold_samples(
-    case: Case, samples: CaseSamples, waits: Waits, common: Edges | None,
+    case: Case, samples: CaseSamples, waits: DurationExtremes, common: Edges | None,
 ) -> Folded:
     """Return the times by the fold of the case's mode, or ``local_max`` where clocks are too
     inexact. ``common`` are the samples on the global clock, None if there is none."""

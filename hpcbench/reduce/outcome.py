@@ -16,7 +16,7 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS, turns
 from hpcbench.reduce import checks
 from hpcbench.reduce.checks import Violation
-from hpcbench.reduce.fold import Edges, RankClocks, edges, extreme_waits, joined, uses_of_failed
+from hpcbench.reduce.fold import Edges, RankClocks, edges, extreme_durations, joined, uses_of_failed
 from hpcbench.reduce.kind_facts import deriver_of
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding
 from hpcbench.reduce.stack import Pass, PassKey, is_timed, stack_samples
@@ -257,7 +257,7 @@ def _with_numbers(
     """Return the result with its statistics, the samples' uses, and problems, which may reject
     it."""
     case = result.case
-    waits = extreme_waits(samples)
+    waits = extreme_durations(samples)
     found = measured(
         case, samples, waits, {key: item.records for key, item in ran.items()},
         joined([item.common for item in ran.values()]),

@@ -15,7 +15,7 @@ import h5py
 from pydantic import TypeAdapter
 
 from hpcbench.kinds.registry import in_this_package, kinds
-from hpcbench.reduce.comparison import LATE_START, Comparison, settled
+from hpcbench.reduce.comparison import LATE_START, Comparison, holm_corrected
 from hpcbench.reduce.kind_facts import Deriver, deriver_of
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding, Results
 from hpcbench.reduce.roofline import MEASURED
@@ -25,7 +25,7 @@ from hpcbench.trace.columns import json_line, read_lines, write_lines
 from hpcbench.trace.schema import adapter_of
 from hpcbench.units import grouped
 
-_WAYS = ("block", "warmup", "iterations", "min_iterations", "validate", "wakeup_s")
+_COMPARED_SETTINGS = ("block", "warmup", "iterations", "min_iterations", "validate", "wakeup_s")
 """How partners may differ; of several the one that differs least is taken."""
 
 
@@ -33,7 +33,7 @@ def nearest(item: CaseResult, candidates: Iterable[CaseResult]) -> CaseResult | 
     """Return the candidate that was measured most like a case, of equals the first planned one."""
     return min(candidates, default=None, key=lambda other: (
         other.statistics is None,
-        sum(getattr(other.case, way) != getattr(item.case, way) for way in _WAYS),
+        sum(getattr(other.case, name) != getattr(item.case, name) for name in _COMPARED_SETTINGS),
         other.case.index))
 
 
@@ -69,9 +69,11 @@ def comparisons(results: Results) -> Iterator[Comparison]:
                 and item.timing is not None and item.timing.late_start is None)
 
 
-def settle(cases: Sequence[CaseResult], derived: Derived) -> tuple[tuple[CaseResult, ...], Derived]:
+def apply_multiple_testing(
+    cases: Sequence[CaseResult], derived: Derived,
+) -> tuple[tuple[CaseResult, ...], Derived]:
     """Return cases and records, each comparison in them with whether it holds."""
-    known = settled([*_all(cases, derived)])
+    known = holm_corrected([*_all(cases, derived)])
     judged = tuple(_with_start(item, known) for item in cases)
     return judged, {kind: {case_id: _with_own(record, known) for case_id, record in records.items()}
                     for kind, records in derived.items()}
@@ -161,7 +163,7 @@ def with_records(
             _lines(deriver, by_kind[kind], records)  # raises ValueError where one cannot be stored
             derived[kind] = records
     in_order = {kind: derived[kind] for kind in derivers if kind in derived}
-    cases, judged = settle(results.cases, in_order)
+    cases, judged = apply_multiple_testing(results.cases, in_order)
     final: dict[str, Mapping[str, Any]] = {}
     for kind, records in judged.items():
         with _may_fail(kind, missing):

@@ -22,7 +22,7 @@ from hpcbench.reduce.records import Observations, with_joint_findings, with_reco
 from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, TelemetryWriter, new_results
 from hpcbench.reduce.topology import Topology, topology_of
-from hpcbench.reduce.usage import Usages, with_usage
+from hpcbench.reduce.usage import UsageCollector, with_usage
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
 from hpcbench.trace.source import TraceSource, sync_records
 
@@ -85,7 +85,7 @@ class AllCases:
         self.findings: list[Finding] = []
         self.unbracketed: dict[str, frozenset[int]] = {}
         self.executed = run_checks.ExecutedOrder()
-        self.used = Usages()
+        self.used = UsageCollector()
         self.observed = Observations(topology)
 
     def add(self, case: Case, records: RecordsByRank, outcome: Outcome) -> None:
@@ -143,7 +143,7 @@ def sample_counts(plan: Plan, attempts: Attempts) -> Mapping[str, int]:
 
 
 def _add_telemetry(
-    writer: TelemetryWriter, attempts: Attempts, context: Context, used: Usages,
+    writer: TelemetryWriter, attempts: Attempts, context: Context, used: UsageCollector,
 ) -> None:
     for number, (intake, attempt) in enumerate(
             zip(attempts.intakes, context.attempts, strict=True)):

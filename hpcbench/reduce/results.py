@@ -135,7 +135,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class RankTold:
+class RankTelemetry:
     """What one rank read in one attempt, and why not the rest (`trace.telemetry.Told`)."""
 
     rank: int
@@ -163,7 +163,7 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True)
-class CoursePoint:
+class SeriesPoint:
     """Mean, least and greatest of some neighbouring values, at their mean time."""
 
     time_ns: float
@@ -173,19 +173,19 @@ class CoursePoint:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownCourse:
+class ShownSeries:
     """A line: its rank and device, and points in order of time."""
 
     rank: int
     device: str
-    points: tuple[CoursePoint, ...]
+    points: tuple[SeriesPoint, ...]
 
 
 Source = Callable[[str, str], Sequence[Course]]
 """Of a table and a column: its courses."""
 
 
-def powers(courses: Source) -> Iterator[ShownCourse]:
+def powers(courses: Source) -> Iterator[ShownSeries]:
     """Yield the power of each GPU, and of each CPU package by its energy, in W."""
     for course in courses("gpu", "power_mw"):
         yield _shown(course, course.time_ns, course.values / 1e3)
@@ -196,7 +196,7 @@ def powers(courses: Source) -> Iterator[ShownCourse]:
             yield _shown(course, course.time_ns[at][1:], np.diff(course.values[at]) / 1e6 / seconds)
 
 
-def core_use(courses: Source) -> Iterator[ShownCourse]:
+def core_use(courses: Source) -> Iterator[ShownSeries]:
     """Yield which share of its cores' time each node was busy, hypervisors' time not counted."""
     columns = [courses("cpu", name) for name in (*_BUSY, *_OTHERS)]
     for same in zip(*columns, strict=True):
@@ -215,10 +215,10 @@ def _apart(time_ns: Rows) -> list[int]:
     return kept
 
 
-def _shown(course: Course, time_ns: Rows, values: npt.NDArray[np.float64]) -> ShownCourse:
+def _shown(course: Course, time_ns: Rows, values: npt.NDArray[np.float64]) -> ShownSeries:
     groups = np.array_split(np.arange(len(values)), min(len(values), MOST_POINTS) or 1)
-    return ShownCourse(course.rank, course.device, tuple(
-        CoursePoint(float(time_ns[at].mean()), float(values[at].mean()), float(values[at].min()),
+    return ShownSeries(course.rank, course.device, tuple(
+        SeriesPoint(float(time_ns[at].mean()), float(values[at].mean()), float(values[at].min()),
                     float(values[at].max())) for at in groups if at.size))
 
 
@@ -463,7 +463,7 @@ class Results:
     clocks: Clocks | None = None
     derived: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     missing_kinds: Mapping[str, str] = field(default_factory=dict)
-    told: tuple[RankTold, ...] = ()
+    told: tuple[RankTelemetry, ...] = ()
     topology: Topology = Topology()
 
     def record_of(self, item: CaseResult) -> Any | None:

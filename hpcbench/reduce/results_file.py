@@ -63,14 +63,14 @@ class TelemetryWriter:
     def __init__(self, file: h5py.File) -> None:
         self._file = file
         self._columns: dict[str, stored.GrowingColumn] = {}
-        self.told: list[records.RankTold] = []
+        self.told: list[records.RankTelemetry] = []
 
     def add(
         self, source: trace_source.TraceSource, tables: Mapping[str, Rows], attempt: int,
         clocks: RankClocks,
     ) -> None:
         if (told := trace_source.told_of(source)) is not None:
-            self.told.append(records.RankTold(source.header.rank, attempt, **asdict(told)))
+            self.told.append(records.RankTelemetry(source.header.rank, attempt, **asdict(told)))
         for table, rows in tables.items():
             self._append(table, rows, {
                 "rank": source.header.rank, "attempt": attempt,
@@ -102,7 +102,7 @@ def _global_ns(local_ns: Rows, rank: int, clocks: RankClocks) -> Rows:
 
 
 def courses(
-    file: h5py.File, told: Sequence[records.RankTold], table: str, column: str,
+    file: h5py.File, told: Sequence[records.RankTelemetry], table: str, column: str,
 ) -> Iterator[records.Course]:
     at = f"{GROUP}/{table}"
     if at not in file:
@@ -410,7 +410,7 @@ def _read_results(file: h5py.File, path: Path) -> records.Results:
              for case, row, detail in zip(plan.cases, rows, details, strict=True)]
     findings = [schema.from_text(records.Finding, line) for line in read_lines(file, "findings")]
     lines: Sequence[str] = stored.read_lines(file, _SOURCES) if _SOURCES in file else ()
-    told = tuple(schema.from_text(records.RankTold, line) for line in lines)
+    told = tuple(schema.from_text(records.RankTelemetry, line) for line in lines)
     return records.Results(
         schema.from_text(records.RunInfo, stored.read_text(file, "run")), plan, tuple(cases),
         tuple(findings), _known(records.Canary, stored.read_text(file, "canary")),

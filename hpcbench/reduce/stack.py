@@ -129,7 +129,7 @@ def sample_map(samples: CaseSamples, most_columns: int) -> SampleMap:
 
 
 @dataclass(frozen=True, slots=True)
-class RankCourse:
+class RankTimeline:
     """One rank in one sample: it begins ``begin_s`` after the first rank; ``parts`` are (phase,
     seconds), the part ``""`` is in no phase."""
 
@@ -139,15 +139,15 @@ class RankCourse:
 
 
 @dataclass(frozen=True, slots=True)
-class SampleCourse:
+class SampleTimeline:
     """All ranks in one sample; ``number`` is its index in the case."""
 
     word: str
     number: int
-    ranks: tuple[RankCourse, ...]
+    ranks: tuple[RankTimeline, ...]
 
 
-def courses_of(samples: CaseSamples) -> tuple[SampleCourse, ...]:
+def sample_timelines(samples: CaseSamples) -> tuple[SampleTimeline, ...]:
     """Return the middle and the longest counted sample. The stamps have to be of one clock."""
     counted = counts(samples.use) if samples.use is not None else is_timed(samples)
     places = np.flatnonzero(counted)
@@ -156,11 +156,11 @@ def courses_of(samples: CaseSamples) -> tuple[SampleCourse, ...]:
     time_ns = samples.end_ns.max(axis=0) - samples.start_ns.min(axis=0)
     ordered = places[np.argsort(time_ns[places], kind="stable")]
     chosen = {"middle": int(ordered[(len(ordered) - 1) // 2]), "longest": int(ordered[-1])}
-    return tuple(SampleCourse(word, at, _ranks(samples, at)) for word, at in chosen.items()
+    return tuple(SampleTimeline(word, at, _ranks(samples, at)) for word, at in chosen.items()
                  if word == "middle" or at != chosen["middle"])
 
 
-def _ranks(samples: CaseSamples, at: int) -> tuple[RankCourse, ...]:
+def _ranks(samples: CaseSamples, at: int) -> tuple[RankTimeline, ...]:
     begin_ns = samples.start_ns[:, at].min()
     found = []
     for row, rank in enumerate(samples.ranks):
@@ -168,6 +168,6 @@ def _ranks(samples: CaseSamples, at: int) -> tuple[RankCourse, ...]:
         parts = [(name, float(values[row, at]) / 1e9) for name, values in samples.phases.items()
                  if not name.startswith(ARRIVAL)]
         rest_s = max(whole_s - sum(seconds for _, seconds in parts), 0.0)
-        found.append(RankCourse(rank, float(samples.start_ns[row, at] - begin_ns) / 1e9,
+        found.append(RankTimeline(rank, float(samples.start_ns[row, at] - begin_ns) / 1e9,
                                 (*parts, ("", rest_s))))
     return tuple(found)

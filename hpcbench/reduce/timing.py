@@ -244,7 +244,7 @@ class Measured:
 
 
 def measured(
-    case: Case, samples: results.CaseSamples, waits: fold.Waits, passes: Passes,
+    case: Case, samples: results.CaseSamples, waits: fold.DurationExtremes, passes: Passes,
     common: fold.Edges | None, planned: Planned,
 ) -> Measured:
     """Return statistics and timing of an ok case. ``passes`` are the records of ``samples``;
@@ -374,7 +374,8 @@ def _median_s(times_ns: fold.Times, counted: npt.NDArray[np.bool_], calls: int =
 
 
 def _quickest(
-    case: Case, samples: results.CaseSamples, waits: fold.Waits, counted: npt.NDArray[np.bool_],
+    case: Case, samples: results.CaseSamples, waits: fold.DurationExtremes,
+    counted: npt.NDArray[np.bool_],
 ) -> tuple[int | None, float | None]:
     if case.workload.groups > 1 or len(samples.ranks) == 1:
         return None, None
@@ -392,7 +393,8 @@ def _steps_of(
     phases_ns = {name: values[:, counted] for name, values in fold.durations(samples).items()}
     if not phases_ns:
         return None
-    step_ns = fold.waits_ns(samples)[:, counted]
+    all_ns = fold.sample_durations_ns(samples)
+    step_ns = all_ns[:, counted]
     other_ns = step_ns - np.asarray(sum(phases_ns.values()), dtype=np.int64)
     total_ns = int(step_ns.sum()) or 1
     return results.Steps(
@@ -402,7 +404,7 @@ def _steps_of(
                            *_vote(np.max, times_ns, samples.ranks),
                            *_vote(np.min, times_ns, samples.ranks))
                      for name, times_ns in phases_ns.items()),
-        pass_step_s=tuple(part and _medians_s(fold.waits_ns(samples)[:, part][:, counted[part]])
+        pass_step_s=tuple(part and _medians_s(all_ns[:, part][:, counted[part]])
                           for part in passes),
         arrivals=() if late_ns is None else tuple(_arrivals(samples, late_ns, counted)))
 

@@ -25,7 +25,7 @@ _OF_CHANGES = frozenset({"pid", "xid"})
 
 
 @dataclass(slots=True)
-class TableUse:
+class TableReadings:
     """Readings of one table around one pass. ``wanted`` ranks fill the table, readings of ``ranks``
     bracket the pass. ``rises`` and ``rates`` are sums of counters and their rates, ``unread``
     counters without both ends; ``least`` and ``greatest`` of values, ``reasons`` (NVML) and new
@@ -85,16 +85,16 @@ class TableUse:
 
 
 @dataclass(slots=True)
-class PassUse:
+class PassUsage:
     """One pass: its attempt, its calls, and what was read around it."""
 
     attempt: int
     calls: int
     span_ns: tuple[int, int]
     """Of the lowest rank, which is rank 0: its clock is the global one."""
-    tables: dict[str, TableUse] = field(default_factory=lambda: defaultdict(TableUse))
+    tables: dict[str, TableReadings] = field(default_factory=lambda: defaultdict(TableReadings))
 
-    def whole(self, table: str) -> TableUse | None:
+    def whole(self, table: str) -> TableReadings | None:
         found = self.tables.get(table)
         return found if found and 0 < found.wanted == len(found.ranks) else None
 
@@ -103,15 +103,15 @@ WIDEST = 2
 """A bracket may be this many times as long as the record in it."""
 
 
-class Usages:
+class UsageCollector:
     """Usage of each case, collected from cases, then traces."""
 
     def __init__(self) -> None:
         self.newest = 0
-        self._passes: dict[str, dict[PassKey, PassUse]] = {}
+        self._passes: dict[str, dict[PassKey, PassUsage]] = {}
 
     def add_case(self, case: Case, records: Mapping[int, Sequence[Record]]) -> None:
-        passes: dict[PassKey, PassUse] = {}
+        passes: dict[PassKey, PassUsage] = {}
         for _, items in sorted(records.items()):
             for record in items:
                 self.newest = max(self.newest, record.attempt)
@@ -119,7 +119,7 @@ class Usages:
                 known = passes.get(key)
                 if record.end_ns > record.begin_ns and (
                         known is None or known.attempt < record.attempt):
-                    passes[key] = PassUse(record.attempt, _calls(case, record),
+                    passes[key] = PassUsage(record.attempt, _calls(case, record),
                                           (record.begin_ns, record.end_ns))
         if passes:
             self._passes[case.case_id] = passes
@@ -147,7 +147,7 @@ class Usages:
                 for at, part in _brackets(rows[rows[:, 1] == number], spans_ns):
                     used[at][1].tables[table].add(table, rank, device, part)
 
-    def passes(self, case: Case) -> list[PassUse]:
+    def passes(self, case: Case) -> list[PassUsage]:
         return [*self._passes.get(case.case_id, {}).values()]
 
 
@@ -183,7 +183,7 @@ def _is_counted(domain: str) -> bool:
     return domain.endswith("/dram") or domain.startswith("package-") and "/" not in domain
 
 
-def with_usage(items: Iterable[CaseResult], used: Usages) -> Iterator[CaseResult]:
+def with_usage(items: Iterable[CaseResult], used: UsageCollector) -> Iterator[CaseResult]:
     for item in items:
         passes = used.passes(item.case)
         sent = next((fact.count for fact in facts_of(item, None, SentBytes)), None)
@@ -192,7 +192,7 @@ def with_usage(items: Iterable[CaseResult], used: Usages) -> Iterator[CaseResult
             use.span_ns for use in passes if use.attempt == used.newest)))
 
 
-def usage_of(passes: Sequence[PassUse], sent_a_call: float | None) -> Usage | None:
+def usage_of(passes: Sequence[PassUsage], sent_a_call: float | None) -> Usage | None:
     read = {table: [whole for use in passes if (whole := use.whole(table))] for table in TABLES}
     most = max(read.values(), key=len)
     if not most:
@@ -209,13 +209,13 @@ def usage_of(passes: Sequence[PassUse], sent_a_call: float | None) -> Usage | No
         ecc_errors=None if None in ecc else float(sum(filter(None, ecc))))
 
 
-def _rise(uses: Sequence[TableUse], column: str, scale: float = 1.0) -> float | None:
+def _rise(uses: Sequence[TableReadings], column: str, scale: float = 1.0) -> float | None:
     if not uses or any(column in one.unread for one in uses):
         return None
     return scale * sum(one.rises[column] for one in uses) / len(uses)
 
 
-Read = Mapping[str, Sequence[TableUse]]
+Read = Mapping[str, Sequence[TableReadings]]
 """What was read in the passes in which all ranks of a table have readings."""
 
 
@@ -255,7 +255,7 @@ def _throttling(read: Read) -> dict[str, Any]:
     return {"throttled": bool(words), "throttled_by": tuple(words)}
 
 
-def _of_workers(uses: Sequence[TableUse]) -> dict[str, Any]:
+def _of_workers(uses: Sequence[TableReadings]) -> dict[str, Any]:
     """Sums over workers that were not replaced meanwhile."""
     same = [one for one in uses if one.is_same]
     return {"cpu_s": _rise(same, "cpu_ns", 1e-9), "wait_s": _rise(same, "wait_ns", 1e-9),
@@ -263,7 +263,7 @@ def _of_workers(uses: Sequence[TableUse]) -> dict[str, Any]:
             "major_faults": _rise(same, "major_faults")}
 
 
-def _steal(uses: Sequence[TableUse]) -> float | None:
+def _steal(uses: Sequence[TableReadings]) -> float | None:
     stolen, *others = (_rise(uses, f"{name}_ns") for name in ("steal", "user", "system", "idle"))
     if stolen is None or None in others:
         return None
@@ -271,7 +271,7 @@ def _steal(uses: Sequence[TableUse]) -> float | None:
     return stolen / total if total else None
 
 
-def _of_network(uses: Sequence[TableUse]) -> dict[str, Any]:
+def _of_network(uses: Sequence[TableReadings]) -> dict[str, Any]:
     if not uses:
         return {}
     by_node = sum((one.sent for one in uses), Counter[int]())

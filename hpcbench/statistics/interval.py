@@ -185,7 +185,7 @@ def inflation_of_signs(correlation: float, length: float = math.inf) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class States:
+class TwoStateModel:
     """Values stay above or below a threshold longer than in any AR(1) process. ``correlation`` is
     that of neighbours being above it, ``visits`` how often it was entered."""
 
@@ -195,18 +195,18 @@ class States:
 
 
 @dataclass(frozen=True, slots=True)
-class CountBelow:
+class MedianRankUncertainty:
     """``half_width`` ranks on either side of n / 2, 0 without dependence; ``correlation`` of
     ranks."""
 
     half_width: float
     inflation: float
     correlation: float
-    states: States | None
+    states: TwoStateModel | None
 
 
-def count_below(values: Values, ranked: Values, level: float,
-                segments: Sequence[int] = ()) -> CountBelow:
+def median_rank_uncertainty(values: Values, ranked: Values, level: float,
+                segments: Sequence[int] = ()) -> MedianRankUncertainty:
     """Return how uncertain the count of ``values`` (n,) below their true median is."""
     n, correlation = values.size, rank_correlation(ranked, segments)
     depends = is_significant(correlation, n)
@@ -216,7 +216,7 @@ def count_below(values: Values, ranked: Values, level: float,
         estimates.append(states.estimate)
     widest = max(estimates, key=lambda one: one.half_width(n, level))
     half_width = 0.0 if widest.inflation <= 1 else widest.half_width(n, level)
-    return CountBelow(half_width, widest.inflation, correlation, states)
+    return MedianRankUncertainty(half_width, widest.inflation, correlation, states)
 
 
 def _of_correlation(values: Values, correlation: float, segments: Sequence[int],
@@ -240,7 +240,7 @@ def correlation_degrees(correlation: float, n: int) -> float:
 
 def _states(
     values: Values, ranked: Values, segments: Sequence[int], correlation: float
-) -> States | None:
+) -> TwoStateModel | None:
     """Return the states with the widest interval of several thresholds (every 20th of the ranks,
     the widest gap), if any. A chain of two states, the upper with share p, neighbours correlating
     by r, adds 2 s r / (1 - r) to the inflation of signs, s = min(p, 1 - p) / max(p, 1 - p)."""
@@ -264,11 +264,11 @@ def _states(
     return max(found, default=None, key=lambda one: one.estimate.inflation)
 
 
-def _state(share: float, biased: float, visits: float, n: int) -> States:
+def _state(share: float, biased: float, visits: float, n: int) -> TwoStateModel:
     correlation = _unbiased(biased, n)
     nested = min(share, 1 - share) / max(share, 1 - share)
     inflation = 1 + 2 * nested * max(0.0, correlation) / (1 - correlation)
-    return States(correlation, visits, Inflation(inflation, max(LEAST_DEGREES, visits)))
+    return TwoStateModel(correlation, visits, Inflation(inflation, max(LEAST_DEGREES, visits)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +298,7 @@ def median_interval(values: Values, level: float = 0.95,
     if exact is None:
         return None
     ranked = ranks(values)
-    count = count_below(values, ranked, level, segments)
+    count = median_rank_uncertainty(values, ranked, level, segments)
     lowest = min(exact[0], math.floor(n / 2 - count.half_width)) if count.half_width else exact[0]
     reason = _doubt(n, lowest, level, count, segments)
     if passes_differ(values, segments):
@@ -313,7 +313,7 @@ def median_interval(values: Values, level: float = 0.95,
 
 
 def _doubt(
-    n: int, lowest: int, level: float, count: CountBelow, segments: Sequence[int]
+    n: int, lowest: int, level: float, count: MedianRankUncertainty, segments: Sequence[int]
 ) -> str:
     """Return why the level is not promised, or nothing. An interval that reaches beyond the data
     misses the median if all values are on one side: in each segment the first is by chance, and a

@@ -19,7 +19,7 @@ from hpcbench.kinds.registry import kinds
 from hpcbench.reduce import run_checks as environments
 from hpcbench.reduce.kind_facts import COLUMNS, LINES_OF_CASES, KindColumns, deriver_of
 from hpcbench.reduce.reduce import reduce_folder
-from hpcbench.reduce.results import RankTold
+from hpcbench.reduce.results import RankTelemetry
 from hpcbench.reduce.results_file import ATTRIBUTES as OF_RESULTS
 from hpcbench.reduce.results_file import CONTENTS as TELEMETRY
 from hpcbench.reduce.results_file import contents
@@ -132,7 +132,7 @@ def test_the_page_names_what_the_summary_adds(kind: str) -> None:
     summary = PAGE[PAGE.index("## summary.json and summary.csv"):]
     own = {column.name for column in deriver_of(kinds()[kind]).columns}
     added = {name for name in presenter_of(kind).fields if name not in own}
-    document = summary_document(replace(make_results(()), told=(RankTold(0, 0, 2.0),)), [])
+    document = summary_document(replace(make_results(()), told=(RankTelemetry(0, 0, 2.0),)), [])
     for name in {*added, *document} - {"cases", "results"}:
         shown = re.sub("^.*(?=_bytes_of_peak_predicted)", "*", name)
         assert f"`{shown}`" in summary, name

@@ -334,7 +334,7 @@ class Strategy:
     def rebalance(self, phases: PhaseClock) -> None:
         """Agree at the end of a step on the shares of the next. All ranks call it."""
 
-    def drag(self, seconds: float) -> None:
+    def slow_down(self, seconds: float) -> None:
         """Let each sample take so much longer from now on, for tests of what is done about it."""
         raise NotImplementedError
 
