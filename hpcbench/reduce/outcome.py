@@ -289,7 +289,7 @@ def _kind_problems(item: CaseResult, time_s: float, context: Context) -> Iterabl
         if in_this_package(spec.deriver_path):
             raise
         return [Violation("HB153", f"the checks of kind {item.case.kind} raised "
-                        f"{type(error).__name__}: {error}; mend the plug-in and reduce again",
+                        f"{type(error).__name__}: {error}; fix the plug-in and reduce again",
                         rejects=False)]
 
 

@@ -185,7 +185,7 @@ def with_joint_findings(results: Results) -> Results:
             if in_this_package(kinds()[kind].deriver_path):
                 raise
             found.append(Finding("HB153", "note", f"kind {kind}: the checks between its cases "
-                                 f"raised {type(error).__name__}: {error}; mend the plug-in and "
+                                 f"raised {type(error).__name__}: {error}; fix the plug-in and "
                                  "reduce again"))
     return replace(results, findings=tuple(found))
 

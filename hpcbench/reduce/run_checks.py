@@ -48,7 +48,7 @@ def _note(what: str, labels: list[str], advice: str) -> Finding:
                    f"{what} in {plural(len(labels), 'case')}, first {labels[0]}: {advice}")
 
 
-NOT_RECORDED = "not told"
+NOT_RECORDED = "not recorded"
 _SHOWN = 3
 _VALUE_LENGTH = 60
 _SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "UCX_NET_DEVICES")
@@ -429,7 +429,7 @@ def other_backend(
     if layer := backend.partition("ucc/tl/")[2]:
         layers = [text for text in used if "TL_" in text]
         if layers and not any(f"TL_{layer.upper()}" in text for text in layers):
-            return f"{backend} was asked for, UCC used {', '.join(layers)}"
+            return f"{backend} was requested, UCC used {', '.join(layers)}"
     if backend == "nccl" and any(text.startswith("NET/Socket") for text in used):
         ports = sorted({name for header in headers for name, port in header.environment.get(
             "network", {}).get("infiniband", {}).items() if "ACTIVE" in str(port.get("state"))})
