@@ -37,7 +37,7 @@ from hpcbench.reduce.kind_facts import EXCHANGE, OWN_WORK, RankWork
 from hpcbench.reduce.results import (
     CaseResult,
     Course,
-    RankTold,
+    RankTelemetry,
     Results,
     RunInfo,
     Statistics,
@@ -128,7 +128,7 @@ def run_of(
     ranks = tuple(range(given.ranks))
     info = RunInfo("synthetic", "0", "0", given.ranks, ranks, ("n",), "", {}, {}, "0")
     plan = Plan("synthetic", given.ranks, given.passes, tuple(planned), 0, {}, "0")
-    told = tuple(RankTold(rank, 0, 2.0) for rank in ranks)
+    told = tuple(RankTelemetry(rank, 0, 2.0) for rank in ranks)
     results = Results(info, plan, tuple(items), (), told=told)
     return conditions([Run("FILE", results, Readings(clocks, waits))], TopicOptions())
 

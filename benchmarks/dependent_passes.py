@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.reduce.comparison import compared, settled
+from hpcbench.reduce.comparison import compared, holm_corrected
 from hpcbench.reduce.timing import CI_LEVEL, precision_of
 from hpcbench.statistics.interval import median_interval
 
@@ -49,7 +49,7 @@ def named(random: Random, ranks: int, passes: int, correlation: float, compariso
     """Return whether a report of equal ranks names any."""
     rows = [compared(f"{number}", range(ranks), 1 + SPREAD * autoregressive(
         random, ranks, passes, correlation), LEAST) for number in range(comparisons)]
-    return any(one.is_clear for one in settled(rows))
+    return any(one.is_clear for one in holm_corrected(rows))
 
 
 def is_held(

@@ -56,7 +56,7 @@ from hpcbench.launch.messages import (
 )
 from hpcbench.launch.verdict import RankOutcome
 from hpcbench.measure.control import Control, SharedProgress, WorkerPhase
-from hpcbench.measure.faults import after_call, before_call, before_timed_calls, strays
+from hpcbench.measure.faults import after_call, before_call, before_timed_calls, wrong_operations
 from hpcbench.measure.loop import (
     AgreedStart,
     EnoughSamples,
@@ -73,7 +73,7 @@ from hpcbench.measure.loop import (
     slowest_rank,
 )
 from hpcbench.measure.runner import runner_of
-from hpcbench.operations.place import AnyOperation, Draggable, Place, Stepping, close, total_wrong
+from hpcbench.operations.place import AnyOperation, CanSlowDown, Place, Stepping, close, total_wrong
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.profiling.profiled_cases import RankProfile, write_rank_file
@@ -252,13 +252,14 @@ class Worker:
         """Return how this case starts and stops here, and the faults it was asked to have."""
         case, clock, faults = request.case, request.clock, request.faults
         control = self._control(case.backend)
-        drag = operation.drag if isinstance(operation, Draggable) else _undraggable
+        slow_down = operation.slow_down if isinstance(operation, CanSlowDown) else _undraggable
         fold = first_to_last(clock) if case.mode == "isolated" else slowest_rank
         return Surroundings(
             start=self._start(case, clock), stopping=self._stopping(request, fold, control),
-            finish=control.barrier, now_ns=time.perf_counter_ns, faults=before_call(faults, drag),
-            late_s=before_timed_calls(faults), spoilers=after_call(faults, operation.spoil),
-            strays=strays(faults, lambda: _stray(case, operation.place)))
+            finish=control.barrier, now_ns=time.perf_counter_ns,
+            faults=before_call(faults, slow_down), late_s=before_timed_calls(faults),
+            corruptions=after_call(faults, operation.corrupt_output),
+            wrong_operations=wrong_operations(faults, lambda: _stray(case, operation.place)))
 
     def _start(self, case: Case, clock: ClockModel) -> Start:
         """Return how the samples of a case begin in its mode."""

@@ -267,8 +267,8 @@ class Replayed:
     def run(self) -> None:
         self._graph.replay()
 
-    def spoil(self) -> None:
-        self._operation.spoil()
+    def corrupt_output(self) -> None:
+        self._operation.corrupt_output()
 
     def check(self) -> object | None:
         return self._operation.check()

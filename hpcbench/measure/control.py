@@ -52,17 +52,14 @@ def bytes_of(ranks: int) -> int:
 
 
 class SharedControl:
-    """Lines ranks up by turns: each writes its values, then the number of the exchange.
-
-    A rank has two places for values, used in turns. It comes to the next but one exchange only when
-    all have come to the next, and so have read what it then overwrites.
-    """
+    """Lines ranks up by turns: each writes its values, then the number of the exchange. A rank has
+    two places for values, used in turns: it comes to the next but one exchange only when all have
+    come to the next, and so have read what it then overwrites."""
 
     def __init__(
         self, fd: int, rank: int, ranks: int, timeout_s: float, *,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Map ``fd``, which holds `bytes_of` zeros, or what other ranks have written since."""
         self._map = mmap.mmap(fd, bytes_of(ranks))
         words = np.frombuffer(self._map, dtype=np.int64)
         at_values = ranks * _WORDS_OF_TURN
@@ -93,7 +90,6 @@ class SharedControl:
         return greatest
 
     def _come(self) -> None:
-        """Show that what this rank wrote is there, and wait for all others to come."""
         self._order()
         self._turns[self._own] = self._turn
         for other in self._others:
@@ -102,10 +98,8 @@ class SharedControl:
         self._order()
 
     def _order(self) -> None:
-        """Keep what is before from moving behind what follows, on processors that reorder memory.
-
-        Nothing before a release moves behind it, and nothing after an acquisition before that.
-        """
+        """Keep memory accesses in order on processors that reorder them: nothing moves behind a
+        release, nor before an acquisition."""
         self._fence.release()
         self._fence.acquire()
 
@@ -153,14 +147,10 @@ PREPARED = int(WorkerPhase.PREPARE)
 
 
 class SharedProgress:
-    """int64 words in shared memory: case number, iteration, phase, row count, then the rows.
-
-    The header also names the first operation that the worker called in place of the planned one.
-    Only rows that are written take memory.
-    """
+    """int64 words in shared memory: case number, iteration, phase, row count, first wrong
+    operation, rows. Only rows that are written take memory."""
 
     def __init__(self, fd: int, capacity: int) -> None:
-        """Map ``fd`` for ``capacity`` rows; the caller keeps ownership of the descriptor."""
         self.fd = fd
         self.capacity = capacity
         self._map = mmap.mmap(fd, 8 * (_HEADER_WORDS + capacity * _ROW_WORDS))
@@ -178,7 +168,6 @@ class SharedProgress:
         os.close(self.fd)
 
     def begin(self, case_number: int) -> None:
-        """Start a case: no rows, iteration 0, idle, nothing called but what is planned."""
         self._write_stray("")
         self._words[_ROWS] = 0
         self._words[_ITERATION] = 0
@@ -191,15 +180,14 @@ class SharedProgress:
         self._words[_PHASE] = phase
 
     def entering(self, phase: int) -> Callable[[], object]:
-        """Return what says that this phase of the same iteration begins, without code of Python."""
+        """Return a callable without Python code that sets this phase of the same iteration."""
         return partial(self._words.__setitem__, _PHASE, phase)
 
     def step(self, number: int) -> None:
-        """Say which step within the sample begins; 0: none."""
         self._words[_STEP] = number
 
     def stray(self, operation: str, iteration: int) -> None:
-        """Say that ``operation`` is called now instead of the planned one; the first one stays."""
+        """Record that ``operation`` runs instead of the planned one; the first one stays."""
         if not self.stray_operation:
             self._words[_STRAY_ITERATION] = iteration
             self._write_stray(operation)
@@ -211,17 +199,14 @@ class SharedProgress:
     def stamp(
         self, row: int, start_ns: int, end_ns: int, enqueue_ns: int, device_ns: int, flags: int,
     ) -> None:
-        """Record one sample, and say that the next one is prepared."""
         write, advance, at = self.writers(row)
         write(at, start_ns, end_ns, enqueue_ns, device_ns, flags)
         advance(row + 1, PREPARED, row + 1)
 
     def writers(self, row: int) -> tuple[Callable[..., None], Callable[..., None], int]:
-        """Return what writes a sample at an offset, what says that row is next, and row's offset.
-
-        Both are calls without code of Python. The next row's offset is `ROW_BYTES` on. The second
-        takes the row, `PREPARED`, and the number of rows.
-        """
+        """Return callables without Python code: one writes a sample at an offset, one takes the
+        next row, `PREPARED` and the number of rows; and row's offset, of which the next is
+        `ROW_BYTES` on."""
         return (partial(_ROW.pack_into, self._map), partial(_HEAD.pack_into, self._map, _HEAD_AT),
                 8 * _HEADER_WORDS + row * ROW_BYTES)
 
@@ -246,7 +231,6 @@ class SharedProgress:
 
     @property
     def stray_operation(self) -> str:
-        """Return the first operation called in place of the planned one, or ""."""
         return bytes(self._words[_STRAY]).rstrip(b"\0").decode("ascii")
 
     @property

@@ -1,13 +1,6 @@
-"""What a rank ran with: machine, libraries, network, and an allow-list of variables.
-
-Every topic is nested plain JSON; what the system does not show is None, and a topic that cannot be
-read says why. Nothing outside the allow-list of variables is ever recorded, and no secret
-(`hpcbench.texts`).
-
-The build id that the linker wrote into a library identifies its build. Where there is none, as in
-MPI wheels, a hash of size, beginning and end stands in: it holds the ELF header and the table of
-sections, whose offsets hardly two builds share. Hashing whole files would read 0.4 GB of torch.
-"""
+"""Environment of a rank: machine, libraries, network, and an allow-list of variables as plain JSON,
+without secrets (`hpcbench.masking`). Unknown is None; an unreadable topic says why. Libraries are
+identified by the linker's build id, else by a hash of size, beginning and end."""
 
 from __future__ import annotations
 
@@ -29,8 +22,7 @@ from hpcbench.texts import holds_secret, masked, masked_json, valid_json
 
 _GIB = 2**30
 _READ_CPUS = 16
-"""Of so many of the rank's cores frequencies and governors are read: each is a file of its own,
-and reading a frequency can interrupt that core."""
+"""Cores whose frequencies and governors are read: reading one can interrupt it."""
 _KERNEL_FLAGS = re.compile(
     r"(isolcpus|nohz|nohz_full|rcu_nocbs|irqaffinity|skew_tick|mitigations|nosmt|nopti|nospectre_v2"
     r"|spectre_v2|transparent_hugepage|numa_balancing|numa|hugepages|hugepagesz|default_hugepagesz"
@@ -46,7 +38,7 @@ _LOOPBACK_TYPE = 772  # ARPHRD_LOOPBACK, include/uapi/linux/if_arp.h
 
 
 def host(files: KernelFiles, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return who the machine is. ``container`` is a hint: the name of what was seen, or None."""
+    """Return who the machine is. ``container`` is a hint."""
     system = files.fields("etc/os-release").get("PRETTY_NAME")
     uptime = files.line("proc/uptime")
     return {
@@ -64,7 +56,6 @@ def host(files: KernelFiles, environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def kernel(files: KernelFiles) -> dict[str, Any]:
-    """Return the kernel's version and the settings that change timings."""
     pages = "sys/kernel/mm/transparent_hugepage"
     clocks = "sys/devices/system/clocksource/clocksource0"
     available = files.line(f"{clocks}/available_clocksource")
@@ -88,7 +79,6 @@ def kernel(files: KernelFiles) -> dict[str, Any]:
 
 
 def cpu(files: KernelFiles, own: Sequence[int]) -> dict[str, Any]:
-    """Return what the processors are; frequencies and governors of the first ``own`` cores only."""
     base = "sys/devices/system/cpu"
     read = list(own)[:_READ_CPUS]
     info = _cpuinfo(files)
@@ -112,11 +102,8 @@ def cpu(files: KernelFiles, own: Sequence[int]) -> dict[str, Any]:
 
 
 def memory(files: KernelFiles) -> dict[str, Any]:
-    """Return the memory of the machine and of its NUMA nodes, in bytes.
-
-    ``installed_gib`` is the total rounded up to 8 GiB (below 16 GiB to 1 GiB): what the kernel
-    keeps for itself differs by megabytes between equal machines, and between two of its boots.
-    """
+    """Return the memory of the machine and its NUMA nodes, in bytes. ``installed_gib`` is rounded
+    up to 8 GiB (below 16 GiB to 1 GiB): equal machines differ by what the kernel keeps."""
     info = files.fields("proc/meminfo")
     total = _kib(info.get("MemTotal"))
     huge_pages = info.get("HugePages_Total", "")
@@ -147,10 +134,7 @@ def load(files: KernelFiles) -> dict[str, Any]:
 
 def network(files: KernelFiles) -> dict[str, Any]:
     """Return interfaces that are up (or of unknown state), InfiniBand ports and socket limits.
-
-    Keys: ``interfaces`` {name: {speed_mbit, mtu, driver, state, loopback}}, ``not_described`` (how
-    many more there are), ``infiniband`` {device/port: {state, rate, link_layer, firmware}}.
-    """
+    ``not_described``: how many more interfaces there are."""
     names = [name for name in files.names("sys/class/net")
              if files.exists(f"sys/class/net/{name}/mtu")]
     used = [name for name in names
@@ -169,7 +153,6 @@ def network(files: KernelFiles) -> dict[str, Any]:
 
 
 def _cpuinfo(files: KernelFiles) -> dict[str, str]:
-    """Return the fields of the first processor; the kernel makes up the file block by block."""
     text = files.text("proc/cpuinfo", 8192) or ""
     pairs = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
     return {name.strip(): value.strip() for name, _, value in pairs}
@@ -189,7 +172,7 @@ def _container(files: KernelFiles, environ: Mapping[str, str]) -> str | None:
 
 
 def _time_offsets(files: KernelFiles) -> dict[str, str] | None:
-    """Return what a time namespace adds to the clocks, in s and ns, or None if unknown."""
+    """Return the offsets of a time namespace, in s and ns, or None if unknown."""
     lines = [line.split() for line in (files.text("proc/self/timens_offsets") or "").splitlines()]
     return {line[0]: f"{line[1]} {line[2]}" for line in lines if len(line) == 3} or None
 
@@ -228,7 +211,6 @@ def _mhz(files: KernelFiles, cpus: Sequence[int], info: Mapping[str, str]) -> di
 
 
 def _mitigations(files: KernelFiles) -> dict[str, list[str]] | None:
-    """Return the weaknesses of the processor by what the kernel does about them."""
     folder = "sys/devices/system/cpu/vulnerabilities"
     states = {name: files.line(f"{folder}/{name}") or "" for name in files.names(folder)}
     return {word: [name for name, state in states.items() if state.startswith(prefix)]
@@ -254,7 +236,6 @@ def _kib(text: str | None) -> int | None:
 
 
 def _interface(files: KernelFiles, name: str) -> dict[str, Any]:
-    """Return one interface; the kernel shows -1 or nothing where there is no speed."""
     folder = f"sys/class/net/{name}"
     speed = files.number(f"{folder}/speed")
     return {
@@ -267,7 +248,6 @@ def _interface(files: KernelFiles, name: str) -> dict[str, Any]:
 
 
 def _infiniband(files: KernelFiles) -> dict[str, Any]:
-    """Return the ports of RDMA devices, RoCE ones included, by ``device/port``."""
     base = "sys/class/infiniband"
     return {
         f"{device}/{port}": {
@@ -295,11 +275,8 @@ _MOST_NOTE_BYTES = 64 * 1024
 
 
 def loaded_libraries(files: KernelFiles | None = None) -> dict[str, dict[str, Any]]:
-    """Return the libraries of this process that matter: {file name: {path, size_bytes, id}}.
-
-    ``id`` is ``build-id:`` or ``sample:`` and a hexadecimal number, None if the file is not there
-    to be read any more. A second file of one name is called ``name (2)``.
-    """
+    """Return the relevant libraries of this process: {file name: {path, size_bytes, id}}. ``id`` is
+    ``build-id:`` or ``sample:`` and a hexadecimal number, None if unreadable."""
     libraries: dict[str, dict[str, Any]] = {}
     for path in mapped_files(files):
         if ".so" in path.name and _NAMES.fullmatch(path.name):
@@ -310,7 +287,6 @@ def loaded_libraries(files: KernelFiles | None = None) -> dict[str, dict[str, An
 
 
 def mapped_files(files: KernelFiles | None = None) -> list[Path]:
-    """Return the files that this process has mapped into its memory, in order of their paths."""
     text = (files or KernelFiles()).text("proc/self/maps", _MAPS_BYTES) or ""
     return [Path(path) for path in sorted({line.split(maxsplit=5)[5] for line in text.splitlines()
                                            if len(line.split(maxsplit=5)) == 6})]
@@ -326,10 +302,8 @@ def _identity(path: Path) -> dict[str, Any]:
 
 
 def build_id(stream: BinaryIO) -> str | None:
-    """Return the GNU build id of a 64-bit little-endian ELF file as ``build-id:hex``, or None.
-
-    Layout: elf(5), "ELF header", "Program header" and "Notes".
-    """
+    """Return the GNU build id of a 64-bit little-endian ELF file as ``build-id:hex``, or None
+    (elf(5))."""
     stream.seek(0)
     head = stream.read(64)
     if len(head) < 64 or head[:6] != b"\x7fELF\x02\x01":
@@ -347,7 +321,6 @@ def build_id(stream: BinaryIO) -> str | None:
 
 
 def _note(stream: BinaryIO, at: int, size: int, align: int) -> str | None:
-    """Look for the build id in one segment of notes: sizes and type, then a name and a value."""
     stream.seek(at)
     data, offset, step = stream.read(min(size, _MOST_NOTE_BYTES)), 0, 8 if align == 8 else 4
     while offset + 12 <= len(data):
@@ -385,13 +358,11 @@ _OF_THE_SCHEDULER = re.compile(
 
 
 def recorded_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that explain a result, secrets in their values masked."""
     return _allowed(environ, lambda name: bool(
         _RECORDED.fullmatch(name) and not _OF_THE_LAUNCHER.fullmatch(name)))
 
 
 def scheduler_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what Slurm, PBS, LSF, Flux or Grid Engine say of the job, secrets masked."""
     return _allowed(environ, lambda name: bool(_OF_THE_SCHEDULER.fullmatch(name)))
 
 
@@ -406,12 +377,9 @@ def node_identity() -> str:
 
 
 def clock_identity(proc: Path = Path("/proc")) -> str:
-    """Return what is the same for processes whose CLOCK_MONOTONIC is the same physical clock.
-
-    Linux: the boot and the time namespace (a container may have its own), with its offset. A
-    namespace with the same offset counts as another clock, which costs ping-pongs, not accuracy.
-    Elsewhere: the host name.
-    """
+    """Return what is the same for processes with the same CLOCK_MONOTONIC: boot and time namespace
+    with its offset. Equal offsets in two namespaces count as two clocks, which only costs ping-
+    pongs."""
     boot, namespace = _boot_id(proc), proc / "self/ns/time"
     if not boot:
         return socket.gethostname()
@@ -431,13 +399,8 @@ def _boot_id(proc: Path) -> str:
 
 
 def machine(environ: Mapping[str, str], root: Path = Path("/")) -> dict[str, Any]:
-    """Return plain JSON values that describe this rank's machine and process; never raises.
-
-    Keys: ``started_at``, ``memory_bytes``, ``clock``, ``clock_resolution_ns``, ``variables``, and
-    the topics ``host``, ``kernel``, ``cpu``, ``memory``, ``network``, ``process``, ``scheduler``,
-    ``load``, ``python``, ``libraries`` {supervisor: `loaded_libraries`}. Of a topic that cannot be
-    read there is only {"unreadable": why}. ``root`` is where /proc and /sys are read.
-    """
+    """Return JSON values that describe this rank's machine and process; never raises. A topic that
+    cannot be read is {"unreadable": why}. ``root`` is where /proc and /sys are read."""
     files = KernelFiles(root)
     topics: dict[str, Callable[[], Any]] = {
         "host": lambda: host(files, environ),
@@ -463,7 +426,6 @@ def machine(environ: Mapping[str, str], root: Path = Path("/")) -> dict[str, Any
 
 
 def _or_reason(read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return a topic, or why it cannot be read: a machine that is strange can still be measured."""
     try:
         return read()
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -471,7 +433,6 @@ def _or_reason(read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def _python() -> dict[str, Any]:
-    """Return what of the interpreter changes how fast the timed loop runs."""
     return {"implementation": sys.implementation.name, "build": sys.version,
             "optimize": sys.flags.optimize, "dev_mode": sys.flags.dev_mode,
             "gil": getattr(sys, "_is_gil_enabled", lambda: True)(),
@@ -488,11 +449,8 @@ def clock_resolution_ns(reads: int = 1000) -> int:
 def described_hardware(
     configured: Mapping[str, Any], facts: Mapping[str, Any], total_memory_bytes: int,
 ) -> dict[str, Any]:
-    """Return section ``hardware`` with device_type, num_devices and memory_per_device_gb filled in.
-
-    Nothing is guessed: peaks, interconnects and prices that nobody gave stay null. The number of
-    CPU devices of a node is 1: all its cores and its whole memory.
-    """
+    """Return section ``hardware`` with device_type, num_devices and memory_per_device_gb filled in;
+    nothing else is guessed. A node is one CPU device."""
     cuda = facts["cuda"]
     detected: dict[str, Any] = {
         "device_type": "cpu", "num_devices": 1, "memory_per_device_gb": total_memory_bytes / 1e9}

@@ -27,19 +27,17 @@ class InjectedFault(HpcbenchError):
 
 
 def before_call(
-    faults: Sequence[Fault], drag: Callable[[float], None],
+    faults: Sequence[Fault], slow_down: Callable[[float], None],
 ) -> dict[int, Callable[[], None]]:
-    """Return what to do right before the timed call, by iteration; see also `before_timed_calls`.
-
-    ``drag`` makes each sample of a training take so many seconds longer from then on.
-    """
+    """Return what to do before the timed call, by iteration. ``slow_down`` slows a training's
+    samples."""
     at_once: dict[str, Callable[[], None]] = {
         "kill": _signal(signal.SIGKILL), "segv": _signal(signal.SIGSEGV),
         "stop": _signal(signal.SIGSTOP), "abort": os.abort, "raise": _raise,
         "oom": _run_out_of_memory, "exit": partial(os._exit, 7), "teardown": _crash_when_leaving,
         "device_error": _fail_on_device, "device_oom": _fill_device,
         "device_hang": _hang_on_device}
-    for_seconds = {"slow": time.sleep, "slow_samples": drag}
+    for_seconds = {"slow": time.sleep, "slow_samples": slow_down}
     return {fault.iteration or 0: at_once.get(fault.kind) or partial(
                 for_seconds[fault.kind], fault.seconds)
             for fault in faults if fault.kind in (*at_once, *for_seconds)
@@ -55,16 +53,12 @@ def _is_of_each(fault: Fault) -> bool:
 
 
 def after_call(
-    faults: Sequence[Fault], spoil: Callable[[], None],
+    faults: Sequence[Fault], corrupt_output: Callable[[], None],
 ) -> dict[int, Callable[[], None]]:
-    """Return what to do between the timed call and its check, by iteration.
-
-    ``spoil`` makes the output wrong.
-    """
-    return {fault.iteration or 0: spoil for fault in faults if fault.kind == "wrong"}
+    return {fault.iteration or 0: corrupt_output for fault in faults if fault.kind == "wrong"}
 
 
-def strays(
+def wrong_operations(
     faults: Sequence[Fault], other: Callable[[], TimedOperation],
 ) -> dict[int, TimedOperation]:
     """Return what to call instead of the workload, by iteration; ``other`` is called if needed."""
@@ -77,29 +71,23 @@ def _signal(number: signal.Signals) -> Callable[[], None]:
 
 
 def _crash_when_leaving() -> None:
-    """Have this process crash where libraries do: while it gives its process groups up."""
     dist.destroy_process_group = os.abort
 
 
 def _fail_on_device() -> None:
-    """Leave this process's CUDA context unusable: an index beyond a tensor fails in the kernel.
-
-    Every later call on the device in this process then fails, too (a sticky error).
-    """
+    """An index beyond a tensor leaves this process's CUDA context unusable (a sticky error)."""
     _needs_gpu("device_error")
     torch.zeros(1, device="cuda")[torch.ones(1, dtype=torch.int64, device="cuda")]
     torch.cuda.synchronize()
 
 
 def _fill_device() -> None:
-    """Ask the GPU for more memory than it has; torch then raises, and the context stays usable."""
     _needs_gpu("device_oom")
     _, total = torch.cuda.mem_get_info()
     torch.empty(2 * total, dtype=torch.uint8, device="cuda")
 
 
 def _hang_on_device() -> None:
-    """Enqueue a kernel that does not end, as one of NCCL's whose peers never come."""
     _needs_gpu("device_hang")
     torch.cuda._sleep(_FOR_EVER_CYCLES)
 
@@ -114,7 +102,6 @@ def _raise() -> None:
 
 
 def _run_out_of_memory() -> None:
-    """Allocate more than RLIMIT_DATA leaves of VmData, which it limits; torch then raises."""
     used = KernelFiles().process_bytes("VmData") or 0
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (used + _OOM_HEADROOM_BYTES, hard))

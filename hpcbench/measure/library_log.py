@@ -37,11 +37,8 @@ _UCX = re.compile(
 
 
 def read_choices(case_text: str, earlier: LibraryChoices | None = None) -> LibraryChoices:
-    """Return the choices that a worker's output for one case shows.
-
-    ``case_text`` is its output since the case began, ``earlier`` that of the cases before it on
-    the same process group: connections are made once, by the first case that needs them.
-    """
+    """Return the choices that a worker's output ``case_text`` for one case shows. ``earlier`` are
+    those of cases before it on the process group: its first case makes the connections."""
     earlier = earlier or LibraryChoices()
     log = "\n".join(line for line in case_text.split("\n") if len(line) <= _LONGEST_LINE)
     called = list(_calls(log))
@@ -72,13 +69,11 @@ def _name(word: str, names: tuple[str, ...]) -> str:
 
 
 def _made(text: str) -> tuple[str, ...]:
-    """Return how many channels the communicator that was made last has."""
     matches = [match[1] or match[2] for match in _MADE.finditer(text)]
     return (f"up to {int(matches[-1])}",) if matches else ()
 
 
 def _transports(text: str) -> tuple[str, ...]:
-    """Return the kinds of transport, without the numbers of network devices and proxies."""
     nccl = ((_kind(match[1].strip()),) for match in _VIA.finditer(text))
     ucc = ((f"{match[1]}/{match[2]}",) for match in _UCC_CALL.finditer(text))
     ucx = ((match[2],) for match in _UCX.finditer(text) if match[1] != "self")

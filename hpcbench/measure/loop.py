@@ -36,13 +36,9 @@ from hpcbench.trace.schema import SAMPLE_COLUMNS, SETTLING_CALLS, STOP_REASONS, 
 
 
 def drawn_samples(seed: str) -> Iterator[int]:
-    """Yield numbers of timed samples, from 0, in increasing order and without end.
-
-    One is drawn of samples 2 and 3, one of 4 to 7, one of 8 to 15 and so on. So the number of
-    samples need not be known, and an error that begins at any time is soon looked for. A check
-    slows the next sample of small calls (docs/method.md), so there are few: with the three that are
-    always made, 5 of 8 samples, 9 of 100, 12 of 1000.
-    """
+    """Yield numbers of timed samples to check, from 0, without end: one of 2 and 3, one of 4 to 7,
+    one of 8 to 15 and so on. With the three always checked that is 5 of 8 samples, 9 of 100, 12 of
+    1000. Checks slow the next sample of small calls, so there are few (docs/method.md)."""
     draw, begin = random.Random(seed), 2
     while True:
         yield draw.randrange(begin, 2 * begin)
@@ -64,10 +60,8 @@ _PR_SET_TIMERSLACK = 29
 _LATE = int(Flag.LATE_START)
 
 Start = Callable[[], int | None]
-"""Called before each sample; returns when it may begin, with the flags of its beginning, if any.
-
-Flags are plain integers here: combining an enumeration takes longer than a small call's own work.
-"""
+"""Called before each sample; returns when it may begin, with its flags, plain integers for
+speed."""
 
 
 def after_barrier(control: Control) -> Start:
@@ -75,20 +69,16 @@ def after_barrier(control: Control) -> Start:
 
 
 def of_one_rank(start: Start) -> Start:
-    """Return the same start without flags: no other rank waits for the only one."""
     def unflagged() -> None:
         start()
     return unflagged
 
 
 class AgreedStart:
-    """The start of mode ``isolated``: one exchange fixes a time, then each waits for it alone.
-
-    The time lies ``slack_ns`` behind the moment at which the last rank was ready. Of
-    every 8 times, some may have passed on a rank before it knew of them. If more than one had, the
-    slack becomes half as long again; if none had, shorter. All ranks keep the same slack. A rank
-    that oversleeps is late for another reason: it sleeps less and spins longer from then on.
-    """
+    """The start of mode ``isolated``: one exchange fixes a time, then each waits for it alone. It
+    is ``slack_ns`` after the last rank was ready. If more than one of every 8 times passed before a
+    rank knew of it, the slack grows by half; if none, it shrinks. All ranks keep the same slack. A
+    rank that oversleeps sleeps less and spins longer from then on."""
 
     def __init__(
         self, control: Control, clock: ClockModel, now_ns: Callable[[], int], slack_ns: int,
@@ -118,7 +108,6 @@ class AgreedStart:
         return _LATE if self._now_ns() - start_ns > LATE_NS else 0
 
     def _adapt(self, missed_before: int) -> None:
-        """Take in whether any rank learnt of the time before this one too late."""
         self._starts += 1
         self._any_missed += missed_before
         if self._starts < _WINDOW:
@@ -131,20 +120,14 @@ class AgreedStart:
 
 
 def _sleep_precisely() -> None:
-    """Have the kernel end this thread's sleeps when they are due, not up to 50 us later.
-
-    Linux groups wake-ups within a thread's timer slack (prctl(2), PR_SET_TIMERSLACK); elsewhere
-    nothing is done, and starts that come late for it are flagged as any other.
-    """
+    """Set the thread's timer slack to 1 ns (Linux, PR_SET_TIMERSLACK), else 50 us; late starts are
+    flagged anyway."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)
 
 
 def wait_until(local_ns: int, now_ns: Callable[[], int], spin_ns: int) -> bool:
-    """Sleep, and spin only the last ``spin_ns``: a rank that spins takes a core from another.
-
-    Returns whether it slept beyond the time.
-    """
+    """Sleep, and spin only the last ``spin_ns``; return whether it slept beyond the time."""
     overslept = False
     if (left_ns := local_ns - now_ns()) > spin_ns:
         time.sleep((left_ns - spin_ns) / 1e9)
@@ -155,11 +138,8 @@ def wait_until(local_ns: int, now_ns: Callable[[], int], spin_ns: int) -> bool:
 
 
 def first_slack_ns(control: Control, now_ns: Callable[[], int]) -> int:
-    """Return three times what an agreement takes plus 5 us, at most 2 ms.
-
-    What it takes is the median of 10, on the slowest rank; the factor is ReproMPI's. All ranks call
-    this and get the same.
-    """
+    """Return 3 (ReproMPI's factor) times the median of 10 agreements plus 5 us, at most 2 ms; the
+    same on all ranks."""
     nothing = np.zeros(2, dtype=np.int64)
     times = []
     for _ in range(_PROBES):
@@ -173,8 +153,8 @@ def first_slack_ns(control: Control, now_ns: Callable[[], int]) -> int:
 _START, _END = (SAMPLE_COLUMNS.index(name) for name in ("start_ns", "end_ns"))
 
 _LOOK_EVERY = 64
-"""Samples after which the time is looked at between two checkpoints, which can be thousands apart:
-ranks that spin on cores they share become a hundred times slower from one moment to the next."""
+"""Samples between checks of the time budget: ranks that spin on shared cores can slow down a
+hundredfold."""
 
 Fold = Callable[[Samples, Control], Integers]
 """Turns this rank's rows (row, column) into the times over all ranks, in ns; collective."""
@@ -187,11 +167,9 @@ class FixedCount:
         self._count = count
 
     def ahead(self, count: int) -> int:
-        """Return how many samples follow the first ``count`` before `after` must be asked."""
         return max(self._count - count, 1)
 
     def after(self, count: int, rows: int) -> str:
-        """Return why the case ends after ``count`` timed samples of ``rows`` in all, or ""."""
         return "fixed" if count >= self._count else ""
 
 
@@ -202,7 +180,6 @@ class EnoughSamples:
         self, rule: StopRule, fold: Fold, control: Control, progress: SharedProgress,
         now_ns: Callable[[], int], *, decides: bool,
     ) -> None:
-        """``decides`` on rank 0 only; the budget runs from now."""
         self._rule = rule
         self._fold = fold
         self._control = control
@@ -219,7 +196,8 @@ class EnoughSamples:
         return max(min(look if self._seen else self._next, self._next - count), 1)
 
     def after(self, count: int, rows: int) -> str:
-        """Exchange what is new at a checkpoint; the same answer on every rank."""
+        """Return why the case ends after ``count`` timed samples of ``rows``, or ""; the same on
+        all ranks."""
         if count < self._next:
             look = self._seen and (count - self._seen) % _LOOK_EVERY == 0
             return self._out_of_time() if look else ""
@@ -232,7 +210,6 @@ class EnoughSamples:
         return STOP_REASONS[code - 1] if code else ""
 
     def _out_of_time(self) -> str:
-        """Return ``budget`` if that is used: samples may have become slower than foreseen."""
         used = self._decides and self._elapsed_s() >= self._rule.budget_s
         return "budget" if self._control.maximum(np.array([used], dtype=np.int64))[0] else ""
 
@@ -240,7 +217,6 @@ class EnoughSamples:
         return (self._now_ns() - self._began_ns) / 1e9
 
     def _decision(self, count: int) -> list[int]:
-        """Return the number of the reason (0: go on) and the next checkpoint."""
         elapsed_s = self._elapsed_s()
         reason = decide(self._rule, np.concatenate(self._times), elapsed_s).reason
         following = next_checkpoint(self._rule, count, elapsed_s)
@@ -248,7 +224,6 @@ class EnoughSamples:
 
 
 Stopping = FixedCount | EnoughSamples
-"""Asked after the samples that it lets follow at a time, and where a sample is checked."""
 
 
 def slowest_rank(rows: Samples, control: Control) -> Integers:
@@ -295,13 +270,11 @@ class Device(Protocol):
     def prepared(
         self, run: Callable[[], object], now_ns: Callable[[], int],
     ) -> Callable[[], object]:
-        """Return what runs, and waits until the work is complete; what it returns says nothing."""
+        """Return what runs, and waits until the work is complete."""
 
     def took(self) -> tuple[int, int]:
-        """Return of the last such call ns until ``run`` returned, and ns on the device.
-
-        Both are NO_DEVICE_TIME where the call returns when the work is done.
-        """
+        """Return ns of the last call until ``run`` returned, and ns on the device, or
+        NO_DEVICE_TIME."""
 
     def synchronize(self) -> None:
         """Wait until all earlier work on the device is complete."""
@@ -309,11 +282,8 @@ class Device(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SampleSchedule:
-    """How a case is run: warm-ups, calls of one sample, whether results are checked.
-
-    ``seed`` draws the samples that are checked beside the first and the last. With ``settles``
-    calls that are not recorded stand between a check and the next timed sample.
-    """
+    """Warm-ups, calls of one sample, checks. ``seed`` draws the samples that are checked; with
+    ``settles``, unrecorded calls stand between a check and the next timed sample."""
 
     warmup: int
     batch: int
@@ -324,19 +294,16 @@ class SampleSchedule:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What lines the ranks up, ends the case, reads the time, and what fault tests do when.
-
-    ``finish`` is a barrier of the control group. ``strays`` are called instead of the workload,
-    in these rows. Each timed call begins ``late_s`` later.
-    """
+    """Start, end, clock, and faults to inject. ``finish`` is a barrier of the control group.
+    ``wrong_operations`` replace the workload in these rows; timed calls begin ``late_s`` later."""
 
     start: Start
     stopping: Stopping
     finish: Callable[[], None]
     now_ns: Callable[[], int]
     faults: Mapping[int, Callable[[], None]] = field(default_factory=dict)
-    spoilers: Mapping[int, Callable[[], None]] = field(default_factory=dict)
-    strays: Mapping[int, TimedOperation] = field(default_factory=dict)
+    corruptions: Mapping[int, Callable[[], None]] = field(default_factory=dict)
+    wrong_operations: Mapping[int, TimedOperation] = field(default_factory=dict)
     late_s: float = 0.0
 
 
@@ -352,10 +319,8 @@ def measure(
     workload: TimedWorkload, device: Device, progress: SharedProgress, schedule: SampleSchedule,
     around: Surroundings,
 ) -> LoopResult:
-    """Run a case, stamping each sample.
-
-    Checked are the first call of all, the first timed one, some that are drawn, and the last; where
-    a sample is several calls, one call before all others and one after them, which are no samples.
+    """Run a case, stamping each sample. Checked are the first call, the first timed one, some that
+    are drawn, and the last; with several calls a sample, one call before and one after all others.
     """
     loop = _Loop(workload, device, progress, around, settles=schedule.settles)
     apart = schedule.validate and schedule.batch > 1
@@ -376,10 +341,7 @@ def measure(
 
 
 def _timed_samples(loop: _Loop, run: Callable[[], None], drawn: Iterator[int] | None) -> str:
-    """Take timed samples until there are enough; return why there are no more.
-
-    Without ``drawn`` none is checked.
-    """
+    """Take timed samples until there are enough; return why. Without ``drawn`` none is checked."""
     stopping, count, reason = loop.around.stopping, 0, ""
     checked, following = -1, 0
     while not reason:
@@ -399,12 +361,9 @@ def _timed_samples(loop: _Loop, run: Callable[[], None], drawn: Iterator[int] | 
 
 @dataclass(slots=True)
 class _Loop:
-    """The rows taken so far.
-
-    Python between two calls makes the next one slower: its code leaves the caches, and threads of
-    the library fall asleep. What stands between the start and the call is in the time itself, on
-    the slowest rank. So `_stretch` does the least, and faults, checks and questions are outside it.
-    """
+    """The rows taken so far. Python between two calls makes the next one slower (caches, threads of
+    the library that fall asleep), and anything between start and call is in the time. So `_stretch`
+    does the least; faults, checks and decisions are outside it."""
 
     workload: TimedWorkload
     device: Device
@@ -418,12 +377,11 @@ class _Loop:
     def samples(
         self, run: Callable[[], None], flags: int, count: int, *, check: bool = False,
     ) -> None:
-        """Take ``count`` samples, each of one call of ``run``; ``check`` the last of them."""
         around, row = self.around, self.row
         settling = self.settles and not self.is_settled and not flags and count > 0
         if count:
             self.is_settled = True
-        if around.faults or around.strays or around.spoilers or around.late_s:
+        if around.faults or around.wrong_operations or around.corruptions or around.late_s:
             for number in range(count):
                 self._faulty_sample(run, flags, settling=settling and not number)
         else:
@@ -436,10 +394,8 @@ class _Loop:
     def _stretch(
         self, run: Callable[[], None], flags: int, count: int, start: Start, *, settling: bool,
     ) -> None:
-        """Take samples one after another. Whatever needs no place in here has none.
-
-        If ``settling``, calls of which nothing is recorded come first: checks empty the caches.
-        """
+        """Take samples one after another. If ``settling``, unrecorded calls come first: checks
+        empty the caches."""
         prepare, synchronize = self.workload.prepare, self.device.synchronize
         meeting, running = self.progress.entering(_BARRIER), self.progress.entering(_RUN)
         write, advance, at = self.progress.writers(self.row)
@@ -468,7 +424,7 @@ class _Loop:
         self.row += count
 
     def _faulty_sample(self, run: Callable[[], None], flags: int, *, settling: bool) -> None:
-        """Take one sample with what is to happen in its row: between the start and the call."""
+        """Take one sample with the faults of its row, between the start and the call."""
         row, progress, around = self.row, self.progress, self.around
         if settling:  # by the planned call, whatever is called in this row
             self._stretch(run, flags, 0, around.start, settling=True)
@@ -480,20 +436,18 @@ class _Loop:
                 around.faults[row]()
             if around.late_s and not flags:
                 time.sleep(around.late_s)
-            if row in around.strays:
-                progress.stray(around.strays[row].name, row)
+            if row in around.wrong_operations:
+                progress.stray(around.wrong_operations[row].name, row)
             return late
 
-        self._stretch(around.strays[row].run if row in around.strays else run, flags, 1, start,
-                      settling=False)
-        if row in around.spoilers:
-            around.spoilers[row]()
+        wrong = around.wrong_operations.get(row)
+        self._stretch(run if wrong is None else wrong.run, flags, 1, start, settling=False)
+        if row in around.corruptions:
+            around.corruptions[row]()
 
     def check_last(self) -> None:
-        """Check the output of the last call, when it has ended on all ranks.
-
-        A rank that checks keeps a core from its library's threads, which others may still need.
-        """
+        """Check the last output once all ranks ended: checking takes a core from threads others may
+        need."""
         self.progress.mark(WorkerPhase.CHECK, self.row - 1)
         self.around.finish()
         self.progress.flag(self.row - 1, Flag.CHECKED)

@@ -28,10 +28,9 @@ _DETOUR_STEPS = 10
 """A gap is a detour from so many times the median step on, should the loop be slow."""
 _CALIBRATION_STEPS = 2000
 _PARTS = 10
-"""Equal parts of a look, so that a rank can be compared with others part by part."""
+"""Equal parts, by which a rank can be compared with others."""
 _WORK_NS = 500_000
-"""One piece of fixed work takes about so long: longer than an interrupt, shorter than the 1 to 4 ms
-for which the scheduler lets another process run."""
+"""Duration of fixed work: longer than an interrupt, shorter than a time slice of 1 to 4 ms."""
 _WORK_SIZES = (1000, 500_000)
 """Least and most numbers to add up; a clock that is too coarse to time them would ask for more."""
 _MIN_LOOPS = 20
@@ -41,24 +40,20 @@ _SHARE, _LEAST_S = 0.1, 0.2
 
 
 def check_s(most_s: float, estimate_s: float) -> float:
-    """Return how long to look: ``most_s``, of a job that takes less than ten of it a tenth."""
+    """Return the seconds to check: ``most_s``, or a tenth of a short job."""
     return min(most_s, max(_SHARE * estimate_s, _LEAST_S))
 
 
 def measure_noise(seconds: float = 0.5) -> dict[str, Any]:
-    """Return {"detours": `Noise`, "fixed_work": `FixedWork`} as plain JSON values.
-
-    Takes ``seconds`` in all, three quarters of them looking for detours.
-    """
+    """Return {"detours": `Noise`, "fixed_work": `FixedWork`} as JSON values; a quarter of
+    ``seconds`` is fixed work."""
     return {"detours": asdict(look_for_detours(0.75 * seconds)),
             "fixed_work": asdict(repeat_fixed_work(0.25 * seconds))}
 
 
 def look_for_detours(seconds: float = 0.5, now_ns: Clock = time.perf_counter_ns) -> Noise:
-    """Spin on the clock for ``seconds`` and count the gaps that are no turn of the loop.
-
-    The threshold is 10 median steps of a short run before, at least 2 us.
-    """
+    """Spin on the clock and count gaps above 10 median steps of a short run before, at least 2
+    us."""
     with no_garbage_collection():
         stamps = [now_ns() for _ in range(_CALIBRATION_STEPS)]
         median_ns = float(np.median(np.diff(np.array(stamps, dtype=np.int64))))
@@ -75,20 +70,15 @@ def look_for_detours(seconds: float = 0.5, now_ns: Clock = time.perf_counter_ns)
             previous = current
     lasted_ns = max(previous - begin, 1)
     stolen_ns = sum(gaps) - len(gaps) * median_ns
+    in_parts, _ = np.histogram(  # counted where they ended
+        [at - begin for at in ended], bins=_PARTS, range=(0, lasted_ns), weights=gaps)
     return Noise(
         seconds=lasted_ns / 1e9, n_detours=len(gaps), stolen_share=stolen_ns / lasted_ns,
         longest_ns=max(gaps, default=0), median_step_ns=median_ns, threshold_ns=threshold_ns,
-        part_shares=_part_shares(gaps, [at - begin for at in ended], lasted_ns))
-
-
-def _part_shares(gaps: list[int], ended: list[int], lasted_ns: int) -> tuple[float, ...]:
-    """Return the share of each part that is in gaps, counted where they ended."""
-    stolen, _ = np.histogram(ended, bins=_PARTS, range=(0, lasted_ns), weights=gaps)
-    return tuple((stolen * _PARTS / lasted_ns).tolist())
+        part_shares=tuple((in_parts * _PARTS / lasted_ns).tolist()))
 
 
 def add_up(size: int) -> int:
-    """Add up ``size`` numbers: no memory is touched, so that only the core's time counts."""
     return sum(range(size))
 
 
@@ -96,7 +86,6 @@ def repeat_fixed_work(
     seconds: float = 0.25, now_ns: Clock = time.perf_counter_ns,
     work: Callable[[int], object] = add_up,
 ) -> FixedWork:
-    """Time equal pieces of ``work`` for about ``seconds``, at least 20 of them."""
     with no_garbage_collection():
         size = _work_size(now_ns, work)
         times_ns: list[int] = []
@@ -114,7 +103,6 @@ def repeat_fixed_work(
 
 
 def _work_size(now_ns: Clock, work: Callable[[int], object]) -> int:
-    """Return how much work takes about half a millisecond, by the fastest of three tries."""
     tried = 10_000
     times_ns = []
     for _ in range(3):

@@ -1,10 +1,6 @@
-"""What a rank's process is and has: files of the kernel, cores, cgroup, limits, garbage collector.
-
-What Linux has and macOS has not, and what stands for it there; Python's garbage collector, kept out
-of what is timed and of imports. Workers inherit affinity, memory policy, limits and allocator from
-the rank's supervisor, which runs no code between them that would change it. Nothing heavy is
-imported: a run starts its template first.
-"""
+"""The process of a rank: kernel files, cores, cgroup, limits, garbage collector. Workers inherit
+affinity, memory policy, limits and allocator from the supervisor. Imports nothing heavy: a run
+starts its template first."""
 
 from __future__ import annotations
 
@@ -35,10 +31,6 @@ class KernelFiles:
     root: Path = Path("/")
 
     def text(self, path: str, limit_bytes: int = _LIMIT_BYTES) -> str | None:
-        """Return a file's beginning, decoded as Python does paths, which it may hold.
-
-        The kernel makes up long files as they are read.
-        """
         with suppress(OSError, ValueError), (self.root / path).open("rb") as stream:
             return os.fsdecode(stream.read(limit_bytes))
         return None
@@ -65,7 +57,6 @@ class KernelFiles:
         return {pair[0].strip(): pair[1].strip().strip('"') for pair in pairs if len(pair) == 2}
 
     def process_bytes(self, field: str) -> int | None:
-        """Return a field of this process's status, such as ``VmHWM``, in bytes."""
         size = re.fullmatch(r"([0-9]+) kB", self.fields("proc/self/status").get(field, ""))
         return int(size[1]) * 1024 if size else None  # the kernel's kB are KiB
 
@@ -102,7 +93,6 @@ _UNSUPERVISED = (
 
 
 def own_cores(pid: int = 0) -> list[int]:
-    """Return the cores that this or another process may run on; all where that is not told."""
     if hasattr(os, "sched_getaffinity"):
         with contextlib.suppress(ProcessLookupError):
             return sorted(os.sched_getaffinity(pid))
@@ -110,7 +100,7 @@ def own_cores(pid: int = 0) -> list[int]:
 
 
 def shared_memory(name: str) -> int:
-    """Return the descriptor of an empty file in memory, or of one on disk that has no name."""
+    """Return the descriptor of an empty file in memory, or of an unnamed one on disk."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create(name, os.MFD_CLOEXEC)
     with tempfile.TemporaryFile(prefix=name) as file:
@@ -123,11 +113,8 @@ def unsupervised() -> str | None:
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Have the kernel kill this process when its parent ends; end at once if it already has.
-
-    The signal is sent when the *thread* that started this process ends, so start from the main
-    thread. A ``parent_pid`` of 0 is a parent that is not known. The kernel of macOS cannot do it.
-    """
+    """Have the kernel (of Linux) kill this process when its parent thread ends; end at once if it
+    has. A ``parent_pid`` of 0 is unknown."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if parent_pid and os.getppid() != parent_pid:
@@ -146,12 +133,9 @@ _NO_LIMIT_BYTES = 2**60
 
 
 def allocation(files: KernelFiles, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return affinity, memory policy, limits and allocator of this process.
-
-    ``memory_policy`` is the kernel's text for the process's NUMA policy (``default``,
-    ``interleave:0-1``, ``bind:0``, ...: Documentation/admin-guide/mm/numa_memory_policy.rst),
-    ``memory_nodes`` the NUMA nodes it may allocate on, ``numa_nodes`` those of its cores.
-    """
+    """Return affinity, memory policy, limits and allocator. ``memory_policy`` is the kernel's text
+    (``interleave:0-1``: numa_memory_policy.rst), ``memory_nodes`` the NUMA nodes it may allocate
+    on."""
     own = own_cores()
     status = files.fields("proc/self/status")
     return {
@@ -161,7 +145,8 @@ def allocation(files: KernelFiles, environ: Mapping[str, str]) -> dict[str, Any]
         "memory_nodes": status.get("Mems_allowed_list"),
         "memory_policy": memory_policy(files),
         "transparent_hugepages": {"0": False, "1": True}.get(status.get("THP_enabled", "")),
-        "scheduling": _scheduling(),
+        "scheduling": _SCHEDULING.get(os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK)
+        if hasattr(os, "sched_getscheduler") else None,
         "nice": os.getpriority(os.PRIO_PROCESS, 0),
         "limits": {name: soft_limit(number) for name, number in _LIMITS.items()},
         "cgroup": cgroup(files),
@@ -170,28 +155,17 @@ def allocation(files: KernelFiles, environ: Mapping[str, str]) -> dict[str, Any]
     }
 
 
-def _scheduling() -> str | None:
-    if not hasattr(os, "sched_getscheduler"):
-        return None
-    return _SCHEDULING.get(os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK)
-
-
 def memory_policy(files: KernelFiles) -> str | None:
-    """Return the NUMA memory policy of the process, None where the kernel knows none.
-
-    The first mapping is the program's own file, which nobody binds with mbind, so that the policy
-    shown there is the process's (fs/proc/task_mmu.c, show_numa_map).
-    """
+    """Return the NUMA policy, None if unknown: that of the first mapping, the program's file, which
+    nobody binds (fs/proc/task_mmu.c, show_numa_map)."""
     line = files.line("proc/self/numa_maps")
     words = line.split(maxsplit=2) if line else []
     return words[1] if len(words) > 1 else None
 
 
 def cgroup(files: KernelFiles) -> dict[str, Any]:
-    """Return the cgroup's limits: ``cpus`` (may be a fraction) and ``memory_bytes``.
-
-    The tightest of the group and its parents; "unlimited" if all say so, None if none has a limit.
-    """
+    """Return ``cpus`` (may be a fraction) and ``memory_bytes``: the tightest of the cgroup and its
+    parents, "unlimited" if all say so."""
     lines = [line.split(":", 2) for line in (files.text("proc/self/cgroup") or "").splitlines()]
     paths = {name: line[2] for line in lines if len(line) == 3 for name in line[1].split(",")}
     v2 = [*_folders(paths, "", "", "/unified")]
@@ -205,7 +179,6 @@ def cgroup(files: KernelFiles) -> dict[str, Any]:
 
 
 def granted_cores(files: KernelFiles) -> float:
-    """Return the cores that all processes here may use together: the machine's, or the cgroup's."""
     granted = cgroup(files)["cpus"]
     return min(os.cpu_count() or 1, granted if isinstance(granted, (int, float)) else math.inf)
 
@@ -217,23 +190,15 @@ def usable_cores(files: KernelFiles) -> int:
 def threads_of_rank(
     own: Collection[int], masks: Sequence[Collection[int]], granted: float,
 ) -> int:
-    """Return how many threads suit one of the ranks of a node, with its part of their cores.
-
-    ``own`` are the cores that it may run on, ``masks`` those of all ranks of the node, its own
-    included. A core is divided by the ranks that may run on it. Where fewer are ``granted``
-    (`granted_cores`: the limit of a cgroup is of all its processes), each rank has as much less.
-    """
+    """Return how many threads suit a rank with ``own`` cores. A core is divided by the ranks whose
+    ``masks`` hold it; if a cgroup grants fewer (``granted``), each has as much less."""
     part = sum(Fraction(1, sum(core in mask for mask in masks)) for core in own)
     every = len(set().union(*masks))
     return max(1, math.floor(part * min(Fraction(1), Fraction(granted) / every)))
 
 
 def expected_threads(own: int, local_size: int, every: int, granted: float) -> int:
-    """Return `threads_of_rank` as far as it is known while other ranks' masks are not.
-
-    ``own`` cores of the ``every`` that the launcher may give to the ranks of this node. They are
-    taken to have equal parts, be they bound side by side or all on the same cores.
-    """
+    """Return `threads_of_rank` before other masks are known: equal parts of ``every`` core."""
     part = min(Fraction(own), Fraction(every, local_size))
     used = min(every, own * local_size)
     return max(1, math.floor(part * min(Fraction(1), Fraction(granted) / max(1, used))))
@@ -247,10 +212,8 @@ def granted_memory(files: KernelFiles, installed_bytes: int) -> tuple[int, str]:
 
 
 def ranks_a_core(masks: Sequence[Collection[int]]) -> float:
-    """Return how many ranks a core has where it has most, given each rank's cores of one node.
-
-    Ranks share all cores of those whose masks overlap; ranks in a narrower mask only that one's.
-    """
+    """Return how many ranks a core has where it has most. Ranks share all cores of those whose
+    masks overlap; ranks in a narrower mask only that one's."""
     every = [frozenset(mask) for mask in masks]
     joined: list[frozenset[int]] = []
     for mask in every:
@@ -260,7 +223,6 @@ def ranks_a_core(masks: Sequence[Collection[int]]) -> float:
 
 
 def _folders(paths: Mapping[str, str], controller: str, *mounts: str) -> Iterator[str]:
-    """Yield the folders of a group and of all its parents; in a container only some exist."""
     if controller in paths:
         for mount in mounts:
             base = PurePosixPath(f"sys/fs/cgroup{mount}")
@@ -297,7 +259,6 @@ def _tightest(limits: list[float | None]) -> float | int | str | None:
 
 
 def soft_limit(number: int) -> int | str:
-    """Return what `getrlimit` says of a resource, ``unlimited`` where there is no limit."""
     soft, _ = resource.getrlimit(number)
     return "unlimited" if soft == resource.RLIM_INFINITY else soft
 
@@ -329,11 +290,8 @@ def no_garbage_collection() -> Iterator[None]:
 
 @contextlib.contextmanager
 def no_collection_of_modules() -> Iterator[None]:
-    """Collect nothing while modules are imported in the block, and never look at them again.
-
-    Modules stay until the process ends. Looking through them again and again takes a seventh of an
-    import of torch.
-    """
+    """Collect nothing while modules are imported, a seventh of an import of torch, and exempt them
+    for good."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -346,10 +304,7 @@ def no_collection_of_modules() -> Iterator[None]:
 
 @contextlib.contextmanager
 def rare_collection() -> Iterator[None]:
-    """Collect rarely while the block makes and drops many objects, as reading and drawing do.
-
-    Looking for garbage after each 700 new objects takes a seventh of a report's time.
-    """
+    """Collect rarely while the block makes many objects: a seventh of a report's time."""
     usual = gc.get_threshold()
     gc.set_threshold(_MANY_OBJECTS, *usual[1:])
     try:
@@ -359,6 +314,6 @@ def rare_collection() -> Iterator[None]:
 
 
 def spare_what_is_loaded() -> None:
-    """Have no later collection look at what is there now: at all of torch it takes 0.2 s."""
+    """Exempt all that is loaded from later collections: 0.2 s of all of torch."""
     gc.collect()
     gc.freeze()

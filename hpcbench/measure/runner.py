@@ -23,10 +23,8 @@ class Runner(ABC):
     def around(
         self, work: Workload, device: Any, local_size: int,
     ) -> contextlib.AbstractContextManager[None]:
-        """Return what surrounds set-up and measurement; it may say more of a lack of memory.
-
-        ``device`` is a torch device; ``local_size`` ranks share the node.
-        """
+        """Return a context of set-up and measurement, e.g. to explain a lack of memory. ``device``
+        is a torch device."""
         return contextlib.nullcontext()
 
 

@@ -104,7 +104,7 @@ class AnyOperation(Protocol):
     def run(self) -> None:
         """Do the work once."""
 
-    def spoil(self) -> None:
+    def corrupt_output(self) -> None:
         """Make the result wrong, for tests of the check."""
 
     def check(self) -> object | None:
@@ -136,10 +136,10 @@ class Wrong(Protocol):
 
 
 @runtime_checkable
-class Draggable(Protocol):
+class CanSlowDown(Protocol):
     """An operation whose samples can be made to take longer, for tests."""
 
-    def drag(self, seconds: float) -> None:
+    def slow_down(self, seconds: float) -> None:
         """Make each sample of this rank take this much longer."""
 
 

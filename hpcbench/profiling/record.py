@@ -32,7 +32,7 @@ from hpcbench.profiling.profiled_cases import (
     rank_file,
     read_rank_file,
 )
-from hpcbench.reduce.fold import RankClocks, edges, extreme_waits, fold_samples, rank_clocks
+from hpcbench.reduce.fold import RankClocks, edges, extreme_durations, fold_samples, rank_clocks
 from hpcbench.reduce.history import open_attempts
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
 from hpcbench.reduce.stack import is_timed
@@ -148,7 +148,7 @@ def overhead(
     stamps = clocks.stamps(samples)
     work = item.case.workload
     common = edges(stamps, work.groups, work.group_stride) if stamps else None
-    folded = fold_samples(item.case, samples, extreme_waits(samples), common)
+    folded = fold_samples(item.case, samples, extreme_durations(samples), common)
     if folded.fold != item.timing.fold:
         return None
     times_s = folded.times_s[is_timed(samples)]

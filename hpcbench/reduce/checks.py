@@ -1,8 +1,5 @@
-"""Checks of one pass of one case: do its records agree with one another and with the plan?
-
-Every check yields `Problem`s; the first one that rejects fails the case, all become findings. The
-codes are listed with their tests in docs/checks.md.
-"""
+"""Checks of one pass of one case: do records agree with one another and the plan?
+(docs/checks.md)"""
 
 from __future__ import annotations
 
@@ -18,15 +15,7 @@ from hpcbench.errors import job_command_line
 from hpcbench.operations.collectives import Call, WireRate, collective_spec
 from hpcbench.operations.peaks import known_link
 from hpcbench.plan.case import Case
-from hpcbench.reduce.fold import (
-    Edges,
-    GlobalStamps,
-    RankClocks,
-    Waits,
-    durations,
-    overtaking_ns,
-    waits_ns,
-)
+from hpcbench.reduce import fold
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass, is_timed
 from hpcbench.trace.schema import ARRIVAL, NO_DEVICE_TIME, STOP_REASONS, UNTIMED, Flag
@@ -50,11 +39,8 @@ _RATE = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Something wrong with a case; ``message`` ends with what to do about it.
-
-    Unless it ``rejects`` the case, nothing is left out because of it. ``trace_missing``: it is that
-    a rank's trace is not there, which may still come.
-    """
+    """A problem of a case and its remedy. Unless it ``rejects`` the case, nothing is left out.
+    ``trace_missing``: a rank's trace is not there, but may still come."""
 
     code: str
     message: str
@@ -74,10 +60,8 @@ def bad_entry(code: str, samples: CaseSamples, at: tuple[int, int], what: str) -
 
 
 def check_records(case: Case, records: Pass, samples: CaseSamples | None) -> Iterator[Violation]:
-    """Yield what is wrong with the ok records of all ranks beside their stamps.
-
-    ``samples`` are None if their numbers differ or there are none; some cases have no result.
-    """
+    """Yield what is wrong with ok records beside their stamps; ``samples`` is None if their numbers
+    differ or there are none."""
     yield from _parameters(case, records)
     yield from _iterations(case, records, samples)
     yield from _stop_reasons(case, records)
@@ -99,7 +83,7 @@ def _parameters(case: Case, records: Pass) -> Iterator[Violation]:
 
 
 def single_calls(case: Case) -> int:
-    """Return how many rows at either end are one call that is checked, not a sample of several."""
+    """Return how many rows at either end are one call for its check."""
     return int(case.validate and case.batch > 1)
 
 
@@ -138,10 +122,7 @@ def _planned(case: Case) -> str:
 
 
 def _stop_reasons(case: Case, records: Pass) -> Iterator[Violation]:
-    """HB133: one decision ended the case on all ranks.
-
-    A rank that decided for itself took part in other calls than the rest, however the rows add up.
-    """
+    """HB133: one decision ended the case on all ranks."""
     reasons = by_value({rank: record.stop_reason for rank, record in records.items()})
     if len(reasons) > 1:
         yield Violation("HB133", f"the ranks stopped for different reasons: {on_ranks(reasons)}: "
@@ -206,7 +187,7 @@ def _parts(samples: CaseSamples, records: Pass) -> Iterator[Violation]:
                                           ("device time", samples.device_ns, _EVENT_NS, _RATE)):
         if part_ns.max() == NO_DEVICE_TIME:
             continue
-        wait_ns = waits_ns(samples)
+        wait_ns = fold.sample_durations_ns(samples)
         spare_ns = event_ns + rate * wait_ns
         if at := first_true(part_ns > wait_ns + spare_ns):
             yield bad_entry("HB129", samples, at, f"{name} is {part_ns[at]} ns, but from start to "
@@ -240,9 +221,9 @@ def _phases(samples: CaseSamples, records: Pass) -> Iterator[Violation]:
 
 
 def _too_long(samples: CaseSamples, spare_ns: int, rate: float) -> Iterator[Violation]:
-    """On a device phases are read by events, whose clock is not the one of start and end."""
-    step_ns = waits_ns(samples)
-    phases_ns = np.asarray(sum(durations(samples).values()), dtype=np.int64)
+    """On a device phases are read by events, on another clock than start and end."""
+    step_ns = fold.sample_durations_ns(samples)
+    phases_ns = np.asarray(sum(fold.durations(samples).values()), dtype=np.int64)
     most_ns = step_ns + spare_ns + rate * step_ns
     if at := first_true(phases_ns > most_ns):
         yield bad_entry("HB148", samples, at, "the phases together are "
@@ -256,15 +237,13 @@ def _too_long(samples: CaseSamples, spare_ns: int, rate: float) -> Iterator[Viol
 
 
 def check_causality(
-    case: Case, samples: CaseSamples, stamps: GlobalStamps, common: Edges, clocks: RankClocks
+    case: Case, samples: CaseSamples, stamps: fold.GlobalStamps, common: fold.Edges,
+    clocks: fold.RankClocks,
 ) -> Iterator[Violation]:
-    """HB124: nobody left before the last one had come. Between clocks it may be the clocks' error.
-
-    On one clock the end was stamped too early: the case is rejected. Between clocks it says no
-    more than that their bounds are wrong: a note, and global times are not used. ``common`` is what
-    `edges` makes of ``stamps``.
-    """
-    excess_ns = overtaking_ns(case, common)
+    """HB124: nobody left before the last one had come. On one clock the case is rejected; between
+    clocks their bounds are wrong, and global times are not used. ``common`` are the `edges` of
+    ``stamps``."""
+    excess_ns = fold.overtaking_ns(case, common)
     at = first_true(excess_ns > 0)
     if at is None:
         return
@@ -282,12 +261,12 @@ def check_causality(
 
 
 def timer_problem(
-    samples: CaseSamples, waits: Waits, resolution_ns: float,
+    samples: CaseSamples, waits: fold.DurationExtremes, resolution_ns: float,
 ) -> Iterator[Violation]:
     shortest_ns = waits.shortest_ns[is_timed(samples)]
     if np.mean((shortest_ns >= 2 * resolution_ns) & (shortest_ns > 0)) > 0.5:
         return  # most durations are as long, and so is their median
-    median_ns = float(np.median(waits_ns(samples)[:, is_timed(samples)]))
+    median_ns = float(np.median(fold.sample_durations_ns(samples)[:, is_timed(samples)]))
     if not (median_ns >= 2 * resolution_ns and median_ns > 0):
         yield Violation("HB119", f"the median of {median_ns:g} ns is below twice the clock's "
                       f"resolution of {resolution_ns:g} ns: the time is not resolved; use larger "
@@ -299,7 +278,7 @@ REPLICATED = "replicated"
 
 
 def check_replicas(records: Pass) -> Iterator[Violation]:
-    """Yield which ranks have another checksum than most of them, or that there is no such most."""
+    """HB127: yield which ranks have another checksum than most."""
     held = {rank: record.detail[REPLICATED] for rank, record in records.items()
             if REPLICATED in record.detail}
     names = {rank: f"{item['of']} {item['checksum']:08x}" for rank, item in held.items()}
@@ -312,7 +291,6 @@ def check_replicas(records: Pass) -> Iterator[Violation]:
 
 
 def _who_differs(groups: Sequence[Sequence[int]], held: str) -> str:
-    """Return the ranks that most others contradict; with 2 ranks, say, nothing tells which."""
     others, most = [rank for group in groups[:-1] for rank in group], groups[-1]
     if len(most) <= len(others):
         return (f"rank {rank_list([*others, *most])}: checksums of {held} differ, and no value is "
@@ -333,10 +311,7 @@ class _Declared:
 def bandwidth_problem(
     case: Case, rate: WireRate | None, nodes: Mapping[int, str], hardware: Mapping[str, Any],
 ) -> Iterator[Violation]:
-    """HB128: yield a note if what a case moves in a second is above the declared peak.
-
-    ``nodes`` maps each rank to its machine; ``hardware`` is the config's section.
-    """
+    """HB128: a note if a case moves more in a second than the declared peak."""
     peak = _limiting(case, nodes, hardware)
     moved = to_gb_per_s(rate.bytes_per_s) if rate else 0.0
     if rate is not None and peak is not None and moved > MOST_OF_PEAK * peak.gb_per_s:
@@ -350,14 +325,9 @@ def declared_peak(
     case: Case, nodes: Mapping[int, str], hardware: Mapping[str, Any]
 ) -> float | None:
     """Return the largest busbw in GB/s that the declared links allow, None if none is declared.
-
-    Within a node the fastest declared link counts. Between nodes it is what must cross the boundary
-    of the busiest node (`CollectiveSpec.crossing`), of all groups together, at the rate of its
-    network: an algorithm that knows the nodes may exceed that rate in an all_reduce, and none can
-    in an all_to_all. Of a case that calls several collectives the one that crosses least counts.
-    None where what crosses is not known. An interconnect with the name of a link in the table of
-    peaks is declared by that.
-    """
+    Within a node the fastest link counts; between nodes what crosses the boundary of the busiest
+    node (`CollectiveSpec.crossing`), of all groups together, at the rate of its network. Of several
+    collectives the one that crosses least counts."""
     peak = _limiting(case, nodes, hardware)
     return None if peak is None else peak.gb_per_s
 
@@ -365,7 +335,6 @@ def declared_peak(
 def _limiting(
     case: Case, nodes: Mapping[int, str], hardware: Mapping[str, Any]
 ) -> _Declared | None:
-    """Return the peak that limits the slowest group of a case."""
     groups = [[nodes[rank] for rank in ranks] for ranks in case.group_ranks]
     peaks = []
     network, apart = _between_nodes(hardware), [one for one in groups if len(set(one)) > 1]
@@ -379,11 +348,9 @@ def _limiting(
 
 
 def _busiest_share(calls: Sequence[Call], groups: Sequence[Sequence[str]]) -> float | None:
-    """Return the bytes that pass the busiest node's boundary, over those that busbw counts.
-
-    ``groups`` have the nodes of their ranks, and run at the same time. That is in one direction,
-    for the call with the least. None where that of some call is not known.
-    """
+    """Return the bytes that cross the busiest node's boundary in one direction over those that
+    busbw counts, of the call with the least; None if unknown. ``groups`` have the nodes of their
+    ranks."""
     shares = []
     for call in calls or (Call("all_reduce", "", None),):  # what others call is taken for a ring
         passing: dict[tuple[str, int], float] = defaultdict(float)
@@ -414,7 +381,6 @@ def _between_nodes(hardware: Mapping[str, Any]) -> _Declared | None:
 
 
 def _by_name(hardware: Mapping[str, Any], *, of_network: bool) -> _Declared | None:
-    """Return what the name of the interconnect declares of links within, or between nodes."""
     name = hardware.get("interconnect")
     known = known_link(name)
     if known is None or known.of_network is not of_network:

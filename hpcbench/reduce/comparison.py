@@ -1,8 +1,5 @@
-"""Comparisons of ranks that have the same to do, and which of them hold in a whole report.
-
-No rank is named by one comparison alone: the more are made, the more differ by chance. All those of
-a report are a family; see docs/method.md.
-"""
+"""Comparisons of ranks with equal work, and multiple-testing correction over a report
+(docs/method.md)."""
 
 from __future__ import annotations
 
@@ -21,16 +18,9 @@ NEEDED = f"it takes {MIN_PASSES} passes of {MIN_STEPS} samples each"
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The rank that most stands out in one comparison.
-
-    Attributes:
-        what: what was compared.
-        chance: how likely equal ranks differ so surely by more than what matters; None if there
-            are too few passes or steps to tell.
-        rank, next_rank: who stands out, and the nearest other one; None where no rank does.
-        apart_s: how far apart they are; ``low_s`` to ``high_s`` is its 99 % interval.
-        is_clear: whether it holds among all comparisons of the report.
-    """
+    """The rank that most stands out. ``chance``: p-value of a difference beyond what matters, None
+    with too few passes or steps. ``low_s`` to ``high_s`` is the 99 % interval of ``apart_s``, the
+    distance to ``next_rank``. ``is_clear``: it holds among all comparisons of the report."""
 
     what: str
     chance: float | None = None
@@ -43,9 +33,8 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """How many comparisons a report makes, how many of them hold, and how many could not be made.
-    """
+class ComparisonCounts:
+    """How many comparisons were made, how many of them hold, how many had too few data."""
 
     n_made: int
     n_clear: int
@@ -56,10 +45,8 @@ def compared(
     what: str, ranks: Sequence[int], medians_s: Times | None, least_s: float, *,
     shortest: bool = False,
 ) -> Comparison:
-    """Return which of several ranks takes longest, or shortest, by more than ``least_s``.
-
-    ``medians_s`` are those of passes, (rank, pass), None where they are too few.
-    """
+    """Return the rank with the longest (``shortest``) times, by more than ``least_s``.
+    ``medians_s`` are (rank, pass), None where passes are too few."""
     if medians_s is None:
         return Comparison(what)
     found = standing(-medians_s if shortest else medians_s, least_s)
@@ -67,7 +54,7 @@ def compared(
                       found.low_s, found.high_s)
 
 
-def settled(comparisons: Sequence[Comparison]) -> Iterator[Comparison]:
+def holm_corrected(comparisons: Sequence[Comparison]) -> Iterator[Comparison]:
     """Yield the comparisons of a report, in order, with whether each holds among them."""
     chances = [one.chance for one in comparisons if one.chance is not None]
     holds = iter(holm(chances, FALSE_ALARMS))
@@ -75,10 +62,10 @@ def settled(comparisons: Sequence[Comparison]) -> Iterator[Comparison]:
         yield replace(one, is_clear=one.chance is not None and next(holds))
 
 
-def family(comparisons: Iterable[Comparison]) -> Family:
+def comparison_counts(comparisons: Iterable[Comparison]) -> ComparisonCounts:
     listed = [*comparisons]
     n_made = sum(one.chance is not None for one in listed)
-    return Family(n_made, sum(one.is_clear for one in listed), len(listed) - n_made)
+    return ComparisonCounts(n_made, sum(one.is_clear for one in listed), len(listed) - n_made)
 
 
 def clear(comparisons: Iterable[Comparison], what: str) -> Comparison | None:

@@ -1,16 +1,10 @@
 """Stamps of different ranks on one time axis, the time of each sample, and which samples count.
-
-Every rank's stamps are of its own clock; between nodes the clock models in the notes of the traces
-say what the difference was. Definitions (docs/method.md), after ReproMPI (Hunold and Carpen-Amarie,
-TPDS 2016): s_rk and e_rk are start and end of sample k on rank r. Times are int64 ns of shape
-(sample,) unless said otherwise. ``groups`` equal groups of ranks may run the collective at once.
-Then a time within a group is that of the group for which it is longest.
-
-Where a pass stops by itself, its samples before the steady state do not count. Of the others,
-flagged or not, as many count from every pass: one that ends when its time is used takes the more
-samples the faster the machine just is, and would outweigh the slow ones. Where the number of
-iterations was given, all timed samples count; the same ones are then flagged.
-"""
+Definitions (docs/method.md) after ReproMPI (Hunold and Carpen-Amarie, TPDS 2016): s_rk and e_rk are
+start and end of sample k on rank r. Times are int64 ns of shape (sample,) unless noted. Of several
+concurrent groups the longest time counts. Where a pass stops by itself, samples before the steady
+state do not count, and as many count from every pass: one that ends by its budget has more samples
+the faster the machine is. With a given number of iterations all timed samples count; the same ones
+are flagged."""
 
 from __future__ import annotations
 
@@ -35,10 +29,8 @@ from hpcbench.units import grouped, rank_list
 
 @dataclass(frozen=True, slots=True)
 class GlobalStamps:
-    """Stamps of one case on the global clock, int64 ns of shape (rank, sample).
-
-    Two ranks' times may be apart by up to ``bound_ns`` more or less than the truth; 0 on one clock.
-    """
+    """Stamps on the global clock, int64 ns (rank, sample); differences are known to
+    ``bound_ns``."""
 
     start_ns: npt.NDArray[np.int64]
     end_ns: npt.NDArray[np.int64]
@@ -47,11 +39,8 @@ class GlobalStamps:
 
 @dataclass(frozen=True, slots=True)
 class ClockHistory:
-    """What is known about one clock, from the ``ranks`` that read it and were synchronised.
-
-    ``models`` are in order of time, at most one for each. ``errors_ns`` are as the checks measured
-    them, ``refuting_ns`` those of them that neither their own nor the model's bound allows.
-    """
+    """One clock, read by ``ranks``. ``models`` are in order of time; ``errors_ns`` as checks
+    measured, ``refuting_ns`` those beyond their own and the model's bound."""
 
     ranks: tuple[int, ...]
     models: tuple[ClockModel, ...]
@@ -64,16 +53,13 @@ class ClockHistory:
 
     @property
     def excess_ns(self) -> float:
-        """Return a measured error beyond the bounds; no limit for a stepped clock."""
         return np.inf if abs(self.steepest) > MAX_DRIFT else max(self.refuting_ns, default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class RankClocks:
-    """The clocks of a run: which one each rank reads, and what is known about it, if anything.
-
-    ``silent`` are the ranks that should have recorded a synchronisation and did not.
-    """
+    """Which clock each rank reads, what is known about it, and ranks that lack a
+    synchronisation."""
 
     ids: Mapping[int, int]
     known: Mapping[int, ClockHistory]
@@ -105,13 +91,11 @@ class RankClocks:
         return GlobalStamps(start_ns, end_ns, bound_ns) if np.isfinite(bound_ns) else None
 
     def bracketed(self, rank: int, begin_ns: int, end_ns: int) -> bool:
-        """Return whether the rank's clock was synchronised before and after this time."""
         history = self.known.get(self.ids[rank])
         return history is None or (history.models[0].t_ref_ns <= begin_ns
                                    and end_ns <= history.models[-1].t_ref_ns)
 
     def summary(self) -> Clocks | None:
-        """Return how the clocks were compared, or None if nothing was recorded of it."""
         if not self.known:
             return None
         histories = self.known.values()
@@ -125,7 +109,6 @@ class RankClocks:
 
 
 def _slice_if_whole(rows: Sequence[int]) -> slice | Sequence[int]:
-    """Return rows in order as a slice where none is left out: numpy does not copy it."""
     return slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] + 1 == len(rows) else rows
 
 
@@ -149,7 +132,6 @@ def rank_clocks(sources: Iterable[TraceSource]) -> RankClocks:
 
 
 def _history(by_rank: Mapping[int, Sequence[SyncRecord]]) -> ClockHistory:
-    """Put together what the ranks that read one clock recorded; as a rule they have the same."""
     every = [record for records in by_rank.values() for record in records]
     by_time = {record.model.t_ref_ns: record.model for record in every}
     checks = {(record.model, record.check) for record in every if record.check}
@@ -162,10 +144,7 @@ def _history(by_rank: Mapping[int, Sequence[SyncRecord]]) -> ClockHistory:
 def clock_findings(
     clocks: RankClocks, unbracketed: Mapping[str, frozenset[int]]
 ) -> Iterator[Finding]:
-    """Yield what is wrong with the clocks, if there are several.
-
-    ``unbracketed``: label of a case -> ranks that were not synchronised before and after it.
-    """
+    """Yield what is wrong with several clocks. ``unbracketed``: label of a case -> ranks."""
     if clocks.n_clocks == 1:
         return
     if clocks.silent:
@@ -198,50 +177,45 @@ MOST_CLOCK_ERROR = 0.05
 """Of the median: with a larger bound between clocks, global times are not used."""
 
 
-def waits_ns(samples: CaseSamples) -> Times:
-    """Return e_rk - s_rk, (rank, sample): how long each rank was in the call. Needs no clock.
-
-    In a collective the ranks that come early wait, so the rank all waited for has the shortest.
-    """
+def sample_durations_ns(samples: CaseSamples) -> Times:
+    """Return e_rk - s_rk, (rank, sample). The rank that all wait for has the shortest."""
     return samples.end_ns - samples.start_ns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Waits:
+class DurationExtremes:
     """The minimum and the maximum over ranks of e_rk - s_rk, (sample,) each."""
 
     shortest_ns: Times
     longest_ns: Times
 
 
-def extreme_waits(samples: CaseSamples) -> Waits:
-    parts = [(some_ns.min(axis=0), some_ns.max(axis=0)) for some_ns in _some_waits_ns(samples)]
+def extreme_durations(samples: CaseSamples) -> DurationExtremes:
+    parts = [(some_ns.min(axis=0), some_ns.max(axis=0)) for some_ns in _some_durations_ns(samples)]
     shortest, longest = zip(*parts, strict=True)
-    return Waits(np.stack(shortest).min(axis=0), np.stack(longest).max(axis=0))
+    return DurationExtremes(np.stack(shortest).min(axis=0), np.stack(longest).max(axis=0))
 
 
 def durations(samples: CaseSamples) -> Mapping[str, Times]:
-    """Return the phases without the arrivals in them."""
     return {name: values for name, values in samples.phases.items() if not name.startswith(ARRIVAL)}
 
 
 def times_quickest(
-    samples: CaseSamples, waits: Waits, chosen: npt.NDArray[np.bool_],
+    samples: CaseSamples, waits: DurationExtremes, chosen: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.intp]:
-    """Return (rank,): in how many of the chosen samples each rank had the shortest e_rk - s_rk."""
+    """Return (rank,): in how many chosen samples each rank had the shortest e_rk - s_rk."""
     shortest_ns = np.where(chosen, waits.shortest_ns, -1)  # no wait is as short
     return np.concatenate([np.count_nonzero(some_ns == shortest_ns, axis=1)
-                           for some_ns in _some_waits_ns(samples)])
+                           for some_ns in _some_durations_ns(samples)])
 
 
-def _some_waits_ns(samples: CaseSamples) -> Iterator[Times]:
-    """Yield `waits_ns` of all ranks, some at a time."""
+def _some_durations_ns(samples: CaseSamples) -> Iterator[Times]:
     for some in _some_ranks(*samples.start_ns.shape):
         yield samples.end_ns[some] - samples.start_ns[some]
 
 
 def _some_ranks(ranks: int, samples: int) -> Iterator[slice]:
-    """Yield all ranks, some at a time: their values stay in the processor's cache."""
+    """Yield slices of ranks whose values fit the processor's cache."""
     at_once = max(1, _CACHED_VALUES // max(1, samples))
     for first in range(0, ranks, at_once):
         yield slice(first, first + at_once)
@@ -249,12 +223,9 @@ def _some_ranks(ranks: int, samples: int) -> Iterator[slice]:
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """The earliest and latest stamps of each group on the global clock, (group, sample).
-
-    Differences between them are known to ``bound_ns``. Where steps are looked into, ``late_ns`` is
-    s_rk - min_r s_rk, (rank, sample); ``pass_late_ns`` its median over the samples of each pass
-    that are timed, (rank, pass).
-    """
+    """Earliest and latest stamps of each group on the global clock, (group, sample), known to
+    ``bound_ns``. ``late_ns`` is s_rk - min_r s_rk, (rank, sample), of steps; ``pass_late_ns`` its
+    median over timed samples, (rank, pass)."""
 
     first_start_ns: Times
     last_start_ns: Times
@@ -269,12 +240,8 @@ def edges(
     stamps: GlobalStamps, groups: int = 1, stride: int = 1, *, each: bool = False,
     timed: npt.NDArray[np.bool_] | None = None,
 ) -> Edges:
-    """Return what all times on the global clock are made of, and of ``each`` rank how late it was.
-
-    Groups are those of `grouping.equal_groups`, in its order: rows of a span are (rank of its
-    group, group of the span). ``timed`` (sample,) are the samples of one pass that tell how late
-    ranks are in it.
-    """
+    """Return the edges of `equal_groups`, and of ``each`` rank how late it was. ``timed`` (sample,)
+    selects the samples of ``pass_late_ns``."""
     ranks, samples = stamps.start_ns.shape
     spans = groups // stride, ranks // groups, stride, samples
     (first_start_ns, last_start_ns), (first_end_ns, last_end_ns) = (
@@ -290,11 +257,8 @@ def edges(
 def _medians_after(
     stamps_ns: Times, first_ns: Times, last_ns: Times, chosen: npt.NDArray[np.intp] | slice,
 ) -> npt.NDArray[np.float64]:
-    """Return (rank,): the median of how long after the first rank each is at the chosen samples.
-
-    ``last_ns`` are the last ranks' stamps. Numbers of 32 bits are sorted in half the time: they are
-    used where they hold how late ranks are.
-    """
+    """Return (rank,): the median delay after the first rank. 32-bit numbers sort in half the
+    time."""
     first_ns, last_ns = first_ns[chosen], last_ns[chosen]
     is_short = int((last_ns - first_ns).max()) < 1 << 31
     number = np.int32 if is_short else np.int64
@@ -304,13 +268,13 @@ def _medians_after(
 
 
 def _chosen(which: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp] | slice:
-    """Return where it is true, as a slice if that is one run: numpy then copies nothing."""
+    """Return where it is true, as a slice if contiguous: numpy then copies nothing."""
     at = np.flatnonzero(which)
     return slice(at[0], at[-1] + 1) if at.size and at[-1] - at[0] + 1 == at.size else at
 
 
 def joined(parts: Sequence[Edges | None]) -> Edges | None:
-    """Return the samples of several passes one after another; None if those of one are None."""
+    """Return the samples of several passes one after another; None if one has none."""
     known = [part for part in parts if part is not None]
     if len(known) < len(parts) or not known:
         return None
@@ -337,32 +301,23 @@ def imbalance_ns(stamps: Edges) -> Times:
 
 
 def overtaken_ns(stamps: Edges) -> Times:
-    """Return max_r s_rk - min_r e_rk, (group, sample).
-
-    Positive if a rank left before the last one of its group had come: impossible in a collective
-    in which every rank needs all others.
-    """
+    """Return max_r s_rk - min_r e_rk, (group, sample): positive if a rank left before the last
+    came."""
     return stamps.last_start_ns - stamps.first_end_ns
 
 
 def overtaking_ns(case: Case, common: Edges) -> npt.NDArray[np.float64]:
-    """Return by how much a rank certainly left before the last one came, (group, sample).
-
-    Positive where it did. The result is -inf for collectives in which some rank can do without
-    another: rooted ones, send_recv, and those of which a rank's part is empty. Nor of primitives:
-    a rank that only computes needs no other, and what an implementation calls is its own affair.
-    """
+    """Return by how much a rank certainly left before the last one came, (group, sample). -inf for
+    operations in which some rank does not need all others, primitives included."""
     known = case.workload.features.needs_all_ranks
     return np.asarray(overtaken_ns(common) - (common.bound_ns if known else np.inf))
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """One time for each sample by a ``fold``, a key of `results.FOLDS`: ``times_s`` (sample,).
-
-    ``use`` (sample,) has a `use.Use` each. It is ``unsteady`` if the cut of a pass is the
-    latest that is looked for, ``clock_unreliable`` if the mode's fold is another.
-    """
+    """One time for each sample by a ``fold``, a key of `results.FOLDS`, and its `Use`.
+    ``unsteady``: the cut of a pass is the latest searched; ``clock_unreliable``: the mode's fold is
+    another."""
 
     fold: str
     times_s: npt.NDArray[np.float64]
@@ -373,31 +328,24 @@ class Folded:
 
     @property
     def counted(self) -> npt.NDArray[np.bool_]:
-        """Return (sample,): whether it counts in the statistics."""
         return counts(self.use)
 
     def has(self, *uses: Use) -> npt.NDArray[np.bool_]:
-        """Return (sample,): whether it has one of these uses."""
         return np.asarray(np.logical_or.reduce([self.use == use for use in uses]), np.bool_)
 
     def by_pass(self) -> list[npt.NDArray[np.float64]]:
-        """Return the times that count, pass by pass."""
         return [self.times_s[part][self.counted[part]] for part in self.passes]
 
     def steady_by_pass(self) -> list[npt.NDArray[np.float64]]:
-        """Return the same from the steady state on."""
         steady = self.has(Use.COUNTED, Use.COUNTED_SURPLUS)
         return [self.times_s[part][steady[part]] for part in self.passes]
 
 
 def fold_samples(
-    case: Case, samples: CaseSamples, waits: Waits, common: Edges | None,
+    case: Case, samples: CaseSamples, waits: DurationExtremes, common: Edges | None,
 ) -> Folded:
-    """Return the times by the fold of the case's mode, by ``local_max`` where clocks do not do.
-
-    ``local_max`` is max_r (e_rk - s_rk). ``common`` are the samples on the global clock, None if
-    there is none. Every pass has a timed sample.
-    """
+    """Return the times by the fold of the case's mode, or ``local_max`` where clocks are too
+    inexact. ``common`` are the samples on the global clock, None if there is none."""
     if case.mode == "pipelined":
         return _folded("per_call", case, samples, waits.longest_ns / case.batch)
     if case.mode != "isolated":
@@ -429,7 +377,6 @@ def _folded(
 
 
 def _untimed_uses(samples: CaseSamples) -> npt.NDArray[np.int64]:
-    """Return (sample,): whether it is a warm-up or a single call; the others count."""
     use = np.full(samples.launch.shape, Use.COUNTED, dtype=np.int64)
     flags = any_flags(samples)
     use[flags & Flag.WARMUP != 0] = Use.WARMUP
@@ -438,7 +385,6 @@ def _untimed_uses(samples: CaseSamples) -> npt.NDArray[np.int64]:
 
 
 def uses_of_failed(samples: CaseSamples) -> npt.NDArray[np.int64]:
-    """Return (sample,) the uses where the case has no statistics."""
     use = _untimed_uses(samples)
     use[use == Use.COUNTED] = Use.CASE_NOT_OK
     return use

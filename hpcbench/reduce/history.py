@@ -1,7 +1,5 @@
-"""The attempts at a run: which traces belong to it, what each left, where a resumed run begins.
-
-Traces that do not belong to it are named with the reason, and their ranks are missing.
-"""
+"""The attempts at a run: which traces belong to it, why others do not, where a resumed run
+begins."""
 
 from __future__ import annotations
 
@@ -22,28 +20,12 @@ from hpcbench.reduce.fold import rank_clocks
 from hpcbench.reduce.outcome import Attempt, Context
 from hpcbench.reduce.results import Finding
 from hpcbench.texts import say
-from hpcbench.trace.container import (
-    attempt_folder,
-    attempt_folders,
-    attempt_of,
-    is_later_attempt,
-    is_suite,
-)
+from hpcbench.trace import container
+from hpcbench.trace import source as trace_notes
 from hpcbench.trace.journal import is_being_written, journal_path, read_journal
 from hpcbench.trace.schema import same_version
 from hpcbench.trace.sealed import Known, open_trace, trace_path
-from hpcbench.trace.source import (
-    APART_NOTE,
-    BEGIN_NOTE,
-    PROFILE_NOTE,
-    RESUMED_NOTE,
-    STOPPED_NOTE,
-    TraceSource,
-    UnreadableTrace,
-    never_ended,
-    noted,
-    plan_from_text,
-)
+from hpcbench.trace.source import TraceSource, UnreadableTrace, never_ended, noted, plan_from_text
 from hpcbench.units import grouped, rank_list
 
 Value = TypeVar("Value")
@@ -61,23 +43,19 @@ class Intake:
 
 
 def name_of(source: TraceSource) -> str:
-    """Return the rank and the file of a trace, as messages name it."""
-    folder = source.path.parent.name
-    return (f"rank {source.header.rank} ("
-            f"{f'{folder}/' if is_later_attempt(source.path.parent) else ''}{source.path.name})")
+    folder = source.path.parent
+    below = f"{folder.name}/" if container.is_later_attempt(folder) else ""
+    return f"rank {source.header.rank} ({below}{source.path.name})"
 
 
 def open_traces(traces: Path) -> tuple[list[TraceSource], list[Finding]]:
-    """Open every trace of one attempt's folder, sealed ones rather than their journals.
-
-    Returns the readable ones, and a finding for every other file.
-    """
+    """Return the readable traces of one attempt's folder, and a finding for every other file."""
     sources: list[TraceSource] = []
     findings: list[Finding] = []
     sealed: set[str] = set()
     known: Known = {}
     for path in sorted(traces.iterdir()) if traces.is_dir() else []:
-        if is_later_attempt(path):
+        if container.is_later_attempt(path):
             continue
         useless = ("neither a trace nor a journal" if path.suffix not in (".h5", ".journal") else
                    "the sealed trace beside it holds all of it" if path.stem in sealed else "")
@@ -98,10 +76,8 @@ def choose_traces(
     opened: Sequence[TraceSource], plan: Plan, *, allow_mixed: bool = False,
     accepted: Collection[str] = (), run_id: str | None = None, resumed: bool = False,
 ) -> Intake:
-    """Return the traces that belong to the plan and to one another, and why others do not.
-
-    Those of a plan in ``accepted`` (hashes) do, too. ``run_id`` is that of earlier attempts, if
-    there are any. An attempt that was ``resumed`` need not have come to its end.
+    """Return the traces that belong together, and findings for others. Plan hashes in ``accepted``
+    belong, too; ``run_id`` is that of earlier attempts. A ``resumed`` attempt need not be complete.
     """
     checks: Sequence[tuple[str, Callable[[Sequence[TraceSource]], Rejections]]] = (
         ("HB105", lambda sources: _other_run(sources, run_id)),
@@ -202,10 +178,11 @@ def _missing(sources: Mapping[int, TraceSource], plan: Plan) -> Iterator[Finding
 
 
 def _where(sources: Mapping[int, TraceSource], absent: Sequence[int]) -> str:
-    """Return where the traces of these ranks are: rank 0 knows of those that see another folder."""
-    apart = {int(rank): location for data in (noted(sources[0], APART_NOTE) if 0 in sources else ())
-             for rank, location in data.items()}
-    below_run = attempt_folder(Path("traces"), attempt_of(sources[0].path.parent) if apart else 0)
+    """Return where the traces of these ranks are; rank 0 notes ranks that see another folder."""
+    notes = noted(sources[0], trace_notes.APART_NOTE) if 0 in sources else ()
+    apart = {int(rank): location for data in notes for rank, location in data.items()}
+    attempt = container.attempt_of(sources[0].path.parent) if apart else 0
+    below_run = container.attempt_folder(Path("traces"), attempt)
     names = [f"{Path(apart[rank][1]) / below_run / f'rank{rank:05d}.*'} on host {apart[rank][0]}"
              for rank in absent if rank in apart]
     if others := [rank for rank in absent if rank not in apart]:
@@ -241,19 +218,17 @@ PLAN_FILE = "plan.json"
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """The traces of each attempt in order, the newest last, and the findings about all of them."""
+    """The traces of each attempt, the newest last, and the findings about all of them."""
 
     intakes: tuple[Intake, ...]
     findings: tuple[Finding, ...]
 
     @property
     def newest(self) -> Intake:
-        """Return the last one that left a usable trace, or the last."""
         return next((item for item in reversed(self.intakes) if item.sources), self.intakes[-1])
 
     @property
     def sources(self) -> Iterator[TraceSource]:
-        """Yield every trace in use."""
         for intake in self.intakes:
             yield from intake.sources.values()
 
@@ -263,19 +238,18 @@ Opened = Sequence[tuple[Sequence[TraceSource], Sequence[Finding]]]
 
 
 def open_attempts(traces: Path) -> Opened:
-    return [open_traces(folder) for folder in attempt_folders(traces)]
+    return [open_traces(folder) for folder in container.attempt_folders(traces)]
 
 
 def choose_attempts(
     opened: Opened, plan: Plan, *, allow_mixed: bool, accepted: Collection[str] | None = None,
 ) -> Attempts:
-    """Return of every attempt the traces that belong to the run, and what is wrong with others.
-
-    ``accepted`` are hashes of plans that do, too; by default those that later attempts name.
-    """
+    """Return the traces of every attempt that belong to the run. ``accepted``: hashes of further
+    plans, by default those that later attempts name."""
     if accepted is None:
         accepted = {str(plan) for sources, _ in opened for source in sources
-                    for data in noted(source, RESUMED_NOTE) for plan in data["earlier_plans"]}
+                    for data in noted(source, trace_notes.RESUMED_NOTE)
+                    for plan in data["earlier_plans"]}
     intakes: list[Intake] = []
     for number, (sources, _) in enumerate(opened):
         run_id = majority([source.header.run_id for intake in intakes
@@ -291,7 +265,7 @@ def choose_attempts(
 def _resumptions(intakes: Sequence[Intake]) -> Iterator[Finding]:
     """Yield HB150 for each attempt that was resumed, HB151 for what changed in between."""
     for number, (earlier, later) in enumerate(pairwise(intakes)):
-        notes = noted(later.sources[0], RESUMED_NOTE) if 0 in later.sources else []
+        notes = noted(later.sources[0], trace_notes.RESUMED_NOTE) if 0 in later.sources else []
         resumption = notes[0] if notes else {}
         left = (f", {resumption['left']} of {resumption['planned']} runs of cases were left"
                 if resumption else "")
@@ -307,7 +281,7 @@ def _how_ended(sources: Mapping[int, TraceSource]) -> str:
     if not sources:
         return "left no usable trace"
     signals = {str(data["signal"]) for source in sources.values()
-               for data in noted(source, STOPPED_NOTE)}
+               for data in noted(source, trace_notes.STOPPED_NOTE)}
     if signals:
         return f"was stopped by {', '.join(sorted(signals))}"
     dead = [rank for rank, source in sources.items() if never_ended(source)]
@@ -333,10 +307,8 @@ def context_of(plan: Plan, attempts: Attempts) -> Context:
 
 
 def is_fresh(folder: Path) -> bool:
-    """Return whether a run can begin in a folder: it is not there, or empty.
-
-    Raises FileError for what is there and is no results folder.
-    """
+    """Return whether a folder is absent or empty. Raises FileError for what is no results
+    folder."""
     if not folder.exists():
         return True
     if not folder.is_dir():
@@ -344,7 +316,7 @@ def is_fresh(folder: Path) -> bool:
                         "new one")
     if (folder / PLAN_FILE).is_file():
         return False
-    if is_suite(folder):
+    if container.is_suite(folder):
         raise FileError(f"{folder}: is the folder of a suite: "
                         f"{job_command_line('N', 'suite', '--resume', folder)}; or give the "
                         "folder of one of its members")
@@ -361,11 +333,9 @@ def read_plan(folder: Path) -> Plan:
 
 
 def read_history(folder: Path, plan: Plan) -> History:
-    """Return what the attempts in a folder have done of the plan that is to go on.
-
-    Raises UsageError if a job is still writing there.
-    """
-    for traces in attempt_folders(folder / "traces"):
+    """Return what attempts in a folder have done of the plan. Raises UsageError if a job still
+    writes there."""
+    for traces in container.attempt_folders(folder / "traces"):
         for path in sorted(traces.glob("*.journal")):
             if is_being_written(path):
                 raise UsageError(f"{folder}: a job is still running there ({path.name} is being "
@@ -376,19 +346,18 @@ def read_history(folder: Path, plan: Plan) -> History:
     finished, skipped = _finished(known, plan)
     newest, last = known.newest.sources.values(), known.intakes[-1].sources
     return History(
-        attempt=attempt_of(attempt_folders(folder / "traces")[-1]) + 1,
+        attempt=container.attempt_of(container.attempt_folders(folder / "traces")[-1]) + 1,
         finished=finished, skipped=skipped, deaths=_deaths(known, finished),
         run_id=next((source.header.run_id for source in newest), ""),
         plans=tuple(sorted(hashes - {plan.plan_hash})),
         ended=len(last) == plan.world_size and not any(map(never_ended, last.values())),
         were_ok=_were_ok(known, plan), profiled=frozenset(
             str(note["case_id"]) for intake in known.intakes if 0 in intake.sources
-            for note in noted(intake.sources[0], PROFILE_NOTE)))
+            for note in noted(intake.sources[0], trace_notes.PROFILE_NOTE)))
 
 
 def versions_before(folder: Path) -> dict[str, str]:
-    """Return what rank 0 ran with in the newest attempt that has it; nothing if none has."""
-    for traces in reversed(attempt_folders(folder / "traces")):
+    for traces in reversed(container.attempt_folders(folder / "traces")):
         for source in open_traces(traces)[0]:
             if source.header.rank == 0:
                 return dict(source.header.versions)
@@ -396,8 +365,7 @@ def versions_before(folder: Path) -> dict[str, str]:
 
 
 def run_id_before(folder: Path) -> str:
-    """Return the run that rank 0's traces in a folder belong to, "" if unknown."""
-    for traces in attempt_folders(folder / "traces"):
+    for traces in container.attempt_folders(folder / "traces"):
         with contextlib.suppress(UnreadableTrace):
             return open_trace(trace_path(traces, 0)).header.run_id
         with contextlib.suppress(UnreadableTrace):
@@ -441,14 +409,12 @@ def _were_ok(known: Attempts, plan: Plan) -> frozenset[str]:
 
 
 def _deaths(known: Attempts, finished: frozenset[RunKey]) -> dict[str, int]:
-    """Return how many attempts ended from outside after a case had begun that is not finished.
-
-    Rank 0 may have recorded it: it does if a case of backend mpi hangs, before it ends the job.
-    """
+    """Return how many attempts ended from outside within a case that is not finished. Rank 0 may
+    have recorded it, if a case of backend mpi hangs."""
     deaths: Counter[str] = Counter()
     firsts = [intake.sources[0] for intake in known.intakes if 0 in intake.sources]
-    for begun in (noted(source, BEGIN_NOTE) for source in firsts if never_ended(source)):
-        if begun:
+    for source in filter(never_ended, firsts):
+        if begun := noted(source, trace_notes.BEGIN_NOTE):
             last = RunKey(begun[-1]["case_id"], begun[-1]["launch"], begun[-1]["pass_index"])
             deaths[last.case_id] += last not in finished
     return {case_id: count for case_id, count in deaths.items() if count}
@@ -462,7 +428,7 @@ def is_worth_going_on(folder: Path) -> bool:
                if case.skip is None and case.case_id not in history.skipped
                and history.quarantine(case) is None
                for turn in turns(plan.launches, plan.passes))
-    newest = attempt_folders(folder / "traces")[-1]
+    newest = container.attempt_folders(folder / "traces")[-1]
     return left and any(record.status not in ("skipped", "not_run")
                         for source in open_traces(newest)[0] if source.header.rank == 0
                         for record in source.records(samples=False))

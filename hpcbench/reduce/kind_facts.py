@@ -10,13 +10,13 @@ import re
 from abc import ABC
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from hpcbench.kinds.registry import KindSpec, in_this_package, kinds
 from hpcbench.plan.case import STATUSES, Case
 from hpcbench.reduce.checks import Violation
 from hpcbench.reduce.comparison import Comparison
-from hpcbench.reduce.results import CaseResult, CaseSamples, Results
+from hpcbench.reduce.results import CaseResult, CaseSamples, Results, Statistics, Timing, Usage
 from hpcbench.statistics.overlap import OverPasses
 from hpcbench.trace.columns import PURE, TEXT
 from hpcbench.units import grouped
@@ -27,15 +27,9 @@ BEFORE_THE_CALL = "before the call"
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """One look at the ranks of a case.
-
-    Attributes:
-        comparison: of the moments from which on a rank does not hold the others up; None where
-            nothing tells them.
-        phase: where most of the lateness of `comparison`'s rank arises; empty if not known.
-        phase_s: how much longer that rank is there than the others.
-        missing: why nothing tells; empty where the comparison does.
-    """
+    """One check of the ranks of a case for a straggler. ``comparison`` is of the moments from which
+    on a rank does not delay the others; ``phase`` is where most of the delay arises, ``phase_s``
+    longer than on others. ``missing``: why there is no comparison."""
 
     comparison: Comparison | None = None
     phase: str = ""
@@ -49,14 +43,9 @@ OWN_WORK, EXCHANGE = "own work", "exchange"
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """How the exchange of a case varies from call to call, beside the work before it.
-
-    Attributes:
-        cv, own_cv: coefficients of variation of the exchange, and of the ranks' own work.
-        share: mean deviation of the exchange over a call.
-        chance: how likely chance makes it vary so much more than the work.
-        is_high: whether it surely does.
-    """
+    """How the exchange of a case varies between calls (``cv``) beside the work before it
+    (``own_cv``). ``share``: mean deviation of the exchange over a call; ``chance``: p-value;
+    ``is_high``: significant."""
 
     cv: float
     own_cv: float
@@ -67,11 +56,8 @@ class Variation:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """How much of a call ranks wait for whichever of them is last.
-
-    ``share`` is None where nothing tells; ``low`` to ``high`` is its 95 % interval, None where
-    there is none. ``missing`` says why a part of it is not known.
-    """
+    """The ``share`` of a call that ranks wait for the slowest one, None if unknown, with its 95 %
+    interval. ``missing`` says why a part of it is not known."""
 
     share: float | None = None
     low: float | None = None
@@ -82,15 +68,9 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class RankWork:
-    """How long each rank takes for a part of a call in which it waits for nobody.
-
-    Attributes:
-        what: OWN_WORK or EXCHANGE.
-        ranks: who; ``times_s`` are medians of its passes, (rank, pass).
-        alike: a number for each rank: those with the same one have the same to do.
-        group: what ranks with the same number share, such as a stage; empty if all have the same.
-        ready_s: when each rank is ready to exchange, (rank, pass); empty of OWN_WORK.
-    """
+    """How long each rank takes for a part of a call without waiting. ``times_s`` are (rank, pass);
+    ranks with equal numbers in ``alike`` have equal work, ``group`` names what they share.
+    ``ready_s``: when each rank is ready to exchange; empty of OWN_WORK."""
 
     what: str
     ranks: tuple[int, ...]
@@ -106,19 +86,11 @@ SAMPLES = "samples"
 
 @dataclass(frozen=True, slots=True)
 class CallWork:
-    """What one call of a case does (of a training: a step), as its kind counts it.
-
-    Attributes:
-        task: what is equal in cases that do the same, however much and on however many ranks.
-        title: the task in words.
-        way: how the task is divided over ranks, in words; cases of one way are compared.
-        amount: what all ranks together do in a call, in ``unit``: samples, rows or bytes.
-        tokens: the same in tokens, of what has some.
-        alone: what makes it the base of all ways, as it runs on one rank; else nothing.
-        only_communicates: it moves data and computes nothing: more ranks do not share its work.
-        size: the extent of what only communicates, in words.
-        communication: the share of a call that communication adds to it; None if not measured.
-    """
+    """The work of one call (of a training: a step). ``task`` is equal in cases that do the same on
+    any number of ranks, ``way`` how it is divided, in words. ``amount`` is of all ranks, in
+    ``unit``: samples, rows or bytes. ``alone``: why it is the one-rank base of all ways.
+    ``only_communicates``: more ranks do not share its work; ``size`` is its extent in words.
+    ``communication``: the share that it adds to a call."""
 
     task: tuple[object, ...]
     title: str
@@ -134,11 +106,8 @@ class CallWork:
 
 @dataclass(frozen=True, slots=True)
 class PairRates:
-    """A rate from every rank (row) to every other one (column); more is better.
-
-    None was not measured. ``each_way`` is whether the two values of a link were measured apart.
-    ``missing`` says why links cannot be compared with one another, if they cannot.
-    """
+    """Rates from every rank (row) to every other (column), None if not measured. ``each_way``: both
+    directions were measured apart. ``missing`` says why links are not comparable."""
 
     rates: tuple[tuple[float | None, ...], ...] = ()
     each_way: bool = True
@@ -168,10 +137,7 @@ def facts_of(
     item: CaseResult, record: Any | None, wanted: type[F],
     read: ReadSamples = lambda: None,
 ) -> tuple[F, ...]:
-    """Return the facts of one class that a case's kind knows; a plug-in's fault costs only them.
-
-    ``read`` reads the samples of the case, which takes time.
-    """
+    """Return the facts of one class that a case's kind knows; a plug-in's fault costs only them."""
     spec = kinds().get(item.case.kind)
     if spec is None:
         return ()
@@ -191,11 +157,8 @@ _NAME = re.compile("[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class CaseColumn:
-    """A column: its name, units (`trace.columns`), what it says, and the type of its values.
-
-    The type is str, int or float. True and False are 1 and 0. What a case has not is ABSENT. Rates
-    follow from ``median_s``, unless ``apart``.
-    """
+    """A column of str, int or float; booleans are 1 and 0, absent values ABSENT. Rates follow from
+    ``median_s``, unless ``apart``."""
 
     name: str
     units: str
@@ -205,18 +168,32 @@ class CaseColumn:
 
 
 def texts(**columns: str) -> tuple[CaseColumn, ...]:
-    """Return columns of text: NAME=what it says."""
+    """Return columns of text from NAME=meaning."""
     return tuple(CaseColumn(name, TEXT, text, str) for name, text in columns.items())
 
 
 def whole_numbers(**columns: str) -> tuple[CaseColumn, ...]:
-    """Return columns of whole numbers without a unit: NAME=what it says."""
+    """Return columns of whole numbers without a unit from NAME=meaning."""
     return tuple(CaseColumn(name, PURE, text, int) for name, text in columns.items())
 
 
-def seconds(**columns: str) -> tuple[CaseColumn, ...]:
-    """Return columns of times: NAME=what it says."""
-    return tuple(CaseColumn(name, "s", text) for name, text in columns.items())
+_UNITS = {"_bytes_per_s": "bytes/s", "_bytes": "bytes", "_s": "s", "_j": "J", "_w": "W",
+          "_mhz": "MHz"}
+
+
+def columns_of(record: type[Any]) -> tuple[CaseColumn, ...]:
+    """Return a column for each field of a record that is annotated with what it says."""
+    hints = get_type_hints(record, include_extras=True).items()
+    return tuple(_column(name, *get_args(hint)) for name, hint in hints
+                 if get_origin(hint) is Annotated)
+
+
+def _column(name: str, annotated: Any, text: str, *apart: str) -> CaseColumn:
+    types = {annotated, *get_args(annotated)}
+    kind = float if float in types else int if types & {int, bool} else str
+    units = TEXT if kind is str else next(
+        (unit for ending, unit in _UNITS.items() if name.endswith(ending)), PURE)
+    return CaseColumn(name, units, text, kind, bool(apart))
 
 
 OF_CASE = (*texts(
@@ -244,54 +221,7 @@ COUNTS = whole_numbers(
     ci_reliable="1 if the interval can be relied on, else 0",
     n_wrong="wrong elements of all ranks; -1 if nothing was checked",
     blamed_rank="rank that a failure is put down to; -1 of none")
-TIMES = seconds(
-    min_s="shortest time of a sample", p5_s="5th percentile", p25_s="25th percentile",
-    median_s="median time of a sample over the timed samples, folded over ranks",
-    p75_s="75th percentile", p95_s="95th percentile", p99_s="99th percentile",
-    max_s="longest time of a sample",
-    ci_low_s="lower end of the 95 % interval of the median",
-    ci_high_s="upper end of the 95 % interval of the median",
-    launch_low_s="smallest median of a launch; NaN of one launch",
-    launch_high_s="largest median of a launch; NaN of one launch")
-OF_TIMING = (*texts(
-    fold="time of a sample; global: from the first rank's start to the last rank's end; "
-    "local_max: that of the rank with the longest; per_call: the same, divided by calls",
-    quality="flags of the case, separated by spaces (docs/method.md)",
-    stop_reasons="why each pass took no further sample, separated by spaces",
-    ci_unit="what the interval is made of: samples, or medians of passes or of launches",
-), *whole_numbers(
-    calls="calls of a sample",
-    ci_rank="the interval goes from the l-th smallest to the l-th largest value: this is l",
-    all_count="1 if all timed samples count, else 0",
-    n_warmup="warm-up samples", n_ramp="samples before the steady state",
-    n_surplus="samples that are more than the shortest pass has",
-    n_late="samples that count and that a rank began late",
-    n_outlier="samples that count and lie above the median + 10 MAD",
-    unflagged_n="samples without any flag",
-    quickest_rank="rank that most often has the shortest call",
-), *seconds(
-    unflagged_median_s="median over the samples without any flag",
-    first_call_s="time of the first call in the run", communicator_s="time to open the group",
-    last_in_s="median of last end - last start", local_max_s="median of the longest local time",
-    imbalance_s="median of last start - first start",
-    enqueue_s="median time that the host took to issue the work",
-    device_s="median time between events of the device",
-    clock_bound_s="largest possible error of the global clock in this case; 0 of one clock",
-), CaseColumn("quickest_share", PURE, "share of the samples in which that rank has it"),
-   CaseColumn("link_bytes_per_s", "bytes/s", "bus bandwidth that the declared links allow; NaN "
-              "where none is declared", apart=True),
-   CaseColumn("launch_level", PURE, "probability that launch_low_s to launch_high_s holds the "
-              "median over launches; NaN of one launch"))
-OF_USAGE = (
-    CaseColumn("energy_j", "J", "energy of a mean pass, of what energy_of in usage names"),
-    CaseColumn("mean_power_w", "W", "mean power of the same"),
-    CaseColumn("clock_low_mhz", "MHz", "least clock read of GPUs, else of cores"),
-    CaseColumn("clock_high_mhz", "MHz", "greatest clock read of the same"),
-    *whole_numbers(throttled="1 if heat or a limit of power lowered a clock, else 0; -1 unknown"),
-    CaseColumn("cpu_s", "s", "CPU time of all workers in a mean pass"),
-    CaseColumn("steal_share", PURE, "share of the nodes' core time that a hypervisor gave away"),
-    CaseColumn("sent_bytes", "bytes", "sent by all interfaces of its nodes in a mean pass"),
-    CaseColumn("computed_bytes", "bytes", "what all ranks send in as many calls, by formulas"))
+TIMES, OF_TIMING, OF_USAGE = map(columns_of, (Statistics, Timing, Usage))
 BLOCK = tuple(replace(column, units=units) for column, units in zip(whole_numbers(
     sample_offset="first row of its samples in /samples; -1 of none",
     sample_ranks="ranks with samples",
@@ -321,7 +251,7 @@ def row_of(item: CaseResult, block: tuple[int, int, int]) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class KindColumns:
-    """The columns of the kinds of a run, the values by case id, and which kinds have none, why."""
+    """Columns of the kinds of a run, values by case id, and the reasons of kinds that have none."""
 
     columns: Sequence[CaseColumn]
     values: Mapping[str, Row]
@@ -329,11 +259,7 @@ class KindColumns:
 
 
 def kind_columns(results: Results) -> KindColumns:
-    """Return what the kinds of the run state of their cases.
-
-    A column that several kinds have says what it is of each. A plug-in's fault costs its own
-    columns only.
-    """
+    """Return the columns of the kinds of the run; a plug-in's fault costs only its own."""
     columns: dict[str, CaseColumn] = {}
     values: dict[str, Row] = {}
     missing: dict[str, str] = {}
@@ -344,13 +270,15 @@ def kind_columns(results: Results) -> KindColumns:
             deriver = deriver_of(kinds()[kind])
             own = {column.name: column for column in deriver.columns}
             _check(own, columns)
-            rows = {item.case.case_id: _own_row(
-                own, deriver.column_values(item, results.record_of(item))) for item in items}
+            rows = {item.case.case_id: {
+                name: plain(own[name], value) for name, value in deriver.column_values(
+                    item, results.record_of(item)).items()} for item in items}
         except Exception as error:  # of a plug-in: it must not cost the results of the run
             missing[kind] = f"{type(error).__name__}: {error}"
             continue
         for name, column in own.items():
-            columns[name] = _of_both(columns.get(name), column, kind)
+            before = f"{columns[name].text}; " if name in columns else ""
+            columns[name] = replace(column, text=f"{before}{kind}: {column.text}")
         values |= rows
     return KindColumns(tuple(columns.values()), values, missing)
 
@@ -367,23 +295,12 @@ def _check(own: Mapping[str, CaseColumn], others: Mapping[str, CaseColumn]) -> N
             raise ValueError(f"column {name} has other units or another type in another kind")
 
 
-def _own_row(own: Mapping[str, CaseColumn], values: Mapping[str, Any]) -> Row:
-    """Return what can be stored. Raises ValueError, TypeError or KeyError for what cannot."""
-    return {name: plain(own[name], value) for name, value in values.items()}
-
-
-def _of_both(known: CaseColumn | None, column: CaseColumn, kind: str) -> CaseColumn:
-    text = f"{kind}: {column.text}"
-    return replace(column, text=text if known is None else f"{known.text}; {text}")
-
-
 def settings(pairs: Iterable[tuple[str, object]]) -> list[str]:
-    """Return ``NAME=VALUE`` of each pair, which stand in one text."""
     return [f"{name}={value}" for name, value in pairs]
 
 
 def plain(column: CaseColumn, value: Any) -> Any:
-    """Return a value as it is stored: lists as text, what is not there as ABSENT."""
+    """Return a value as it is stored: lists as text, None as ABSENT."""
     if value is None:
         return ABSENT[column.type]
     if isinstance(value, (list, tuple)):
@@ -397,14 +314,10 @@ class NothingDerived:
 
 
 class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
-    """Computes the derived records of one kind from the results of a run.
-
-    ``record`` is a frozen dataclass of JSON values in SI units: None where there is no number,
-    never NaN. It is stored in results.h5; ``version`` grows when a formula changes. A record that
-    compares ranks has a field ``comparisons``, a tuple of `reduce.comparison.Comparison`: those of
-    all records of a report are one family of tests. ``columns`` are those that the kind adds to
-    ``/cases`` of results.h5: all that one plots its results by.
-    """
+    """Computes the derived records of one kind. ``record`` is a frozen dataclass of JSON values in
+    SI units, None instead of NaN; ``version`` grows when a formula changes. A record that compares
+    ranks has a field ``comparisons`` of `reduce.comparison.Comparison`. ``columns`` are added to
+    ``/cases`` of results.h5."""
 
     record: type[Any] = NothingDerived
     version: int = 1
@@ -413,70 +326,50 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
     ) -> Mapping[str, Any]:
-        """Return the ``record`` of each case of this kind by case id; cases may be left out.
-
-        ``items`` are all cases of the kind; ``hardware`` is the section of the sweep file, and in
-        ``measured`` what kinds measured of this machine (`measured`).
-        """
+        """Return the ``record`` of cases of this kind by case id. ``hardware`` is the section of
+        the sweep file; its ``measured`` has what kinds measured of this machine."""
         return {}
 
     def measured(
         self, items: Sequence[CaseResult], records: Mapping[str, Any],
     ) -> Mapping[str, Mapping[str, float]]:
-        """Return what these cases tell of a device of this machine, for the records of others.
-
-        ``flops``: device and dtype (``cpu fp32``) -> FLOP/s of a rank's product while all ranks
-        work; ``memory``: device -> bytes/s of a rank; ``links`` and ``messages``: the key of
-        `reduce.ceilings.link_key` -> bytes/s, and messages/s, between two ranks. What was not
-        measured is left out.
-        """
+        """Return rates of this machine for the records of others. ``flops``: device and dtype
+        (``cpu fp32``) -> FLOP/s of a rank while all work; ``memory``: device -> bytes/s; ``links``
+        and ``messages``: `link_key` -> bytes/s, and messages/s, between two ranks."""
         return {}
 
     def observe(self, item: CaseResult, samples: CaseSamples) -> Mapping[str, Any]:
-        """Return fields of the case's record that follow from its stamps; they replace `derive`'s.
-        """
+        """Return fields of the record that follow from stamps; they replace `derive`'s."""
         return {}
 
     def settled(self, records: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the records without what their comparisons, which now say what holds, refuse."""
+        """Return the records without what their comparisons, now judged, refute."""
         return records
 
     def column_values(self, item: CaseResult, record: Any | None) -> Mapping[str, Any]:
-        """Return the case's values of ``columns`` by name; None, or left out: it has none.
-
-        ``record`` is None where there is none.
-        """
+        """Return the case's values of ``columns`` by name; None, or left out: it has none."""
         return {}
 
     def facts(
         self, item: CaseResult, record: Any | None, read: ReadSamples,
     ) -> Iterable[Fact]:
-        """Yield what else is known of a case: the classes of `reduce.kind_facts`, each optional.
-
-        ``record`` is None where there is none. ``read`` reads the samples of the case, which takes
-        time; it gives None where nobody asks for what follows from them.
-        """
+        """Yield further facts of a case: classes of `reduce.kind_facts`, each optional. ``read``
+        reads the samples, which takes time; it gives None where they are not needed."""
         return ()
 
     def problems(
         self, item: CaseResult, time_s: float, nodes: Mapping[int, str],
         hardware: Mapping[str, Any],
     ) -> Iterable[Violation]:
-        """Yield what contradicts itself, the plan or the declared hardware in an ok case.
-
-        ``item`` has no statistics yet, but its time, and in ``detail`` what its ranks recorded.
-        ``nodes`` maps each rank to its machine; ``hardware`` is the section of the sweep file.
-        """
+        """Yield what contradicts itself, the plan or the declared hardware in an ok case. ``item``
+        has no statistics yet; ``nodes`` maps each rank to its machine."""
         return ()
 
     def joint_problems(
         self, items: Sequence[CaseResult], records: Mapping[str, Any],
     ) -> Iterable[tuple[Case, Violation]]:
-        """Yield what contradicts itself between cases, with the case that it is told of.
-
-        Both have their times by then. What ``rejects`` leaves them, but makes the run one with bad
-        findings.
-        """
+        """Yield contradictions between cases; those that ``rejects`` leave times but fail the
+        run."""
         return ()
 
 

@@ -1,8 +1,5 @@
-"""The one outcome of a case, from the records of all its ranks in all passes of all launches.
-
-A case fails as a whole: one rank without a record, or one rank that failed, and no number of the
-case is used. Ranks are never left out of a time.
-"""
+"""The outcome of a case, from the records of all ranks in all passes of all launches. It fails as a
+whole: one rank without a record, or one that failed, and no number of it is used."""
 
 from __future__ import annotations
 
@@ -17,18 +14,9 @@ import numpy.typing as npt
 from hpcbench.kinds.registry import in_this_package, kinds
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS, turns
-from hpcbench.reduce.checks import (
-    AGAIN,
-    RESUME,
-    Violation,
-    check_causality,
-    check_records,
-    check_replicas,
-    check_samples,
-    declared_peak,
-    timer_problem,
-)
-from hpcbench.reduce.fold import Edges, RankClocks, edges, extreme_waits, joined, uses_of_failed
+from hpcbench.reduce import checks
+from hpcbench.reduce.checks import Violation
+from hpcbench.reduce.fold import Edges, RankClocks, edges, extreme_durations, joined, uses_of_failed
 from hpcbench.reduce.kind_facts import deriver_of
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding
 from hpcbench.reduce.stack import Pass, PassKey, is_timed, stack_samples
@@ -41,11 +29,8 @@ WORST_FIRST = ("timeout", "failed", "wrong", "not_run", "skipped", "ok")
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt at the run: a run that is resumed has several, maybe on other machines.
-
-    ``present`` are the ranks with a usable trace, ``stopped`` those of them that never came to
-    their end, and lost nothing before it. ``nodes`` maps each to the machine it ran on.
-    """
+    """One attempt at the run. ``present``: ranks with a usable trace; ``stopped``: those that never
+    ended, and lost nothing before it; ``nodes``: rank to machine."""
 
     present: frozenset[int]
     stopped: frozenset[int]
@@ -55,12 +40,9 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a case is judged against; the newest of the attempts is the last.
-
-    ``hardware`` is the config's section, which may declare peaks; ``clock_resolution_ns`` that of
-    the coarsest of the ranks' clocks, 0 where none was recorded. ``inline``: workers are the
-    ranks' own processes, the same ones in all launches.
-    """
+    """What a case is judged against; the newest attempt is the last. ``hardware`` is the config's
+    section, ``clock_resolution_ns`` that of the coarsest clock, 0 if unknown. ``inline``: workers
+    are the ranks' own processes in all launches."""
 
     launches: int
     passes: int
@@ -112,10 +94,11 @@ def judge_pass(case: Case, key: PassKey, by_rank: Pass, context: Context) -> Pas
                        reason=f"the run ended before rank {rank_list(absent)} recorded it")
     if status == "ok":
         samples = stack_samples({key: records})
-        problems += missing if problems else [*missing, *check_records(case, records, samples)]
+        found = () if problems else checks.check_records(case, records, samples)
+        problems += [*missing, *found]
         if samples is not None and not problems:
-            problems += check_samples(samples, records)
-        noted = (*problems, *check_replicas(records))
+            problems += checks.check_samples(samples, records)
+        noted = (*problems, *checks.check_replicas(records))
         outcome = replace(outcome, problems=noted, samples=samples)
         return outcome if problems else _on_global_clock(case, outcome, attempt.clocks)
     if status in ("timeout", "failed", "wrong"):
@@ -133,7 +116,7 @@ def _on_global_clock(case: Case, outcome: PassOutcome, clocks: RankClocks) -> Pa
     common = edges(stamps, case.workload.groups, case.workload.group_stride,
                    each=bool(samples.phases),
                    timed=timed if timed.any() else None)
-    found = check_causality(case, samples, stamps, common, clocks)
+    found = checks.check_causality(case, samples, stamps, common, clocks)
     return replace(outcome, common=common, problems=(*outcome.problems, *found))
 
 
@@ -148,7 +131,7 @@ def _agreed_status(records: Pass) -> tuple[str, list[Violation]]:
     problems: list[Violation] = []
     if len(groups) > 1:
         problems.append(Violation("HB114", f"the ranks disagree: {on_ranks(groups)}: the worst one "
-                                f"holds; {AGAIN}"))
+                                f"holds; {checks.AGAIN}"))
         worst = "ok" if worst == "skipped" else worst
     wrong = {rank: record.n_wrong for rank, record in records.items() if record.n_wrong > 0}
     if wrong and worst not in ("timeout", "failed"):
@@ -171,10 +154,8 @@ def _agreed_blame(records: Pass, status: str) -> tuple[int | None, list[Violatio
 
 
 def _reason(records: Pass, status: str, blamed: int | None) -> str:
-    """Return the blamed rank's reason, or that of the lowest rank with this status.
-
-    Ranks that blame another one are not used: a rank that is cut off may blame the others.
-    """
+    """Return the blamed rank's reason, else the lowest rank's; not of ranks that blame another
+    one."""
     reasons = {rank: record.reason for rank, record in records.items()
                if record.status == status and (blamed is None or record.blamed_rank == blamed)}
     if status == "wrong" and not any(reasons.values()):
@@ -202,10 +183,8 @@ Outcomes = Mapping[PassKey, PassOutcome]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A case's result with its stacked samples and its findings.
-
-    ``unbracketed``: ranks whose clocks were not synchronised both before and after it.
-    """
+    """A case's result, stacked samples, findings, and ranks not synchronised before and after
+    it."""
 
     result: CaseResult
     samples: CaseSamples | None
@@ -229,7 +208,7 @@ def judge(
         left = [key for key in outcomes if key not in ran]
         problems.append(Violation(
             "HB141", f"{_pass_names(left, context)} of {context.passes} was not run: its numbers "
-            f"are of the other passes; resume the run: {RESUME}",
+            f"are of the other passes; resume the run: {checks.RESUME}",
             rejects=False))
     problems += _distinct_problems(outcomes, context)
     trace_missing = False
@@ -256,7 +235,6 @@ def _rejection(problems: Iterable[Violation]) -> str | None:
 
 
 def _unbracketed(outcomes: Outcomes, context: Context) -> frozenset[int]:
-    """Return the ranks of ok records that lie not between two synchronisations."""
     several = {id(attempt): attempt.clocks for attempt in context.attempts
                if attempt.clocks.n_clocks > 1}
     records = ((several.get(id(context.attempt_of([record]))), rank, record)
@@ -276,19 +254,17 @@ def _samples(outcomes: Outcomes) -> CaseSamples | None:
 def _with_numbers(
     result: CaseResult, samples: CaseSamples, ran: Outcomes, context: Context
 ) -> tuple[CaseResult, npt.NDArray[np.int64], list[Violation]]:
-    """Return the result of an ok case with its statistics, the samples' uses, and the problems.
-
-    It failed if one of the problems rejects it.
-    """
+    """Return the result with its statistics, the samples' uses, and problems, which may reject
+    it."""
     case = result.case
-    waits = extreme_waits(samples)
+    waits = extreme_durations(samples)
     found = measured(
         case, samples, waits, {key: item.records for key, item in ran.items()},
         joined([item.common for item in ran.values()]),
         Planned(context.keys, context.inline or case.backend in INLINE_BACKENDS))
     timed = int(is_timed(samples).sum())
     planned = (case.min_iterations or case.iterations) * len(ran)
-    problems = [*timer_problem(samples, waits, context.clock_resolution_ns),
+    problems = [*checks.timer_problem(samples, waits, context.clock_resolution_ns),
                 *_kind_problems(result, found.statistics.median_s, context)]
     if timed < planned:
         problems.append(Violation("HB134", f"{timed} timed iterations of {planned} planned: the "
@@ -296,13 +272,13 @@ def _with_numbers(
                                 rejects=False))
     if why := _rejection(problems):
         return (replace(result, status="failed", reason=why), uses_of_failed(samples), problems)
-    peak = declared_peak(case, context.attempts[-1].nodes, context.hardware)
+    peak = checks.declared_peak(case, context.attempts[-1].nodes, context.hardware)
     timing = replace(found.timing, link_bytes_per_s=None if peak is None else peak * 1e9)
     return replace(result, statistics=found.statistics, timing=timing), found.use, problems
 
 
 def _kind_problems(item: CaseResult, time_s: float, context: Context) -> Iterable[Violation]:
-    """Return what the case's kind finds wrong. HB153: a plug-in that raises costs it nothing."""
+    """Return what the case's kind finds wrong. HB153: a plug-in raised."""
     spec = kinds().get(item.case.kind)
     if spec is None:
         return ()
@@ -313,7 +289,7 @@ def _kind_problems(item: CaseResult, time_s: float, context: Context) -> Iterabl
         if in_this_package(spec.deriver_path):
             raise
         return [Violation("HB153", f"the checks of kind {item.case.kind} raised "
-                        f"{type(error).__name__}: {error}; mend the plug-in and reduce again",
+                        f"{type(error).__name__}: {error}; fix the plug-in and reduce again",
                         rejects=False)]
 
 
@@ -374,10 +350,8 @@ def _by_pass(
 def _newest_whole(
     case: Case, by_attempt: Mapping[int, Mapping[int, Record]], context: Context,
 ) -> int:
-    """Return the number of the attempt that holds: the newest, unless it ended before the record.
-
-    Then that is the newest one before it in which every rank recorded what came of the run.
-    """
+    """Return the attempt that holds: the newest, unless it ended before the record; then the newest
+    one before it with a record of every rank."""
     newest = max(by_attempt)
     for number in sorted(by_attempt, reverse=True):
         records = by_attempt[number]

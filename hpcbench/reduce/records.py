@@ -1,10 +1,6 @@
-"""Derived records: what each kind computes from results, once, and the comparisons of a report.
-
-``/derived/<kind>`` of a results file has a line of JSON for each case of the kind, in the plan's
-order. The line is null where there is no record. Its attributes are ``record``, the name of the
-type, ``fields``, a digest of the type's fields, and ``version``, that of the formulas. Where any
-differs from the installed kind's, the records are derived again when read.
-"""
+"""Derived records of each kind, their comparisons, and their form in ``/derived/<kind>``: a line of
+JSON for each case in the plan's order, null without a record. They are derived again where
+``record`` (type), ``fields`` (digest of its fields) or ``version`` (of the formulas) differ."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ import h5py
 from pydantic import TypeAdapter
 
 from hpcbench.kinds.registry import in_this_package, kinds
-from hpcbench.reduce.comparison import LATE_START, Comparison, settled
+from hpcbench.reduce.comparison import LATE_START, Comparison, holm_corrected
 from hpcbench.reduce.kind_facts import Deriver, deriver_of
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding, Results
 from hpcbench.reduce.roofline import MEASURED
@@ -29,7 +25,7 @@ from hpcbench.trace.columns import json_line, read_lines, write_lines
 from hpcbench.trace.schema import adapter_of
 from hpcbench.units import grouped
 
-_WAYS = ("block", "warmup", "iterations", "min_iterations", "validate", "wakeup_s")
+_COMPARED_SETTINGS = ("block", "warmup", "iterations", "min_iterations", "validate", "wakeup_s")
 """How partners may differ; of several the one that differs least is taken."""
 
 
@@ -37,7 +33,7 @@ def nearest(item: CaseResult, candidates: Iterable[CaseResult]) -> CaseResult | 
     """Return the candidate that was measured most like a case, of equals the first planned one."""
     return min(candidates, default=None, key=lambda other: (
         other.statistics is None,
-        sum(getattr(other.case, way) != getattr(item.case, way) for way in _WAYS),
+        sum(getattr(other.case, name) != getattr(item.case, name) for name in _COMPARED_SETTINGS),
         other.case.index))
 
 
@@ -67,18 +63,17 @@ Derived = Mapping[str, Mapping[str, Any]]
 
 
 def comparisons(results: Results) -> Iterator[Comparison]:
-    """Yield all comparisons of a report: who starts late, and those of the records.
-
-    Among them are those that could not be made.
-    """
+    """Yield all comparisons of a report, those that could not be made included."""
     yield from _all(results.cases, results.derived)
     yield from (Comparison(LATE_START) for item in results.cases if item.case.world_size > 1
                 and item.timing is not None and item.timing.late_start is None)
 
 
-def settle(cases: Sequence[CaseResult], derived: Derived) -> tuple[tuple[CaseResult, ...], Derived]:
+def apply_multiple_testing(
+    cases: Sequence[CaseResult], derived: Derived,
+) -> tuple[tuple[CaseResult, ...], Derived]:
     """Return cases and records, each comparison in them with whether it holds."""
-    known = settled([*_all(cases, derived)])
+    known = holm_corrected([*_all(cases, derived)])
     judged = tuple(_with_start(item, known) for item in cases)
     return judged, {kind: {case_id: _with_own(record, known) for case_id, record in records.items()}
                     for kind, records in derived.items()}
@@ -89,12 +84,7 @@ def _all(cases: Iterable[CaseResult], derived: Derived) -> Iterator[Comparison]:
                 if item.timing is not None and item.timing.late_start is not None)
     for records in derived.values():
         for record in records.values():
-            yield from _own(record)
-
-
-def _own(record: Any) -> tuple[Comparison, ...]:
-    """Return the comparisons of a record; those of a kind that makes none have no such field."""
-    return getattr(record, "comparisons", ())
+            yield from getattr(record, "comparisons", ())
 
 
 def _with_start(item: CaseResult, known: Iterator[Comparison]) -> CaseResult:
@@ -104,31 +94,32 @@ def _with_start(item: CaseResult, known: Iterator[Comparison]) -> CaseResult:
 
 
 def _with_own(record: Any, known: Iterator[Comparison]) -> Any:
-    own = _own(record)
+    own = getattr(record, "comparisons", ())
     return replace(record, comparisons=tuple(next(known) for _ in own)) if own else record
 
 
 GROUP = "derived"
 Fields = Mapping[str, Any]
 """Fields of a case's record that follow from its stamps (`reduce.kind_facts.Deriver.observe`)."""
-Observed = Fields | Exception
-"""Or what a plug-in raised instead: it must not cost the results of the run."""
 
 
 class Observations:
-    """The fields of records that follow from stamps, kept while the stamps go by.
+    """Record fields that follow from stamps, or the exception of a plug-in, raised on
+    derivation."""
 
-    What a plug-in raises is kept, too, and raised when its records are derived.
-    """
-
-    def __init__(self, topology: Topology | None = None) -> None:
+    def __init__(
+        self, topology: Topology | None = None,
+        stored: Callable[[str], CaseSamples | None] = lambda _: None,
+    ) -> None:
+        """``stored`` reads the samples of a case that was not added."""
         self._topology = topology or Topology()
-        self._fields: dict[str, Observed] = {}
+        self._stored = stored
+        self._fields: dict[str, Fields | Exception] = {}
 
     def add(self, item: CaseResult, samples: CaseSamples) -> None:
         if item.case.kind not in kinds() or item.statistics is None:
             return
-        found: Observed
+        found: Fields | Exception
         try:
             found = dict(deriver_of(kinds()[item.case.kind]).observe(
                 item, replace(samples, topology=self._topology)))
@@ -137,38 +128,20 @@ class Observations:
         self._fields[item.case.case_id] = found
 
     def of(self, item: CaseResult) -> Fields:
-        """Return what is known of a case. Raises what its kind raised."""
+        if item.statistics is not None and (samples := self._stored(item.case.case_id)):
+            self.add(item, samples)
         found = self._fields.get(item.case.case_id, {})
         if isinstance(found, Exception):
             raise found
         return found
 
 
-class StoredObservations(Observations):
-    """The same, from stamps that are read when they are asked for."""
-
-    def __init__(
-        self, samples: Callable[[str], CaseSamples | None], topology: Topology,
-    ) -> None:
-        super().__init__(topology)
-        self._samples = samples
-
-    def of(self, item: CaseResult) -> Fields:
-        """Return what is known of a case. Raises what its kind raises."""
-        if item.statistics is not None and (found := self._samples(item.case.case_id)):
-            self.add(item, found)
-        return super().of(item)
-
-
 def with_records(
     results: Results, file: h5py.File | None = None, observed: Observations | None = None,
 ) -> Results:
-    """Return the results with the records of all installed kinds, and why others have none.
-
-    Records stored in ``file`` are taken if those of all kinds fit. Else all are derived, with what
-    was ``observed`` of stamps: which comparisons hold depends on all of them. A kind that cannot
-    derive costs its own records only.
-    """
+    """Return the results with the records of all installed kinds, and why others have none. Records
+    in ``file`` are used if those of all kinds fit; else all are derived, since which comparisons
+    hold depends on all. A kind that cannot derive loses only its own records."""
     missing: dict[str, str] = {}
     by_kind = _by_kind(results)
     derivers = _derivers(by_kind, missing)
@@ -180,7 +153,9 @@ def with_records(
     derived: dict[str, Mapping[str, Any]] = {}
     seen = observed or Observations(results.topology)
     hardware = dict(results.plan.config.get("hardware", {}))
-    for kind, deriver in sorted(derivers.items(), key=lambda one: not _measures(one[1])):
+    measuring_first = sorted(
+        derivers.items(), key=lambda one: type(one[1]).measured is Deriver.measured)
+    for kind, deriver in measuring_first:
         with _may_fail(kind, missing):
             records = _derived(deriver, by_kind[kind], hardware, seen)
             hardware[MEASURED] = {**hardware.get(MEASURED, {}),
@@ -188,7 +163,7 @@ def with_records(
             _lines(deriver, by_kind[kind], records)  # raises ValueError where one cannot be stored
             derived[kind] = records
     in_order = {kind: derived[kind] for kind in derivers if kind in derived}
-    cases, judged = settle(results.cases, in_order)
+    cases, judged = apply_multiple_testing(results.cases, in_order)
     final: dict[str, Mapping[str, Any]] = {}
     for kind, records in judged.items():
         with _may_fail(kind, missing):
@@ -196,16 +171,9 @@ def with_records(
     return replace(results, cases=cases, derived=final, missing_kinds=missing)
 
 
-def _measures(deriver: Deriver) -> bool:
-    """Return whether a kind may measure what the records of others are beside."""
-    return type(deriver).measured is not Deriver.measured
-
-
 def with_joint_findings(results: Results) -> Results:
-    """Return the results with what kinds find wrong between their cases.
-
-    HB153: a plug-in that raises costs nothing else.
-    """
+    """Return the results with what kinds find wrong between their cases. HB153: a plug-in
+    raised."""
     by_kind, found = _by_kind(results), list(results.findings)
     for kind, records in results.derived.items():
         try:
@@ -217,14 +185,12 @@ def with_joint_findings(results: Results) -> Results:
             if in_this_package(kinds()[kind].deriver_path):
                 raise
             found.append(Finding("HB153", "note", f"kind {kind}: the checks between its cases "
-                                 f"raised {type(error).__name__}: {error}; mend the plug-in and "
+                                 f"raised {type(error).__name__}: {error}; fix the plug-in and "
                                  "reduce again"))
     return replace(results, findings=tuple(found))
 
 
 def _derivers(kinds_here: Iterable[str], missing: dict[str, str]) -> dict[str, Deriver]:
-    """Return the derivers of those kinds that are installed; note in ``missing`` why others lack.
-    """
     found: dict[str, Deriver] = {}
     for kind in kinds_here:
         if kind in kinds():
@@ -247,7 +213,6 @@ def _derived(
     deriver: Deriver, items: Sequence[CaseResult], hardware: Mapping[str, Any],
     observed: Observations,
 ) -> Mapping[str, Any]:
-    """Return the records by case id, with what follows from stamps in them."""
     records = dict(deriver.derive(items, hardware))
     for item in items:
         if item.case.case_id in records and (fields := observed.of(item)):

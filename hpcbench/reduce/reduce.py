@@ -21,34 +21,23 @@ from hpcbench.reduce.outcome import Context, Outcome, judge
 from hpcbench.reduce.records import Observations, with_joint_findings, with_records
 from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, TelemetryWriter, new_results
-from hpcbench.reduce.run_checks import (
-    ExecutedOrder,
-    canary_findings,
-    canary_of,
-    environment_findings,
-    environment_hash,
-    usage_findings,
-)
 from hpcbench.reduce.topology import Topology, topology_of
-from hpcbench.reduce.usage import Usages, with_usage
+from hpcbench.reduce.usage import UsageCollector, with_usage
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
 from hpcbench.trace.source import TraceSource, sync_records
 
 READ_BYTES = 192 << 20
-"""Records that are read at a time: of less, traces are opened more often, which takes longest."""
+"""Bytes of records read at a time: with fewer, traces are opened more often."""
 _RECORD_BYTES = 1024
-"""About what a record takes beside its samples."""
+"""Approximate size of a record without its samples."""
 RecordsByRank = dict[int, list[Record]]
 _INCOMPLETE_CODES = frozenset({"HB101", "HB110", "HB141"})
 
 
 def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
     """Check and stack all traces of a results folder, write ``results.h5``, return its contents.
-
-    Works on folders of finished, stopped and crashed runs. Traces that cannot be used are left
-    out and named in the findings. Canary, noise and environment are those of the newest attempt.
-    Raises FileError if the folder cannot be used, TraceError if it holds no plan.
-    """
+    Traces that cannot be used are named in the findings. Canary, noise and environment are those of
+    the newest attempt. Raises FileError for no folder, TraceError without a plan."""
     if not folder.is_dir():
         raise FileError(f"{folder}: no such folder; give the folder that `run` wrote")
     opened = history.open_attempts(folder / "traces")
@@ -57,7 +46,7 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
     sources, context = attempts.newest.sources, history.context_of(plan, attempts)
     headers = [source.header for source in sources.values()]
     topology, clocks = topology_of(headers), context.attempts[-1].clocks
-    canary, every = canary_of(sources, plan.world_size), AllCases(topology)
+    canary, every = run_checks.canary_of(sources, plan.world_size), AllCases(topology)
     with new_results(folder / FILE_NAME) as writer:
         for case, records in read_cases(plan, attempts):
             outcome = judge(case, records, context)
@@ -67,15 +56,15 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
         _add_telemetry(writer.telemetry, attempts, context, every.used)
         cases = [*with_usage(every.results, every.used)]
         findings = [
-            *attempts.findings, *environment_findings(headers, plan),
+            *attempts.findings, *run_checks.environment_findings(headers, plan),
             *run_checks.noise_findings(run_checks.noise_by_rank(sources), headers),
             *clock_findings(clocks, every.unbracketed), *every.findings,
             *run_checks.backend_findings(
                 ((item.case, item.library) for item in cases if item.library), headers),
             *run_checks.check_totals(plan, cases),
             *run_checks.order_findings(plan, every.executed),
-            *run_checks.sample_findings(cases, headers), *usage_findings(cases),
-            *(canary_findings(canary) if canary else ()),
+            *run_checks.sample_findings(cases, headers), *run_checks.usage_findings(cases),
+            *(run_checks.canary_findings(canary) if canary else ()),
             *run_checks.teardown_findings(attempts.sources)]
         results = with_records(Results(
             _run_info(plan, attempts), plan, tuple(cases), tuple(findings),
@@ -88,17 +77,15 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
 
 
 class AllCases:
-    """What is known of all cases, put together while they go by in the order of the plan.
-
-    ``unbracketed`` are ranks of each case, by its label, whose clocks were not synchronised around.
-    """
+    """Facts of all cases, collected in the order of the plan. ``unbracketed``: ranks whose clocks
+    were not synchronised around a case, by its label."""
 
     def __init__(self, topology: Topology) -> None:
         self.results: list[CaseResult] = []
         self.findings: list[Finding] = []
         self.unbracketed: dict[str, frozenset[int]] = {}
-        self.executed = ExecutedOrder()
-        self.used = Usages()
+        self.executed = run_checks.ExecutedOrder()
+        self.used = UsageCollector()
         self.observed = Observations(topology)
 
     def add(self, case: Case, records: RecordsByRank, outcome: Outcome) -> None:
@@ -113,10 +100,8 @@ class AllCases:
 
 
 def read_cases(plan: Plan, attempts: Attempts) -> Iterator[tuple[Case, RecordsByRank]]:
-    """Yield the cases in order with the records of every rank that has some.
-
-    As many are read at a time as take READ_BYTES, or a single larger one.
-    """
+    """Yield the cases in order with their records by rank; READ_BYTES, or one larger case, at a
+    time."""
     counts = sample_counts(plan, attempts)
     some: list[Case] = []
     n_bytes = 0
@@ -144,10 +129,7 @@ def _read_some(
 
 
 def sample_counts(plan: Plan, attempts: Attempts) -> Mapping[str, int]:
-    """Return the samples that a rank, the first that has the case, has of it over all attempts.
-
-    The plan does not show it, because a case that stops by itself takes far fewer than it may.
-    """
+    """Return the samples of each case on the first rank that has it, over all attempts."""
     counts: Counter[str] = Counter()
     wanted = {case.case_id for case in plan.cases if case.skip is None}
     for intake in attempts.intakes:
@@ -161,7 +143,7 @@ def sample_counts(plan: Plan, attempts: Attempts) -> Mapping[str, int]:
 
 
 def _add_telemetry(
-    writer: TelemetryWriter, attempts: Attempts, context: Context, used: Usages,
+    writer: TelemetryWriter, attempts: Attempts, context: Context, used: UsageCollector,
 ) -> None:
     for number, (intake, attempt) in enumerate(
             zip(attempts.intakes, context.attempts, strict=True)):
@@ -172,13 +154,9 @@ def _add_telemetry(
 
 
 def exit_code(results: Results) -> ExitCode:
-    """Return what a command that produced these results ends with; the first that applies.
-
-    FINDINGS: a case is wrong, failed or timed out, or a trace or case was rejected.
-    INCOMPLETE: a case or pass was not run, or a rank's trace is missing or was never sealed.
-    FINDINGS: none is ok, although nothing is left to run.
-    OK: everything else.
-    """
+    """Return the exit code; the first that applies. FINDINGS: a case is wrong, failed or timed out,
+    or a trace or case was rejected. INCOMPLETE: a case or pass was not run, or a trace is missing
+    or unsealed. FINDINGS: no case is ok. OK: everything else."""
     statuses = {item.status for item in results.cases if not item.trace_missing}
     excused = _INCOMPLETE_CODES | ({"HB112"} if any(
         item.trace_missing for item in results.cases) else set())
@@ -204,6 +182,8 @@ def _run_info(plan: Plan, attempts: Attempts) -> RunInfo:
     sources = attempts.newest.sources
     headers = [source.header for source in sources.values()]
     environment = dict(headers[0].environment) if headers else {}
+    faults = (str(text) for source in attempts.sources
+              for text in source.header.environment.get("faults", ()))
     return RunInfo(
         name=plan.name, run_id=headers[0].run_id if headers else "", plan_hash=plan.plan_hash,
         world_size=plan.world_size, ranks_present=tuple(sources),
@@ -211,11 +191,5 @@ def _run_info(plan: Plan, attempts: Attempts) -> RunInfo:
         started_at=str(environment.get("started_at", "")),
         versions=majority([dict(header.versions) for header in headers]) or {},
         environment=environment, hpcbench_version=__version__,
-        environment_hash=environment_hash(environment) if headers else None,
-        faults=_faults(plan, attempts))
-
-
-def _faults(plan: Plan, attempts: Attempts) -> tuple[str, ...]:
-    of_attempts = (str(text) for source in attempts.sources
-                   for text in source.header.environment.get("faults", ()))
-    return tuple(dict.fromkeys((*fault_texts(plan.config.get("fault", ())), *of_attempts)))
+        environment_hash=run_checks.environment_hash(environment) if headers else None,
+        faults=tuple(dict.fromkeys((*fault_texts(plan.config.get("fault", ())), *faults))))

@@ -1,15 +1,12 @@
-"""The reduced results of one run, as read from and written to ``results.h5``.
-
-Definitions (docs/method.md): what the time of a sample is, its fold, depends on the timing mode;
-statistics are over the samples that count (`reduce.stack.Use`), of all passes and launches; the
-others are kept; a case that is not ``ok`` has none.
-"""
+"""The reduced results of one run, as in ``results.h5``. Statistics are over the samples that count
+(`reduce.stack.Use`) of all passes and launches; a case that is not ``ok`` has none. Fields of
+`Statistics`, `Timing` and `Usage` that are annotated with a text are columns of ``/cases``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,38 +18,33 @@ from hpcbench.statistics.steady import FEWEST_RUNS, LEAST_CHANGE, Mode
 from hpcbench.trace.columns import Rows
 
 QUALITIES = {
-    "clock_unreliable": "the clocks' error is more than 5 % of the time: fold local_max is used",
-    "late_starts": "some rank began over 10 us late in more than 20 % of the samples, and that "
-                   "moves the median by more than its interval",
-    "fragile": "without late samples and outliers the median moves by more than its interval, or "
-               "too few are left",
+    "clock_unreliable": "clock error above 5 % of the time: fold local_max is used",
+    "late_starts": "some rank starts over 10 us late in more than 20 % of the samples, which moves "
+                   "the median beyond its interval",
+    "fragile": "late samples and outliers move the median beyond its interval, or too few others "
+               "are left",
     "two_modes": "times have two modes, and the median lies between them: both are shown, with "
                  "their shares",
-    "ci_unreliable": "no sound interval: fewer than 20 samples, or samples that depend on one "
-                     "another too much, or passes that differ and are fewer than 8, or drift",
-    "repeats": "the launches are repeats in the same processes (backend mpi, or --inline): there "
-               "is no range or interval over launches, and the interval is of these processes only",
+    "ci_unreliable": "confidence interval unreliable: fewer than 20 samples, autocorrelated "
+                     "samples, fewer than 8 passes that differ, or drift",
+    "repeats": "the launches ran in the same processes (backend mpi, or --inline): no range or "
+               "interval over launches; the interval is of these processes only",
     "ramp": "the first samples of a pass differ from its steady state, and count: the number of "
             "iterations was given",
-    "trend": "the time rises or falls during a pass, which moves the median by more than its "
-             "interval",
-    "change_point": "the time changes by 5 % or more within a pass, which moves the median by more "
-                    "than its interval",
-    "unsteady": "no steady state within the first half of a pass, which moves the median by more "
-                "than its interval",
+    "trend": "the time rises or falls during a pass, which moves the median beyond its interval",
+    "change_point": "the time changes by 5 % or more within a pass, which moves the median beyond "
+                    "its interval",
+    "unsteady": "no steady state within the first half of a pass, which moves the median beyond "
+                "its interval",
 }
 """Word -> what it says of a case's samples (docs/method.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """How the ranks' clocks were compared; a summary of the tables in ``/clock``.
-
-    The ranks of a node share one of the ``n_clocks``. ``n_syncs`` is 0 where there is one clock
-    only. ``bound_s`` is the largest bound of a rank's offset at a synchronisation,
-    ``check_error_s`` the largest error that the checks after them measured, and ``drift_ppm`` the
-    largest |slope| of a rank's clock against rank 0's, in parts per million.
-    """
+    """Summary of ``/clock``. The ranks of a node share one of ``n_clocks``; ``n_syncs`` is 0 with
+    one clock. ``bound_s`` is the largest bound of an offset, ``check_error_s`` the largest error
+    that checks measured, ``drift_ppm`` the largest |slope| of a rank's clock against rank 0's."""
 
     n_clocks: int
     n_syncs: int
@@ -66,11 +58,8 @@ FEWEST_FOR_DRIFT, LEAST_DRIFT = FEWEST_RUNS, LEAST_CHANGE
 
 @dataclass(frozen=True, slots=True)
 class CanaryRun:
-    """One run of the canary: the times of its samples, folded by ``local_max``.
-
-    ``since_start_s`` counts from the first run, on rank 0's clock. ``ci_low_s`` and ``ci_high_s``
-    are the 95 % confidence interval of the median, None where n < 6.
-    """
+    """One run of the canary, folded by ``local_max``; ``since_start_s`` is on rank 0's clock, from
+    the first run. The 95 % interval of the median is None where n < 6."""
 
     launch: int
     pass_index: int
@@ -83,13 +72,10 @@ class CanaryRun:
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """One small case that was measured again and again: how the machine changed meanwhile.
-
-    ``runs`` were ok on all ranks, ``n_not_ok`` others were not. ``drift`` is the change over all
-    runs, relative to their median, and ``tau`` how steadily they rise or fall
-    (`statistics.steady.Drift`); both are None where runs are too few to tell. ``quality`` is
-    ("drifting",) if the drift is significant.
-    """
+    """A small case that was measured repeatedly: how the machine changed meanwhile. ``runs`` were
+    ok on all ranks, ``n_not_ok`` were not. ``drift`` is the change relative to the median, ``tau``
+    Kendall's (`statistics.steady.Drift`), None of too few runs. ``quality`` is ("drifting",) if
+    significant."""
 
     label: str
     runs: tuple[CanaryRun, ...]
@@ -109,58 +95,46 @@ CANARY_QUALITIES = {
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What a pass of a case used, from the reading before it to the one after it; None: not read.
-
-    Sums over ranks or nodes are of a mean pass. With set-up, warm-ups and checks, and of counters
-    of a node with all that its other processes did.
-
-    Attributes:
-        passes: how many passes readings bracket, of the table that has most.
-        window_s: how long such a bracket is.
-        energy_j, mean_power_w: of what ``energy_of`` names: ``cpu`` (packages and memory by RAPL),
-            ``gpu``, or ``cpu and gpu``.
-        clock_low_mhz, clock_high_mhz: the least and the greatest clock that was read, of
-            ``clock_of``: ``gpu`` or ``cpu``.
-        throttled, throttled_by: whether heat or a limit of power lowered a clock, and which.
-        cpu_s, wait_s: CPU time of the workers, and time that their main threads waited for a core.
-        minor_faults, major_faults: page faults of the workers.
-        steal_share: share of the time of the nodes' cores that a hypervisor gave to others.
-        sent_bytes, sent_by_node: sent by all interfaces, and by those of each node.
-        loopback_bytes: what of it stayed on its node.
-        dropped: packets dropped by interfaces.
-        nvlink_bytes: sent over NVLinks.
-        computed_bytes: what all ranks send in as many calls, by the formulas of the case's kind.
-        xids, ecc_errors: last XID of GPUs that have one, and memory errors of GPUs.
-        spans_ns: begin and end of each pass of the newest attempt, on the global clock.
-    """
+    Sums over ranks or nodes are of a mean pass, set-up, warm-ups and checks included; counters of a
+    node count all its processes. ``passes`` are those that readings bracket, of the table with
+    most, for ``window_s`` each. ``energy_of``: ``cpu`` (RAPL packages and memory), ``gpu``, or
+    ``cpu and gpu``. ``wait_s``: main threads waited for a core. ``loopback_bytes`` stayed on their
+    node, ``dropped`` counts packets, ``xids`` are the last of each GPU, ``spans_ns`` begin and end
+    of passes of the newest attempt, on the global clock."""
 
     passes: int
     window_s: float | None = None
-    energy_j: float | None = None
+    energy_j: Annotated[
+        float | None, "energy of a mean pass, of what energy_of in usage names"] = None
     energy_of: str = ""
-    mean_power_w: float | None = None
-    clock_low_mhz: float | None = None
-    clock_high_mhz: float | None = None
+    mean_power_w: Annotated[float | None, "mean power of the same"] = None
+    clock_low_mhz: Annotated[float | None, "least clock read of GPUs, else of cores"] = None
+    clock_high_mhz: Annotated[float | None, "greatest clock read of the same"] = None
     clock_of: str = ""
-    throttled: bool | None = None
+    throttled: Annotated[
+        bool | None, "1 if heat or a limit of power lowered a clock, else 0; -1 unknown"] = None
     throttled_by: tuple[str, ...] = ()
-    cpu_s: float | None = None
+    cpu_s: Annotated[float | None, "CPU time of all workers in a mean pass"] = None
     wait_s: float | None = None
     minor_faults: float | None = None
     major_faults: float | None = None
-    steal_share: float | None = None
-    sent_bytes: float | None = None
+    steal_share: Annotated[
+        float | None, "share of the nodes' core time that a hypervisor gave away"] = None
+    sent_bytes: Annotated[
+        float | None, "sent by all interfaces of its nodes in a mean pass"] = None
     sent_by_node: tuple[float, ...] = ()
     loopback_bytes: float | None = None
     dropped: float | None = None
     nvlink_bytes: float | None = None
-    computed_bytes: float | None = None
+    computed_bytes: Annotated[
+        float | None, "what all ranks send in as many calls, by formulas"] = None
     xids: tuple[int, ...] = ()
     ecc_errors: float | None = None
     spans_ns: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class RankTold:
+class RankTelemetry:
     """What one rank read in one attempt, and why not the rest (`trace.telemetry.Told`)."""
 
     rank: int
@@ -188,8 +162,8 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True)
-class CoursePoint:
-    """The mean of some neighbouring values, the least and the greatest, and their mean time."""
+class SeriesPoint:
+    """Mean, least and greatest of some neighbouring values, at their mean time."""
 
     time_ns: float
     mean: float
@@ -198,19 +172,19 @@ class CoursePoint:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownCourse:
-    """A line: whose it is, and its points in order of time."""
+class ShownSeries:
+    """A line: its rank and device, and points in order of time."""
 
     rank: int
     device: str
-    points: tuple[CoursePoint, ...]
+    points: tuple[SeriesPoint, ...]
 
 
 Source = Callable[[str, str], Sequence[Course]]
 """Of a table and a column: its courses."""
 
 
-def powers(courses: Source) -> Iterator[ShownCourse]:
+def powers(courses: Source) -> Iterator[ShownSeries]:
     """Yield the power of each GPU, and of each CPU package by its energy, in W."""
     for course in courses("gpu", "power_mw"):
         yield _shown(course, course.time_ns, course.values / 1e3)
@@ -221,7 +195,7 @@ def powers(courses: Source) -> Iterator[ShownCourse]:
             yield _shown(course, course.time_ns[at][1:], np.diff(course.values[at]) / 1e6 / seconds)
 
 
-def core_use(courses: Source) -> Iterator[ShownCourse]:
+def core_use(courses: Source) -> Iterator[ShownSeries]:
     """Yield which share of its cores' time each node was busy, hypervisors' time not counted."""
     columns = [courses("cpu", name) for name in (*_BUSY, *_OTHERS)]
     for same in zip(*columns, strict=True):
@@ -232,7 +206,7 @@ def core_use(courses: Source) -> Iterator[ShownCourse]:
 
 
 def _apart(time_ns: Rows) -> list[int]:
-    """Return which readings are LEAST_NS apart: a rise between closer ones is mostly rounding."""
+    """Return which readings are LEAST_NS apart: rises between closer ones are mostly rounding."""
     kept: list[int] = []
     for at, now_ns in enumerate(time_ns.tolist()):
         if not kept or now_ns - time_ns[kept[-1]] >= LEAST_NS:
@@ -240,10 +214,10 @@ def _apart(time_ns: Rows) -> list[int]:
     return kept
 
 
-def _shown(course: Course, time_ns: Rows, values: npt.NDArray[np.float64]) -> ShownCourse:
+def _shown(course: Course, time_ns: Rows, values: npt.NDArray[np.float64]) -> ShownSeries:
     groups = np.array_split(np.arange(len(values)), min(len(values), MOST_POINTS) or 1)
-    return ShownCourse(course.rank, course.device, tuple(
-        CoursePoint(float(time_ns[at].mean()), float(values[at].mean()), float(values[at].min()),
+    return ShownSeries(course.rank, course.device, tuple(
+        SeriesPoint(float(time_ns[at].mean()), float(values[at].mean()), float(values[at].min()),
                     float(values[at].max())) for at in groups if at.size))
 
 
@@ -260,37 +234,33 @@ FOLDS = {
 class Statistics:
     """Order statistics in seconds over the times of ``n`` samples, folded over ranks.
 
-    Percentiles are None where n is too small to hold them (docs/method.md). ``ci_low_s`` and
-    ``ci_high_s`` are the 95 % confidence interval of the median. Of a single launch it is one of
-    samples, None where n < 6; ``ci_reliable`` is False where they depend on one another too much
-    for it. Of several launches it is one of their medians, None of 2 to 5. ``launch_low_s`` and
-    ``launch_high_s`` are the least and the greatest of these, None of a single launch.
+    Percentiles are None where n is too small to hold them (docs/method.md). The interval of a
+    single launch is one of samples, None where n < 6; ``ci_reliable`` is False where they depend on
+    one another too much for it. Of several launches it is one of their medians, None of 2 to 5.
     """
 
     n: int
-    min_s: float
-    p5_s: float | None
-    p25_s: float
-    median_s: float
-    p75_s: float
-    p95_s: float | None
-    p99_s: float | None
-    max_s: float
-    ci_low_s: float | None = None
-    ci_high_s: float | None = None
+    min_s: Annotated[float, "shortest time of a sample"]
+    p5_s: Annotated[float | None, "5th percentile"]
+    p25_s: Annotated[float, "25th percentile"]
+    median_s: Annotated[
+        float, "median time of a sample over the timed samples, folded over ranks"]
+    p75_s: Annotated[float, "75th percentile"]
+    p95_s: Annotated[float | None, "95th percentile"]
+    p99_s: Annotated[float | None, "99th percentile"]
+    max_s: Annotated[float, "longest time of a sample"]
+    ci_low_s: Annotated[float | None, "lower end of the 95 % interval of the median"] = None
+    ci_high_s: Annotated[float | None, "upper end of the 95 % interval of the median"] = None
     ci_reliable: bool = False
-    launch_low_s: float | None = None
-    launch_high_s: float | None = None
+    launch_low_s: Annotated[float | None, "smallest median of a launch; NaN of one launch"] = None
+    launch_high_s: Annotated[float | None, "largest median of a launch; NaN of one launch"] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One phase of a training step, over the samples that count.
-
-    ``share`` is of the time that all ranks together spent in their steps; ``median_s`` is each
-    rank's; ``slowest_rank`` is most often the longest in it and
-    ``quickest_rank`` the shortest, each in that share of the samples; None of a single rank.
-    """
+    """One phase of a training step, over the samples that count. ``share`` is of all ranks' time in
+    steps, ``median_s`` each rank's. ``slowest_rank`` and ``quickest_rank`` most often take longest
+    and shortest, in that share of samples; None of a single rank."""
 
     name: str
     share: float
@@ -303,12 +273,9 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """When the ranks had their own gradients of one bucket, over the samples that count.
-
-    ``median_s`` is each rank's, from the first rank's begin of the step. ``last_rank`` is most
-    often the last, in that share of the samples; then it is ``behind_s`` behind the median of the
-    others, in the median. ``pass_median_s`` has ``median_s`` of each pass.
-    """
+    """When ranks had their own gradients of a bucket: ``median_s`` of each rank from the first
+    rank's begin of the step. ``last_rank`` is most often the last, in that share of samples, then
+    ``behind_s`` behind the median of the others. ``pass_median_s`` is that of each pass."""
 
     bucket: int
     median_s: tuple[float, ...]
@@ -320,13 +287,10 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Where the time of training steps went: medians of each rank over the samples that count.
-
-    ``step_s`` is end - start on the rank's own clock. ``other_s`` is what of it is in no phase;
-    ``other_share`` is the same of all steps of all ranks together. ``phases`` are in the order of a
-    step. ``pass_step_s`` has ``step_s`` of each planned pass, None where it was not run.
-    ``arrivals`` are those at the buckets in which several ranks exchange gradients.
-    """
+    """Where the time of training steps went: medians of each rank over counted samples. ``step_s``
+    is end - start on the rank's clock, ``other_s`` its part in no phase, ``other_share`` that of
+    all ranks together. ``pass_step_s`` has each planned pass, None where it was not run.
+    ``arrivals`` are those at buckets that several ranks exchange."""
 
     ranks: tuple[int, ...]
     step_s: tuple[float, ...]
@@ -341,94 +305,71 @@ class Steps:
 class Timing:
     """How the samples of an ok case came about, and what they say beside the time of its fold.
 
-    Attributes:
-        fold: key of FOLDS that the statistics are of.
-        calls: calls of one sample.
-        n_warmup, n_ramp, n_late, n_outlier: samples that are planned warm-ups; before the steady
-            state; that a rank started late; above median + 10 MAD (the last two count).
-        unflagged_n, unflagged_median_s: the same median of counted samples without any flag: late,
-            outlier, and where all timed samples count, before the steady state or surplus.
-        quality: words of qualities.QUALITIES that apply, most serious first.
-        stop_reasons: why each pass ended, in order of launch and pass.
-        first_call_s: longest first call of any rank on a group that had just been opened.
-        communicator_s: longest opening of the group under test on any rank.
-        last_in_s: median over samples of last end - last start on the global clock.
-        local_max_s: median over samples of the maximum over ranks of end - start.
-        imbalance_s: median over samples of last start - first start on the global clock.
-        enqueue_s, device_s: medians over samples of the maximum over ranks.
-        clock_bound_s: how far the ranks' global times may be apart at most; 0 on one clock.
-        quickest_rank, quickest_share: the rank whose own end - start is most often the shortest
-            (the others waited for it), and in which share of the samples: a vote, no test.
-        launch_medians_s: the median of each launch.
-        n_surplus: samples that are more than the shortest pass has.
-        pass_medians_s: the median of each planned pass of each launch, in order; None where it was
-            not run.
-        steps: where the time of training steps went, None of other cases.
-        all_count: whether all timed samples count, those of n_ramp and n_surplus, too.
-        unflagged: all statistics of the samples without a flag. None where all have one.
-        ci_unit: what the interval's order statistics are of: ``samples``, ``passes`` or
-            ``launches``, that is the medians of passes or of launches.
-        ci_rank: the interval goes from the smallest to the largest of this rank among these.
-        launch_level: probability with which the range of the launches' medians holds the median
-            over launches; None where there is no such range.
-        late_start: the rank that starts later than any other; None of one rank, or one clock a
-            rank that nobody compared.
-        modes: the two modes that the median lies between; nothing where there is one mode.
-        link_bytes_per_s: the busbw that the declared links allow; None where none is declared.
+    ``fold`` is a key of FOLDS, ``quality`` words of QUALITIES, most serious first. Late samples and
+    outliers count. ``unflagged`` are all statistics of the samples without a flag, None where all
+    have one. First call and opening are the longest of any rank; ``enqueue_s`` and ``device_s``
+    medians of the maximum over ranks. The others waited for the quickest rank: a vote, no test.
+    ``pass_medians_s`` has each planned pass of each launch, None where it was not run. ``steps``
+    says where the time of training steps went. ``late_start`` is the rank that starts later than
+    any other; None of one rank, or where clocks were not compared. ``modes`` are the two that the
+    median lies between, if there are two.
     """
 
-    fold: str
-    calls: int
-    n_warmup: int
-    n_ramp: int
-    n_late: int
-    n_outlier: int
-    unflagged_n: int
-    unflagged_median_s: float | None
-    quality: tuple[str, ...]
-    stop_reasons: tuple[str, ...]
-    first_call_s: float | None
-    communicator_s: float | None
-    last_in_s: float | None
-    local_max_s: float | None
-    imbalance_s: float | None
-    enqueue_s: float | None
-    device_s: float | None
-    clock_bound_s: float | None
-    quickest_rank: int | None
-    quickest_share: float | None
+    fold: Annotated[
+        str, "time of a sample; global: from the first rank's start to the last rank's end; "
+        "local_max: that of the rank with the longest; per_call: the same, divided by calls"]
+    calls: Annotated[int, "calls of a sample"]
+    n_warmup: Annotated[int, "warm-up samples"]
+    n_ramp: Annotated[int, "samples before the steady state"]
+    n_late: Annotated[int, "samples that count and that a rank began late"]
+    n_outlier: Annotated[int, "samples that count and lie above the median + 10 MAD"]
+    unflagged_n: Annotated[int, "samples without any flag"]
+    unflagged_median_s: Annotated[float | None, "median over the samples without any flag"]
+    quality: Annotated[
+        tuple[str, ...], "flags of the case, separated by spaces (docs/method.md)"]
+    stop_reasons: Annotated[
+        tuple[str, ...], "why each pass took no further sample, separated by spaces"]
+    first_call_s: Annotated[float | None, "time of the first call in the run"]
+    communicator_s: Annotated[float | None, "time to open the group"]
+    last_in_s: Annotated[float | None, "median of last end - last start"]
+    local_max_s: Annotated[float | None, "median of the longest local time"]
+    imbalance_s: Annotated[float | None, "median of last start - first start"]
+    enqueue_s: Annotated[float | None, "median time that the host took to issue the work"]
+    device_s: Annotated[float | None, "median time between events of the device"]
+    clock_bound_s: Annotated[
+        float | None, "largest possible error of the global clock in this case; 0 of one clock"]
+    quickest_rank: Annotated[int | None, "rank that most often has the shortest call"]
+    quickest_share: Annotated[float | None, "share of the samples in which that rank has it"]
     launch_medians_s: tuple[float, ...]
-    n_surplus: int = 0
+    n_surplus: Annotated[int, "samples that are more than the shortest pass has"] = 0
     pass_medians_s: tuple[float | None, ...] = ()
     steps: Steps | None = None
-    all_count: bool = False
+    all_count: Annotated[bool, "1 if all timed samples count, else 0"] = False
     unflagged: Statistics | None = None
-    ci_unit: str = "samples"
-    ci_rank: int | None = None
-    launch_level: float | None = None
+    ci_unit: Annotated[
+        str, "what the interval is made of: samples, or medians of passes or of launches"
+    ] = "samples"
+    ci_rank: Annotated[int | None, "the interval goes from the l-th smallest to the l-th largest "
+                       "value: this is l"] = None
+    launch_level: Annotated[float | None, "probability that launch_low_s to launch_high_s holds "
+                            "the median over launches; NaN of one launch"] = None
     late_start: Comparison | None = None
     modes: tuple[Mode, ...] = ()
-    link_bytes_per_s: float | None = None
+    link_bytes_per_s: Annotated[float | None, "bus bandwidth that the declared links allow; NaN "
+                                "where none is declared", "apart"] = None
 
     @property
     def repeats(self) -> bool:
-        """Return whether its launches ran in the same processes, so that they count as one."""
         return "repeats" in self.quality
 
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """The one outcome of one planned case over all passes and member ranks.
-
-    ``n_wrong`` is the sum over ranks, None where nothing was checked. ``detail`` maps what the
-    ranks recorded beside the samples (first wrong element, stderr, stacks), by rank as text.
-    ``library`` has algorithm, protocol, channels and transport as libraries reported on any rank
-    in any pass (`trace.library_choices.LibraryChoices.to_json`), None where nothing ran.
-    ``memory`` is what each rank, as text, held of what at most in any pass: bytes by name, and
-    ``peak_of``, what the peak is of. None where it was not looked at.
-    ``trace_missing``: it failed only because a rank's trace is not there, which may still come.
-    ``usage`` is what it used of the machine, None where nothing was read.
-    """
+    """The outcome of a planned case over all passes and ranks. ``n_wrong`` is summed over ranks,
+    None where unchecked. ``detail`` maps a rank, as text, to what it recorded beside samples;
+    ``memory`` to its highest bytes by name and ``peak_of``. ``library`` is `LibraryChoices.to_json`
+    of all ranks, None where nothing ran. ``trace_missing``: it failed only because a trace is not
+    there, but may still come."""
 
     case: Case
     status: str
@@ -447,11 +388,9 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding of the reducer's checks. ``code`` is stable (docs/checks.md).
-
-    ``scope``: ``run`` (results cannot be trusted as one run), ``rank`` (a trace was left out),
-    ``case`` (a case was rejected, or contradicts another), ``note`` (nothing was left out).
-    """
+    """A finding with a stable code (docs/checks.md). ``scope``: ``run`` (results cannot be trusted
+    as one run), ``rank`` (a trace was left out), ``case`` (a case was rejected, or contradicts
+    another), ``note`` (nothing was left out)."""
 
     code: str
     scope: str
@@ -460,12 +399,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """What identifies and describes the run.
-
-    ``environment`` is that of the first rank present, ``environment_hash`` what stays the same in
-    equal runs (`reduce.environments.environment_hash`), None where it was not recorded. ``faults``
-    were injected on purpose, in any attempt at it.
-    """
+    """What identifies the run. ``environment`` is that of the first rank present,
+    ``environment_hash`` the same in equal runs, None if unknown. ``faults`` were injected in any
+    attempt."""
 
     name: str
     run_id: str
@@ -483,15 +419,11 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True)
 class CaseSamples:
-    """Raw stamps of one case, stacked: int64 arrays of shape (rank, sample).
-
-    Samples of all launches and passes follow one another; ``launch`` and ``pass_index``, both
-    (sample,), say which. ``flags`` are `hpcbench.trace.schema.Flag` bits; ``enqueue_ns`` and
-    ``device_ns`` are -1 where not measured. All stamps are of the ranks' own clocks. ``phases`` are
-    those of training steps in ns, each (rank, sample), in the order of a step, and the arrivals at
-    buckets (`trace.schema.ARRIVAL`). ``use`` (sample,) has a `reduce.stack.Use` each; None where it
-    is not known yet. ``topology`` says where ranks ran.
-    """
+    """Raw stamps of one case: int64 (rank, sample), on the ranks' own clocks. Launches and passes
+    follow one another; ``launch`` and ``pass_index`` are (sample,). ``flags`` are `Flag` bits;
+    ``enqueue_ns`` and ``device_ns`` -1 where not measured. ``phases`` in the order of a step,
+    arrivals included (`trace.schema.ARRIVAL`). ``use`` (sample,) are `reduce.stack.Use`, None if
+    not known yet."""
 
     ranks: tuple[int, ...]
     launch: npt.NDArray[np.int64]
@@ -507,10 +439,10 @@ class CaseSamples:
 
 
 class SampleSource(Protocol):
-    """Where a results file's raw samples are read from, one case at a time."""
+    """The raw samples of a results file."""
 
     def samples(self, case_id: str) -> CaseSamples | None:
-        """Return the stacked samples of a case, or None if none were recorded."""
+        """Return the samples of a case, None if none were recorded."""
 
     def courses(self, table: str, column: str) -> Sequence[Course]:
         """Return a column of telemetry over time, by rank and device; nothing if not read."""
@@ -518,13 +450,9 @@ class SampleSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Everything in ``results.h5`` but the samples, which are read case by case.
-
-    ``canary`` and ``clocks`` are None where nothing was recorded of them. ``derived`` maps each
-    installed kind to its records by case id (`reduce.kind_facts.Deriver`). ``missing_kinds`` maps
-    others to the reason why they have no records. ``told`` is what ranks could read of the machine,
-    ``topology`` where they ran.
-    """
+    """Everything in ``results.h5`` but the samples. ``derived`` maps each installed kind to records
+    by case id, ``missing_kinds`` others to the reason. ``told``: what ranks could read of the
+    machine."""
 
     run: RunInfo
     plan: Plan
@@ -534,10 +462,8 @@ class Results:
     clocks: Clocks | None = None
     derived: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     missing_kinds: Mapping[str, str] = field(default_factory=dict)
-    told: tuple[RankTold, ...] = ()
+    told: tuple[RankTelemetry, ...] = ()
     topology: Topology = Topology()
 
     def record_of(self, item: CaseResult) -> Any | None:
-        """Return the derived record of a case; None if its kind derived none, or is not installed.
-        """
         return self.derived.get(item.case.kind, {}).get(item.case.case_id)

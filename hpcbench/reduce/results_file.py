@@ -19,38 +19,17 @@ import numpy.typing as npt
 
 from hpcbench.errors import FileError, command_line
 from hpcbench.plan.case import Case
+from hpcbench.reduce import kind_facts
+from hpcbench.reduce import results as records
 from hpcbench.reduce.fold import RankClocks
-from hpcbench.reduce.kind_facts import (
-    BLOCK,
-    COLUMNS,
-    TIMES,
-    KindColumns,
-    kind_columns,
-    plain,
-    row_of,
-)
-from hpcbench.reduce.records import StoredObservations, with_records, write_records
-from hpcbench.reduce.results import (
-    SCHEMA_VERSION,
-    Canary,
-    CaseResult,
-    CaseSamples,
-    Clocks,
-    Course,
-    Finding,
-    RankTold,
-    Results,
-    RunInfo,
-    Statistics,
-    Timing,
-    Usage,
-)
+from hpcbench.reduce.records import Observations, with_records, write_records
 from hpcbench.reduce.stack import Use
 from hpcbench.reduce.topology import CONTENTS as TOPOLOGY
 from hpcbench.reduce.topology import Topology
 from hpcbench.texts import from_json
-from hpcbench.trace import columns
-from hpcbench.trace import columns as telemetry
+from hpcbench.trace import columns as stored
+from hpcbench.trace import schema
+from hpcbench.trace import source as trace_source
 from hpcbench.trace.clock import SyncRecord, to_global
 from hpcbench.trace.columns import (
     GROUP,
@@ -58,40 +37,18 @@ from hpcbench.trace.columns import (
     LINES,
     NOT_READ,
     PURE,
-    RANGES,
     ROOT,
-    TABLES,
     Contents,
     Described,
-    GrowingColumn,
     Rows,
-    describe,
-    read_column,
-    read_lines,
-    read_text,
-    write_json,
-    write_lines,
 )
 from hpcbench.trace.container import expected_content, new_container, open_container, verify
-from hpcbench.trace.schema import (
-    SAMPLE_COLUMNS,
-    Read,
-    from_text,
-    to_values,
-)
 from hpcbench.trace.sealed import CLOCKS, STAMPS, write_clocks
-from hpcbench.trace.source import (
-    TraceSource,
-    UnreadableTrace,
-    plan_from_text,
-    plan_to_text,
-    told_of,
-)
 
 _OWN = ("rank", "attempt")
 _SOURCES = f"{GROUP}/sources"
 CONTENTS: Contents = {
-    **telemetry.contents({
+    **stored.contents({
         "rank": Described("rank that read it", PURE),
         "attempt": Described("attempt at the run, from 0; each has a global clock of its own",
                              PURE)}, "the global clock; -1 if the rank's is not known"),
@@ -101,30 +58,31 @@ CONTENTS: Contents = {
 
 
 class TelemetryWriter:
-    """Writes the readings of one rank after another."""
+    """Writes the telemetry of one rank after another."""
 
     def __init__(self, file: h5py.File) -> None:
         self._file = file
-        self._columns: dict[str, GrowingColumn] = {}
-        self.told: list[RankTold] = []
+        self._columns: dict[str, stored.GrowingColumn] = {}
+        self.told: list[records.RankTelemetry] = []
 
     def add(
-        self, source: TraceSource, tables: Mapping[str, Rows], attempt: int, clocks: RankClocks,
+        self, source: trace_source.TraceSource, tables: Mapping[str, Rows], attempt: int,
+        clocks: RankClocks,
     ) -> None:
-        """Append what one rank read in one attempt."""
-        if (told := told_of(source)) is not None:
-            self.told.append(RankTold(source.header.rank, attempt, **asdict(told)))
+        if (told := trace_source.told_of(source)) is not None:
+            self.told.append(records.RankTelemetry(source.header.rank, attempt, **asdict(told)))
         for table, rows in tables.items():
             self._append(table, rows, {
                 "rank": source.header.rank, "attempt": attempt,
                 "time_ns": _global_ns(rows[:, 0], source.header.rank, clocks)})
 
     def _append(self, table: str, rows: Rows, own: Mapping[str, int | Rows]) -> None:
-        columns = {name: rows[:, at] for at, name in enumerate((*KEYS, *TABLES[table].names))}
+        columns = {name: rows[:, at] for at, name in enumerate(
+            (*KEYS, *stored.TABLES[table].names))}
         for name, values in {**columns, **own}.items():
             path = f"{GROUP}/{table}/{name}"
             if path not in self._columns:
-                self._columns[path] = GrowingColumn(self._file, path)
+                self._columns[path] = stored.GrowingColumn(self._file, path)
             self._columns[path].add(
                 np.ascontiguousarray(np.broadcast_to(values, len(rows)), dtype=np.int64))
 
@@ -132,7 +90,7 @@ class TelemetryWriter:
         for column in self._columns.values():
             column.finish()
         if self.told:
-            write_json(self._file, _SOURCES, map(asdict, self.told))
+            stored.write_json(self._file, _SOURCES, map(asdict, self.told))
 
 
 def _global_ns(local_ns: Rows, rank: int, clocks: RankClocks) -> Rows:
@@ -143,18 +101,13 @@ def _global_ns(local_ns: Rows, rank: int, clocks: RankClocks) -> Rows:
         history.models, local_ns)
 
 
-def read_told(file: h5py.File) -> tuple[RankTold, ...]:
-    lines: Sequence[str] = read_lines(file, _SOURCES) if _SOURCES in file else ()
-    return tuple(from_text(RankTold, line) for line in lines)
-
-
 def courses(
-    file: h5py.File, told: Sequence[RankTold], table: str, column: str,
-) -> Iterator[Course]:
+    file: h5py.File, told: Sequence[records.RankTelemetry], table: str, column: str,
+) -> Iterator[records.Course]:
     at = f"{GROUP}/{table}"
     if at not in file:
         return
-    data = {name: read_column(file, f"{at}/{name}")
+    data = {name: stored.read_column(file, f"{at}/{name}")
             for name in (*_OWN, *KEYS, column)}
     newest = data["attempt"].max()
     chosen = np.flatnonzero((data["attempt"] == newest) & (data[column] != NOT_READ)
@@ -170,7 +123,8 @@ def courses(
         for number, device in enumerate(one.devices.get(table, ())):
             first, end = of_rank.start + np.searchsorted(devices, [number, number + 1])
             if first < end:
-                yield Course(one.rank, device, data["time_ns"][first:end], data[column][first:end])
+                yield records.Course(
+                    one.rank, device, data["time_ns"][first:end], data[column][first:end])
 
 
 MEANING: Mapping[Use, str] = {
@@ -245,9 +199,9 @@ _CONTENTS: Contents = {
 }
 
 
-def contents(of_kinds: KindColumns, derived: Iterable[str]) -> Contents:
+def contents(of_kinds: kind_facts.KindColumns, derived: Iterable[str]) -> Contents:
     columns = {f"cases/{column.name}": Described(column.text, column.units)
-               for column in (*COLUMNS, *of_kinds.columns)}
+               for column in (*kind_facts.COLUMNS, *of_kinds.columns)}
     records = {f"derived/{kind}": Described(
         f"a line for each case of kind {kind}, in the plan's order: its record in SI units; null "
         "without one. Attributes: record (type), fields (digest of its form), version (of the "
@@ -255,16 +209,15 @@ def contents(of_kinds: KindColumns, derived: Iterable[str]) -> Contents:
     return {**_CONTENTS, **columns, **records}
 
 
-SAMPLE_ROW_COLUMNS = ("case", "rank", "launch", "pass_index", "iteration", "use", *SAMPLE_COLUMNS)
+SAMPLE_ROW_COLUMNS = (
+    "case", "rank", "launch", "pass_index", "iteration", "use", *schema.SAMPLE_COLUMNS)
 
 
 def _rows_of(
-    case: Case, samples: CaseSamples,
+    case: Case, samples: records.CaseSamples,
 ) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
-    """Yield each of SAMPLE_ROW_COLUMNS with the rows of a case, rank by rank.
-
-    Raises ValueError where their ``use`` is not known.
-    """
+    """Yield each of SAMPLE_ROW_COLUMNS with the rows of a case. Raises ValueError without
+    ``use``."""
     if samples.use is None:
         raise ValueError(f"case {case.case_id}: which samples count is not known")
     ranks, each = samples.start_ns.shape
@@ -273,7 +226,7 @@ def _rows_of(
     for name, values in (("launch", samples.launch), ("pass_index", samples.pass_index),
                          ("iteration", np.arange(each)), ("use", samples.use)):
         yield name, np.tile(values, ranks)
-    for name in SAMPLE_COLUMNS:
+    for name in schema.SAMPLE_COLUMNS:
         yield name, getattr(samples, name).ravel()
 
 
@@ -281,9 +234,9 @@ FORMAT = "hpcbench-results"
 FILE_NAME = "results.h5"
 _PHASES, _POSITIONS = "phases/ns", "cases/phases"
 _DETAILS = ("reason", "device", "detail", "library", "memory")
-_TIMES = tuple(column.name for column in TIMES)
+_TIMES = tuple(column.name for column in kind_facts.TIMES)
 _USE, _USAGE = "samples/use", "cases/usage"
-_BLOCK = tuple(column.name for column in BLOCK)
+_BLOCK = tuple(column.name for column in kind_facts.BLOCK)
 _NO_BLOCK = (-1, 0, 0)
 _TYPES = {int: np.int64, float: np.float64}
 
@@ -295,65 +248,68 @@ class ResultsWriter:
         """Use `new_results` instead."""
         self._file = file
         self._blocks: dict[str, tuple[int, int, int]] = {}
-        self._columns = {name: GrowingColumn(file, f"samples/{name}", RANGES)
+        self._columns = {name: stored.GrowingColumn(file, f"samples/{name}", stored.RANGES)
                          for name in SAMPLE_ROW_COLUMNS}
         file[_USE].attrs["names"] = [use.name.lower() for use in Use]
-        self._phases: GrowingColumn | None = None  # runs without phases have no column
+        self._phases: stored.GrowingColumn | None = None  # runs without phases have no column
         self._positions: dict[str, Mapping[str, Any]] = {}
         self.telemetry = TelemetryWriter(file)
 
-    def add_samples(self, case: Case, samples: CaseSamples) -> None:
-        """Append the samples of one case. Raises ValueError where their ``use`` is not known."""
+    def add_samples(self, case: Case, samples: records.CaseSamples) -> None:
         self._blocks[case.case_id] = (self._columns["case"].rows, *samples.start_ns.shape)
         for name, values in _rows_of(case, samples):
             self._columns[name].add(values)
         if samples.phases:
-            column = self._phases = self._phases or GrowingColumn(self._file, _PHASES, RANGES)
+            column = self._phases = self._phases or stored.GrowingColumn(
+                self._file, _PHASES, stored.RANGES)
             self._positions[case.case_id] = {"names": [*samples.phases], "offset": column.rows}
             for values in samples.phases.values():
                 column.add(values.ravel())
 
-    def finish(self, results: Results, syncs: Sequence[tuple[int, SyncRecord]] = ()) -> None:
+    def finish(
+        self, results: records.Results, syncs: Sequence[tuple[int, SyncRecord]] = (),
+    ) -> None:
         for column in self._columns.values():
             column.finish()
         if self._phases is not None:
             self._phases.finish()
-            write_json(self._file, _POSITIONS, (
+            stored.write_json(self._file, _POSITIONS, (
                 self._positions.get(item.case.case_id) for item in results.cases))
         self.telemetry.finish()
         file, run = self._file, results.run
         file.attrs.update({
-            "format": FORMAT, "schema_version": SCHEMA_VERSION, "run_id": run.run_id,
+            "format": FORMAT, "schema_version": records.SCHEMA_VERSION, "run_id": run.run_id,
             "plan_hash": run.plan_hash, "name": run.name, "world_size": run.world_size,
             **({"faults": "; ".join(run.faults)} if run.faults else {})})
-        write_json(file, "run", [asdict(run)])
-        write_lines(file, "plan", [plan_to_text(results.plan)])
-        write_json(file, "findings", map(asdict, results.findings))
+        stored.write_json(file, "run", [asdict(run)])
+        stored.write_lines(file, "plan", [trace_source.plan_to_text(results.plan)])
+        stored.write_json(file, "findings", map(asdict, results.findings))
         for name, item in (("canary", results.canary), ("clocks", results.clocks)):
-            write_json(file, name, [item and asdict(item)])
-        write_json(file, "topology", [asdict(results.topology)])
+            stored.write_json(file, name, [item and asdict(item)])
+        stored.write_json(file, "topology", [asdict(results.topology)])
         write_clocks(file, syncs)
-        of_kinds = kind_columns(results)
+        of_kinds = kind_facts.kind_columns(results)
         self._write_cases(results, of_kinds)
         write_records(file, results)
-        describe(file, contents(of_kinds, results.derived), ATTRIBUTES)
+        stored.describe(file, contents(of_kinds, results.derived), ATTRIBUTES)
 
-    def _write_cases(self, results: Results, of_kinds: KindColumns) -> None:
+    def _write_cases(self, results: records.Results, of_kinds: kind_facts.KindColumns) -> None:
         cases = results.cases
-        rows = [row_of(item, self._blocks.get(item.case.case_id, _NO_BLOCK))
+        rows = [kind_facts.row_of(item, self._blocks.get(item.case.case_id, _NO_BLOCK))
                 | of_kinds.values.get(item.case.case_id, {}) for item in cases]
-        for column in (*COLUMNS, *of_kinds.columns):
-            values = [plain(column, row.get(column.name)) for row in rows]
-            columns.write_column(
-                self._file, f"cases/{column.name}", columns.text_column(values)
+        for column in (*kind_facts.COLUMNS, *of_kinds.columns):
+            values = [kind_facts.plain(column, row.get(column.name)) for row in rows]
+            stored.write_column(
+                self._file, f"cases/{column.name}", stored.text_column(values)
                 if column.type is str else np.array(values, dtype=_TYPES[column.type]))
-        write_json(self._file, "cases/detail", (
+        stored.write_json(self._file, "cases/detail", (
             {name: getattr(item, name) for name in _DETAILS}
             | ({"trace_missing": True} if item.trace_missing else {}) for item in cases))
-        write_json(self._file, "cases/timing", (
-            item.timing and to_values(item.timing) for item in cases))
+        stored.write_json(self._file, "cases/timing", (
+            item.timing and schema.to_values(item.timing) for item in cases))
         if results.told:
-            write_json(self._file, _USAGE, (item.usage and asdict(item.usage) for item in cases))
+            stored.write_json(self._file, _USAGE, (
+                item.usage and asdict(item.usage) for item in cases))
         if of_kinds.missing:
             self._file["cases"].attrs["without_columns"] = [
                 f"{kind}: {reason}" for kind, reason in of_kinds.missing.items()]
@@ -361,18 +317,15 @@ class ResultsWriter:
 
 @contextlib.contextmanager
 def new_results(path: Path) -> Iterator[ResultsWriter]:
-    """Yield a writer; ``path`` appears, whole, when the block ends well.
-
-    Raises FileError if the disk does not take it.
-    """
-    with new_container(path, FORMAT, SCHEMA_VERSION) as file:
+    """Yield a writer; ``path`` appears, whole, when the block ends well, else FileError."""
+    with new_container(path, FORMAT, records.SCHEMA_VERSION) as file:
         yield ResultsWriter(file)
 
 
 class ResultsFile:
     """An open results file: ``results``, and the samples of one case at a time."""
 
-    def __init__(self, file: h5py.File, results: Results) -> None:
+    def __init__(self, file: h5py.File, results: records.Results) -> None:
         """Use `open_results` instead."""
         self.results = results
         self._file = file
@@ -381,24 +334,24 @@ class ResultsFile:
                         for item, block in zip(results.cases, blocks, strict=True)}
         self._positions = {} if _PHASES not in file else {
             item.case.case_id: json.loads(line) for item, line in zip(
-                results.cases, read_lines(file, _POSITIONS), strict=True)}
+                results.cases, stored.read_lines(file, _POSITIONS), strict=True)}
 
-    def samples(self, case_id: str) -> CaseSamples | None:
+    def samples(self, case_id: str) -> records.CaseSamples | None:
         """Return the stacked samples of a case, or None if none were recorded."""
         offset, *shape = self._blocks.get(case_id, _NO_BLOCK)
         if offset < 0:
             return None
         rows = slice(offset, offset + math.prod(shape))
         table = {name: self._file[f"samples/{name}"][rows].reshape(shape)
-                 for name in ("rank", "launch", "pass_index", *SAMPLE_COLUMNS)}
-        return CaseSamples(
+                 for name in ("rank", "launch", "pass_index", *schema.SAMPLE_COLUMNS)}
+        return records.CaseSamples(
             ranks=tuple(table["rank"][:, 0].tolist()), launch=table["launch"][0],
             pass_index=table["pass_index"][0],
             phases=self._phases(self._positions.get(case_id), shape),
             use=self._file[_USE][offset:offset + shape[1]],
-            **{name: table[name] for name in SAMPLE_COLUMNS})
+            **{name: table[name] for name in schema.SAMPLE_COLUMNS})
 
-    def courses(self, table: str, column: str) -> Sequence[Course]:
+    def courses(self, table: str, column: str) -> Sequence[records.Course]:
         return [*courses(self._file, self.results.told, table, column)]
 
     def _phases(
@@ -423,58 +376,60 @@ def _no_results(path: Path, file_path: Path) -> str:
 
 @contextlib.contextmanager
 def open_results(path: Path) -> Iterator[ResultsFile]:
-    """Yield a results file, given it or its folder, after checking that it is whole.
-
-    Raises FileError if there is none, UnreadableTrace for a damaged or foreign one, or for one of
-    another version.
-    """
+    """Yield a results file, given it or its folder, after checking it. Raises FileError if there is
+    none, UnreadableTrace for a damaged, foreign or other-version file."""
     file_path = path / FILE_NAME if path.is_dir() else path
     if not file_path.exists():
         raise FileError(_no_results(path, file_path))
-    verify(file_path, FORMAT, SCHEMA_VERSION)
+    verify(file_path, FORMAT, records.SCHEMA_VERSION)
     with open_container(file_path) as file:
         with expected_content(file_path):
             results = ResultsFile(file, _read_results(file, file_path))
             results.results = with_records(
-                results.results, file, StoredObservations(
-                    results.samples, results.results.topology))
+                results.results, file, Observations(
+                    results.results.topology, results.samples))
         yield results
 
 
-def _read_results(file: h5py.File, path: Path) -> Results:
+def _read_results(file: h5py.File, path: Path) -> records.Results:
     if _USE not in file:
-        raise UnreadableTrace(
-            "HB104", f"{path}: an early file of version {SCHEMA_VERSION} without /{_USE}: use the "
-            "hpcbench that wrote it, or reduce its traces again")
-    plan = plan_from_text(read_text(file, "plan"), path)
+        raise trace_source.UnreadableTrace(
+            "HB104", f"{path}: an early file of version {records.SCHEMA_VERSION} without /{_USE}: "
+            "use the hpcbench that wrote it, or reduce its traces again")
+    plan = trace_source.plan_from_text(stored.read_text(file, "plan"), path)
     table: dict[str, list[Any]] = {name: file[f"cases/{name}"][:].tolist() for name in (
         "n", "n_wrong", "blamed_rank", *_TIMES, "ci_reliable")}
-    table["status"] = columns.texts_of(columns.read_column(file, "cases/status"))
-    table["timing"] = [_known(Timing, line) for line in read_lines(file, "cases/timing")]
-    table["usage"] = [_known(Usage, line) for line in read_lines(file, _USAGE)] if (
+    table["status"] = stored.texts_of(stored.read_column(file, "cases/status"))
+    read_lines = stored.read_lines
+    table["timing"] = [_known(records.Timing, line) for line in read_lines(file, "cases/timing")]
+    table["usage"] = [_known(records.Usage, line) for line in read_lines(file, _USAGE)] if (
         _USAGE in file) else [None] * len(plan.cases)
     rows = (dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True))
-    details = map(from_json, read_lines(file, "cases/detail"))
+    details = map(from_json, stored.read_lines(file, "cases/detail"))
     cases = [_case_result(case, row, detail)
              for case, row, detail in zip(plan.cases, rows, details, strict=True)]
-    findings = [from_text(Finding, line) for line in read_lines(file, "findings")]
-    return Results(
-        from_text(RunInfo, read_text(file, "run")), plan, tuple(cases), tuple(findings),
-        _known(Canary, read_text(file, "canary")), _known(Clocks, read_text(file, "clocks")),
-        told=read_told(file), topology=from_text(Topology, read_text(file, "topology")))
+    findings = [schema.from_text(records.Finding, line) for line in read_lines(file, "findings")]
+    lines: Sequence[str] = stored.read_lines(file, _SOURCES) if _SOURCES in file else ()
+    told = tuple(schema.from_text(records.RankTelemetry, line) for line in lines)
+    return records.Results(
+        schema.from_text(records.RunInfo, stored.read_text(file, "run")), plan, tuple(cases),
+        tuple(findings), _known(records.Canary, stored.read_text(file, "canary")),
+        _known(records.Clocks, stored.read_text(file, "clocks")),
+        told=told, topology=schema.from_text(Topology, stored.read_text(file, "topology")))
 
 
-def _known(kind: type[Read], line: str) -> Read | None:
-    return None if line == "null" else from_text(kind, line)
+def _known(kind: type[schema.Read], line: str) -> schema.Read | None:
+    return None if line == "null" else schema.from_text(kind, line)
 
 
-def _case_result(case: Case, row: Mapping[str, Any], detail: Mapping[str, Any]) -> CaseResult:
-    """Return a case from its row of columns; ``detail`` has other fields of it."""
+def _case_result(
+    case: Case, row: Mapping[str, Any], detail: Mapping[str, Any],
+) -> records.CaseResult:
     times: dict[str, Any] = {
         name: None if math.isnan(row[name]) else row[name] for name in _TIMES}
-    return CaseResult(
+    return records.CaseResult(
         case=case, status=row["status"], timing=row["timing"], usage=row["usage"],
         blamed_rank=None if row["blamed_rank"] < 0 else row["blamed_rank"],
         n_wrong=None if row["n_wrong"] < 0 else row["n_wrong"],
-        statistics=Statistics(n=row["n"], ci_reliable=bool(row["ci_reliable"]), **times)
+        statistics=records.Statistics(n=row["n"], ci_reliable=bool(row["ci_reliable"]), **times)
         if row["n"] else None, **detail)

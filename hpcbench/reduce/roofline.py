@@ -1,12 +1,8 @@
-"""The roofline of a case, or of a phase of it: what it needs, against what the machine can do.
-
-Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore
-architectures" (Comm. ACM 52, 2009), with the network as a further roof. What is needed over a
-ceiling is the least time that one resource takes. The longest of these binds; its share of the
-measured time is the performance score. A time that no ceiling explains is latency: fixed costs of
-calls, or waiting. Ceilings are rates that this run measured (``hardware["measured"]``, see
-`reduce.kind_facts.Deriver.measured`), and those that its sweep declares: none is guessed.
-"""
+"""Roofline: what a case or phase needs against what the machine can do, the network as a further
+roof (Williams, Waterman and Patterson, Comm. ACM 52, 2009). Need over ceiling is the least time of
+a resource; the longest binds, and its share of the measured time is the performance score. A time
+that no ceiling explains is latency. Ceilings are measured in this run
+(`kind_facts.Deriver.measured`) or declared by its sweep."""
 
 from __future__ import annotations
 
@@ -30,14 +26,7 @@ _EIGHT_BITS = "fp8"
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """A rate of one rank.
-
-    Attributes:
-        limit: one of LIMITS.
-        rate: FLOP/s, bytes/s, or messages/s of latency.
-        source: MEASURED or DECLARED.
-        of: what it is the rate of, such as ``fp32 products``.
-    """
+    """A rate of one rank in FLOP/s, bytes/s or messages/s; ``of`` is such as ``fp32 products``."""
 
     limit: str
     rate: float
@@ -48,30 +37,24 @@ class Ceiling:
 def ceilings_of(
     item: CaseResult, dtype: str | None, hardware: Mapping[str, Any],
 ) -> tuple[Ceiling, ...]:
-    """Return the ceilings of a rank of a case whose products are of ``dtype``; measured ones first.
-    """
+    """Return the ceilings of a rank whose products are of ``dtype``; measured ones first."""
     return (*_measured(item, dtype, hardware.get(MEASURED, {})),
             *_declared(item, dtype, hardware))
 
 
 def device_of(item: CaseResult) -> str:
-    """Return ``cpu`` or ``cuda``: where the case ran, or was planned to run."""
     return (item.device or item.case.device).partition(":")[0]
 
 
 def link_key(item: CaseResult, first_ranks: int) -> str:
-    """Return the key of a link's rate for cases of at least so many of the first ranks."""
     return f"{device_of(item)} {item.case.backend} {first_ranks}"
 
 
 def measured_link(
     item: CaseResult, hardware: Mapping[str, Any], what: str = "links",
 ) -> float | None:
-    """Return the rate between two ranks of a case: that of the greatest distance among them.
-
-    ``what``: ``links`` for bytes/s, ``messages`` for messages/s. None where it was not measured,
-    or where the case has one rank.
-    """
+    """Return the rate between two ranks at the greatest distance in the case, ``links`` in bytes/s
+    or ``messages`` in messages/s; None if not measured."""
     rates: Mapping[str, float] = hardware.get(MEASURED, {}).get(what, {})
     start = link_key(item, 0).removesuffix("0")
     found = {int(key.removeprefix(start)): rate for key, rate in rates.items()
@@ -83,20 +66,15 @@ def measured_link(
 def measured_rate(
     item: CaseResult, hardware: Mapping[str, Any], what: str, name: str,
 ) -> float | None:
-    """Return the rate of a rank that this run measured: of as many ranks, else of the most.
-
-    ``what`` is ``flops`` or ``memory``, ``name`` the device and type (``cpu fp32``) or the device.
-    Ranks that run at once share memory and power, so the rate of more of them is lower.
-    """
+    """Return the measured rate of a rank, with as many ranks if known: they share memory and power.
+    ``what`` is ``flops`` or ``memory``, ``name`` device and type (``cpu fp32``) or device."""
     rates: Mapping[str, float] = hardware.get(MEASURED, {}).get(what, {})
     return rates.get(_of_ranks(name, item.case.world_size), rates.get(name))
 
 
 def most_rates(measured: Iterable[tuple[str, int, float]]) -> dict[str, float]:
-    """Return the highest of rates (name, ranks at once, rate), as `measured_rate` reads them.
-
-    They are by name, of the most ranks, and by name and number of ranks.
-    """
+    """Return the highest of rates (name, concurrent ranks, rate), keyed as `measured_rate` reads
+    them."""
     found: dict[str, tuple[int, float]] = {}
     for name, ranks, rate in measured:
         for key in (name, _of_ranks(name, ranks)):
@@ -109,7 +87,7 @@ def _of_ranks(name: str, ranks: int) -> str:
 
 
 def over_measured(label: str, share: float | None) -> Iterator[Violation]:
-    """HB146: yield a note if what a case computes is over the products that this run measured."""
+    """HB146: a note if a case computes more than the products that this run measured."""
     if share is not None and share > MOST_OF_MEASURED:
         yield Violation(
             "HB146", f"{label} is {share:.0%} of the products that this run measured: measure gemm "
@@ -118,7 +96,6 @@ def over_measured(label: str, share: float | None) -> Iterator[Violation]:
 
 
 def declared_flops(item: CaseResult, dtype: str, hardware: Mapping[str, Any]) -> float | None:
-    """Return the declared peak of a case's device; None where none is, or of another device."""
     if hardware.get("device_type") not in (None, device_of(item)):
         return None
     peaks: Mapping[str, float] = hardware.get("peak_flops", {})
@@ -126,7 +103,6 @@ def declared_flops(item: CaseResult, dtype: str, hardware: Mapping[str, Any]) ->
 
 
 def declared_memory(item: CaseResult, hardware: Mapping[str, Any]) -> float | None:
-    """Return the declared bytes/s of the memory of a case's device; None where none is."""
     declared = hardware.get("memory_bandwidth_gb_per_s")
     if declared is None or hardware.get("device_type") not in (None, device_of(item)):
         return None
@@ -170,11 +146,8 @@ _ADD = {COMPUTE: "test gemm of its type or hardware.peak_flops",
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a call, or a phase, needs of the rank that needs most; None where that is not known.
-
-    ``memory_bytes``: each operand is read once, each result written once. ``network_bytes`` are
-    sent by a rank, ``messages`` are the fewest that follow one another.
-    """
+    """The need of the rank that needs most; None if unknown. Each operand is read once, each result
+    written once; ``messages`` are the fewest sequential ones."""
 
     flops: float | None = 0.0
     memory_bytes: float | None = 0.0
@@ -196,20 +169,10 @@ class Least:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """What binds a case or a phase.
-
-    Attributes:
-        part: the phase; empty of the whole.
-        time_s: the measured time.
-        demand: what it needs.
-        least: the least times by each ceiling that there is, measured ones first.
-        bound_by: one of LIMITS; None where a ceiling is missing that it needs, or where nothing
-            tells what it needs.
-        score: the share of the time that the binding ceiling explains, from 0 to 1: the
-            performance score; None where ``bound_by`` is, or where the ceiling was exceeded.
-        score_of: the ceiling that the score is of.
-        evidence: why, in one sentence.
-    """
+    """What binds a case, or a phase (``part``). ``least``: times by each ceiling, measured first.
+    ``bound_by`` is None where a needed ceiling or need is unknown. ``score``: share of the time
+    that the binding ceiling ``score_of`` explains; None where exceeded. ``evidence``: why, in
+    words."""
 
     part: str
     time_s: float
@@ -230,8 +193,8 @@ class Roofline:
 
     @property
     def of_declared(self) -> float | None:
-        """Return the same share of the declared ceiling; None without, or where it has the score.
-        """
+        """Return the same share of the declared ceiling; None without, or where ``score`` is of
+        it."""
         if self.score_of is None or self.score_of.source == DECLARED:
             return None
         beside = (one.time_s for one in self.least if one.ceiling.source == DECLARED
@@ -260,7 +223,7 @@ ROOFLINE_FIELDS = ("bound_by", "performance_score", "score_denominator", "score_
 def roofline(
     demand: Demand, time_s: float, ceilings: Sequence[Ceiling], part: str = "",
 ) -> Roofline | None:
-    """Return what binds; None where nothing is needed of a ceiling that is there."""
+    """Return what binds; None without a ceiling for any need."""
     least = tuple(Least(ceiling, amount / ceiling.rate) for limit in LIMITS
                   for ceiling in ceilings if ceiling.limit == limit
                   and (amount := demand.amount(limit)))
@@ -277,17 +240,14 @@ def share_of(least: Least, time_s: float) -> float | None:
     return None if share > MOST_OF_PEAK else min(share, 1.0)
 
 
-def denominator(ceiling: Ceiling | None) -> str | None:
-    """Return ``compute: fp32 products, measured``."""
-    return f"{ceiling.limit}: {ceiling.of}, {ceiling.source}" if ceiling else None
-
-
 def roofline_values(found: Roofline | None) -> dict[str, Any]:
-    """Return the values of ROOFLINE_FIELDS, and so of ROOFLINE_COLUMNS, by name."""
     if found is None:
         return dict.fromkeys(ROOFLINE_FIELDS)
-    values = (found.bound_by, found.score, denominator(found.score_of), found.of_declared,
-              found.evidence, found.flop_per_memory_byte, found.flop_per_network_byte)
+    ceiling = found.score_of
+    values = (found.bound_by, found.score,
+              f"{ceiling.limit}: {ceiling.of}, {ceiling.source}" if ceiling else None,
+              found.of_declared, found.evidence, found.flop_per_memory_byte,
+              found.flop_per_network_byte)
     return dict(zip(ROOFLINE_FIELDS, values, strict=True))
 
 
@@ -299,7 +259,7 @@ def column_values_of(
 
 
 def _missing(demand: Demand, known: Container[str]) -> str:
-    """Return why it is not known what binds: a part is missing; nothing if none is."""
+    """Return why the bound is unknown: a missing part; nothing if none is."""
     needed = {limit: demand.amount(limit) for limit in (COMPUTE, MEMORY, COMMUNICATION)}
     untold = [limit for limit, amount in needed.items() if amount is None]
     if untold:
@@ -310,8 +270,6 @@ def _missing(demand: Demand, known: Container[str]) -> str:
 
 
 def _bound(part: str, time_s: float, demand: Demand, least: tuple[Least, ...]) -> Roofline:
-    """Return what binds: the ceiling with the longest time, or latency where none explains enough.
-    """
     first: dict[str, Least] = {}
     for one in least:  # measured ones come first
         first.setdefault(one.ceiling.limit, one)

@@ -1,8 +1,5 @@
-"""Checks of a run as a whole: environments, cases and their order, what the machine did beside.
-
-`MOMENTARY` and `RANK_SPECIFIC` list what has to differ, or differs all the time; everything else
-that differs is a finding, so that a new fact is compared without anybody having to think of it.
-"""
+"""Checks of a run: environments, order of cases, noise, canary. `MOMENTARY` and `RANK_SPECIFIC`
+list the facts that may differ; any other difference is a finding, new facts included."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ def _note(what: str, labels: list[str], advice: str) -> Finding:
                    f"{what} in {plural(len(labels), 'case')}, first {labels[0]}: {advice}")
 
 
-NOT_RECORDED = "not told"
+NOT_RECORDED = "not recorded"
 _SHOWN = 3
 _VALUE_LENGTH = 60
 _SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "UCX_NET_DEVICES")
@@ -115,7 +112,6 @@ class Difference:
 
 
 def environment_differences(headers: Sequence[Header]) -> list[Difference]:
-    """Return what environments differ in and should not, by key; the most frequent value first."""
     flat = {header.rank: dict(flattened(header.environment)) for header in headers}
     differences = []
     for key in sorted({key for values in flat.values() for key in values}):
@@ -134,11 +130,7 @@ def stable_facts(environment: Mapping[str, Any]) -> dict[str, str]:
 
 
 def environment_hash(environment: Mapping[str, Any]) -> str:
-    """Return 16 hexadecimal digits that are the same as long as nothing that matters changes.
-
-    `MOMENTARY` keys are left out. Compare the same rank of two runs: ranks may differ in their
-    place on the machine.
-    """
+    """Return 16 hexadecimal digits without `MOMENTARY` keys; compare the same rank of two runs."""
     stable = sorted(stable_facts(environment).items())
     return hashlib.sha256(json.dumps(stable).encode()).hexdigest()[:16]
 
@@ -158,7 +150,7 @@ def _varies(key: str, tables: Iterable[Varying]) -> bool:
 
 
 def environment_findings(headers: Sequence[Header], plan: Plan) -> Iterator[Finding]:
-    """Yield what the environments of the ranks in use say against the results: all are notes."""
+    """Yield notes on the environments of the ranks in use."""
     yield from _shared_gpus(headers, plan)
     yield from _lost(headers)
     yield from _loopback(headers)
@@ -191,7 +183,7 @@ def _shared_gpus(headers: Sequence[Header], plan: Plan) -> Iterator[Finding]:
 
 
 def _lost(headers: Sequence[Header]) -> Iterator[Finding]:
-    """HB159: no driver or library crashed or hung when the probe asked it."""
+    """HB159: a driver or library crashed or hung in the probe."""
     lines = grouped((str(line), header) for header in headers
                     for line in (_nested(header.environment, "lost") or {}).values())
     for line, asking in lines.items():
@@ -214,10 +206,8 @@ def _loopback(headers: Sequence[Header]) -> Iterator[Finding]:
 
 
 def _names_loopback(value: str, header: Header) -> bool:
-    """Return whether the first interface that a value names is loopback; ``^lo`` excludes it.
-
-    gloo takes a name, NCCL a list of beginnings of names or with ``=`` of whole ones, UCX a list.
-    """
+    """Return whether the first interface of a value is loopback; ``^lo`` excludes it. gloo takes a
+    name, NCCL beginnings of names or, with ``=``, whole ones, UCX a list."""
     first = value.removeprefix("=").partition(",")[0].partition(":")[0]
     return bool(_nested(header.environment, "network", "interfaces", first, "loopback"))
 
@@ -242,7 +232,7 @@ NOISY_SYSTEM = 0.01
 
 
 def check_totals(plan: Plan, cases: Sequence[CaseResult]) -> Iterator[Finding]:
-    """Yield HB140 unless every planned case has one outcome, and each id is planned once."""
+    """HB140: every planned case has one outcome, and each id is planned once."""
     planned = Counter(case.case_id for case in plan.cases)
     reported = Counter(item.case.case_id for item in cases)
     lost = sorted((planned - reported) + (reported - planned))
@@ -255,7 +245,7 @@ def check_totals(plan: Plan, cases: Sequence[CaseResult]) -> Iterator[Finding]:
 def sample_findings(
     cases: Sequence[CaseResult], headers: Sequence[Header],
 ) -> Iterator[Finding]:
-    """Yield HB134 if cases have too few samples for p5 and p95, HB125 if ranks began many late."""
+    """HB134: too few samples for p5 and p95. HB125: ranks began many samples late."""
     few = [item for item in cases if item.statistics and item.statistics.n < MIN_N_P5_P95]
     if few:
         yield Finding("HB134", "note", f"{plural(len(few), 'case')} with fewer than {MIN_N_P5_P95} "
@@ -273,10 +263,7 @@ def sample_findings(
 
 @dataclass(slots=True)
 class ExecutedOrder:
-    """Where rank 0 ran each case: its position among the cases of its workers.
-
-    ``skipped`` are ids of the cases that this machine could not run.
-    """
+    """Where rank 0 ran each case among those of its workers; ``skipped`` case ids could not run."""
 
     positions: dict[tuple[str, PassKey], int] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)
@@ -291,11 +278,7 @@ class ExecutedOrder:
 
 
 def order_findings(plan: Plan, executed: ExecutedOrder) -> Iterator[Finding]:
-    """Yield HB135 if cases were not run in the order that the seed says.
-
-    A note: the order guards against drift of the machine that meets some cases only; each time is
-    right all the same. Cases that were not run have no position and say nothing.
-    """
+    """HB135, a note: cases did not run in the order of the seed, which guards against drift."""
     measure = plan.config.get("measure", {})
     if not executed.positions or "seed" not in measure:
         return
@@ -329,10 +312,8 @@ def noise_by_rank(sources: Mapping[int, TraceSource]) -> dict[int, Noise]:
 
 
 def noise_findings(by_rank: Mapping[int, Noise], headers: Sequence[Header]) -> Iterator[Finding]:
-    """Yield a note for each noisy rank (HB143), and one if the whole system is noisy (HB144).
-
-    What ranks of one job take from one another, because they share cores, is no other process's.
-    """
+    """Yield a note for each noisy rank (HB143), and for a noisy system (HB144). Cores that ranks of
+    the job share with one another are no noise of other processes."""
     of = {header.rank: header for header in headers}
     crowded = [group for group in sharing_ranks([of[rank] for rank in by_rank if rank in of])
                if len(group.ranks) > group.cores]
@@ -364,11 +345,8 @@ def noise_findings(by_rank: Mapping[int, Noise], headers: Sequence[Header]) -> I
 def _taken_by_others(
     group: SharingRanks, by_rank: Mapping[int, Noise],
 ) -> dict[int, Noise]:
-    """Return what others than the job had of the cores that its ranks share, for each of them.
-
-    Ranks that are more than their cores keep all of these busy; what they did not get of them,
-    others got. Which of the ranks lost it cannot be told: their scheduler need not be fair.
-    """
+    """Return the share of shared cores that others than the job took, for each rank. Ranks that are
+    more than their cores keep them busy; which of them lost time is unknown."""
     noises = [by_rank[rank] for rank in group.ranks]
 
     def taken(shares: Iterable[float]) -> float:
@@ -382,7 +360,7 @@ def _taken_by_others(
 
 
 def _stands_out(rank: int, by_rank: Mapping[int, Noise]) -> bool:
-    """Return whether a rank is surely noisier than any other; not of traces without parts."""
+    """Return whether a rank is significantly noisier than any other."""
     shares = [noise.part_shares for noise in by_rank.values()]
     if min(map(len, shares)) < 2 or len({*map(len, shares)}) > 1:
         return False
@@ -392,10 +370,7 @@ def _stands_out(rank: int, by_rank: Mapping[int, Noise]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SharingRanks:
-    """Ranks of a node that may run on the same cores, and how many of these they have together.
-
-    ``cores`` is a fraction where a cgroup grants less than all of them.
-    """
+    """Ranks of a node on the same cores; a cgroup may grant a fraction of ``cores``."""
 
     hostname: str
     ranks: tuple[int, ...]
@@ -403,10 +378,7 @@ class SharingRanks:
 
 
 def sharing_ranks(headers: Iterable[Header]) -> list[SharingRanks]:
-    """Return the ranks that share cores, by their masks and their cgroup's quota of each node.
-
-    Ranks of which no mask is known are left out.
-    """
+    """Return ranks that share cores, by masks and cgroup quotas; without those of unknown mask."""
     found = []
     for same in grouped((header.node, header) for header in headers).values():
         process = {header.rank: header.environment.get("process", {}) for header in same}
@@ -430,7 +402,6 @@ def sharing_ranks(headers: Iterable[Header]) -> list[SharingRanks]:
 
 
 def _crowding(headers: Sequence[Header]) -> str:
-    """Say how many ranks share how many cores on the fullest node, and what to do."""
     groups = sharing_ranks(headers)
     if not groups:
         return "; see what else runs there"
@@ -453,15 +424,12 @@ def _percent(share: float) -> str:
 def other_backend(
     backend: str, choices: Mapping[str, str], headers: Sequence[Header],
 ) -> str | None:
-    """Return what carried the case instead of its backend; None if no log shows any.
-
-    ``choices`` is `trace.library_choices.LibraryChoices.to_json`.
-    """
+    """Return the transport used instead of the backend; None if no log shows any."""
     used = choices["transport"].split(" + ")
     if layer := backend.partition("ucc/tl/")[2]:
         layers = [text for text in used if "TL_" in text]
         if layers and not any(f"TL_{layer.upper()}" in text for text in layers):
-            return f"{backend} was asked for, UCC used {', '.join(layers)}"
+            return f"{backend} was requested, UCC used {', '.join(layers)}"
     if backend == "nccl" and any(text.startswith("NET/Socket") for text in used):
         ports = sorted({name for header in headers for name, port in header.environment.get(
             "network", {}).get("infiniband", {}).items() if "ACTIVE" in str(port.get("state"))})
@@ -474,7 +442,7 @@ def other_backend(
 def backend_findings(
     choices_by_case: Iterable[tuple[Case, Mapping[str, str]]], headers: Sequence[Header],
 ) -> Iterator[Finding]:
-    """Yield one note (HB131) for each way in which cases did not use the requested backend."""
+    """HB131: cases did not use the requested backend."""
     labels = grouped((other_backend(case.backend, choices, headers), case.label)
                      for case, choices in choices_by_case)
     for text, cases in labels.items():
@@ -485,7 +453,7 @@ def backend_findings(
 
 
 def teardown_findings(sources: Iterable[TraceSource]) -> Iterator[Finding]:
-    """Yield a note for each way in which workers of a rank ended while leaving (HB152)."""
+    """HB152: workers of a rank crashed while leaving."""
     crashes = Counter((source.header.rank, source.header.hostname, str(data.get("ended")))
                       for source in sources for data in noted(source, TEARDOWN_NOTE))
     for (rank, hostname, ended), times in sorted(crashes.items()):
@@ -504,11 +472,8 @@ _RunIndex = tuple[int, int, int]
 
 
 def canary_of(sources: Mapping[int, TraceSource], world_size: int) -> Canary | None:
-    """Return the canary's series, or None if none was recorded.
-
-    ``sources`` maps rank to trace. A run that some rank of the world did not record, or that was
-    not ok, has no time. Raises UnreadableTrace for notes of another kind of canary.
-    """
+    """Return the canary's series, None if not recorded. A run that some rank lacks, or that was not
+    ok, has no time. Raises UnreadableTrace for notes of another kind."""
     runs_by_index: dict[_RunIndex, dict[int, _Run]] = defaultdict(dict)
     for rank, source in sources.items():
         counts: Counter[tuple[int, int]] = Counter()
@@ -532,7 +497,6 @@ def canary_of(sources: Mapping[int, TraceSource], world_size: int) -> Canary | N
 
 
 def _is_ok(runs: Mapping[int, _Run], world_size: int) -> bool:
-    """Return whether all ranks have as many samples of it, that took some time."""
     counts = {len(durations_ns) for _, durations_ns in runs.values()}
     return (len(runs) == world_size and len(counts) == 1
             and all(min(durations_ns, default=0) > 0 for _, durations_ns in runs.values()))

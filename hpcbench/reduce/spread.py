@@ -1,4 +1,4 @@
-"""How far times lie apart, and what all cases of a run come to: what is said beside medians."""
+"""Spread of times, and summary numbers over all cases of a run."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ FEWEST_FOR_PERCENTILES = MIN_N_P5_P95
 
 
 def interval_share(stats: Statistics) -> float | None:
-    """Return how far the median's interval reaches to its farther side, over the median.
-
-    None where there is no interval, or where the samples depend on one another too much for it.
-    """
+    """Return the longer half of the median's interval over the median; None without a reliable
+    one."""
     if (stats.ci_low_s is None or stats.ci_high_s is None or not stats.ci_reliable
             or not stats.median_s > 0):
         return None
@@ -27,14 +25,12 @@ def interval_share(stats: Statistics) -> float | None:
 
 
 def late_share(item: CaseResult) -> float | None:
-    """Return the share of the counted samples that a rank started late; None without samples."""
     if item.timing is None or item.statistics is None:
         return None
     return item.timing.n_late / max(item.statistics.n, 1)
 
 
 def ramp_share(item: CaseResult) -> float | None:
-    """Return the share of the counted samples before the steady state; None without samples."""
     if item.timing is None or item.statistics is None:
         return None
     return item.timing.n_ramp * item.timing.all_count / max(item.statistics.n, 1)
@@ -46,26 +42,20 @@ def range_of(times_s: Iterable[float | None]) -> Range | None:
 
 
 def launch_range(timing: Timing) -> Range | None:
-    """Return the least and the greatest median of a launch; None without several launches.
-
-    Repeats in the same processes are none.
-    """
+    """Return the least and greatest median of a launch; None without several launches."""
     return None if timing.repeats else range_of(timing.launch_medians_s)
 
 
 def launch_spread(timing: Timing) -> float | None:
-    """Return the greatest median of a launch over the least, less 1; None of a single launch."""
+    """Return the greatest launch median over the least, less 1; None of a single launch."""
     ends = launch_range(timing)
     return None if ends is None or not ends[0] > 0 else ends[1] / ends[0] - 1
 
 
 @dataclass(frozen=True, slots=True)
 class SampleCounts:
-    """How many samples there are of each sort over all cases, named as in `Timing`.
-
-    ``late``, ``outlier``, ``counted_ramp`` and ``counted_surplus`` are a part of those ``counted``
-    in statistics; the others are not.
-    """
+    """Samples of each sort over all cases. ``late`` to ``counted_surplus`` are part of
+    ``counted``."""
 
     counted: int
     warmup: int
@@ -79,7 +69,7 @@ class SampleCounts:
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpread:
-    """How far the medians of a case's launches lie apart: of the middle case, and the widest."""
+    """How far the medians of a case's launches are apart: the middle case, and the widest."""
 
     middle: float
     widest: float
@@ -88,10 +78,7 @@ class LaunchSpread:
 
 @dataclass(frozen=True, slots=True)
 class StartUp:
-    """The longest start-up of any rank and case of a backend on so many ranks; None if unknown.
-
-    ``stop_reasons`` counts why the passes ended.
-    """
+    """The longest start-up of a backend on so many ranks; ``stop_reasons`` counts passes."""
 
     backend: str
     world_size: int
@@ -133,7 +120,7 @@ def start_ups(items: Iterable[CaseResult]) -> Iterator[StartUp]:
 
 
 def clock_bound_s(items: Iterable[CaseResult]) -> float | None:
-    """Return how far the ranks' times may be apart at most in any of the cases; None if unknown."""
+    """Return the largest clock bound of any case; None if unknown."""
     return _longest(item.timing.clock_bound_s for item in items if item.timing is not None)
 
 

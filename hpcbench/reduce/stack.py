@@ -1,7 +1,5 @@
-"""Records of all ranks stacked to (rank, sample), passes and launches one after another.
-
-And what is looked at of them: which samples count, and when each rank was where in some of them.
-"""
+"""Records of all ranks stacked to (rank, sample), passes and launches one after another; views of
+some samples."""
 
 from __future__ import annotations
 
@@ -18,12 +16,10 @@ from hpcbench.trace.schema import ARRIVAL, SAMPLE_COLUMNS, UNTIMED, Flag, Record
 
 
 class Use(IntEnum):
-    """Whether a sample is in the statistics of its case; if not, or if it is flagged, why.
-
-    Up to COUNTED_SURPLUS it counts. COUNTED_RAMP and COUNTED_SURPLUS are of cases whose number of
-    iterations was given: in others RAMP, before the steady state, and SURPLUS, more than the
-    shortest pass has, do not count. SINGLE is one call made for its check, in mode pipelined.
-    """
+    """Whether a sample is in the statistics, and why not; up to COUNTED_SURPLUS it is. COUNTED_RAMP
+    and COUNTED_SURPLUS are of cases with a given number of iterations; in others RAMP (before the
+    steady state) and SURPLUS (beyond the shortest pass) do not count. SINGLE is one call made for
+    its check, in mode pipelined."""
 
     COUNTED = 0
     COUNTED_RAMP = 1
@@ -51,12 +47,8 @@ class PassKey(NamedTuple):
 
 
 def stack_samples(passes: Mapping[PassKey, Pass]) -> CaseSamples | None:
-    """Return the stamps of all passes, or None where they do not fill (rank, sample).
-
-    None means that nothing was stamped, or that in some pass ranks
-    stamped different numbers of samples; nothing is ever filled up. There are no phases unless all
-    records have the same.
-    """
+    """Return the stamps of all passes; None if nothing was stamped, or ranks stamped different
+    numbers of samples. Without phases unless all records have the same."""
     stamped = {key: records for key, records in sorted(passes.items())
                if any(len(record.samples) for record in records.values())}
     members = {tuple(sorted(records)) for records in stamped.values()}
@@ -100,13 +92,10 @@ def pass_slices(samples: CaseSamples) -> list[slice]:
 
 @dataclass(frozen=True, slots=True)
 class SampleMap:
-    """The ``n_samples`` of one case: ``time_s`` (rank, column) is end - start on the rank's clock.
-
-    Each column is the longest of ``step`` samples. ``least_s`` and ``greatest_s`` are over timed
-    samples, or over all if none is timed; ``below`` and ``above`` say whether any lies outside.
-    ``untimed`` are runs of samples that are in no statistic, as first and behind the last;
-    ``has_single``: some are single checked calls. After ``pass_ends`` another pass begins.
-    """
+    """Durations of a case: ``time_s`` (rank, column) is the longest of ``step`` samples.
+    ``least_s`` and ``greatest_s`` are over timed samples, or all if none is; ``below``, ``above``:
+    some lie outside. ``untimed`` are runs [first, end) in no statistic; after ``pass_ends`` another
+    pass begins."""
 
     ranks: tuple[int, ...]
     n_samples: int
@@ -122,7 +111,6 @@ class SampleMap:
 
 
 def sample_map(samples: CaseSamples, most_columns: int) -> SampleMap:
-    """Return how long each rank was in the call: at least one sample, at most so many columns."""
     time_s = (samples.end_ns - samples.start_ns) / 1e9
     count = time_s.shape[1]
     step = -(-count // most_columns)
@@ -141,11 +129,9 @@ def sample_map(samples: CaseSamples, most_columns: int) -> SampleMap:
 
 
 @dataclass(frozen=True, slots=True)
-class RankCourse:
-    """One rank in one sample: it begins ``begin_s`` after the first rank, and spends ``parts``.
-
-    A part is a name and its seconds; what is in no phase of a step is the part ``""``.
-    """
+class RankTimeline:
+    """One rank in one sample: it begins ``begin_s`` after the first rank; ``parts`` are (phase,
+    seconds), the part ``""`` is in no phase."""
 
     rank: int
     begin_s: float
@@ -153,19 +139,16 @@ class RankCourse:
 
 
 @dataclass(frozen=True, slots=True)
-class SampleCourse:
-    """All ranks in one sample: ``number`` is its place among all samples of the case."""
+class SampleTimeline:
+    """All ranks in one sample; ``number`` is its index in the case."""
 
     word: str
     number: int
-    ranks: tuple[RankCourse, ...]
+    ranks: tuple[RankTimeline, ...]
 
 
-def courses_of(samples: CaseSamples) -> tuple[SampleCourse, ...]:
-    """Return the middle and the longest of the samples that count; of one sample that alone.
-
-    The stamps have to be of one clock. There is nothing where no sample counts.
-    """
+def sample_timelines(samples: CaseSamples) -> tuple[SampleTimeline, ...]:
+    """Return the middle and the longest counted sample. The stamps have to be of one clock."""
     counted = counts(samples.use) if samples.use is not None else is_timed(samples)
     places = np.flatnonzero(counted)
     if not places.size:
@@ -173,11 +156,11 @@ def courses_of(samples: CaseSamples) -> tuple[SampleCourse, ...]:
     time_ns = samples.end_ns.max(axis=0) - samples.start_ns.min(axis=0)
     ordered = places[np.argsort(time_ns[places], kind="stable")]
     chosen = {"middle": int(ordered[(len(ordered) - 1) // 2]), "longest": int(ordered[-1])}
-    return tuple(SampleCourse(word, at, _ranks(samples, at)) for word, at in chosen.items()
+    return tuple(SampleTimeline(word, at, _ranks(samples, at)) for word, at in chosen.items()
                  if word == "middle" or at != chosen["middle"])
 
 
-def _ranks(samples: CaseSamples, at: int) -> tuple[RankCourse, ...]:
+def _ranks(samples: CaseSamples, at: int) -> tuple[RankTimeline, ...]:
     begin_ns = samples.start_ns[:, at].min()
     found = []
     for row, rank in enumerate(samples.ranks):
@@ -185,6 +168,6 @@ def _ranks(samples: CaseSamples, at: int) -> tuple[RankCourse, ...]:
         parts = [(name, float(values[row, at]) / 1e9) for name, values in samples.phases.items()
                  if not name.startswith(ARRIVAL)]
         rest_s = max(whole_s - sum(seconds for _, seconds in parts), 0.0)
-        found.append(RankCourse(rank, float(samples.start_ns[row, at] - begin_ns) / 1e9,
+        found.append(RankTimeline(rank, float(samples.start_ns[row, at] - begin_ns) / 1e9,
                                 (*parts, ("", rest_s))))
     return tuple(found)

@@ -1,9 +1,5 @@
-"""``suite.json``: what became of each member of a suite, on disk after every step.
-
-The file is plain data, with units in the names. Its content is a `Suite` with two more keys:
-``schema`` ("hpcbench.suite") and ``schema_version``. A reader takes it whole or not at all,
-because each change replaces the file.
-"""
+"""``suite.json``: the state of each member of a suite, replaced whole after every step. A `Suite`
+with the keys ``schema`` ("hpcbench.suite") and ``schema_version``."""
 
 from __future__ import annotations
 
@@ -47,14 +43,9 @@ _FINE = frozenset({"ok", "skipped"})
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One sweep file of a suite.
-
-    ``folder`` is below the suite's. ``planned`` cases are those of its plan. ``counts`` has
-    ``planned``, too, and every status of cases, which add up to it; it is None while nobody has
-    counted. ``duration_s`` is that of all attempts.
-    ``summary`` is the content of the member's summary.json. ``exit_code`` is what `run` alone
-    would end with.
-    """
+    """One sweep file of a suite. ``folder`` is below the suite's; ``counts`` has ``planned`` and
+    every status of cases, None before they are counted; ``duration_s`` is over all attempts;
+    ``exit_code`` is that of `run` alone."""
 
     file: str
     name: str
@@ -70,7 +61,6 @@ class Member:
 
     @property
     def is_done(self) -> bool:
-        """Return whether there is nothing to go on with."""
         return (self.status in (OK, FINDINGS, MISSED, NOT_HERE)
                 and not (self.counts or {}).get("not_run"))
 
@@ -103,7 +93,7 @@ def suite_text(suite: Suite) -> str:
 
 
 def write_suite(suite: Suite, *paths: Path) -> None:
-    """Write the file to each path, whole. Raises FileError where the disk does not take it."""
+    """Write the file whole to each path. Raises FileError where the disk does not take it."""
     text = suite_text(suite)
     for path in paths:
         with whole_file(path) as part:
@@ -111,12 +101,11 @@ def write_suite(suite: Suite, *paths: Path) -> None:
 
 
 def read_suite(folder: Path) -> Suite:
-    """Return the suite in a folder. Raises FileError if there is none, or one of another schema."""
+    """Return the suite in a folder. Raises FileError without one, or for another schema."""
     return read_suite_file(folder / SUITE_FILE)
 
 
 def read_suite_file(path: Path) -> Suite:
-    """Return the suite in a file. Raises FileError as `read_suite` does."""
     try:
         document = from_json(path.read_bytes())
         if (document.pop("schema"), document.pop("schema_version")) != (SCHEMA, SCHEMA_VERSION):
@@ -145,11 +134,8 @@ def not_counted(planned: int) -> dict[str, int]:
 
 
 def ended(member: Member, folder: Path, exit_code: int, error: str, duration_s: float) -> Member:
-    """Return the member as it is after its run, from what the run left in ``folder``.
-
-    ``error`` is the message that it ended with instead of results, or "". Raises FileError if the
-    summary cannot be read.
-    """
+    """Return the member after its run, from what it left in ``folder``; ``error`` is the message
+    that it ended with instead of results. Raises FileError for an unreadable summary."""
     spent_s = duration_s + (member.duration_s or 0.0)
     if error:
         counts = None if folder.is_dir() else not_counted(member.planned)
@@ -175,11 +161,8 @@ def _summary(path: Path) -> dict[str, Any]:
 
 
 def status_of(exit_code: int, summary: Mapping[str, Any]) -> str:
-    """Return the status of a member from its exit code and its summary.
-
-    A run without one case that is ok ends with FINDINGS. For a suite it makes a difference
-    whether nothing could run (a required backend is a failed case), or nothing was run in time.
-    """
+    """Return the status of a member. A run without an ok case ends with FINDINGS; here a run in
+    which nothing could run differs from one in which nothing was run in time."""
     if exit_code in (ExitCode.OK, ExitCode.INCOMPLETE):
         return OK if exit_code == ExitCode.OK else INCOMPLETE
     there = {status for status in STATUSES if summary["totals"][status]}
@@ -191,12 +174,9 @@ def status_of(exit_code: int, summary: Mapping[str, Any]) -> str:
 
 
 def suite_exit_code(members: Sequence[Member]) -> ExitCode:
-    """Return what a suite ends with; the first that applies.
-
-    The code of an ERROR, the greatest of several. FINDINGS: a member has bad findings or misses a
-    limit, or no member could run a case. INCOMPLETE: a member is incomplete or was not started.
-    OK: all else.
-    """
+    """Return the first that applies: the greatest code of an ERROR. FINDINGS: a member has bad
+    findings, misses a limit, or no member could run a case. INCOMPLETE: a member is, or was not
+    started. OK."""
     statuses = {member.status for member in members}
     if ERROR in statuses:
         return ExitCode(max(member.exit_code or ExitCode.USAGE for member in members

@@ -1,16 +1,10 @@
-"""The statistics of an ok case: from raw stamps to what its table row says.
-
-Samples of one launch share its conditions. So the interval of a median of several launches is made
-of the medians of launches, each of which counts once (`statistics.interval`). Passes of one launch
-have conditions of their own, too. Where these, or samples that depend on one another, leave no
-sound interval of samples, the unit is the pass. Fewer than 8 do not show whether they differ: their
-interval always reaches as far as their medians ask for.
-
-Leaving flagged or early samples out always moves a median a little. So two intervals must agree
-that it moved: the median of the samples that are left lies outside the row's interval, and the
-row's median outside the 99 % interval of those that are left. If flags say nothing of the times, at
-most 1 % of cases are called changed, however many samples are flagged (`benchmarks/flags.py`).
-"""
+"""The statistics of an ok case. Samples of one launch share its conditions, so the interval over
+several launches is one of their medians (`statistics.interval`). Passes of a launch have
+conditions, too: where these, or dependent samples, leave no sound interval of samples, the unit is
+the pass. Fewer than 8 passes do not show whether they differ: their interval covers their medians.
+Leaving flagged samples out always moves a median a little, so two intervals must agree that it
+moved: the new median lies outside the row's interval, and the row's outside the 99 % interval of
+the samples left. By chance at most 1 % of cases are flagged (`benchmarks/flags.py`)."""
 
 from __future__ import annotations
 
@@ -21,29 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.plan.case import Case
-from hpcbench.reduce import fold
+from hpcbench.reduce import fold, results
 from hpcbench.reduce.checks import single_calls
 from hpcbench.reduce.comparison import LATE_START, Comparison, compared
-from hpcbench.reduce.results import (
-    QUALITIES,
-    Arrival,
-    CaseSamples,
-    Phase,
-    Statistics,
-    Steps,
-    Timing,
-)
 from hpcbench.reduce.stack import Pass, PassKey, Use, has_flag, pass_slices
+from hpcbench.statistics import interval as intervals
+from hpcbench.statistics import steady
 from hpcbench.statistics.hypothesis_tests import are_enough
-from hpcbench.statistics.interval import (
-    MIN_N_RELIABLE,
-    PASSES_DIFFER,
-    MedianInterval,
-    median_interval,
-    median_ranks,
-    over_launches,
-    passes_differ,
-)
 from hpcbench.statistics.order import (
     Values,
     high_outliers,
@@ -53,20 +31,13 @@ from hpcbench.statistics.order import (
     percentiles_if_enough,
     t_quantile,
 )
-from hpcbench.statistics.steady import (
-    FEWEST_RUNS,
-    change_point,
-    modes_around_median,
-    steady_drift,
-    trend,
-)
 from hpcbench.trace.schema import ARRIVAL, Flag
 
 CI_LEVEL = 0.95
 SAMPLES, PASSES, LAUNCHES = "samples", "passes", "launches"
 FEWEST_SAMPLES = FEWEST_LAUNCHES = 6
 """Fewer values hold no interval of CI_LEVEL."""
-FEWEST_PASSES = FEWEST_RUNS
+FEWEST_PASSES = steady.FEWEST_RUNS
 """Of fewer nothing tells whether they drift."""
 SEEN_TO_DIFFER = 0.1
 """Eight passes and more that differ with this p-value are the unit. With 1 %, differences of a half
@@ -77,10 +48,8 @@ MOST_SPREAD = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """The fields of `results.Statistics` and `results.Timing` of the same names, and those below.
-
-    ``low_s`` and ``high_s`` are the interval; ``unit`` is one of SAMPLES, PASSES, LAUNCHES.
-    """
+    """An interval, its ``unit`` (SAMPLES, PASSES, LAUNCHES), and fields of `Statistics` and
+    `Timing`."""
 
     low_s: float | None = None
     high_s: float | None = None
@@ -92,18 +61,15 @@ class Precision:
     launch_level: float | None = None
 
 
-def over_samples(interval: MedianInterval | None) -> Precision:
+def over_samples(interval: intervals.MedianInterval | None) -> Precision:
     if interval is None:
         return Precision()
     return Precision(interval.low, interval.high, interval.reliable, rank=interval.rank)
 
 
 def over_launch_medians(median_s: float, medians_s: Sequence[float]) -> Precision:
-    """Return the interval over launches with these medians, two or more, and their range.
-
-    It is widened to ``median_s``, the median over the samples of all, where that lies outside.
-    """
-    found = over_launches(np.array(medians_s), CI_LEVEL)
+    """Return the interval over launches and their range, widened to the median of all samples."""
+    found = intervals.over_launches(np.array(medians_s), CI_LEVEL)
     launch_range = Precision(unit=LAUNCHES, launch_low_s=found.low, launch_high_s=found.high,
                              launch_level=found.level)
     if found.rank is None:
@@ -114,27 +80,21 @@ def over_launch_medians(median_s: float, medians_s: Sequence[float]) -> Precisio
 
 
 def over_pass_medians(median_s: float, medians_s: Sequence[float]) -> Precision | None:
-    """Return the interval over passes with these medians; None for too few, or passes that drift.
-
-    The median over passes is that of whatever else passes could have met, if they are in no order.
-    """
+    """Return the interval over passes; None for too few, or passes that drift."""
     medians = np.array(medians_s)
-    drift = steady_drift(medians, np.arange(float(medians.size)))
+    drift = steady.steady_drift(medians, np.arange(float(medians.size)))
     if drift is None or drift.significant:
         return None
-    rank = over_launches(medians, CI_LEVEL).rank
+    rank = intervals.over_launches(medians, CI_LEVEL).rank
     return None if rank is None else Precision(
         *_ends(median_s, medians_s, rank), True, PASSES, rank)
 
 
 def over_few_passes(
-    median_s: float, medians_s: Sequence[float], interval: MedianInterval,
+    median_s: float, medians_s: Sequence[float], interval: intervals.MedianInterval,
 ) -> Precision:
-    """Return the interval over samples, widened to what 2 to 7 passes say of others like them.
-
-    Of 6 and 7 passes that is the range of their medians, of fewer Student's interval of the
-    logarithms (t with n - 1 degrees of freedom). Unreliable where that tells nothing.
-    """
+    """Return the interval over samples, widened by 2 to 7 passes: of 6 and 7 by the range of their
+    medians, of fewer by Student's interval of their logarithms. Unreliable if that is too wide."""
     unreliable = Precision(interval.low, interval.high, rank=interval.rank)
     if min(medians_s) <= 0:
         return unreliable
@@ -153,32 +113,27 @@ def over_few_passes(
 
 
 def _ends(median_s: float, medians_s: Sequence[float], rank: int) -> tuple[float, float]:
-    """Return the medians of this rank from either end, or the median of all where that is outside.
-    """
     ordered = sorted(medians_s)
     return min(ordered[rank - 1], median_s), max(ordered[-rank], median_s)
 
 
 def precision_of(
-    times_s: Sequence[Values], interval: MedianInterval | None,
+    times_s: Sequence[Values], interval: intervals.MedianInterval | None,
     launch_medians_s: Sequence[float], *, repeats: bool,
 ) -> Precision:
-    """Return how well the median of samples is known, whose ``interval`` over samples is given.
-
-    ``times_s`` are those of each pass. ``repeats``: what is called launches ran in the same
-    processes, and says nothing of others.
-    """
+    """Return how well the median is known; ``times_s`` are those of each pass. ``repeats``: the
+    launches ran in the same processes."""
     median_s = median(np.concatenate(times_s))
     if len(launch_medians_s) > 1 and not repeats:
         return over_launch_medians(median_s, launch_medians_s)
     known, medians_s = over_samples(interval), [median(part) for part in times_s if part.size]
-    if interval is None or sum(part.size for part in times_s) < MIN_N_RELIABLE:
+    if interval is None or sum(part.size for part in times_s) < intervals.MIN_N_RELIABLE:
         return known
     if len(medians_s) >= FEWEST_PASSES:
-        alike = known.reliable and not passes_differ(
+        alike = known.reliable and not intervals.passes_differ(
             np.concatenate(times_s), [part.size for part in times_s], SEEN_TO_DIFFER)
         return known if alike else over_pass_medians(median_s, medians_s) or known
-    if len(medians_s) < 2 or interval.reason not in ("", PASSES_DIFFER):
+    if len(medians_s) < 2 or interval.reason not in ("", intervals.PASSES_DIFFER):
         return known
     return over_few_passes(median_s, medians_s, interval)
 
@@ -195,10 +150,8 @@ Chosen = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Flagged:
-    """The times (n,) that a row is of, which are ``late``, and which are ``plain``: of no flag.
-
-    ``passes`` are the lengths of the passes that they stand in, in order.
-    """
+    """Times (n,) of a row, which are ``late``, which have no flag (``plain``), lengths of
+    passes."""
 
     times_s: Values
     late: Chosen
@@ -211,28 +164,21 @@ class Flagged:
 
 
 def changed(
-    statistics: Statistics, samples: Flagged, last_in_s: float | None,
+    statistics: results.Statistics, samples: Flagged, last_in_s: float | None,
 ) -> dict[str, bool]:
-    """Return, by the words of QUALITIES, whether flagged samples change the median."""
     return {"late_starts": is_late(statistics, samples, last_in_s),
             "fragile": is_fragile(statistics, samples)}
 
 
-def is_unsettled(statistics: Statistics, samples: Flagged) -> bool:
-    """Return whether what changes in the course of a pass changes what is concluded.
-
-    It does if the later halves of all passes have another median. Where the row's interval is not
-    reliable, it may.
-    """
+def is_unsettled(statistics: results.Statistics, samples: Flagged) -> bool:
+    """Return whether the later halves of passes have another median, or the interval is
+    unreliable."""
     later = np.concatenate([np.arange(length) >= length // 2 for length in samples.passes])
     return not statistics.ci_reliable or is_moved(statistics, samples, later)
 
 
-def is_moved(statistics: Statistics, samples: Flagged, left: Chosen) -> bool:
-    """Return whether the median of the samples that are ``left`` differs beyond chance.
-
-    Fewer than 8 have no interval of 99 %, and tell nothing.
-    """
+def is_moved(statistics: results.Statistics, samples: Flagged, left: Chosen) -> bool:
+    """Return whether the median of the samples ``left`` (8 at least) differs beyond chance."""
     if not is_enough(left):
         return False
     edges = np.cumsum([0, *samples.passes])
@@ -240,21 +186,17 @@ def is_moved(statistics: Statistics, samples: Flagged, left: Chosen) -> bool:
                for begin, end in zip(edges[:-1], edges[1:], strict=True)]
     if holds(statistics, median(samples.times_s[left])):
         return False
-    interval = median_interval(samples.times_s[left], LEVEL, lengths)
+    interval = intervals.median_interval(samples.times_s[left], LEVEL, lengths)
     return interval is not None and not interval.low <= statistics.median_s <= interval.high
 
 
 def is_enough(left: Chosen) -> bool:
-    return median_ranks(int(left.sum()), LEVEL) is not None
+    return intervals.median_ranks(int(left.sum()), LEVEL) is not None
 
 
-def is_late(statistics: Statistics, samples: Flagged, last_in_s: float | None) -> bool:
-    """Return whether late starts change the median.
-
-    Where hardly any sample is punctual, the median of the time behind the last start bounds the
-    effect: it has no wait for a late rank in it. ``last_in_s`` is None where it is not known;
-    then late starts may have changed anything.
-    """
+def is_late(statistics: results.Statistics, samples: Flagged, last_in_s: float | None) -> bool:
+    """Return whether late starts change the median. Where hardly any sample is punctual, the time
+    behind the last start, ``last_in_s``, tells, or nothing does."""
     if samples.late_share <= MOST_LATE:
         return False
     if 1 - samples.late_share >= LEAST_PUNCTUAL and is_enough(~samples.late):
@@ -262,19 +204,15 @@ def is_late(statistics: Statistics, samples: Flagged, last_in_s: float | None) -
     return last_in_s is None or not holds(statistics, last_in_s)
 
 
-def is_fragile(statistics: Statistics, samples: Flagged) -> bool:
-    """Return whether the flagged samples change the median.
-
-    If too few are unflagged to tell, they may; of samples most of which are late `is_late` judges.
-    """
+def is_fragile(statistics: results.Statistics, samples: Flagged) -> bool:
+    """Return whether flagged samples change the median, or too few are unflagged."""
     if not is_enough(samples.plain):
         return samples.late_share <= MOST_LATE and not bool(samples.plain.all())
     return is_moved(statistics, samples, samples.plain)
 
 
-def holds(statistics: Statistics, value_s: float) -> bool:
-    """Return whether a median is within what is known of it: interval, range of launches, or 5 %.
-    """
+def holds(statistics: results.Statistics, value_s: float) -> bool:
+    """Return whether a median lies in the interval, the range of launches, or within 5 %."""
     low_s, high_s = statistics.ci_low_s, statistics.ci_high_s
     if low_s is None or high_s is None:
         low_s, high_s = statistics.launch_low_s, statistics.launch_high_s
@@ -290,10 +228,7 @@ Passes = Mapping[PassKey, Pass]
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The ``keys`` of all planned passes, also those that were not run.
-
-    ``repeats``: the case's launches run in the same processes.
-    """
+    """All planned passes; ``repeats``: the case's launches run in the same processes."""
 
     keys: Sequence[PassKey]
     repeats: bool
@@ -301,22 +236,19 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The statistics of an ok case, how they came about, and the `Use` of each sample."""
+    """Statistics and timing of an ok case, and the `Use` of each sample."""
 
-    statistics: Statistics
-    timing: Timing
+    statistics: results.Statistics
+    timing: results.Timing
     use: npt.NDArray[np.int64]
 
 
 def measured(
-    case: Case, samples: CaseSamples, waits: fold.Waits, passes: Passes,
+    case: Case, samples: results.CaseSamples, waits: fold.DurationExtremes, passes: Passes,
     common: fold.Edges | None, planned: Planned,
 ) -> Measured:
-    """Return what an ok case adds up to.
-
-    ``passes`` are the records that the samples were stacked from, each with a timed sample;
-    ``common`` are the samples on the global clock, None if there is none.
-    """
+    """Return statistics and timing of an ok case. ``passes`` are the records of ``samples``;
+    ``common`` the samples on the global clock, None if there is none."""
     folded = fold.fold_samples(case, samples, waits, common)
     run = dict(zip(sorted(passes), folded.passes, strict=True))
     counted, times_s = folded.counted, folded.times_s[folded.counted]
@@ -324,7 +256,7 @@ def measured(
     launch_medians_s = tuple(
         median(times_s[launches == launch]) for launch in np.unique(launches))
     parts = folded.by_pass()
-    interval = median_interval(times_s, CI_LEVEL, [part.size for part in parts])
+    interval = intervals.median_interval(times_s, CI_LEVEL, [part.size for part in parts])
     known = precision_of(parts, interval, launch_medians_s, repeats=planned.repeats)
     of_all = order_statistics(times_s)
     statistics = _with_precision(of_all, known)
@@ -337,9 +269,9 @@ def measured(
     rank, share = _quickest(case, samples, waits, counted)
     last_in_s = None if common is None else _median_s(
         fold.last_in_ns(common), counted, case.batch)
-    modes = modes_around_median(times_s, interval)
+    modes = steady.modes_around_median(times_s, interval)
     told = {"two_modes": bool(modes), **changed(statistics, flagged, last_in_s)}
-    return Measured(statistics, Timing(
+    return Measured(statistics, results.Timing(
         fold=folded.fold, calls=case.batch,
         n_warmup=int(has_flag(samples, Flag.WARMUP).sum()),
         n_ramp=int(folded.has(Use.RAMP, Use.COUNTED_RAMP).sum()),
@@ -368,10 +300,8 @@ def measured(
 
 
 def _late_start(
-    samples: CaseSamples, folded: fold.Folded, common: fold.Edges | None, median_s: float,
+    samples: results.CaseSamples, folded: fold.Folded, common: fold.Edges | None, median_s: float,
 ) -> Comparison | None:
-    """Return which rank starts latest; None if nobody can be compared, or too few passes are there.
-    """
     if common is None or len(samples.ranks) == 1 or common.pass_late_ns is None:
         return None
     if not are_enough([part.size for part in folded.by_pass()]):
@@ -380,29 +310,29 @@ def _late_start(
                     CLEAR_LATENESS * median_s)
 
 
-def order_statistics(times_s: npt.NDArray[np.float64]) -> Statistics:
+def order_statistics(times_s: npt.NDArray[np.float64]) -> results.Statistics:
     ordered_s = np.sort(times_s)
     p25_s, p75_s = percentiles(ordered_s, (25, 75))
     p5_s, p95_s, p99_s = percentiles_if_enough(ordered_s, (5, 95, 99))
-    return Statistics(
+    return results.Statistics(
         n=ordered_s.size, min_s=float(ordered_s[0]), p5_s=p5_s, p25_s=p25_s,
         median_s=median(ordered_s), p75_s=p75_s, p95_s=p95_s, p99_s=p99_s,
         max_s=float(ordered_s[-1]))
 
 
-def summarise(times_s: npt.NDArray[np.float64]) -> Statistics:
-    interval = median_interval(times_s, CI_LEVEL)
+def summarise(times_s: npt.NDArray[np.float64]) -> results.Statistics:
+    interval = intervals.median_interval(times_s, CI_LEVEL)
     return _with_precision(order_statistics(times_s), over_samples(interval))
 
 
-def _with_precision(statistics: Statistics, known: Precision) -> Statistics:
+def _with_precision(statistics: results.Statistics, known: Precision) -> results.Statistics:
     return replace(statistics, ci_low_s=known.low_s, ci_high_s=known.high_s,
                    ci_reliable=known.reliable, launch_low_s=known.launch_low_s,
                    launch_high_s=known.launch_high_s)
 
 
 def _words(
-    folded: fold.Folded, statistics: Statistics, told: Mapping[str, bool], *, repeats: bool,
+    folded: fold.Folded, statistics: results.Statistics, told: Mapping[str, bool], *, repeats: bool,
 ) -> tuple[str, ...]:
     applies = {
         **told,
@@ -411,18 +341,17 @@ def _words(
         "repeats": repeats,
         "ramp": bool(folded.has(Use.COUNTED_RAMP).any()),
     }
-    return tuple(word for word in QUALITIES if applies.get(word))
+    return tuple(word for word in results.QUALITIES if applies.get(word))
 
 
 def _drifting(
-    folded: fold.Folded, statistics: Statistics, flagged: Flagged,
+    folded: fold.Folded, statistics: results.Statistics, flagged: Flagged,
 ) -> dict[str, bool]:
-    """Return, by the words of QUALITIES, how times change in a pass, where that matters."""
     if not is_unsettled(statistics, flagged):
         return {}
     parts = folded.steady_by_pass()
-    return {"trend": any(drift.significant for drift in map(trend, parts) if drift),
-            "change_point": any(map(change_point, parts)), "unsteady": folded.unsteady}
+    return {"trend": any(drift.significant for drift in map(steady.trend, parts) if drift),
+            "change_point": any(map(steady.change_point, parts)), "unsteady": folded.unsteady}
 
 
 def _opening(case: Case, passes: Passes) -> dict[str, float | None]:
@@ -440,16 +369,14 @@ def _longest_s(durations_ns: Iterable[int]) -> float | None:
 
 
 def _median_s(times_ns: fold.Times, counted: npt.NDArray[np.bool_], calls: int = 1) -> float | None:
-    """Return the median time of a call over the samples that count; None where none was measured.
-    """
     measured_ns = times_ns[counted & (times_ns >= 0)]
     return median(measured_ns) / calls / 1e9 if measured_ns.size else None
 
 
 def _quickest(
-    case: Case, samples: CaseSamples, waits: fold.Waits, counted: npt.NDArray[np.bool_],
+    case: Case, samples: results.CaseSamples, waits: fold.DurationExtremes,
+    counted: npt.NDArray[np.bool_],
 ) -> tuple[int | None, float | None]:
-    """Return the rank that was quickest most often, and in which share; of one group only."""
     if case.workload.groups > 1 or len(samples.ranks) == 1:
         return None, None
     times = fold.times_quickest(samples, waits, counted)
@@ -458,39 +385,35 @@ def _quickest(
 
 
 def _steps_of(
-    samples: CaseSamples, counted: npt.NDArray[np.bool_], passes: Sequence[slice | None],
+    samples: results.CaseSamples, counted: npt.NDArray[np.bool_], passes: Sequence[slice | None],
     late_ns: fold.Times | None,
-) -> Steps | None:
-    """Return where the time of the counted samples went; None where there are no phases.
-
-    ``passes`` are where each planned pass lies among the samples; ``late_ns``, (rank, sample), how
-    late each rank began its step: without it there are no arrivals.
-    """
+) -> results.Steps | None:
+    """Return where the time of counted samples went; None without phases. Without ``late_ns``,
+    (rank, sample), there are no arrivals."""
     phases_ns = {name: values[:, counted] for name, values in fold.durations(samples).items()}
     if not phases_ns:
         return None
-    step_ns = fold.waits_ns(samples)[:, counted]
+    all_ns = fold.sample_durations_ns(samples)
+    step_ns = all_ns[:, counted]
     other_ns = step_ns - np.asarray(sum(phases_ns.values()), dtype=np.int64)
     total_ns = int(step_ns.sum()) or 1
-    return Steps(
+    return results.Steps(
         ranks=samples.ranks, step_s=_medians_s(step_ns), other_s=_medians_s(other_ns),
         other_share=int(other_ns.sum()) / total_ns,
-        phases=tuple(Phase(name, int(times_ns.sum()) / total_ns, _medians_s(times_ns),
+        phases=tuple(results.Phase(name, int(times_ns.sum()) / total_ns, _medians_s(times_ns),
                            *_vote(np.max, times_ns, samples.ranks),
                            *_vote(np.min, times_ns, samples.ranks))
                      for name, times_ns in phases_ns.items()),
-        pass_step_s=tuple(part and _medians_s(fold.waits_ns(samples)[:, part][:, counted[part]])
+        pass_step_s=tuple(part and _medians_s(all_ns[:, part][:, counted[part]])
                           for part in passes),
         arrivals=() if late_ns is None else tuple(_arrivals(samples, late_ns, counted)))
 
 
 def _arrivals(
-    samples: CaseSamples, late_ns: fold.Times, counted: npt.NDArray[np.bool_]
-) -> Iterator[Arrival]:
-    """Yield which rank is late at every bucket, in order; nothing of a single rank.
-
-    The time in the exchange does not show it, because all ranks leave together.
-    """
+    samples: results.CaseSamples, late_ns: fold.Times, counted: npt.NDArray[np.bool_]
+) -> Iterator[results.Arrival]:
+    """Yield which rank is last at every bucket; times in the exchange do not show it, as all leave
+    together."""
     for name, values in samples.phases.items():
         if not name.startswith(ARRIVAL) or len(samples.ranks) == 1:
             continue
@@ -498,7 +421,7 @@ def _arrivals(
         is_last = arrived_ns == arrived_ns.max(axis=0)
         row = int(np.argmax(is_last.mean(axis=1)))
         behind_ns = arrived_ns[row] - np.median(np.delete(arrived_ns, row, axis=0), axis=0)
-        yield Arrival(
+        yield results.Arrival(
             bucket=int(name.removeprefix(ARRIVAL)), median_s=_medians_s(arrived_ns),
             last_rank=samples.ranks[row], last_share=float(is_last[row].mean()),
             behind_s=median(behind_ns[is_last[row]]) / 1e9,
@@ -509,7 +432,6 @@ def _arrivals(
 def _vote(
     extreme: Callable[..., fold.Times], times_ns: fold.Times, ranks: tuple[int, ...]
 ) -> tuple[int | None, float | None]:
-    """Return the rank that most often has the extreme time of all, and in which share."""
     if len(ranks) == 1:
         return None, None
     shares = np.mean(times_ns == extreme(times_ns, axis=0), axis=1)

@@ -1,7 +1,5 @@
-"""Where the ranks ran: their cores, GPUs and switches, and how the GPUs of a node are joined.
-
-All of it is what headers of traces say. What a machine did not tell is None; nothing is guessed.
-"""
+"""Where the ranks ran: their cores, GPUs and switches, and how GPUs are connected, by the headers
+of traces. Unknown is None; nothing is guessed."""
 
 from __future__ import annotations
 
@@ -22,15 +20,8 @@ ONE_BOARD = ("NV", "PSB")
 
 @dataclass(frozen=True, slots=True)
 class RankPlace:
-    """Where one rank ran.
-
-    Attributes:
-        cpus: cores that it may use, as ``0-3,8``.
-        numa_nodes: those of its cores.
-        switches: Slurm's switches above its node, from the top to the leaf.
-        matrix, gpu: the number of its node in `Topology.gpus`, and of its GPU there.
-        fabric: the NVLink domain of its GPU, which may be of several nodes.
-    """
+    """Where one rank ran. ``cpus`` as ``0-3,8``; ``switches`` of Slurm, top to leaf; ``matrix`` and
+    ``gpu`` index `Topology.gpus`; ``fabric`` is the NVLink domain of its GPU."""
 
     rank: int
     hostname: str
@@ -44,8 +35,7 @@ class RankPlace:
 
 @dataclass(frozen=True, slots=True)
 class GpuMatrix:
-    """The GPUs of a node, each with its cores, NUMA node and links, as nvidia-smi topo -m has them.
-    """
+    """GPUs of a node with their cores, NUMA nodes and links, as in nvidia-smi topo -m."""
 
     uuids: tuple[str | None, ...]
     cpus: tuple[str | None, ...]
@@ -83,11 +73,8 @@ def topology_of(headers: Iterable[Header]) -> Topology:
 
 
 def slurm_switches(scheduler: Mapping[str, Any], hostname: str) -> tuple[str, ...] | None:
-    """Return the switches above a node, from the top to the leaf; None where Slurm tells none.
-
-    SLURM_TOPOLOGY_ADDR is ``s0.s4.tux1``, its pattern ``switch.switch.node``. A launcher may hand
-    the variables of one node to all: they count only on the node that they name.
-    """
+    """Return the switches above a node, top to leaf, None if unknown. SLURM_TOPOLOGY_ADDR is
+    ``s0.s4.tux1``, its pattern ``switch.switch.node``; it counts only on the node that it names."""
     kinds = str(scheduler.get("SLURM_TOPOLOGY_ADDR_PATTERN") or "").split(".")
     names = str(scheduler.get("SLURM_TOPOLOGY_ADDR") or "").split(".", len(kinds) - 1)
     if len(names) != len(kinds) or kinds[-1] != "node":
@@ -122,10 +109,7 @@ def _matrix(told: Mapping[str, Any] | None) -> GpuMatrix | None:
 
 
 def _own_gpu(matrix: GpuMatrix | None, own: Mapping[str, Any] | None) -> int | None:
-    """Return which GPU of the node is the rank's, by its UUID: torch's has no prefix.
-
-    A MIG device is where the GPU is that it is a part of.
-    """
+    """Return the index of the rank's GPU on its node by UUID; a MIG device counts as its GPU."""
     named = (own or {}).get("part_of") or (own or {}).get("uuid")
     wanted = bare_uuid(str(named or ""))
     known = [bare_uuid(uuid or "") for uuid in matrix.uuids] if matrix else []

@@ -1,8 +1,6 @@
-"""What a case used of the machine: readings around each of its passes, over all its ranks.
-
-A pass counts for a table if readings bracket its record on every rank that fills the table, and
-the bracket is at most twice as long as the record. Differences of counters are over the bracket.
-"""
+"""Resource usage of a case: readings around each of its passes, over all its ranks. A pass counts
+for a table if readings bracket its record on every rank that fills the table, and the bracket is at
+most twice as long. Differences of counters are over the bracket."""
 
 from __future__ import annotations
 
@@ -27,19 +25,12 @@ _OF_CHANGES = frozenset({"pid", "xid"})
 
 
 @dataclass(slots=True)
-class TableUse:
-    """What the readings of one table say of one pass, over all ranks and devices.
-
-    Attributes:
-        wanted, ranks: how many ranks fill the table, and of how many readings bracket the pass.
-        window_s: the longest bracket.
-        rises, rates: by how much each counter rose in sum, and the sum of its rises per second.
-        unread: counters that some device did not tell at both ends.
-        least, greatest: of each value of the moment, of readings within the pass.
-        reasons, xids: bits of NVML's reasons for lower clocks, also within it, and XIDs that came.
-        sent, loopback: bytes by rank that reads them, and those that stayed on their node.
-        is_same: whether the first and the last reading are of the same process.
-    """
+class TableReadings:
+    """Readings of one table around one pass. ``wanted`` ranks fill the table, readings of ``ranks``
+    bracket the pass. ``rises`` and ``rates`` are sums of counters and their rates, ``unread``
+    counters without both ends; ``least`` and ``greatest`` of values, ``reasons`` (NVML) and new
+    ``xids`` are within the pass. ``sent`` bytes are by rank that reads them. ``is_same``: one
+    worker process."""
 
     wanted: int = 0
     ranks: set[int] = field(default_factory=set)
@@ -56,7 +47,6 @@ class TableUse:
     is_same: bool = True
 
     def add(self, table: str, rank: int, device: str, rows: Rows) -> None:
-        """Add the readings of one device, from the one before the pass to the one after it."""
         seconds = float(rows[-1, 0] - rows[0, 0]) / 1e9
         self.ranks.add(rank)
         self.window_s = max(self.window_s, seconds)
@@ -95,17 +85,16 @@ class TableUse:
 
 
 @dataclass(slots=True)
-class PassUse:
-    """What is known of one pass: its attempt, its calls, and what was read around it."""
+class PassUsage:
+    """One pass: its attempt, its calls, and what was read around it."""
 
     attempt: int
     calls: int
     span_ns: tuple[int, int]
     """Of the lowest rank, which is rank 0: its clock is the global one."""
-    tables: dict[str, TableUse] = field(default_factory=lambda: defaultdict(TableUse))
+    tables: dict[str, TableReadings] = field(default_factory=lambda: defaultdict(TableReadings))
 
-    def whole(self, table: str) -> TableUse | None:
-        """Return what was read for a table; None if some rank's readings are missing."""
+    def whole(self, table: str) -> TableReadings | None:
         found = self.tables.get(table)
         return found if found and 0 < found.wanted == len(found.ranks) else None
 
@@ -114,16 +103,15 @@ WIDEST = 2
 """A bracket may be this many times as long as the record in it."""
 
 
-class Usages:
-    """What each case used, put together while cases and then traces go by."""
+class UsageCollector:
+    """Usage of each case, collected from cases, then traces."""
 
     def __init__(self) -> None:
         self.newest = 0
-        self._passes: dict[str, dict[PassKey, PassUse]] = {}
+        self._passes: dict[str, dict[PassKey, PassUsage]] = {}
 
     def add_case(self, case: Case, records: Mapping[int, Sequence[Record]]) -> None:
-        """Note which attempt of each pass is used, and how often it called the operation."""
-        passes: dict[PassKey, PassUse] = {}
+        passes: dict[PassKey, PassUsage] = {}
         for _, items in sorted(records.items()):
             for record in items:
                 self.newest = max(self.newest, record.attempt)
@@ -131,7 +119,7 @@ class Usages:
                 known = passes.get(key)
                 if record.end_ns > record.begin_ns and (
                         known is None or known.attempt < record.attempt):
-                    passes[key] = PassUse(record.attempt, _calls(case, record),
+                    passes[key] = PassUsage(record.attempt, _calls(case, record),
                                           (record.begin_ns, record.end_ns))
         if passes:
             self._passes[case.case_id] = passes
@@ -159,12 +147,11 @@ class Usages:
                 for at, part in _brackets(rows[rows[:, 1] == number], spans_ns):
                     used[at][1].tables[table].add(table, rank, device, part)
 
-    def passes(self, case: Case) -> list[PassUse]:
+    def passes(self, case: Case) -> list[PassUsage]:
         return [*self._passes.get(case.case_id, {}).values()]
 
 
 def _calls(case: Case, record: Record) -> int:
-    """Return how often a pass called the operation: warm-ups and calls around checks included."""
     flags = record.samples.flags
     single = int(np.count_nonzero(flags & Flag.SINGLE))
     settling = SETTLING_CALLS * int(np.count_nonzero(flags & Flag.SETTLED))
@@ -172,7 +159,6 @@ def _calls(case: Case, record: Record) -> int:
 
 
 def _tables_of(record: Record, *, is_first: bool) -> Iterator[str]:
-    """Yield the tables that the rank of a record fills; ``is_first`` of its node."""
     for name, table in TABLES.items():
         if table.by == BY_NODE and not is_first:
             continue
@@ -197,7 +183,7 @@ def _is_counted(domain: str) -> bool:
     return domain.endswith("/dram") or domain.startswith("package-") and "/" not in domain
 
 
-def with_usage(items: Iterable[CaseResult], used: Usages) -> Iterator[CaseResult]:
+def with_usage(items: Iterable[CaseResult], used: UsageCollector) -> Iterator[CaseResult]:
     for item in items:
         passes = used.passes(item.case)
         sent = next((fact.count for fact in facts_of(item, None, SentBytes)), None)
@@ -206,8 +192,7 @@ def with_usage(items: Iterable[CaseResult], used: Usages) -> Iterator[CaseResult
             use.span_ns for use in passes if use.attempt == used.newest)))
 
 
-def usage_of(passes: Sequence[PassUse], sent_a_call: float | None) -> Usage | None:
-    """Return what a mean pass used, None if nothing was read around any."""
+def usage_of(passes: Sequence[PassUsage], sent_a_call: float | None) -> Usage | None:
     read = {table: [whole for use in passes if (whole := use.whole(table))] for table in TABLES}
     most = max(read.values(), key=len)
     if not most:
@@ -224,13 +209,13 @@ def usage_of(passes: Sequence[PassUse], sent_a_call: float | None) -> Usage | No
         ecc_errors=None if None in ecc else float(sum(filter(None, ecc))))
 
 
-def _rise(uses: Sequence[TableUse], column: str, scale: float = 1.0) -> float | None:
+def _rise(uses: Sequence[TableReadings], column: str, scale: float = 1.0) -> float | None:
     if not uses or any(column in one.unread for one in uses):
         return None
     return scale * sum(one.rises[column] for one in uses) / len(uses)
 
 
-Read = Mapping[str, Sequence[TableUse]]
+Read = Mapping[str, Sequence[TableReadings]]
 """What was read in the passes in which all ranks of a table have readings."""
 
 
@@ -270,15 +255,15 @@ def _throttling(read: Read) -> dict[str, Any]:
     return {"throttled": bool(words), "throttled_by": tuple(words)}
 
 
-def _of_workers(uses: Sequence[TableUse]) -> dict[str, Any]:
-    """Return the sums over workers; a worker that was replaced in between tells nothing."""
+def _of_workers(uses: Sequence[TableReadings]) -> dict[str, Any]:
+    """Sums over workers that were not replaced meanwhile."""
     same = [one for one in uses if one.is_same]
     return {"cpu_s": _rise(same, "cpu_ns", 1e-9), "wait_s": _rise(same, "wait_ns", 1e-9),
             "minor_faults": _rise(same, "minor_faults"),
             "major_faults": _rise(same, "major_faults")}
 
 
-def _steal(uses: Sequence[TableUse]) -> float | None:
+def _steal(uses: Sequence[TableReadings]) -> float | None:
     stolen, *others = (_rise(uses, f"{name}_ns") for name in ("steal", "user", "system", "idle"))
     if stolen is None or None in others:
         return None
@@ -286,7 +271,7 @@ def _steal(uses: Sequence[TableUse]) -> float | None:
     return stolen / total if total else None
 
 
-def _of_network(uses: Sequence[TableUse]) -> dict[str, Any]:
+def _of_network(uses: Sequence[TableReadings]) -> dict[str, Any]:
     if not uses:
         return {}
     by_node = sum((one.sent for one in uses), Counter[int]())

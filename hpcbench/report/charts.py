@@ -30,7 +30,7 @@ from hpcbench.reduce.results import (
     Results,
     SampleSource,
 )
-from hpcbench.reduce.stack import SampleCourse, SampleMap, courses_of, sample_map
+from hpcbench.reduce.stack import SampleMap, SampleTimeline, sample_map, sample_timelines
 from hpcbench.units import grouped, plural
 from hpcbench.views.chart import (
     COLOURS,
@@ -140,7 +140,7 @@ _COLUMNS = (Column("whole", "takes", Show.US, "us"), Column("begin", "begins aft
 
 
 def timeline_chart(
-    item: CaseResult, courses: tuple[SampleCourse, ...], called: str, known: Mapping[str, Look],
+    item: CaseResult, courses: tuple[SampleTimeline, ...], called: str, known: Mapping[str, Look],
 ) -> BarChart | None:
     """Return a bar a rank for each chosen sample; None where there is none, or of too many ranks.
 
@@ -173,7 +173,7 @@ def _looks(names: Sequence[str], known: Mapping[str, Look]) -> dict[str, Look]:
     return {name: own[name] if name in own else Look(name, next(free)) for name in names}
 
 
-def _bars(course: SampleCourse, looks: dict[str, Look]) -> Iterator[Bar]:
+def _bars(course: SampleTimeline, looks: dict[str, Look]) -> Iterator[Bar]:
     for rank in course.ranks:
         whole = sum(seconds for _, seconds in rank.parts)
         yield Bar(f"rank {rank.rank}", (whole, rank.begin_s), (
@@ -370,7 +370,7 @@ def timelines(
         described = presenter_of(item.case.kind).heat_map_case(item.case)
         called = (f"{described.heading}: {_where(item, described)}" if described else
                   item.case.label)
-        chart = timeline_chart(item, courses_of(samples), called, looks)
+        chart = timeline_chart(item, sample_timelines(samples), called, looks)
         if chart is not None:
             yield _with_choice(_with_timing(chart, results), item, named)
 

@@ -20,7 +20,7 @@ from hpcbench.answers.topics import TopicResult
 from hpcbench.errors import HpcbenchError, command_line
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import STATUSES, Plan
-from hpcbench.reduce.comparison import FALSE_ALARMS, family
+from hpcbench.reduce.comparison import FALSE_ALARMS, comparison_counts
 from hpcbench.reduce.records import comparisons
 from hpcbench.reduce.results import FOLDS, CaseResult, Results, Usage
 from hpcbench.reduce.results_file import open_results
@@ -241,7 +241,8 @@ def summary_document(
                     **{name: measure.get(name) for name in ("order", "seed")}},
         "clocks": results.clocks and asdict(results.clocks),
         "canary": results.canary and asdict(results.canary),
-        "comparisons": {"false_alarms": FALSE_ALARMS, **asdict(family(comparisons(results)))},
+        "comparisons": {"false_alarms": FALSE_ALARMS,
+                        **asdict(comparison_counts(comparisons(results)))},
         **({"telemetry": [asdict(one) for one in results.told]} if results.told else {}),
         "config": _config(rows, results.plan),
         "notes": list(results.plan.config.get("notes", ())),

@@ -1,12 +1,6 @@
-"""Tests of what few passes, launches or steps show, with known error rates.
-
-- Several tests in one report: which of them hold if any false one counts as an error.
-- Two samples of independent values, such as medians of launches: is one shifted, and how far? All
-  of it is about ranks, so no distribution is assumed.
-- Whether one of several equal ranks takes longer than all others (`standing`).
-- Whether one time of a step varies more than another of the same steps (`chance_of_excess`).
-- Whether times follow a condition that was read beside them (`accounted`).
-"""
+"""Tests of what few passes, launches or steps show, with known error rates: multiple testing,
+shifts of two samples, the slowest of equal ranks (`standing`), excess variation
+(`chance_of_excess`), times that follow a condition (`accounted`)."""
 
 from __future__ import annotations
 
@@ -22,11 +16,8 @@ from hpcbench.statistics.order import Interval, Values, median, medians, t_quant
 
 
 def holm(chances: Sequence[float], rate: float) -> list[bool]:
-    """Return which tests hold, so that any false one does in at most a share ``rate`` of reports.
-
-    ``chances`` are their p-values, however they depend on one another (Holm, Scandinavian Journal
-    of Statistics 6, 1979).
-    """
+    """Return which tests hold so that any false one does in at most a share ``rate`` of reports,
+    whatever their dependence (Holm, Scandinavian Journal of Statistics 6, 1979)."""
     holds = [False] * len(chances)
     in_order = sorted(range(len(chances)), key=chances.__getitem__)
     for place, at in enumerate(in_order):
@@ -37,11 +28,8 @@ def holm(chances: Sequence[float], rate: float) -> list[bool]:
 
 
 def benjamini_hochberg(chances: Sequence[float]) -> list[float]:
-    """Return for each test the least share of false ones among those that hold, if it holds.
-
-    ``chances`` are p-values. Tests below a share q of these numbers are false in at most a share q
-    in the mean (Benjamini and Hochberg, Journal of the Royal Statistical Society B 57, 1995).
-    """
+    """Return p-values adjusted for the false discovery rate (Benjamini and Hochberg, JRSS B 57,
+    1995)."""
     adjusted = [0.0] * len(chances)
     least = 1.0
     in_order = sorted(range(len(chances)), key=chances.__getitem__)
@@ -57,12 +45,9 @@ EXACT_UP_TO = 60
 
 
 def shift_of(first: Values, second: Values, level: float = 0.95) -> tuple[Interval, float]:
-    """Return the shift from ``first`` (n,) to ``second`` (m,), neither empty, and its p-value.
-
-    The test is the exact one of Wilcoxon, Mann and Whitney, two-sided. The shift is the median of
-    all differences (Hodges and Lehmann), and its interval holds the shifts that the test does not
-    refuse (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 3rd edition, 4.1 to
-    4.3); samples that are too small have none.
+    """Return the shift from ``first`` (n,) to ``second`` (m,) and its p-value: exact two-sided test
+    of Wilcoxon, Mann and Whitney; median of all differences (Hodges and Lehmann) with the interval
+    of shifts that the test does not refuse (Hollander, Wolfe and Chicken, 3rd edition, 4.1 to 4.3).
     """
     differences = np.sort(np.subtract.outer(second, first), axis=None)
     n, m, below = len(first), len(second), 0
@@ -73,12 +58,11 @@ def shift_of(first: Values, second: Values, level: float = 0.95) -> tuple[Interv
 
 
 def least_chance(n: int, m: int) -> float:
-    """Return the smallest p-value that samples of these sizes can have."""
     return min(1.0, 2 / math.comb(n + m, n))
 
 
 def _chance(differences: Values, n: int, m: int) -> float:
-    """Return the two-sided p-value; a tie of two values counts half, which is conservative."""
+    """Return the two-sided p-value; a tie counts against a difference."""
     above = int((differences > 0).sum())
     ties = int((differences == 0).sum())
     nearer = min(above, n * m - above - ties) + ties  # as if ties were against a difference
@@ -86,7 +70,6 @@ def _chance(differences: Values, n: int, m: int) -> float:
 
 
 def _at_most(count: int, n: int, m: int) -> float:
-    """Return P(U <= count) of equal samples; U counts the differences on one side."""
     if max(n, m) <= EXACT_UP_TO:
         return float(_distribution(min(n, m), max(n, m))[count])
     spread = math.sqrt(n * m * (n + m + 1) / 12)
@@ -95,10 +78,8 @@ def _at_most(count: int, n: int, m: int) -> float:
 
 @lru_cache(maxsize=64)
 def _distribution(n: int, m: int) -> npt.NDArray[np.float64]:
-    """Return P(U <= u) for u = 0 to n m: the counts are Gaussian binomial coefficients.
-
-    Each factor (1 - x^(m+i)) / (1 - x^i) is a difference and a running sum.
-    """
+    """Return P(U <= u) for u = 0 to n m by Gaussian binomial coefficients; each factor (1 -
+    x^(m+i)) / (1 - x^i) is a difference and a running sum."""
     counts = np.zeros(n * m + 1)
     counts[0] = 1.0
     for i in range(1, n + 1):
@@ -117,8 +98,8 @@ passes a corrected test. The median of 5 steps ignores two that are disturbed.""
 LEVEL = 0.99
 """Of the interval of the difference."""
 MOST_CORRELATION, OF_TWO_RANKS = 0.85, 0.9
-"""Of neighbouring passes, that is reckoned with; of two ranks, whose tail is exact, the second one.
-They keep false alarms at 1 % of reports where passes correlate by up to 0.9
+"""Largest correlation of neighbouring passes assumed; of two ranks, whose tail is exact, the
+second. Reports have 1 % false alarms where passes correlate by up to 0.9
 (`benchmarks/dependent_passes.py`)."""
 _UNLIKELY = 1e-4
 """A correlation is ruled out if as little would be seen this rarely."""
@@ -128,15 +109,9 @@ Times = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The rank that takes longest, beside the one that takes the next longest.
-
-    Attributes:
-        row, next_row: which they are.
-        apart_s: the mean over passes of the difference of their medians.
-        low_s, high_s: its interval of level `LEVEL`.
-        chance: how likely any one of equal ranks is this surely more than ``least_s`` apart.
-        correlation: of neighbouring passes, that this reckons with.
-    """
+    """The rank that takes longest. ``apart_s``: mean over passes of the difference to the next,
+    ``low_s`` to ``high_s`` its interval of `LEVEL`. ``chance``: p-value of any of equal ranks being
+    ``least_s`` apart. ``correlation`` of neighbouring passes, as assumed."""
 
     row: int
     next_row: int
@@ -149,11 +124,8 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """What the mean over passes of an AR(1) process is known by, from the passes themselves.
-
-    ``inflation``: n times the variance of the mean over the variance that the passes show in the
-    mean. ``degrees``: how many independent values would show it as well (Satterthwaite 1946).
-    """
+    """AR(1) passes: ``inflation`` is n times the variance of the mean over the variance that they
+    show, ``degrees`` those of as many independent values (Satterthwaite 1946)."""
 
     inflation: float
     degrees: float
@@ -161,7 +133,6 @@ class Passes:
 
 @lru_cache(maxsize=1024)
 def correlated_passes(n: int, correlation: float) -> Passes:
-    """Return what so many passes, whose neighbours correlate so much, tell of their mean."""
     covariance = _covariance(n, correlation)
     seen = (np.eye(n) - 1 / n) @ covariance
     shown = float(np.trace(seen))
@@ -170,10 +141,8 @@ def correlated_passes(n: int, correlation: float) -> Passes:
 
 
 def largest_correlation(apart_s: Times) -> float:
-    """Return the largest correlation of neighbouring passes that ``apart_s`` leaves possible.
-
-    It is (rank, pass), without the means of ranks and of passes. At most `MOST_CORRELATION`.
-    """
+    """Return the largest correlation of neighbouring passes compatible with ``apart_s`` (rank,
+    pass), without means of ranks and of passes; at most `MOST_CORRELATION`."""
     ranks, n = apart_s.shape
     squares = float((apart_s ** 2).sum())
     if squares <= 0:
@@ -189,18 +158,14 @@ def largest_correlation(apart_s: Times) -> float:
 
 
 def _chance_of_less(seen: float, n: int, correlation: float, ranks: int) -> float:
-    """Return how likely n passes of so many ranks correlate less than ``seen`` with the next one.
-    """
     lag, centre = np.diag(np.full(n - 1, 0.5), 1), np.eye(n) - 1 / n
     return 1 - _chance_above_0(
         centre @ (lag + lag.T - seen * np.eye(n)) @ centre, n, correlation, ranks)
 
 
 def tail_of_two(t: float, n: int, correlation: float) -> float:
-    """Return P(T > t) of the mean of n passes over its error as the passes show it, exactly.
-
-    Student's t of as many degrees of freedom has tails that are far too long.
-    """
+    """Return P(T > t) of the mean of n passes over its error, exactly: Student's t has far too long
+    tails."""
     if not math.isfinite(t) or t <= 0:
         return 0.0 if t > 0 else 0.5
     centre = np.eye(n) - 1 / n
@@ -220,10 +185,8 @@ def _quantile_of_two(tail: float, n: int, correlation: float) -> float:
 
 
 def _chance_above_0(form: Times, n: int, correlation: float, ranks: int) -> float:
-    """Return how likely a quadratic form of n correlated normal values, of ranks alike, is above 0.
-
-    Imhof (Biometrika 48, 1961), the integral over the logarithm of u; within 1e-8.
-    """
+    """Return P(quadratic form > 0) of n correlated normal values of equal ranks: Imhof (Biometrika
+    48, 1961), within 1e-8."""
     root = np.linalg.cholesky(_covariance(n, correlation))
     weights = np.linalg.eigvalsh(root.T @ form @ root)
     u = np.geomspace(1e-9, 1e9, 1200)
@@ -241,15 +204,11 @@ def _covariance(n: int, correlation: float) -> npt.NDArray[np.float64]:
 
 
 def are_enough(passes: Sequence[int]) -> bool:
-    """Return whether passes of so many steps each can tell whether a rank stands out."""
     return len(passes) >= MIN_PASSES and min(passes) >= MIN_STEPS
 
 
 def pass_medians(times_s: Times, passes: Sequence[int]) -> Times | None:
-    """Return the medians of times (rank, step) in each pass, (rank, pass), if they `are_enough`.
-
-    ``passes`` are the numbers of steps of each pass, in order.
-    """
+    """Return the medians of times (rank, step) in each pass, (rank, pass), if they `are_enough`."""
     if not are_enough(passes):
         return None
     ends = np.cumsum(passes)
@@ -258,22 +217,11 @@ def pass_medians(times_s: Times, passes: Sequence[int]) -> Times | None:
 
 
 def standing(medians_s: Times, least_s: float) -> Standing:
-    """Return which of several ranks takes longest, from its medians, (rank, pass).
-
-    Steps share disturbances with their neighbours, and all steps of a pass with one another: a rank
-    may share its core with something for the whole of it. So a pass is one observation, however
-    many steps it has. The medians are compared as in a two-way layout: what a rank takes longer in
-    some passes and not in others is the error (Scheffe, The Analysis of Variance, 4.2).
-
-    Passes depend on their neighbours, too: a rank that shares its core now will probably do so in
-    the next pass. The error is that of an AR(1) process (`Passes`). Its correlation is the largest
-    that what ranks differ by leaves possible, at most `MOST_CORRELATION`: nine passes of two ranks
-    leave all of that possible, twenty of four ranks much less.
-
-    A rank stands out if it is apart from *each* other rank, so from the next one: ranks that share
-    a core are slow together, and none of them is the slow one. Raises ValueError for fewer than two
-    ranks or passes.
-    """
+    """Return the rank that takes longest, from its medians (rank, pass). A pass is one observation:
+    its steps share disturbances. Medians are compared as in a two-way layout (Scheffe, The Analysis
+    of Variance, 4.2), the error is that of AR(1) passes with the largest correlation compatible
+    with them. A rank stands out if it is apart from each other one, so from the next. Raises
+    ValueError for fewer than two ranks or passes."""
     ranks, passes = medians_s.shape
     if min(ranks, passes) < 2:
         raise ValueError(f"{ranks} ranks and {passes} passes: both take two at least")
@@ -313,12 +261,8 @@ _MAD_OF_NORMAL = 1.4826
 
 @dataclass(frozen=True, slots=True)
 class Dispersion:
-    """How one time varies from step to step.
-
-    ``cv`` is the standard deviation over the mean, which single stalls dominate. ``robust_cv`` is
-    1.4826 times the median absolute deviation over the median, which half of the steps can be
-    stalls of. ``deviation_s`` is the mean absolute deviation from the median.
-    """
+    """Variation of one time between steps. ``cv``: standard deviation over mean; ``robust_cv``:
+    1.4826 MAD over median; ``deviation_s``: mean absolute deviation from the median."""
 
     median_s: float
     cv: float
@@ -337,15 +281,9 @@ def dispersion(times_s: Values) -> Dispersion:
 
 
 def chance_of_excess(relative: Values, reference: Values, as_much: float = AS_MUCH) -> float:
-    """Return how likely chance makes ``relative`` exceed ``as_much`` times ``reference`` so far.
-
-    Both are deviations of the same steps, (n,), from the median and relative to it. A permutation
-    test of paired differences (Fisher 1935; Good, Permutation Tests, 3.2): if the difference is as
-    likely above 0 as below, any other sign would have been as likely. Neighbouring steps share
-    disturbances, so signs are those of blocks of neighbours. If they are of one distribution, it is
-    below x in at most a share x of runs, and in fewer the more ``as_much`` is above 1. Raises
-    ValueError for fewer than `MIN_N` steps.
-    """
+    """Return the p-value of ``relative`` exceeding ``as_much`` times ``reference``, deviations of
+    the same steps (n,): a permutation test of paired differences (Good, Permutation Tests, 3.2)
+    with signs of blocks of neighbours. Raises ValueError for fewer than `MIN_N` steps."""
     if relative.size < MIN_N:
         raise ValueError(f"{relative.size} steps are fewer than {MIN_N}")
     excess = relative - as_much * reference
@@ -368,20 +306,10 @@ _TAIL, _MOST = 0.005, 50.0
 
 @dataclass(frozen=True, slots=True)
 class Accounted:
-    """How times follow a condition.
-
-    The condition is given as the slowdown that it would cause if nothing else counted: a clock that
-    is 10 % lower makes work at most 1 / 0.9 times as long. So the slope of the logarithm of times
-    over that of the slowdown is 1 where the condition is the cause, less where only a part of the
-    work feels it, and more where something else changes with it.
-
-    Attributes:
-        effect: by how much the time rises from the least to the greatest slowdown, as a share,
-            with its 99 % interval.
-        share: which share of the rise the condition can account for, 1 at most.
-        fit: which share of the variance of the times lies on the line.
-        chance: how likely times that do not follow it seem to do so as surely.
-    """
+    """How times follow a condition, given as the slowdown that it alone would cause. ``effect``:
+    rise of the time from the least to the greatest slowdown, with its 99 % interval; ``share`` of
+    the rise that the condition can explain, 1 at most; ``fit``: explained variance; ``chance``:
+    p-value."""
 
     effect: Interval
     share: float
@@ -390,7 +318,7 @@ class Accounted:
 
 
 def accounted(times_s: Values, slowdowns: Values) -> Accounted | None:
-    """Return how times (pass,) follow slowdowns (pass,), 1 of none; None where nothing can tell."""
+    """Return how times (pass,) follow slowdowns (pass,), 1 of none; None without enough data."""
     n = times_s.size
     if n < FEWEST_PASSES or np.ptp(np.log(slowdowns)) < LEAST_RANGE:
         return None

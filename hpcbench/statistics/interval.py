@@ -1,16 +1,9 @@
-"""A distribution-free confidence interval of the median, also of dependent values.
-
-Independent values: exact order statistics. The number of values below the median is binomial with
-p = 1/2 whatever the distribution, so the l-th smallest and the l-th largest value enclose the
-median with a known probability.
-
-Dependent values: successive iterations share caches, clocks and neighbours, and at a lag-1
-correlation of 0.8 a 95 % interval for independent values holds the median in 6 of 10 cases. The
-measure of that is the variance inflation: the variance of a sum of dependent scores over that of as
-many independent ones. The ranks move out accordingly, at most to the least and the greatest value.
-Three views of the inflation are taken (an AR(1) process of that correlation, the spectrum, states),
-and the one that asks for the widest interval counts. None is a test that has to be passed: a
-correlation that may be chance widens the interval a little.
+"""A distribution-free confidence interval of the median, also of dependent values. Independent
+values: the number below the median is binomial with p = 1/2, so the l-th smallest and largest
+enclose it with a known probability. Dependent values: at a lag-1 correlation of 0.8 such a 95 %
+interval holds the median in 6 of 10 cases. The variance inflation (of a sum of dependent scores
+over independent ones) moves the ranks out, at most to the least and the greatest value. Of three
+estimates (AR(1) of that correlation, spectrum, states) the widest counts; none is a test to pass.
 """
 
 from __future__ import annotations
@@ -37,7 +30,6 @@ LEAST_DEGREES = 4.0
 STATE_Z = 3.0
 """How far a threshold's correlation lies above that of an AR(1) process, in standard errors."""
 MIN_IN_STATE = 5
-"""Fewer values above or below a threshold are no state."""
 MIN_VISITS = 10.0
 """Visits of a state; with fewer the shares of the states, and so the median, are hardly known."""
 MIN_N_RELIABLE = 20
@@ -61,7 +53,7 @@ class Inflation:
     degrees: float = math.inf
 
     def half_width(self, n: int, level: float) -> float:
-        """Return by how many ranks the count of ``n`` values below the median may be off n / 2."""
+        """Return by how many ranks the count below the median may be off n / 2."""
         quantile = t_of_normal(NormalDist().inv_cdf((1 + level) / 2), self.degrees)
         return quantile * math.sqrt(n * self.inflation) / 2
 
@@ -69,12 +61,9 @@ class Inflation:
 def dependence(
     values: Values, scores: Values, segments: Sequence[int] = (),
 ) -> Inflation | None:
-    """Return by how much dependence inflates the variance of the sum of ``scores``; None if not.
-
-    The lag-1 correlation is that of the ranks of ``values`` (n,), which no distribution and no
-    stall can disturb. ``scores`` (n,) are a function of the values whose sum is to be judged:
-    signs about the median, or ranks. ``segments``: see `check_segments`.
-    """
+    """Return by how much dependence inflates the variance of the sum of ``scores`` (n,), signs
+    about the median or ranks; None if it does not. The lag-1 correlation is that of the ranks of
+    ``values`` (n,)."""
     correlation, n = rank_correlation(ranks(values), segments), values.size
     if not is_significant(correlation, n):
         return None
@@ -84,11 +73,8 @@ def dependence(
 
 def rank_correlation(ranked: Values, segments: Sequence[int] = (),
                      centred_over: float | None = None) -> float:
-    """Return the lag-1 correlation of ranks (n,), at most 0.999; 0 where none can be seen.
-
-    Without the bias -(1 + 3 rho) / n of such a correlation (Kendall 1954). n is the number of
-    values whose middle was taken out, ``centred_over``: all of them, or those of one segment.
-    """
+    """Return the lag-1 correlation of ranks (n,), 0 to 0.999, without the bias -(1 + 3 rho) / n
+    (Kendall 1954), n being all values, or ``centred_over``."""
     biased = lag1_correlation(ranked, segments)
     return 0.0 if biased is None else _unbiased(biased, centred_over or ranked.size)
 
@@ -98,33 +84,25 @@ def _unbiased(correlation: float, n: float) -> float:
 
 
 def is_significant(correlation: float, n: int, z: float = SIGNIFICANT_Z) -> bool:
-    """Return whether an unbiased correlation of ``n`` values is ``z`` standard errors above 0."""
     return n > 3 and correlation * (n - 3) / math.sqrt(n) >= z
 
 
 def check_segments(n: int, segments: Sequence[int]) -> None:
-    """Raise ValueError unless ``segments`` are lengths that add up to ``n``; none mean one segment.
-
-    A segment is a run of values measured without a pause (a pass): the last value of one and the
-    first of the next are not neighbours.
-    """
+    """Raise ValueError unless ``segments``, the lengths of passes, add up to ``n``; none mean
+    one."""
     if len(segments) and (min(segments) < 0 or sum(segments) != n):
         raise ValueError(f"segments {list(segments)} do not add up to {n} values")
 
 
 def num_segments(segments: Sequence[int]) -> int:
-    """Return how many segments have values; no lengths mean one segment."""
     return sum(1 for length in segments if length) or 1
 
 
 def segments_differ(ranked: Values, segments: Sequence[int], estimate: Inflation,
                     significance: float = 0.01) -> bool:
-    """Return whether some segments are slower than others beyond what chance explains.
-
-    Kruskal-Wallis test of ``ranked``, the ranks (n,); its statistic is divided by the inflation
-    that is estimated for their sum. As the estimate is uncertain, the quantile is one of Fisher's F
-    instead of chi-square's; by the cube roots of Wilson and Hilferty (1931) and Paulson (1942).
-    """
+    """Kruskal-Wallis test of ``ranked`` (n,), its statistic divided by the estimated inflation. As
+    that is uncertain, the quantile is Fisher's F instead of chi-square, by cube roots (Wilson and
+    Hilferty 1931, Paulson 1942)."""
     lengths = np.array([length for length in segments if length])
     if lengths.size < 2:
         return False
@@ -139,15 +117,12 @@ def segments_differ(ranked: Values, segments: Sequence[int], estimate: Inflation
 
 
 def normal_of_t(t: float, degrees: float) -> float:
-    """Return the normal score with the tail of Student's ``t`` >= 0 (Wallace 1959).
-
-    From 6 degrees of freedom and up to a score of 3.3 it is off by less than 0.5 %.
-    """
+    """Return the normal score of Student's ``t`` >= 0 (Wallace 1959; within 0.5 % from 6 degrees
+    on)."""
     return _wallace(degrees) * math.sqrt(degrees * math.log1p(t * t / degrees))
 
 
 def t_of_normal(z: float, degrees: float) -> float:
-    """Return Student's t with the tail of the normal score ``z`` >= 0; inverse of normal_of_t."""
     if math.isinf(degrees):
         return z
     return math.sqrt(degrees * math.expm1((z / _wallace(degrees)) ** 2 / degrees))
@@ -158,14 +133,12 @@ def _wallace(degrees: float) -> float:
 
 
 def ranks(values: Values) -> Values:
-    """Return the rank of each value, 1 to n; equal values share the mean of their ranks."""
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
     shared: Values = np.cumsum(sizes) - (sizes - 1) / 2
     return shared[group]
 
 
 def lag1_correlation(values: Values, segments: Sequence[int] = ()) -> float | None:
-    """Return the correlation of neighbours within segments, or None where none can be seen."""
     centred = values - values.mean()
     variance = float(centred @ centred) / values.size
     products = _within(centred[1:] * centred[:-1], segments)
@@ -175,7 +148,6 @@ def lag1_correlation(values: Values, segments: Sequence[int] = ()) -> float | No
 
 
 def _within(pairs: npt.NDArray[T], segments: Sequence[int]) -> npt.NDArray[T]:
-    """Return what there is of neighbours, (..., n - 1), without those on both sides of a border."""
     if len(segments) < 2:
         return pairs
     borders = np.cumsum(segments)[:-1]
@@ -183,17 +155,11 @@ def _within(pairs: npt.NDArray[T], segments: Sequence[int]) -> npt.NDArray[T]:
 
 
 def spectral_inflation(scores: Values, correlation: float) -> tuple[float, int]:
-    """Return the variance of the sum of ``scores`` (n,) over that of as many independent ones.
-
-    ``correlation`` is that of neighbours, above 0. Also returned is how many frequencies were used:
-    0.4 n^(2/3) is the recommendation of Lazarus, Lewis, Stock and Watson (2018); and none above
-    that at which the spectrum of an AR(1) process has fallen to half.
-
-    Equal-weighted cosine estimate (Lazarus et al. 2018): the mean of the squared projections of
-    the scores on the first cosines, here by a Fourier transform of scores and mirrored scores.
-    Divided by what an AR(1) spectrum has lost by there, as prewhitening would (Andrews and
-    Monahan 1992).
-    """
+    """Return the variance of the sum of ``scores`` (n,) over that of independent ones, and the
+    frequencies used: 0.4 n^(2/3) (Lazarus, Lewis, Stock and Watson 2018), below those where the
+    spectrum of an AR(1) process of this ``correlation`` has halved. Equal-weighted cosine estimate
+    (Lazarus et al.), by a Fourier transform of mirrored scores, divided by what an AR(1) spectrum
+    has lost by there (prewhitening: Andrews and Monahan 1992)."""
     n = scores.size
     half_fallen = (1 - correlation) / math.sqrt(correlation)
     num_cosines = max(MIN_COSINES, int(min(0.4 * n ** (2 / 3), n * half_fallen / math.pi)))
@@ -210,10 +176,8 @@ def spectral_inflation(scores: Values, correlation: float) -> tuple[float, int]:
 
 
 def inflation_of_signs(correlation: float, length: float = math.inf) -> float:
-    """Return the inflation of the signs of a Gaussian AR(1) process, in segments of ``length``.
-
-    The signs of two normal values with correlation r correlate by 2 / pi asin(r) (Sheppard 1899).
-    """
+    """Return the inflation of signs of a Gaussian AR(1) process in segments of ``length``; signs
+    correlate by 2 / pi asin(r) (Sheppard 1899)."""
     num_lags = min(math.ceil(9 / (1 - correlation)),  # beyond, a correlation is below exp(-9)
                    max(1.0, length))
     lags = np.arange(1, int(num_lags) + 1)
@@ -221,11 +185,9 @@ def inflation_of_signs(correlation: float, length: float = math.inf) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class States:
-    """Values that stay above or below a threshold for longer than any AR(1) process does.
-
-    ``correlation`` is that of neighbours being above it, ``visits`` how often it was entered.
-    """
+class TwoStateModel:
+    """Values stay above or below a threshold longer than in any AR(1) process. ``correlation`` is
+    that of neighbours being above it, ``visits`` how often it was entered."""
 
     correlation: float
     visits: float
@@ -233,24 +195,19 @@ class States:
 
 
 @dataclass(frozen=True, slots=True)
-class CountBelow:
-    """``half_width`` ranks on either side of n / 2, 0 where nothing speaks for dependence.
-
-    ``correlation`` is that of neighbouring ranks, ``states`` what values stay in, if anything.
-    """
+class MedianRankUncertainty:
+    """``half_width`` ranks on either side of n / 2, 0 without dependence; ``correlation`` of
+    ranks."""
 
     half_width: float
     inflation: float
     correlation: float
-    states: States | None
+    states: TwoStateModel | None
 
 
-def count_below(values: Values, ranked: Values, level: float,
-                segments: Sequence[int] = ()) -> CountBelow:
-    """Return how uncertain the count of ``values`` (n,) below their true median is.
-
-    ``ranked`` are their ranks, ``segments`` the lengths of the passes.
-    """
+def median_rank_uncertainty(values: Values, ranked: Values, level: float,
+                segments: Sequence[int] = ()) -> MedianRankUncertainty:
+    """Return how uncertain the count of ``values`` (n,) below their true median is."""
     n, correlation = values.size, rank_correlation(ranked, segments)
     depends = is_significant(correlation, n)
     states = _states(values, ranked, segments, correlation) if depends else None
@@ -259,12 +216,11 @@ def count_below(values: Values, ranked: Values, level: float,
         estimates.append(states.estimate)
     widest = max(estimates, key=lambda one: one.half_width(n, level))
     half_width = 0.0 if widest.inflation <= 1 else widest.half_width(n, level)
-    return CountBelow(half_width, widest.inflation, correlation, states)
+    return MedianRankUncertainty(half_width, widest.inflation, correlation, states)
 
 
 def _of_correlation(values: Values, correlation: float, segments: Sequence[int],
                     depends: bool) -> Iterator[Inflation]:
-    """Yield what an AR(1) process of that correlation has, and what the spectrum shows."""
     n = values.size
     if correlation > 0:
         yield Inflation(inflation_of_signs(correlation, n / num_segments(segments)),
@@ -277,25 +233,17 @@ def _of_correlation(values: Values, correlation: float, segments: Sequence[int],
 
 
 def correlation_degrees(correlation: float, n: int) -> float:
-    """Return the degrees of freedom of an inflation that follows from a correlation.
-
-    The logarithm of (1 + r) / (1 - r) has a variance of 4 / (n (1 - r^2)), since r has one of
-    (1 - r^2) / n (Bartlett 1946); that of an estimated variance is 2 / degrees.
-    """
+    """Return the degrees of freedom of an inflation that follows from a correlation: log (1 + r) /
+    (1 - r) has variance 4 / (n (1 - r^2)) (Bartlett 1946), an estimated variance 2 / degrees."""
     return max(LEAST_DEGREES, n * (1 - correlation ** 2) / 2)
 
 
 def _states(
     values: Values, ranked: Values, segments: Sequence[int], correlation: float
-) -> States | None:
-    """Return the states that ask for the widest interval, of several thresholds, if there are any.
-
-    Values are parted at every twentieth of their ranks, and at the widest gap between two.
-
-    A chain of two states, of which the upper one has share p and neighbours correlate by r, adds
-    2 s r / (1 - r) to the inflation of the signs about the median. The squared correlation of being
-    above the threshold and above the median is s = min(p, 1 - p) / max(p, 1 - p).
-    """
+) -> TwoStateModel | None:
+    """Return the states with the widest interval of several thresholds (every 20th of the ranks,
+    the widest gap), if any. A chain of two states, the upper with share p, neighbours correlating
+    by r, adds 2 s r / (1 - r) to the inflation of signs, s = min(p, 1 - p) / max(p, 1 - p)."""
     n = ranked.size
     gaps = np.diff(np.sort(values))[MIN_IN_STATE - 1:n - MIN_IN_STATE]
     widest = MIN_IN_STATE + int(np.argmax(gaps)) if gaps.size else n // 2
@@ -316,22 +264,18 @@ def _states(
     return max(found, default=None, key=lambda one: one.estimate.inflation)
 
 
-def _state(share: float, biased: float, visits: float, n: int) -> States:
+def _state(share: float, biased: float, visits: float, n: int) -> TwoStateModel:
     correlation = _unbiased(biased, n)
     nested = min(share, 1 - share) / max(share, 1 - share)
     inflation = 1 + 2 * nested * max(0.0, correlation) / (1 - correlation)
-    return States(correlation, visits, Inflation(inflation, max(LEAST_DEGREES, visits)))
+    return TwoStateModel(correlation, visits, Inflation(inflation, max(LEAST_DEGREES, visits)))
 
 
 @dataclass(frozen=True, slots=True)
 class MedianInterval:
-    """``low`` to ``high`` hold the median with probability ``level``.
-
-    They are the values of this ``rank``, from 1, from either end.
-    ``block_length`` successive values, rounded up, count about as much as one independent value
-    would; all of them count as ``n_blocks`` such values. Unless ``reliable``, the level is not
-    promised and ``reason`` says why.
-    """
+    """``low`` to ``high`` hold the median with probability ``level``: values of this ``rank``, from
+    1, from either end. Values count as ``n_blocks`` independent ones, ``block_length`` successive
+    ones as one. Unless ``reliable``, the level is not promised, by ``reason``."""
 
     low: float
     high: float
@@ -345,18 +289,16 @@ class MedianInterval:
 
 def median_interval(values: Values, level: float = 0.95,
                     segments: Sequence[int] = ()) -> MedianInterval | None:
-    """Return the interval of the median of ``values`` (n,), or None where n is too small for one.
-
-    95 % takes 6 values, 99 % takes 8. ``segments`` are the lengths of the passes that the values
-    stand in, in order. Raises ValueError if they do not add up to n.
-    """
+    """Return the interval of the median of ``values`` (n,), None of too few (6 for 95 %, 8 for 99
+    %). ``segments`` are the lengths of passes in order. Raises ValueError if they do not add up to
+    n."""
     n = values.size
     check_segments(n, segments)
     exact = median_ranks(n, level)
     if exact is None:
         return None
     ranked = ranks(values)
-    count = count_below(values, ranked, level, segments)
+    count = median_rank_uncertainty(values, ranked, level, segments)
     lowest = min(exact[0], math.floor(n / 2 - count.half_width)) if count.half_width else exact[0]
     reason = _doubt(n, lowest, level, count, segments)
     if passes_differ(values, segments):
@@ -371,14 +313,11 @@ def median_interval(values: Values, level: float = 0.95,
 
 
 def _doubt(
-    n: int, lowest: int, level: float, count: CountBelow, segments: Sequence[int]
+    n: int, lowest: int, level: float, count: MedianRankUncertainty, segments: Sequence[int]
 ) -> str:
-    """Return why the level is not promised, or nothing.
-
-    An interval that would reach beyond the data ends at the least and the greatest value. It
-    misses the median only if all values are on one side of it. In each segment the first is so by
-    chance, and a next one stays there with (1 + r) / 2, r being the correlation of signs.
-    """
+    """Return why the level is not promised, or nothing. An interval that reaches beyond the data
+    misses the median if all values are on one side: in each segment the first is by chance, and a
+    next stays there with (1 + r) / 2, r being the correlation of signs."""
     seen = f"successive values correlate by {count.correlation:.2f}, "
     states = count.states
     if states and states.visits < MIN_VISITS:
@@ -397,12 +336,8 @@ def _doubt(
 def passes_differ(
     values: Values, segments: Sequence[int], significance: float = SIGNIFICANCE,
 ) -> bool:
-    """Return whether passes, of these lengths in order, differ beyond chance.
-
-    Kruskal-Wallis test (p < ``significance``). How much successive values depend on one another is
-    estimated without the passes' medians. With them, passes that differ would look like dependence,
-    and explain themselves: three passes of 1403, 19 and 1203 us once went unseen.
-    """
+    """Return whether passes differ beyond chance (Kruskal-Wallis, p < ``significance``). Dependence
+    is estimated without the passes' medians, else passes that differ would explain themselves."""
     if num_segments(segments) < 2:
         return False
     lengths = [length for length in segments if length]
@@ -416,7 +351,6 @@ def passes_differ(
 
 def _inflation_of_ranks(values: Values, ranked: Values, correlation: float,
                         segments: Sequence[int]) -> Inflation:
-    """Return the inflation of the sum of ranks: of an AR(1) process, or more if that is seen."""
     plain = Inflation(1.0)
     if correlation > 0:
         plain = Inflation((1 + correlation) / (1 - correlation),
@@ -427,11 +361,9 @@ def _inflation_of_ranks(values: Values, ranked: Values, correlation: float,
 
 @lru_cache(maxsize=4096)
 def median_ranks(n: int, level: float) -> tuple[int, int] | None:
-    """Return the ranks, from 1, whose values enclose the median, or None for n too small.
-
-    The lower rank l is the largest with P(X < l) <= (1 - level) / 2 for X ~ Binomial(n, 1/2); the
-    upper is n + 1 - l (Conover, Practical Nonparametric Statistics, 3.2).
-    """
+    """Return the ranks, from 1, whose values enclose the median, None for n too small (Conover,
+    Practical Nonparametric Statistics, 3.2): l is the largest with P(X < l) <= (1 - level) / 2 for
+    X ~ Binomial(n, 1/2), and n + 1 - l."""
     k = np.arange(1, n // 2 + 1)
     log_choices = np.append(0.0, np.cumsum(np.log((n + 1 - k) / k)))
     at_most = np.cumsum(np.exp(log_choices - n * math.log(2)))
@@ -441,11 +373,8 @@ def median_ranks(n: int, level: float) -> tuple[int, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class OverLaunches:
-    """The least and the greatest median of a launch hold the median over launches with ``level``.
-
-    ``rank`` says which medians are the ends of the interval of the level that was asked for: those
-    of this rank from either end. It is None where there are too few launches.
-    """
+    """The least and greatest median of a launch hold the median over launches with ``level``; those
+    of ``rank`` from either end with the level requested, None of too few launches."""
 
     low: float
     high: float
@@ -454,11 +383,7 @@ class OverLaunches:
 
 
 def over_launches(medians: Values, level: float) -> OverLaunches:
-    """Return what the ``medians`` (launch,) of two launches or more hold.
-
-    All of n medians lie on one side of the median over launches with probability 2 / 2^n. So two
-    hold it with 50 %, five with 93.75 %; 95 % takes six.
-    """
+    """Return what ``medians`` of two launches or more hold: all n lie on one side with 2 / 2^n."""
     ends = median_ranks(medians.size, level)
     return OverLaunches(float(medians.min()), float(medians.max()), 1 - 2.0 ** (1 - medians.size),
                         ends[0] if ends else None)

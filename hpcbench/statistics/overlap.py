@@ -1,13 +1,8 @@
-"""How much of a communication passes under a computation: comparisons of times, pass by pass.
-
-What compares cases is made pass by pass, of their medians within that pass: they ran close
-together, so a machine that is slower for a while is slower for all of them, and drift cancels.
-Nothing is clipped: what is slower than its parts one after the other has a negative overlap.
-
-Each number is compared with two values that say opposite things of it: 0 and 1 of an overlap, a
-ratio of 1 and one that is 5 % off. It tells nothing if the 95 % interval of its mean over passes
-holds both. So at most 1 in 20 numbers whose true value is one of the two is told from it.
-"""
+"""Overlap of communication and computation, compared pass by pass: drift of the machine cancels.
+Nothing is clipped: slower than its parts one after the other is a negative overlap. Each number is
+compared with two values (0 and 1 of an overlap, a ratio of 1 and 5 % off) and tells nothing if the
+95 % interval of its mean over passes holds both: at most 1 in 20 numbers is wrongly told from its
+true value."""
 
 from __future__ import annotations
 
@@ -31,10 +26,7 @@ PassTimes = Sequence[float | None]
 
 @dataclass(frozen=True, slots=True)
 class OverPasses:
-    """A number that each pass has one of: their median, the least and the greatest.
-
-    Unless it ``tells`` something, what it says may as well be chance; one pass shows nothing of it.
-    """
+    """A number of each pass: median, least, greatest. Unless it ``tells``, it may be chance."""
 
     median: float
     least: float
@@ -49,28 +41,22 @@ def told(passes: OverPasses | None) -> float | None:
 
 
 def exposed_communication_s(both_s: PassTimes, compute_s: PassTimes) -> OverPasses | None:
-    """Return t - t_compute in seconds: the communication that no product hides.
-
-    The "effective communication time" of Chang et al., "FLUX: Fast software-based communication
-    overlap on GPUs through kernel fusion" (arXiv 2406.06858). It tells something where
-    `exposed_share` does.
-    """
+    """Return t - t_compute in seconds, the communication that no product hides: "effective
+    communication time" of Chang et al., FLUX (arXiv 2406.06858). It tells something where
+    `exposed_share` does."""
     found = over_passes(lambda both, compute: both - compute, both_s, compute_s)
     share = exposed_share(both_s, compute_s)
     return replace(found, tells=share.tells) if found and share else found
 
 
 def exposed_share(both_s: PassTimes, compute_s: PassTimes) -> OverPasses | None:
-    """Return (t - t_compute) / t: the share of the time in which communication is not hidden.
-
-    It is told from 0 and from 5 %.
-    """
+    """Return (t - t_compute) / t, compared with 0 and 5 %."""
     return over_passes(lambda both, compute: (both - compute) / both, both_s, compute_s,
                        tells=lambda interval: not interval.holds(0.0, TELLING))
 
 
 def overhead(both_s: PassTimes, compute_s: PassTimes) -> OverPasses | None:
-    """Return t / t_compute - 1: what communication adds. It is told from 0 and from 5 %."""
+    """Return t / t_compute - 1, compared with 0 and 5 %."""
     return over_passes(lambda both, compute: both / compute - 1, both_s, compute_s,
                        tells=lambda interval: not interval.holds(0.0, TELLING))
 
@@ -78,13 +64,8 @@ def overhead(both_s: PassTimes, compute_s: PassTimes) -> OverPasses | None:
 def overlap_efficiency(
     both_s: PassTimes, compute_s: PassTimes, communicate_s: PassTimes
 ) -> OverPasses | None:
-    """Return (t_compute + t_communicate - t) / min(t_compute, t_communicate).
-
-    The share of the shorter part that passes under the longer one: 1 if all of it does, 0 if the
-    time is that of one after the other. The formula of Intel's MPI Benchmarks (user guide,
-    "Measuring Communication and Computation Overlap"), which clip it to 0..1. It is told from 0
-    and from 1.
-    """
+    """Return (t_compute + t_communicate - t) / min(t_compute, t_communicate), compared with 0 and
+    1: the hidden share of the shorter part, as in Intel's MPI Benchmarks, which clip it to 0..1."""
     def share(both: float, compute: float, communicate: float) -> float:
         return (compute + communicate - both) / min(compute, communicate)
 
@@ -95,32 +76,22 @@ def overlap_efficiency(
 def times_longest_part(
     both_s: PassTimes, compute_s: PassTimes, communicate_s: PassTimes
 ) -> OverPasses | None:
-    """Return t / max(t_compute, t_communicate): 1 where the shorter part is hidden completely.
-
-    Each part needs the time that it takes alone, so the longest is a bound of their overlap. A
-    roofline has the same bound (Williams, Waterman and Patterson, CACM 52(4), 2009). It is told
-    from 1 and from 1.05.
-    """
+    """Return t / max(t_compute, t_communicate), compared with 1 and 1.05; 1 hides the shorter part
+    completely (the bound of a roofline: Williams et al., CACM 52(4), 2009)."""
     return over_passes(lambda both, compute, communicate: both / max(compute, communicate),
                        both_s, compute_s, communicate_s,
                        tells=lambda interval: not interval.holds(1.0, 1 + TELLING))
 
 
 def speedup(time_s: PassTimes, base_s: PassTimes) -> OverPasses | None:
-    """Return t_base / t: above 1 where it is faster than the base.
-
-    It is told from 1, and from 1.05 or 1 / 1.05.
-    """
+    """Return t_base / t, compared with 1, and with 1.05 or 1 / 1.05."""
     return over_passes(lambda time, base: base / time, time_s, base_s,
                        tells=lambda interval: not (interval.holds(1.0, 1 + TELLING) or
                                                    interval.holds(1.0, 1 / (1 + TELLING))))
 
 
 def mean_interval(values: Values) -> Interval:
-    """Return Student's interval of the mean of ``values`` (n,); a single one has none.
-
-    Medians of passes are close to normal, whatever their samples are, and passes are apart in time.
-    """
+    """Return Student's interval of the mean of medians of passes (n,); a single one has none."""
     mean = float(values.mean())
     if values.size < 2:
         return Interval(mean)
@@ -129,14 +100,13 @@ def mean_interval(values: Values) -> Interval:
 
 
 def chance_of_mean(values: Values) -> float:
-    """Return how likely a mean of two values (n,) or more is so far from 0 by chance: Student's t.
-    """
+    """Return the p-value of a mean of two values (n,) or more against 0: Student's t."""
     mean, error = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(values.size)
     return 2 * t_tail(abs(mean) / error, values.size - 1) if error > 0 else float(mean == 0)
 
 
 def _student(degrees: int) -> float:
-    """Return the quantile of Student's t; for 1 and 2 degrees of freedom it has a closed form."""
+    """Return the quantile of Student's t; of 1 and 2 degrees of freedom in closed form."""
     if degrees == 1:
         return math.tan(math.pi * LEVEL / 2)
     if degrees == 2:
@@ -148,11 +118,8 @@ def over_passes(
     formula: Callable[..., float], *times_s: PassTimes,
     tells: Callable[[Interval], bool] = lambda _interval: True,
 ) -> OverPasses | None:
-    """Return what a formula of several cases' times gives over the passes that all of them have.
-
-    A pass counts where every case has a time above 0; None if there is no such pass. ``tells`` says
-    of the interval of the mean whether the number tells something.
-    """
+    """Return a formula of several cases' times over the passes in which all have a time above 0;
+    None without any. ``tells`` judges the interval of the mean."""
     rows = [row for row in zip(*times_s, strict=False) if all(row)]
     values = np.array([formula(*row) for row in rows])
     if not values.size:

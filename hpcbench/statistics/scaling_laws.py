@@ -1,20 +1,10 @@
-"""Two laws of how work scales over ranks, fitted to times: Amdahl's and the universal one.
-
-Amdahl (AFIPS 1967): a part ``s`` of the work of one rank is not divided, t(n) = t(1) (s + (1 - s) /
-n). Gunther's universal scalability law ("Guerrilla Capacity Planning", Springer 2007): the rate of
-n ranks is x(n) = n x(1) / (1 + sigma (n - 1) + kappa n (n - 1)); sigma is contention, kappa is what
-every rank does with every other one. Both are linear in the right form, t = a + b / n and n / x =
-a + b n + c n (n - 1), so they need no search: least squares of relative residuals, with
-coefficients that are not below 0. So ``s`` and ``sigma`` are from 0 to 1.
-
-Parallel efficiency and its factors, as the POP centre of excellence defines them.
-
-https://co-design.pop-coe.eu/metrics: useful computation is what a rank does outside communication.
-Parallel efficiency is the mean over ranks of that over the run's time. It is the product of load
-balance (mean over greatest) and communication efficiency (greatest over the run's time). The
-latter is the product of serialisation (greatest over the time on an ideal network, where data move
-in no time) and transfer (that time over the run's). A factor of 0.8 or more is acceptable.
-"""
+"""Amdahl's law (AFIPS 1967), t(n) = t(1) (s + (1 - s) / n), and Gunther's universal scalability law
+(Springer 2007), x(n) = n x(1) / (1 + sigma (n - 1) + kappa n (n - 1)), fitted by least squares of
+relative residuals of their linear forms t = a + b / n and n / x = a + b n + c n (n - 1),
+coefficients not below 0. Parallel efficiency and its factors as of POP (https://co-design.pop-
+coe.eu/metrics): parallel efficiency (mean useful time over run time) = load balance (mean over
+greatest) x communication (greatest over run time) = ... x serialisation (greatest over time on an
+ideal network) x transfer (that over run time)."""
 
 from __future__ import annotations
 
@@ -39,15 +29,9 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """A fitted law.
-
-    Attributes:
-        name: AMDAHL or UNIVERSAL.
-        parameters: ``s``, or ``sigma`` and ``kappa``, with 95 % intervals; none at a bound.
-        residuals: measured over fitted time of each point, less 1.
-        fitted: the fitted value of each point: seconds, or work in a second.
-        least_ranks, most_ranks: what it was fitted to. It says nothing of other numbers.
-    """
+    """A fitted law. ``parameters``: ``s``, or ``sigma`` and ``kappa``, with 95 % intervals, none at
+    a bound. ``residuals``: measured over fitted time, less 1; ``fitted``: seconds, or work per
+    second."""
 
     name: str
     parameters: Mapping[str, Interval]
@@ -81,10 +65,7 @@ def why_not(name: str, points: int) -> str:
 
 
 def amdahl(ranks: Sequence[int], times_s: Sequence[float]) -> Law:
-    """Return Amdahl's law for times of the same work on different numbers of ranks.
-
-    Raises ValueError for too few points (`why_not`).
-    """
+    """Return Amdahl's law for times of the same work. Raises ValueError for too few points."""
     n, times = _checked(AMDAHL, ranks, times_s)
     fit = _least_squares(np.stack([np.ones_like(n), 1 / n], axis=1), times)
     part, divided = fit.values
@@ -95,10 +76,8 @@ def amdahl(ranks: Sequence[int], times_s: Sequence[float]) -> Law:
 
 
 def universal(ranks: Sequence[int], rates: Sequence[float]) -> Law:
-    """Return the universal scalability law for work in a second on different numbers of ranks.
-
-    Raises ValueError for too few points (`why_not`).
-    """
+    """Return the universal scalability law for work per second. Raises ValueError for too few
+    points."""
     n, known = _checked(UNIVERSAL, ranks, rates)
     fit = _least_squares(np.stack([np.ones_like(n), n, n * (n - 1)], axis=1), n / known)
     divided, shared, exchanged = fit.values
@@ -117,11 +96,8 @@ def _checked(name: str, ranks: Sequence[int], values: Sequence[float]) -> tuple[
 
 
 def _least_squares(columns: Array, values: Array) -> _Fit:
-    """Return the fit with the least relative residuals of those without a coefficient below 0.
-
-    There are at most 3 columns, so every choice of those above 0 is tried: the best of them is the
-    solution. One of the first two is always among them, else one rank would take no time.
-    """
+    """Return the fit with the least relative residuals. All choices of the (at most 3) columns are
+    tried; one of the first two is among them, else one rank would take no time."""
     weighted, ones = columns / values[:, None], np.ones_like(values)
     best: tuple[float, tuple[int, ...], Array] | None = None
     for many in range(columns.shape[1], 0, -1):
@@ -148,7 +124,7 @@ def _least_squares(columns: Array, values: Array) -> _Fit:
 def _parameter(
     value: float, slope: Array, fit: _Fit, at: int, most: float = float("inf"),
 ) -> Interval:
-    """Return a quotient of coefficients with its interval, to the first order in their errors."""
+    """Return a quotient of coefficients with its interval, to first order in their errors."""
     if not fit.values[at] > 0 or value >= most:
         return Interval(float(value))
     half = t_quantile(_TAIL, fit.degrees) * float(np.sqrt(slope @ fit.covariance @ slope))
@@ -170,15 +146,7 @@ Times = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """Shares from 0 to 1, and more than 1 only where times contradict one another.
-
-    Attributes:
-        parallel: load balance x communication.
-        load_balance: the mean of the ranks' useful time over the greatest.
-        communication: serialisation x transfer.
-        serialisation, transfer: its parts; None where it is not known how long ranks wait for one
-            another, and how long for data.
-    """
+    """POP's factors, from 0 to 1. ``serialisation`` and ``transfer`` are None where unknown."""
 
     parallel: float
     load_balance: float
@@ -188,7 +156,6 @@ class Efficiency:
 
 
 def of_two_factors(useful_s: Sequence[float], elapsed_s: float) -> Efficiency | None:
-    """Return what useful seconds of each rank and those of the run tell; None of no time."""
     greatest = max(useful_s, default=0.0)
     if not (greatest > 0 and elapsed_s > 0):
         return None
@@ -197,12 +164,9 @@ def of_two_factors(useful_s: Sequence[float], elapsed_s: float) -> Efficiency | 
 
 
 def of_steps_that_meet(before_s: Times, after_s: Times, step_s: Times) -> Efficiency | None:
-    """Return all factors of steps in which the ranks meet once; None of no time.
-
-    ``before_s`` and ``after_s``, (rank, step), are useful seconds before and after all wait for
-    one another; ``step_s``, (step,), how long a step takes. On an ideal network a step takes as
-    long as the greatest of either, and no other waiting.
-    """
+    """Return all factors of steps in which ranks meet once; None of no time. ``before_s`` and
+    ``after_s``, (rank, step), are useful seconds before and after it, ``step_s`` (step,) the whole.
+    On an ideal network a step takes the greatest of either."""
     known = of_two_factors((before_s + after_s).sum(axis=1).tolist(), float(step_s.sum()))
     if known is None:
         return None

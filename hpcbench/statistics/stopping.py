@@ -1,10 +1,5 @@
-"""When a case has been measured often enough.
-
-The decision is made at checkpoints, not after every iteration, and with a 99 % interval. Looking
-again and again until an interval happens to be narrow costs coverage. The 95 % interval that is
-reported afterwards therefore keeps its level only behind a stricter one, and where enough
-values count as independent ones.
-"""
+"""When a case has been measured often enough. Decided at checkpoints with a 99 % interval: testing
+often until an interval happens to be narrow costs coverage of the 95 % one reported later."""
 
 from __future__ import annotations
 
@@ -21,8 +16,8 @@ from hpcbench.statistics.order import median
 GROWTH = 1.5
 """From one checkpoint to the next."""
 MIN_BLOCKS = 20
-"""Values that count as independent. With fewer it would end mostly where the dependence happens to
-be estimated too low: of AR(0.8) series in three passes 92 % of the intervals hold the median."""
+"""Independent values; with fewer, cases stop where dependence is estimated too low (92 %
+coverage)."""
 LEAST_PASS_S = 0.1
 """A pass does not converge sooner. Samples of a few milliseconds show one state of the machine,
 however well they agree: medians of passes that were cut at 10 ms had a range of 27 %, of 8.5 % at
@@ -31,12 +26,9 @@ however well they agree: medians of passes that were cut at 10 ms had a range of
 
 @dataclass(frozen=True, slots=True)
 class StopRule:
-    """Measure at least ``min_n`` and at most ``max_n`` iterations, for about ``budget_s`` seconds.
-
-    Stop in between when the ``level`` interval of the median is narrower than ``target``, its
-    half width relative to the median, and ``least_s`` have passed. ``min_n == max_n`` is a fixed
-    count: neither the interval nor the budget ends it sooner.
-    """
+    """Measure ``min_n`` to ``max_n`` iterations, for about ``budget_s`` seconds. Stop when the
+    ``level`` interval of the median has a relative half width below ``target`` and ``least_s`` have
+    passed. ``min_n == max_n`` is a fixed count, whatever the interval and the budget."""
 
     min_n: int
     max_n: int
@@ -58,10 +50,8 @@ class StopRule:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Why to stop (None: go on), and the relative half width (None where there is none yet).
-
-    Reasons: ``fixed`` (as many as requested), ``converged``, ``max_iterations``, ``budget``.
-    """
+    """Reason to stop (None: go on), and relative half width. ``fixed``, ``converged``,
+    ``max_iterations``, ``budget``."""
 
     reason: str | None
     half_width: float | None
@@ -77,12 +67,8 @@ def checkpoints(rule: StopRule) -> Iterator[int]:
 
 
 def next_checkpoint(rule: StopRule, n: int, elapsed_s: float) -> int:
-    """Return the count to decide at next, after ``n`` iterations that took ``elapsed_s`` seconds.
-
-    It is brought forward where, at the pace so far, the budget would end before it; so the budget
-    is overrun by one iteration, or by what iterations are slower than before. With no pace known
-    yet (n = 0) that is after the first one.
-    """
+    """Return the count to decide at next, after ``n`` iterations in ``elapsed_s``; brought forward
+    where the budget would end before. Without a pace (n = 0) that is after the first one."""
     planned = next((count for count in checkpoints(rule) if count > n), rule.max_n)
     if rule.is_fixed or planned <= n + 1:
         return planned
@@ -96,12 +82,9 @@ def next_checkpoint(rule: StopRule, n: int, elapsed_s: float) -> int:
 
 def decide(rule: StopRule, times_ns: npt.NDArray[np.int64], elapsed_s: float,
            segments: Sequence[int] = ()) -> Decision:
-    """Return whether to stop after iterations of ``times_ns`` (n,), which took ``elapsed_s``.
-
-    ``times_ns`` is what the ranks agreed on: every rank has to decide by the same values, or one
-    of them by all. It goes on while the interval is unreliable. ``segments`` are the lengths of
-    the passes in ``times_ns``. Raises ValueError if they do not add up to n.
-    """
+    """Return whether to stop after iterations of ``times_ns`` (n,), as all ranks agreed on them;
+    not while the interval is unreliable. ``segments`` are the lengths of passes; ValueError if they
+    do not add up."""
     if not times_ns.size:
         return Decision(None, None)
     interval = median_interval(times_ns.astype(np.float64), rule.level, segments)

@@ -1,15 +1,7 @@
-"""Columns and texts in HDF5, as traces and results store them, and what a file says of itself.
-
-By attributes ``h5dump -A`` explains every part: each group and dataset has ``description`` and
-``units``. Columns of numbered values or bits have ``values`` or ``bits``, too: a line for each, ``4
-late_start: ...``. The root's attributes are explained in its attribute ``attributes``.
-docs/results-file.md holds the same.
-
-What supervisors read of the machine beside what they measure: tables, columns, stored form.
-
-All values are int64. A column is a counter, of which only differences mean something, or a value
-of the moment. In a trace, times are of the rank's own clock, as all its stamps.
-"""
+"""Columns and texts in HDF5, and their descriptions: by attributes ``h5dump -A`` explains every
+part. Each group and dataset has ``description`` and ``units``; numbered values or bits have
+``values`` or ``bits``. Tables of telemetry: int64 columns that are counters or values of the
+moment, times of the rank's own clock."""
 
 from __future__ import annotations
 
@@ -46,17 +38,13 @@ Contents = Mapping[str, Described]
 
 
 def describe(file: h5py.File, contents: Contents, attributes: Mapping[str, str]) -> None:
-    """Set the attributes of everything in the file; ``attributes`` explains those of the root.
-
-    Raises KeyError for a group, a dataset or an attribute of the root that is not described.
-    """
+    """Set the attributes of everything in the file. Raises KeyError for what is not described."""
     file.attrs["attributes"] = [f"{name}: {attributes[name]}" for name in sorted(file.attrs)]
     _set(file, contents[ROOT])
     file.visititems(lambda name, item: _set(item, contents[name]))
 
 
 def _set(item: h5py.Group | h5py.Dataset, what: Described) -> None:
-    """Set the attributes by h5py's lower level, which takes half the time."""
     for name in ("description", "units", "values", "bits"):
         said = what.text if name == "description" else getattr(what, name)
         if said:
@@ -70,8 +58,7 @@ CHUNK_ROWS = 2048
 LEVEL = 1
 GZIP: Mapping[str, Any] = {"shuffle": True, "compression": "gzip", "compression_opts": LEVEL}
 RANGES: Mapping[str, Any] = {"scaleoffset": 0}
-"""HDF5's filter scale-offset, without loss for int64: of each chunk the least value, and so many
-bits of each as the range takes. Noise is written in a quarter of gzip's time, and read in half."""
+"""HDF5's lossless scale-offset: noise is written in a quarter of gzip's time, read in half."""
 _WRITTEN_ROWS = 8 * CHUNK_ROWS
 _DEFLATE_AT_MOST = 1032
 _SMALL_BYTES = 2**20
@@ -90,7 +77,7 @@ def _new_column(
 
 
 class GrowingColumn:
-    """An int64 column that is written some chunks at a time; `finish` writes what is left."""
+    """An int64 column that is written some chunks at a time; `finish` writes the rest."""
 
     def __init__(self, file: h5py.File, name: str, filters: Mapping[str, Any] = GZIP) -> None:
         self._dataset = _new_column(file, name, filters, dtype="<i8", shape=(0,))
@@ -99,7 +86,6 @@ class GrowingColumn:
         self.rows = 0
 
     def add(self, values: npt.NDArray[np.int64]) -> None:
-        """Append rows; nobody may write into them before `finish`."""
         self._waiting.append(values)
         self._n_waiting += values.size
         self.rows += values.size
@@ -131,11 +117,8 @@ def read_column(file: h5py.File, name: str) -> npt.NDArray[Any]:
 
 
 def read_rows(file: h5py.File, name: str, first: int, count: int) -> npt.NDArray[np.int64]:
-    """Return ``count`` rows of a column of int64, from row ``first`` on.
-
-    By h5py's lower level, which takes a third of the time. Raises KeyError if the column is not
-    there, ValueError if there are no such rows.
-    """
+    """Return ``count`` rows of an int64 column from row ``first``, by h5py's lower level (a third
+    of the time). Raises KeyError or ValueError if there are none."""
     dataset = h5py.h5d.open(file.id, name.encode())
     selection = dataset.get_space()
     if (not dataset.get_type().equal(h5py.h5t.STD_I64LE)
@@ -150,20 +133,15 @@ def read_rows(file: h5py.File, name: str, first: int, count: int) -> npt.NDArray
 
 
 def _check_bytes(dataset: h5py.h5d.DatasetID, name: str, claimed: int) -> None:
-    """Raise ValueError if so many bytes are more than those in the file can hold.
-
-    Deflate packs 1032 bytes into one at most (zlib.net, "Zlib Technical Details").
-    """
+    """Raise ValueError if the file cannot hold so many bytes: deflate packs 1032 into one at
+    most."""
     if claimed > _SMALL_BYTES and (  # how many bytes there are takes long to say
             claimed > _DEFLATE_AT_MOST * dataset.get_storage_size() + _SMALL_BYTES):
         raise ValueError(f"{name} is said to hold {claimed} bytes, which are not there")
 
 
 def stored_bytes(file: h5py.File, name: str) -> tuple[str, bytes]:
-    """Return a text that tells the length of a column, and its bytes in the file, packed.
-
-    Columns of one name for which both are equal hold the same. Raises KeyError if it is not there.
-    """
+    """Return the length of a column as text, and its packed bytes; equal for equal columns."""
     dataset = h5py.h5d.open(file.id, name.encode())
     if dataset.get_create_plist().get_layout() != h5py.h5d.CHUNKED or (
             dataset.get_num_chunks() != 1):
@@ -177,10 +155,8 @@ def texts_of(column: npt.NDArray[Any]) -> list[str]:
 
 
 def json_line(value: Any, *, allow_nan: bool = True) -> str:
-    """Return the form of all JSON in the files: one line of ASCII without spaces between values.
-
-    Raises ValueError for a number that is not finite, unless they are allowed.
-    """
+    """Return one line of ASCII JSON. Raises ValueError for a number that is not finite, unless
+    allowed."""
     return to_json(value, separators=(",", ":"), allow_nan=allow_nan)
 
 
@@ -196,12 +172,11 @@ def write_lines(file: h5py.File, name: str, lines: Iterable[str]) -> None:
 
 
 def read_text(file: h5py.File, name: str) -> str:
-    """Return what `write_lines` stored. Raises KeyError if it is not there."""
     return "\n".join(read_lines(file, name))
 
 
 def read_lines(file: h5py.File, name: str) -> list[str]:
-    """Return the lines that `write_lines` stored. Raises KeyError if they are not there."""
+    """Return the lines that `write_lines` stored. Raises KeyError without any."""
     return lines_of(read_column(file, name))
 
 
@@ -335,10 +310,8 @@ def contents(own: Contents, clock: str) -> Contents:
 
 
 def as_today(table: str, columns: Sequence[str], values: npt.NDArray[np.int64]) -> Rows:
-    """Return rows (reading, column) with KEYS and the columns that the table has today.
-
-    Raises ValueError without a time or a device.
-    """
+    """Return rows (reading, column) with KEYS and the table's columns. Raises ValueError without a
+    time or a device."""
     if not set(KEYS) <= set(columns):
         raise ValueError(f"readings without {' or '.join(KEYS)}")
     names = (*KEYS, *TABLES[table].names)
@@ -356,7 +329,6 @@ def write_tables(file: h5py.File, tables: Mapping[str, Rows]) -> None:
 
 
 def read_tables(file: h5py.File) -> dict[str, Rows]:
-    """Return the tables in a file. Raises ValueError where one is none."""
     found: dict[str, Rows] = {}
     for table in file.get(GROUP, ()):
         if table in TABLES:

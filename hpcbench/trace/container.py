@@ -1,11 +1,7 @@
-"""Where attempts keep their traces, and sealed files: HDF5 that is absent or whole.
-
-A sealed file is a 512-byte text head and an HDF5 image. HDF5 looks for its signature at offsets 0,
-512, 1024, ... So any HDF5 tool opens the file as it is. The head holds format, schema version,
-length of the image and a CRC-32, and is padded with newlines. The CRC-32 is over the head's lines
-before it and the image. Only this exact text is accepted, so no bit can change unnoticed. A file is
-proved whole before HDF5 sees it.
-"""
+"""Folders of attempts, and sealed files: HDF5 that is absent or whole. A sealed file is a 512-byte
+text head and an HDF5 image, which any HDF5 tool opens. The head holds format, schema version,
+length of the image and a CRC-32 over its lines before and the image, padded with newlines; only
+this exact text is accepted. A file is proved whole before HDF5 sees it."""
 
 from __future__ import annotations
 
@@ -63,11 +59,8 @@ def is_suite(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def open_regular(path: Path) -> Iterator[int]:
-    """Yield a descriptor for reading. Raises UnreadableTrace where that is no regular file.
-
-    O_NONBLOCK because opening a named pipe would otherwise block for ever. An OSError of the block
-    becomes UnreadableTrace, too.
-    """
+    """Yield a descriptor for reading. Raises UnreadableTrace for no regular file (O_NONBLOCK: a
+    pipe would block), and instead of an OSError of the block."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -84,10 +77,8 @@ def open_regular(path: Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def whole_file(path: Path, *, make_folder: bool = False) -> Iterator[Path]:
-    """Yield a path beside ``path`` to write to; it takes its name, durable, if the block ends well.
-
-    Raises FileError if the disk does not take it; then ``path`` is as it was before.
-    """
+    """Yield a path to write to; it becomes ``path``, durable, if the block ends well. Raises
+    FileError if the disk does not take it; then ``path`` is as before."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
     try:
         if make_folder:
@@ -105,11 +96,8 @@ def whole_file(path: Path, *, make_folder: bool = False) -> Iterator[Path]:
 
 
 def sync_folder(folder: Path) -> bool:
-    """Make a new or renamed file in the folder durable; return whether the file system can.
-
-    Some can not (FUSE, network shares), and not every user may read a folder. What a file holds
-    is durable all the same. Raises OSError where the disk fails.
-    """
+    """Make a new or renamed file durable; return whether the file system can (FUSE and network
+    shares may not). Raises OSError where the disk fails."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -124,7 +112,6 @@ def sync_folder(folder: Path) -> bool:
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """Write every byte, however few the system takes at a time. Raises OSError if it cannot."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view):]
@@ -141,10 +128,7 @@ def new_container(
     path: Path, file_format: str, schema_version: int,
 ) -> Iterator[h5py.File]:
     """Yield an HDF5 file to fill; ``path`` appears, whole and durable, when the block ends well.
-
-    Memory stays small whatever is written. Raises FileError if the disk does not take it; then
-    ``path`` is as it was before.
-    """
+    Raises FileError if the disk does not take it; then ``path`` is as before."""
     with whole_file(path) as beside, beside.open("w+b", buffering=0) as raw:
         write_all(raw.fileno(), b"\n" * HEAD_BYTES)
         image = _Image(raw.fileno())
@@ -219,11 +203,8 @@ def _head(descriptor: int, file_format: str, schema_version: int) -> bytes:
 
 
 class _Image(io.RawIOBase):
-    """The part of a file behind the head, as HDF5 writes it.
-
-    An error of the disk is kept and hidden from HDF5, which crashes the process when a write
-    fails. The caller raises the error once HDF5 has closed.
-    """
+    """The part of a file behind the head, as HDF5 writes it. A disk's error is hidden from HDF5,
+    which it would crash, and raised when HDF5 has closed."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -1,19 +1,11 @@
-"""The live record of one rank: an append-only file that loses nothing it has acknowledged.
-
-HDF5 cannot be that file: killed while writing it leaves files that do not open, and a full disk
-crashes the process inside the library (docs/architecture.md). `seal` turns a finished journal
-into HDF5.
-
-A frame can be located and verified whatever bytes are around it: a 28-byte head and a body. The
-head, little-endian, begins with 8 bytes of magic. Then come, as uint32: kind, length of the meta
-text, number of sample rows, CRC-32 of the body, CRC-32 of the head so far. The body is the meta
-text (ASCII JSON), then the rows as int64. The head has a CRC of its own because a damaged length
-would otherwise hide every frame behind it.
-
-Readings of telemetry are one frame a table: names of columns, then the rows as int64.
-A record with phases has a kind of its own. Behind the rows of samples it has a column for each
-name in the meta text's ``phases``. Its head holds the number of all int64 instead of rows.
-"""
+"""The live record of one rank: an append-only file that loses nothing it has acknowledged. HDF5
+cannot be that: killed while writing it leaves files that do not open, and a full disk crashes the
+process. `seal` turns a finished journal into HDF5. A frame can be located and verified whatever is
+around it: a 28-byte head and a body. Head, little-endian: 8 bytes of magic, then uint32: kind,
+length of the meta text, number of sample rows, CRC-32 of the body, CRC-32 of the head so far (a
+damaged length would hide later frames). Body: meta text (ASCII JSON), rows as int64. Telemetry: one
+frame a table, names of columns, rows. A record with phases has, behind its rows, a column for each
+name in ``phases``, and its head counts int64 instead of rows."""
 
 from __future__ import annotations
 
@@ -34,36 +26,10 @@ import numpy as np
 from hpcbench.errors import FileError, TraceError
 from hpcbench.plan.case import Plan, plan_to_json
 from hpcbench.texts import from_json, to_json
+from hpcbench.trace import schema, source
 from hpcbench.trace.clock import SyncRecord
 from hpcbench.trace.columns import KEYS, TABLES, TELEMETRY_NOTE, Rows, Told, as_today
 from hpcbench.trace.container import open_regular, sync_folder, write_all
-from hpcbench.trace.schema import (
-    SAMPLE_COLUMNS,
-    Header,
-    Phases,
-    Record,
-    SampleColumns,
-    Samples,
-    Times,
-    check_types,
-    from_values,
-    no_rows,
-    no_samples,
-)
-from hpcbench.trace.source import (
-    ARRAYS,
-    CLOCK_NOTE,
-    Damage,
-    Note,
-    TraceSource,
-    UnreadableTrace,
-    checked_record,
-    header_from_json,
-    header_to_json,
-    plan_from_text,
-    record_from_json,
-    record_to_json,
-)
 
 MAGIC = b"\x89HBJ\r\n\x1a\n"
 """No frame contains it elsewhere: meta is ASCII, and as an int64 it is no plausible stamp."""
@@ -73,10 +39,7 @@ HEAD_BYTES = _HEAD.size + _CRC.size
 
 
 class Kind(IntEnum):
-    """What a frame holds: PHASED a record with phases, TELEMETRY readings of one table.
-
-    Number 3 was a record of schema version 1.
-    """
+    """What a frame holds. Number 3 was a record of schema version 1."""
 
     HEADER = 1
     PLAN = 2
@@ -100,19 +63,16 @@ class Frame:
         return self.offset + HEAD_BYTES + len(self.meta) + len(self.rows)
 
     def json(self) -> Any:
-        """Return the meta text as JSON values. Raises ValueError if it is none."""
         return from_json(self.meta)
 
-    def samples(self) -> SampleColumns:
+    def samples(self) -> schema.SampleColumns:
         values = np.frombuffer(self.rows, dtype="<i8").astype(np.int64)
-        width = len(SAMPLE_COLUMNS)
-        return SampleColumns.of_rows(values[:self._n_samples() * width].reshape(-1, width))
+        width = len(schema.SAMPLE_COLUMNS)
+        return schema.SampleColumns.of_rows(values[:self._n_samples() * width].reshape(-1, width))
 
     def readings(self) -> tuple[str, Rows]:
-        """Return table and rows of kind TELEMETRY; none of a table that is not known.
-
-        Raises KeyError, TypeError or ValueError if it is none.
-        """
+        """Return table and rows of kind TELEMETRY; none of an unknown table. Raises KeyError,
+        TypeError or ValueError."""
         meta = self.json()
         table, columns = str(meta["table"]), [str(name) for name in meta["columns"]]
         if table not in TABLES:
@@ -121,37 +81,36 @@ class Frame:
         return table, as_today(table, columns, values.astype(np.int64))
 
     def phase_names(self) -> list[str]:
-        """Return the names of the phases. Raises ValueError if the rows are not of them."""
+        """Return the names of the phases. Raises ValueError if the rows do not fit them."""
         if self.kind != Kind.PHASED:
             return []
         names = [str(name) for name in self.json()["phases"]]
         if not names or len(set(names)) < len(names) or (
-                len(self.rows) % (8 * (len(SAMPLE_COLUMNS) + len(names)))):
+                len(self.rows) % (8 * (len(schema.SAMPLE_COLUMNS) + len(names)))):
             raise ValueError(f"{len(self.rows)} bytes hold no samples with the phases {names}")
         return names
 
-    def phases(self) -> Phases:
+    def phases(self) -> schema.Phases:
         names = self.phase_names()
         if not names:
             return {}
         values = np.frombuffer(self.rows, dtype="<i8").astype(np.int64)
-        block = values[self._n_samples() * len(SAMPLE_COLUMNS):].reshape(len(names), -1)
+        block = values[self._n_samples() * len(schema.SAMPLE_COLUMNS):].reshape(len(names), -1)
         return dict(zip(names, block, strict=True))
 
     def _n_samples(self) -> int:
-        return len(self.rows) // (8 * (len(SAMPLE_COLUMNS) + len(self.phase_names())))
+        return len(self.rows) // (8 * (len(schema.SAMPLE_COLUMNS) + len(self.phase_names())))
 
 
 def _row_bytes(kind: int) -> int:
-    """Return what the head counts: rows, or single values where rows are of other lengths."""
-    return 8 if kind in (Kind.PHASED, Kind.TELEMETRY) else 8 * len(SAMPLE_COLUMNS)
+    return 8 if kind in (Kind.PHASED, Kind.TELEMETRY) else 8 * len(schema.SAMPLE_COLUMNS)
 
 
 def pack_frame(
-    kind: Kind, meta: Mapping[str, Any], samples: Samples | None = None,
-    phases: Iterable[Times] = (),
+    kind: Kind, meta: Mapping[str, Any], samples: schema.Samples | None = None,
+    phases: Iterable[schema.Times] = (),
 ) -> bytes:
-    rows = no_rows() if samples is None else samples
+    rows = schema.no_rows() if samples is None else samples
     text = to_json(meta, separators=(",", ":")).encode("ascii")
     numbers = b"".join(part.astype("<i8").tobytes() for part in (rows, *phases))
     body = text + numbers
@@ -160,30 +119,28 @@ def pack_frame(
     return head + _CRC.pack(zlib.crc32(head)) + body
 
 
-def frame_at(data: bytes, offset: int) -> Frame | Damage:
-    """Return the frame that starts at ``offset``, or what is wrong there."""
+def frame_at(data: bytes, offset: int) -> Frame | source.Damage:
     head = data[offset:offset + HEAD_BYTES]
     if len(head) < HEAD_BYTES:
-        return Damage(offset, f"{len(head)} bytes are no whole frame", torn=True)
+        return source.Damage(offset, f"{len(head)} bytes are no whole frame", torn=True)
     magic, kind, text_bytes, rows, body_crc = _HEAD.unpack_from(head)
     if magic != MAGIC or _CRC.unpack_from(head, _HEAD.size)[0] != zlib.crc32(head[:-_CRC.size]):
-        return Damage(offset, "no frame starts here", torn=False)
+        return source.Damage(offset, "no frame starts here", torn=False)
     start = offset + HEAD_BYTES
     end = start + text_bytes + rows * _row_bytes(kind)
     if end > len(data):
-        return Damage(offset, f"the frame's last {end - len(data)} bytes are missing", torn=True)
+        return source.Damage(
+            offset, f"the frame's last {end - len(data)} bytes are missing", torn=True)
     body = data[start:end]
     if zlib.crc32(body) != body_crc:
-        return Damage(offset, "CRC mismatch: the frame was changed after it was written", False)
+        return source.Damage(
+            offset, "CRC mismatch: the frame was changed after it was written", torn=False)
     return Frame(offset, kind, body[:text_bytes], body[text_bytes:])
 
 
-def scan(data: bytes) -> Iterator[Frame | Damage]:
-    """Yield every whole frame, and what lies between them.
-
-    After damage it goes on at the next magic, not behind the damaged frame: an append that failed
-    half way may have been followed by a good one.
-    """
+def scan(data: bytes) -> Iterator[Frame | source.Damage]:
+    """Yield every whole frame, and what lies between them. After damage it goes on at the next
+    magic: an append that failed half way may precede a good one."""
     offset = 0
     while offset < len(data):
         item = frame_at(data, offset)
@@ -192,7 +149,7 @@ def scan(data: bytes) -> Iterator[Frame | Damage]:
         else:
             resume = data.find(MAGIC, offset + 1)
             offset = len(data) if resume < 0 else resume
-            item = Damage(item.offset, item.what, item.torn and resume < 0)
+            item = source.Damage(item.offset, item.what, item.torn and resume < 0)
         yield item
 
 
@@ -213,7 +170,7 @@ class Journal:
         self._n_records = 0
 
     @classmethod
-    def create(cls, path: Path, header: Header, plan: Plan | None = None) -> Journal:
+    def create(cls, path: Path, header: schema.Header, plan: Plan | None = None) -> Journal:
         """Start a new journal. Raises FileError if the file exists or cannot be written."""
         try:
             descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
@@ -226,7 +183,7 @@ class Journal:
         journal = cls(path, descriptor)
         try:
             # twice, because without the header all the rest would be nobody's
-            opening = [pack_frame(Kind.HEADER, header_to_json(header))] * 2
+            opening = [pack_frame(Kind.HEADER, source.header_to_json(header))] * 2
             opening += [] if plan is None else [pack_frame(Kind.PLAN, plan_to_json(plan))]
             journal._write(b"".join(opening))
             sync_folder(path.parent)
@@ -235,13 +192,12 @@ class Journal:
             raise
         return journal
 
-    def append(self, *records: Record) -> None:
-        """Put records on disk. Raises FileError, and leaves the earlier ones safe, if it cannot.
-
-        Raises ValueError for a record that does not keep to the schema.
-        """
+    def append(self, *records: schema.Record) -> None:
+        """Put records on disk. Raises FileError, earlier ones being safe, or ValueError for a bad
+        record."""
         self._write(b"".join(pack_frame(
-            Kind.PHASED if record.phases else Kind.RECORD, record_to_json(checked_record(record)),
+            Kind.PHASED if record.phases else Kind.RECORD,
+            source.record_to_json(source.checked_record(record)),
             record.samples.rows(), record.phases.values()) for record in records))
         self._n_records += len(records)
 
@@ -250,10 +206,7 @@ class Journal:
         self._write(pack_frame(Kind.NOTE, {"kind": kind, "data": dict(data)}), durable=durable)
 
     def readings(self, tables: Mapping[str, Rows]) -> None:
-        """Write readings of telemetry, which outlive the process; what follows makes them durable.
-
-        Raises FileError if it cannot.
-        """
+        """Write telemetry, which outlives the process; what follows makes it durable."""
         frames = [pack_frame(Kind.TELEMETRY, {
             "table": table, "columns": [*KEYS, *TABLES[table].names]}, rows)
             for table, rows in tables.items()]
@@ -292,7 +245,7 @@ class Journal:
 
 def is_being_written(path: Path) -> bool:
     """Return whether a living process has the journal open for writing, as far as locks show."""
-    with contextlib.suppress(UnreadableTrace), open_regular(path) as descriptor:
+    with contextlib.suppress(source.UnreadableTrace), open_regular(path) as descriptor:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError as error:
@@ -309,11 +262,9 @@ class ReadAt:
 
 
 @dataclass(frozen=True, slots=True)
-class JournalTrace(TraceSource):
-    """A journal as read back: ``index`` has (case id, offset, length) of each record.
-
-    ``read_at`` has the place of each frame of readings.
-    """
+class JournalTrace(source.TraceSource):
+    """A journal as read back; ``index``: (case id, offset, length) of records; ``read_at``:
+    readings."""
 
     index: tuple[tuple[str, int, int], ...]
     read_at: tuple[ReadAt, ...] = ()
@@ -324,20 +275,19 @@ class JournalTrace(TraceSource):
         return frozenset(case_id for case_id, _, _ in self.index)
 
     def sample_counts(self) -> Mapping[str, int]:
-        """Return how many samples each case has at most: its frames hold nothing else."""
         counts: Counter[str] = Counter()
         for case_id, _, n_bytes in self.index:
-            counts[case_id] += n_bytes // (8 * len(SAMPLE_COLUMNS))
+            counts[case_id] += n_bytes // (8 * len(schema.SAMPLE_COLUMNS))
         return counts
 
     def records(
         self, case_ids: Collection[str] | None = None, *, samples: bool = True,
-    ) -> Iterator[Record]:
+    ) -> Iterator[schema.Record]:
         with open_regular(self.path) as descriptor:
             for case_id, offset, n_bytes in self.index:
                 if case_ids is None or case_id in case_ids:
                     frame = frame_at(os.pread(descriptor, n_bytes, offset), 0)
-                    if isinstance(frame, Damage):
+                    if isinstance(frame, source.Damage):
                         raise TraceError(f"{self.path}: changed while it was read")
                     yield _record(frame, samples=samples)
 
@@ -346,7 +296,7 @@ class JournalTrace(TraceSource):
         with open_regular(self.path) as descriptor:
             for at in self.read_at:
                 frame = frame_at(os.pread(descriptor, at.n_bytes, at.offset), 0)
-                if isinstance(frame, Damage):
+                if isinstance(frame, source.Damage):
                     raise TraceError(f"{self.path}: changed while it was read")
                 table, rows = frame.readings()
                 if len(rows):
@@ -355,60 +305,54 @@ class JournalTrace(TraceSource):
 
 
 def read_journal(path: Path) -> JournalTrace:
-    """Return every whole frame of a journal, and what else was in it.
-
-    Damage never raises; it is listed. Raises UnreadableTrace if no header is left, or if a newer
-    hpcbench wrote it.
-    """
+    """Return every whole frame of a journal, and its damage, which never raises. Raises
+    UnreadableTrace without a header, or of another version."""
     with open_regular(path) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
         items = list(scan(file.read()))
     frames = [item for item in items if isinstance(item, Frame)]
     headers = [frame for frame in frames if frame.kind == Kind.HEADER]
     if not headers:
-        raise UnreadableTrace("HB103", f"{path}: not an hpcbench journal, or its header is lost")
+        raise source.UnreadableTrace(
+            "HB103", f"{path}: not an hpcbench journal, or its header is lost")
     meta: Any = {}
     with contextlib.suppress(ValueError):
         meta = headers[0].json()
-    header = header_from_json(meta, path)
-    plans = [plan_from_text(frame.meta, path) for frame in frames if frame.kind == Kind.PLAN]
+    header = source.header_from_json(meta, path)
+    plans = [source.plan_from_text(frame.meta, path) for frame in frames if frame.kind == Kind.PLAN]
     found = [_understood(item) if isinstance(item, Frame) else item for item in items]
     return JournalTrace(
         path, header, plans[0] if plans else None,
-        notes=tuple(item for item in found if isinstance(item, Note)),
-        damage=tuple(item for item in found if isinstance(item, Damage)),
+        notes=tuple(item for item in found if isinstance(item, source.Note)),
+        damage=tuple(item for item in found if isinstance(item, source.Damage)),
         index=tuple(item for item in found if isinstance(item, tuple)),
         read_at=tuple(item for item in found if isinstance(item, ReadAt)))
 
 
-def _understood(frame: Frame) -> tuple[str, int, int] | Note | ReadAt | Damage | None:
-    """Return (case id, offset, length) of a record, a note, or where readings are.
-
-    None for others; Damage for unknown.
-    """
+def _understood(frame: Frame) -> tuple[str, int, int] | source.Note | ReadAt | source.Damage | None:
     try:
         if frame.kind in (Kind.RECORD, Kind.PHASED):
             record = _record(frame, samples=False)
-            check_types(record, ARRAYS)
+            schema.check_types(record, source.ARRAYS)
             return record.case_id, frame.offset, frame.end - frame.offset
         if frame.kind == Kind.NOTE:
             meta = frame.json()
-            note = Note(meta["kind"], meta["data"])
-            check_types(note)
-            if note.kind == CLOCK_NOTE:
-                from_values(SyncRecord, note.data)
+            note = source.Note(meta["kind"], meta["data"])
+            schema.check_types(note)
+            if note.kind == source.CLOCK_NOTE:
+                schema.from_values(SyncRecord, note.data)
             if note.kind == TELEMETRY_NOTE:
-                from_values(Told, note.data)
+                schema.from_values(Told, note.data)
             return note
         if Kind(frame.kind) is Kind.TELEMETRY:
             frame.readings()
             return ReadAt(frame.offset, frame.end - frame.offset)
     except (KeyError, TypeError, ValueError) as error:
-        return Damage(frame.offset, f"cannot be understood: {error!r}", torn=False)
+        return source.Damage(frame.offset, f"cannot be understood: {error!r}", torn=False)
     return None
 
 
-def _record(frame: Frame, *, samples: bool) -> Record:
+def _record(frame: Frame, *, samples: bool) -> schema.Record:
     if not samples:
         frame.phase_names()  # raises where the rows are not what the meta text says
-        return record_from_json(frame.json(), no_samples())
-    return record_from_json(frame.json(), frame.samples(), frame.phases())
+        return source.record_from_json(frame.json(), schema.no_samples())
+    return source.record_from_json(frame.json(), frame.samples(), frame.phases())

@@ -1,10 +1,5 @@
-"""What one rank records: the data types of the journal, the sealed trace and its readers.
-
-Schema version 2 is read; version 1 had neither ``enqueue_ns`` nor clock models. A file of each is
-kept in tests/data. Dataclasses out of JSON, which can be anything, are checked against the types
-that they declare: a checksum only shows that a text was written so. Types have to be importable
-where their class is; what pydantic cannot check, such as arrays, is taken as it is.
-"""
+"""What one rank records: data types of the journal, the sealed trace and their readers. Dataclasses
+out of JSON are checked against their declared types: a checksum does not prove them."""
 
 from __future__ import annotations
 
@@ -26,10 +21,8 @@ _INT64 = Annotated[int, Field(ge=-2**63, lt=2**63)]
 
 
 def from_text(kind: type[Read], text: str | bytes) -> Read:
-    """Return what a JSON text holds; keys that it should not have are ignored.
-
-    Raises ValueError that names the first field that does not fit.
-    """
+    """Return what a JSON text holds, unknown keys ignored. Raises ValueError naming the first bad
+    field."""
     words = text.decode("utf-8", "surrogatepass") if isinstance(text, bytes) else text
     if holds_halves(words):  # pydantic refuses what earlier versions wrote
         text = to_json(from_json(words))
@@ -51,10 +44,7 @@ def to_values(item: Any) -> dict[str, Any]:
 
 
 def check_types(item: Any, without: Collection[str] = ()) -> None:
-    """Raise ValueError where a field of a dataclass is not of its type, but those ``without``.
-
-    Fields that are dataclasses are looked into.
-    """
+    """Raise ValueError where a field, but those ``without``, is not of its type; recursive."""
     checkers = _checkers(
         type(item), frozenset(without))  # type: ignore[arg-type]  # a class is hashable
     for name, checker in checkers.items():
@@ -68,7 +58,6 @@ def check_types(item: Any, without: Collection[str] = ()) -> None:
 
 
 def adapter_of(kind: type[Any]) -> TypeAdapter[Any]:
-    """Return what reads and stores objects of a class; it is made once."""
     return _adapter(kind)  # type: ignore[arg-type]  # a class is hashable
 
 
@@ -79,10 +68,7 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
 
 @cache
 def _checkers(kind: type[Any], without: frozenset[str]) -> Mapping[str, TypeAdapter[Any]]:
-    """Return what checks each other field; whole numbers have to fit into an HDF5 column.
-
-    Nothing checks a class of a plug-in whose types cannot be resolved.
-    """
+    """Return what checks each other field; whole numbers have to fit into an HDF5 column."""
     try:
         hints = get_type_hints(kind)
     except Exception:
@@ -109,11 +95,8 @@ _AND = " + "
 
 @dataclass(frozen=True, slots=True)
 class LibraryChoices:
-    """What the libraries reported: tuples of different texts in the order of appearance.
-
-    ``channels`` are numbers of channels that a call used, else what the communicator has (``up to
-    24``).
-    """
+    """What libraries reported: tuples of different texts. ``channels`` are numbers of a call, else
+    ``up to 24`` of the communicator."""
 
     algorithm: tuple[str, ...] = ()
     protocol: tuple[str, ...] = ()
@@ -147,9 +130,9 @@ def different(texts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 SCHEMA_VERSION = 2
 SAMPLE_COLUMNS = ("start_ns", "end_ns", "enqueue_ns", "device_ns", "flags")
-"""One row per sample, int64. ``start_ns`` and ``end_ns`` are stamps of the rank's own clock;
-``enqueue_ns`` is how long the host took to issue the work, ``device_ns`` how long the device took
-for it: both are NO_DEVICE_TIME where the call returns when the work is done."""
+"""int64, a row per sample. ``start_ns`` and ``end_ns`` are stamps of the rank's own clock;
+``enqueue_ns`` is the time to issue the work, ``device_ns`` that on the device, both NO_DEVICE_TIME
+where the call returns when the work is done."""
 NO_DEVICE_TIME = -1
 NO_COMMUNICATOR = -1
 
@@ -160,11 +143,7 @@ Samples = npt.NDArray[np.int64]
 """Rows as they are recorded: int64 (sample, SAMPLE_COLUMNS)."""
 Times = npt.NDArray[np.int64]
 Phases = Mapping[str, Times]
-"""Phase of a step -> (sample,) int64: how many ns each sample was in it.
-
-A name that begins with ARRIVAL is of no phase but of a moment: how many ns after the step's begin
-it was.
-"""
+"""Phase of a step -> (sample,) int64 ns. With ARRIVAL: a moment, in ns after the step's begin."""
 ARRIVAL = "arrival "
 """And the number of a bucket, from 1: when the last gradient was there that is exchanged in it."""
 
@@ -175,7 +154,6 @@ class Flag(IntFlag):
     WARMUP = 1
     CHECKED = 2
     LATE_START = 4
-    """The rank was not ready at the agreed start (mode isolated)."""
     SINGLE = 8
     """One call, made to check its result, among samples of several calls (mode pipelined)."""
     SETTLED = 16
@@ -200,16 +178,14 @@ def same_version(one: str | None, other: str | None) -> bool:
 
 
 def bare_uuid(uuid: str) -> str:
-    """Return the UUID of a GPU, or of a part of one, without what NVML puts before it."""
+    """Return the UUID of a GPU, or a part of one, without NVML's prefix."""
     return uuid.removeprefix("GPU-").removeprefix("MIG-")
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Who wrote a trace. ``node`` identifies the machine, ``environment`` what it ran with.
-
-    ``versions`` holds what must be alike on all ranks (hpcbench, python, torch, mpi, nccl).
-    """
+    """Who wrote a trace. ``node`` identifies the machine; ``versions`` must be alike on all
+    ranks."""
 
     run_id: str
     plan_hash: str
@@ -226,11 +202,8 @@ class Header:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampleColumns:
-    """The samples of a record by SAMPLE_COLUMNS, each int64 (sample,); nobody writes into them.
-
-    A column may be one array for many records, or one value for all samples: of most, flags are
-    alike on all ranks, and nobody takes device times on a CPU.
-    """
+    """The samples of a record by SAMPLE_COLUMNS, each int64 (sample,), read-only and maybe
+    shared."""
 
     start_ns: Times
     end_ns: Times
@@ -253,29 +226,16 @@ class SampleColumns:
         return self.start_ns, self.end_ns, self.enqueue_ns, self.device_ns, self.flags
 
     def rows(self) -> Samples:
-        """Return the samples as rows in memory of their own."""
         return np.stack(self.columns(), axis=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One rank's record of one case; its key is (case_id, pass, launch, attempt).
-
-    Attributes:
-        status: one of plan.case.STATUSES, as agreed by all member ranks.
-        reason: why, for every status but ``ok``; one line.
-        blamed_rank: the rank the failure is put down to, or -1.
-        device: where it ran (``cpu``, ``cuda:0``), "" if it did not.
-        begin_ns, end_ns: the case's window on this rank's monotonic clock.
-        n_wrong: wrong elements on this rank in the checked iterations; -1 if not checked.
-        samples: warm-ups first and flagged.
-        detail: JSON values: first wrong element, stderr lines, stacks, phase of a silent worker.
-        stop_reason: why the case took no further sample, one of STOP_REASONS, or "".
-        position: how many cases these workers had run before it in this pass, -1 if it did not run.
-        communicator_ns: how long opening the group under test took; NO_COMMUNICATOR where an
-            earlier case had opened it.
-        phases: of training steps, in the order of a step; each with a value for each sample.
-    """
+    """One rank's record of one case. ``status`` is one of plan.case.STATUSES, agreed by all ranks,
+    ``reason`` a line for all but ``ok``. ``begin_ns`` to ``end_ns`` is its window on the rank's
+    clock. ``samples`` begin with flagged warm-ups. ``stop_reason`` is one of STOP_REASONS or "".
+    ``position``: cases run before it by these workers in the pass. -1: nobody blamed, unchecked,
+    not run, group already open."""
 
     case_id: str
     pass_index: int
@@ -303,12 +263,9 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """What a rank lost to others while it did nothing but read the clock.
-
-    ``stolen_share`` is the time inside detours (gaps longer than ``threshold_ns``) over all
-    ``seconds``; ``median_step_ns`` is what one turn of the loop takes undisturbed. ``part_shares``
-    are the stolen shares of equal parts of the time; empty in older traces.
-    """
+    """Time lost to others while a rank only read the clock. ``stolen_share`` is in detours (gaps
+    above ``threshold_ns``), ``part_shares`` of equal parts; ``median_step_ns`` is an undisturbed
+    turn."""
 
     seconds: float
     n_detours: int
@@ -321,7 +278,7 @@ class Noise:
 
 @dataclass(frozen=True, slots=True)
 class FixedWork:
-    """How unequal the times of equal pieces of work are: ratios to the median, and sd over mean."""
+    """Spread of equal pieces of work: ratios to the median, and sd over mean."""
 
     n_loops: int
     median_ns: float

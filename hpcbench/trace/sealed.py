@@ -1,8 +1,5 @@
-"""The sealed trace of one rank: HDF5 in columns, one row per record and one per sample.
-
-`CONTENTS` describes each part, in the file itself, too. Columns and not a group per case: a group
-costs about 1 kB and 0.5 ms per case.
-"""
+"""The sealed trace of one rank: HDF5 in columns, one row per record and one per sample, since a
+group a case would cost 1 kB and 0.5 ms. `CONTENTS` describes each part, in the file itself, too."""
 
 from __future__ import annotations
 
@@ -18,71 +15,20 @@ import numpy.typing as npt
 
 from hpcbench.plan.case import STATUSES
 from hpcbench.texts import from_json, printable
-from hpcbench.trace import columns as telemetry
+from hpcbench.trace import columns as stored
+from hpcbench.trace import container, schema, source
 from hpcbench.trace.clock import ClockModel, SyncRecord
-from hpcbench.trace.columns import (
-    LINES,
-    PURE,
-    ROOT,
-    TEXT,
-    Contents,
-    Described,
-    Rows,
-    describe,
-    lines_of,
-    read_column,
-    read_lines,
-    read_rows,
-    read_tables,
-    read_text,
-    stored_bytes,
-    text_column,
-    texts_of,
-    write_column,
-    write_json,
-    write_lines,
-    write_tables,
-)
-from hpcbench.trace.container import (
-    expected_content,
-    new_container,
-    open_container,
-    verify,
-)
+from hpcbench.trace.columns import LINES, PURE, ROOT, TEXT, Contents, Described, Rows
 from hpcbench.trace.journal import read_journal
-from hpcbench.trace.schema import (
-    SAMPLE_COLUMNS,
-    SCHEMA_VERSION,
-    SETTLING_CALLS,
-    STOP_REASONS,
-    Flag,
-    Header,
-    Phases,
-    Record,
-    SampleColumns,
-    no_samples,
-)
-from hpcbench.trace.source import (
-    Damage,
-    Note,
-    TraceSource,
-    checked_record,
-    header_from_json,
-    header_to_json,
-    phase_names,
-    plan_from_text,
-    plan_to_text,
-    sync_records,
-    was_cut_short,
-)
 from hpcbench.units import grouped
 
-MEANING: Mapping[Flag, str] = {
-    Flag.WARMUP: "a warm-up; in no statistic",
-    Flag.CHECKED: "the result was compared with what must come out, outside the time",
-    Flag.LATE_START: "the rank was not ready at the agreed start (mode isolated); it counts",
-    Flag.SINGLE: "one call for its check among samples of several calls; in no statistic",
-    Flag.SETTLED: f"{SETTLING_CALLS} unrecorded calls stand between a check and the sample",
+MEANING: Mapping[schema.Flag, str] = {
+    schema.Flag.WARMUP: "a warm-up; in no statistic",
+    schema.Flag.CHECKED: "the result was compared with what must come out, outside the time",
+    schema.Flag.LATE_START: "the rank was not ready at the agreed start (mode isolated); it counts",
+    schema.Flag.SINGLE: "one call for its check among samples of several calls; in no statistic",
+    schema.Flag.SETTLED:
+        f"{schema.SETTLING_CALLS} unrecorded calls stand between a check and the sample",
 }
 BITS = tuple(f"{int(flag)} {(flag.name or '').lower()}: {text}" for flag, text in MEANING.items())
 STAMPS: Contents = {
@@ -146,7 +92,8 @@ CONTENTS: Contents = {
     "cases/mode": Described("timing mode: isolated, pipelined or barrier_start", TEXT),
     "cases/device": Described("where it ran: cpu, cuda:0; empty if it did not run", TEXT),
     "cases/stop_reason": Described(
-        f"why it took no further sample: {', '.join(STOP_REASONS)}; empty if it did not run", TEXT),
+        f"why it took no further sample: {', '.join(schema.STOP_REASONS)}; empty if it did not "
+        "run", TEXT),
     "cases/pass_index": Described("the pass, from 0", PURE),
     "cases/launch": Described("the launch, from 0", PURE),
     "cases/attempt": Described("the attempt at the run, from 0", PURE),
@@ -175,7 +122,7 @@ CONTENTS: Contents = {
         "value for each sample: its duration, or of 'arrival N' the time from the step's begin to "
         "the last gradient of bucket N", "ns"),
     **CLOCKS,
-    **telemetry.contents({}, "the rank's own monotonic clock"),
+    **stored.contents({}, "the rank's own monotonic clock"),
 }
 
 
@@ -191,26 +138,24 @@ Known = dict[tuple[str, str, str, bytes], Any]
 """What was made of columns, by what it is, and their name, their length and stored bytes."""
 
 
-def write_cases(file: h5py.File, records: Sequence[Record]) -> None:
-    """Write the table of these records, whose samples follow one another in ``/samples``."""
+def write_cases(file: h5py.File, records: Sequence[schema.Record]) -> None:
     for name in _TEXT_FIELDS:
-        write_column(file, f"cases/{name}", text_column(getattr(item, name) for item in records))
+        texts = stored.text_column(getattr(item, name) for item in records)
+        stored.write_column(file, f"cases/{name}", texts)
     for name in _INTEGER_FIELDS:
         values = np.array([getattr(item, name) for item in records], dtype=np.int64)
-        write_column(file, f"cases/{name}", values)
+        stored.write_column(file, f"cases/{name}", values)
     counts = np.array([len(item.samples) for item in records], dtype=np.int64)
-    write_column(file, "cases/sample_offset", np.cumsum(counts) - counts)
-    write_column(file, "cases/sample_count", counts)
-    write_json(file, "cases/detail", (
-        {"reason": item.reason, "detail": item.detail, **phase_names(item)} for item in records))
+    stored.write_column(file, "cases/sample_offset", np.cumsum(counts) - counts)
+    stored.write_column(file, "cases/sample_count", counts)
+    stored.write_json(file, "cases/detail", (
+        {"reason": item.reason, "detail": item.detail, **source.phase_names(item)}
+        for item in records))
 
 
 @dataclass(frozen=True, slots=True)
 class CaseTable:
-    """The table as read, by columns, and the rows of each case.
-
-    Ranks that recorded the same share it: as a rule a table has only its times for itself.
-    """
+    """The table as read, by columns, and the rows of each case; ranks share equal columns."""
 
     texts: Mapping[str, Sequence[str]]
     integers: Mapping[str, npt.NDArray[np.int64]]
@@ -223,11 +168,10 @@ class CaseTable:
         return sorted(row for case_id in case_ids for row in self.rows_of.get(case_id, ()))
 
     def sample_ranges(self, rows: Sequence[int]) -> list[tuple[int, int]]:
-        """Return where the samples of each row lie: the first one, and how many."""
         return [*zip(*self._integers(_RANGE, rows), strict=True)]
 
     def phase_ranges(self, rows: Sequence[int]) -> list[tuple[int, int, list[str]]]:
-        """Return where the phases of each row lie: the first value, of how many samples, names."""
+        """Return (first value, samples, names) of each row."""
         names = [detail.get("phases", []) for detail in self.details]
         counts = self.integers["sample_count"]
         sizes = counts * np.array([*map(len, names)], dtype=np.int64)
@@ -251,18 +195,16 @@ class CaseTable:
 
 
 def read_cases(file: h5py.File, known: Known) -> CaseTable:
-    """Read the table; what ``known`` holds already is not made anew.
-
-    Raises KeyError, TypeError or ValueError if it is none.
-    """
+    """Read the table, with columns in ``known`` shared. Raises KeyError, TypeError or
+    ValueError."""
     def made(make: Callable[[npt.NDArray[Any]], Any], name: str) -> Any:
-        key = (make.__name__, name, *stored_bytes(file, f"cases/{name}"))
+        key = (make.__name__, name, *stored.stored_bytes(file, f"cases/{name}"))
         if key not in known:
-            known[key] = make(read_column(file, f"cases/{name}"))
+            known[key] = make(stored.read_column(file, f"cases/{name}"))
         return known[key]
 
     table = CaseTable(
-        texts={name: made(texts_of, name) for name in _TEXT_FIELDS},
+        texts={name: made(stored.texts_of, name) for name in _TEXT_FIELDS},
         integers={name: made(_integers, name) for name in (*_INTEGER_FIELDS, *_RANGE)},
         details=made(_details, "detail"), rows_of=made(_rows_of, "case_id"))
     lengths = {*map(len, table.texts.values()), *map(len, table.integers.values())}
@@ -278,21 +220,18 @@ def _integers(column: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def _details(column: npt.NDArray[Any]) -> list[Mapping[str, Any]]:
-    lines = lines_of(column)
+    lines = stored.lines_of(column)
     values = {line: dict(from_json(line)) for line in set(lines)}
     return [values[line] for line in lines]
 
 
 def _rows_of(column: npt.NDArray[Any]) -> Mapping[str, Sequence[int]]:
-    return grouped((case_id, row) for row, case_id in enumerate(texts_of(column)))
+    return grouped((case_id, row) for row, case_id in enumerate(stored.texts_of(column)))
 
 
 def write_clocks(file: h5py.File, rows: Sequence[tuple[int, SyncRecord]]) -> None:
-    """Write ``/clock``, a row for each (rank, synchronisation), for tools that read no notes.
-
-    Columns: rank, identity, n_clocks, local_ns and realtime_ns; the fields of the model; error and
-    bound of the check, NaN where there was none.
-    """
+    """Write ``/clock``, a row for each (rank, synchronisation); check columns are NaN without a
+    check."""
     records = [record for _, record in rows]
     columns = {"rank": [rank for rank, _ in rows],
                **{name: [getattr(record, name) for record in records]
@@ -301,10 +240,11 @@ def write_clocks(file: h5py.File, rows: Sequence[tuple[int, SyncRecord]]) -> Non
                   for item in fields(ClockModel)},
                **{f"check_{name}": [getattr(record.check, name, math.nan) for record in records]
                   for name in ("error_ns", "bound_ns")}}
-    write_column(file, "clock/identity", text_column(record.identity for record in records))
+    identities = stored.text_column(record.identity for record in records)
+    stored.write_column(file, "clock/identity", identities)
     for name, values in columns.items():
         dtype = np.float64 if name in _CLOCK_FLOATS else np.int64
-        write_column(file, f"clock/{name}", np.array(values, dtype=dtype))
+        stored.write_column(file, f"clock/{name}", np.array(values, dtype=dtype))
 
 
 FORMAT = "hpcbench-trace"
@@ -318,50 +258,50 @@ def trace_path(traces: Path, rank: int) -> Path:
 
 
 def seal(journal_path: Path, trace_path: Path) -> None:
-    """Write a journal, whole or recovered, as a sealed trace; the journal stays.
-
-    Raises UnreadableTrace if the journal has no header, FileError if the disk does not take it.
-    """
+    """Write a journal, whole or recovered, as a sealed trace; the journal stays. Raises
+    UnreadableTrace without a header, FileError if the disk does not take it."""
     journal = read_journal(journal_path)
     records = list(journal.records())
-    with new_container(trace_path, FORMAT, SCHEMA_VERSION) as file:
-        _write_identity(file, journal.header, recovered=was_cut_short(journal))
+    with container.new_container(trace_path, FORMAT, schema.SCHEMA_VERSION) as file:
+        _write_identity(file, journal.header, recovered=source.was_cut_short(journal))
         if journal.plan is not None:
-            write_lines(file, "plan", [plan_to_text(journal.plan)])
-        write_json(file, "notes", map(asdict, journal.notes))
-        write_json(file, "damage", map(asdict, journal.damage))
+            stored.write_lines(file, "plan", [source.plan_to_text(journal.plan)])
+        stored.write_json(file, "notes", map(asdict, journal.notes))
+        stored.write_json(file, "damage", map(asdict, journal.damage))
         write_cases(file, records)
         _write_samples(file, records)
         if phases := [values for record in records for values in record.phases.values()]:
-            write_column(file, _PHASES, np.concatenate(phases))
-        write_tables(file, journal.telemetry())
-        write_clocks(file, [(journal.header.rank, record) for record in sync_records(journal)])
-        describe(file, CONTENTS, ATTRIBUTES)
+            stored.write_column(file, _PHASES, np.concatenate(phases))
+        stored.write_tables(file, journal.telemetry())
+        rank = journal.header.rank
+        write_clocks(file, [(rank, record) for record in source.sync_records(journal)])
+        stored.describe(file, CONTENTS, ATTRIBUTES)
 
 
-def _write_identity(file: h5py.File, header: Header, *, recovered: bool) -> None:
+def _write_identity(file: h5py.File, header: schema.Header, *, recovered: bool) -> None:
     file.attrs["format"] = FORMAT
     file.attrs["recovered"] = recovered
     for name in _IDENTITY:
         value = getattr(header, name)
         file.attrs[name] = printable(value) if isinstance(value, str) else value  # HDF5: no NUL
-    write_json(file, "header", [header_to_json(header)])
-    write_json(file, "environment", [header.environment])
+    stored.write_json(file, "header", [source.header_to_json(header)])
+    stored.write_json(file, "environment", [header.environment])
 
 
-def _write_samples(file: h5py.File, records: Sequence[Record]) -> None:
+def _write_samples(file: h5py.File, records: Sequence[schema.Record]) -> None:
     counts = [len(item.samples) for item in records]
     iterations = [np.arange(count, dtype=np.int64) for count in counts]
     columns = {"case": np.repeat(np.arange(len(records), dtype=np.int64), counts),
                "iteration": np.concatenate([np.empty(0, np.int64), *iterations]),
                **{name: np.concatenate([np.empty(0, np.int64), *(
-                   getattr(item.samples, name) for item in records)]) for name in SAMPLE_COLUMNS}}
+                   getattr(item.samples, name) for item in records)])
+                  for name in schema.SAMPLE_COLUMNS}}
     for name, values in columns.items():
-        write_column(file, f"samples/{name}", values)
+        stored.write_column(file, f"samples/{name}", values)
 
 
 @dataclass(frozen=True, slots=True)
-class SealedTrace(TraceSource):
+class SealedTrace(source.TraceSource):
     """A sealed trace after it was verified."""
 
     table: CaseTable
@@ -377,62 +317,60 @@ class SealedTrace(TraceSource):
 
     def records(
         self, case_ids: Collection[str] | None = None, *, samples: bool = True,
-    ) -> Iterator[Record]:
+    ) -> Iterator[schema.Record]:
         rows = self.table.rows(case_ids)
-        stamps = [no_samples() for _ in rows]
-        phases: list[Phases] = [{} for _ in rows]
+        stamps = [schema.no_samples() for _ in rows]
+        phases: list[schema.Phases] = [{} for _ in rows]
         if samples and rows:
-            with open_container(self.path) as file, expected_content(self.path):
+            with container.open_container(self.path) as file, container.expected_content(self.path):
                 stamps = [*_read_stamps(file, self.table.sample_ranges(rows))]
                 phases = [*_read_phases(file, self.table.phase_ranges(rows))]
-        with expected_content(self.path):
+        with container.expected_content(self.path):
             records = [
-                checked_record(Record(**values, samples=of_samples, phases=of_phases))
+                source.checked_record(schema.Record(**values, samples=of_samples, phases=of_phases))
                 for values, of_samples, of_phases in zip(
                     self.table.values(rows), stamps, phases, strict=True)]
         yield from records
 
     def telemetry(self) -> Mapping[str, Rows]:
-        with open_container(self.path) as file, expected_content(self.path):
-            return read_tables(file)
+        with container.open_container(self.path) as file, container.expected_content(self.path):
+            return stored.read_tables(file)
 
 
 def open_trace(path: Path, known: Known | None = None) -> SealedTrace:
-    """Check a sealed trace from end to end and return its reader.
-
-    Give the same ``known``, at first an empty one, for all ranks of a run: what they have in common
-    is then held once. Raises UnreadableTrace, with the code of the check, for a truncated, changed
-    or foreign file, or one of another version.
-    """
-    verify(path, FORMAT, SCHEMA_VERSION)
-    with open_container(path) as file, expected_content(path):
+    """Check a sealed trace from end to end and return its reader. The same ``known`` for all ranks
+    of a run shares what they have in common. Raises UnreadableTrace for a bad file."""
+    container.verify(path, FORMAT, schema.SCHEMA_VERSION)
+    with container.open_container(path) as file, container.expected_content(path):
         return SealedTrace(
-            path=path, header=header_from_json(from_json(read_text(file, "header")), path),
-            plan=plan_from_text(read_text(file, "plan"), path) if "plan" in file else None,
-            notes=tuple(Note(**from_json(line)) for line in read_lines(file, "notes")),
-            damage=tuple(Damage(**from_json(line)) for line in read_lines(file, "damage")),
+            path=path,
+            header=source.header_from_json(from_json(stored.read_text(file, "header")), path),
+            plan=source.plan_from_text(stored.read_text(file, "plan"), path)
+            if "plan" in file else None,
+            notes=tuple(
+                source.Note(**from_json(line)) for line in stored.read_lines(file, "notes")),
+            damage=tuple(
+                source.Damage(**from_json(line)) for line in stored.read_lines(file, "damage")),
             table=read_cases(file, {} if known is None else known))
 
 
 def _read_stamps(
     file: h5py.File, ranges: Iterable[tuple[int, int]],
-) -> Iterator[SampleColumns]:
-    """Yield the samples of records; neighbours are read together, once."""
+) -> Iterator[schema.SampleColumns]:
     for first, last, parts in _runs(ranges):
-        columns = [read_rows(file, f"samples/{name}", first, last - first)
-                   for name in SAMPLE_COLUMNS]
+        columns = [stored.read_rows(file, f"samples/{name}", first, last - first)
+                   for name in schema.SAMPLE_COLUMNS]
         for offset, count in parts:  # copies: a view would keep all of the run in memory
-            yield SampleColumns(*(
+            yield schema.SampleColumns(*(
                 column[offset - first:offset - first + count].copy() for column in columns))
 
 
 def _read_phases(
     file: h5py.File, wanted: Iterable[tuple[int, int, list[str]]],
-) -> Iterator[Phases]:
-    """Yield the phases at each (offset, samples, names)."""
+) -> Iterator[schema.Phases]:
     for first, count, names in wanted:
         if names:
-            block = read_rows(file, _PHASES, first, len(names) * count)
+            block = stored.read_rows(file, _PHASES, first, len(names) * count)
             yield dict(zip(names, block.reshape(len(names), count), strict=True))
         else:
             yield {}

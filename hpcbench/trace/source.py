@@ -14,17 +14,10 @@ import numpy as np
 from hpcbench.errors import TraceError
 from hpcbench.plan.case import STATUSES, Plan, plan_from_json, plan_to_json
 from hpcbench.texts import from_json, to_json
+from hpcbench.trace import schema
 from hpcbench.trace.clock import SyncRecord
 from hpcbench.trace.columns import TELEMETRY_NOTE, Rows, Told
-from hpcbench.trace.schema import (
-    SCHEMA_VERSION,
-    Header,
-    Phases,
-    Record,
-    SampleColumns,
-    check_types,
-    from_values,
-)
+from hpcbench.trace.schema import Header, Record
 
 END_NOTE = "end"
 """The note that a rank writes last, when it is done with the whole plan or was stopped."""
@@ -75,15 +68,9 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class TraceSource(ABC):
-    """One rank's trace. Holds no open file and no samples; each read opens the file anew.
-
-    Attributes:
-        path: the file this was read from.
-        plan: only rank 0 stores it.
-        notes: all of them, in the order in which they were written.
-        damage: what could not be read.
-        sealed: whether this is a sealed file, not a journal.
-    """
+    """One rank's trace, without open files and samples; each read opens the file anew. ``plan`` is
+    only rank 0's; ``notes`` are in order of time; ``damage`` could not be read; ``sealed``: no
+    journal."""
 
     path: Path
     header: Header
@@ -105,18 +92,15 @@ class TraceSource(ABC):
     def records(
         self, case_ids: Collection[str] | None = None, *, samples: bool = True,
     ) -> Iterator[Record]:
-        """Yield the records of these cases (None: of all) in the order they were written.
-
-        Without ``samples`` they have no rows. Raises TraceError if the file has gone.
-        """
+        """Yield the records of these cases (None: of all) in order, without rows unless
+        ``samples``. Raises TraceError if the file has gone."""
 
     @abstractmethod
     def telemetry(self) -> Mapping[str, Rows]:
-        """Return the readings of each table of `trace.telemetry`, as far as there are any."""
+        """Return the readings of each table, as far as there are any."""
 
 
 def never_ended(source: TraceSource) -> bool:
-    """Return whether the rank was stopped before it could write its last note."""
     return all(note.kind != END_NOTE for note in source.notes)
 
 
@@ -129,14 +113,12 @@ def noted(source: TraceSource, kind: str) -> list[Mapping[str, Any]]:
 
 
 def sync_records(source: TraceSource) -> list[SyncRecord]:
-    """Return what the rank's clock was compared with, in the order of the notes ``clock``."""
-    return [from_values(SyncRecord, data) for data in noted(source, CLOCK_NOTE)]
+    return [schema.from_values(SyncRecord, data) for data in noted(source, CLOCK_NOTE)]
 
 
 def told_of(source: TraceSource) -> Told | None:
-    """Return what the rank could read beside its cases, None if nothing was to be read."""
     notes = noted(source, TELEMETRY_NOTE)
-    return from_values(Told, notes[-1]) if notes else None
+    return schema.from_values(Told, notes[-1]) if notes else None
 
 
 def header_to_json(header: Header) -> dict[str, Any]:
@@ -144,10 +126,10 @@ def header_to_json(header: Header) -> dict[str, Any]:
 
 
 def header_from_json(data: Mapping[str, Any], path: Path) -> Header:
-    """Rebuild a header. Raises UnreadableTrace for a newer version or a foreign header."""
+    """Rebuild a header. Raises UnreadableTrace for another version or a foreign header."""
     try:
-        check_version(int(data["schema_version"]), SCHEMA_VERSION, path)
-        return from_values(Header, data)
+        check_version(int(data["schema_version"]), schema.SCHEMA_VERSION, path)
+        return schema.from_values(Header, data)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise UnreadableTrace("HB103", f"{path}: not an hpcbench trace ({error!r})") from error
 
@@ -172,8 +154,8 @@ def plan_from_text(text: str | bytes, path: Path) -> Plan:
         if not all(isinstance(number, int) for number in sizes + counts) or min(sizes) < 1:
             raise ValueError("passes, ranks and iterations have to be whole numbers")
         for case in plan.cases:
-            check_types(case, without=("workload",))
-            check_types(case.workload)
+            schema.check_types(case, without=("workload",))
+            schema.check_types(case.workload)
         return plan
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError,
             RecursionError) as error:
@@ -181,7 +163,7 @@ def plan_from_text(text: str | bytes, path: Path) -> Plan:
 
 
 def record_to_json(record: Record) -> dict[str, Any]:
-    """Return all of a record but its samples, as JSON values; of phases, if any, the names."""
+    """Return a record as JSON values, without samples; of phases, if any, the names."""
     return {**{name: getattr(record, name) for name in _RECORD_FIELDS}, **phase_names(record)}
 
 
@@ -190,12 +172,10 @@ def phase_names(record: Record) -> dict[str, list[str]]:
 
 
 def record_from_json(
-    data: Mapping[str, Any], samples: SampleColumns, phases: Phases = MappingProxyType({}),
+    data: Mapping[str, Any], samples: schema.SampleColumns,
+    phases: schema.Phases = MappingProxyType({}),
 ) -> Record:
-    """Rebuild a record; keys that it should not have are ignored.
-
-    Raises KeyError, TypeError or ValueError if it is none.
-    """
+    """Rebuild a record, unknown keys ignored. Raises KeyError, TypeError or ValueError."""
     known = {name: data[name] for name in _RECORD_FIELDS}
     return checked_record(Record(**known, samples=samples, phases=phases))
 

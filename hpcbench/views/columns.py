@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hpcbench.plan.case import Case
-from hpcbench.reduce.comparison import FALSE_ALARMS, NEEDED, Comparison, family
+from hpcbench.reduce.comparison import FALSE_ALARMS, NEEDED, Comparison, comparison_counts
 from hpcbench.reduce.records import comparisons
 from hpcbench.reduce.results import (
     CaseResult,
-    RankTold,
+    RankTelemetry,
     Results,
     SampleSource,
-    ShownCourse,
+    ShownSeries,
     Statistics,
     Usage,
     core_use,
@@ -98,7 +98,7 @@ def telemetry_line(results: Results) -> str:
         f"{name} ({reasons[0]})" for name, reasons in missing.items())
 
 
-def _newest(results: Results) -> list[RankTold]:
+def _newest(results: Results) -> list[RankTelemetry]:
     newest = max((one.attempt for one in results.told), default=0)
     return [one for one in results.told if one.attempt == newest]
 
@@ -141,7 +141,7 @@ def telemetry_chart(results: Results, source: SampleSource) -> LineChart | None:
                      for title, show, unit, lines in found if lines))
 
 
-def _lines(courses: Sequence[ShownCourse], zero: float) -> tuple[Curve, ...]:
+def _lines(courses: Sequence[ShownSeries], zero: float) -> tuple[Curve, ...]:
     return tuple(Curve(f"rank {course.rank}: {course.device}", tuple(
         ((point.time_ns - zero) / 1e9,
          ChartPoint(point.mean, band=Range(point.least, point.greatest)))
@@ -293,7 +293,7 @@ def late_rank_lines(results: Results) -> Iterator[str]:
 
 def slow_rank_lines(results: Results) -> Iterator[str]:
     """Yield which comparisons of ranks were made and how many hold; then who starts late."""
-    known = family(comparisons(results))
+    known = comparison_counts(comparisons(results))
     if known.n_made:
         yield (f"slow ranks: {plural(known.n_made, 'comparison')}, {known.n_clear} of them clear; "
                f"of equal ranks at most {FALSE_ALARMS:.0%} of reports have any")

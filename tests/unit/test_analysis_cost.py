@@ -14,7 +14,7 @@ from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, TopicOptions
 from hpcbench.answers.cost import Costs, TrainingTask, arithmetic, cost, cost_charts, cost_tables
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
-from hpcbench.reduce.results import CaseResult, RankTold, Usage
+from hpcbench.reduce.results import CaseResult, RankTelemetry, Usage
 from hpcbench.report.answer_lines import plain_record
 from results_factory import make_case, ok
 from scaled_runs import on_ranks, run_of
@@ -114,7 +114,7 @@ def test_energy_is_of_counters_or_not_computed() -> None:
     assert first.kwh == pytest.approx(180 * 20 / 3.6e6)
     assert second.kwh is None
     run = run_of(*items())
-    told = RankTold(0, 0, 2.0, missing={"energy": "no RAPL domain", "network": "no"})
+    told = RankTelemetry(0, 0, 2.0, missing={"energy": "no RAPL domain", "network": "no"})
     run = replace(run, results=replace(run.results, told=(told,)))
     (found,) = [one for one in cost([run], TopicOptions()).answers if "energy" in one.sentence]
     assert found.certainty == CANNOT_TELL and found.evidence == ("energy: no RAPL domain",)

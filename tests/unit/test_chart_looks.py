@@ -20,7 +20,7 @@ from hpcbench.kinds.primitive.present import PrimitivePresenter
 from hpcbench.kinds.training.present.charts import PART_LOOKS, PHASES
 from hpcbench.kinds.training.present.presenter import TrainingPresenter
 from hpcbench.reduce.results import CaseResult, Finding
-from hpcbench.reduce.stack import RankCourse, SampleCourse
+from hpcbench.reduce.stack import RankTimeline, SampleTimeline
 from hpcbench.report.charts import charts_of, timeline_chart
 from hpcbench.report.document import ReportDocument, ReportSection, html_text
 from hpcbench.report.plots import bare
@@ -63,8 +63,8 @@ def test_without_a_declared_peak_there_is_no_line() -> None:
 
 def timeline(item: CaseResult, *parts: str) -> dict[str, Look]:
     """Return the looks of a timeline of these parts, by what the legend calls them."""
-    ranks = (RankCourse(0, 0.0, tuple((name, 1e-3) for name in parts)),)
-    chart = timeline_chart(item, (SampleCourse("middle", 1, ranks),), "a case", PART_LOOKS)
+    ranks = (RankTimeline(0, 0.0, tuple((name, 1e-3) for name in parts)),)
+    chart = timeline_chart(item, (SampleTimeline("middle", 1, ranks),), "a case", PART_LOOKS)
     assert chart is not None
     return {look.label: look for look in chart.legend}
 

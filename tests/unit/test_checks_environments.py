@@ -138,7 +138,7 @@ def test_hb159_what_crashed_or_hung_in_the_probe() -> None:
 
 
 @pytest.mark.parametrize(("backend", "transport", "says"), [
-    ("ucc/tl/cuda", "CL_BASIC/TL_UCP", "ucc/tl/cuda was asked for, UCC used CL_BASIC/TL_UCP"),
+    ("ucc/tl/cuda", "CL_BASIC/TL_UCP", "ucc/tl/cuda was requested, UCC used CL_BASIC/TL_UCP"),
     ("ucc/tl/ucp", "CL_BASIC/TL_UCP + posix/memory", ""), ("ucc/tl/cuda", "unknown", ""),
     ("ucc", "CL_BASIC/TL_UCP", ""), ("nccl", "P2P/CUMEM", ""), ("gloo", "NET/Socket", ""),
     ("nccl", "P2P/CUMEM + NET/Socket", "although InfiniBand or RoCE is up (mlx5_0/1)")])
@@ -187,7 +187,7 @@ def test_hb142_environments_differ() -> None:
     assert "differ in 4 places: cpu.name: " in finding.message
     assert "and 1 more" in finding.message and "x" * 70 not in finding.message
     (one,) = found(ranks(lambda rank: {"kernel": {"release": "6.2"}} if rank == 1 else {}))
-    assert ('differ in 1 place: kernel.release: not told on rank 0, 2, "6.2" on rank 1'
+    assert ('differ in 1 place: kernel.release: not recorded on rank 0, 2, "6.2" on rank 1'
             in one.message)
 
 

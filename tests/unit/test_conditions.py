@@ -15,7 +15,7 @@ import pytest
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Answer, Run, TopicOptions
 from hpcbench.answers.conditions import Conditions, conditions, conditions_charts, conditions_tables
 from hpcbench.answers.topics import TOPICS, TopicResult, answer_lines, ending_lines
-from hpcbench.reduce.results import Canary, CaseResult, Course, Finding, RankTold, Usage
+from hpcbench.reduce.results import Canary, CaseResult, Course, Finding, RankTelemetry, Usage
 from hpcbench.reduce.topology import RankPlace, Topology
 from hpcbench.statistics.hypothesis_tests import accounted
 from hpcbench.statistics.steady import theil_sen
@@ -56,7 +56,7 @@ def asked(
     *items: CaseResult, readings: Readings | None = None, canary: Canary | None = None,
     missing: Mapping[str, str] | None = None, findings: tuple[Finding, ...] = (),
 ) -> Conditions:
-    told = (RankTold(0, 0, 2.0, missing=missing or {}),)
+    told = (RankTelemetry(0, 0, 2.0, missing=missing or {}),)
     results = replace(make_results(items, findings), told=told, canary=canary, topology=PLACES)
     return conditions([Run("FILE", results, Source(readings or {}))], TopicOptions())
 

@@ -88,6 +88,6 @@ def test_a_call_is_warmed_up_on_a_side_stream_captured_once_and_replayed(
         "side waits", "side {", *["prepare", "run"] * WARM_UP_CALLS, "}", "main waits", "prepare",
         "synchronize", "barrier", "capture thread_local {", "run", "}", "synchronize", "barrier"]
     seen.done.clear()
-    for call in (replayed.prepare, replayed.run, replayed.check, replayed.spoil):
+    for call in (replayed.prepare, replayed.run, replayed.check, replayed.corrupt_output):
         call()
-    assert seen.done == ["prepare", "replay", "check", "spoil"]
+    assert seen.done == ["prepare", "replay", "check", "corrupt_output"]

@@ -186,7 +186,7 @@ def test_a_stray_call_takes_the_place_of_its_sample_alone() -> None:
     work, stray = Work(), Work()
     stray.prepare()
     around = Surroundings(after_barrier(control), FixedCount(3), control.barrier, NOW,
-                          strays={2: stray})
+                          wrong_operations={2: stray})
     measure(work, Host(), progress, SampleSchedule(1, 1, validate=True, settles=True), around)
     assert stray.calls == [1] and len(progress.rows()) == 4
 

@@ -297,7 +297,7 @@ def test_what_libraries_told_on_any_rank_in_any_pass_is_told_once(tmp_path: Path
     assert silent.library == dict.fromkeys(told.library, "unknown")
     assert told.detail == {str(rank): {"kept": rank} for rank in range(3)} and not silent.detail
     (finding,) = [item for item in results.findings if item.code == "HB131"]
-    assert "ucc/tl/cuda was asked for, UCC used CL_BASIC/TL_UCP (1 case" in finding.message
+    assert "ucc/tl/cuda was requested, UCC used CL_BASIC/TL_UCP (1 case" in finding.message
     with open_results(tmp_path / "run") as file:
         assert file.results == results
 

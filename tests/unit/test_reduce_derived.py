@@ -11,13 +11,13 @@ from hpcbench.reduce.fold import (
     GlobalStamps,
     RankClocks,
     edges,
-    extreme_waits,
+    extreme_durations,
     global_ns,
     imbalance_ns,
     last_in_ns,
     overtaken_ns,
+    sample_durations_ns,
     times_quickest,
-    waits_ns,
 )
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.trace.clock import ClockModel
@@ -42,14 +42,14 @@ THREE = samples_of([[100, 1000], [130, 1000], [110, 1040]], [[200, 1100], [190, 
 
 def test_the_times_of_three_ranks_by_hand() -> None:
     found = edges(stamps_of(THREE))
-    assert waits_ns(THREE).tolist() == [[100, 100], [60, 90], [95, 55]]
-    assert extreme_waits(THREE).longest_ns.tolist() == [100, 100]
+    assert sample_durations_ns(THREE).tolist() == [[100, 100], [60, 90], [95, 55]]
+    assert extreme_durations(THREE).longest_ns.tolist() == [100, 100]
     assert global_ns(found).tolist() == [105, 100]
     assert last_in_ns(found).tolist() == [75, 60]
     assert imbalance_ns(found).tolist() == [30, 40]
     assert overtaken_ns(found).tolist() == [[-60, -50]]
     for chosen, times in (([True, True], [0, 1, 1]), ([False, True], [0, 0, 1])):
-        found = times_quickest(THREE, extreme_waits(THREE), np.array(chosen))
+        found = times_quickest(THREE, extreme_durations(THREE), np.array(chosen))
         assert found.tolist() == times
 
 
@@ -94,21 +94,23 @@ def test_identities_of_the_times(table: list[list[tuple[int, int]]]) -> None:
     samples = samples_of(start, start + wait)
     found = edges(stamps_of(samples))
     assert np.all(last_in_ns(found) <= global_ns(found))
-    assert np.all(extreme_waits(samples).longest_ns <= global_ns(found))
+    assert np.all(extreme_durations(samples).longest_ns <= global_ns(found))
     assert np.all(global_ns(found) == last_in_ns(found) + imbalance_ns(found))
     assert np.all(imbalance_ns(found) == np.ptp(start, axis=0))
-    assert np.array_equal(extreme_waits(samples).shortest_ns, waits_ns(samples).min(axis=0))
+    durations_ns = sample_durations_ns(samples)
+    assert np.array_equal(extreme_durations(samples).shortest_ns, durations_ns.min(axis=0))
     chosen = np.ones(len(table), dtype=bool)
-    assert times_quickest(samples, extreme_waits(samples), chosen).sum() >= len(table)
+    assert times_quickest(samples, extreme_durations(samples), chosen).sum() >= len(table)
 
 
 def test_many_ranks_are_folded_piece_by_piece() -> None:
     noise = np.random.default_rng(3)
     start = noise.integers(0, 10**6, (40, 3000))
     samples = samples_of(start, start + noise.integers(0, 10**6, start.shape))
-    assert np.array_equal(extreme_waits(samples).longest_ns, waits_ns(samples).max(axis=0))
-    quickest = np.argmin(waits_ns(samples), axis=0)
-    found = times_quickest(samples, extreme_waits(samples), np.ones(3000, dtype=bool))
+    durations_ns = sample_durations_ns(samples)
+    assert np.array_equal(extreme_durations(samples).longest_ns, durations_ns.max(axis=0))
+    quickest = np.argmin(durations_ns, axis=0)
+    found = times_quickest(samples, extreme_durations(samples), np.ones(3000, dtype=bool))
     assert np.all(found >= np.bincount(quickest, minlength=40))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hpcbench.plan.case import Case
-from hpcbench.reduce.fold import Folded, GlobalStamps, edges, extreme_waits, fold_samples
+from hpcbench.reduce.fold import Folded, GlobalStamps, edges, extreme_durations, fold_samples
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Use
 from synthetic import make_case
@@ -28,7 +28,7 @@ def stacked(durations: list[np.ndarray[Any, Any]]) -> CaseSamples:
 def folded_of(case: Case, passes: list[np.ndarray[Any, Any]]) -> Folded:
     """Fold these durations in ns of each pass, without a global clock."""
     samples = stacked(passes)
-    return fold_samples(case, samples, extreme_waits(samples), None)
+    return fold_samples(case, samples, extreme_durations(samples), None)
 
 
 def test_as_many_samples_count_from_every_pass_evenly_spread() -> None:
@@ -86,7 +86,7 @@ def test_extremes_are_over_all_ranks_however_many_samples_there_are(n_samples: i
     times[6, ::3], times[0, 1::3], times[3, 2::3] = 100, 200, 300
     none = np.full_like(times, -1)
     once = np.zeros(n_samples, dtype=np.int64)
-    found = extreme_waits(CaseSamples(
+    found = extreme_durations(CaseSamples(
         ranks=tuple(range(ranks)), launch=once, pass_index=once, start_ns=np.zeros_like(times),
         end_ns=times, enqueue_ns=none, device_ns=none, flags=np.zeros_like(times)))
     assert np.array_equal(found.longest_ns, times.max(axis=0))

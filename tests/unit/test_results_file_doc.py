@@ -18,7 +18,7 @@ from hpcbench.kinds.registry import kinds
 from hpcbench.reduce import run_checks as environments
 from hpcbench.reduce.kind_facts import COLUMNS, LINES_OF_CASES, KindColumns, deriver_of
 from hpcbench.reduce.reduce import reduce_folder
-from hpcbench.reduce.results import RankTold
+from hpcbench.reduce.results import RankTelemetry
 from hpcbench.reduce.results_file import ATTRIBUTES as OF_RESULTS
 from hpcbench.reduce.results_file import CONTENTS as TELEMETRY
 from hpcbench.reduce.results_file import contents

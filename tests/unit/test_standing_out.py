@@ -11,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.reduce.comparison import Comparison, clear, compared, family, settled
+from hpcbench.reduce.comparison import (
+    Comparison,
+    clear,
+    compared,
+    comparison_counts,
+    holm_corrected,
+)
 from hpcbench.statistics.hypothesis_tests import (
     MOST_CORRELATION,
     correlated_passes,
@@ -145,7 +151,7 @@ def test_a_report_of_equal_ranks_names_any_in_one_of_hundred_at_most(ranks: int)
     for _ in range(REPORTS):
         rows = [compared("ready", range(ranks), rng.lognormal(0, 0.05, (ranks, 3)), 0.01)
                 for _ in range(6)]
-        named += any(one.is_clear for one in settled(rows))
+        named += any(one.is_clear for one in holm_corrected(rows))
     assert named <= 7  # with an error rate of 1 % more has a probability of 0.1 %
 
 
@@ -157,7 +163,7 @@ def test_passes_that_depend_on_one_another_name_no_more(
     rng, named = np.random.default_rng(SEED), 0
     for _ in range(REPORTS):
         medians = 1 + 0.05 * ar1(rng, ranks, passes, correlation)
-        (found,) = settled([compared("ready", range(ranks), medians, 0.01)])
+        (found,) = holm_corrected([compared("ready", range(ranks), medians, 0.01)])
         named += found.is_clear
     assert named <= 7  # with an error rate of 1 % more has a probability of 0.1 %
 
@@ -186,11 +192,11 @@ def test_a_slow_rank_is_found_among_all_comparisons(
         medians[1] *= 1.2
         rows = [compared("forward", range(ranks), rng.lognormal(0, 0.01, (ranks, passes)), 0.01)
                 for _ in range(10)]
-        judged = [*settled(
+        judged = [*holm_corrected(
             [*rows, compared("ready", range(ranks), medians, 0.01), Comparison("few")])]
         late = clear(judged, "ready")
         found += late is not None and late.rank == 1
-        assert family(judged).n_made == 11 and family(judged).n_too_few == 1
+        assert comparison_counts(judged).n_made == 11 and comparison_counts(judged).n_too_few == 1
     assert found >= least
 
 

@@ -9,7 +9,15 @@ import pytest
 from matplotlib.patches import PathPatch
 
 from figure_texts import figure_of, texts_of
-from hpcbench.reduce.results import MOST_POINTS, Course, RankTold, Results, Usage, core_use, powers
+from hpcbench.reduce.results import (
+    MOST_POINTS,
+    Course,
+    RankTelemetry,
+    Results,
+    Usage,
+    core_use,
+    powers,
+)
 from hpcbench.report.charts import charts_of
 from hpcbench.views.columns import MOST_LINES, telemetry_chart
 from results_factory import MemorySamples, make_case, make_results, ok
@@ -46,7 +54,7 @@ def results_with(*spans_s: tuple[int, int]) -> Results:
     items = [replace(ok(make_case(index=number), 1e-3), usage=Usage(
         1, spans_ns=((begin * SECOND, end * SECOND),)))
         for number, (begin, end) in enumerate(spans_s)]
-    return replace(make_results(tuple(items)), told=(RankTold(0, 0, 2.0),))
+    return replace(make_results(tuple(items)), told=(RankTelemetry(0, 0, 2.0),))
 
 
 def test_power_is_that_of_gpus_and_the_rise_of_energy_of_packages() -> None:

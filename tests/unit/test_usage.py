@@ -14,9 +14,9 @@ import pytest
 
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.reduce import reduce_folder
-from hpcbench.reduce.results import CaseResult, RankTold
+from hpcbench.reduce.results import CaseResult, RankTelemetry
 from hpcbench.reduce.results_file import courses, open_results
-from hpcbench.reduce.usage import TableUse
+from hpcbench.reduce.usage import TableReadings
 from hpcbench.report.summary import case_rows, write_summary
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.columns import KEYS, NOT_READ, TABLES, Rows, Told
@@ -268,14 +268,14 @@ def test_the_tables_say_what_was_read_and_why_not_the_rest(
 def test_an_xid_is_of_the_pass_in_which_it_came(
     readings_of_xid: list[int], charged: set[int],
 ) -> None:
-    use = TableUse()
+    use = TableReadings()
     use.add("gpu", 0, GPU, table("gpu", [0, 10**9, 2 * 10**9], xid=readings_of_xid))
     assert use.xids == charged
 
 
 def test_values_of_the_moment_are_of_readings_within_the_pass() -> None:
     """Before and after it the GPU is idle, at another clock; a new worker shows at either end."""
-    use = TableUse()
+    use = TableReadings()
     use.add("gpu", 0, GPU, table("gpu", [0, 10**9, 2 * 10**9], sm_mhz=[210, 1400, 300],
                                  throttle_reasons=[0x4, 0, 0x40]))
     use.add("process", 0, "worker", table("process", [0, 10**9], pid=[5, 6]))
@@ -284,7 +284,7 @@ def test_values_of_the_moment_are_of_readings_within_the_pass() -> None:
 
 
 def test_a_pass_without_a_reading_in_it_has_no_clock() -> None:
-    use = TableUse()
+    use = TableReadings()
     use.add("gpu", 0, GPU, table("gpu", [0, 10**9], sm_mhz=[210, 300], throttle_reasons=[4, 4]))
     assert not use.least and not use.greatest and not use.reasons
 
@@ -292,7 +292,7 @@ def test_a_pass_without_a_reading_in_it_has_no_clock() -> None:
 def test_courses_of_many_ranks_take_one_sort(tmp_path: Path) -> None:
     """2,000 ranks with 2 devices each, one reading at a time; each keeps its own, in order."""
     ranks, times = 2000, 100
-    told = [RankTold(rank, 0, 2.0, {"gpu": ("a", "b")}) for rank in range(ranks)]
+    told = [RankTelemetry(rank, 0, 2.0, {"gpu": ("a", "b")}) for rank in range(ranks)]
     at = {"rank": np.tile(np.repeat(np.arange(ranks), 2), times), "attempt": 0,
           "device": np.tile([0, 1], ranks * times),
           "time_ns": np.repeat(np.arange(times), 2 * ranks)}

@@ -32,8 +32,8 @@ class Buffers:
     def check(self) -> object:
         return self.number
 
-    def spoil(self) -> None:
-        self.log.append(f"spoil {self.number}")
+    def corrupt_output(self) -> None:
+        self.log.append(f"corrupt_output {self.number}")
 
 
 def rotation(sets: int) -> tuple[Any, list[Buffers], list[str]]:
@@ -51,8 +51,8 @@ def test_every_call_takes_the_next_set_and_all_are_restored_at_once() -> None:
     assert log == [*restored, "call 0", "call 1", "call 2", *restored, "call 0"]
     assert not any(one.stale_calls for one in sets)
     assert operation.check() == 0
-    operation.spoil()
-    assert log[-1] == "spoil 0"
+    operation.corrupt_output()
+    assert log[-1] == "corrupt_output 0"
 
 
 @pytest.mark.parametrize("batch", [2, 3, 4, 7])

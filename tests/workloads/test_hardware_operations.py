@@ -42,7 +42,7 @@ def test_products_are_right(dtype: str, shape: tuple[int, int, int]) -> None:
     work = Gemm(dtype, *shape, right=PRODUCTS[dtype].right)
     operation = called(GemmOperation(work, PLACE, validate=True, local_size=1))
     assert operation.check() is None
-    operation.spoil()
+    operation.corrupt_output()
     found = operation.check()
     assert found is not None and found.n_wrong == 1
 
@@ -101,7 +101,7 @@ def test_kernels_are_right(kernel: str, dtype: str) -> None:
     try:
         assert operation.check() is None
         called(operation)
-        operation.spoil()
+        operation.corrupt_output()
         found = operation.check()
         assert found is not None and found.n_wrong == 1
         if kernel != "read_modify_write":
@@ -187,7 +187,7 @@ def test_files_are_right(access: str, folder: Path) -> None:
     operation = called(StorageOperation(work, PLACE, validate=True, local_size=1))
     try:
         assert operation.check() is None
-        operation.spoil()
+        operation.corrupt_output()
         assert operation.check() is not None
         assert operation.answer()["storage"]["folder"] == str(folder)
     finally:

@@ -51,7 +51,7 @@ def test_a_right_call_is_right_again_and_again(in_place: bool) -> None:
         assert operation.check() is None
     (given,) = lane.seen
     assert (given.source is None) is in_place
-    operation.spoil()
+    operation.corrupt_output()
     assert operation.check().n_wrong == 1
 
 

@@ -302,7 +302,7 @@ def test_the_product_alone_is_checked_in_all_its_forms(
         operation.prepare()
         operation.run()
         assert operation.check() is None, (options, shape)
-        operation.spoil()
+        operation.corrupt_output()
         found = operation.check()
         assert found and found.n_wrong == 1, (options, shape)
         operation.prepare()

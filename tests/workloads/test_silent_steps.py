@@ -80,7 +80,7 @@ def test_no_step_without_communication_has_a_number_that_is_none(
                    for one in parameters_of(operation)]
         assert weights
         assert all(weights)
-        operation.spoil()
+        operation.corrupt_output()
         assert (operation.check() is not None) == operation._strategy.holds_loss
         operation.close()
         assert ledger.tally == {}

@@ -240,7 +240,7 @@ def test_a_spoilt_loss_and_a_skipped_update_are_wrong(
     operation.prepare()
     operation.run()
     assert operation.check() is None
-    operation.spoil()
+    operation.corrupt_output()
     found = operation.check()
     assert found is not None
     assert found.got == "nan"

@@ -71,7 +71,7 @@ class Operation:
         """Issue the collective; on return it is complete, or ordered on the current stream."""
         raise NotImplementedError
 
-    def spoil(self) -> None:
+    def corrupt_output(self) -> None:
         """Make one element of the output wrong, for tests of the check."""
         if self.output.numel():
             self.output.reshape(-1)[-1] = self.poison
@@ -125,8 +125,8 @@ class Rotation:
         self._used += 1
         self._calls[self._at]()
 
-    def spoil(self) -> None:
-        self.sets[self._at].spoil()
+    def corrupt_output(self) -> None:
+        self.sets[self._at].corrupt_output()
 
     def check(self) -> Mismatch | None:
         return self.sets[self._at].check()

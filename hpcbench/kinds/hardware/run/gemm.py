@@ -83,7 +83,7 @@ class GemmOperation:
         else:
             torch.mm(self.left, self.right, out=self.output)
 
-    def spoil(self) -> None:
+    def corrupt_output(self) -> None:
         self.output.view(-1)[-1] = self._poison
 
     def check(self) -> Mismatch | None:

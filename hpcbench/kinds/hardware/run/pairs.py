@@ -136,7 +136,7 @@ class PairsOperation:
                 times_ns[of_round] += self._meet(peer)
         self.tell_step(0)
 
-    def spoil(self) -> None:
+    def corrupt_output(self) -> None:
         others = [rank for rank in range(self.place.world_size) if rank != self.place.rank]
         self._places.last_of(others[-1])[-1] = _POISON
 

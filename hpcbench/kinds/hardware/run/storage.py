@@ -91,7 +91,7 @@ class StorageOperation:
                 raise CaseError(f"{self._folder}: {error.strerror}") from error
             raise
 
-    def spoil(self) -> None:
+    def corrupt_output(self) -> None:
         self._buffer[0] ^= 1
         if not self._work.reads:
             self._data = self._data.copy()

@@ -76,7 +76,7 @@ class StreamOperation:
     def run(self) -> None:
         self._call()
 
-    def spoil(self) -> None:
+    def corrupt_output(self) -> None:
         self.output[-1] += 1
 
     def check(self) -> Mismatch | None:

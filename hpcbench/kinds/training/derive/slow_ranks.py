@@ -508,7 +508,7 @@ def comparisons(item: CaseResult, samples: CaseSamples) -> Iterator[Comparison]:
         return compared(what, steps.ranks, medians_s, least_s, shortest=shortest)
 
     if not work.trains:
-        yield over(STEP, fold.waits_ns(samples))
+        yield over(STEP, fold.sample_durations_ns(samples))
         return
     if steps.arrivals:
         at = _deciding(item, steps.arrivals)
@@ -524,5 +524,5 @@ def counted_steps(
     case: Case, samples: CaseSamples,
 ) -> tuple[tuple[int, ...], npt.NDArray[np.bool_]]:
     """Return how many steps of each pass count, and which, (step,): from the steady state on."""
-    counted = fold.fold_samples(case, samples, fold.extreme_waits(samples), None).counted
+    counted = fold.fold_samples(case, samples, fold.extreme_durations(samples), None).counted
     return tuple(int(counted[part].sum()) for part in pass_slices(samples)), counted

@@ -169,7 +169,7 @@ def stamps_of(case: Case, samples: CaseSamples) -> Stamps:
     arrivals = _arrivals(samples)
     ready = arrivals[0 if case.backend == slow_ranks.BLOCKING else -1]
     return Stamps(
-        samples.ranks, passes, fold.waits_ns(samples)[:, counted] / 1e9,
+        samples.ranks, passes, fold.sample_durations_ns(samples)[:, counted] / 1e9,
         samples.phases[ready][:, counted] / 1e9,
         {name: times[:, counted] / 1e9 for name, times in fold.durations(samples).items()})
 
@@ -239,7 +239,7 @@ def from_stamps(item: CaseResult, samples: CaseSamples) -> Pop | None:
     work, case = training_of(item.case), item.case
     if len(samples.ranks) == 1 and case.batch == 1:
         _, counted = slow_ranks.counted_steps(case, samples)
-        step_s = fold.waits_ns(samples)[:, counted] / 1e9
+        step_s = fold.sample_durations_ns(samples)[:, counted] / 1e9
         before_s, after_s = step_s, np.zeros_like(step_s)
     elif (why_not(case, work, samples) or case.backend == slow_ranks.BLOCKING
           or "broadcast" in work.calls):

@@ -236,10 +236,10 @@ class TrainingOperation:
         strategy.rebalance(phases)
         self._step += 1
 
-    def drag(self, seconds: float) -> None:
-        self._strategy.drag(seconds)
+    def slow_down(self, seconds: float) -> None:
+        self._strategy.slow_down(seconds)
 
-    def spoil(self) -> None:
+    def corrupt_output(self) -> None:
         self._loss = torch.full((), math.nan)
 
     def check(self) -> Disparity | None:
@@ -369,7 +369,7 @@ class ReplayOperation:
         for left in works.values():
             _wait(left)
 
-    def spoil(self) -> None:
+    def corrupt_output(self) -> None:
         """Do nothing: there is no result."""
 
     def check(self) -> None:

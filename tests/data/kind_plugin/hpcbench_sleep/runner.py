@@ -42,7 +42,7 @@ class Nap:
         time.sleep(self._wanted_s)
         self._slept_s = time.perf_counter() - began_s
 
-    def spoil(self) -> None:
+    def corrupt_output(self) -> None:
         """Make the last sleep too short, for tests of the check."""
         self._slept_s = 0.0
 

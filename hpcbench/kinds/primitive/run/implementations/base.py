@@ -51,7 +51,7 @@ class PrimitiveOperation:
     def run(self) -> None:
         self._implementation.run()
 
-    def spoil(self) -> None:
+    def corrupt_output(self) -> None:
         output = self.output
         if output.numel():
             output[(-1,) * output.dim()] = float("nan")

@@ -301,7 +301,7 @@ class Strategy:
     def rebalance(self, phases: PhaseClock) -> None:
         """Agree at the end of a step on the shares of the next. All ranks call it."""
 
-    def drag(self, seconds: float) -> None:
+    def slow_down(self, seconds: float) -> None:
         """Slow each sample down by so much from now on, for tests."""
         raise NotImplementedError
 

@@ -133,7 +133,7 @@ class Replica(base.Strategy):
             return loss
         return self._loss(self.model(inputs), targets)
 
-    def drag(self, seconds: float) -> None:
+    def slow_down(self, seconds: float) -> None:
         self.model.register_forward_pre_hook(
             lambda _model, inputs: time.sleep(seconds * len(inputs[0])))
 
