@@ -1,4 +1,4 @@
-"""Ask what may crash or hang in a process of its own: that costs its answer, and not who asks."""
+"""Run driver and library calls that may crash or hang in a child: only their answers are lost."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from hpcbench.measure.process import die_with_parent
 Question = Callable[[], Iterable[tuple[str, Any]]]
 """Yields names and plain JSON values, each when it is known."""
 LIMIT_S = 60.0
-"""At most so long a driver is waited for. It takes 1 to 3 s to start each GPU of a node where
-nothing holds them open (NVIDIA's "Driver Persistence"): 48 s for 16."""
+"""The longest wait for a driver, which takes 1 to 3 s per GPU where nothing holds GPUs open
+(NVIDIA's "Driver Persistence"): 48 s for 16."""
 _STEP_S = 0.1
-"""How often it is seen whether a child ended that left its end of the pipe to somebody else."""
+"""How often the child's end is checked: another process may hold its end of the pipe."""
 _LAST_WORDS_S = 1.0
-"""For a child that hangs to say where, and to die: one that hangs in the kernel can do neither."""
+"""For a hanging child to report where, and to die; in the kernel it can do neither."""
 _WHERE = re.compile(rb'^  File ".*", line \d+ in (.+)\n', re.MULTILINE)
 """The first line of a stack of faulthandler: the innermost function."""
 _MOST_FILES = 1 << 16
@@ -99,7 +99,8 @@ class Child:
         os.close(self._stack)
 
     def answers(self, limit_s: float) -> Answers:
-        """Return the same; one that has answered all stays until `close`."""
+        """Return what was answered within ``limit_s`` of the start; a child that is done stays
+        until `close`."""
         left_s = max(limit_s - (time.monotonic() - self._began_s), _LAST_WORDS_S)
         printed, in_time = self._printed(time.monotonic() + left_s)
         if not in_time:
@@ -168,8 +169,7 @@ class Child:
 
 
 class _ChildFiles(NamedTuple):
-    """What a child keeps open: where it writes its answers and its stack, and until when it stays.
-    """
+    """What a child keeps open: pipes for its answers, its stack, and the end of its stay."""
 
     answers: int
     stack: int
@@ -209,8 +209,7 @@ def _keep_only(files: Iterable[int]) -> None:
 
 
 def _open_files() -> set[int]:
-    """Return what is open. To close every number up to the limit takes minutes where that is 2**30.
-    """
+    """Return open files. Closing every number up to the limit takes minutes where that is 2**30."""
     try:
         return {int(file.name) for file in Path("/dev/fd").iterdir()}
     except OSError:  # no /proc

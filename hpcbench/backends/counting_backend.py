@@ -1,10 +1,9 @@
-"""A backend of torch.distributed on which nothing is communicated, and every call is counted.
+"""A backend of torch.distributed that communicates nothing and counts every call.
 
-For dry runs, in which one process is a rank of a world of any size, and for steps without
-communication, whose ranks are real. torch has such a backend, ``fake``, but its futures hold
-nothing, which DistributedDataParallel refuses. All outputs are finite. What is gathered looks as if
-all ranks had given the same, and what is scattered is the rank's own part. What is received is
-noise, and other outputs keep what was in them.
+For dry runs (one process is a rank of any world) and for steps without communication on real ranks.
+torch's ``fake`` backend has empty futures, which DistributedDataParallel refuses. All outputs are
+finite: gathers repeat the rank's own part, scatters return it, receives give noise, and other
+outputs keep their values.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ class TensorSpec(NamedTuple):
 
 
 class RecordedCall(NamedTuple):
-    """A call of a method of torch's ProcessGroup; tensors among the arguments are `TensorSpec`.
+    """A call of a method of torch's ProcessGroup, with `TensorSpec` for tensors.
 
-    ``lines`` tell which group it was: that of the lines which has this rank; None: the first.
+    ``lines`` identify its group: the line that has this rank; None: the first group.
     """
 
     lines: Lines | None
@@ -45,7 +44,7 @@ class RecordedCall(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """A rank waited until a message was sent or there: that of an earlier entry of the program."""
+    """A wait for the send or receive of an earlier entry of the program."""
 
     call: int
 
@@ -53,8 +52,8 @@ class Wait(NamedTuple):
 class CallLog:
     """The calls of all groups of one world.
 
-    ``program`` is None unless `keep` was called: then all since, in order. ``opened`` are the lines
-    that groups were opened of, in order.
+    ``program`` is None before `keep`, then all calls since, in order. ``opened`` are the divisions
+    of ranks that groups were opened for, in order.
     """
 
     def __init__(self, *, counts: bool = True) -> None:
@@ -74,11 +73,8 @@ class CallLog:
             self.tally.setdefault(collective, []).extend(sizes)
 
     def fill(self, tensor: torch.Tensor) -> None:
-        """Fill what is received: normal numbers, other ones each time; of integers ones.
-
-        Always the same would drive the weights of a training one way. torch's pipelines take a 1
-        for a yes.
-        """
+        """Fill a received tensor: floats with new noise each time, so that weights do not drift one
+        way; integers with ones, since torch's pipelines take a 1 for a yes."""
         if not tensor.is_floating_point():
             tensor.fill_(1)
             return
@@ -99,7 +95,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def recorded(method: Method) -> Method:
-    """Make a method of a group, which has ``ledger`` and ``lines``, enter its calls there."""
+    """Log calls of a group's method; the group has ``ledger`` and ``lines``."""
     @wraps(method)
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
         arguments += tuple(named.values())
@@ -127,10 +123,7 @@ REHEARSAL = "rehearsal"
 
 
 class CompletedCall(FinishedWork):
-    """A call that was complete when it was returned.
-
-    ``number`` is the entry of the call in the ledger, if calls are kept there.
-    """
+    """A call that was complete when it returned; ``number`` is its entry in the log, if kept."""
 
     def __init__(self, outputs: Iterable[torch.Tensor], ledger: CallLog | None = None) -> None:
         """``ledger``: where it is entered that somebody waits."""
@@ -274,10 +267,9 @@ def _repeat(part: torch.Tensor, output: torch.Tensor) -> None:
 
 
 def open_rehearsal(world_size: int, ledger: CallLog, rank: int = 0) -> Any:
-    """Return the group of a world in which this process is ``rank``, whose calls ``ledger`` has.
+    """Return the group of a world in which this process is ``rank``; destroys the world before.
 
-    The world that this process was in before is destroyed. Groups that are opened in it count in
-    the same ledger.
+    Groups that are opened in it count in the same log.
     """
     if dist.is_initialized():
         dist.destroy_process_group()
@@ -288,20 +280,17 @@ def open_rehearsal(world_size: int, ledger: CallLog, rank: int = 0) -> Any:
 
 
 def open_silent(ranks: Sequence[int], ledger: CallLog, lines: Lines | None = None) -> Any:
-    """Return a group of real ranks that communicates nothing, whose calls ``ledger`` has.
-
-    All ranks of the default group call this. ``lines``: see `RecordedCall`.
-    """
+    """Return a group of real ranks that communicates nothing. Collective over the default group."""
     register(REHEARSAL, _open_counting)
     return dist.new_group(list(ranks), backend=REHEARSAL, pg_options=(ledger, lines))
 
 
 def is_counted(group: Any) -> bool:
-    """Return whether calls of a group are counted: it is one of a world that does not exist."""
+    """Return whether a group belongs to a world that does not exist."""
     return bool(dist.get_backend(group) == REHEARSAL and group.ledger.counts)
 
 
 def _open_counting(options: Any, own: tuple[CallLog, Lines | None] | None) -> RehearsalGroup:
-    """Return the group that torch asks for; one that it opens by itself counts as the default."""
+    """Return the group that torch wants; one that it opens by itself uses the default's log."""
     ledger, lines = own or (dist.group.WORLD.ledger, None)
     return RehearsalGroup(options.group_rank, options.group_size, ledger, lines)

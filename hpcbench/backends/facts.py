@@ -34,12 +34,8 @@ from hpcbench.trace.schema import UNKNOWN_VERSION
 
 
 def mps_facts() -> dict[str, Any]:
-    """Return plain JSON values of Apple's GPU, torch's device ``mps``; there is one at most.
-
-    Keys: ``reason`` (why torch cannot use it, None if it can), ``name`` (None if torch does not
-    tell), ``memory_bytes`` (the most that the system recommends, of the memory that it shares with
-    the host), ``without_bf16`` (what torch says to tensors of bf16, None if it has them).
-    """
+    """Return ``reason`` (why torch cannot use Apple's GPU, or None), ``name``, ``memory_bytes``
+    (the recommended limit of shared memory) and ``without_bf16`` (torch's error, or None)."""
     if reason := _reason():
         return {"reason": reason, "name": None, "memory_bytes": 0, "without_bf16": reason}
     name = getattr(torch.backends.mps, "get_name", None)  # since torch 2.9
@@ -89,24 +85,18 @@ _VERSIONS = {"cuda": ("nccl",), "nvml": ("nvidia_driver",), "ucc": ("torch_ucc",
 def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[str, Any]:
     """Return plain JSON values: what torch was built with, devices, versions, memory in bytes.
 
-    What a driver or a library may crash or hang in is asked in children. CUDA's has ``limit_s`` of
-    time, the others 0.3 of it, at the same time or after it; it holds the driver's GPUs meanwhile,
-    which would else be stopped and started again. This process touches no CUDA, and forks them
-    before gloo below starts threads.
+    Calls that may crash or hang in a driver or library run in forked children, before gloo starts
+    threads here; this process touches no CUDA. CUDA's child has ``limit_s``, the others 0.3 of it.
+    CUDA's child keeps the driver's GPUs started until the others are done.
 
-    Keys: ``built`` {nccl, gloo, mpi, ucc: bool}; ``gloo_without_avg`` (gloo's error for avg, or
-    None); ``gloo_without_reduce_scatter`` (its error for lists of tensors, or None); ``ucc``
-    (`backends.groups.ucc_facts`); ``cuda`` {available, names, uuids, memory_bytes, capabilities,
-    multiprocessors, cache_bytes, details, no_code, visible, peers, reason, refused}
-    (``capabilities``: [major, minor] of each GPU; ``cache_bytes``: `backends.devices.cache_bytes`;
-    ``details``: `backends.gpus.gpu_details`; ``no_code``: why torch cannot use a GPU, or None;
-    ``visible``: `backends.availability.visible_devices`; ``peers``: by GPU the numbers of those
-    whose memory it can read; ``refused``: what `nvml_refusals` or
-    `amd_refusals` of `backends.gpus` found); ``mps`` (`mps_facts`);
-    ``gpu_topology`` (`backends.gpus.gpu_topology`); ``host_memory_bytes``; ``versions``;
-    ``libraries`` (`measure.environment.loaded_libraries`, with what ucc loads in its child);
-    ``tools`` (`backends.availability.tool_facts` of ``tools``); ``lost``, by what was asked:
-    how its child ended before its answer, what is missing, and the remedy.
+    Keys: ``built`` {nccl, gloo, mpi, ucc: bool}; ``gloo_without_avg`` and
+    ``gloo_without_reduce_scatter`` (gloo's error, or None); ``ucc`` (`backends.groups.ucc_facts`);
+    ``cuda`` {available, names, uuids, memory_bytes, capabilities, multiprocessors, cache_bytes,
+    details (`gpu_details`), no_code (why torch cannot use a GPU, or None), visible
+    (`visible_devices`), peers (by GPU those with readable memory), reason, refused (`nvml_refusals`
+    or `amd_refusals`)}; ``mps`` (`mps_facts`); ``gpu_topology``; ``host_memory_bytes``;
+    ``versions``; ``libraries`` (`loaded_libraries`, with those of ucc's child); ``tools``
+    (`tool_facts` of ``tools``); ``lost`` (by child: how it ended early, the loss, the remedy).
     """
     brief_s = _SHARE_OF_OTHERS * limit_s
     with staying(_cuda_question(), limit_s) as cuda_answers:

@@ -1,12 +1,9 @@
-"""What backends in Python share, and which collectives torch's own operations call.
+"""The base of process groups in Python, and the collectives that torch's operations call.
 
-Such a group is torch's ProcessGroup itself, not a backend inside one, so it answers what torch
-asks of a group: its names, and its collectives under the names of several versions of torch.
-
-Python and C++ (DistributedDataParallel's reducer) reach a group of torch by operations ``c10d``.
-Functional collectives are operations ``_c10d_functional``. Sizes are those of nccl-tests: of what
-is reduced or sent, of what is gathered whole. A group in Python is called without an operation:
-`watched` sees these calls.
+Such a group is torch's ProcessGroup itself, so it has its names and its collectives under the names
+of several versions. Python and DistributedDataParallel's reducer call operations ``c10d``,
+functional collectives ``_c10d_functional``; a group in Python is called directly, which `watched`
+sees. Sizes are those of nccl-tests.
 """
 
 from __future__ import annotations
@@ -111,10 +108,8 @@ class PythonGroup(dist.ProcessGroup):  # type: ignore[misc]
 
 
 def register(name: str, opener: Callable[[Any, Any], PythonGroup]) -> None:
-    """Make a backend known to torch.distributed; again does nothing.
-
-    ``opener`` is called with torch's options of a group and the caller's ``pg_options``.
-    """
+    """Make a backend known to torch.distributed; ``opener`` gets torch's options and
+    ``pg_options``."""
     if not hasattr(dist.Backend, name.upper()):
         dist.Backend.register_backend(name, opener, extended_api=True, devices=["cpu", "cuda"])
 
@@ -174,10 +169,9 @@ def is_call(operation: Any) -> bool:
 
 
 def called(operation: Any, arguments: Sequence[Any], result: Any) -> list[Called]:
-    """Return what an operation on a process group called.
+    """Return the calls of an operation on a process group; none for a group in Python (`watched`).
 
-    Nothing for a group in Python: it is called by the operation, too, and `watched` sees that.
-    Raises KeyError, with the name of the operation, of one that is not known.
+    Raises KeyError with the name of an unknown operation.
     """
     name = operation._schema.name.partition("::")[2]
     if name in _SILENT:
@@ -213,10 +207,7 @@ def _bytes(tensors: torch.Tensor | Iterable[torch.Tensor]) -> int:
 
 @contextlib.contextmanager
 def watched(groups: Iterable[Any], note: Callable[[Sequence[Called]], object]) -> Iterator[None]:
-    """Tell ``note`` of each call of those of the groups that are written in Python.
-
-    What a method of the group calls itself is no call of its own.
-    """
+    """Pass to ``note`` each outer call of those of the groups that are written in Python."""
     own = {id(group): group for group in groups if isinstance(group, PythonGroup)}.values()
     names = {**{name: name for name in _METHODS}, **NEW_NAMES}
     try:

@@ -1,8 +1,7 @@
-"""The measuring stage of a run: its journal, what a rank says before it, and profiles after it.
+"""The measuring stage of a run: its journal, the first lines of a rank, and profiles at the end.
 
-Profiled samples come last, with workers of their own, because a profiler can leave a process slower
-than it was. A case that cannot be profiled costs its profile only: what is measured is in the
-journals by then.
+Profiled samples come last, in workers of their own: a profiler can leave a process slower. A case
+that cannot be profiled costs its profile only.
 """
 
 from __future__ import annotations
@@ -63,8 +62,8 @@ _FIRST_NUMBER = 1 << 48
 MOST_FAILURES = 3
 """After so many profiles in a row that failed, the other cases of the workers are left out."""
 PROFILER_S = 60.0
-"""What profiling a case may take beside its own limit: the first start of torch's profiler takes
-seconds where ranks share cores, and files of long traces take time, too."""
+"""Time for profiling beside the case's limit: torch's profiler starts in seconds, and long traces
+take time."""
 _NO_TOOL = "profiling.tool is none: the stamps of the measured samples are all there is"
 MOST_SENT_BYTES = 256 << 20
 """A rank with a disk of its own sends rank 0 so many bytes of profiles at most."""
@@ -73,9 +72,8 @@ MOST_SENT_BYTES = 256 << 20
 def profile_cases(job: SupervisorContext, pool: WorkerPool, folder: Path) -> str:
     """Profile each case whose last run was ok, once; return the signal that stopped it, or "".
 
-    Cases of earlier attempts are among them, if those were stopped before they were profiled.
-
-    ``folder`` is where this rank writes. Rank 0 notes of each case what became of it. Collective.
+    Cases of earlier attempts are included if not profiled yet. ``folder`` is where this rank
+    writes. Collective.
     """
     attempt, stop = job.attempt, ""
     lacking = _lacking(job)
@@ -102,7 +100,7 @@ def profile_cases(job: SupervisorContext, pool: WorkerPool, folder: Path) -> str
 
 
 def opening_line(profiling: Profiling) -> str:
-    """Return what rank 0 says of profiling before the first case."""
+    """Return rank 0's line on profiling before the first case."""
     if profiling.tool == "none":
         return f"no case will be profiled: {_NO_TOOL}"
     if profiling.tool == nsys.NSYS and not nsys.nsys_is_installed():
@@ -114,7 +112,7 @@ def opening_line(profiling: Profiling) -> str:
 
 
 def _lacking(job: SupervisorContext) -> str:
-    """Say what keeps all cases from being profiled, "" if nothing. Collective."""
+    """Return what keeps all cases from being profiled, "" if nothing. Collective."""
     tool = job.attempt.config.profiling.tool
     if tool == "none":
         return _NO_TOOL
@@ -239,16 +237,13 @@ def collect_profiles(comm: Communicator, folders: RankFolders) -> list[str]:
 
 _GROUP_TIMEOUT_MARGIN_S = 300.0
 _NOTABLE_SHARE = 0.05
-"""Of a core before the sweep: what others take of it is told as a reason for times."""
+"""Of a core before the sweep: more is reported as a reason for slow cases."""
 
 
 def open_pool(
     planned: PlannedRun, topology: RankIdentity, early: TemplateProcess | None = None,
 ) -> WorkerPool:
-    """Return what gives this rank's workers, with memory for the stamps of the longest case.
-
-    It goes on with the ``early`` template if that has the right variables.
-    """
+    """Return the pool of this rank's workers, with memory for the stamps of the longest case."""
     launch, plan = planned.config.launch, planned.plan
     env = worker_environment(os.environ, launch.pass_env, thread_variables(topology.threads))
     return WorkerPool(
@@ -294,7 +289,7 @@ def job_canary(attempt: RunAttempt) -> Case | None:
 
 
 def header(attempt: RunAttempt, run_id: str) -> Header:
-    """Return who writes this rank's trace, and with what; variables as its workers have them."""
+    """Return the header of this rank's trace; variables are those of its workers."""
     topology = attempt.topology
     faults = fault_texts(attempt.plan.config.get("fault", ()))
     rank = attempt.machine.ranks[topology.rank]
@@ -320,8 +315,7 @@ def header(attempt: RunAttempt, run_id: str) -> Header:
 
 
 def shared_cores_lines(topology: RankIdentity) -> Iterator[str]:
-    """Say what suffers where ranks of rank 0's node share cores, by bindings or a cgroup's limit.
-    """
+    """Warn where ranks of rank 0's node share cores, by bindings or a cgroup's limit."""
     if topology.ranks_a_core > 1:
         yield (f"{topology.local_size} ranks on {topology.hostname} share cores, up to "
                f"{topology.ranks_a_core:.3g} of them each core: ranks wait for a core within what "
@@ -330,7 +324,7 @@ def shared_cores_lines(topology: RankIdentity) -> Iterator[str]:
 
 
 def _work_line(attempt: RunAttempt, todo: Sequence[Case]) -> str:
-    """Return how much there is to do, where, about how long it takes, and what cannot be done."""
+    """Return the number of cases and runs, the place, the estimate, and the skips."""
     host, n_nodes = attempt.topology.hostname, len(attempt.topology.nodes)
     place = host if n_nodes == 1 else f"{n_nodes} nodes ({host}, ...)"
     n_cases, n_skips = len({case.case_id for case in todo}), len(attempt.resolution.skips)
@@ -341,7 +335,7 @@ def _work_line(attempt: RunAttempt, todo: Sequence[Case]) -> str:
 
 
 def opening_lines(attempt: RunAttempt, todo: Sequence[Case], folders: RankFolders) -> Iterator[str]:
-    """Yield how much is run on what, where the results go, and what the user should know."""
+    """Yield the job's first lines: amount, place, results folder, and what the user should know."""
     history, config = attempt.history, attempt.config
     if attempt.resolution.no_gpu:
         yield attempt.resolution.no_gpu
@@ -400,10 +394,8 @@ def _note_beginning(attempt: RunAttempt, folders: RankFolders, journal: Journal)
 
 
 def note_noise(attempt: RunAttempt, journal: Journal) -> float:
-    """Look how quiet this rank's core is, and note it; return the share that others took of it.
-
-    Collective: all ranks look at the same time, as they measure. 0 where it is switched off.
-    """
+    """Measure other processes' share of this rank's core, and note it. Collective; 0 if switched
+    off."""
     most_s = attempt.config.measure.noise_check_s
     if not most_s:
         return 0.0
@@ -415,10 +407,9 @@ def note_noise(attempt: RunAttempt, journal: Journal) -> float:
 
 
 def slow_reason(topology: RankIdentity, cores: int | None, taken: float) -> str:
-    """Return why cases may take longer than planned, as far as it is known on rank 0.
+    """Return why cases may take longer than planned; ``taken`` is others' share of rank 0's core.
 
-    ``cores`` are those of its node, None where that is unknown; ``taken`` is what others took of
-    its own before the sweep.
+    ``cores`` are those of its node, None if unknown.
     """
     if cores is not None and cores < topology.local_size:
         return f"{topology.local_size} ranks share {plural(cores, 'core')} of {topology.hostname}"

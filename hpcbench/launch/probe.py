@@ -1,4 +1,4 @@
-"""What the ranks of a job run on, and what it decides about a plan: devices, and skips."""
+"""The facts of a job's ranks, and what they decide about a plan: devices, and skips."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ from hpcbench.units import plural
 
 _READY_TIMEOUT_S = 120.0
 _GPU_RESERVE_BYTES = 2 * 10**9
-"""Of a GPU left to no tensors: the context, kernels that are loaded, workspaces of cuBLAS and
-buffers of NCCL take 1 to 3 GB, of a small GPU (or a slice of one) less."""
+"""Of a GPU left to no tensors: context, kernels, workspaces of cuBLAS and buffers of NCCL take 1 to
+3 GB, less of a small GPU (or a slice of one)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,9 @@ class JobMachine:
 class Resolution:
     """Per case id: the device it runs on, or why it cannot run on this machine.
 
-    ``unmet``: of what cannot, the backend or device that ``require`` names. ``no_gpu`` says that
-    the plan is for GPUs and none of its cases has one, "" otherwise. ``failures``: cases that
-    cannot run and have failed, as CUDA did not answer and their GPUs may be there.
+    ``unmet``: the missing backend or device that ``require`` names. ``no_gpu``: that the plan is
+    for GPUs and no case has one, or "". ``failures``: cases whose GPUs may be there, but CUDA did
+    not answer.
     """
 
     devices: Mapping[str, str]
@@ -142,11 +142,10 @@ def resolve_here(plan: Plan) -> Plan:
 
 
 def probe_here() -> dict[str, Any]:
-    """Return {"backends": {name: reason or None}, "devices": ..., "versions": ...} of this machine.
+    """Return {"backends": {name: reason or None}, "devices": ..., "versions": ..., "lost": lines}
+    of this machine.
 
-    ``lost``: a line for each driver or library that crashed or hung when it was asked.
-
-    Raises LaunchError with the reason if torch cannot be imported.
+    Raises LaunchError if torch cannot be imported.
     """
     facts = _facts_here([])
     here = [RankFacts(0, socket.gethostname(), 0, facts)]
@@ -217,7 +216,7 @@ def torch_facts(
 ) -> Mapping[str, Any]:
     """Return `backends.facts.gather_facts` of this machine, called in a process of its own.
 
-    Importing torch and the answer may take ``timeout_s`` each. Raises LaunchError with the reason.
+    Importing torch and the answer may take ``timeout_s`` each. Raises LaunchError.
     """
     if importlib.util.find_spec("torch") is None:
         raise LaunchError(f"torch is not installed here: {how_to_install('run')}")

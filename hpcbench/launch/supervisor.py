@@ -1,9 +1,8 @@
 """A supervisor has the workers run every case, agrees with the others, and records the case.
 
 A case is acknowledged when its record is on disk on every member rank and all know that. The job
-ends by MPI_Abort with a case of which no ordinary verdict can be had: a supervisor does not answer
-after it, or it runs in the MPI process and does not end. Nothing outside can end the latter alone.
-Python runs no signal handler while the main thread sits in MPI, but it does run other threads.
+ends by MPI_Abort with a case without an ordinary verdict: a supervisor does not answer, or the case
+hangs in the MPI process. There Python runs no signal handler, but other threads.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ from hpcbench.trace.source import BEGIN_NOTE, TEARDOWN_NOTE
 
 
 class TriedCase(NamedTuple):
-    """How a case ended, and its samples: those of the last try that was ok, if one was."""
+    """How a case ended, and its samples: those of the last successful try, if there is one."""
 
     outcome: CaseOutcome
     rows: Samples
@@ -73,10 +72,10 @@ class TriedCase(NamedTuple):
 def run_tries(
     case: Case, workers: WorkerGroup, run: Callable[[Case], CaseOutcome], *, tells: bool,
 ) -> TriedCase:
-    """Have the workers run all tries of a case. All members call it.
+    """Have the workers run all tries of a case. Collective over the members.
 
-    ``run`` runs one on them. A lack of memory and a worker's death are ends of a try. What else
-    goes wrong, or a stop, ends the case. ``tells``: the record of this rank keeps the tries.
+    A lack of memory or a worker's death ends a try; any other failure, or a stop, ends the case.
+    ``tells``: this rank's record keeps the tries.
     """
     tries: list[Tried] = []
     best: TriedCase | None = None
@@ -103,7 +102,7 @@ def run_tries(
 def _final(
     case: Case, tries: list[Tried], best: TriedCase | None, last: TriedCase,
 ) -> TriedCase:
-    """Return how the whole case ended: as its last try if that says no more than that it failed."""
+    """Return how the whole case ended: as its last try if that reports nothing but failure."""
     outcome, reason = last.outcome, last.outcome.verdict.reason
     if tries[-1].ended is Ended.ERROR:
         words = " ".join(tries[-1].workload.words(case.world_size))
@@ -127,9 +126,9 @@ _LAST_WORD_S = 45.0
 
 @dataclass(frozen=True, slots=True)
 class FinalCase:
-    """The case that the job ends with, what this rank knows of it, and why the job ends.
+    """The case that ends the job, this rank's evidence, and ``why`` the job ends.
 
-    ``comm`` is one on which the ranks are not in the middle of anything that cannot end.
+    ``comm``: a communicator on which no rank is inside a call that cannot end.
     """
 
     case: Case
@@ -144,7 +143,7 @@ class FinalCase:
 def end_with_case(
     job: SupervisorContext, last: FinalCase, late_s: float, exchange_s: float = EXCHANGE_S,
 ) -> None:
-    """Record the case of which no ordinary verdict can be had, and end every rank with 3."""
+    """Record the case that has no ordinary verdict, and end every rank with code 3."""
     timer = threading.Timer(_LAST_WORD_S, os._exit, (int(ExitCode.INCOMPLETE),))
     timer.daemon = True  # should MPI neither answer nor abort
     timer.start()
@@ -173,11 +172,8 @@ def end_with_case(
 
 
 def _skip_exit_handlers() -> None:
-    """Have exit(3) end the process at once, as the handler that runs first.
-
-    MPI_Abort calls exit(3), whose other handlers would take libraries down under the main thread:
-    a segmentation fault instead of the exit code.
-    """
+    """Have exit(3) end the process at once: MPI_Abort calls exit(3), whose handlers would unload
+    libraries under the main thread (a segmentation fault)."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "on_exit"):  # glibc's: hands the exit code on
         libc.on_exit(libc._exit, None)
@@ -186,9 +182,8 @@ def _skip_exit_handlers() -> None:
 class Watchdog:
     """Calls ``act`` on a thread of its own if the block takes longer than ``timeout_s``.
 
-    ``act`` is given the seconds by which it is late: many if the whole process was stopped. It
-    must end the process. From the moment it is called the block cannot be left, so that never two
-    threads write to one journal.
+    ``act`` gets the seconds by which it is late (many if the process was stopped) and must end the
+    process. Once it is called the block cannot be left: one journal, one writer.
     """
 
     def __init__(self, timeout_s: float, act: Callable[[float], None]) -> None:
@@ -258,12 +253,8 @@ def supervise(job: SupervisorContext, pool: WorkerPool) -> str:
 
 
 def _record_skips(job: SupervisorContext) -> None:
-    """Record every case that cannot run here, once; a skip for want of what is required is a
-    failure.
-
-    So is a case whose GPUs are not known as the driver did not answer, and one in quarantine, in
-    all that is left of it. What an earlier attempt has recorded is not recorded again.
-    """
+    """Record cases that cannot run here, once; those in quarantine, and skips for want of a
+    required backend or of the driver's answer, as failures."""
     attempt, records = job.attempt, []
     plan, history = attempt.plan, attempt.history
     for case in plan.cases:
@@ -300,11 +291,8 @@ class _GenerationRun:
 
 
 def canary_pause_s(rows: Samples) -> float:
-    """Return after how long a canary with these samples is run again between two cases.
-
-    That is 5 s, or longer so that its calls take at most a twentieth of the time: a ring of very
-    many ranks takes seconds. What workers need to start does not count.
-    """
+    """Return when a canary is due again: after 5 s, or longer so that it takes at most 5 % of the
+    time."""
     took_s = float(rows[-1, 1] - rows[0, 0]) / 1e9 if len(rows) else 0.0
     return max(_CANARY_S, took_s * (1 / _CANARY_SHARE - 1))
 
@@ -451,8 +439,8 @@ class _GenerationRunner:
     def _run_canary(self) -> str:
         """Run the canary, if there is one, and note it; return the signal to stop, or "".
 
-        A canary that was not ok is not run again in this pass of the generation. It is a
-        finding already, and would cost new workers each time.
+        One that failed is not run again in this pass: it is a finding already, and costs new
+        workers.
         """
         if (canary := self._canary) is None:
             return ""
