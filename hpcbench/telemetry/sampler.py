@@ -1,8 +1,7 @@
-"""A rank's readings: begun before the first case, asked for around each, taken between cases.
+"""A rank's telemetry: read by threads at fixed times and around each case, taken between cases.
 
-One thread reads sources that hang or raise together, at moments of the clock and when it is asked
-to. It never keeps the main thread waiting, takes no signal, and ends with the process, also inside
-a call that never returns.
+Sources that may hang together share a thread, which never keeps the main thread waiting, takes no
+signal, and ends with the process, also inside a call that never returns.
 """
 
 from __future__ import annotations
@@ -46,10 +45,8 @@ class _AbandonedError(Exception):
 
 
 class Reader:
-    """Reads sources every ``period_ns``, at multiples of it, so that ranks of a node wake at once.
-
-    Wakes that come together disturb fewer samples than those that follow one another.
-    """
+    """Reads sources at multiples of ``period_ns``: ranks of a node wake together, which disturbs
+    fewer samples."""
 
     def __init__(self, sources: Sequence[Source], period_ns: int, now_ns: NowNs) -> None:
         self.sources = list(sources)
@@ -163,7 +160,7 @@ _WAIT_S = 0.02
 class Sampler:
     """A context manager around all cases. Nothing here raises, and nothing takes long.
 
-    ``groups`` are sources that share a thread each, ``missing`` says why others are not there.
+    ``groups`` are sources that share a thread each, ``missing`` the reasons of other tables.
     """
 
     def __init__(
@@ -229,7 +226,7 @@ class Sampler:
         return {table: np.array(some, dtype=np.int64) for table, some in rows.items()}
 
     def news(self) -> Told | None:
-        """Return what is read and what is not, None if that was returned before."""
+        """Return what is read and what is not, None if unchanged."""
         told = Told(self._rate_hz, *self._state())
         if told == self._told:
             return None
@@ -277,10 +274,9 @@ def open_sampler(
     wanted: Telemetry, *, local_rank: int, gpu_uuid: str | None, rocm: bool = False,
     tried: NvmlRefusals | None = None, seams: Seams | None = None,
 ) -> Sampler:
-    """Return the sampler of a rank; ``gpu_uuid`` is that of its GPU, None if it has none.
+    """Return the sampler of a rank; ``gpu_uuid`` is that of its GPU, or None.
 
-    ``rocm``: the GPU is one of AMD, which NVML does not know. ``tried`` is what came of asking NVML
-    or amdsmi for this GPU in a process that may crash.
+    ``rocm``: an AMD GPU. ``tried``: the findings of the probe's child about NVML or amdsmi.
     """
     seams = seams or Seams()
     openers: Mapping[str, Callable[[], Source]] = {

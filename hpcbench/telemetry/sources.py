@@ -1,7 +1,6 @@
-"""Sources of readings: the worker's process, a node's cores, clocks, RAPL and interfaces, GPUs.
+"""Sources of telemetry: the worker's process, a node's cores, clocks, RAPL and interfaces, GPUs.
 
-A call of a GPU's library that hangs or is refused costs its column. amdsmi has never run: there was
-no GPU of AMD.
+A GPU library's call that hangs or is refused costs its column. amdsmi has never run here.
 """
 
 from __future__ import annotations
@@ -40,7 +39,8 @@ class UnreadableError(Exception):
 
 
 class Source(ABC):
-    """Fills one table. ``devices`` are what its rows are of, ``missing`` columns it cannot read."""
+    """Fills one table. ``devices`` are those of its rows, ``missing`` the columns that it cannot
+    read."""
 
     table: ClassVar[str]
 
@@ -50,10 +50,10 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, at: Callable[[str], None]) -> Iterable[tuple[int, Values]]:
-        """Yield the number of each device with its values now; nothing if there is none now.
+        """Yield the number of each device with its values now.
 
-        ``at`` is told the name of a column before a call that may hang for it alone. Raises
-        UnreadableError or OSError if it can be read no more.
+        It passes a column's name to ``at`` before a call that may hang for it alone. Raises
+        UnreadableError or OSError.
         """
 
     def drop(self, column: str, why: str) -> bool:
@@ -66,10 +66,10 @@ class Source(ABC):
 
 
 class HeldFile:
-    """A file of the kernel that stays open: each reading gets what it says then.
+    """A file of the kernel that stays open: each reading gets its current text.
 
-    A file of a process stays that process's, whoever gets its number later. It is closed when
-    nobody holds it: a reader that hangs may still have it when its source is dropped.
+    A file of a process stays that process's when its number is reused. It is closed when
+    unreferenced: a reader that hangs may still use it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -81,10 +81,8 @@ class HeldFile:
         weakref.finalize(self, os.close, self._descriptor)
 
     def text(self) -> str:
-        """Return the file, up to _MOST_BYTES. Raises OSError or UnreadableError.
-
-        The kernel gives a file that it makes from a list about a page at a time.
-        """
+        """Return the file, up to _MOST_BYTES, about a page a call. Raises OSError or
+        UnreadableError."""
         data = b""
         while len(data) < _MOST_BYTES and (
                 part := os.pread(self._descriptor, _MOST_BYTES - len(data), len(data))):
@@ -248,7 +246,7 @@ def _domain(zone: str, names: dict[str, str]) -> str:
 class NetworkSource(Source):
     """Bytes and losses of interfaces, from /proc/net/dev, and of InfiniBand ports.
 
-    A bond, a bridge or a VLAN counts again what its ports count, and is left out (`_counts_once`).
+    A bond, a bridge or a VLAN counts its ports' bytes again, and is left out (`_counts_once`).
     """
 
     table = "network"
@@ -307,11 +305,11 @@ class NetworkSource(Source):
 
 
 def _counts_once(files: KernelFiles, name: str) -> bool:
-    """Return whether what an interface counts is counted by no other one.
+    """Return whether no other interface counts the same bytes.
 
-    Hardware is (``device``). What lies above others is not (``lower_*``). Of the rest, such as ends
-    of tunnels and of containers, only that of the default route is, if there is any hardware.
-    Interfaces of another network namespace than /sys shows cannot be told, and count.
+    True for hardware (``device``), false above others (``lower_*``). Of the rest (ends of tunnels
+    and of containers) only that of the default route, if there is hardware. Interfaces of another
+    network namespace than /sys shows count.
     """
     known = files.names(f"{_NET}/{name}")
     if name == _LOOPBACK or not known or "device" in known:

@@ -136,8 +136,8 @@ def _rdma(job: JobReport) -> CheckLine:
 
 
 _SLOW = ("hpet", "acpi_pm", "jiffies", "refined-jiffies")
-"""Clock sources whose every reading takes a system call and about a microsecond, or which tick too
-seldom: Documentation/timers/timekeeping.rst of Linux."""
+"""Clock sources that take a system call and about a microsecond a reading, or tick too seldom:
+Documentation/timers/timekeeping.rst of Linux."""
 _WIDE_NS = 50_000
 """Clocks that are known no better hide what a start together has to show (docs/method.md)."""
 

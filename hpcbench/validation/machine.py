@@ -198,9 +198,9 @@ _SHM_OF_A_RANK = 64 * 2**20
 _TOO_LITTLE_SHM = 4 * 2**20
 """An MPI maps 2 to 4 MB in /dev/shm for each rank, NCCL some 10 MB for each GPU."""
 _SCARCE_LOCKED = 512 * 2**20
-"""What a process may lock is what its registered host memory may be (ib_umem_get of Linux). With
-128 MB osu_bibw hung over Open MPI's openib at messages of 4 MiB, with 512 MB it did not (archive of
-Open MPI's developers' list, attachment 4364)."""
+"""The limit of registered host memory (ib_umem_get of Linux). With 128 MB osu_bibw hung over Open
+MPI's openib at 4 MiB, with 512 MB it did not (archive of Open MPI's developers' list, attachment
+4364)."""
 _MEMORY_OF_A_RANK = 2**30
 _TOO_LITTLE_MEMORY = 400 * 2**20
 """Supervisor, template and worker of one rank hold about 0.35 GB with torch imported."""
