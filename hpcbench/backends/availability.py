@@ -124,7 +124,10 @@ def unavailable(backend: str, device: str, ranks: Sequence[RankFacts]) -> str | 
     reasons = [_not_built(backend, rank.facts) or _no_device(backend, device, rank.facts)
                for rank in ranks]
     if device == "cuda" and not any(reasons):
-        reasons = _no_usable_gpu(ranks)
+        reasons = [rank.facts["cuda"]["no_code"][index] if index is not None else
+                   f"other ranks have the {plural(len(rank.facts['cuda']['names']), 'GPU')} that "
+                   "it sees: one rank a GPU"
+                   for rank, index in zip(ranks, gpu_indices(ranks), strict=True)]
     return first_reason(ranks, reasons)
 
 
@@ -364,12 +367,6 @@ def lost_lines(ranks: Sequence[RankFacts]) -> Iterator[str]:
     lost = grouped((line, rank.rank) for rank in ranks for line in rank.facts["lost"].values())
     for line, numbers in lost.items():
         yield line if len(numbers) == len(ranks) else f"rank {rank_list(numbers)}: {line}"
-
-
-def _no_usable_gpu(ranks: Sequence[RankFacts]) -> list[str | None]:
-    return [rank.facts["cuda"]["no_code"][index] if index is not None else
-            f"other ranks have the {plural(len(rank.facts['cuda']['names']), 'GPU')} that it sees: "
-            "one rank a GPU" for rank, index in zip(ranks, gpu_indices(ranks), strict=True)]
 
 
 COMPILER = "compiler"

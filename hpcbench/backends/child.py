@@ -114,7 +114,8 @@ class Child:
             return Answers(values, lines[-1]["end"])
         if in_time:
             self._reap(_LAST_WORDS_S)
-        ended = self._ending() if in_time else f"gave no answer in {limit_s:.3g} s"
+        code = None if self._status is None else os.waitstatus_to_exitcode(self._status)
+        ended = ending(code) if in_time else f"gave no answer in {limit_s:.3g} s"
         return Answers(values, f"{ended} in {where}" if where else ended)
 
     def _printed(self, deadline: float) -> tuple[bytes, bool]:
@@ -148,14 +149,6 @@ class Child:
         if not self._has_ended():
             os.kill(self._pid, number)
 
-    def _ending(self) -> str:
-        code = None if self._status is None else os.waitstatus_to_exitcode(self._status)
-        if code is None or code >= 0:
-            return f"ended with exit code {code}"
-        with contextlib.suppress(ValueError):  # a signal without a name
-            return f"ended by signal {-code} ({signal.Signals(-code).name})"
-        return f"ended by signal {-code}"
-
     def _where(self, timeout_s: float) -> str:
         """Return the function in which it crashed or hangs, "" if it does not say."""
         data, deadline = b"", time.monotonic() + timeout_s
@@ -166,6 +159,14 @@ class Child:
                 return ""
             data += part
         return found[1].decode(errors="replace")
+
+
+def ending(code: int | None) -> str:
+    if code is None or code >= 0:
+        return f"ended with exit code {code}"
+    with contextlib.suppress(ValueError):  # a signal without a name
+        return f"ended by signal {-code} ({signal.Signals(-code).name})"
+    return f"ended by signal {-code}"
 
 
 class _ChildFiles(NamedTuple):

@@ -319,10 +319,6 @@ def _collective(func: Any, args: Any, kwargs: Any, given: Made) -> Any:
     return made
 
 
-Opener = Callable[[Place], AnyOperation]
-"""What sets the operation of a case up."""
-
-
 SMALL_BYTES = 2**25
 """What a case may take with memory: so small ones are tried sooner than without."""
 
@@ -335,7 +331,7 @@ class DryStep(NamedTuple):
     needed: str = ""
 
 
-def dry_step(case: Case, opened: Opener) -> DryStep:
+def dry_step(case: Case, opened: Callable[[Place], AnyOperation]) -> DryStep:
     """Set the case up and call it; a large one with tensors that have no memory.
 
     Raises CaseError if it fails or rank 0 does not fit the available memory.
@@ -355,7 +351,7 @@ def dry_step(case: Case, opened: Opener) -> DryStep:
     return DryStep(_calls_of(case, opened), missing)
 
 
-def _calls_of(case: Case, opened: Opener) -> dict[str, tuple[int, int]]:
+def _calls_of(case: Case, opened: Callable[[Place], AnyOperation]) -> dict[str, tuple[int, int]]:
     ledger = CallLog()
     world = open_rehearsal(case.world_size, ledger)
     operation = opened(Place(0, case.world_size, world, torch.device("cpu")))

@@ -113,8 +113,12 @@ def _mapped(
     address: tuple[str, str], own: int | None, rank: int, ranks: int, timeout_s: float,
 ) -> SharedControl | None:
     """Return the control in rank 0's memory, or None where that cannot be had."""
-    fd = _opened(address, own)
-    if fd is None:
+    path, name = address
+    try:
+        if own is None and name not in str(Path(path).readlink()):
+            return None  # another file is in its place
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC) if own is None else os.dup(own)
+    except OSError:
         return None
     try:
         return SharedControl(fd, rank, ranks, timeout_s)
@@ -141,18 +145,6 @@ def _memory_of(rank: int, ranks: int) -> Iterator[tuple[int | None, tuple[str, s
         yield fd, (f"/proc/{os.getpid()}/fd/{fd}", name)
     finally:
         os.close(fd)
-
-
-def _opened(address: tuple[str, str], own: int | None) -> int | None:
-    """Return a descriptor of rank 0's memory; None if another file, or nothing, is at its place."""
-    path, name = address
-    try:
-        if own is not None:
-            return os.dup(own)
-        is_there = name in str(Path(path).readlink())
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC) if is_there else None
-    except OSError:
-        return None
 
 
 class MpiControl:
@@ -200,7 +192,7 @@ def ucc_question() -> Question | None:
 
 def cuda_question() -> Iterator[tuple[str, Any]]:
     """Reduce a tensor of this one rank on the first GPU: why it takes no GPU memory, or None."""
-    _forget_layers()
+    _use_default_layers()
     load_ucc()
     yield "without_cuda", _refusal_of_one_rank("cuda")
 
@@ -229,7 +221,7 @@ def ucc_untried(lost: str) -> str:
 
 def _try_everything() -> Iterator[tuple[str, Any]]:
     """Open a group of this one rank on the host and call each collective once."""
-    _forget_layers()
+    _use_default_layers()
     if reason := load_ucc():
         yield "reason", reason
         return
@@ -242,7 +234,7 @@ def _try_everything() -> Iterator[tuple[str, Any]]:
     yield "reason", None if error is None else f"a group of one rank does not work: {error}"
 
 
-def _forget_layers() -> None:
+def _use_default_layers() -> None:
     """Have UCC take its default layers, whatever the user chose for the cases."""
     for name in _ONLY_THE_DEFAULT:
         os.environ.pop(name, None)

@@ -265,14 +265,10 @@ class DirectGroup:
     def __init__(self, comm: Any, counting: Counting | None = None) -> None:
         self.comm = comm
         self.counting = counting or counting_of(MPI)
-        self._makers: dict[str, Callable[[Buffers], Prepared]] = {
-            "all_reduce": self._all_reduce, "all_gather": self._all_gather,
-            "reduce_scatter": self._reduce_scatter, "all_to_all": self._all_to_all,
-            "broadcast": self._broadcast, "reduce": self._reduce, "gather": self._gather,
-            "scatter": self._scatter, "send_recv": self._send_recv, "barrier": self._barrier}
 
     def prepared(self, collective: str, buffers: Buffers) -> Prepared:
-        return self._makers[collective](buffers)
+        prepared: Prepared = getattr(self, f"_{collective}")(buffers)
+        return prepared
 
     def _all_reduce(self, of: Buffers) -> Prepared:
         outputs = self.counting.pieces(_there(of.output))

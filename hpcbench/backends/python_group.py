@@ -129,31 +129,28 @@ class _Form(NamedTuple):
     at: int | str
 
 
-_GROUP: Mapping[str, _Form] = MappingProxyType({
-    "allreduce_": _Form("all_reduce", 0), "allreduce_coalesced_": _Form("all_reduce", 0),
-    "broadcast_": _Form("broadcast", 0), "reduce_": _Form("reduce", 0),
-    "send": _Form("send_recv", 0), "allgather_": _Form("all_gather", 0),
-    "_allgather_base_": _Form("all_gather", 0), "allgather_coalesced_": _Form("all_gather", 0),
-    "allgather_into_tensor_coalesced_": _Form("all_gather", 0), "gather_": _Form("gather", 0),
-    "reduce_scatter_": _Form("reduce_scatter", 1), "scatter_": _Form("scatter", 1),
-    "_reduce_scatter_base_": _Form("reduce_scatter", 1),
-    "reduce_scatter_tensor_coalesced_": _Form("reduce_scatter", 1),
-    "alltoall_base_": _Form("all_to_all", 1), "alltoall_": _Form("all_to_all", 1),
-    "barrier": _Form("barrier", -1), "monitored_barrier_": _Form("barrier", -1)})
+def _forms(rows: Mapping[tuple[str, int | str], str]) -> Mapping[str, _Form]:
+    return MappingProxyType({name: _Form(*form) for form, names in rows.items()
+                             for name in names.split()})
+
+
+_GROUP = _forms({
+    ("all_reduce", 0): "allreduce_ allreduce_coalesced_", ("broadcast", 0): "broadcast_",
+    ("reduce", 0): "reduce_", ("send_recv", 0): "send", ("gather", 0): "gather_",
+    ("all_gather", 0): "allgather_ _allgather_base_ allgather_coalesced_ "
+                       "allgather_into_tensor_coalesced_",
+    ("reduce_scatter", 1): "reduce_scatter_ _reduce_scatter_base_ reduce_scatter_tensor_coalesced_",
+    ("scatter", 1): "scatter_", ("all_to_all", 1): "alltoall_base_ alltoall_",
+    ("barrier", -1): "barrier monitored_barrier_"})
 """Operations on a group: the arguments of `torch.distributed.ProcessGroup` in C++."""
-_FUNCTIONAL: Mapping[str, _Form] = MappingProxyType({
-    "all_reduce": _Form("all_reduce", 0), "all_reduce_": _Form("all_reduce", 0),
-    "all_reduce_coalesced": _Form("all_reduce", 0),
-    "all_reduce_coalesced_": _Form("all_reduce", 0),
-    "all_gather_into_tensor": _Form("all_gather", "result"),
-    "all_gather_into_tensor_out": _Form("all_gather", "result"),
-    "all_gather_into_tensor_coalesced": _Form("all_gather", "result"),
-    "reduce_scatter_tensor": _Form("reduce_scatter", 0),
-    "reduce_scatter_tensor_out": _Form("reduce_scatter", 0),
-    "reduce_scatter_tensor_coalesced": _Form("reduce_scatter", 0),
-    "all_to_all_single": _Form("all_to_all", 0), "isend": _Form("send_recv", 0),
-    "broadcast": _Form("broadcast", 0), "broadcast_": _Form("broadcast", 0),
-    "shard_dim_alltoall": _Form("all_to_all", 0)})
+_FUNCTIONAL = _forms({
+    ("all_reduce", 0): "all_reduce all_reduce_ all_reduce_coalesced all_reduce_coalesced_",
+    ("all_gather", "result"): "all_gather_into_tensor all_gather_into_tensor_out "
+                              "all_gather_into_tensor_coalesced",
+    ("reduce_scatter", 0): "reduce_scatter_tensor reduce_scatter_tensor_out "
+                           "reduce_scatter_tensor_coalesced",
+    ("all_to_all", 0): "all_to_all_single shard_dim_alltoall", ("send_recv", 0): "isend",
+    ("broadcast", 0): "broadcast broadcast_"})
 """Operations that name their group by their last argument that is a text."""
 _METHODS: Mapping[str, _Form] = MappingProxyType({
     name.removesuffix("_"): form for name, form in _GROUP.items() if name != "monitored_barrier_"})

@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from hpcbench.backends.availability import gpu_names, gpu_tried, lost_lines, of_rocm, own_gpu
@@ -148,11 +148,12 @@ class _ProfileTurn:
                 if stop:
                     break
                 if note.is_wanted and self.failures >= MOST_FAILURES:
-                    note = note.left_out(f"{MOST_FAILURES} profiles before it failed")
+                    note = replace(note, is_wanted=False,
+                                   why=f"{MOST_FAILURES} profiles before it failed")
                 if note.is_wanted:
                     stop = self._profile(workers, case, note)
                 elif job.comm.rank == 0:
-                    job.journal.note(PROFILE_NOTE, note.to_json())
+                    job.journal.note(PROFILE_NOTE, asdict(note))
             workers.close()
         finally:
             workers.dismiss()
@@ -166,32 +167,31 @@ class _ProfileTurn:
 
     def _chosen(self) -> Iterator[tuple[Case, ProfileNote]]:
         """Yield the cases whose last run was ok, each with whether it is profiled, and why."""
-        job, wanted = self.job, self.job.attempt.config.profiling
+        job = self.job
         medians = self.members.allgather({case.case_id: job.medians_ns.get(case.case_id)
                                            for case in self.generation.cases})
         for case in self.generation.cases:
             of_ranks: list[Mapping[str, float] | None] = [one[case.case_id] for one in medians]
             known = [one for one in of_ranks if one is not None]
-            is_known = known == of_ranks
-            if not is_known and not job.attempt.history.is_profile_left(case):
-                continue
-            if self.lacking:
-                yield case, ProfileNote(case.case_id, is_wanted=False, why=self.lacking)
-            elif case.workload.next_try(()) is not None:
-                yield case, ProfileNote(case.case_id, is_wanted=False, why=(
-                    "it is many runs of different workloads"))
-            elif self.generation.inline and not job.inline:
-                yield case, ProfileNote(case.case_id, is_wanted=False, why=(
-                    "it runs in the MPI process (backend mpi), which a profiler could bring down"))
-            elif wanted.trigger == "always":
-                yield case, ProfileNote(case.case_id, is_wanted=True, why="trigger always")
-            elif not is_known:
-                yield case, ProfileNote(case.case_id, is_wanted=True, why=(
-                    "an earlier attempt measured it, so whether its ranks wait is not looked up"))
-            else:
-                share, name = stall(known)
-                yield case, ProfileNote(case.case_id, is_wanted=share >= STALL_SHARE,
-                                        why=profile_reason(share, name))
+            if known == of_ranks or job.attempt.history.is_profile_left(case):
+                is_wanted, why = self._decided(case, known if known == of_ranks else None)
+                yield case, ProfileNote(case.case_id, is_wanted, why)
+
+    def _decided(
+        self, case: Case, medians: Sequence[Mapping[str, float]] | None,
+    ) -> tuple[bool, str]:
+        if self.lacking:
+            return False, self.lacking
+        if case.workload.next_try(()) is not None:
+            return False, "it is many runs of different workloads"
+        if self.generation.inline and not self.job.inline:
+            return False, "it runs in the MPI process (backend mpi), which a profiler could crash"
+        if self.job.attempt.config.profiling.trigger == "always":
+            return True, "trigger always"
+        if medians is None:
+            return True, "an earlier attempt measured it: whether its ranks wait is unknown"
+        share, name = stall(medians)
+        return share >= STALL_SHARE, profile_reason(share, name)
 
     def _profile(self, workers: WorkerGroup, case: Case, note: ProfileNote) -> str:
         job, attempt = self.job, self.job.attempt
@@ -205,7 +205,7 @@ class _ProfileTurn:
         problem = outcome.verdict.reason if outcome.verdict.status != "ok" else ""
         self.failures = self.failures + 1 if problem else 0
         if job.comm.rank == 0:
-            job.journal.note(PROFILE_NOTE, note.with_problem(problem).to_json())
+            job.journal.note(PROFILE_NOTE, asdict(replace(note, problem=problem)))
         return outcome.stop
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import json
 import os
 import platform
 import socket
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,7 +32,7 @@ from hpcbench.launch.address import Network, socket_variables
 from hpcbench.launch.launcher import by_torchrun
 from hpcbench.launch.session import AgreedError, RankIdentity, Session, on_all
 from hpcbench.launch.template_process import worker_environment
-from hpcbench.launch.worker_pool import WorkerPool
+from hpcbench.launch.worker_pool import NO_JSON, WorkerPool, printed_json
 from hpcbench.launch.worker_process import TemplateSpec
 from hpcbench.measure.control import SharedProgress
 from hpcbench.operations.collectives import Call
@@ -101,7 +99,9 @@ def resolve(plan: Plan, ranks: Sequence[RankFacts]) -> Resolution:
         device = wanted or resolve_device(case.backend, case.device, members)
         absent = case.skip or unavailable(case.backend, device, members)
         reason = (absent or lacking(case, device, members)
-                  or _lacks_op(case, members) or untooled(case, device, members)
+                  or next(filter(None, (_lacks(case, call, rank.facts) for call
+                                        in case.workload.features.calls for rank in members)), None)
+                  or untooled(case, device, members)
                   or unreachable(case, device, members)
                   or _too_large(case, device, members))
         if reason:
@@ -158,13 +158,6 @@ def probe_here() -> dict[str, Any]:
         "versions": facts["versions"],
         "lost": dict(facts["lost"]),
     }
-
-
-def _lacks_op(case: Case, ranks: Sequence[RankFacts]) -> str | None:
-    """Return a reason if a rank's torch is too old, or its MPI too poor, for the case."""
-    reasons = (_lacks(case, call, rank.facts) for call in case.workload.features.calls
-               for rank in ranks)
-    return next((reason for reason in reasons if reason), None)
 
 
 def _lacks(case: Case, call: Call, facts: Mapping[str, Any]) -> str | None:
@@ -226,12 +219,9 @@ def torch_facts(
 
 def _mpi_facts_here(env: Mapping[str, str]) -> Any:
     """Ask in a process of its own: importing mpi4py.MPI starts MPI."""
-    command = module_command("hpcbench.backends.mpi_facts")
     try:
-        done = subprocess.run(command, env=dict(env), capture_output=True, text=True,
-                              errors="backslashreplace", timeout=_READY_TIMEOUT_S, check=True)
-        return json.loads(done.stdout.splitlines()[-1])
-    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+        return printed_json(module_command("hpcbench.backends.mpi_facts"), env, _READY_TIMEOUT_S)
+    except NO_JSON as error:
         return no_mpi(f"MPI does not start: {error}")
 
 

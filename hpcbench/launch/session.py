@@ -15,7 +15,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
@@ -158,7 +157,12 @@ def open_communicator(
     ``meeting_timeout_s`` each. Waiting ranks end when the launcher is gone. Raises LaunchError if
     several ranks were announced and there is no MPI, or if they do not meet.
     """
-    while_waiting = partial(_end_without, os.getppid())
+    launcher = os.getppid()
+
+    def while_waiting() -> None:
+        if os.getppid() != launcher:
+            os._exit(4)
+
     if by_torchrun(environ):
         from hpcbench.launch.store_communicator import open_store_communicator
 
@@ -171,11 +175,6 @@ def open_communicator(
     comm = mpi.COMM_WORLD.Dup()
     comm.Set_errhandler(mpi.ERRORS_RETURN)
     return MpiCommunicator(comm, while_waiting), library
-
-
-def _end_without(launcher: int) -> None:
-    if os.getppid() != launcher:
-        os._exit(4)
 
 
 def _import_mpi(environ: Mapping[str, str]) -> Any:

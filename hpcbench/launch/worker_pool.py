@@ -133,17 +133,25 @@ def facts_of_child(
     tools: Sequence[str], env: Mapping[str, str], timeout_s: float,
 ) -> Mapping[str, Any]:
     """Return the same from a process without supervision. Raises LaunchError."""
-    command = module_command("hpcbench.backends.facts", str(cuda_limit_s(timeout_s)), *tools)
     try:
-        done = subprocess.run(command, env=dict(env), capture_output=True, text=True,
-                              errors="backslashreplace", timeout=timeout_s, check=True)
-        facts: Mapping[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        facts: Mapping[str, Any] = printed_json(module_command(
+            "hpcbench.backends.facts", str(cuda_limit_s(timeout_s)), *tools), env, timeout_s)
+        return facts
     except subprocess.CalledProcessError as error:
-        last = (masked(error.stderr, os.environ).strip().splitlines() or ["no word"])[-1]
+        last = (masked(error.stderr, os.environ).strip().splitlines() or ["no output"])[-1]
         raise LaunchError(f"the probe of this machine failed: {last}") from error
-    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+    except NO_JSON as error:
         raise LaunchError(f"the probe of this machine failed: {error}") from error
-    return facts
+
+
+NO_JSON = (OSError, subprocess.SubprocessError, ValueError, IndexError)
+
+
+def printed_json(command: Sequence[str], env: Mapping[str, str], timeout_s: float) -> Any:
+    """Return the last line that a command prints, as JSON. Raises one of `NO_JSON`."""
+    done = subprocess.run(command, env=dict(env), capture_output=True, text=True,
+                          errors="backslashreplace", timeout=timeout_s, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 class InlineWorker(WorkerHandle):

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from hpcbench.backends.child import ending
 from hpcbench.errors import LaunchError, how_to_install
 from hpcbench.launch import messages
 from hpcbench.launch import template_process as processes
@@ -414,8 +415,3 @@ class WorkerProcess(WorkerHandle):
         time.sleep(timeout_s)
         return False
 
-
-def ending(code: int) -> str:
-    if code >= 0:
-        return f"ended with exit code {code}"
-    return f"ended by signal {-code} ({signal.Signals(-code).name})"

@@ -11,7 +11,7 @@ import gzip
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -77,15 +77,6 @@ class ProfileNote:
     is_wanted: bool
     why: str
     problem: str = ""
-
-    def with_problem(self, problem: str) -> ProfileNote:
-        return replace(self, problem=problem)
-
-    def left_out(self, why: str) -> ProfileNote:
-        return replace(self, is_wanted=False, why=why)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 NSYS = "nsys"

@@ -337,12 +337,9 @@ def _rank_data(path: Path, files: _ProfileFiles) -> _RankData:
     if history is None or files.clocks.n_clocks == 1:
         return _RankData(about, rank_trace, anchor.bound_ns, 0.0)
     models = history.models
-
-    def to_global_ns(profiler_ns: Nanoseconds) -> Nanoseconds:
-        return to_global(models, anchor.to_local(profiler_ns))
-
     bound_ns = float(bound_at(models, np.array([about.rows[-1][1]])).max())
-    return _RankData(about, replace(rank_trace, to_global=to_global_ns), anchor.bound_ns, bound_ns)
+    return _RankData(about, replace(rank_trace, to_global=lambda profiler_ns: to_global(
+        models, anchor.to_local(profiler_ns))), anchor.bound_ns, bound_ns)
 
 
 def _write(path: Path, merged: Merged, case: Case, ranks: Sequence[RankProfile]) -> None:

@@ -285,8 +285,7 @@ def open_sampler(
         "frequency": lambda: FrequencySource(seams.root, own_cores()),
         "energy": lambda: EnergySource(seams.root),
         "network": lambda: NetworkSource(seams.root),
-        "gpu": lambda: (_amd_gpu(gpu_uuid, tried or NvmlRefusals()) if rocm else
-                        _gpu(gpu_uuid, tried or NvmlRefusals(), seams.nvml))}
+        "gpu": lambda: _gpu(gpu_uuid, tried or NvmlRefusals(), seams.nvml, rocm)}
     found: dict[str, Source] = {}
     missing: dict[str, str] = {}
     for table, opener in openers.items():
@@ -303,24 +302,10 @@ def open_sampler(
     return Sampler([[*found.values()], gpus], wanted.rate_hz, missing)
 
 
-def _amd_gpu(uuid: str | None, tried: NvmlRefusals) -> Source:
+def _gpu(uuid: str | None, tried: NvmlRefusals, load: Callable[[], Any], rocm: bool) -> Source:
     if uuid is None:
-        raise UnreadableError("torch gives the GPU no UUID")
-    if tried.lost:
+        raise UnreadableError("torch gives the GPU no UUID" if rocm else
+                              "this rank has no NVIDIA GPU")
+    if tried.lost:  # a library that crashed or hung in the probe would take the supervisor along
         raise UnreadableError(tried.lost)
-    return AmdGpuSource(uuid, tried.refused)
-
-
-def _gpu(uuid: str | None, tried: NvmlRefusals, load: Callable[[], Any]) -> Source:
-    if uuid is None:
-        raise UnreadableError("this rank has no NVIDIA GPU")
-    if tried.lost:  # what crashed or hung in the probe would take the supervisor along
-        raise UnreadableError(tried.lost)
-
-    def loaded() -> Any:
-        try:
-            return load()
-        except RuntimeError as error:
-            raise UnreadableError(str(error)) from error
-
-    return GpuSource(uuid, loaded, tried.refused)
+    return AmdGpuSource(uuid, tried.refused) if rocm else GpuSource(uuid, load, tried.refused)

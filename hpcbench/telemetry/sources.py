@@ -327,27 +327,33 @@ def _default_routes(files: KernelFiles) -> set[str]:
             if len(words := line.split()) > 1 and words[1] == "00000000"}
 
 
-class _GpuColumns(Source):
-    """One GPU, by its UUID. Columns that are ``refused`` already are not asked for.
+class GpuSource(Source):
+    """One GPU by NVML, which ``load`` gives, initialised. ``refused`` columns are not read.
 
-    Its library is loaded by the first reading, in the thread that reads, because that may hang.
+    The library is loaded by the first reading, in the thread that reads, because that may hang.
     """
 
     table = "gpu"
-    library: ClassVar[str]
-    columns: ClassVar[Sequence[str]]
+    library: ClassVar[str] = "NVML"
+    columns: ClassVar[Sequence[str]] = NVML_COLUMNS
 
-    def __init__(self, uuid: str, refused: Mapping[str, str] | None) -> None:
+    def __init__(
+        self, uuid: str, load: Callable[[], Any], refused: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__()
         self.devices = [uuid]
         self.missing = dict(refused or {})
+        self._load = load
         self._refusing: tuple[type[Exception], ...] = ()
         self._reading: Callable[[str], int] | None = None
 
     def read(self, at: Callable[[str], None]) -> Iterator[tuple[int, Values]]:
         if self._reading is None:
             at("")
-            self._reading = self._opened(self.devices[0])
+            try:
+                self._reading = self._opened(self.devices[0])
+            except RuntimeError as error:
+                raise UnreadableError(str(error)) from error
         values: dict[str, int] = {}
         for column in self.columns:
             if column in self.missing:
@@ -356,37 +362,17 @@ class _GpuColumns(Source):
             try:
                 values[column] = self._reading(column)
             except self._refusing as error:
-                self.missing.setdefault(column, self._words(error))
+                self.missing.setdefault(column, self._message(error))
         if not values:
-            raise UnreadableError(f"{self.library} tells nothing of this GPU")
+            raise UnreadableError(f"{self.library} has no reading of this GPU")
         yield 0, values
 
     def drop(self, column: str, why: str) -> bool:
         self.missing[column] = why
         return bool(column)
 
-    @abstractmethod
     def _opened(self, uuid: str) -> Callable[[str], int]:
-        """Return what reads a column, after ``_refusing`` is set. Raises UnreadableError."""
-
-    @abstractmethod
-    def _words(self, error: Exception) -> str:
-        """Return what the library said."""
-
-
-class GpuSource(_GpuColumns):
-    """By NVML. ``load`` gives it, initialised, or says why it cannot."""
-
-    library = "NVML"
-    columns = NVML_COLUMNS
-
-    def __init__(
-        self, uuid: str, load: Callable[[], Any], refused: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(uuid, refused)
-        self._load = load
-
-    def _opened(self, uuid: str) -> Callable[[str], int]:
+        """Set ``_refusing``; return what reads a column. Raises UnreadableError or RuntimeError."""
         nvml = self._load()
         self._refusing = nvml_refusing(nvml)
         try:
@@ -396,12 +382,12 @@ class GpuSource(_GpuColumns):
         self.devices = [readings.name]
         return readings.read
 
-    def _words(self, error: Exception) -> str:
+    def _message(self, error: Exception) -> str:
         return refusal(error)
 
 
-class AmdGpuSource(_GpuColumns):
-    """By amdsmi, for a UUID of torch's. Raises UnreadableError where that is not installed."""
+class AmdGpuSource(GpuSource):
+    """One GPU by amdsmi. Raises UnreadableError where that is not installed."""
 
     library = "amdsmi"
     columns = tuple(AMD_CALLS)
@@ -411,16 +397,13 @@ class AmdGpuSource(_GpuColumns):
             raise UnreadableError("a GPU of AMD needs the Python package amdsmi (of ROCm), which "
                                   "is not installed")
         others = (name for name in TABLES["gpu"].names if name not in AMD_CALLS)
-        super().__init__(uuid, {**dict.fromkeys(others, "not read of AMD's GPUs"),
-                                **(refused or {})})
+        super().__init__(uuid, lambda: opened_amd_gpu(uuid), {
+            **dict.fromkeys(others, "not read of AMD's GPUs"), **(refused or {})})
 
     def _opened(self, uuid: str) -> Callable[[str], int]:
-        try:
-            amdsmi, gpu = opened_amd_gpu(uuid)
-        except RuntimeError as error:
-            raise UnreadableError(str(error)) from error
+        amdsmi, gpu = self._load()
         self._refusing = amd_refusing(amdsmi)
         return lambda column: AMD_CALLS[column](amdsmi, gpu)
 
-    def _words(self, error: Exception) -> str:
+    def _message(self, error: Exception) -> str:
         return amd_refusal(error)
