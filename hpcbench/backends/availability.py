@@ -228,7 +228,7 @@ def _no_device(backend: str, device: str, facts: Mapping[str, Any]) -> str | Non
 
 def gpu_indices(ranks: Sequence[RankFacts]) -> list[int | None]:
     """Return which of its visible GPUs each rank takes, None where none is left for it."""
-    return gpu_places([
+    return assign_gpus([
         (rank.hostname, visible_gpus(rank.facts["cuda"]["uuids"], rank.facts["cuda"]["visible"]))
         for rank in ranks])
 
@@ -267,7 +267,7 @@ def visible_gpus(uuids: Sequence[str], chosen: str | None) -> tuple[str, ...]:
     return tuple(uuid or f"GPU {entry}" for uuid, entry in zip(uuids, listed, strict=True))
 
 
-def gpu_places(seen: Sequence[tuple[str, Sequence[str]]]) -> list[int | None]:
+def assign_gpus(seen: Sequence[tuple[str, Sequence[str]]]) -> list[int | None]:
     """Return by rank the index of its GPU among those it sees, None if lower ranks have them all.
 
     ``seen`` holds by rank the host and `visible_gpus`. Each rank takes the first free one, whether
@@ -335,7 +335,7 @@ def _apart(here: _Placed, there: _Placed) -> str | None:
             f"to that of rank {other.rank}")
 
 
-def of_rocm(facts: Mapping[str, Any]) -> bool:
+def is_rocm_build(facts: Mapping[str, Any]) -> bool:
     return bool(facts.get("versions", {}).get("hip"))
 
 
@@ -354,9 +354,9 @@ def own_gpu(rank: RankFacts, index: int | None) -> dict[str, Any] | None:
             **(cuda["details"][index] or {})}
 
 
-def gpu_tried(rank: RankFacts, index: int | None) -> NvmlRefusals:
+def gpu_refusals(rank: RankFacts, index: int | None) -> NvmlRefusals:
     """Return what came of asking NVML or amdsmi for a rank's GPU in a child of the probe."""
-    who = "amdsmi" if of_rocm(rank.facts) else "nvml"
+    who = "amdsmi" if is_rocm_build(rank.facts) else "nvml"
     lost = rank.facts["lost"].get(who, "").partition(":")[0]
     refused = None if index is None else rank.facts["cuda"]["refused"][index]
     return NvmlRefusals(lost or None, refused or {})
@@ -401,7 +401,7 @@ def tool_facts(wanted: Iterable[str]) -> dict[str, Any]:
             _no_module(name) for name in wanted}
 
 
-def untooled(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
+def missing_tool(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
     """Return why what is measured cannot run on ``device`` on these ranks, or None if it can."""
     work, devices = case.workload, case.workload.features.only_on
     reasons = [rank.facts.get("tools", {}).get(_RUNNER + case.kind) for rank in ranks]
@@ -413,7 +413,7 @@ def untooled(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
             reason := first_reason(ranks, [
                 "written for NVIDIA GPUs, and torch "
                 f"{rank.facts['versions']['torch']} is a build for ROCm"
-                if of_rocm(rank.facts) else None for rank in ranks])):
+                if is_rocm_build(rank.facts) else None for rank in ranks])):
         return f"{work.implementer}: {reason}"
     for need in work.features.needs:
         found = [rank.facts["tools"][need] for rank in ranks]
@@ -445,7 +445,7 @@ def _told(rank: RankFacts, what: str, index: int) -> int | None:
 
 def _older(rank: RankFacts, index: int | None, least: tuple[int, ...]) -> str | None:
     """Return what the rank's GPU lacks for a compute capability, or None; of ROCm all."""
-    if of_rocm(rank.facts):
+    if is_rocm_build(rank.facts):
         return "CUDA: on ROCm it was never tried"
     if index is None or tuple(own := rank.facts["cuda"]["capabilities"][index]) >= least:
         return None

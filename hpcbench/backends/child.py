@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from hpcbench.measure.process import die_with_parent
 
-Question = Callable[[], Iterable[tuple[str, Any]]]
+ChildTask = Callable[[], Iterable[tuple[str, Any]]]
 """Yields names and plain JSON values, each when it is known."""
 LIMIT_S = 60.0
 """The longest wait for a driver, which takes 1 to 3 s per GPU where nothing holds GPUs open
@@ -44,18 +44,20 @@ class Answers:
     lost: str | None
 
 
-def asked_apart(
-    questions: Mapping[str, Question | None], limit_s: float = LIMIT_S,
+def run_in_children(
+    questions: Mapping[str, ChildTask | None], limit_s: float = LIMIT_S,
 ) -> dict[str, Answers | None]:
-    """Ask each question in a child of its own, all at once; None is not asked."""
+    """Run each task in a child of its own, all concurrently; None gives None."""
     children = {name: Child(question) for name, question in questions.items() if question}
     found = {name: child.wait(limit_s) for name, child in children.items()}
     return {name: found.get(name) for name in questions}
 
 
 @contextlib.contextmanager
-def staying(question: Question | None, limit_s: float) -> Iterator[Callable[[], Answers | None]]:
-    """Give what waits for the answers of a child that stays until the end; None is not asked."""
+def kept_child(
+    question: ChildTask | None, limit_s: float,
+) -> Iterator[Callable[[], Answers | None]]:
+    """Give the call that waits for the answers of a child; it lives until the end of the block."""
     if question is None:
         yield lambda: None
         return
@@ -69,7 +71,7 @@ def staying(question: Question | None, limit_s: float) -> Iterator[Callable[[], 
 class Child:
     """A fork of this process that answers a question. Fork before threads, and before CUDA."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: ChildTask) -> None:
         """Start it. It stays after its last answer, with what it has open, until `close`."""
         self._answers, answers = os.pipe()
         self._stack, stack = os.pipe()
@@ -177,7 +179,7 @@ class _ChildFiles(NamedTuple):
     stay: int
 
 
-def _answer(question: Question, parent: int, files: _ChildFiles) -> None:
+def _answer(question: ChildTask, parent: int, files: _ChildFiles) -> None:
     """Answer in this fork, and end it; never returns."""
     try:
         die_with_parent(parent)

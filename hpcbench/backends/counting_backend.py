@@ -95,11 +95,11 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def recorded(method: Method) -> Method:
-    """Log calls of a group's method; the group has ``ledger`` and ``lines``."""
+    """Log calls of a group's method; the group has ``call_log`` and ``lines``."""
     @wraps(method)
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
         arguments += tuple(named.values())
-        program = self.ledger.program
+        program = self.call_log.program
         if program is None:
             return method(self, *arguments)
         program.append(RecordedCall(self.lines, method.__name__, blank(arguments)))
@@ -119,32 +119,32 @@ def blank(value: Any) -> Any:
     return value
 
 
-REHEARSAL = "rehearsal"
+COUNTING_BACKEND = "rehearsal"
 
 
 class CompletedCall(FinishedWork):
     """A call that was complete when it returned; ``number`` is its entry in the log, if kept."""
 
-    def __init__(self, outputs: Iterable[torch.Tensor], ledger: CallLog | None = None) -> None:
-        """``ledger``: where it is entered that somebody waits."""
+    def __init__(self, outputs: Iterable[torch.Tensor], call_log: CallLog | None = None) -> None:
+        """``call_log``: where it is entered that somebody waits."""
         super().__init__(outputs)
         self.number: int | None = None
-        self._ledger = ledger
+        self._call_log = call_log
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        if self._ledger and self._ledger.program is not None and self.number is not None:
-            self._ledger.program.append(Wait(self.number))
+        if self._call_log and self._call_log.program is not None and self.number is not None:
+            self._call_log.program.append(Wait(self.number))
         return True
 
 
-class RehearsalGroup(PythonGroup):
+class CountingGroup(PythonGroup):
     """The collectives; arguments and results are those of torch's ProcessGroup of the same name."""
 
-    BACKEND = REHEARSAL
+    BACKEND = COUNTING_BACKEND
 
-    def __init__(self, rank: int, size: int, ledger: CallLog, lines: Lines | None) -> None:
+    def __init__(self, rank: int, size: int, call_log: CallLog, lines: Lines | None) -> None:
         super().__init__(rank, size)
-        self.ledger = ledger
+        self.call_log = call_log
         self.lines = lines
 
     abort = PythonGroup.shutdown
@@ -235,21 +235,21 @@ class RehearsalGroup(PythonGroup):
 
     @recorded
     def send(self, tensors: Tensors, destination: int, tag: int = 0) -> CompletedCall:
-        self.ledger.count("send_recv", [tensor.nbytes for tensor in tensors])
-        return CompletedCall(tensors, self.ledger)
+        self.call_log.count("send_recv", [tensor.nbytes for tensor in tensors])
+        return CompletedCall(tensors, self.call_log)
 
     @recorded
     def recv(self, tensors: Tensors, source: int, tag: int = 0) -> CompletedCall:
         """Receive noise; another rank would count it."""
         for tensor in tensors:
-            self.ledger.fill(tensor.detach())
-        return CompletedCall(tensors, self.ledger)
+            self.call_log.fill(tensor.detach())
+        return CompletedCall(tensors, self.call_log)
 
     def _done(
         self, collective: str, sized: Sequence[torch.Tensor | Tensors], outputs: Tensors,
     ) -> CompletedCall:
         """Count a call of the size of each tensor, or of each list of tensors."""
-        self.ledger.count(collective, [
+        self.call_log.count(collective, [
             one.nbytes if isinstance(one, torch.Tensor) else sum(part.nbytes for part in one)
             for one in sized])
         return CompletedCall(outputs)
@@ -266,31 +266,31 @@ def _repeat(part: torch.Tensor, output: torch.Tensor) -> None:
         output.view(-1, part.numel()).copy_(part.clone().reshape(1, -1))
 
 
-def open_rehearsal(world_size: int, ledger: CallLog, rank: int = 0) -> Any:
+def open_counting_world(world_size: int, call_log: CallLog, rank: int = 0) -> Any:
     """Return the group of a world in which this process is ``rank``; destroys the world before.
 
     Groups that are opened in it count in the same log.
     """
     if dist.is_initialized():
         dist.destroy_process_group()
-    register(REHEARSAL, _open_counting)
-    dist.init_process_group(REHEARSAL, store=dist.HashStore(), rank=rank, world_size=world_size,
-                            pg_options=(ledger, None))
+    register(COUNTING_BACKEND, _open_counting)
+    dist.init_process_group(COUNTING_BACKEND, store=dist.HashStore(), rank=rank,
+                            world_size=world_size, pg_options=(call_log, None))
     return dist.group.WORLD
 
 
-def open_silent(ranks: Sequence[int], ledger: CallLog, lines: Lines | None = None) -> Any:
+def open_counting_group(ranks: Sequence[int], call_log: CallLog, lines: Lines | None = None) -> Any:
     """Return a group of real ranks that communicates nothing. Collective over the default group."""
-    register(REHEARSAL, _open_counting)
-    return dist.new_group(list(ranks), backend=REHEARSAL, pg_options=(ledger, lines))
+    register(COUNTING_BACKEND, _open_counting)
+    return dist.new_group(list(ranks), backend=COUNTING_BACKEND, pg_options=(call_log, lines))
 
 
 def is_counted(group: Any) -> bool:
     """Return whether a group belongs to a world that does not exist."""
-    return bool(dist.get_backend(group) == REHEARSAL and group.ledger.counts)
+    return bool(dist.get_backend(group) == COUNTING_BACKEND and group.call_log.counts)
 
 
-def _open_counting(options: Any, own: tuple[CallLog, Lines | None] | None) -> RehearsalGroup:
+def _open_counting(options: Any, own: tuple[CallLog, Lines | None] | None) -> CountingGroup:
     """Return the group that torch wants; one that it opens by itself uses the default's log."""
-    ledger, lines = own or (dist.group.WORLD.ledger, None)
-    return RehearsalGroup(options.group_rank, options.group_size, ledger, lines)
+    call_log, lines = own or (dist.group.WORLD.call_log, None)
+    return CountingGroup(options.group_rank, options.group_size, call_log, lines)

@@ -33,7 +33,7 @@ from torch.distributed.distributed_c10d import _resolve_process_group
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from hpcbench.backends.counting_backend import CallLog, open_rehearsal
+from hpcbench.backends.counting_backend import CallLog, open_counting_world
 from hpcbench.backends.devices import one_line
 from hpcbench.errors import CaseError
 from hpcbench.measure.process import no_garbage_collection
@@ -352,13 +352,13 @@ def dry_step(case: Case, opened: Callable[[Place], AnyOperation]) -> DryStep:
 
 
 def _calls_of(case: Case, opened: Callable[[Place], AnyOperation]) -> dict[str, tuple[int, int]]:
-    ledger = CallLog()
-    world = open_rehearsal(case.world_size, ledger)
+    call_log = CallLog()
+    world = open_counting_world(case.world_size, call_log)
     operation = opened(Place(0, case.world_size, world, torch.device("cpu")))
     for _ in range(case.workload.features.rehearsal_calls):
         operation.prepare()
-        ledger.tally.clear()
+        call_log.tally.clear()
         operation.run()
-    counted = {name: (len(sizes), sum(sizes)) for name, sizes in ledger.tally.items()}
+    counted = {name: (len(sizes), sum(sizes)) for name, sizes in call_log.tally.items()}
     close(operation)
     return counted

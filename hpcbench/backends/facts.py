@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.backends.availability import known_uuid, no_code_reason, tool_facts, visible_devices
-from hpcbench.backends.child import LIMIT_S, Answers, Question, asked_apart, staying
+from hpcbench.backends.child import LIMIT_S, Answers, ChildTask, kept_child, run_in_children
 from hpcbench.backends.devices import cache_bytes
 from hpcbench.backends.gpus import (
     amd_refusals,
@@ -28,7 +28,7 @@ from hpcbench.backends.gpus import (
     opened_nvml,
     visible_uuids,
 )
-from hpcbench.backends.groups import cuda_question, ucc_facts, ucc_question, ucc_untried
+from hpcbench.backends.groups import cuda_task, ucc_facts, ucc_loss_reason, ucc_task
 from hpcbench.measure.environment import loaded_libraries
 from hpcbench.trace.schema import UNKNOWN_VERSION
 
@@ -99,22 +99,22 @@ def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[st
     (`tool_facts` of ``tools``); ``lost`` (by child: how it ended early, the loss, the remedy).
     """
     brief_s = _SHARE_OF_OTHERS * limit_s
-    with staying(_cuda_question(), limit_s) as cuda_answers:
-        first = {**asked_apart({"ucc": ucc_question()}, brief_s), "cuda": cuda_answers()}
+    with kept_child(_cuda_task(), limit_s) as cuda_answers:
+        first = {**run_in_children({"ucc": ucc_task()}, brief_s), "cuda": cuda_answers()}
         cuda = _cuda(first["cuda"])
         ucc = ucc_facts(first["ucc"])
         has_nvml = importlib.util.find_spec("pynvml") is not None
         has_amdsmi = torch.version.hip is not None and amdsmi_is_installed()
-        then = asked_apart({
+        then = run_in_children({
             "nvml": functools.partial(_nvml_answers, cuda["uuids"]) if has_nvml else None,
             "amdsmi": functools.partial(_amd_answers, cuda["uuids"]) if has_amdsmi else None,
-            "ucc on cuda": cuda_question if cuda["available"] and not ucc["reason"] else None},
+            "ucc on cuda": cuda_task if cuda["available"] and not ucc["reason"] else None},
             brief_s)
     nvml = then["nvml"].values if then["nvml"] else {}
     known = {**nvml, **(then["amdsmi"].values if then["amdsmi"] else {})}
     cuda |= {name: known.get(name, [None] * len(cuda["uuids"])) for name in ("details", "refused")}
     if on_cuda := then["ucc on cuda"]:
-        ucc["without_cuda"] = (ucc_untried(on_cuda.lost) if on_cuda.lost
+        ucc["without_cuda"] = (ucc_loss_reason(on_cuda.lost) if on_cuda.lost
                                else on_cuda.values["without_cuda"])
     return {
         "built": {
@@ -148,7 +148,7 @@ def _unknown_versions(answers: Mapping[str, Answers | None]) -> dict[str, str]:
             if (found := answers.get(name)) is not None and found.lost for version in versions}
 
 
-def _cuda_question() -> Question | None:
+def _cuda_task() -> ChildTask | None:
     """Return what to ask a child; None where this torch can have no GPU."""
     built = torch.version.cuda or torch.version.hip
     return (lambda: _cuda_answers().items()) if built else None

@@ -27,9 +27,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from hpcbench.backends.child import Answers, Question
-from hpcbench.backends.counting_backend import REHEARSAL as REHEARSAL
-from hpcbench.backends.counting_backend import open_silent
+from hpcbench.backends.child import Answers, ChildTask
+from hpcbench.backends.counting_backend import COUNTING_BACKEND, open_counting_group
 from hpcbench.errors import CaseError
 from hpcbench.measure.control import Control, Integers, SharedControl, bytes_of
 from hpcbench.measure.environment import loaded_libraries, mapped_files
@@ -184,13 +183,13 @@ def load_ucc() -> str | None:
     return None
 
 
-def ucc_question() -> Question | None:
+def ucc_task() -> ChildTask | None:
     """Return what to ask a child for `ucc_facts`; None where there is no UCC to ask."""
     found = dist.is_ucc_available() or importlib.util.find_spec(_PLUGIN) is not None
     return _try_everything if found else None
 
 
-def cuda_question() -> Iterator[tuple[str, Any]]:
+def cuda_task() -> Iterator[tuple[str, Any]]:
     """Reduce a tensor of this one rank on the first GPU: why it takes no GPU memory, or None."""
     _use_default_layers()
     load_ucc()
@@ -198,7 +197,7 @@ def cuda_question() -> Iterator[tuple[str, Any]]:
 
 
 def ucc_facts(answers: Answers | None) -> dict[str, Any]:
-    """Return plain JSON values from a child's answers to `ucc_question`.
+    """Return plain JSON values from a child's answers to `ucc_task`.
 
     Keys: ``reason`` (why ucc cannot be used, or None); ``source`` (``torch`` or ``torch_ucc``);
     ``layers`` (transport layers, None if unknown); ``lacks`` (of `one_rank_calls`);
@@ -210,11 +209,11 @@ def ucc_facts(answers: Answers | None) -> dict[str, Any]:
     if answers is None:
         return {**facts, "reason": load_ucc()}
     if answers.lost:
-        return {**facts, "reason": ucc_untried(answers.lost)}
+        return {**facts, "reason": ucc_loss_reason(answers.lost)}
     return {**facts, **answers.values}
 
 
-def ucc_untried(lost: str) -> str:
+def ucc_loss_reason(lost: str) -> str:
     """Return the reason against UCC of a child that ended before its answer."""
     return f"a group of one rank could not be tried: the process {lost}"
 
@@ -346,9 +345,9 @@ def open_lines(group: Any, lines: Sequence[Sequence[int]], own: int) -> Any:
     backend = dist.get_backend(group)
     if backend == "mpi4py":
         return _open_mpi(None, lines[mine], group.comm.Split(mine))
-    if backend == REHEARSAL:
-        group.ledger.opened.append(lines)
-        return [open_silent(ranks, group.ledger, lines) for ranks in lines][mine]
+    if backend == COUNTING_BACKEND:
+        group.call_log.opened.append(lines)
+        return [open_counting_group(ranks, group.call_log, lines) for ranks in lines][mine]
     bound = _bound(backend, group.bound_device_id)
     return [dist.new_group(list(ranks), backend=backend, **bound) for ranks in lines][mine]
 

@@ -45,13 +45,13 @@ def wait_quietly(
     began, pause_s = time.monotonic(), FIRST_PAUSE_S
     while not is_done():
         while_waiting()
-        refuse_lateness(began, timeout_s, lost)
+        raise_if_late(began, timeout_s, lost)
         time.sleep(pause_s)
         long_wait_s = min(_LONG_WAIT_PAUSE_S, _SHARE * (time.monotonic() - began))
         pause_s = min(pause_s * 1.5, max(longest_pause_s, long_wait_s))
 
 
-def refuse_lateness(began: float, timeout_s: float | None, lost: str) -> None:
+def raise_if_late(began: float, timeout_s: float | None, lost: str) -> None:
     if timeout_s is not None and time.monotonic() - began > timeout_s:
         raise RankLostError(f"{lost} has not answered for {timeout_s:.0f} s; its supervisor "
                             "process is stopped, gone or cut off")
@@ -195,7 +195,7 @@ class Pair:
                 give_way()
             if tests % _LOOK_EVERY == 0:
                 self._while_waiting()
-                refuse_lateness(began, self._timeout_s, self._other)
+                raise_if_late(began, self._timeout_s, self._other)
         return self._value()
 
     def wait(self, timeout_s: float) -> int:
@@ -293,7 +293,7 @@ class _SocketPair(Pair):
         while not self._is_whole():
             select.select([self._connection], [], [], min(_LONGEST_SLEEP_S, timeout_s))
             self._while_waiting()
-            refuse_lateness(began, timeout_s, self._other)
+            raise_if_late(began, timeout_s, self._other)
         return self._value()
 
     def _is_whole(self) -> bool:

@@ -89,7 +89,7 @@ def announced_local_size(environ: Mapping[str, str]) -> int | None:
     return next((int(text) for text in told if text.isdigit() and int(text)), None)
 
 
-def lonely_fix(launcher: str, library: str) -> str:
+def world_size_fix(launcher: str, library: str) -> str:
     """Return the remedy where each of many ranks is alone in its MPI, which is ``library``."""
     mpirun = f"{Path(sys.executable).parent}/mpirun"
     if not launcher.startswith("srun"):

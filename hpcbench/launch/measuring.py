@@ -13,7 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from hpcbench.backends.availability import gpu_names, gpu_tried, lost_lines, of_rocm, own_gpu
+from hpcbench.backends.availability import (
+    gpu_names,
+    gpu_refusals,
+    is_rocm_build,
+    lost_lines,
+    own_gpu,
+)
 from hpcbench.config.schema import Launch, Profiling, stored_config
 from hpcbench.config.section import fault_texts
 from hpcbench.launch.attempt import (
@@ -28,7 +34,7 @@ from hpcbench.launch.communicator import IDLE_PAUSE_S, LONGEST_PAUSE_S, Communic
 from hpcbench.launch.launcher import StopRequests, by_torchrun
 from hpcbench.launch.messages import ProfileRequest
 from hpcbench.launch.probe import resolve, versions
-from hpcbench.launch.run_folder import RankFolders, deliver, separate_folder_lines
+from hpcbench.launch.run_folder import RankFolders, send_to_root, separate_folder_lines
 from hpcbench.launch.session import RankIdentity, on_all
 from hpcbench.launch.supervisor import supervise
 from hpcbench.launch.template_process import TemplateProcess, thread_variables, worker_environment
@@ -222,7 +228,7 @@ def collect_profiles(comm: Communicator, folders: RankFolders) -> list[str]:
         else:
             left += 1
     counts = comm.allgather(left)
-    problems = deliver(comm, files, folders.apart,
+    problems = send_to_root(comm, files, folders.apart,
                        folders.folder.path / PROFILE_FOLDER / RANK_FILES)
     problems += [f"rank {rank}: {counts[rank]} profiles are left on {place.host} in "
                  f"{place.path}/{PROFILE_FOLDER}/{RANK_FILES}: no more than "
@@ -443,5 +449,5 @@ def _sampler(attempt: RunAttempt) -> Sampler:
     rank, index = machine.ranks[topology.rank], machine.gpu_of(topology.rank)
     gpu = own_gpu(rank, index)
     return open_sampler(attempt.config.telemetry, local_rank=topology.local_rank,
-                        gpu_uuid=gpu["uuid"] if gpu else None, tried=gpu_tried(rank, index),
-                        rocm=gpu is not None and of_rocm(rank.facts))
+                        gpu_uuid=gpu["uuid"] if gpu else None, tried=gpu_refusals(rank, index),
+                        rocm=gpu is not None and is_rocm_build(rank.facts))

@@ -92,7 +92,7 @@ class ProfileRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class RehearsalRequest:
+class DryRunRequest:
     """Set a case up and call it once, as rank 0 of a world that does not exist."""
 
     case: PlainCase
@@ -107,7 +107,7 @@ class LeaveRequest:
 
 
 Request = (FactsRequest | StoreRequest | JoinRequest | CaseRequest | ProfileRequest
-           | RehearsalRequest | LeaveRequest)
+           | DryRunRequest | LeaveRequest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class CaseAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class RehearsalAnswer:
+class DryRunAnswer:
     """Collective -> (calls, bytes in all). ``needed``: what needed values, so that memory was used.
     """
 
@@ -174,7 +174,7 @@ class FailureAnswer:
     answer: Literal["failure"] = "failure"
 
 
-Answer = FactsAnswer | StoreAnswer | DoneAnswer | CaseAnswer | RehearsalAnswer | FailureAnswer
+Answer = FactsAnswer | StoreAnswer | DoneAnswer | CaseAnswer | DryRunAnswer | FailureAnswer
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from hpcbench.backends.availability import (
     gpu_names,
     is_gpu_lost,
     lacking,
+    missing_tool,
     resolve_device,
     unavailable,
     unreachable,
-    untooled,
     wanted_tools,
 )
 from hpcbench.backends.mpi_facts import gather_mpi_facts, no_mpi
@@ -101,7 +101,7 @@ def resolve(plan: Plan, ranks: Sequence[RankFacts]) -> Resolution:
         reason = (absent or lacking(case, device, members)
                   or next(filter(None, (_lacks(case, call, rank.facts) for call
                                         in case.workload.features.calls for rank in members)), None)
-                  or untooled(case, device, members)
+                  or missing_tool(case, device, members)
                   or unreachable(case, device, members)
                   or _too_large(case, device, members))
         if reason:

@@ -115,7 +115,7 @@ def sweeps_folder(suite: Path) -> Path:
     return suite / "sweeps"
 
 
-def take_up_folder(path: Path, plan: Plan, history: History) -> RunFolder:
+def resume_folder(path: Path, plan: Plan, history: History) -> RunFolder:
     """Make a place for the next attempt in the folder of a run. Raises FileError, also if another
     job has just made it."""
     folder = RunFolder(path, history.run_id, history.attempt)
@@ -229,7 +229,7 @@ def _run_folder(attempt: RunAttempt) -> RunFolder:
     if attempt.is_done():
         say(f"{path}: nothing is left to run")
         return RunFolder(path, history.run_id, history.attempt - 1)
-    return take_up_folder(path, attempt.plan, history)
+    return resume_folder(path, attempt.plan, history)
 
 
 def _leave_token(path: Path) -> str:
@@ -339,13 +339,13 @@ def collect_traces(comm: Communicator, folders: RankFolders) -> list[str]:
     """Send rank 0 the traces that it does not see; return there what is missing. Collective."""
     trace = trace_path(folders.own.traces, comm.rank)
     mine = {trace.name: trace} if trace.is_file() else {}
-    problems = deliver(comm, mine, folders.apart, folders.folder.traces)
+    problems = send_to_root(comm, mine, folders.apart, folders.folder.traces)
     if comm.rank in folders.apart:
         leave(folders.own)
     return problems
 
 
-def deliver(
+def send_to_root(
     comm: Communicator, files: Mapping[str, Path], apart: Mapping[int, SeparateFolder],
     traces: Path,
 ) -> list[str]:
@@ -470,7 +470,7 @@ def fetch_stranded_traces(session: Session, run_path: str, run_id: str) -> list[
     senders = {rank: SeparateFolder(listed[rank][0], ", ".join(listed[rank][1]))
                for rank, files in enumerate(sealed) if files}
     files = {name: Path(file) for name, file in sealed[comm.rank]}
-    problems = deliver(comm, files, senders, path / "traces")
+    problems = send_to_root(comm, files, senders, path / "traces")
     for folder in mine:
         for traces in reversed(attempt_folders(folder / "traces")):
             leave(RunFolder(folder, run_id, attempt_of(traces)))

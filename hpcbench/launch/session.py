@@ -23,7 +23,7 @@ from hpcbench.backends.gpus import asked, opened_nvml
 from hpcbench.config.axes import MAX_WORLD_SIZE
 from hpcbench.errors import ExitCode, FileError, HpcbenchError, LaunchError, how_to_install
 from hpcbench.launch.communicator import Communicator, MpiCommunicator, WakeupSignal
-from hpcbench.launch.launcher import announced_size, by_torchrun, lonely_fix
+from hpcbench.launch.launcher import announced_size, by_torchrun, world_size_fix
 from hpcbench.masking import masked
 from hpcbench.measure.environment import node_identity
 from hpcbench.measure.process import (
@@ -145,7 +145,7 @@ def check_launch(world_size: int, library: str, environ: Mapping[str, str]) -> N
         return
     size, launcher = announced
     raise LaunchError(f"{launcher} started {size} ranks, but MPI sees {world_size} ({library}): "
-                      f"{lonely_fix(launcher, library)}; see docs/launching.md")
+                      f"{world_size_fix(launcher, library)}; see docs/launching.md")
 
 
 def open_communicator(
@@ -272,7 +272,7 @@ def find_mpirun(python: str, environ: Mapping[str, str]) -> Path:
     return Path(found)
 
 
-def become_job(
+def exec_mpirun(
     ranks: int, arguments: Sequence[str], environ: Mapping[str, str],
     python: str = sys.executable,
 ) -> NoReturn:

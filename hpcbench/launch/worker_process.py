@@ -104,7 +104,7 @@ def text_of(output: bytes) -> str:
     return masked(output.decode(errors="replace"), os.environ)
 
 
-def of_the_case(stacks: str) -> str:
+def case_stacks(stacks: str) -> str:
     """Return faulthandler's stacks, the interrupted thread first, without the flight record's.
 
     faulthandler begins with the newest thread, and reports show the first lines only.
@@ -349,7 +349,7 @@ class WorkerProcess(WorkerHandle):
         while time.monotonic() < deadline and self._output.size() == before:
             time.sleep(0.01)
         time.sleep(0.01)  # the dump is several writes
-        return of_the_case(text_of(os.pread(self._output.fd, _STDERR_BYTES, before)))
+        return case_stacks(text_of(os.pread(self._output.fd, _STDERR_BYTES, before)))
 
     def flight_record(self) -> Mapping[str, Any]:
         """Ask for the collectives that it called last; {} if no whole answer comes in time."""

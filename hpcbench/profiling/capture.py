@@ -24,7 +24,7 @@ _ANCHORS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Captured:
+class CapturedTrace:
     """What torch.profiler exported, and the stamps around the clock markers: (before, after) ns."""
 
     trace: dict[str, Any]
@@ -45,7 +45,7 @@ class ProfiledSamples:
 def capture(
     tool: str, workload: TimedWorkload, device: Device, progress: SharedProgress,
     wanted: ProfiledSamples, around: Surroundings,
-) -> Captured:
+) -> CapturedTrace:
     """Take profiled samples, recorded by ``tool``: by torch, or by nsys from outside."""
     if tool == "torch":
         return capture_by_torch(workload, device, progress, wanted, around)
@@ -54,13 +54,13 @@ def capture(
             around)
     if wanted.cuda:
         torch.cuda.profiler.stop()
-    return Captured({}, [])
+    return CapturedTrace({}, [])
 
 
 def capture_by_torch(
     workload: TimedWorkload, device: Device, progress: SharedProgress, wanted: ProfiledSamples,
     around: Surroundings,
-) -> Captured:
+) -> CapturedTrace:
     """Take profiled samples; their rows are in ``progress`` as those of a case."""
     warmup = max(wanted.warmup, 1)
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * wanted.cuda
@@ -69,7 +69,7 @@ def capture_by_torch(
         marked = _Marked(workload, profiler, around.now_ns, warmup, wanted.batch)
         measure(marked, device, progress, SampleSchedule(warmup, 1, validate=False), around)
         marked.anchor()
-    return Captured(_exported(profiler), marked.anchors)
+    return CapturedTrace(_exported(profiler), marked.anchors)
 
 
 def _exported(profiler: torch.profiler.profile) -> dict[str, Any]:

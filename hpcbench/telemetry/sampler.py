@@ -263,7 +263,7 @@ class Sampler:
 
 
 @dataclass(frozen=True, slots=True)
-class Seams:
+class TelemetryAccess:
     """Where the machine is read: the root of /proc and /sys, and what gives NVML."""
 
     root: Path = Path("/")
@@ -272,13 +272,13 @@ class Seams:
 
 def open_sampler(
     wanted: Telemetry, *, local_rank: int, gpu_uuid: str | None, rocm: bool = False,
-    tried: NvmlRefusals | None = None, seams: Seams | None = None,
+    tried: NvmlRefusals | None = None, seams: TelemetryAccess | None = None,
 ) -> Sampler:
     """Return the sampler of a rank; ``gpu_uuid`` is that of its GPU, or None.
 
     ``rocm``: an AMD GPU. ``tried``: the findings of the probe's child about NVML or amdsmi.
     """
-    seams = seams or Seams()
+    seams = seams or TelemetryAccess()
     openers: Mapping[str, Callable[[], Source]] = {
         "process": lambda: ProcessSource(seams.root),
         "cpu": lambda: CpuSource(seams.root),

@@ -65,7 +65,7 @@ class Source(ABC):
                 *(values.get(name, NOT_READ) for name in TABLES[self.table].names))
 
 
-class HeldFile:
+class OpenKernelFile:
     """A file of the kernel that stays open: each reading gets its current text.
 
     A file of a process stays that process's when its number is reused. It is closed when
@@ -114,7 +114,7 @@ class ProcessSource(Source):
         super().__init__()
         self._root = root
         self._page_bytes = os.sysconf("SC_PAGESIZE")
-        self._now: tuple[int, HeldFile, HeldFile | None] | None = None
+        self._now: tuple[int, OpenKernelFile, OpenKernelFile | None] | None = None
         self.devices = ["worker"]
         self._open(os.getpid())  # raises where no process can be looked at
         self._now = None
@@ -127,9 +127,9 @@ class ProcessSource(Source):
     def _open(self, pid: int) -> None:
         self._now = None
         folder = self._root / "proc" / str(pid)
-        stat = HeldFile(folder / "stat")
+        stat = OpenKernelFile(folder / "stat")
         try:
-            waited: HeldFile | None = HeldFile(folder / "schedstat")
+            waited: OpenKernelFile | None = OpenKernelFile(folder / "schedstat")
         except UnreadableError as error:
             waited, self.missing["wait_ns"] = None, str(error).replace(str(pid), "PID")
         self._now = (pid, stat, waited)
@@ -168,7 +168,7 @@ class CpuSource(Source):
 
     def __init__(self, root: Path) -> None:
         super().__init__()
-        self._file = HeldFile(root / "proc/stat")
+        self._file = OpenKernelFile(root / "proc/stat")
         self._tick_ns = 10**9 // os.sysconf("SC_CLK_TCK")
         self.devices = ["all cores"]
 
@@ -192,10 +192,10 @@ class FrequencySource(Source):
         step = -(-len(cores) // _MOST_CORES)
         below = root / "sys/devices/system/cpu"
         chosen = [below / f"cpu{core}" for core in cores[::max(step, 1)]]
-        self._clocks = [HeldFile(core / "cpufreq/scaling_cur_freq") for core in chosen]
+        self._clocks = [OpenKernelFile(core / "cpufreq/scaling_cur_freq") for core in chosen]
         self.devices = ["cores " + ",".join(core.name.removeprefix("cpu") for core in chosen)]
         try:
-            self._slowed = [HeldFile(core / "thermal_throttle" / name) for core in chosen
+            self._slowed = [OpenKernelFile(core / "thermal_throttle" / name) for core in chosen
                             for name in ("core_throttle_count", "package_throttle_count")]
         except UnreadableError as error:
             self._slowed, self.missing["throttled"] = [], str(error)
@@ -221,7 +221,7 @@ class EnergySource(Source):
         if not zones:
             raise UnreadableError(f"{root / _RAPL}: no RAPL domain")
         names = {zone: files.line(f"{_RAPL}/{zone}/name") or zone for zone in zones}
-        self._files = [HeldFile(root / _RAPL / zone / "energy_uj") for zone in zones]
+        self._files = [OpenKernelFile(root / _RAPL / zone / "energy_uj") for zone in zones]
         self._ranges = [files.number(f"{_RAPL}/{zone}/max_energy_range_uj") or 0
                         for zone in zones]
         self._last: list[int | None] = [None] * len(zones)
@@ -256,8 +256,8 @@ class NetworkSource(Source):
         files = KernelFiles(root)
         self._files = files
         self._is_counted: dict[str, bool] = {}
-        self._file = HeldFile(root / "proc/net/dev")
-        self._ports: dict[int, dict[str, HeldFile]] = {}
+        self._file = OpenKernelFile(root / "proc/net/dev")
+        self._ports: dict[int, dict[str, OpenKernelFile]] = {}
         for device in files.names(_IB):
             for port in files.names(f"{_IB}/{device}/ports"):
                 self._add_port(f"{device}/{port}", root / _IB / device / "ports" / port)
@@ -265,7 +265,7 @@ class NetworkSource(Source):
     def _add_port(self, name: str, folder: Path) -> None:
         counters = ("port_rcv_data", "port_xmit_data", "port_xmit_discards", "port_rcv_errors")
         try:
-            held = {counter: HeldFile(folder / "counters" / counter) for counter in counters}
+            held = {counter: OpenKernelFile(folder / "counters" / counter) for counter in counters}
         except UnreadableError as error:
             self.missing[name] = str(error)
             return

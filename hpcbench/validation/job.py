@@ -53,7 +53,7 @@ def _ranks(job: JobReport) -> CheckLine:
     if job.announced is not None and job.announced[0] != job.world_size:
         size, launcher = job.announced
         return fail("ranks", f"{launcher} started {size}, but MPI sees {job.world_size}",
-                    f"{job.lonely_fix}; see docs/launching.md")
+                    f"{job.world_size_fix}; see docs/launching.md")
     if job.lost:
         names = ", ".join(f"{rank} on {host}" if host else str(rank)
                           for rank, host in sorted(job.lost.items()))

@@ -230,7 +230,7 @@ RANK_REPORT = TypeAdapter(RankReport)
 class JobReport:
     """The reports of all ranks, and which ranks did not answer.
 
-    ``announced``: ranks and launcher by the launcher's variables, or None. ``lonely_fix``: the
+    ``announced``: ranks and launcher by the launcher's variables, or None. ``world_size_fix``: the
     remedy if MPI sees another number. ``lost``: rank -> host of those without an answer in
     ``timeout_s``. ``start_error``: why there is no MPI, or why torchrun's ranks did not meet.
     """
@@ -238,7 +238,7 @@ class JobReport:
     world_size: int
     ranks: tuple[RankReport, ...]
     announced: tuple[int, str] | None = None
-    lonely_fix: str = ""
+    world_size_fix: str = ""
     lost: Mapping[int, str] = field(default_factory=dict)
     timeout_s: float = 0.0
     start_error: str = ""

@@ -29,7 +29,7 @@ from hpcbench.errors import ExitCode, HpcbenchError, LaunchError, RankLostError
 from hpcbench.launch.address import choose_network
 from hpcbench.launch.clocks import synchronise
 from hpcbench.launch.communicator import Communicator, Inbox, Pair
-from hpcbench.launch.launcher import announced_rank, announced_size, by_torchrun, lonely_fix
+from hpcbench.launch.launcher import announced_rank, announced_size, by_torchrun, world_size_fix
 from hpcbench.launch.probe import mpi_facts, torch_facts, versions
 from hpcbench.launch.session import (
     AgreedError,
@@ -326,7 +326,7 @@ def _validate(
             world_size=comm.size,
             ranks=tuple(RANK_REPORT.validate_python(answers[rank]) for rank in sorted(answers)),
             announced=announced, timeout_s=request.timeout_s, start_error=start_error,
-            lonely_fix=lonely_fix(announced[1], library) if announced else "",
+            world_size_fix=world_size_fix(announced[1], library) if announced else "",
             lost={rank: hosts.get(rank, "") for rank in comm.lost})
     if lonely and not speaks:
         return int(ExitCode.OK)  # the first to end with another code would end the one who speaks

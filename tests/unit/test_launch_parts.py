@@ -30,7 +30,7 @@ from hpcbench.launch.launcher import (
     announced_rank,
     announced_size,
     in_shell_of_srun,
-    lonely_fix,
+    world_size_fix,
 )
 from hpcbench.launch.measuring import most_rows, shared_cores_lines, slow_reason
 from hpcbench.launch.messages import (
@@ -187,7 +187,7 @@ def test_a_template_that_ends_before_it_reads_says_why(tmp_path: Path) -> None:
     ("Open MPI's mpirun", "MPICH Version: 5.0.2", f"{Path(sys.executable).parent}/mpirun"),
 ])
 def test_the_fix_is_that_of_this_mpi_and_launcher(launcher: str, library: str, fix: str) -> None:
-    assert fix in lonely_fix(launcher, library)
+    assert fix in world_size_fix(launcher, library)
 
 
 def test_lonely_ranks_are_refused_with_a_fix() -> None:

@@ -126,7 +126,7 @@ def test_ranks_of_torchrun_that_do_not_meet_are_told_in_one_line(error: str, fix
 
 
 def test_lonely_ranks_fail_with_the_fix() -> None:
-    of = job(told(), announced=(4, "srun"), lonely_fix="use --mpi=pmi2")
+    of = job(told(), announced=(4, "srun"), world_size_fix="use --mpi=pmi2")
     assert line(launching_lines, of, "ranks") == (
         "fail", "srun started 4, but MPI sees 1", "use --mpi=pmi2; see docs/launching.md")
 

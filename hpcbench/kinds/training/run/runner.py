@@ -28,8 +28,14 @@ from torch import nn
 from torch.utils import flop_counter
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hpcbench.backends.counting_backend import REHEARSAL as REHEARSAL
-from hpcbench.backends.counting_backend import CallLog, RecordedCall, TensorSpec, Wait, open_silent
+from hpcbench.backends.counting_backend import (
+    COUNTING_BACKEND,
+    CallLog,
+    RecordedCall,
+    TensorSpec,
+    Wait,
+    open_counting_group,
+)
 from hpcbench.backends.devices import out_of_memory
 from hpcbench.backends.groups import open_lines
 from hpcbench.backends.python_group import Called, called, is_call, watched
@@ -307,7 +313,7 @@ class TrainingOperation:
     @property
     def is_rehearsal(self) -> bool:
         """Return whether its group is that of a dry run."""
-        return self._silent is None and dist.get_backend(self.place.group) == REHEARSAL
+        return self._silent is None and dist.get_backend(self.place.group) == COUNTING_BACKEND
 
     def _count(self, answer: dict[str, Any]) -> None:
         counted = self.one_more(count_step)
@@ -348,9 +354,9 @@ def checksum(modules: Iterable[nn.Module]) -> int:
     return found
 
 
-def silent(place: Place, ledger: CallLog) -> Place:
+def silent(place: Place, call_log: CallLog) -> Place:
     """Return the place on a new group of the same ranks that communicates nothing."""
-    return replace(place, group=open_silent(place.numbers, ledger))
+    return replace(place, group=open_counting_group(place.numbers, call_log))
 
 
 def _strategy_class(name: str) -> Callable[[Training, Place], Strategy]:
@@ -384,10 +390,10 @@ class ReplayOperation:
     def __init__(self, spec: Training, place: Place) -> None:
         self.name = spec.name
         self.place = place
-        ledger = CallLog(counts=False)
-        program = calls_of_step(spec, place, ledger)
-        self._opened = [open_lines(place.group, lines, place.number) for lines in ledger.opened]
-        groups = dict(zip(map(str, ledger.opened), self._opened, strict=True))
+        call_log = CallLog(counts=False)
+        program = calls_of_step(spec, place, call_log)
+        self._opened = [open_lines(place.group, lines, place.number) for lines in call_log.opened]
+        groups = dict(zip(map(str, call_log.opened), self._opened, strict=True))
         self._steps = list(_steps(program, {str(None): place.group, **groups}))
 
     def prepare(self) -> None:
@@ -414,17 +420,17 @@ class ReplayOperation:
             dist.destroy_process_group(group)
 
 
-def calls_of_step(spec: Training, place: Place, ledger: CallLog) -> Program:
-    """Return this rank's calls of a step; all ranks call it. ``ledger`` keeps the groups' lines."""
-    dry = silent(place, ledger)
+def calls_of_step(spec: Training, place: Place, call_log: CallLog) -> Program:
+    """Return this rank's calls of a step; collective. ``call_log`` keeps the groups' lines."""
+    dry = silent(place, call_log)
     work = replace(spec, communication="on", compile=False)  # compiled it calls the same
     operation = TrainingOperation(work, dry, validate=False)
     operation.prepare()
     for _ in range(_DRY_STEPS):
         operation.run()
-    ledger.keep()
+    call_log.keep()
     operation.run()
-    program, ledger.program = ledger.program or [], None
+    program, call_log.program = call_log.program or [], None
     operation.close()
     dist.destroy_process_group(dry.group)
     return program

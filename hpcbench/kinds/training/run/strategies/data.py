@@ -99,7 +99,7 @@ class Data(Replica):
         DDP does that before it calls the model: what was called by then is not counted.
         """
         self.settling = 1
-        model.register_forward_pre_hook(lambda *_: self.place.group.ledger.tally.clear())
+        model.register_forward_pre_hook(lambda *_: self.place.group.call_log.tally.clear())
 
     def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
         if self._balancer:
