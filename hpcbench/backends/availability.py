@@ -80,8 +80,8 @@ def why_not_judged(
     if architectures:
         return None
     if cuda:
-        return (f"torch {torch_version} (CUDA {cuda}) tells its architectures only where a GPU is "
-                "visible: not checked here")
+        return (f"torch {torch_version} (CUDA {cuda}) reports its architectures only where a GPU "
+                "is visible: not checked here")
     return f"torch {torch_version} is no CUDA build: cases of GPUs will be skipped"
 
 

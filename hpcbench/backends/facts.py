@@ -69,10 +69,10 @@ _LOOPBACK = "127.0.0.1"
 _DRIVER = "see whether nvidia-smi or rocm-smi answers; then update the driver, or load it again"
 _ASKED = {
     "cuda": ("CUDA", "no case runs on a GPU", _DRIVER),
-    "nvml": ("NVML", "no telemetry of GPUs, and what it had not told of them is missing", _DRIVER),
+    "nvml": ("NVML", "no telemetry of GPUs, and facts of GPUs are incomplete", _DRIVER),
     "amdsmi": ("amdsmi", "no telemetry of GPUs", _DRIVER),
     "ucc": ("UCC", "its cases are skipped", "try another build of UCC and UCX"),
-    "ucc on cuda": ("UCC with memory of a GPU", "it is used on the CPU only",
+    "ucc on cuda": ("UCC GPU-memory", "it is used on the CPU only",
                     "try a build of UCC and UCX for this CUDA"),
 }
 """Who is asked in a child: what its end costs, and what to do."""
@@ -137,7 +137,7 @@ def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[st
 
 def _costs(answers: Mapping[str, Answers | None]) -> dict[str, str]:
     """Return a line for each child that crashed or hung: what happened, what it costs; a remedy."""
-    return {name: f"the process that asked {who} {found.lost}: {cost}; {remedy}"
+    return {name: f"the {who} probe {found.lost}: {cost}; {remedy}"
             for name, (who, cost, remedy) in _ASKED.items()
             if (found := answers.get(name)) is not None and found.lost}
 
@@ -164,7 +164,7 @@ def _cuda(answers: Answers | None) -> dict[str, Any]:
     if answers is None:
         return {**none, "reason": f"torch {torch.__version__} is a CPU build"}
     if answers.lost:
-        return {**none, "reason": f"the process that asked CUDA {answers.lost}"}
+        return {**none, "reason": f"the CUDA probe {answers.lost}"}
     return {**none, "reason": None, **answers.values}
 
 

@@ -257,8 +257,8 @@ def own_address_towards(address: str) -> str:
             probe.connect(where)  # of a datagram socket: looks up the route, sends nothing
             return str(probe.getsockname()[0])
     except OSError as error:
-        raise LaunchError(f"{socket.gethostname()} has no way to {address}, the address of rank 0: "
-                          f"{error.strerror or error}; {_REMEDY}") from error
+        raise LaunchError(f"{socket.gethostname()} has no route to {address}, the address of rank "
+                          f"0: {error.strerror or error}; {_REMEDY}") from error
 
 
 def _interface_with(address: str) -> str | None:

@@ -70,7 +70,7 @@ MOST_FAILURES = 3
 PROFILER_S = 60.0
 """Time for profiling beside the case's limit: torch's profiler starts in seconds, and long traces
 take time."""
-_NO_TOOL = "profiling.tool is none: the stamps of the measured samples are all there is"
+_NO_TOOL = "profiling.tool is none"
 MOST_SENT_BYTES = 256 << 20
 """A rank with a disk of its own sends rank 0 so many bytes of profiles at most."""
 
@@ -114,7 +114,7 @@ def opening_line(profiling: Profiling) -> str:
     which = ("each case" if profiling.trigger == "always"
              else "each case whose ranks wait for each other")
     return (f"after the last pass {which} is profiled (tool {profiling.tool}): "
-            f"{profiling.samples} samples that enter no statistic")
+            f"{profiling.samples} samples, in no statistic")
 
 
 def _lacking(job: SupervisorContext) -> str:
@@ -189,7 +189,7 @@ class _ProfileTurn:
         if self.lacking:
             return False, self.lacking
         if case.workload.next_try(()) is not None:
-            return False, "it is many runs of different workloads"
+            return False, "its tries run different workloads"
         if self.generation.inline and not self.job.inline:
             return False, "it runs in the MPI process (backend mpi), which a profiler could crash"
         if self.job.attempt.config.profiling.trigger == "always":
@@ -230,7 +230,7 @@ def collect_profiles(comm: Communicator, folders: RankFolders) -> list[str]:
     counts = comm.allgather(left)
     problems = send_to_root(comm, files, folders.apart,
                        folders.folder.path / PROFILE_FOLDER / RANK_FILES)
-    problems += [f"rank {rank}: {counts[rank]} profiles are left on {place.host} in "
+    problems += [f"rank {rank}: {counts[rank]} profiles stay on {place.host} in "
                  f"{place.path}/{PROFILE_FOLDER}/{RANK_FILES}: no more than "
                  f"{MOST_SENT_BYTES >> 20} MiB are sent"
                  for rank, place in folders.apart.items() if counts[rank]]
@@ -324,9 +324,8 @@ def shared_cores_lines(topology: RankIdentity) -> Iterator[str]:
     """Warn where ranks of rank 0's node share cores, by bindings or a cgroup's limit."""
     if topology.ranks_a_core > 1:
         yield (f"{topology.local_size} ranks on {topology.hostname} share cores, up to "
-               f"{topology.ranks_a_core:.3g} of them each core: ranks wait for a core within what "
-               "is timed. Times are longer, spread by whole scheduler ticks, and do not tell how "
-               "fast a backend is")
+               f"{topology.ranks_a_core:.3g} of them each core: times are longer, vary by "
+               "scheduler ticks, and do not show a backend's speed")
 
 
 def _work_line(attempt: RunAttempt, todo: Sequence[Case]) -> str:
@@ -355,22 +354,21 @@ def opening_lines(attempt: RunAttempt, todo: Sequence[Case], folders: RankFolder
         yield (f"attempt number {history.attempt + 1} at this run: {len(history.finished)} runs of "
                "cases were done before and are not repeated")
     if history.retried:
-        yield f"run again in all their passes (--retry): {plural(len(history.retried), 'case')}"
+        yield f"repeated in all their passes (--retry): {plural(len(history.retried), 'case')}"
     for case in attempt.plan.cases:
         if reason := history.quarantine(case):
             yield f"{case.label}: {reason}"
     yield from lost_lines(attempt.machine.ranks)
     for fault in fault_texts(attempt.plan.config.get("fault", ())):
-        yield f"fault to be injected, so this measures no machine: {fault}"
+        yield f"injected fault, so no measurement of the machine: {fault}"
     if config.profiling.enabled:
         yield opening_line(config.profiling)
     if config.launch.inline:
-        yield ("workers run inline, in the ranks' own processes, and are not isolated: a crash "
-               "ends the job, a hang is not survived"
+        yield ("note: workers run inline, in the ranks' own processes: a crash or hang ends the job"
                + " (torchrun; with mpirun or srun they are isolated)" * by_torchrun(os.environ))
     elif inline := sum(case.backend in INLINE_BACKENDS for case in todo):
-        yield (f"{plural(inline, 'run')} of backend mpi come last, in the MPI processes: a crash "
-               "or a hang there ends the job")
+        yield (f"note: {plural(inline, 'run')} of backend mpi come last and unisolated: a crash or "
+               "hang there ends the job")
 
 
 @contextlib.contextmanager

@@ -414,7 +414,7 @@ def _receive_all(
             problem = _received(comm, rank, header, traces / header["name"])
             comm.send(_json(not problem), rank, _ANSWER_S)
             if problem:
-                yield (f"rank {rank}: {header['name']} is left on {place.host} as "
+                yield (f"rank {rank}: {header['name']} stays on {place.host} as "
                        f"{header['path']}: {problem}")
     except RankLostError as error:
         raise RankLostError(f"{error}; its trace is on {place.host} in {place.path}") from error

@@ -250,7 +250,7 @@ def default_ranks() -> int:
     """Return how many ranks a job gets here: one per GPU that NVML counts (in a child), or 2."""
     answers = Child(_counted).wait(_COUNT_LIMIT_S)
     if answers.lost:
-        say(f"hpcbench: the process that asked NVML {answers.lost}: {RANKS_WITHOUT_GPUS} ranks "
+        say(f"hpcbench: the NVML probe {answers.lost}: {RANKS_WITHOUT_GPUS} ranks "
             "are started; say how many with --gpus", sys.stderr)
     return answers.values.get("gpus") or RANKS_WITHOUT_GPUS
 

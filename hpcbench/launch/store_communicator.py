@@ -261,7 +261,7 @@ def _contradiction(store: Any, rank: int, size: int) -> str:
         return f"two processes are rank {rank}: {other} and {me}; {REMEDY}"
     first = store.compare_set("size", "", f"{size}").decode()
     if first != f"{size}":
-        return (f"rank {rank}, {me}, was told that there are {size} ranks, others that there are "
+        return (f"rank {rank}, {me}, has {size} ranks, others have "
                 f"{first} (WORLD_SIZE); {REMEDY}")
     if not 0 <= rank < size:
         return f"{me} is rank {rank} of {size} (RANK, WORLD_SIZE); {REMEDY}"

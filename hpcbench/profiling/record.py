@@ -70,7 +70,7 @@ def _lines(
         yield (f"{_count(len(reported), 'case')} profiled by nsys: its reports are in "
                f"{folder}/ranks; open them with nsys-ui")
     if enabled and not entries:
-        yield "no case is profiled: none ended ok when its turn came"
+        yield "no case is profiled: none ended ok"
     if known := [one for one in [*merged, *reported] if one["overhead"]]:
         yield _overhead_line(known)
     if dropped := [one for one in merged if one["n_dropped"]]:

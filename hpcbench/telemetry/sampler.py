@@ -304,7 +304,7 @@ def open_sampler(
 
 def _gpu(uuid: str | None, tried: NvmlRefusals, load: Callable[[], Any], rocm: bool) -> Source:
     if uuid is None:
-        raise UnreadableError("torch gives the GPU no UUID" if rocm else
+        raise UnreadableError("torch reports no UUID of the GPU" if rocm else
                               "this rank has no NVIDIA GPU")
     if tried.lost:  # a library that crashed or hung in the probe would take the supervisor along
         raise UnreadableError(tried.lost)

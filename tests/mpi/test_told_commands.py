@@ -77,7 +77,7 @@ def test_what_a_failed_run_tells_mends_it(mpirun: MpiLauncher, tmp_path: Path) -
         done = obey(mpirun, command, folder)
         assert done.returncode in (0, 1) and "Traceback" not in done.stderr, done
     still = obey(mpirun, again, folder).check(1)  # its cause is not mended
-    assert "run again in all their passes (--retry): 2 cases" in still.stdout
+    assert "repeated in all their passes (--retry): 2 cases" in still.stdout
     plan = json.loads((folder / "plan.json").read_text())
     plan["config"]["fault"] = []
     (folder / "plan.json").write_text(json.dumps(plan))

@@ -109,10 +109,10 @@ def test_what_crashed_in_the_probe_is_not_asked_by_a_supervisor() -> None:
     rank = RankFacts(0, "n1", 0, {"cuda": cuda, "versions": {}, "lost": {}})
     assert gpu_refusals(rank, 1) == NvmlRefusals(None, {"power_mw": "Not Supported"})
     assert gpu_refusals(rank, 0) == gpu_refusals(rank, None) == NvmlRefusals()
-    lost = {"nvml": "the process that asked NVML ended: what it costs; a remedy"}
+    lost = {"nvml": "the NVML probe ended: what it costs; a remedy"}
     crashed = RankFacts(0, "n1", 0, {"cuda": cuda, "versions": {}, "lost": lost})
     assert gpu_refusals(crashed, 0).lost == (
-        "the process that asked NVML ended")
+        "the NVML probe ended")
 
 
 def test_the_gpu_of_a_rank() -> None:

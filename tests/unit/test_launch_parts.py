@@ -300,7 +300,7 @@ def test_a_case_of_gpus_has_failed_where_cuda_did_not_answer(
         "kind": "collective", "collective": "all_reduce", "size": "1KB", "device": device,
         "backend": backend}]}, "test"), 2)
     lost = {**CPU_FACTS, "host_memory_bytes": 2**40, "cuda": {
-        **CPU_FACTS["cuda"], "reason": "the process that asked CUDA gave no answer in 39 s"},
+        **CPU_FACTS["cuda"], "reason": "the CUDA probe gave no answer in 39 s"},
         "lost": {"cuda": "it gave no answer"}}
     plain = {**CPU_FACTS, "host_memory_bytes": 2**40, "lost": {}}
     found = resolve(plan, [RankFacts(0, "a", 0, lost), RankFacts(1, "a", 1, plain)])

@@ -95,7 +95,7 @@ def test_links_that_differ_are_a_warning() -> None:
     assert line(network_lines, job(*TWO_NODES), "link")[:2] == ("ok", "25000 Mbit/s, MTU 9000")
     slow = changed(TWO_NODES[1], "machine.network.interfaces", {"eth0": {"mtu": 1500}})
     state, found, _ = line(network_lines, job(TWO_NODES[0], slow), "link")
-    assert state == "warn" and "speed not told, MTU 1500 on rank 1" in found
+    assert state == "warn" and "speed unknown, MTU 1500 on rank 1" in found
 
 
 @pytest.mark.parametrize(("ports", "state"), [

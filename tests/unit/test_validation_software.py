@@ -76,12 +76,12 @@ def test_drivers_that_differ_are_a_warning_and_a_failure_of_versions() -> None:
 
 def test_what_the_probe_lost_is_a_warning_with_a_remedy_and_no_difference() -> None:
     assert states(probe_lines, job()) == {"probe": "ok"}
-    line_of_nvml = "the process that asked NVML ended by signal 11: no telemetry; see nvidia-smi"
+    line_of_nvml = "the NVML probe ended by signal 11: no telemetry; see nvidia-smi"
     lost = changed(told(1), "facts.lost", {"nvml": line_of_nvml})
     ranks = [replace(told(0), versions={"nvidia_driver": "570"}),
              replace(lost, versions={"nvidia_driver": "unknown"})]
     assert line(probe_lines, job(*ranks), "probe") == (
-        "warn", "rank 1: the process that asked NVML ended by signal 11: no telemetry",
+        "warn", "rank 1: the NVML probe ended by signal 11: no telemetry",
         "see nvidia-smi")
     found = states(software_lines, job(*ranks))
     assert (found["driver"], found["versions"]) == ("n/a", "ok")

@@ -95,7 +95,7 @@ def test_a_broken_cuda_or_ucc_is_a_reason(
     before = dict(os.environ)
     found = gather_facts((), 1.0)
     assert dict(os.environ) == before  # an inline worker goes on in this process
-    assert found["cuda"]["reason"] == f"the process that asked CUDA {lost.format(1)}"
+    assert found["cuda"]["reason"] == f"the CUDA probe {lost.format(1)}"
     lost = lost.format(0.3)  # it has no driver to start
     assert not found["cuda"]["available"] and found["cuda"]["names"] == []
     assert found["ucc"]["reason"].endswith(f"the process {lost}")
