@@ -431,14 +431,14 @@ def _unfit_gpu(case: Case, ranks: Sequence[RankFacts]) -> str | None:
         if reason := first_reason(ranks, reasons):
             return f"{work.implementer} of {work.dtype} needs {reason}"
     reasons = [None if index is None else work.unfit_for(
-        Gpu(_told(rank, "multiprocessors", index), _told(rank, "cache_bytes", index)))
+        Gpu(_gpu_number(rank, "multiprocessors", index), _gpu_number(rank, "cache_bytes", index)))
         for rank, index in zip(ranks, indices, strict=True)]
     reason = first_reason(ranks, reasons)
     return reason and f"{work.implementer}: {reason}"
 
 
-def _told(rank: RankFacts, what: str, index: int) -> int | None:
-    """Return a number of one of the GPUs that a rank sees, None where it is not told."""
+def _gpu_number(rank: RankFacts, what: str, index: int) -> int | None:
+    """Return a number of a GPU that the rank sees, None where it is unknown."""
     numbers: Sequence[int | None] = rank.facts["cuda"].get(what, ())
     return numbers[index] if numbers else None
 

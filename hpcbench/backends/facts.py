@@ -21,10 +21,10 @@ from hpcbench.backends.devices import cache_bytes
 from hpcbench.backends.gpus import (
     amd_refusals,
     amdsmi_is_installed,
-    asked,
     gpu_details,
     gpu_topology,
     nvml_refusals,
+    nvml_value,
     opened_nvml,
     visible_uuids,
 )
@@ -67,7 +67,7 @@ def _refusal_of_bf16() -> str | None:
 
 _LOOPBACK = "127.0.0.1"
 _DRIVER = "see whether nvidia-smi or rocm-smi answers; then update the driver, or load it again"
-_ASKED = {
+_CHILDREN = {
     "cuda": ("CUDA", "no case runs on a GPU", _DRIVER),
     "nvml": ("NVML", "no telemetry of GPUs, and facts of GPUs are incomplete", _DRIVER),
     "amdsmi": ("amdsmi", "no telemetry of GPUs", _DRIVER),
@@ -75,7 +75,7 @@ _ASKED = {
     "ucc on cuda": ("UCC GPU-memory", "it is used on the CPU only",
                     "try a build of UCC and UCX for this CUDA"),
 }
-"""Who is asked in a child: what its end costs, and what to do."""
+"""By child: what it calls, the loss if it ends early, and the remedy."""
 _SHARE_OF_OTHERS = 0.3
 """Of the time of CUDA's child, which starts the driver."""
 _VERSIONS = {"cuda": ("nccl",), "nvml": ("nvidia_driver",), "ucc": ("torch_ucc", "ucc", "ucx")}
@@ -138,7 +138,7 @@ def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[st
 def _costs(answers: Mapping[str, Answers | None]) -> dict[str, str]:
     """Return a line for each child that crashed or hung: what happened, what it costs; a remedy."""
     return {name: f"the {who} probe {found.lost}: {cost}; {remedy}"
-            for name, (who, cost, remedy) in _ASKED.items()
+            for name, (who, cost, remedy) in _CHILDREN.items()
             if (found := answers.get(name)) is not None and found.lost}
 
 
@@ -194,7 +194,7 @@ def _nvml_answers(uuids: Sequence[str]) -> Iterator[tuple[str, Any]]:
     with opened_nvml() as nvml:
         if nvml is None:
             return
-        driver = asked(nvml, "nvmlSystemGetDriverVersion")
+        driver = nvml_value(nvml, "nvmlSystemGetDriverVersion")
         yield "versions", {} if driver is None else {"nvidia_driver": driver}
         yield "details", gpu_details(nvml, uuids)
         yield "gpu_topology", gpu_topology(nvml)
@@ -206,7 +206,7 @@ def _amd_answers(uuids: Sequence[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _gloo_lacks() -> dict[str, str | None]:
-    """Return what gloo of this torch says to calls that came after torch 2.4, None if it can."""
+    """Return this gloo's errors for calls newer than torch 2.4, None where it has them."""
     calls: dict[str, Callable[[], object]] = {
         "gloo_without_avg": lambda: dist.all_reduce(torch.ones(1), dist.ReduceOp.AVG),
         "gloo_without_reduce_scatter": lambda: dist.reduce_scatter(

@@ -69,7 +69,7 @@ def load_nvml() -> Any:
     return pynvml
 
 
-def asked(nvml: Any, name: str, *arguments: Any) -> Any:
+def nvml_value(nvml: Any, name: str, *arguments: Any) -> Any:
     """Return NVML's answer, None where this GPU, driver or pynvml has none."""
     try:
         return getattr(nvml, name)(*arguments)
@@ -133,7 +133,7 @@ def gpu_details(nvml: Any, uuids: Sequence[str]) -> list[dict[str, Any] | None]:
 
 
 def _detail(nvml: Any, uuid: str) -> dict[str, Any] | None:
-    """Ask for each value by itself: what this GPU, driver or pynvml cannot tell is None."""
+    """Query each value by itself; None where this GPU, driver or pynvml has none."""
     try:
         gpu = find_gpu(nvml, uuid) if uuid else None
     except (nvml.NVMLError, AttributeError):
@@ -141,33 +141,33 @@ def _detail(nvml: Any, uuid: str) -> dict[str, Any] | None:
     if gpu is None:
         return None
 
-    def tell(what: str, *arguments: Any, read: Callable[[Any], Any] | None = None) -> Any:
-        answers = (asked(nvml, f"nvmlDeviceGet{what}", handle, *arguments)
+    def value(what: str, *arguments: Any, read: Callable[[Any], Any] | None = None) -> Any:
+        answers = (nvml_value(nvml, f"nvmlDeviceGet{what}", handle, *arguments)
                    for handle in gpu.handles)
         answer = next((one for one in answers if one is not None), None)
         return answer if answer is None or read is None else read(answer)
 
     clocks = {"sm": nvml.NVML_CLOCK_SM, "memory": nvml.NVML_CLOCK_MEM}
-    links = [tell("NvLinkState", link) for link in range(nvml.NVML_NVLINK_MAX_LINKS)]
+    links = [value("NvLinkState", link) for link in range(nvml.NVML_NVLINK_MAX_LINKS)]
     known_links = [up for up in links if up is not None]
-    reasons = (tell(f"CurrentClocks{word}Reasons") for word in ("Event", "Throttle"))
+    reasons = (value(f"CurrentClocks{word}Reasons") for word in ("Event", "Throttle"))
     slowed = next((bits for bits in reasons if bits is not None), None)
     return {
-        "pci": tell("PciInfo", read=bus_id),
-        "part_of": None if gpu.whole is None else asked(nvml, "nvmlDeviceGetUUID", gpu.whole),
-        "numa_node": tell("NumaNodeId"),
-        "power_limit_w": tell("EnforcedPowerLimit", read=lambda milliwatts: milliwatts / 1000),
-        "persistence": tell("PersistenceMode", read=bool),
-        "compute_mode": tell("ComputeMode"),
-        "ecc": tell("EccMode", read=lambda modes: bool(modes[0])),
-        "mig": tell("MigMode", read=lambda modes: bool(modes[0])),
-        "max_mhz": {name: tell("MaxClockInfo", clock) for name, clock in clocks.items()},
-        "pcie": {"generation": tell("MaxPcieLinkGeneration"),
-                 "width": tell("MaxPcieLinkWidth")},
+        "pci": value("PciInfo", read=bus_id),
+        "part_of": None if gpu.whole is None else nvml_value(nvml, "nvmlDeviceGetUUID", gpu.whole),
+        "numa_node": value("NumaNodeId"),
+        "power_limit_w": value("EnforcedPowerLimit", read=lambda milliwatts: milliwatts / 1000),
+        "persistence": value("PersistenceMode", read=bool),
+        "compute_mode": value("ComputeMode"),
+        "ecc": value("EccMode", read=lambda modes: bool(modes[0])),
+        "mig": value("MigMode", read=lambda modes: bool(modes[0])),
+        "max_mhz": {name: value("MaxClockInfo", clock) for name, clock in clocks.items()},
+        "pcie": {"generation": value("MaxPcieLinkGeneration"),
+                 "width": value("MaxPcieLinkWidth")},
         "nvlinks": sum(map(bool, known_links)) if known_links else None,
         "now": {
-            **{f"{name}_mhz": tell("ClockInfo", clock) for name, clock in clocks.items()},
-            "celsius": tell("Temperature", nvml.NVML_TEMPERATURE_GPU),
+            **{f"{name}_mhz": value("ClockInfo", clock) for name, clock in clocks.items()},
+            "celsius": value("Temperature", nvml.NVML_TEMPERATURE_GPU),
             "throttled_by": None if slowed is None else [
                 word for bit, word in _THROTTLE_REASONS.items() if slowed & bit]},
     }
@@ -198,15 +198,15 @@ def gpu_topology(nvml: Any, root: Path = Path("/")) -> dict[str, Any] | None:
     """
     if nvml is None:
         return None
-    gpus = [gpu for number in range(asked(nvml, "nvmlDeviceGetCount") or 0)
-            if (gpu := asked(nvml, "nvmlDeviceGetHandleByIndex", number)) is not None]
+    gpus = [gpu for number in range(nvml_value(nvml, "nvmlDeviceGetCount") or 0)
+            if (gpu := nvml_value(nvml, "nvmlDeviceGetHandleByIndex", number)) is not None]
     if not gpus:
         return None
-    pci = [_address(asked(nvml, "nvmlDeviceGetPciInfo", gpu)) for gpu in gpus]
+    pci = [_address(nvml_value(nvml, "nvmlDeviceGetPciInfo", gpu)) for gpu in gpus]
     links = [_links(nvml, gpu) for gpu in gpus]
     files = KernelFiles(root)
     return {
-        "uuids": [asked(nvml, "nvmlDeviceGetUUID", gpu) for gpu in gpus],
+        "uuids": [nvml_value(nvml, "nvmlDeviceGetUUID", gpu) for gpu in gpus],
         "pci": pci,
         "cpus": [_of_kernel(files.line, one, "local_cpulist") for one in pci],
         "numa_nodes": [_numa_node(_of_kernel(files.number, one, "numa_node")) for one in pci],
@@ -222,12 +222,12 @@ def _links(nvml: Any, gpu: Any) -> _Links:
     to_gpus: Counter[str] = Counter()
     to_switches = 0
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
-        if not asked(nvml, "nvmlDeviceGetNvLinkState", gpu, link):
+        if not nvml_value(nvml, "nvmlDeviceGetNvLinkState", gpu, link):
             continue
-        kind = asked(nvml, "nvmlDeviceGetNvLinkRemoteDeviceType", gpu, link)
+        kind = nvml_value(nvml, "nvmlDeviceGetNvLinkRemoteDeviceType", gpu, link)
         if kind is not None and kind == getattr(nvml, "NVML_NVLINK_DEVICE_TYPE_SWITCH", None):
             to_switches += 1
-        elif (remote := _address(asked(nvml, "nvmlDeviceGetNvLinkRemotePciInfo", gpu, link))):
+        elif (remote := _address(nvml_value(nvml, "nvmlDeviceGetNvLinkRemotePciInfo", gpu, link))):
             to_gpus[remote] += 1
     return _Links(to_gpus, to_switches)
 
@@ -240,7 +240,7 @@ def _nvlinks(here: _Links, there: _Links, address: str | None) -> str | None:
 
 
 def _path(nvml: Any, here: Any, there: Any) -> str | None:
-    level = asked(nvml, "nvmlDeviceGetTopologyCommonAncestor", here, there)
+    level = nvml_value(nvml, "nvmlDeviceGetTopologyCommonAncestor", here, there)
     levels = {getattr(nvml, f"NVML_TOPOLOGY_{name}", None): word
               for name, word in _LEVELS.items()}
     return None if level is None else levels.get(level)
@@ -257,7 +257,7 @@ class _FabricInfo(ctypes.Structure):
 def _fabric(nvml: Any, gpu: Any) -> str | None:
     """Return cluster and clique of the NVLink domain, None where the GPU is in none."""
     info = _FabricInfo(version=ctypes.sizeof(_FabricInfo) | 2 << 24)
-    if asked(nvml, "nvmlDeviceGetGpuFabricInfoV", gpu, ctypes.byref(info)) is None:
+    if nvml_value(nvml, "nvmlDeviceGetGpuFabricInfoV", gpu, ctypes.byref(info)) is None:
         return None
     cluster = bytes(info.cluster)
     return f"{cluster.hex()}/{info.clique}" if info.state == _COMPLETED and any(cluster) else None
@@ -355,7 +355,7 @@ class GpuReadings:
         self._xid = 0
         whole = self._gpu.whole
         self.name = uuid if whole is None else (
-            f"{uuid} of {asked(nvml, 'nvmlDeviceGetUUID', whole)}")
+            f"{uuid} of {nvml_value(nvml, 'nvmlDeviceGetUUID', whole)}")
 
     def read(self, column: str) -> int:
         """Return the value of a column. Raises one of `refusing`."""

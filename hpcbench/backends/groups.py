@@ -99,11 +99,11 @@ def control_of_node(rank: int, ranks: int, timeout_s: float) -> Control:
     """
     gloo = GlooControl()
     with _memory_of(rank, ranks) as (own, address):
-        told: list[Any] = [None] * ranks
-        dist.all_gather_object(told, (address, own_cores()))
-        suffice = (ranks_a_core([cores for _, cores in told]) <= 1
+        gathered: list[Any] = [None] * ranks
+        dist.all_gather_object(gathered, (address, own_cores()))
+        suffice = (ranks_a_core([cores for _, cores in gathered]) <= 1
                    and granted_cores(KernelFiles()) >= ranks)
-        shared = _mapped(told[0][0], own, rank, ranks, timeout_s) if suffice else None
+        shared = _mapped(gathered[0][0], own, rank, ranks, timeout_s) if suffice else None
         missing = gloo.maximum(np.array([shared is None], dtype=np.int64))[0]
     return gloo if shared is None or missing else shared
 

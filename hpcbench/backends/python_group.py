@@ -189,10 +189,10 @@ def called(operation: Any, arguments: Sequence[Any], result: Any) -> list[Called
 def _sized(form: _Form, arguments: Sequence[Any], result: Any, ranks: int) -> list[Called]:
     if form.at == -1:
         return [Called(form.collective, 0, ranks)]
-    told = result if isinstance(form.at, str) else arguments[form.at]
-    parts = [told] if isinstance(told, torch.Tensor) else told
-    if form.collective == "all_to_all" and not isinstance(told, torch.Tensor):
-        parts = [told]  # parts of one call, which is of all of them
+    sized = result if isinstance(form.at, str) else arguments[form.at]
+    parts = [sized] if isinstance(sized, torch.Tensor) else sized
+    if form.collective == "all_to_all" and not isinstance(sized, torch.Tensor):
+        parts = [sized]  # parts of one call, which is of all of them
     return [Called(form.collective, _bytes(part), ranks) for part in parts]
 
 

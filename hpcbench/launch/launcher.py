@@ -85,8 +85,8 @@ def announced_local_size(environ: Mapping[str, str]) -> int | None:
     announced = announced_size(environ)
     if announced is None:
         return 1
-    told = [] if by_torchrun(environ) else [environ.get(name, "") for name in _LOCAL_SIZES]
-    return next((int(text) for text in told if text.isdigit() and int(text)), None)
+    numbers = [] if by_torchrun(environ) else [environ.get(name, "") for name in _LOCAL_SIZES]
+    return next((int(text) for text in numbers if text.isdigit() and int(text)), None)
 
 
 def world_size_fix(launcher: str, library: str) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from hpcbench.backends.child import Child
-from hpcbench.backends.gpus import asked, opened_nvml
+from hpcbench.backends.gpus import nvml_value, opened_nvml
 from hpcbench.config.axes import MAX_WORLD_SIZE
 from hpcbench.errors import ExitCode, FileError, HpcbenchError, LaunchError, how_to_install
 from hpcbench.launch.communicator import Communicator, MpiCommunicator, WakeupSignal
@@ -198,9 +198,9 @@ def _import_mpi(environ: Mapping[str, str]) -> Any:
 def find_topology(comm: Communicator, library: str) -> RankIdentity:
     """Return this rank's identity; collective. ``library`` is the MPI library's name."""
     cores = f"{sum(1 << core for core in own_cores()):x}"  # short: all ranks get it of all
-    told: list[tuple[str, str]] = comm.allgather([node_identity(), cores])
-    topology = topology_among(comm, {rank: node for rank, (node, _) in enumerate(told)}, library)
-    numbers = [int(mask, 16) for node, mask in told if node == topology.node]
+    places: list[tuple[str, str]] = comm.allgather([node_identity(), cores])
+    topology = topology_among(comm, {rank: node for rank, (node, _) in enumerate(places)}, library)
+    numbers = [int(mask, 16) for node, mask in places if node == topology.node]
     masks = [[core for core in range(number.bit_length()) if number >> core & 1]
              for number in numbers]
     granted = granted_cores(KernelFiles())
@@ -258,7 +258,7 @@ def default_ranks() -> int:
 def _counted() -> Iterator[tuple[str, int | None]]:
     with opened_nvml() as nvml:
         if nvml:
-            yield "gpus", asked(nvml, "nvmlDeviceGetCount")
+            yield "gpus", nvml_value(nvml, "nvmlDeviceGetCount")
 
 
 def find_mpirun(python: str, environ: Mapping[str, str]) -> Path:

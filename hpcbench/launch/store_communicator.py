@@ -165,7 +165,7 @@ class StoreCommunicator(Communicator):
     def _meet(
         self, name: str, pause_s: float = LONGEST_PAUSE_S, timeout_s: float | None = None,
     ) -> None:
-        """Return when every rank is here; the last one says so."""
+        """Return when every rank is here; the last one sets the key."""
         if self._store.add(f"{name}/arrived", 1) == self.size:
             self._store.set(f"{name}/complete", "")
         self._await(f"{name}/complete", pause_s, timeout_s)

@@ -70,12 +70,12 @@ class TriedCase(NamedTuple):
 
 
 def run_tries(
-    case: Case, workers: WorkerGroup, run: Callable[[Case], CaseOutcome], *, tells: bool,
+    case: Case, workers: WorkerGroup, run: Callable[[Case], CaseOutcome], *, keeps_tries: bool,
 ) -> TriedCase:
     """Have the workers run all tries of a case. Collective over the members.
 
     A lack of memory or a worker's death ends a try; any other failure, or a stop, ends the case.
-    ``tells``: this rank's record keeps the tries.
+    ``keeps_tries``: this rank's record keeps the tries.
     """
     tries: list[Tried] = []
     best: TriedCase | None = None
@@ -93,7 +93,7 @@ def run_tries(
     workers.dismiss()
     assert last is not None  # noqa: S101  (a case without tries is not run here)
     outcome, rows = _final(case, tries, best, last)
-    if tells:
+    if keeps_tries:
         detail = {**outcome.own.detail, **case.workload.told_of_tries(tries)}
         outcome = replace(outcome, own=replace(outcome.own, detail=detail))
     return TriedCase(outcome, rows)
@@ -417,7 +417,7 @@ class _GenerationRunner:
         if case.workload.next_try(()) is None:
             return self._run_once(case), self.workers.rows
         self._close_workers()
-        return run_tries(case, self.workers, self._run_once, tells=self.members.rank == 0)
+        return run_tries(case, self.workers, self._run_once, keeps_tries=self.members.rank == 0)
 
     def _run_once(self, case: Case) -> CaseOutcome:
         attempt = self.job.attempt

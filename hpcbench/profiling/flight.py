@@ -25,7 +25,7 @@ MOST_ENTRIES = 32
 """Newest entries that are kept of a rank: enough to see where its order left the others'."""
 _ITEM_BYTES = {"Bool": 1, "Byte": 1, "Char": 1, "Short": 2, "Half": 2, "BFloat16": 2, "Int": 4,
                "Float": 4, "Long": 8, "Double": 8, "ComplexFloat": 8, "ComplexDouble": 16}
-"""Names as torch records them; of a dtype that is not here no size is told."""
+"""Names as torch records them; other dtypes have no size here."""
 
 
 def joined(dumps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

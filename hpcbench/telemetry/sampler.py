@@ -72,7 +72,7 @@ class Reader:
         return self._thread.is_alive() and self._done.wait(timeout_s)
 
     def read_by_clock(self, is_on: bool) -> None:  # noqa: FBT001
-        """Read at moments of the clock, too, from now on; or only when asked."""
+        """Read at fixed times, too, from now on; or only on request."""
         if is_on and not self._by_clock:
             self._asked.set()
         self._by_clock = is_on
@@ -116,7 +116,7 @@ class Reader:
                 self._done.set()
 
     def _pause_s(self) -> float | None:
-        """Return how long it is to the next multiple of the period; None: until it is asked."""
+        """Return how long it is to the next multiple of the period; None: until a request."""
         if not self._by_clock:
             return None
         return (self._period_ns - self._now_ns() % self._period_ns) / 1e9
@@ -169,7 +169,7 @@ class Sampler:
     ) -> None:
         self._rate_hz = rate_hz
         self._missing = dict(missing)
-        self._told: Told | None = None
+        self._status: Told | None = None
         self._readers = [Reader(group, round(10**9 / rate_hz), now_ns)
                          for group in groups if group]
         self._hangs = [0] * len(self._readers)
@@ -227,11 +227,11 @@ class Sampler:
 
     def news(self) -> Told | None:
         """Return what is read and what is not, None if unchanged."""
-        told = Told(self._rate_hz, *self._state())
-        if told == self._told:
+        status = Told(self._rate_hz, *self._state())
+        if status == self._status:
             return None
-        self._told = told
-        return replace(told)
+        self._status = status
+        return replace(status)
 
     def _state(self) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
         devices: dict[str, tuple[str, ...]] = {}

@@ -88,7 +88,7 @@ class OpenKernelFile:
                 part := os.pread(self._descriptor, _MOST_BYTES - len(data), len(data))):
             data += part
         if not data:
-            raise UnreadableError(f"{self._path}: says nothing")
+            raise UnreadableError(f"{self._path}: is empty")
         return data.decode("ascii", errors="replace")
 
     def number(self) -> int:

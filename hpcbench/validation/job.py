@@ -258,10 +258,10 @@ def _kind_of_file_system(first: RankReport) -> CheckLine:
 
 def _free(job: JobReport) -> CheckLine:
     """Judge the rank with the least room: ranks may have disks of their own."""
-    told = [report for report in job.ranks if report.storage.get("free_bytes") is not None]
-    if not told:
+    known = [report for report in job.ranks if report.storage.get("free_bytes") is not None]
+    if not known:
         return not_applicable("free space", "the file system reports none")
-    least = min(told, key=lambda report: (report.storage.get("free_files") != 0,
+    least = min(known, key=lambda report: (report.storage.get("free_files") != 0,
                                           report.storage["free_bytes"]))
     free = least.storage["free_bytes"]
     room = f"{round_bytes(free)} free" + (

@@ -58,7 +58,7 @@ def with_cores(rank: int, *cores: int) -> RankReport:
     ([(0, 1), (0, 1)], ("ok", "warn"), "are not bound"),
     ([(0, 1), (1, 2)], ("ok", "warn"), "overlap: 1 core belong"),
     ([(0,), (0,)], ("ok", "warn"), "2 ranks on host-a have 1 core together"),
-    ([(0, 1)], ("ok", "n/a"), "one rank a node"),
+    ([(0, 1)], ("ok", "n/a"), "one rank per node"),
 ])
 def test_cores(cores: list[tuple[int, ...]], expected: tuple[str, str], told_of: str) -> None:
     of = job(*(with_cores(rank, *own) for rank, own in enumerate(cores)))
