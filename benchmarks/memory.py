@@ -30,7 +30,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hpcbench.backends.counting_backend import CallLog, open_rehearsal
+from hpcbench.backends.counting_backend import CallLog, open_counting_world
 from hpcbench.config.load import check_config
 from hpcbench.kinds.training.plan.memory import ERROR, Memory, memory_of
 from hpcbench.kinds.training.plan.step import Stage, stages_of
@@ -141,7 +141,7 @@ class Compared(NamedTuple):
 def counted_bytes(work: Training, rank: int) -> int:
     """Return the most bytes that a rank of a training holds in its second step."""
     ranks = work.dp * work.tp * work.pp
-    world = open_rehearsal(ranks, CallLog(), rank)
+    world = open_counting_world(ranks, CallLog(), rank)
     try:
         operation = TrainingOperation(work, Place(rank, ranks, world, torch.device("cpu")),
                                       validate=False)

@@ -18,7 +18,7 @@ from hpcbench.backends.availability import COMPILER, tool_facts
 from hpcbench.config.load import load_config, source_lines
 from hpcbench.config.schema import Launch
 from hpcbench.errors import ExitCode
-from hpcbench.launch.messages import FailureAnswer, RehearsalAnswer, RehearsalRequest
+from hpcbench.launch.messages import DryRunAnswer, DryRunRequest, FailureAnswer
 from hpcbench.launch.template_process import worker_environment
 from hpcbench.launch.worker_pool import WorkerPool
 from hpcbench.launch.worker_process import TemplateSpec, WorkerHandle
@@ -80,10 +80,10 @@ def _not_tried(case: Case) -> Trial | None:
 
 def _tried(case: Case, worker: WorkerHandle) -> Trial:
     """Have a worker set the case up and call it once; after a refusal it is of no use any more."""
-    worker.send(RehearsalRequest(replace(case, workload=case.workload.rehearsed())))
+    worker.send(DryRunRequest(replace(case, workload=case.workload.rehearsed())))
     in_time = worker.wait(case.timeout_s)
     answer = worker.receive() if in_time else None
-    if isinstance(answer, RehearsalAnswer):
+    if isinstance(answer, DryRunAnswer):
         calls = tuple((name, *counted) for name, counted in answer.calls.items())
         return Trial(case, "accepted", answer.needed and
                      f"with memory, since it reads values ({answer.needed})", calls)

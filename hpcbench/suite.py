@@ -65,19 +65,19 @@ def run_suite(session: Session, request: SuiteRequest, stop: StopRequests) -> Ex
     """Run one member after the other until a request to stop; collective over all ranks."""
     comm = session.comm
     begun = on_root(comm, lambda: begin_suite(request, comm.size))
-    ledger, signal = _Ledger(Path(begun["folder"]), request), ""
+    call_log, signal = _Ledger(Path(begun["folder"]), request), ""
     for index, sweep in begun["todo"]:
         if signal := next(filter(None, comm.allgather(stop.any)), ""):
             break
-        folder = Path(on_root(comm, partial(ledger.begin, index)))
+        folder = Path(on_root(comm, partial(call_log.begin, index)))
         began_s = time.perf_counter()
         code, error = _run_member(session, RunRequest(
             Path(sweep) if sweep else None, (), folder, request.force, request.retry,
             verbosity=request.verbosity), stop)
         spent_s = time.perf_counter() - began_s
-        on_root(comm, partial(ledger.end, index, code, error, spent_s))
+        on_root(comm, partial(call_log.end, index, code, error, spent_s))
     signal = signal or next(filter(None, comm.allgather(stop.any)), "")
-    code = on_root(comm, lambda: ledger.close(signal), IDLE_PAUSE_S)
+    code = on_root(comm, lambda: call_log.close(signal), IDLE_PAUSE_S)
     return ExitCode(code)
 
 

@@ -41,14 +41,14 @@ from hpcbench.launch.messages import (
     CaseAnswer,
     CaseRequest,
     DoneAnswer,
+    DryRunAnswer,
+    DryRunRequest,
     FactsAnswer,
     FactsRequest,
     FailureAnswer,
     JoinRequest,
     LeaveRequest,
     ProfileRequest,
-    RehearsalAnswer,
-    RehearsalRequest,
     Request,
     StoreAnswer,
     StoreRequest,
@@ -126,16 +126,16 @@ class Worker:
             return StoreAnswer(self._store.port)
         if isinstance(request, JoinRequest):
             return self._join(request)
-        if isinstance(request, RehearsalRequest):
+        if isinstance(request, DryRunRequest):
             return self._rehearse(request.case)
         raise CaseError(f"unknown request {request!r}")
 
-    def _rehearse(self, case: Case) -> RehearsalAnswer:
+    def _rehearse(self, case: Case) -> DryRunAnswer:
         """Set the case up and call it, as rank 0 of a world that does not exist."""
         from hpcbench.backends.dry_step import dry_step  # private names of torch: not for others
 
         runner = self._runner(case.kind)
-        return RehearsalAnswer(*dry_step(
+        return DryRunAnswer(*dry_step(
             case, lambda place: runner.open(case.workload, place, validate=False)))
 
     def _join(self, request: JoinRequest) -> DoneAnswer:

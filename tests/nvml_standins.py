@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.backends.child import Answers, Child, Question
+from hpcbench.backends.child import Answers, Child, ChildTask
 
 SOURCE = Path(__file__).parent / "data" / "nvml_standin.c"
 LIBRARY = "libnvidia-ml.so.1"
@@ -67,7 +67,7 @@ class Standins:
             self.built[machine] = build(machine, self.home / machine)
         return self.built[machine]
 
-    def answers(self, machine: str, question: Question, limit_s: float = 60.0) -> Answers:
+    def answers(self, machine: str, question: ChildTask, limit_s: float = 60.0) -> Answers:
         """Return what is answered in a fork in which pynvml finds this machine."""
         library = self.folder(machine) / LIBRARY
 

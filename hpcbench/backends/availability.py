@@ -1,8 +1,8 @@
-"""Whether a backend and what it needs can run on the ranks of a job, decided from facts before.
+"""Decide from facts whether a backend and its requirements can run on the ranks of a job.
 
-Modules and compilers are looked for only where a plan needs them: trying a compiler takes 0.3 s.
+Modules and compilers are checked only where a plan needs them: trying a compiler takes 0.3 s.
 ``python -m hpcbench.backends.availability 7.0`` tests whether this torch has code for GPUs of
-compute capability 7.0, for job files that know their GPU: exit code 2 and the remedy if not.
+compute capability 7.0 (for job files): exit code 2 and the remedy if not.
 """
 
 from __future__ import annotations
@@ -41,9 +41,8 @@ _ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)(a?)f?")
 def without_code(capability: tuple[int, int], architectures: Sequence[str]) -> bool:
     """Return whether none of ``architectures`` (torch.cuda.get_arch_list()) runs on a GPU.
 
-    CUDA's rules: code for ``sm_80`` runs on all 8.x with x of 0 or more, PTX of ``compute_80`` is
-    compiled for anything newer when it is loaded; ``sm_90a`` runs on 9.0 only. Names of other
-    makers' GPUs (ROCm's ``gfx942``) count among none of them: without one of CUDA it is False.
+    ``sm_80`` runs on all 8.x with x >= 0, PTX of ``compute_80`` on anything newer, ``sm_90a`` on
+    9.0 only. Without a CUDA architecture (ROCm's ``gfx942``) it is False.
     """
     ours = [match for match in map(_ARCHITECTURE.fullmatch, architectures) if match]
     for match in ours:
@@ -57,10 +56,7 @@ def without_code(capability: tuple[int, int], architectures: Sequence[str]) -> b
 def no_code_reason(
     capability: tuple[int, int], architectures: Sequence[str], torch_version: str,
 ) -> str | None:
-    """Return why this torch cannot use such a GPU, and which build can; None if it can.
-
-    A build without any ``architectures`` of CUDA (for the CPU, for ROCm) is not judged.
-    """
+    """Return why this torch has no code for such a GPU, and which build has; None if it has."""
     if not without_code(capability, architectures):
         return None
     major, minor = capability
@@ -75,23 +71,22 @@ def no_code_reason(
 def why_not_judged(
     architectures: Sequence[str], torch_version: str, cuda: str | None, hip: str | None,
 ) -> str | None:
-    """Return why nothing can be said of a capability here, None where `no_code_reason` can.
+    """Return why a capability cannot be judged here, None where `no_code_reason` can.
 
-    ``cuda`` and ``hip`` are those of torch.version. Older torches tell no architectures where no
-    GPU is visible, as on login nodes.
+    Older torches report no architectures where no GPU is visible, as on login nodes.
     """
     if hip:
         return f"torch {torch_version} is a build for ROCm: capabilities are CUDA's"
     if architectures:
         return None
     if cuda:
-        return (f"torch {torch_version} (CUDA {cuda}) tells its architectures only where a GPU is "
-                "visible: not checked here")
+        return (f"torch {torch_version} (CUDA {cuda}) reports its architectures only where a GPU "
+                "is visible: not checked here")
     return f"torch {torch_version} is no CUDA build: cases of GPUs will be skipped"
 
 
 def main() -> int:
-    """Say whether torch here can use GPUs of a capability; what is not judged is a note."""
+    """Report whether torch here can use GPUs of a capability."""
     if len(sys.argv) != 2 or not re.fullmatch(r"\d+\.\d", sys.argv[1]):
         print("usage: python -m hpcbench.backends.availability CAPABILITY, such as 7.0 for V100",
               file=sys.stderr)
@@ -125,14 +120,14 @@ class RankFacts:
 
 
 def unavailable(backend: str, device: str, ranks: Sequence[RankFacts]) -> str | None:
-    """Return why ``backend`` cannot run on ``device`` on these ranks, or None if it can.
-
-    The first rank that cannot is named when the ranks differ.
-    """
+    """Return why ``backend`` cannot run on ``device`` on these ranks, or None."""
     reasons = [_not_built(backend, rank.facts) or _no_device(backend, device, rank.facts)
                for rank in ranks]
     if device == "cuda" and not any(reasons):
-        reasons = _no_usable_gpu(ranks)
+        reasons = [rank.facts["cuda"]["no_code"][index] if index is not None else
+                   f"other ranks have the {plural(len(rank.facts['cuda']['names']), 'GPU')} that "
+                   "it sees: one rank a GPU"
+                   for rank, index in zip(ranks, gpu_indices(ranks), strict=True)]
     return first_reason(ranks, reasons)
 
 
@@ -168,10 +163,8 @@ def _not_built(backend: str, facts: Mapping[str, Any]) -> str | None:
 
 
 def is_gpu_lost(case: Case, ranks: Sequence[RankFacts]) -> bool:
-    """Return whether a case needs GPUs, and CUDA crashed or hung on a rank when it was asked.
-
-    Then it is not known whether there are any: the case has failed, it is no skip.
-    """
+    """Return whether a case needs GPUs and CUDA crashed or hung in a rank's probe: a failure, no
+    skip."""
     needs_gpu = case.device == "cuda" or case.backend.partition("/")[0] == "nccl"
     return needs_gpu and any("cuda" in rank.facts.get("lost", ()) for rank in ranks)
 
@@ -202,13 +195,11 @@ def _lacks(case: Case, call: Call, device: str, ranks: Sequence[RankFacts]) -> s
 
 
 def _lacking_among_ranks(case: Case, call: Call, device: str) -> str | None:
-    """Return what UCC lacks as soon as there are 2 ranks, which the probe's one cannot tell.
+    """Return what UCC lacks with 2 or more ranks, which the probe's one rank cannot show.
 
-    Sources, of UCC 1.10; both were run with 2 and 4 ranks. ec_cpu_reduce.c has no float16, and
-    ucc_schedule.h overwrites the error by the status of stopping the executor, so that the call
-    seems to succeed; torch_ucc ends the process where it finds the request unfinished.
-    reduce_scatter_ring.c, the only algorithm that layer ucp takes, refuses avg unless it may
-    divide last.
+    UCC 1.10, run with 2 and 4 ranks: ec_cpu_reduce.c has no float16, and ucc_schedule.h overwrites
+    the error, so that the call seems to succeed; torch_ucc ends the process there.
+    reduce_scatter_ring.c, the only algorithm of layer ucp, refuses avg unless it may divide last.
     """
     if case.group_size == 1 or not call.op:
         return None
@@ -236,11 +227,8 @@ def _no_device(backend: str, device: str, facts: Mapping[str, Any]) -> str | Non
 
 
 def gpu_indices(ranks: Sequence[RankFacts]) -> list[int | None]:
-    """Return which of its visible GPUs each rank takes, None where none is left for it.
-
-    ``ranks`` are the first of the job; the answer for them does not depend on the others.
-    """
-    return gpu_places([
+    """Return which of its visible GPUs each rank takes, None where none is left for it."""
+    return assign_gpus([
         (rank.hostname, visible_gpus(rank.facts["cuda"]["uuids"], rank.facts["cuda"]["visible"]))
         for rank in ranks])
 
@@ -251,10 +239,10 @@ def known_uuid(uuid: str) -> str:
 
 
 def visible_devices(environ: Mapping[str, str], *, rocm: bool) -> str | None:
-    """Return the GPUs that the variables leave to a process, as one list; None: all of them.
+    """Return the GPUs that variables leave to a process, as one list; None: all.
 
-    Of HIP, CUDA_VISIBLE_DEVICES and GPU_DEVICE_ORDINAL mean the same as HIP_VISIBLE_DEVICES, and
-    numbers in them count the GPUs that ROCR_VISIBLE_DEVICES leaves (ROCm's guide to GPU isolation).
+    HIP takes CUDA_VISIBLE_DEVICES and GPU_DEVICE_ORDINAL for HIP_VISIBLE_DEVICES; their numbers
+    count the GPUs that ROCR_VISIBLE_DEVICES leaves (ROCm's guide to GPU isolation).
     """
     names = _OF_HIP if rocm else ("CUDA_VISIBLE_DEVICES",)
     chosen = next((environ[name] for name in names if name in environ), None)
@@ -267,10 +255,10 @@ def visible_devices(environ: Mapping[str, str], *, rocm: bool) -> str | None:
 
 
 def visible_gpus(uuids: Sequence[str], chosen: str | None) -> tuple[str, ...]:
-    """Return a name for each GPU a rank sees that is the same in all processes of its node.
+    """Return a name for each visible GPU that is the same in all processes of the node.
 
-    That is the UUID; where a driver gives none, or the same one twice, its entry of ``chosen``
-    (`visible_devices`), else the number.
+    The UUID; where it is missing or repeated, its entry of ``chosen`` (`visible_devices`) or
+    number.
     """
     if len({*filter(None, uuids)}) < len([*filter(None, uuids)]):  # parts of one GPU
         uuids = [""] * len(uuids)
@@ -279,13 +267,11 @@ def visible_gpus(uuids: Sequence[str], chosen: str | None) -> tuple[str, ...]:
     return tuple(uuid or f"GPU {entry}" for uuid, entry in zip(uuids, listed, strict=True))
 
 
-def gpu_places(seen: Sequence[tuple[str, Sequence[str]]]) -> list[int | None]:
-    """Return by rank the place of its GPU among those it sees, None if lower ranks have them all.
+def assign_gpus(seen: Sequence[tuple[str, Sequence[str]]]) -> list[int | None]:
+    """Return by rank the index of its GPU among those it sees, None if lower ranks have them all.
 
-    ``seen`` holds by rank the host and `visible_gpus`. Each rank takes the first one that is free.
-    So ranks that see all GPUs of a node take one after another. A rank that is shown some of
-    its own (``srun --gpus-per-task``) takes the first of them. A rank's place does not depend on
-    the ranks above it.
+    ``seen`` holds by rank the host and `visible_gpus`. Each rank takes the first free one, whether
+    it sees all GPUs of its node or some of its own (``srun --gpus-per-task``).
     """
     taken: set[tuple[str, str]] = set()
     places: list[int | None] = []
@@ -297,10 +283,7 @@ def gpu_places(seen: Sequence[tuple[str, Sequence[str]]]) -> list[int | None]:
 
 
 def unreachable(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
-    """Return why ranks of a group cannot read each other's GPU memory, or None; few cases do.
-
-    Each rank has a GPU of its own (`unavailable`).
-    """
+    """Return why ranks of a group cannot read each other's GPU memory, or None."""
     if device != "cuda" or not case.workload.features.reads_peers:
         return None
     places = {rank: _placed(ranks[rank], index)
@@ -312,10 +295,9 @@ def unreachable(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | No
 
 
 class _Placed(NamedTuple):
-    """A rank, and the number of its GPU among those it sees.
+    """A rank with its GPU's index among those it sees (``seen``: names common to all processes).
 
-    ``seen``: the names of those, which are the same in all processes. ``domain`` is the NVLink
-    domain of its GPU, which may have GPUs of several nodes, or None.
+    ``domain``: the NVLink domain of its GPU, which may span nodes, or None.
     """
 
     rank: RankFacts
@@ -335,7 +317,7 @@ def _apart(here: _Placed, there: _Placed) -> str | None:
     """Return why two ranks cannot read each other's GPU memory, or None.
 
     Torch refuses two memories of one node and one number as "allocations from overlapping devices"
-    (CUDASymmetricMemory.cu). What a rank does not see is not known.
+    (CUDASymmetricMemory.cu).
     """
     rank, other = here.rank, there.rank
     if rank.hostname != other.hostname:
@@ -353,7 +335,7 @@ def _apart(here: _Placed, there: _Placed) -> str | None:
             f"to that of rank {other.rank}")
 
 
-def of_rocm(facts: Mapping[str, Any]) -> bool:
+def is_rocm_build(facts: Mapping[str, Any]) -> bool:
     return bool(facts.get("versions", {}).get("hip"))
 
 
@@ -372,9 +354,9 @@ def own_gpu(rank: RankFacts, index: int | None) -> dict[str, Any] | None:
             **(cuda["details"][index] or {})}
 
 
-def gpu_tried(rank: RankFacts, index: int | None) -> NvmlRefusals:
+def gpu_refusals(rank: RankFacts, index: int | None) -> NvmlRefusals:
     """Return what came of asking NVML or amdsmi for a rank's GPU in a child of the probe."""
-    who = "amdsmi" if of_rocm(rank.facts) else "nvml"
+    who = "amdsmi" if is_rocm_build(rank.facts) else "nvml"
     lost = rank.facts["lost"].get(who, "").partition(":")[0]
     refused = None if index is None else rank.facts["cuda"]["refused"][index]
     return NvmlRefusals(lost or None, refused or {})
@@ -385,12 +367,6 @@ def lost_lines(ranks: Sequence[RankFacts]) -> Iterator[str]:
     lost = grouped((line, rank.rank) for rank in ranks for line in rank.facts["lost"].values())
     for line, numbers in lost.items():
         yield line if len(numbers) == len(ranks) else f"rank {rank_list(numbers)}: {line}"
-
-
-def _no_usable_gpu(ranks: Sequence[RankFacts]) -> list[str | None]:
-    return [rank.facts["cuda"]["no_code"][index] if index is not None else
-            f"other ranks have the {plural(len(rank.facts['cuda']['names']), 'GPU')} that it sees: "
-            "one rank a GPU" for rank, index in zip(ranks, gpu_indices(ranks), strict=True)]
 
 
 COMPILER = "compiler"
@@ -415,17 +391,17 @@ def wanted_tools(cases: Iterable[Case]) -> list[str]:
 
 
 def tool_facts(wanted: Iterable[str]) -> dict[str, Any]:
-    """Return why each tool cannot be used here, or None if it can, as plain JSON values.
+    """Return why each tool cannot be used here, or None, as plain JSON values.
 
-    A module: the reason; ``compiler``: {device: reason}, what torch.compile and
-    Triton start for code of that device. A module is looked for, not imported; a runner is made.
+    For ``compiler`` {device: reason} of what torch.compile and Triton start. A module is looked up,
+    not imported; a runner is made.
     """
     return {name: _compilers() if name == COMPILER else
             _no_runner(name.removeprefix(_RUNNER)) if name.startswith(_RUNNER) else
             _no_module(name) for name in wanted}
 
 
-def untooled(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
+def missing_tool(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
     """Return why what is measured cannot run on ``device`` on these ranks, or None if it can."""
     work, devices = case.workload, case.workload.features.only_on
     reasons = [rank.facts.get("tools", {}).get(_RUNNER + case.kind) for rank in ranks]
@@ -437,7 +413,7 @@ def untooled(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
             reason := first_reason(ranks, [
                 "written for NVIDIA GPUs, and torch "
                 f"{rank.facts['versions']['torch']} is a build for ROCm"
-                if of_rocm(rank.facts) else None for rank in ranks])):
+                if is_rocm_build(rank.facts) else None for rank in ranks])):
         return f"{work.implementer}: {reason}"
     for need in work.features.needs:
         found = [rank.facts["tools"][need] for rank in ranks]
@@ -455,21 +431,21 @@ def _unfit_gpu(case: Case, ranks: Sequence[RankFacts]) -> str | None:
         if reason := first_reason(ranks, reasons):
             return f"{work.implementer} of {work.dtype} needs {reason}"
     reasons = [None if index is None else work.unfit_for(
-        Gpu(_told(rank, "multiprocessors", index), _told(rank, "cache_bytes", index)))
+        Gpu(_gpu_number(rank, "multiprocessors", index), _gpu_number(rank, "cache_bytes", index)))
         for rank, index in zip(ranks, indices, strict=True)]
     reason = first_reason(ranks, reasons)
     return reason and f"{work.implementer}: {reason}"
 
 
-def _told(rank: RankFacts, what: str, index: int) -> int | None:
-    """Return a number of one of the GPUs that a rank sees, None where it is not told."""
+def _gpu_number(rank: RankFacts, what: str, index: int) -> int | None:
+    """Return a number of a GPU that the rank sees, None where it is unknown."""
     numbers: Sequence[int | None] = rank.facts["cuda"].get(what, ())
     return numbers[index] if numbers else None
 
 
 def _older(rank: RankFacts, index: int | None, least: tuple[int, ...]) -> str | None:
     """Return what the rank's GPU lacks for a compute capability, or None; of ROCm all."""
-    if of_rocm(rank.facts):
+    if is_rocm_build(rank.facts):
         return "CUDA: on ROCm it was never tried"
     if index is None or tuple(own := rank.facts["cuda"]["capabilities"][index]) >= least:
         return None
@@ -498,10 +474,10 @@ def _no_module(name: str) -> str | None:
 
 
 def _compilers() -> dict[str, str | None]:
-    """Return what is wrong with the compilers of code for each device.
+    """Return what is wrong with the compiler for each device.
 
-    For the CPU torch.compile starts $CXX, else g++ (torch._inductor.config, ``cpp.cxx``). For CUDA
-    it generates Triton, and Triton starts $CC, else gcc or clang (triton.runtime.build).
+    For the CPU torch.compile starts $CXX, else g++ (torch._inductor.config, ``cpp.cxx``); for CUDA
+    Triton starts $CC, else gcc or clang (triton.runtime.build).
     """
     missing = _no_module("triton")
     c_compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang") or "gcc"

@@ -1,4 +1,4 @@
-"""Ask what may crash or hang in a process of its own: that costs its answer, and not who asks."""
+"""Run driver and library calls that may crash or hang in a child: only their answers are lost."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from typing import Any, NamedTuple
 
 from hpcbench.measure.process import die_with_parent
 
-Question = Callable[[], Iterable[tuple[str, Any]]]
+ChildTask = Callable[[], Iterable[tuple[str, Any]]]
 """Yields names and plain JSON values, each when it is known."""
 LIMIT_S = 60.0
-"""At most so long a driver is waited for. It takes 1 to 3 s to start each GPU of a node where
-nothing holds them open (NVIDIA's "Driver Persistence"): 48 s for 16."""
+"""The longest wait for a driver, which takes 1 to 3 s per GPU where nothing holds GPUs open
+(NVIDIA's "Driver Persistence"): 48 s for 16."""
 _STEP_S = 0.1
-"""How often it is seen whether a child ended that left its end of the pipe to somebody else."""
+"""How often the child's end is checked: another process may hold its end of the pipe."""
 _LAST_WORDS_S = 1.0
-"""For a child that hangs to say where, and to die: one that hangs in the kernel can do neither."""
+"""For a hanging child to report where, and to die; in the kernel it can do neither."""
 _WHERE = re.compile(rb'^  File ".*", line \d+ in (.+)\n', re.MULTILINE)
 """The first line of a stack of faulthandler: the innermost function."""
 _MOST_FILES = 1 << 16
@@ -44,18 +44,20 @@ class Answers:
     lost: str | None
 
 
-def asked_apart(
-    questions: Mapping[str, Question | None], limit_s: float = LIMIT_S,
+def run_in_children(
+    questions: Mapping[str, ChildTask | None], limit_s: float = LIMIT_S,
 ) -> dict[str, Answers | None]:
-    """Ask each question in a child of its own, all at once; None is not asked."""
+    """Run each task in a child of its own, all concurrently; None gives None."""
     children = {name: Child(question) for name, question in questions.items() if question}
     found = {name: child.wait(limit_s) for name, child in children.items()}
     return {name: found.get(name) for name in questions}
 
 
 @contextlib.contextmanager
-def staying(question: Question | None, limit_s: float) -> Iterator[Callable[[], Answers | None]]:
-    """Give what waits for the answers of a child that stays until the end; None is not asked."""
+def kept_child(
+    question: ChildTask | None, limit_s: float,
+) -> Iterator[Callable[[], Answers | None]]:
+    """Give the call that waits for the answers of a child; it lives until the end of the block."""
     if question is None:
         yield lambda: None
         return
@@ -69,7 +71,7 @@ def staying(question: Question | None, limit_s: float) -> Iterator[Callable[[], 
 class Child:
     """A fork of this process that answers a question. Fork before threads, and before CUDA."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: ChildTask) -> None:
         """Start it. It stays after its last answer, with what it has open, until `close`."""
         self._answers, answers = os.pipe()
         self._stack, stack = os.pipe()
@@ -99,7 +101,8 @@ class Child:
         os.close(self._stack)
 
     def answers(self, limit_s: float) -> Answers:
-        """Return the same; one that has answered all stays until `close`."""
+        """Return what was answered within ``limit_s`` of the start; a child that is done stays
+        until `close`."""
         left_s = max(limit_s - (time.monotonic() - self._began_s), _LAST_WORDS_S)
         printed, in_time = self._printed(time.monotonic() + left_s)
         if not in_time:
@@ -113,7 +116,8 @@ class Child:
             return Answers(values, lines[-1]["end"])
         if in_time:
             self._reap(_LAST_WORDS_S)
-        ended = self._ending() if in_time else f"gave no answer in {limit_s:.3g} s"
+        code = None if self._status is None else os.waitstatus_to_exitcode(self._status)
+        ended = ending(code) if in_time else f"gave no answer in {limit_s:.3g} s"
         return Answers(values, f"{ended} in {where}" if where else ended)
 
     def _printed(self, deadline: float) -> tuple[bytes, bool]:
@@ -147,14 +151,6 @@ class Child:
         if not self._has_ended():
             os.kill(self._pid, number)
 
-    def _ending(self) -> str:
-        code = None if self._status is None else os.waitstatus_to_exitcode(self._status)
-        if code is None or code >= 0:
-            return f"ended with exit code {code}"
-        with contextlib.suppress(ValueError):  # a signal without a name
-            return f"ended by signal {-code} ({signal.Signals(-code).name})"
-        return f"ended by signal {-code}"
-
     def _where(self, timeout_s: float) -> str:
         """Return the function in which it crashed or hangs, "" if it does not say."""
         data, deadline = b"", time.monotonic() + timeout_s
@@ -167,16 +163,23 @@ class Child:
         return found[1].decode(errors="replace")
 
 
+def ending(code: int | None) -> str:
+    if code is None or code >= 0:
+        return f"ended with exit code {code}"
+    with contextlib.suppress(ValueError):  # a signal without a name
+        return f"ended by signal {-code} ({signal.Signals(-code).name})"
+    return f"ended by signal {-code}"
+
+
 class _ChildFiles(NamedTuple):
-    """What a child keeps open: where it writes its answers and its stack, and until when it stays.
-    """
+    """What a child keeps open: pipes for its answers, its stack, and the end of its stay."""
 
     answers: int
     stack: int
     stay: int
 
 
-def _answer(question: Question, parent: int, files: _ChildFiles) -> None:
+def _answer(question: ChildTask, parent: int, files: _ChildFiles) -> None:
     """Answer in this fork, and end it; never returns."""
     try:
         die_with_parent(parent)
@@ -209,8 +212,7 @@ def _keep_only(files: Iterable[int]) -> None:
 
 
 def _open_files() -> set[int]:
-    """Return what is open. To close every number up to the limit takes minutes where that is 2**30.
-    """
+    """Return open files. Closing every number up to the limit takes minutes where that is 2**30."""
     try:
         return {int(file.name) for file in Path("/dev/fd").iterdir()}
     except OSError:  # no /proc

@@ -1,10 +1,9 @@
-"""A backend of torch.distributed on which nothing is communicated, and every call is counted.
+"""A backend of torch.distributed that communicates nothing and counts every call.
 
-For dry runs, in which one process is a rank of a world of any size, and for steps without
-communication, whose ranks are real. torch has such a backend, ``fake``, but its futures hold
-nothing, which DistributedDataParallel refuses. All outputs are finite. What is gathered looks as if
-all ranks had given the same, and what is scattered is the rank's own part. What is received is
-noise, and other outputs keep what was in them.
+For dry runs (one process is a rank of any world) and for steps without communication on real ranks.
+torch's ``fake`` backend has empty futures, which DistributedDataParallel refuses. All outputs are
+finite: gathers repeat the rank's own part, scatters return it, receives give noise, and other
+outputs keep their values.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ class TensorSpec(NamedTuple):
 
 
 class RecordedCall(NamedTuple):
-    """A call of a method of torch's ProcessGroup; tensors among the arguments are `TensorSpec`.
+    """A call of a method of torch's ProcessGroup, with `TensorSpec` for tensors.
 
-    ``lines`` tell which group it was: that of the lines which has this rank; None: the first.
+    ``lines`` identify its group: the line that has this rank; None: the first group.
     """
 
     lines: Lines | None
@@ -45,7 +44,7 @@ class RecordedCall(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """A rank waited until a message was sent or there: that of an earlier entry of the program."""
+    """A wait for the send or receive of an earlier entry of the program."""
 
     call: int
 
@@ -53,8 +52,8 @@ class Wait(NamedTuple):
 class CallLog:
     """The calls of all groups of one world.
 
-    ``program`` is None unless `keep` was called: then all since, in order. ``opened`` are the lines
-    that groups were opened of, in order.
+    ``program`` is None before `keep`, then all calls since, in order. ``opened`` are the divisions
+    of ranks that groups were opened for, in order.
     """
 
     def __init__(self, *, counts: bool = True) -> None:
@@ -74,11 +73,8 @@ class CallLog:
             self.tally.setdefault(collective, []).extend(sizes)
 
     def fill(self, tensor: torch.Tensor) -> None:
-        """Fill what is received: normal numbers, other ones each time; of integers ones.
-
-        Always the same would drive the weights of a training one way. torch's pipelines take a 1
-        for a yes.
-        """
+        """Fill a received tensor: floats with new noise each time, so that weights do not drift one
+        way; integers with ones, since torch's pipelines take a 1 for a yes."""
         if not tensor.is_floating_point():
             tensor.fill_(1)
             return
@@ -99,11 +95,11 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def recorded(method: Method) -> Method:
-    """Make a method of a group, which has ``ledger`` and ``lines``, enter its calls there."""
+    """Log calls of a group's method; the group has ``call_log`` and ``lines``."""
     @wraps(method)
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
         arguments += tuple(named.values())
-        program = self.ledger.program
+        program = self.call_log.program
         if program is None:
             return method(self, *arguments)
         program.append(RecordedCall(self.lines, method.__name__, blank(arguments)))
@@ -123,35 +119,32 @@ def blank(value: Any) -> Any:
     return value
 
 
-REHEARSAL = "rehearsal"
+COUNTING_BACKEND = "rehearsal"
 
 
 class CompletedCall(FinishedWork):
-    """A call that was complete when it was returned.
+    """A call that was complete when it returned; ``number`` is its entry in the log, if kept."""
 
-    ``number`` is the entry of the call in the ledger, if calls are kept there.
-    """
-
-    def __init__(self, outputs: Iterable[torch.Tensor], ledger: CallLog | None = None) -> None:
-        """``ledger``: where it is entered that somebody waits."""
+    def __init__(self, outputs: Iterable[torch.Tensor], call_log: CallLog | None = None) -> None:
+        """``call_log``: where it is entered that somebody waits."""
         super().__init__(outputs)
         self.number: int | None = None
-        self._ledger = ledger
+        self._call_log = call_log
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        if self._ledger and self._ledger.program is not None and self.number is not None:
-            self._ledger.program.append(Wait(self.number))
+        if self._call_log and self._call_log.program is not None and self.number is not None:
+            self._call_log.program.append(Wait(self.number))
         return True
 
 
-class RehearsalGroup(PythonGroup):
+class CountingGroup(PythonGroup):
     """The collectives; arguments and results are those of torch's ProcessGroup of the same name."""
 
-    BACKEND = REHEARSAL
+    BACKEND = COUNTING_BACKEND
 
-    def __init__(self, rank: int, size: int, ledger: CallLog, lines: Lines | None) -> None:
+    def __init__(self, rank: int, size: int, call_log: CallLog, lines: Lines | None) -> None:
         super().__init__(rank, size)
-        self.ledger = ledger
+        self.call_log = call_log
         self.lines = lines
 
     abort = PythonGroup.shutdown
@@ -242,21 +235,21 @@ class RehearsalGroup(PythonGroup):
 
     @recorded
     def send(self, tensors: Tensors, destination: int, tag: int = 0) -> CompletedCall:
-        self.ledger.count("send_recv", [tensor.nbytes for tensor in tensors])
-        return CompletedCall(tensors, self.ledger)
+        self.call_log.count("send_recv", [tensor.nbytes for tensor in tensors])
+        return CompletedCall(tensors, self.call_log)
 
     @recorded
     def recv(self, tensors: Tensors, source: int, tag: int = 0) -> CompletedCall:
         """Receive noise; another rank would count it."""
         for tensor in tensors:
-            self.ledger.fill(tensor.detach())
-        return CompletedCall(tensors, self.ledger)
+            self.call_log.fill(tensor.detach())
+        return CompletedCall(tensors, self.call_log)
 
     def _done(
         self, collective: str, sized: Sequence[torch.Tensor | Tensors], outputs: Tensors,
     ) -> CompletedCall:
         """Count a call of the size of each tensor, or of each list of tensors."""
-        self.ledger.count(collective, [
+        self.call_log.count(collective, [
             one.nbytes if isinstance(one, torch.Tensor) else sum(part.nbytes for part in one)
             for one in sized])
         return CompletedCall(outputs)
@@ -273,35 +266,31 @@ def _repeat(part: torch.Tensor, output: torch.Tensor) -> None:
         output.view(-1, part.numel()).copy_(part.clone().reshape(1, -1))
 
 
-def open_rehearsal(world_size: int, ledger: CallLog, rank: int = 0) -> Any:
-    """Return the group of a world in which this process is ``rank``, whose calls ``ledger`` has.
+def open_counting_world(world_size: int, call_log: CallLog, rank: int = 0) -> Any:
+    """Return the group of a world in which this process is ``rank``; destroys the world before.
 
-    The world that this process was in before is destroyed. Groups that are opened in it count in
-    the same ledger.
+    Groups that are opened in it count in the same log.
     """
     if dist.is_initialized():
         dist.destroy_process_group()
-    register(REHEARSAL, _open_counting)
-    dist.init_process_group(REHEARSAL, store=dist.HashStore(), rank=rank, world_size=world_size,
-                            pg_options=(ledger, None))
+    register(COUNTING_BACKEND, _open_counting)
+    dist.init_process_group(COUNTING_BACKEND, store=dist.HashStore(), rank=rank,
+                            world_size=world_size, pg_options=(call_log, None))
     return dist.group.WORLD
 
 
-def open_silent(ranks: Sequence[int], ledger: CallLog, lines: Lines | None = None) -> Any:
-    """Return a group of real ranks that communicates nothing, whose calls ``ledger`` has.
-
-    All ranks of the default group call this. ``lines``: see `RecordedCall`.
-    """
-    register(REHEARSAL, _open_counting)
-    return dist.new_group(list(ranks), backend=REHEARSAL, pg_options=(ledger, lines))
+def open_counting_group(ranks: Sequence[int], call_log: CallLog, lines: Lines | None = None) -> Any:
+    """Return a group of real ranks that communicates nothing. Collective over the default group."""
+    register(COUNTING_BACKEND, _open_counting)
+    return dist.new_group(list(ranks), backend=COUNTING_BACKEND, pg_options=(call_log, lines))
 
 
 def is_counted(group: Any) -> bool:
-    """Return whether calls of a group are counted: it is one of a world that does not exist."""
-    return bool(dist.get_backend(group) == REHEARSAL and group.ledger.counts)
+    """Return whether a group belongs to a world that does not exist."""
+    return bool(dist.get_backend(group) == COUNTING_BACKEND and group.call_log.counts)
 
 
-def _open_counting(options: Any, own: tuple[CallLog, Lines | None] | None) -> RehearsalGroup:
-    """Return the group that torch asks for; one that it opens by itself counts as the default."""
-    ledger, lines = own or (dist.group.WORLD.ledger, None)
-    return RehearsalGroup(options.group_rank, options.group_size, ledger, lines)
+def _open_counting(options: Any, own: tuple[CallLog, Lines | None] | None) -> CountingGroup:
+    """Return the group that torch wants; one that it opens by itself uses the default's log."""
+    call_log, lines = own or (dist.group.WORLD.call_log, None)
+    return CountingGroup(options.group_rank, options.group_size, call_log, lines)

@@ -1,9 +1,8 @@
-"""Devices: where tensors live, how one call is run to completion, and what their errors say.
+"""Devices: where tensors live, how one call completes, and how their errors are classified.
 
-CUDA graphs follow torch's notes (docs.pytorch.org/docs/stable/notes/cuda.html): a few calls on a
-side stream first, so that NCCL has connected and libraries have their workspaces; then one captured
-call. Replays read and write the memory of that call, which inputs and outputs keep. It has never
-run on a GPU.
+CUDA graphs follow torch's notes (docs.pytorch.org/docs/stable/notes/cuda.html): warm-up calls on a
+side stream, so that NCCL connects and libraries get their workspaces, then one captured call.
+Replays use the memory of that call. It has never run on a GPU.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ _COMMUNICATION = ("connection closed by peer", "connection reset", "broken pipe"
                   "remote server", "connection refused", "unhandled system error",
                   "communicator was aborted")
 _OF_OWN_DEVICE = ("cuda error: ", "hip error: ")
-"""The beginnings of what the runtime of a GPU says of this rank's own kernels: one that ran for too
-long "timed out", too."""
+"""How errors of this rank's own GPU kernels begin: one that ran too long "timed out", too."""
 _OUT_OF_MEMORY = (
     "out of memory", "can't allocate memory", "cannot allocate memory", "bad_alloc",
     "not enough memory", "_alloc_failed", "allocation_failed", "statusallocfailed",
@@ -55,10 +53,10 @@ def classify(error: Exception) -> str:
 
 
 def out_of_memory(error: Exception) -> bool:
-    """Return whether the host or the device had no memory left.
+    """Return whether host or device memory ran out.
 
-    What a kernel lacks of a multiprocessor (Triton's "out of resource: shared memory") is none of
-    it: fewer data would not help.
+    A kernel that exceeds a multiprocessor (Triton's "out of resource: shared memory") does not
+    count: fewer data would not help.
     """
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
@@ -67,10 +65,8 @@ def out_of_memory(error: Exception) -> bool:
 
 
 def one_line(error: Exception) -> str:
-    """Return the error's type and first line, memory errors by their plain name.
-
-    Secrets are masked before the line is cut: of a part of one it is not known what it is.
-    """
+    """Return the error's type and first line, at most 300 characters; secrets are masked before the
+    cut."""
     lines = masked(str(error), os.environ).splitlines()
     text = next((line.strip() for line in lines if line.strip()), "")
     name = "out of memory" if out_of_memory(error) else type(error).__name__
@@ -86,24 +82,23 @@ class CpuDevice:
     def prepared(
         self, run: Callable[[], object], now_ns: Callable[[], int],
     ) -> Callable[[], object]:
-        """Return ``run`` itself: nothing is left to wait for, and nothing stands around it."""
+        """Return ``run`` itself: CPU backends return when they are complete."""
         return run
 
     took = repeat((NO_DEVICE_TIME, NO_DEVICE_TIME)).__next__
-    """That there is no device clock, without code of Python between two samples."""
+    """No device clock; no Python code between two samples."""
 
     synchronize = repeat(None).__next__
-    """Nothing is pending; the same without code of Python."""
+    """Nothing is pending; the same without Python code."""
 
     def give_back(self) -> None:
         """Do nothing: the host's allocator keeps little, and no library is refused for it."""
 
 
 class _StreamDevice(ABC):
-    """A device with a stream: calls are enqueued there, and are complete when it has drained.
+    """A device with a stream: a call is complete when the stream has drained.
 
-    Device time is between two events around the call on the current stream, so it also covers
-    what the call enqueues there.
+    Device time is between two events around the call on the current stream.
     """
 
     def __init__(self, torch_device: torch.device, begin: Any, end: Any) -> None:
@@ -145,10 +140,8 @@ class CudaDevice(_StreamDevice):
         self._end.synchronize()
 
     def give_back(self) -> None:
-        """Free what a case before left in cycles, and what torch's cache keeps of it.
-
-        NCCL, cuBLAS and symmetric memory take theirs outside of this cache.
-        """
+        """Free cycles of the case before, and torch's cache: NCCL, cuBLAS and symmetric memory
+        allocate outside of it."""
         gc.collect()  # next to nothing: what the template has loaded is frozen
         torch.cuda.empty_cache()
 
@@ -176,15 +169,13 @@ class MpsDevice(_StreamDevice):
 
 _WITH_INFINITY_CACHE = ("gfx94", "gfx95")
 _INFINITY_CACHE_BYTES = 256 * 10**6
-"""Of an MI300 and its successors, by AMD's CDNA 3 white paper; HIP tells the 4 MB of one die."""
+"""Of an MI300 and its successors (AMD's CDNA 3 white paper); HIP reports the 4 MB of one die."""
 AnyDevice = CpuDevice | CudaDevice | MpsDevice
 
 
 def cache_bytes(device: torch.device) -> int | None:
-    """Return the bytes of a GPU's last cache, None where torch does not tell them; 0 of others.
-
-    It is also 0 where a case is rehearsed, and there is no GPU.
-    """
+    """Return a GPU's last-level cache in bytes, None where torch does not report it; 0 without a
+    GPU."""
     if device.type != "cuda" or not torch.cuda.is_available():
         return 0
     properties = torch.cuda.get_device_properties(device)
@@ -195,31 +186,27 @@ def cache_bytes(device: torch.device) -> int | None:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Return what this process can still take of a GPU: free memory, and what torch's cache keeps.
-    """
+    """Return what this process can still allocate on a GPU: free memory and torch's cache."""
     free, _ = torch.cuda.mem_get_info(device)
     kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return int(free + kept)
 
 
 def add_in_fp32() -> None:
-    """Have cuBLAS add partial sums of fp16 and bf16 products in fp32, in this process.
+    """Have cuBLAS add partial sums of fp16 and bf16 products in fp32.
 
-    torch allows it by default to round them to the short dtype where it splits the inner extent;
-    the bounds of checked results (`kinds.primitive.run.expected`) would then be too small.
+    Otherwise the bounds of checked results (`kinds.primitive.run.expected`) would be too small.
     """
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 
 def multiply_in_fp32() -> None:
-    """Have products and convolutions of fp32 take fp32's operands, never TF32's, in this process.
+    """Turn TF32 off for products and convolutions of fp32.
 
-    torch allows cuDNN TF32 by default, and NGC's images allow it to cuBLAS by
-    TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1. Rates would be compared with the peak of fp32, and results
-    with bounds of it. Since torch 2.9 there are two APIs, and reading one raises where the other
-    says something else; so both are set, the older one first: it resets some of the newer. On the
-    CPU it is oneDNN that multiplies in fp32 then.
+    torch allows cuDNN TF32, and NGC's images allow it to cuBLAS; rates and bounds are those of
+    fp32. torch 2.9 has two APIs, and reading one raises where the other differs; so both are set,
+    the older first, which resets some of the newer.
     """
     with warnings.catch_warnings():  # torch 2.9 warns of its older API, once
         warnings.filterwarnings("ignore", "Please use the new API settings to control TF32")
@@ -233,10 +220,10 @@ def multiply_in_fp32() -> None:
 
 
 def open_device(name: str, gpu: int | None) -> AnyDevice:
-    """Return the device of this rank: ``cpu``, ``mps``, or ``cuda``, GPU ``gpu`` of those it sees.
+    """Return this rank's device: ``cpu``, ``mps``, or GPU ``gpu`` of those it sees; fp32 is
+    computed in fp32.
 
-    Raises CaseError for a rank that has none, whose cases on GPUs the probe makes skips. This
-    process then computes fp32 in fp32.
+    Raises CaseError for a rank without a GPU of its own.
     """
     multiply_in_fp32()
     if name == "mps":
@@ -275,9 +262,9 @@ class Replayed:
 
 
 def captured(operation: AnyOperation, control: Control) -> Replayed:
-    """Capture one call; all ranks do at the same time. What CUDA refuses is raised as it is.
+    """Capture one call; collective. CUDA's errors are raised as they are.
 
-    Errors of other threads do not end the capture: NCCL's watchdog asks for events meanwhile.
+    Errors of other threads do not end the capture: NCCL's watchdog queries events meanwhile.
     """
     current, side = torch.cuda.current_stream(), torch.cuda.Stream()
     side.wait_stream(current)

@@ -1,15 +1,11 @@
-"""A step of a case as rank 0 of a world that does not exist, by tensors without memory.
+"""A step of a case as rank 0 of a world that does not exist, on tensors without memory.
 
-torch's FakeTensorMode gives every tensor a shape and no storage. Two things are missing in it:
+Two things are missing in torch's FakeTensorMode. Some values decide which calls are made (shapes of
+neighbours, bucket numbers, optimizer steps): integers, fp64 numbers or single numbers, so such
+small tensors stay real (`_is_number`). Functional collectives (DTensor's) do not reach a group;
+they are sent to theirs here, so that it counts them.
 
-- Some values decide what is called: whether neighbours agree on shapes, which bucket a parameter is
-  in, how many steps an optimizer has taken. They are integers, fp64 numbers, or single numbers.
-  Such tensors stay real while they are small, as `_is_number` says.
-- Functional collectives (DTensor's) end in torch's rule for their shape, not in a group. Their
-  group is called here, so that it counts them as it counts all others.
-
-FakeTensorMode has no public name. It was tried with torch 2.13
-(tests/workloads/test_fake_tensors.py).
+FakeTensorMode has no public name; tried with torch 2.13 (tests/workloads/test_fake_tensors.py).
 """
 
 from __future__ import annotations
@@ -37,7 +33,7 @@ from torch.distributed.distributed_c10d import _resolve_process_group
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from hpcbench.backends.counting_backend import CallLog, open_rehearsal
+from hpcbench.backends.counting_backend import CallLog, open_counting_world
 from hpcbench.backends.devices import one_line
 from hpcbench.errors import CaseError
 from hpcbench.measure.process import no_garbage_collection
@@ -49,7 +45,7 @@ _CHUNK = "_chunk_with_empty"
 
 @contextmanager
 def one_part() -> Iterator[None]:
-    """Let ``fully_shard`` make of each parameter the part of this rank only.
+    """Have ``fully_shard`` make only this rank's part of each parameter.
 
     torch makes those of all ranks, 370,000 of Llama-3-70B for 512 ranks, and takes one.
     """
@@ -67,7 +63,8 @@ def one_part() -> Iterator[None]:
 
 
 class _ParameterParts:
-    """What ``torch.chunk`` divides a tensor into, and empty tensors behind: made on demand."""
+    """The chunks of a tensor as ``torch.chunk`` returns them, padded with empty ones; made on
+    demand."""
 
     def __init__(self, whole: torch.Tensor, count: int, dim: int) -> None:
         self._whole, self._count, self._dim = whole, count, dim
@@ -121,10 +118,9 @@ _CALLS: Mapping[str, Callable[[Any, Made, Made], Any]] = MappingProxyType({
 
 @contextmanager
 def fake_tensors() -> Iterator[None]:
-    """Let all tensors that are made have no memory, but for those that are small numbers.
+    """Make new tensors without memory, small numbers excepted; meta tensors stay meta.
 
-    Meta tensors stay what they are. A call that needs values that are not there raises one of
-    `NeedsValues`.
+    A call that needs missing values raises one of `NeedsValues`.
     """
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with one_part(), fake, _Numbers(_Known(fake)):
@@ -132,7 +128,7 @@ def fake_tensors() -> Iterator[None]:
 
 
 class _Numbers(TorchDispatchMode):  # type: ignore[misc]
-    """What stands before torch's fake mode: numbers are real, collectives reach their group."""
+    """Runs before torch's fake mode: numbers are real, collectives reach their group."""
 
     def __init__(self, known: _Known) -> None:
         super().__init__()
@@ -169,10 +165,8 @@ class _Numbers(TorchDispatchMode):  # type: ignore[misc]
 
 
 class _Known:
-    """What operators make of tensors of known shapes: torch's fake mode finds it out once.
-
-    It has a memory of its own, which needs four times as long. A block of a model is like others.
-    """
+    """Remembers the shape results of operators: torch's own memory of them takes four times as
+    long."""
 
     def __init__(self, fake: FakeTensorMode) -> None:
         self._fake = fake
@@ -199,10 +193,7 @@ class _Known:
         return known[0](tuple(map(self._made, known[1:])))
 
     def _view(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Return a view, whose form depends on where in its memory the tensor begins.
-
-        There are too many such to remember, and the meta kernel is quick.
-        """
+        """Return a view. There are too many of them to remember, and the meta kernel is quick."""
         device = args[0].fake_device
         with in_kernel_invocation_manager(self._fake):
             made = func(*args, **kwargs)
@@ -220,10 +211,7 @@ class _Known:
 
 
 def _aliasing(func: Any) -> str:
-    """Return how what an operator makes depends on the memory of what it is given.
-
-    ``other``: in a way that is left to torch.
-    """
+    """Return how an operator's results alias its arguments; ``other`` is left to torch."""
     schema = func._schema
     given = [one for one in schema.arguments if one.alias_info]
     if (func.namespace not in ("aten", "bitsandbytes") or len(given) > 1 or not schema.returns
@@ -241,7 +229,7 @@ def _aliasing(func: Any) -> str:
 
 
 def _described(value: Any) -> Any:
-    """Return what of an argument decides about shapes, as a key."""
+    """Return what decides shapes about an argument, as a key."""
     if isinstance(value, torch.Tensor):
         return value.shape, value.stride(), value.dtype, isinstance(value, FakeTensor)
     if isinstance(value, (tuple, list)):
@@ -250,7 +238,7 @@ def _described(value: Any) -> Any:
 
 
 def _results(made: Any, kind: str) -> tuple[Any, ...] | None:
-    """Return what was made: what puts it together, and the form of each tensor; None: unknown."""
+    """Return the container of what was made and the form of each tensor; None: unknown."""
     if kind in ("in_place", "out"):
         return (None,)
     several = isinstance(made, (tuple, list))
@@ -264,7 +252,7 @@ def _results(made: Any, kind: str) -> tuple[Any, ...] | None:
 
 
 def _small_or_fake(func: Any, args: Any, kwargs: Any) -> Any:
-    """Carry out an operator on numbers or on nothing, if what it makes are numbers, too."""
+    """Run an operator on numbers for real if its results are numbers, too."""
     try:
         made = func(*args, **kwargs)
     except NeedsValues:
@@ -331,28 +319,22 @@ def _collective(func: Any, args: Any, kwargs: Any, given: Made) -> Any:
     return made
 
 
-Opener = Callable[[Place], AnyOperation]
-"""What sets the operation of a case up."""
-
-
 SMALL_BYTES = 2**25
 """What a case may take with memory: so small ones are tried sooner than without."""
 
 
 class DryStep(NamedTuple):
-    """Collective -> how often it was called, and with how many bytes together.
-
-    ``needed``: what could not do without values, so that the case was set up with memory.
+    """Collective -> (calls, bytes in all). ``needed``: what needed values, so that memory was used.
     """
 
     calls: dict[str, tuple[int, int]]
     needed: str = ""
 
 
-def dry_step(case: Case, opened: Opener) -> DryStep:
-    """Set the case up and call it; if it is large, with tensors that have no memory.
+def dry_step(case: Case, opened: Callable[[Place], AnyOperation]) -> DryStep:
+    """Set the case up and call it; a large one with tensors that have no memory.
 
-    Raises CaseError if it cannot, and rank 0 does not fit the memory that is available.
+    Raises CaseError if it fails or rank 0 does not fit the available memory.
     """
     needed = case.host_needs("cpu")
     if needed <= SMALL_BYTES:
@@ -369,14 +351,14 @@ def dry_step(case: Case, opened: Opener) -> DryStep:
     return DryStep(_calls_of(case, opened), missing)
 
 
-def _calls_of(case: Case, opened: Opener) -> dict[str, tuple[int, int]]:
-    ledger = CallLog()
-    world = open_rehearsal(case.world_size, ledger)
+def _calls_of(case: Case, opened: Callable[[Place], AnyOperation]) -> dict[str, tuple[int, int]]:
+    call_log = CallLog()
+    world = open_counting_world(case.world_size, call_log)
     operation = opened(Place(0, case.world_size, world, torch.device("cpu")))
     for _ in range(case.workload.features.rehearsal_calls):
         operation.prepare()
-        ledger.tally.clear()
+        call_log.tally.clear()
         operation.run()
-    counted = {name: (len(sizes), sum(sizes)) for name, sizes in ledger.tally.items()}
+    counted = {name: (len(sizes), sum(sizes)) for name, sizes in call_log.tally.items()}
     close(operation)
     return counted

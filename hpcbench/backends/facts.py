@@ -16,30 +16,26 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.backends.availability import known_uuid, no_code_reason, tool_facts, visible_devices
-from hpcbench.backends.child import LIMIT_S, Answers, Question, asked_apart, staying
+from hpcbench.backends.child import LIMIT_S, Answers, ChildTask, kept_child, run_in_children
 from hpcbench.backends.devices import cache_bytes
 from hpcbench.backends.gpus import (
     amd_refusals,
     amdsmi_is_installed,
-    asked,
     gpu_details,
     gpu_topology,
     nvml_refusals,
+    nvml_value,
     opened_nvml,
     visible_uuids,
 )
-from hpcbench.backends.groups import cuda_question, ucc_facts, ucc_question, ucc_untried
+from hpcbench.backends.groups import cuda_task, ucc_facts, ucc_loss_reason, ucc_task
 from hpcbench.measure.environment import loaded_libraries
 from hpcbench.trace.schema import UNKNOWN_VERSION
 
 
 def mps_facts() -> dict[str, Any]:
-    """Return plain JSON values of Apple's GPU, torch's device ``mps``; there is one at most.
-
-    Keys: ``reason`` (why torch cannot use it, None if it can), ``name`` (None if torch does not
-    tell), ``memory_bytes`` (the most that the system recommends, of the memory that it shares with
-    the host), ``without_bf16`` (what torch says to tensors of bf16, None if it has them).
-    """
+    """Return ``reason`` (why torch cannot use Apple's GPU, or None), ``name``, ``memory_bytes``
+    (the recommended limit of shared memory) and ``without_bf16`` (torch's error, or None)."""
     if reason := _reason():
         return {"reason": reason, "name": None, "memory_bytes": 0, "without_bf16": reason}
     name = getattr(torch.backends.mps, "get_name", None)  # since torch 2.9
@@ -71,15 +67,15 @@ def _refusal_of_bf16() -> str | None:
 
 _LOOPBACK = "127.0.0.1"
 _DRIVER = "see whether nvidia-smi or rocm-smi answers; then update the driver, or load it again"
-_ASKED = {
+_CHILDREN = {
     "cuda": ("CUDA", "no case runs on a GPU", _DRIVER),
-    "nvml": ("NVML", "no telemetry of GPUs, and what it had not told of them is missing", _DRIVER),
+    "nvml": ("NVML", "no telemetry of GPUs, and facts of GPUs are incomplete", _DRIVER),
     "amdsmi": ("amdsmi", "no telemetry of GPUs", _DRIVER),
     "ucc": ("UCC", "its cases are skipped", "try another build of UCC and UCX"),
-    "ucc on cuda": ("UCC with memory of a GPU", "it is used on the CPU only",
+    "ucc on cuda": ("UCC GPU-memory", "it is used on the CPU only",
                     "try a build of UCC and UCX for this CUDA"),
 }
-"""Who is asked in a child: what its end costs, and what to do."""
+"""By child: what it calls, the loss if it ends early, and the remedy."""
 _SHARE_OF_OTHERS = 0.3
 """Of the time of CUDA's child, which starts the driver."""
 _VERSIONS = {"cuda": ("nccl",), "nvml": ("nvidia_driver",), "ucc": ("torch_ucc", "ucc", "ucx")}
@@ -89,42 +85,36 @@ _VERSIONS = {"cuda": ("nccl",), "nvml": ("nvidia_driver",), "ucc": ("torch_ucc",
 def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[str, Any]:
     """Return plain JSON values: what torch was built with, devices, versions, memory in bytes.
 
-    What a driver or a library may crash or hang in is asked in children. CUDA's has ``limit_s`` of
-    time, the others 0.3 of it, at the same time or after it; it holds the driver's GPUs meanwhile,
-    which would else be stopped and started again. This process touches no CUDA, and forks them
-    before gloo below starts threads.
+    Calls that may crash or hang in a driver or library run in forked children, before gloo starts
+    threads here; this process touches no CUDA. CUDA's child has ``limit_s``, the others 0.3 of it.
+    CUDA's child keeps the driver's GPUs started until the others are done.
 
-    Keys: ``built`` {nccl, gloo, mpi, ucc: bool}; ``gloo_without_avg`` (gloo's error for avg, or
-    None); ``gloo_without_reduce_scatter`` (its error for lists of tensors, or None); ``ucc``
-    (`backends.groups.ucc_facts`); ``cuda`` {available, names, uuids, memory_bytes, capabilities,
-    multiprocessors, cache_bytes, details, no_code, visible, peers, reason, refused}
-    (``capabilities``: [major, minor] of each GPU; ``cache_bytes``: `backends.devices.cache_bytes`;
-    ``details``: `backends.gpus.gpu_details`; ``no_code``: why torch cannot use a GPU, or None;
-    ``visible``: `backends.availability.visible_devices`; ``peers``: by GPU the numbers of those
-    whose memory it can read; ``refused``: what `nvml_refusals` or
-    `amd_refusals` of `backends.gpus` found); ``mps`` (`mps_facts`);
-    ``gpu_topology`` (`backends.gpus.gpu_topology`); ``host_memory_bytes``; ``versions``;
-    ``libraries`` (`measure.environment.loaded_libraries`, with what ucc loads in its child);
-    ``tools`` (`backends.availability.tool_facts` of ``tools``); ``lost``, by what was asked:
-    how its child ended before its answer, what is missing, and the remedy.
+    Keys: ``built`` {nccl, gloo, mpi, ucc: bool}; ``gloo_without_avg`` and
+    ``gloo_without_reduce_scatter`` (gloo's error, or None); ``ucc`` (`backends.groups.ucc_facts`);
+    ``cuda`` {available, names, uuids, memory_bytes, capabilities, multiprocessors, cache_bytes,
+    details (`gpu_details`), no_code (why torch cannot use a GPU, or None), visible
+    (`visible_devices`), peers (by GPU those with readable memory), reason, refused (`nvml_refusals`
+    or `amd_refusals`)}; ``mps`` (`mps_facts`); ``gpu_topology``; ``host_memory_bytes``;
+    ``versions``; ``libraries`` (`loaded_libraries`, with those of ucc's child); ``tools``
+    (`tool_facts` of ``tools``); ``lost`` (by child: how it ended early, the loss, the remedy).
     """
     brief_s = _SHARE_OF_OTHERS * limit_s
-    with staying(_cuda_question(), limit_s) as cuda_answers:
-        first = {**asked_apart({"ucc": ucc_question()}, brief_s), "cuda": cuda_answers()}
+    with kept_child(_cuda_task(), limit_s) as cuda_answers:
+        first = {**run_in_children({"ucc": ucc_task()}, brief_s), "cuda": cuda_answers()}
         cuda = _cuda(first["cuda"])
         ucc = ucc_facts(first["ucc"])
         has_nvml = importlib.util.find_spec("pynvml") is not None
         has_amdsmi = torch.version.hip is not None and amdsmi_is_installed()
-        then = asked_apart({
+        then = run_in_children({
             "nvml": functools.partial(_nvml_answers, cuda["uuids"]) if has_nvml else None,
             "amdsmi": functools.partial(_amd_answers, cuda["uuids"]) if has_amdsmi else None,
-            "ucc on cuda": cuda_question if cuda["available"] and not ucc["reason"] else None},
+            "ucc on cuda": cuda_task if cuda["available"] and not ucc["reason"] else None},
             brief_s)
     nvml = then["nvml"].values if then["nvml"] else {}
     known = {**nvml, **(then["amdsmi"].values if then["amdsmi"] else {})}
     cuda |= {name: known.get(name, [None] * len(cuda["uuids"])) for name in ("details", "refused")}
     if on_cuda := then["ucc on cuda"]:
-        ucc["without_cuda"] = (ucc_untried(on_cuda.lost) if on_cuda.lost
+        ucc["without_cuda"] = (ucc_loss_reason(on_cuda.lost) if on_cuda.lost
                                else on_cuda.values["without_cuda"])
     return {
         "built": {
@@ -147,8 +137,8 @@ def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[st
 
 def _costs(answers: Mapping[str, Answers | None]) -> dict[str, str]:
     """Return a line for each child that crashed or hung: what happened, what it costs; a remedy."""
-    return {name: f"the process that asked {who} {found.lost}: {cost}; {remedy}"
-            for name, (who, cost, remedy) in _ASKED.items()
+    return {name: f"the {who} probe {found.lost}: {cost}; {remedy}"
+            for name, (who, cost, remedy) in _CHILDREN.items()
             if (found := answers.get(name)) is not None and found.lost}
 
 
@@ -158,7 +148,7 @@ def _unknown_versions(answers: Mapping[str, Answers | None]) -> dict[str, str]:
             if (found := answers.get(name)) is not None and found.lost for version in versions}
 
 
-def _cuda_question() -> Question | None:
+def _cuda_task() -> ChildTask | None:
     """Return what to ask a child; None where this torch can have no GPU."""
     built = torch.version.cuda or torch.version.hip
     return (lambda: _cuda_answers().items()) if built else None
@@ -174,7 +164,7 @@ def _cuda(answers: Answers | None) -> dict[str, Any]:
     if answers is None:
         return {**none, "reason": f"torch {torch.__version__} is a CPU build"}
     if answers.lost:
-        return {**none, "reason": f"the process that asked CUDA {answers.lost}"}
+        return {**none, "reason": f"the CUDA probe {answers.lost}"}
     return {**none, "reason": None, **answers.values}
 
 
@@ -204,7 +194,7 @@ def _nvml_answers(uuids: Sequence[str]) -> Iterator[tuple[str, Any]]:
     with opened_nvml() as nvml:
         if nvml is None:
             return
-        driver = asked(nvml, "nvmlSystemGetDriverVersion")
+        driver = nvml_value(nvml, "nvmlSystemGetDriverVersion")
         yield "versions", {} if driver is None else {"nvidia_driver": driver}
         yield "details", gpu_details(nvml, uuids)
         yield "gpu_topology", gpu_topology(nvml)
@@ -216,7 +206,7 @@ def _amd_answers(uuids: Sequence[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _gloo_lacks() -> dict[str, str | None]:
-    """Return what gloo of this torch says to calls that came after torch 2.4, None if it can."""
+    """Return this gloo's errors for calls newer than torch 2.4, None where it has them."""
     calls: dict[str, Callable[[], object]] = {
         "gloo_without_avg": lambda: dist.all_reduce(torch.ones(1), dist.ReduceOp.AVG),
         "gloo_without_reduce_scatter": lambda: dist.reduce_scatter(

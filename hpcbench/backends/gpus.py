@@ -1,13 +1,11 @@
-"""What NVML tells of the GPUs of a node, and what it or amdsmi tells of one again and again.
+"""NVML's facts of a node's GPUs, and readings of one GPU by NVML or amdsmi.
 
-Both may crash or hang with their driver: ask them in a child (`backends.child`). Telemetry's thread
-alone asks in a supervisor, and only for the columns of table ``gpu`` that the probe's child has
-tried once (`nvml_refusals`, `amd_refusals`).
-
-Of ``gpu_topology``, which is what ``nvidia-smi topo -m`` shows, all GPUs that NVML shows are asked,
-also those that CUDA_VISIBLE_DEVICES hides from this rank. amdsmi has never run: there was no such
-GPU. Its functions, keys and units are those that torch 2.13 uses (torch/cuda/__init__.py), and of
-energy those of its documentation. A key that another version lacks, or "N/A", costs its column.
+Both may crash or hang with their driver: call them in a child (`backends.child`). In a supervisor
+only telemetry's thread does, for columns that the probe's child has tried (`nvml_refusals`,
+`amd_refusals`). ``gpu_topology`` (``nvidia-smi topo -m``) covers all GPUs that NVML shows, also
+those hidden from this rank. amdsmi has never run here: functions, keys and units are those of torch
+2.13 (torch/cuda/__init__.py) and, for energy, its documentation. A missing key or "N/A" costs its
+column.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ _THROTTLE_REASONS = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "software
 
 @dataclass(frozen=True, slots=True)
 class NvmlGpu:
-    """NVML's handle of a GPU, or of a part of one (MIG device), then with that of the ``whole``."""
+    """NVML's handle of a GPU, or of a MIG device and of the ``whole`` GPU it is a part of."""
 
     handle: Any
     whole: Any = None
@@ -71,11 +69,8 @@ def load_nvml() -> Any:
     return pynvml
 
 
-def asked(nvml: Any, name: str, *arguments: Any) -> Any:
-    """Return NVML's answer, None where this GPU, driver or pynvml has none.
-
-    A call that the driver's library lacks is an NVMLError, too; one that this pynvml lacks is not.
-    """
+def nvml_value(nvml: Any, name: str, *arguments: Any) -> Any:
+    """Return NVML's answer, None where this GPU, driver or pynvml has none."""
     try:
         return getattr(nvml, name)(*arguments)
     except UnicodeDecodeError as error:
@@ -90,7 +85,7 @@ def text(value: str | bytes) -> str:
 
 
 def refusal(error: Exception) -> str:
-    """Return what NVML said, or what kind of error it is: a damaged library says it in no UTF-8."""
+    """Return NVML's message, or the type of error: a damaged library's message may not be UTF-8."""
     try:
         return str(error) or type(error).__name__
     except UnicodeDecodeError:
@@ -115,10 +110,9 @@ def find_gpu(nvml: Any, uuid: str) -> NvmlGpu:
 
 
 def visible_uuids(uuids: Sequence[str], chosen: str | None) -> list[str]:
-    """Return torch's UUIDs; of a MIG device the one by which CUDA_VISIBLE_DEVICES names it.
+    """Return torch's UUIDs, but the MIG device that ``chosen`` (CUDA_VISIBLE_DEVICES) names.
 
-    ``chosen`` is the value of that. CUDA shows a process one MIG device at most, and before
-    version 12 told the UUID of its GPU.
+    CUDA shows a process one MIG device at most; before version 12 it reports its GPU's UUID.
     """
     first = (chosen or "").partition(",")[0].strip()
     named = first.removeprefix("MIG-")
@@ -128,19 +122,18 @@ def visible_uuids(uuids: Sequence[str], chosen: str | None) -> list[str]:
 
 
 def gpu_details(nvml: Any, uuids: Sequence[str]) -> list[dict[str, Any] | None]:
-    """Return plain JSON values for each GPU, None for one that NVML does not know by its UUID.
+    """Return plain JSON values for each GPU by torch's UUIDs, None for one that NVML does not know.
 
-    ``uuids`` are torch's, without NVML's prefix. Keys: ``pci``, ``numa_node``, ``max_mhz`` {sm,
-    memory}, ``power_limit_w``, ``persistence``, ``compute_mode``, ``ecc``, ``mig``, ``pcie``
-    {generation, width}, ``nvlinks`` (how many are up), ``now`` {sm_mhz, memory_mhz, celsius,
-    throttled by}. What a GPU does not tell is None. ``part_of`` is the UUID of the GPU that a MIG
-    device is a part of, of which all this is then; None of a whole GPU.
+    Keys: ``pci``, ``numa_node``, ``max_mhz`` {sm, memory}, ``power_limit_w``, ``persistence``,
+    ``compute_mode``, ``ecc``, ``mig``, ``pcie`` {generation, width}, ``nvlinks`` (those up),
+    ``now`` {sm_mhz, memory_mhz, celsius, throttled by}; ``part_of``: the UUID of a MIG device's
+    GPU, whose values these are. Unknown values are None.
     """
     return [_detail(nvml, uuid) for uuid in uuids] if nvml else [None] * len(uuids)
 
 
 def _detail(nvml: Any, uuid: str) -> dict[str, Any] | None:
-    """Ask for each value by itself: what this GPU, driver or pynvml cannot tell is None."""
+    """Query each value by itself; None where this GPU, driver or pynvml has none."""
     try:
         gpu = find_gpu(nvml, uuid) if uuid else None
     except (nvml.NVMLError, AttributeError):
@@ -148,33 +141,33 @@ def _detail(nvml: Any, uuid: str) -> dict[str, Any] | None:
     if gpu is None:
         return None
 
-    def tell(what: str, *arguments: Any, read: Callable[[Any], Any] | None = None) -> Any:
-        answers = (asked(nvml, f"nvmlDeviceGet{what}", handle, *arguments)
+    def value(what: str, *arguments: Any, read: Callable[[Any], Any] | None = None) -> Any:
+        answers = (nvml_value(nvml, f"nvmlDeviceGet{what}", handle, *arguments)
                    for handle in gpu.handles)
         answer = next((one for one in answers if one is not None), None)
         return answer if answer is None or read is None else read(answer)
 
     clocks = {"sm": nvml.NVML_CLOCK_SM, "memory": nvml.NVML_CLOCK_MEM}
-    links = [tell("NvLinkState", link) for link in range(nvml.NVML_NVLINK_MAX_LINKS)]
+    links = [value("NvLinkState", link) for link in range(nvml.NVML_NVLINK_MAX_LINKS)]
     known_links = [up for up in links if up is not None]
-    reasons = (tell(f"CurrentClocks{word}Reasons") for word in ("Event", "Throttle"))
+    reasons = (value(f"CurrentClocks{word}Reasons") for word in ("Event", "Throttle"))
     slowed = next((bits for bits in reasons if bits is not None), None)
     return {
-        "pci": tell("PciInfo", read=bus_id),
-        "part_of": None if gpu.whole is None else asked(nvml, "nvmlDeviceGetUUID", gpu.whole),
-        "numa_node": tell("NumaNodeId"),
-        "power_limit_w": tell("EnforcedPowerLimit", read=lambda milliwatts: milliwatts / 1000),
-        "persistence": tell("PersistenceMode", read=bool),
-        "compute_mode": tell("ComputeMode"),
-        "ecc": tell("EccMode", read=lambda modes: bool(modes[0])),
-        "mig": tell("MigMode", read=lambda modes: bool(modes[0])),
-        "max_mhz": {name: tell("MaxClockInfo", clock) for name, clock in clocks.items()},
-        "pcie": {"generation": tell("MaxPcieLinkGeneration"),
-                 "width": tell("MaxPcieLinkWidth")},
+        "pci": value("PciInfo", read=bus_id),
+        "part_of": None if gpu.whole is None else nvml_value(nvml, "nvmlDeviceGetUUID", gpu.whole),
+        "numa_node": value("NumaNodeId"),
+        "power_limit_w": value("EnforcedPowerLimit", read=lambda milliwatts: milliwatts / 1000),
+        "persistence": value("PersistenceMode", read=bool),
+        "compute_mode": value("ComputeMode"),
+        "ecc": value("EccMode", read=lambda modes: bool(modes[0])),
+        "mig": value("MigMode", read=lambda modes: bool(modes[0])),
+        "max_mhz": {name: value("MaxClockInfo", clock) for name, clock in clocks.items()},
+        "pcie": {"generation": value("MaxPcieLinkGeneration"),
+                 "width": value("MaxPcieLinkWidth")},
         "nvlinks": sum(map(bool, known_links)) if known_links else None,
         "now": {
-            **{f"{name}_mhz": tell("ClockInfo", clock) for name, clock in clocks.items()},
-            "celsius": tell("Temperature", nvml.NVML_TEMPERATURE_GPU),
+            **{f"{name}_mhz": value("ClockInfo", clock) for name, clock in clocks.items()},
+            "celsius": value("Temperature", nvml.NVML_TEMPERATURE_GPU),
             "throttled_by": None if slowed is None else [
                 word for bit, word in _THROTTLE_REASONS.items() if slowed & bit]},
     }
@@ -190,7 +183,7 @@ _COMPLETED = 3
 
 @dataclass(frozen=True, slots=True)
 class _Links:
-    """How many NVLinks of a GPU that are up end at which PCI address, and at switches."""
+    """NVLinks of a GPU that are up: how many end at each PCI address, and at switches."""
 
     to_gpus: Counter[str]
     to_switches: int
@@ -199,22 +192,21 @@ class _Links:
 def gpu_topology(nvml: Any, root: Path = Path("/")) -> dict[str, Any] | None:
     """Return plain JSON values of all GPUs of the node, None without NVML or GPUs.
 
-    Keys: ``uuids``, ``pci``, ``cpus`` and ``numa_nodes`` (of the kernel, below ``root``), a value
-    for each GPU; ``links``, a list for each GPU: NV and the number of NVLinks, or what PCIe path
-    there is, or None where NVML does not tell; ``fabrics``, which GPUs of several nodes share where
-    they are in one NVLink domain.
+    Keys: ``uuids``, ``pci``, ``cpus``, ``numa_nodes`` (the kernel's, below ``root``): a value per
+    GPU; ``links``: a list per GPU of NV and the number of NVLinks, or the PCIe path, or None;
+    ``fabrics``: equal for GPUs in one NVLink domain.
     """
     if nvml is None:
         return None
-    gpus = [gpu for number in range(asked(nvml, "nvmlDeviceGetCount") or 0)
-            if (gpu := asked(nvml, "nvmlDeviceGetHandleByIndex", number)) is not None]
+    gpus = [gpu for number in range(nvml_value(nvml, "nvmlDeviceGetCount") or 0)
+            if (gpu := nvml_value(nvml, "nvmlDeviceGetHandleByIndex", number)) is not None]
     if not gpus:
         return None
-    pci = [_address(asked(nvml, "nvmlDeviceGetPciInfo", gpu)) for gpu in gpus]
+    pci = [_address(nvml_value(nvml, "nvmlDeviceGetPciInfo", gpu)) for gpu in gpus]
     links = [_links(nvml, gpu) for gpu in gpus]
     files = KernelFiles(root)
     return {
-        "uuids": [asked(nvml, "nvmlDeviceGetUUID", gpu) for gpu in gpus],
+        "uuids": [nvml_value(nvml, "nvmlDeviceGetUUID", gpu) for gpu in gpus],
         "pci": pci,
         "cpus": [_of_kernel(files.line, one, "local_cpulist") for one in pci],
         "numa_nodes": [_numa_node(_of_kernel(files.number, one, "numa_node")) for one in pci],
@@ -230,25 +222,25 @@ def _links(nvml: Any, gpu: Any) -> _Links:
     to_gpus: Counter[str] = Counter()
     to_switches = 0
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
-        if not asked(nvml, "nvmlDeviceGetNvLinkState", gpu, link):
+        if not nvml_value(nvml, "nvmlDeviceGetNvLinkState", gpu, link):
             continue
-        kind = asked(nvml, "nvmlDeviceGetNvLinkRemoteDeviceType", gpu, link)
+        kind = nvml_value(nvml, "nvmlDeviceGetNvLinkRemoteDeviceType", gpu, link)
         if kind is not None and kind == getattr(nvml, "NVML_NVLINK_DEVICE_TYPE_SWITCH", None):
             to_switches += 1
-        elif (remote := _address(asked(nvml, "nvmlDeviceGetNvLinkRemotePciInfo", gpu, link))):
+        elif (remote := _address(nvml_value(nvml, "nvmlDeviceGetNvLinkRemotePciInfo", gpu, link))):
             to_gpus[remote] += 1
     return _Links(to_gpus, to_switches)
 
 
 def _nvlinks(here: _Links, there: _Links, address: str | None) -> str | None:
-    """Return how many NVLinks join two GPUs: their own, or through switches those of the poorer."""
+    """Return how many NVLinks join two GPUs: direct ones, else the fewer of those to switches."""
     direct = here.to_gpus[address] if address else 0
     count = direct or min(here.to_switches, there.to_switches)
     return f"NV{count}" if count else None
 
 
 def _path(nvml: Any, here: Any, there: Any) -> str | None:
-    level = asked(nvml, "nvmlDeviceGetTopologyCommonAncestor", here, there)
+    level = nvml_value(nvml, "nvmlDeviceGetTopologyCommonAncestor", here, there)
     levels = {getattr(nvml, f"NVML_TOPOLOGY_{name}", None): word
               for name, word in _LEVELS.items()}
     return None if level is None else levels.get(level)
@@ -265,7 +257,7 @@ class _FabricInfo(ctypes.Structure):
 def _fabric(nvml: Any, gpu: Any) -> str | None:
     """Return cluster and clique of the NVLink domain, None where the GPU is in none."""
     info = _FabricInfo(version=ctypes.sizeof(_FabricInfo) | 2 << 24)
-    if asked(nvml, "nvmlDeviceGetGpuFabricInfoV", gpu, ctypes.byref(info)) is None:
+    if nvml_value(nvml, "nvmlDeviceGetGpuFabricInfoV", gpu, ctypes.byref(info)) is None:
         return None
     cluster = bytes(info.cluster)
     return f"{cluster.hex()}/{info.clique}" if info.state == _COMPLETED and any(cluster) else None
@@ -341,16 +333,13 @@ NVML_CALLS: Mapping[str, NvmlCall] = {
 XID = "xid"
 NVML_COLUMNS = (*NVML_CALLS, XID)
 _ALSO_OF_THE_WHOLE = frozenset({"power_mw", "sm_mhz", "memory_mhz", "celsius", "throttle_reasons"})
-"""What a MIG device shares with its GPU, and what may be told of that for it.
-
-Not what counts up, or is in use: other MIG devices have their part in it, and sums over ranks would
-count it several times.
-"""
+"""Columns that a MIG device shares with its GPU. Not counters and use: other MIG devices have a
+part in them, and sums over ranks would count them several times."""
 
 
 @dataclass(frozen=True, slots=True)
 class NvmlRefusals:
-    """What the probe's child found: why NVML must not be asked at all, and refused columns."""
+    """Findings of the probe's child: why NVML must not be called at all, and refused columns."""
 
     lost: str | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -366,7 +355,7 @@ class GpuReadings:
         self._xid = 0
         whole = self._gpu.whole
         self.name = uuid if whole is None else (
-            f"{uuid} of {asked(nvml, 'nvmlDeviceGetUUID', whole)}")
+            f"{uuid} of {nvml_value(nvml, 'nvmlDeviceGetUUID', whole)}")
 
     def read(self, column: str) -> int:
         """Return the value of a column. Raises one of `refusing`."""
@@ -401,7 +390,7 @@ def nvml_refusing(nvml: Any) -> tuple[type[Exception], ...]:
 
 
 def nvml_refusals(nvml: Any, uuid: str) -> dict[str, str]:
-    """Ask a GPU for each column once; return why those are refused that are. May crash or hang."""
+    """Read each column once; return the refused ones and why. May crash or hang."""
     try:
         readings = GpuReadings(nvml, uuid)
     except nvml_refusing(nvml) as error:
@@ -465,10 +454,9 @@ _LIBRARY = (AttributeError, TypeError, ValueError, KeyError, StopIteration)
 
 
 def amd_serial_of(uuid: str) -> str | None:
-    """Return the serial number, as hexadecimal digits, in a UUID of torch for ROCm; None if none.
+    """Return the serial number (hexadecimal) in torch's UUID for ROCm, or None.
 
-    HIP's UUID has 16 bytes, the digits of the serial number as characters; torch writes these bytes
-    as hexadecimal digits again.
+    HIP's UUID has 16 bytes, the digits as characters; torch writes them as hexadecimal again.
     """
     try:
         text = bytes.fromhex(uuid.replace("-", "")).decode("ascii").lower()
@@ -483,10 +471,8 @@ def amdsmi_is_installed() -> bool:
 
 
 def opened_amd_gpu(uuid: str) -> tuple[Any, Any]:
-    """Return amdsmi and its handle of the GPU, found by its serial number.
-
-    May crash or hang. Raises RuntimeError with the reason.
-    """
+    """Return amdsmi and its handle of the GPU, found by serial number. May crash or hang. Raises
+    RuntimeError."""
     try:
         amdsmi: Any = importlib.import_module("amdsmi")
     except (ImportError, OSError, KeyError) as error:  # its library, or where ROCm is
@@ -509,10 +495,8 @@ def amd_refusing(amdsmi: Any) -> tuple[type[Exception], ...]:
 
 
 def amd_refusals(uuid: str) -> dict[str, str]:
-    """Ask a GPU for each column once; return why those are refused that are. May crash or hang.
-
-    Of a GPU that cannot be found it is nothing: who asks for it later finds the same reason.
-    """
+    """Read each column once; return the refused ones. May crash or hang. {} if the GPU is not
+    found."""
     try:
         amdsmi, gpu = opened_amd_gpu(uuid)
     except RuntimeError:

@@ -1,11 +1,9 @@
-"""What the workers of a job meet in: their store, their control groups, groups under test, UCC.
+"""The store and control groups of a job's workers, groups under test, and UCC.
 
-Control groups: gloo between workers, memory where they share a node whose cores suffice, MPI
-between processes that are MPI's own. The process group under test is always another one.
-
-UCC is built into torch, or the plug-in torch_ucc, which registers backend ``ucc`` when it is
-imported: only in processes that may crash, in workers and in a child of the probe that tries each
-collective on one rank.
+Control groups: gloo between workers, shared memory where ranks of a node have cores enough, MPI
+between inline processes; never the group under test. UCC is built into torch or registered by
+torch_ucc when imported: only in workers and in a child of the probe, which tries each collective on
+one rank.
 """
 
 from __future__ import annotations
@@ -29,9 +27,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from hpcbench.backends.child import Answers, Question
-from hpcbench.backends.counting_backend import REHEARSAL as REHEARSAL
-from hpcbench.backends.counting_backend import open_silent
+from hpcbench.backends.child import Answers, ChildTask
+from hpcbench.backends.counting_backend import COUNTING_BACKEND, open_counting_group
 from hpcbench.errors import CaseError
 from hpcbench.measure.control import Control, Integers, SharedControl, bytes_of
 from hpcbench.measure.environment import loaded_libraries, mapped_files
@@ -46,10 +43,7 @@ from hpcbench.operations.data import all_gather_tensor, reduce_scatter_tensor
 
 
 def open_store(listener: socket.socket, timeout_s: float) -> dist.TCPStore:
-    """Start the store on a socket that listens, which is the store's from now on.
-
-    Raises CaseError if torch does not take it.
-    """
+    """Start the store on a listening socket, which it takes over. Raises CaseError."""
     host, port, *_ = listener.getsockname()
     inode, fd = os.fstat(listener.fileno()).st_ino, listener.detach()
     try:
@@ -76,10 +70,9 @@ _NAME = "hpcbench-control"
 
 
 def host_barrier(group: Any = None) -> None:
-    """Return when every rank of a group of gloo has called; None is the default group.
+    """Wait for every rank of a gloo group (None: the default group).
 
-    torch's own function first asks the driver which devices there are. One that crashes would take
-    the worker of a case on the CPU along.
+    torch's own function first queries the driver for devices, which may crash the worker.
     """
     options = dist.BarrierOptions()
     options.device = torch.device("cpu")
@@ -99,19 +92,18 @@ class GlooControl:
 
 
 def control_of_node(rank: int, ranks: int, timeout_s: float) -> Control:
-    """Return what lines up the ranks of a group that has one node; all call this.
+    """Return the barrier of a group within one node; collective.
 
-    That is memory which they share, or gloo where that is not possible: where ranks have fewer
-    cores than they are, since a rank that waits would take one from those it waits for, or where
-    ranks do not see each other's files, as in containers of their own.
+    Shared memory; gloo where ranks have fewer cores than they are (a waiting rank would take one
+    from those it waits for) or do not see each other's files, as in containers.
     """
     gloo = GlooControl()
     with _memory_of(rank, ranks) as (own, address):
-        told: list[Any] = [None] * ranks
-        dist.all_gather_object(told, (address, own_cores()))
-        suffice = (ranks_a_core([cores for _, cores in told]) <= 1
+        gathered: list[Any] = [None] * ranks
+        dist.all_gather_object(gathered, (address, own_cores()))
+        suffice = (ranks_a_core([cores for _, cores in gathered]) <= 1
                    and granted_cores(KernelFiles()) >= ranks)
-        shared = _mapped(told[0][0], own, rank, ranks, timeout_s) if suffice else None
+        shared = _mapped(gathered[0][0], own, rank, ranks, timeout_s) if suffice else None
         missing = gloo.maximum(np.array([shared is None], dtype=np.int64))[0]
     return gloo if shared is None or missing else shared
 
@@ -120,8 +112,12 @@ def _mapped(
     address: tuple[str, str], own: int | None, rank: int, ranks: int, timeout_s: float,
 ) -> SharedControl | None:
     """Return the control in rank 0's memory, or None where that cannot be had."""
-    fd = _opened(address, own)
-    if fd is None:
+    path, name = address
+    try:
+        if own is None and name not in str(Path(path).readlink()):
+            return None  # another file is in its place
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC) if own is None else os.dup(own)
+    except OSError:
         return None
     try:
         return SharedControl(fd, rank, ranks, timeout_s)
@@ -148,18 +144,6 @@ def _memory_of(rank: int, ranks: int) -> Iterator[tuple[int | None, tuple[str, s
         yield fd, (f"/proc/{os.getpid()}/fd/{fd}", name)
     finally:
         os.close(fd)
-
-
-def _opened(address: tuple[str, str], own: int | None) -> int | None:
-    """Return a descriptor of rank 0's memory; None if another file, or nothing, is at its place."""
-    path, name = address
-    try:
-        if own is not None:
-            return os.dup(own)
-        is_there = name in str(Path(path).readlink())
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC) if is_there else None
-    except OSError:
-        return None
 
 
 class MpiControl:
@@ -199,27 +183,25 @@ def load_ucc() -> str | None:
     return None
 
 
-def ucc_question() -> Question | None:
+def ucc_task() -> ChildTask | None:
     """Return what to ask a child for `ucc_facts`; None where there is no UCC to ask."""
     found = dist.is_ucc_available() or importlib.util.find_spec(_PLUGIN) is not None
     return _try_everything if found else None
 
 
-def cuda_question() -> Iterator[tuple[str, Any]]:
+def cuda_task() -> Iterator[tuple[str, Any]]:
     """Reduce a tensor of this one rank on the first GPU: why it takes no GPU memory, or None."""
-    _forget_layers()
+    _use_default_layers()
     load_ucc()
     yield "without_cuda", _refusal_of_one_rank("cuda")
 
 
 def ucc_facts(answers: Answers | None) -> dict[str, Any]:
-    """Return plain JSON values of what a child answered to `ucc_question`.
+    """Return plain JSON values from a child's answers to `ucc_task`.
 
-    Keys: ``reason`` (why ucc cannot be used at all, or None); ``source`` (``torch`` or
-    ``torch_ucc``); ``layers`` (transport layers of the loaded library, e.g. ``ucp``; None if they
-    are unknown); ``lacks`` (`refused` of `one_rank_calls`); ``without_cuda`` (why it takes no
-    GPU memory, None if it does or there is no GPU); ``versions``; ``libraries``
-    (`measure.environment.loaded_libraries` with ucc loaded).
+    Keys: ``reason`` (why ucc cannot be used, or None); ``source`` (``torch`` or ``torch_ucc``);
+    ``layers`` (transport layers, None if unknown); ``lacks`` (of `one_rank_calls`);
+    ``without_cuda`` (why it takes no GPU memory, or None); ``versions``; ``libraries``.
     """
     facts: dict[str, Any] = {
         "source": "torch" if dist.is_ucc_available() else _PLUGIN, "layers": None, "lacks": {},
@@ -227,18 +209,18 @@ def ucc_facts(answers: Answers | None) -> dict[str, Any]:
     if answers is None:
         return {**facts, "reason": load_ucc()}
     if answers.lost:
-        return {**facts, "reason": ucc_untried(answers.lost)}
+        return {**facts, "reason": ucc_loss_reason(answers.lost)}
     return {**facts, **answers.values}
 
 
-def ucc_untried(lost: str) -> str:
+def ucc_loss_reason(lost: str) -> str:
     """Return the reason against UCC of a child that ended before its answer."""
     return f"a group of one rank could not be tried: the process {lost}"
 
 
 def _try_everything() -> Iterator[tuple[str, Any]]:
     """Open a group of this one rank on the host and call each collective once."""
-    _forget_layers()
+    _use_default_layers()
     if reason := load_ucc():
         yield "reason", reason
         return
@@ -251,7 +233,7 @@ def _try_everything() -> Iterator[tuple[str, Any]]:
     yield "reason", None if error is None else f"a group of one rank does not work: {error}"
 
 
-def _forget_layers() -> None:
+def _use_default_layers() -> None:
     """Have UCC take its default layers, whatever the user chose for the cases."""
     for name in _ONLY_THE_DEFAULT:
         os.environ.pop(name, None)
@@ -270,10 +252,9 @@ def _refusal_of_one_rank(device: str) -> str | None:
 
 
 def one_rank_calls() -> dict[str, Callable[[], object]]:
-    """Return what one rank can call of what a plan may ask for, by collective or op.
+    """Return by collective or op the calls that one rank can make for the workloads of a plan.
 
-    Each call is the one that the workload of that name makes. all_reduce is not among them: a ucc
-    without it is none. Nor is send_recv: torch refuses to send to oneself.
+    Without all_reduce, which every ucc has, and send_recv, which torch refuses to oneself.
     """
     one, two = torch.ones(1), torch.empty(1)
     return {
@@ -337,11 +318,10 @@ def open_groups(
     backend: str, timeout: timedelta, lines: Sequence[Sequence[int]], rank: int,
     device: torch.device | None = None, mpi_comm: Any = None,
 ) -> Any:
-    """Return the group on ``backend`` (``ucc/tl/ucp`` is ucc) of that line that has ``rank``.
+    """Return the group on ``backend`` (``ucc/tl/ucp`` is ucc) of the line that has ``rank``.
 
-    All workers call this with the same ``lines``, which divide the world. ``device`` is where the
-    tensors of this rank are. ``mpi_comm`` is the workers' communicator, which backend mpi works on.
-    Raises CaseError if the backend must be loaded and cannot be; the probe had found that it can.
+    Collective with the same ``lines``, which divide the world. ``mpi_comm`` is the workers'
+    communicator for backend mpi. Raises CaseError if the backend cannot be loaded.
     """
     name = backend.partition("/")[0]
     own = next(number for number, ranks in enumerate(lines) if rank in ranks)
@@ -359,29 +339,25 @@ def open_groups(
 
 
 def open_lines(group: Any, lines: Sequence[Sequence[int]], own: int) -> Any:
-    """Return the group, on the backend of ``group``, of that line of ranks that has rank ``own``.
-
-    All ranks of the default group call this with the same lines, which cover those of ``group``.
+    """Return the group, on the backend of ``group``, of the line that has rank ``own``. Collective.
     """
     mine = next(number for number, ranks in enumerate(lines) if own in ranks)
     backend = dist.get_backend(group)
     if backend == "mpi4py":
         return _open_mpi(None, lines[mine], group.comm.Split(mine))
-    if backend == REHEARSAL:
-        group.ledger.opened.append(lines)
-        return [open_silent(ranks, group.ledger, lines) for ranks in lines][mine]
+    if backend == COUNTING_BACKEND:
+        group.call_log.opened.append(lines)
+        return [open_counting_group(ranks, group.call_log, lines) for ranks in lines][mine]
     bound = _bound(backend, group.bound_device_id)
     return [dist.new_group(list(ranks), backend=backend, **bound) for ranks in lines][mine]
 
 
 def _bound(backend: str, device: torch.device | None) -> dict[str, Any]:
-    """Return what has NCCL (RCCL, too) connect its ranks now, on the device of this rank.
+    """Return the argument that has NCCL (RCCL) connect its ranks now, on this rank's device.
 
-    Without, it connects at the first call, and a barrier before that takes the GPU whose number is
-    the global rank modulo the GPUs it sees, which may be another rank's (documentation of
-    torch.distributed.barrier). torch 2.7.0 and older, once bound, connect in the background, where
-    NCCL 2.26 can hang (pytorch/pytorch#153960), unless the variable says no. An older torch than
-    that has no such argument; its calls must name their device.
+    Otherwise it connects at the first call, and a barrier before that takes GPU number (global rank
+    modulo GPUs), which may be another rank's. torch 2.7.0 and older then connect in the background,
+    where NCCL 2.26 can hang (pytorch/pytorch#153960), unless the variable says no.
     """
     if backend != "nccl" or device is None or (
             "device_id" not in signature(dist.new_group).parameters):

@@ -1,13 +1,10 @@
-"""Tensors as MPI sees them, messages under way, and backend ``mpi/direct`` on them.
+"""Tensors as MPI sees them, pending messages, and backend ``mpi/direct`` on them.
 
-MPI is given addresses. One that is not CUDA-aware would follow the address of GPU memory and
-crash. So a CUDA tensor is then staged: copied to pinned host memory, and the result copied back
-before the call returns. Staging CPU tensors, too, gives the same results: so it is tested.
-
-Data that is only moved goes as bytes, so every dtype moves. Reductions need an MPI datatype:
-Open MPI 5 and MPICH 5 have one for fp16, neither has one for bf16 (`backends.mpi_facts` asks).
-What ``mpi/direct`` works on is fixed when a case is set up: the call that is timed is one call of
-mpi4py, which reads two addresses and calls MPI.
+MPI is given addresses, and one that is not CUDA-aware would crash on those of GPU memory. CUDA
+tensors are then staged: copied to pinned host memory and back before the call returns. Data that is
+only moved goes as bytes; reductions need an MPI datatype, which few libraries have for fp16 and
+none for bf16. ``mpi/direct`` prepares its buffers at set-up, so the timed call is one call of
+mpi4py.
 """
 
 from __future__ import annotations
@@ -45,10 +42,9 @@ _DATATYPES = {
 
 
 class MpiRequest(FinishedWork):
-    """A send or receive under way; it is complete after `wait`, which knows no time limit.
+    """A pending send or receive; complete after `wait`, which has no time limit.
 
-    ``kept`` holds what MPI reads or writes until then; ``copy_to`` gets the received data where
-    that is not the caller's tensor.
+    ``kept`` is MPI's buffer; ``copy_to`` gets received data if that is another tensor.
     """
 
     def __init__(
@@ -76,8 +72,7 @@ class MpiRequest(FinishedWork):
     source_rank = _source_rank
 
     def _is_ended_by(self, call: Callable[[Any], bool]) -> bool:
-        """Return whether a call of MPI finds the message sent or there; then take what it brings.
-        """
+        """Return whether a call of MPI finds the request complete; then copy what arrived."""
         status = MPI.Status()
         if not call(status):
             return False
@@ -90,10 +85,9 @@ class MpiRequest(FinishedWork):
 
 
 class Message(list[Any]):
-    """What mpi4py takes: memory and its layout; keeps the tensor alive, as an address does not.
+    """What mpi4py takes: an address and its layout; it keeps the tensor alive.
 
-    An address and not the tensor, which mpi4py would take by its ``__cuda_array_interface__``,
-    because that has no bf16. Only a CUDA-aware MPI may get one of GPU memory (`Staging`).
+    An address, since mpi4py's ``__cuda_array_interface__`` has no bf16.
     """
 
     def __init__(self, tensor: torch.Tensor, *layout: Any) -> None:
@@ -110,26 +104,21 @@ class Message(list[Any]):
 class Counting:
     """How messages are counted: an MPI before 4.0 counts no more than ``most`` of a datatype.
 
-    More bytes are counted in larger units, whose type signature is that of bytes, so that the
-    other side may count otherwise. More numbers to reduce are several messages. With MPI 4 mpi4py
-    calls the forms for large counts, and all stays as it is.
+    More bytes are counted in larger units of the same type signature; more numbers to reduce are
+    several messages.
     """
 
     most: int
 
     def as_bytes(self, tensor: torch.Tensor, parts: int = 1) -> Message:
-        """Return a contiguous tensor as a message of bytes, of which each of ``parts`` is counted.
-        """
+        """Return a contiguous tensor as a message of bytes; each of ``parts`` is counted."""
         part = tensor.nbytes // parts
         if part <= self.most:
             return Message(tensor, MPI.BYTE)
         return Message(tensor, _of_bytes(self._unit(part, part)))
 
     def as_parts(self, tensor: torch.Tensor, part_bytes: Iterable[int]) -> Message:
-        """Return a contiguous tensor as a message of a part for each rank, one behind the other.
-
-        Raises TypeError for parts that no common unit counts.
-        """
+        """Return a contiguous tensor as a message with a part for each rank. Raises TypeError."""
         counts = list(part_bytes)
         unit = 1 if sum(counts) <= self.most else self._unit(gcd(*counts), sum(counts))
         counts = [count // unit for count in counts]
@@ -146,9 +135,7 @@ class Counting:
         return [*map(as_elements, tensor.detach().view(-1).split(power_of_two))]
 
     def _unit(self, part: int, whole: int) -> int:
-        """Return a number of bytes that divides ``part`` and counts ``whole``; small, so that MPI
-        can still send a message in pieces.
-        """
+        """Return a small number of bytes that divides ``part`` and counts ``whole``."""
         powers = (1 << bits for bits in range(1, self.most.bit_length()))
         for unit in (*powers, part):
             if part % unit == 0 and whole // unit <= self.most:
@@ -158,10 +145,7 @@ class Counting:
 
 
 def counting_of(mpi: Any) -> Counting:
-    """Return how ``mpi`` (mpi4py.MPI) counts: MPI 4.0 has calls for counts of 64 bits.
-
-    Those are used if mpi4py was built for them and the library has them.
-    """
+    """Return how ``mpi`` (mpi4py.MPI) counts: 64 bits where both it and mpi4py have MPI 4.0."""
     return Counting(_LARGE_COUNT if min(mpi.VERSION, mpi.Get_version()[0]) >= 4 else _INT_MAX)
 
 
@@ -218,10 +202,7 @@ class Staging:
         return tensor if tensor.is_contiguous() else tensor.contiguous()
 
     def room(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return what MPI fills: the tensor if it can be, else uninitialised memory of its shape.
-
-        `put_back` gives the tensor its result.
-        """
+        """Return MPI's output buffer: the tensor if possible, else memory for `put_back`."""
         if self._staged(tensor):
             return self._host(tensor.shape, tensor)
         if tensor.is_contiguous():
@@ -284,14 +265,10 @@ class DirectGroup:
     def __init__(self, comm: Any, counting: Counting | None = None) -> None:
         self.comm = comm
         self.counting = counting or counting_of(MPI)
-        self._makers: dict[str, Callable[[Buffers], Prepared]] = {
-            "all_reduce": self._all_reduce, "all_gather": self._all_gather,
-            "reduce_scatter": self._reduce_scatter, "all_to_all": self._all_to_all,
-            "broadcast": self._broadcast, "reduce": self._reduce, "gather": self._gather,
-            "scatter": self._scatter, "send_recv": self._send_recv, "barrier": self._barrier}
 
     def prepared(self, collective: str, buffers: Buffers) -> Prepared:
-        return self._makers[collective](buffers)
+        prepared: Prepared = getattr(self, f"_{collective}")(buffers)
+        return prepared
 
     def _all_reduce(self, of: Buffers) -> Prepared:
         outputs = self.counting.pieces(_there(of.output))

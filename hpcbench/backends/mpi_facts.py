@@ -1,6 +1,7 @@
-"""What the MPI of this process can do for backend ``mpi``, gathered once and without torch.
+"""Probe this process's MPI for backend ``mpi``, without torch.
 
-``python -m hpcbench.backends.mpi_facts`` prints it as JSON; MPI then starts as a world of one.
+``python -m hpcbench.backends.mpi_facts`` prints the facts as JSON; MPI then starts as a world of
+one.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ _RESULTS = {"SUM": _TWO, "PROD": _ONE, "MIN": _ONE, "MAX": _ONE}
 
 
 def gather_mpi_facts() -> dict[str, Any]:
-    """Return JSON values: ``reason`` why there is no MPI, or None; ``lacks`` of what it has not.
+    """Return ``reason`` (why there is no MPI, or None), ``lacks`` (dtype -> why it cannot be
+    reduced) and ``cuda`` (`cuda_awareness`).
 
-    ``lacks`` maps a dtype to why it cannot be reduced. It is found by reducing 1 with 1 here:
-    MPI 4.1 has no datatype of its own for fp16 and bf16, each library adds what it likes.
-    ``cuda`` is what `cuda_awareness` returns.
+    MPI 4.1 has no datatype for fp16 and bf16; each library adds its own, so 1 and 1 are reduced
+    here.
     """
     if importlib.util.find_spec("mpi4py") is None:
         return no_mpi(f"mpi4py is not installed: {how_to_install('run')}")
@@ -41,11 +42,11 @@ def no_mpi(reason: str) -> dict[str, Any]:
 
 
 def cuda_awareness(mpi: Any) -> dict[str, Any]:
-    """Return {"aware": whether ``mpi`` (mpi4py.MPI) takes GPU memory, "reason": who says so}.
+    """Return {"aware": whether ``mpi`` (mpi4py.MPI) accepts GPU memory or None, "reason": the
+    source}.
 
-    ``aware`` is None where nobody does. Asked is MPIX_Query_cuda_support, an extension of Open MPI
-    that MPICH 4 has, too (their mpi-ext.h and mpi.h), of the very library that mpi4py has loaded:
-    the symbol is looked up from mpi4py's own module.
+    MPIX_Query_cuda_support is an extension of Open MPI and MPICH 4; the symbol is looked up in
+    mpi4py's own module, so it is that of the loaded library.
     """
     try:
         supported = bool(ctypes.CDLL(mpi.__file__).MPIX_Query_cuda_support())
@@ -77,9 +78,9 @@ def _lack(mpi: Any, dtype: str) -> str | None:
 
 
 def _is_unknown(mpi: Any, datatype: Any) -> bool:
-    """Return whether the library lacks a datatype that mpi4py knows: to use it can end the process.
+    """Return whether the library lacks a datatype of mpi4py: using it can end the process.
 
-    Without it Open MPI 4.1.4 has a null pointer in its place, MPICH 4.0.2 a datatype without name.
+    Open MPI 4.1.4 then has a null pointer, MPICH 4.0.2 a datatype without a name.
     """
     null = datatype == mpi.DATATYPE_NULL or not mpi._handleof(datatype)
     return null or not datatype.Get_name()

@@ -1,17 +1,10 @@
 """A torch process group whose collectives are MPI's, over an mpi4py communicator.
 
-torch reserves the name ``mpi`` for the backend it can be built with; this one is ``mpi4py`` in
-torch and ``mpi`` in configs. MPI is given the tensors' own memory, that of CUDA tensors too if it
-is CUDA-aware; else they are staged through the host. CUDA tensors were never run.
-
-Every collective **blocks**, also under ``async_op=True``: MPI's blocking calls are what is
-measured, and the work they return is complete. Only send and receive return before they are done.
-No call has a time limit; a group of which one rank does not call waits for ever.
-
-Copies, staging apart: calls on lists of tensors (`all_gather`, `reduce_scatter`, `gather`,
-`scatter`, `all_to_all`) go through one contiguous buffer, as gloo's do; so do tensors that are
-not contiguous, and a reduce_scatter whose output lies in its input, for which MPI has no form.
-All other calls work on the tensors' own memory.
+torch reserves the name ``mpi``; this one is ``mpi4py`` in torch. MPI gets the tensors' own memory,
+CUDA memory too if it is CUDA-aware; else they are staged through the host (never run with CUDA).
+Every collective **blocks**, also under ``async_op=True``, and has no time limit; only send and
+receive return early. Lists of tensors go through one contiguous buffer, as gloo's do; so do tensors
+that are not contiguous, and a reduce_scatter whose output lies in its input.
 """
 
 from __future__ import annotations
@@ -233,10 +226,9 @@ class MpiGroup(PythonGroup):
     def _reduce_in_turn(
         self, parts: Sequence[torch.Tensor], own: torch.Tensor, op: Any,
     ) -> None:
-        """Reduce each rank's part to it, one after another.
+        """Reduce each rank's part to it, one after another, for more numbers than MPI counts.
 
-        That is for more numbers in all than MPI counts. Open MPI 5.0.11 then ends Reduce_scatter
-        with MPI_ERR_OTHER, though no part is so long.
+        Open MPI 5.0.11 ends Reduce_scatter with MPI_ERR_OTHER there, though no part is so long.
         """
         for root, part in enumerate(parts):
             results = self.counting.pieces(own) if root == self._rank else None
@@ -259,12 +251,11 @@ class MpiGroup(PythonGroup):
 
 
 def register_mpi() -> None:
-    """Make ``mpi4py`` known to torch.distributed; again does nothing.
+    """Make ``mpi4py`` known to torch.distributed.
 
-    ``dist.new_group(backend="mpi4py", pg_options=comm)`` and ``init_process_group`` take the
-    communicator of exactly the group's ranks, in the same order, as ``pg_options``; the caller
-    keeps it and frees it. Without one the default group's is divided if it is an mpi4py group
-    itself, and MPI.COMM_WORLD taken for the first group of all.
+    ``pg_options`` of ``new_group`` and ``init_process_group`` is the communicator of exactly the
+    group's ranks, in order, which the caller frees. Without one the default group's is divided if
+    that is an mpi4py group; MPI.COMM_WORLD serves the first group.
     """
     register(MPI4PY, _open)
 

@@ -1,12 +1,9 @@
-"""What backends in Python share, and which collectives torch's own operations call.
+"""The base of process groups in Python, and the collectives that torch's operations call.
 
-Such a group is torch's ProcessGroup itself, not a backend inside one, so it answers what torch
-asks of a group: its names, and its collectives under the names of several versions of torch.
-
-Python and C++ (DistributedDataParallel's reducer) reach a group of torch by operations ``c10d``.
-Functional collectives are operations ``_c10d_functional``. Sizes are those of nccl-tests: of what
-is reduced or sent, of what is gathered whole. A group in Python is called without an operation:
-`watched` sees these calls.
+Such a group is torch's ProcessGroup itself, so it has its names and its collectives under the names
+of several versions. Python and DistributedDataParallel's reducer call operations ``c10d``,
+functional collectives ``_c10d_functional``; a group in Python is called directly, which `watched`
+sees. Sizes are those of nccl-tests.
 """
 
 from __future__ import annotations
@@ -111,10 +108,8 @@ class PythonGroup(dist.ProcessGroup):  # type: ignore[misc]
 
 
 def register(name: str, opener: Callable[[Any, Any], PythonGroup]) -> None:
-    """Make a backend known to torch.distributed; again does nothing.
-
-    ``opener`` is called with torch's options of a group and the caller's ``pg_options``.
-    """
+    """Make a backend known to torch.distributed; ``opener`` gets torch's options and
+    ``pg_options``."""
     if not hasattr(dist.Backend, name.upper()):
         dist.Backend.register_backend(name, opener, extended_api=True, devices=["cpu", "cuda"])
 
@@ -134,31 +129,28 @@ class _Form(NamedTuple):
     at: int | str
 
 
-_GROUP: Mapping[str, _Form] = MappingProxyType({
-    "allreduce_": _Form("all_reduce", 0), "allreduce_coalesced_": _Form("all_reduce", 0),
-    "broadcast_": _Form("broadcast", 0), "reduce_": _Form("reduce", 0),
-    "send": _Form("send_recv", 0), "allgather_": _Form("all_gather", 0),
-    "_allgather_base_": _Form("all_gather", 0), "allgather_coalesced_": _Form("all_gather", 0),
-    "allgather_into_tensor_coalesced_": _Form("all_gather", 0), "gather_": _Form("gather", 0),
-    "reduce_scatter_": _Form("reduce_scatter", 1), "scatter_": _Form("scatter", 1),
-    "_reduce_scatter_base_": _Form("reduce_scatter", 1),
-    "reduce_scatter_tensor_coalesced_": _Form("reduce_scatter", 1),
-    "alltoall_base_": _Form("all_to_all", 1), "alltoall_": _Form("all_to_all", 1),
-    "barrier": _Form("barrier", -1), "monitored_barrier_": _Form("barrier", -1)})
+def _forms(rows: Mapping[tuple[str, int | str], str]) -> Mapping[str, _Form]:
+    return MappingProxyType({name: _Form(*form) for form, names in rows.items()
+                             for name in names.split()})
+
+
+_GROUP = _forms({
+    ("all_reduce", 0): "allreduce_ allreduce_coalesced_", ("broadcast", 0): "broadcast_",
+    ("reduce", 0): "reduce_", ("send_recv", 0): "send", ("gather", 0): "gather_",
+    ("all_gather", 0): "allgather_ _allgather_base_ allgather_coalesced_ "
+                       "allgather_into_tensor_coalesced_",
+    ("reduce_scatter", 1): "reduce_scatter_ _reduce_scatter_base_ reduce_scatter_tensor_coalesced_",
+    ("scatter", 1): "scatter_", ("all_to_all", 1): "alltoall_base_ alltoall_",
+    ("barrier", -1): "barrier monitored_barrier_"})
 """Operations on a group: the arguments of `torch.distributed.ProcessGroup` in C++."""
-_FUNCTIONAL: Mapping[str, _Form] = MappingProxyType({
-    "all_reduce": _Form("all_reduce", 0), "all_reduce_": _Form("all_reduce", 0),
-    "all_reduce_coalesced": _Form("all_reduce", 0),
-    "all_reduce_coalesced_": _Form("all_reduce", 0),
-    "all_gather_into_tensor": _Form("all_gather", "result"),
-    "all_gather_into_tensor_out": _Form("all_gather", "result"),
-    "all_gather_into_tensor_coalesced": _Form("all_gather", "result"),
-    "reduce_scatter_tensor": _Form("reduce_scatter", 0),
-    "reduce_scatter_tensor_out": _Form("reduce_scatter", 0),
-    "reduce_scatter_tensor_coalesced": _Form("reduce_scatter", 0),
-    "all_to_all_single": _Form("all_to_all", 0), "isend": _Form("send_recv", 0),
-    "broadcast": _Form("broadcast", 0), "broadcast_": _Form("broadcast", 0),
-    "shard_dim_alltoall": _Form("all_to_all", 0)})
+_FUNCTIONAL = _forms({
+    ("all_reduce", 0): "all_reduce all_reduce_ all_reduce_coalesced all_reduce_coalesced_",
+    ("all_gather", "result"): "all_gather_into_tensor all_gather_into_tensor_out "
+                              "all_gather_into_tensor_coalesced",
+    ("reduce_scatter", 0): "reduce_scatter_tensor reduce_scatter_tensor_out "
+                           "reduce_scatter_tensor_coalesced",
+    ("all_to_all", 0): "all_to_all_single shard_dim_alltoall", ("send_recv", 0): "isend",
+    ("broadcast", 0): "broadcast broadcast_"})
 """Operations that name their group by their last argument that is a text."""
 _METHODS: Mapping[str, _Form] = MappingProxyType({
     name.removesuffix("_"): form for name, form in _GROUP.items() if name != "monitored_barrier_"})
@@ -174,10 +166,9 @@ def is_call(operation: Any) -> bool:
 
 
 def called(operation: Any, arguments: Sequence[Any], result: Any) -> list[Called]:
-    """Return what an operation on a process group called.
+    """Return the calls of an operation on a process group; none for a group in Python (`watched`).
 
-    Nothing for a group in Python: it is called by the operation, too, and `watched` sees that.
-    Raises KeyError, with the name of the operation, of one that is not known.
+    Raises KeyError with the name of an unknown operation.
     """
     name = operation._schema.name.partition("::")[2]
     if name in _SILENT:
@@ -198,10 +189,10 @@ def called(operation: Any, arguments: Sequence[Any], result: Any) -> list[Called
 def _sized(form: _Form, arguments: Sequence[Any], result: Any, ranks: int) -> list[Called]:
     if form.at == -1:
         return [Called(form.collective, 0, ranks)]
-    told = result if isinstance(form.at, str) else arguments[form.at]
-    parts = [told] if isinstance(told, torch.Tensor) else told
-    if form.collective == "all_to_all" and not isinstance(told, torch.Tensor):
-        parts = [told]  # parts of one call, which is of all of them
+    sized = result if isinstance(form.at, str) else arguments[form.at]
+    parts = [sized] if isinstance(sized, torch.Tensor) else sized
+    if form.collective == "all_to_all" and not isinstance(sized, torch.Tensor):
+        parts = [sized]  # parts of one call, which is of all of them
     return [Called(form.collective, _bytes(part), ranks) for part in parts]
 
 
@@ -213,10 +204,7 @@ def _bytes(tensors: torch.Tensor | Iterable[torch.Tensor]) -> int:
 
 @contextlib.contextmanager
 def watched(groups: Iterable[Any], note: Callable[[Sequence[Called]], object]) -> Iterator[None]:
-    """Tell ``note`` of each call of those of the groups that are written in Python.
-
-    What a method of the group calls itself is no call of its own.
-    """
+    """Pass to ``note`` each outer call of those of the groups that are written in Python."""
     own = {id(group): group for group in groups if isinstance(group, PythonGroup)}.values()
     names = {**{name: name for name in _METHODS}, **NEW_NAMES}
     try:

@@ -305,7 +305,7 @@ def profile(
         hpcbench profile -g 4 -d 2m --target communication -o profiles
         mpirun -np 4 python -m hpcbench profile --target compute --tool none
     """
-    from hpcbench.launch.session import become_job, default_ranks, ranks_of_launch
+    from hpcbench.launch.session import default_ranks, exec_mpirun, ranks_of_launch
 
     ranks, verbosity = ranks_of_launch(os.environ, gpus), verbosity_of(verbose, quiet)
     if ranks is not None:
@@ -327,7 +327,7 @@ def profile(
     if ranks is None:
         ranks = gpus or default_ranks()
         check_request(request, ranks)  # before mpirun says the same in many lines
-        become_job(ranks, sys.argv[1:], os.environ)
+        exec_mpirun(ranks, sys.argv[1:], os.environ)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the run can take it as a request
     sys.stderr = sys.__stderr__
     raise typer.Exit(run_command(request))

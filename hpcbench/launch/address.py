@@ -40,10 +40,10 @@ def choose_network(
 ) -> Network:
     """Return the network of a job; collective.
 
-    Rank 0 chooses the address; every rank takes the interface that leads there, unless
-    ``launch.interface`` names one. One rank of each node then connects to rank 0 as workers will.
-    Raises AgreedError for loopback between several nodes, for an interface that a rank's machine
-    lacks, and for an address at which some node does not reach rank 0.
+    Rank 0 chooses the address; every rank takes the interface that leads there, or
+    ``launch.interface``. One rank of each node then connects to rank 0 as workers will. Raises
+    AgreedError for loopback between nodes, a missing interface, or an address that does not reach
+    rank 0.
     """
     nodes = topology.nodes
     others = comm.allgather(_addresses() if len(nodes) > 1 else [])[1:]
@@ -59,10 +59,8 @@ def choose_network(
 
 
 def _try_to_meet(comm: Communicator, topology: RankIdentity, address: str, launch: Launch) -> None:
-    """Have one rank of each node greet rank 0 at the address; collective.
-
-    Else an address that is not rank 0's would cost each case the whole of its time limit.
-    """
+    """Have one rank of each node connect to rank 0: a wrong address would cost each case its time
+    limit. Collective."""
     limit_s = min(launch.timeout_s, _MEETING_S)
     with contextlib.ExitStack() as stack:
         port, greeting = on_root(
@@ -128,9 +126,8 @@ def rendezvous_address(
 ) -> str:
     """Return the address of this machine that all workers can reach (called on rank 0).
 
-    One node meets on loopback. Several nodes need an address that is not loopback and that no
-    other node has, too (``elsewhere``), as containers' bridges do. Raises
-    LaunchError if there is none, with the key that sets it.
+    Loopback for one node; else one that is not loopback and that no other node has, too
+    (``elsewhere``), as containers' bridges do. Raises LaunchError.
     """
     if address or interface:
         chosen = _resolved(address) if address else _address_of(str(interface))
@@ -152,10 +149,10 @@ def rendezvous_address(
 def own_interface(
     nodes: Sequence[str], interface: str | None, address: str, environ: Mapping[str, str],
 ) -> str | None:
-    """Return the interface of this machine over which the job's sockets go.
+    """Return the interface of this machine for the job's sockets: loopback for one node, else the
+    one that leads to ``address``.
 
-    With one node it is loopback. With several it is the one that leads to ``address``. Raises
-    LaunchError if that is loopback, or if a variable of ``environ`` asks for it.
+    Raises LaunchError if that is loopback, or if a variable of ``environ`` names it.
     """
     loopback = _interface_with(_loopback())
     if len(nodes) == 1:
@@ -177,8 +174,8 @@ def own_interface(
 def socket_variables(interface: str | None) -> dict[str, str]:
     """Return the variables that keep gloo, nccl and ucx to one interface, for worker processes.
 
-    NCCL takes prefixes, but for ``=``. UCX's list is also one of RDMA devices, which are not meant
-    here: the active ones stay in it. It is not kept to loopback, where it has shared memory.
+    NCCL takes prefixes, but for ``=``. UCX's list keeps the active RDMA devices; it is not limited
+    to loopback, where it has shared memory.
     """
     if interface is None:
         return {}
@@ -189,7 +186,7 @@ def socket_variables(interface: str | None) -> dict[str, str]:
 
 
 def _rdma_devices(root: Path = Path("/sys/class/infiniband")) -> list[str]:
-    """Return the active ports of RDMA devices in UCX's words: ``mlx5_0:1``."""
+    """Return the active ports of RDMA devices in UCX's form: ``mlx5_0:1``."""
     states = sorted(root.glob("*/ports/*/state"))
     return [f"{state.parents[2].name}:{state.parent.name}" for state in states
             if state.read_text().strip() == _ACTIVE]
@@ -226,10 +223,7 @@ def _address_of(interface: str) -> str:
 
 
 def _usable(entries: Sequence[Any]) -> list[str]:
-    """Return the addresses of an interface, IPv4 first.
-
-    Those of one link (IPv6's fe80::) are left out: each node reaches them by an interface's name.
-    """
+    """Return the addresses of an interface, IPv4 first, without IPv6's of one link (fe80::)."""
     found = [(entry.family != socket.AF_INET, str(entry.address)) for entry in entries
              if entry.family in (socket.AF_INET, socket.AF_INET6)
              and not ipaddress.ip_address(str(entry.address).partition("%")[0]).is_link_local]
@@ -263,8 +257,8 @@ def own_address_towards(address: str) -> str:
             probe.connect(where)  # of a datagram socket: looks up the route, sends nothing
             return str(probe.getsockname()[0])
     except OSError as error:
-        raise LaunchError(f"{socket.gethostname()} has no way to {address}, the address of rank 0: "
-                          f"{error.strerror or error}; {_REMEDY}") from error
+        raise LaunchError(f"{socket.gethostname()} has no route to {address}, the address of rank "
+                          f"0: {error.strerror or error}; {_REMEDY}") from error
 
 
 def _interface_with(address: str) -> str | None:

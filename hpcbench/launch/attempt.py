@@ -1,4 +1,4 @@
-"""What one attempt at a run works from, and what its supervisors put into their journals."""
+"""The inputs of one attempt at a run, and the records of its supervisors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PlainPlan = Annotated[Plan, PlainSerializer(plan_to_json), PlainValidator(plan_f
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """What a job does: a plan, what of it is done, and the folder to go on in (None: a new one)."""
+    """A plan, its history, and the folder to resume (None: a new one)."""
 
     plan: PlainPlan
     history: History
@@ -57,7 +57,7 @@ HISTORY = TypeAdapter(History)
 
 @dataclass(frozen=True)
 class RunAttempt(PlannedRun):
-    """What this job runs of a plan, and on what; all ranks have the same, but for ``topology``."""
+    """What this job runs, and on what; the same on all ranks, but for ``topology``."""
 
     comm: Communicator
     topology: RankIdentity
@@ -93,11 +93,10 @@ CaseReport = Callable[[Case, str, str, float, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class SupervisorContext:
-    """Everything that a supervisor works from.
+    """The inputs of a supervisor.
 
-    Results of cases go to this rank's ``journal`` and rank 0's progress lines (``report``).
-    ``folder`` is that of the results, for messages. ``canary`` is None if there is none.
-    ``telemetry`` reads the machine meanwhile.
+    Results go to this rank's ``journal`` and rank 0's progress lines (``report``). ``folder`` is
+    that of the results, for messages.
     """
 
     attempt: RunAttempt
@@ -110,8 +109,7 @@ class SupervisorContext:
     canary: Case | None
     telemetry: Sampler
     medians_ns: dict[str, Mapping[str, float]] = field(default_factory=dict)
-    """This rank's medians of each case whose last run was ok, by id (`profiling.trigger`). Kept
-    only if cases are to be profiled."""
+    """This rank's medians of each case whose last run was ok, by id; kept only for profiling."""
 
     @property
     def comm(self) -> Communicator:
@@ -126,21 +124,15 @@ _START, _END, _FLAGS = (SAMPLE_COLUMNS.index(name) for name in ("start_ns", "end
 
 
 def record_telemetry(job: SupervisorContext) -> None:
-    """Put what was read of the machine since the last case into the journal.
-
-    It is not waited for: the next record makes it durable. Raises FileError if it cannot.
-    """
-    if (told := job.telemetry.news()) is not None:
-        job.journal.note(TELEMETRY_NOTE, told.to_json(), durable=False)
+    """Append telemetry since the last case to the journal; the next record makes it durable."""
+    if (changed := job.telemetry.news()) is not None:
+        job.journal.note(TELEMETRY_NOTE, changed.to_json(), durable=False)
     job.journal.readings(job.telemetry.take())
 
 
 @dataclass(frozen=True, slots=True)
 class CaseRun:
-    """One run of a case: in which turn of which attempt, where in its order, and when in ns.
-
-    The times are the supervisor's; the worker's are more exact, if it has answered.
-    """
+    """One run of a case: turn, attempt, position in its order, and the supervisor's times in ns."""
 
     case: Case
     turn: Turn
@@ -183,7 +175,8 @@ def unmeasured_record(case: Case, turn: Turn, attempt: int, status: str, reason:
 
 
 def canary_note(case: Case, turn: Turn, outcome: CaseOutcome, rows: Samples) -> dict[str, Any]:
-    """Return the note of one run of the canary: its durations on this rank in ns, or why not."""
+    """Return the note of one canary run: its durations on this rank in ns, or why there are none.
+    """
     timed = rows[(rows[:, _FLAGS] & UNTIMED) == 0]
     ran = outcome.verdict.status == "ok" and len(timed)
     return {

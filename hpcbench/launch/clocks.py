@@ -1,11 +1,10 @@
 """Clocks of supervisors compared over MPI, and the lines through their offsets.
 
 HCA3 (Hunold and Carpen-Amarie, CLUSTER 2018): a tree of pairs of ranks, one for each clock. A
-parent has learnt the global time before its children ask it, so nothing has to be merged. The
-parent's answers are raw stamps, and the child applies the parent's model. Arithmetic between a
-stamp and its sending would make the way back the longer one. The limits are SKaMPI's (smallest and
-largest difference over some ping-pongs), the line is Theil and Sen's: one probe that was held up,
-or a third of them, must not bend it.
+parent knows the global time before its children ask, so nothing is merged. Its answers are raw
+stamps, to which the child applies the parent's model: arithmetic between stamp and sending would
+lengthen the way back. The limits are SKaMPI's (smallest and largest difference over some
+ping-pongs), the line is Theil and Sen's, robust against a third of delayed probes.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ class OffsetInterval:
 def offset_interval(trips: Sequence[tuple[int, int, int]]) -> OffsetInterval:
     """Return the offset that some ping-pongs in a row allow, at the middle of their time.
 
-    A trip is (local time sent, other clock's answer, local time received), all in ns. The answer
-    was stamped between the two, so each trip gives limits; drift in the meantime widens them.
+    A trip is (sent, the other clock's answer, received) in ns; each gives limits, which drift
+    widens.
     """
     begin_ns, end_ns = trips[0][0], trips[-1][2]
     drift_ns = 1 + int(MAX_DRIFT * (end_ns - begin_ns) / 2)
@@ -58,9 +57,8 @@ def fit_clock(
 ) -> ClockModel:
     """Return the line through at least two points in order of time, robust against bad ones.
 
-    Points wider than the median one were delayed (queues, preemption): they are rejected. Slope:
-    median over pairs of points at least a quarter of the span apart (Theil-Sen). Offset: median.
-    The parent's limits are added to this line's own. Raises ValueError for fewer points.
+    Points wider than the median were delayed: rejected. Slope: median over pairs at least a quarter
+    of the span apart (Theil-Sen). Offset: median. The parent's limits are added. Raises ValueError.
     """
     possible = [point for point in points if point.low_ns <= point.high_ns]
     if len(possible) < 2:
@@ -92,7 +90,7 @@ def _theil_sen(at: Floats, values: Floats) -> float:
 
 
 def _slope_error(at: Floats, residual_ns: float) -> float:
-    """Return how far off the slope may be, from the points' median distance of the line.
+    """Return the slope's error from the points' median distance of the line.
 
     Standard error of a line through n points spread evenly over a span: sd * sqrt(12 / n) / span.
     """
@@ -104,8 +102,7 @@ def _limits(at: Floats, low: Floats, high: Floats, slope_error: float) -> tuple[
     """Return how far the truth can be from zero at time 0, and the limit of its slope.
 
     ``low`` and ``high`` are the intervals less the fitted line. The truth is a line through all of
-    them if the clock's rate did not change during the fit. If there is no such line, it did
-    change: then the furthest end of an interval is the limit.
+    them; if there is none the rate changed, and the furthest end of an interval is the limit.
     """
     first, second = np.triu_indices(at.size, 1)
     apart = at[second] - at[first]
@@ -121,10 +118,7 @@ def _limits(at: Floats, low: Floats, high: Floats, slope_error: float) -> tuple[
 
 
 def check_model(model: ClockModel, measured: OffsetInterval) -> tuple[ClockModel, ClockCheck]:
-    """Return the model, better bounded, and how it was checked by ``measured`` against rank 0.
-
-    A measured offset limits the error directly; the model's bound is a sum over its parents.
-    """
+    """Return the model, better bounded by a measured offset against rank 0, and the check."""
     offset_ns = model.offset_at(measured.local_ns)
     error_ns = abs((measured.low_ns - offset_ns) + (measured.high_ns - offset_ns)) / 2
     check = ClockCheck(measured.local_ns, error_ns, (measured.high_ns - measured.low_ns) / 2)
@@ -144,10 +138,9 @@ _GO_ON, _END = 0, 1
 class Pace:
     """How thoroughly two clocks are compared.
 
-    A fit has ``points`` points of ``pings`` ping-pongs each. It spans at least points * gap_s:
-    the rate's error falls with the span, hardly with the number of points. On cores that are
-    overloaded a point can take 100 ms: after ``limit_s`` a fit makes do with ``min_points``.
-    ``timeout_s`` is the longest that a rank may be silent in its turn.
+    A fit has ``points`` points of ``pings`` ping-pongs and spans at least points * gap_s: the
+    rate's error falls with the span. After ``limit_s`` ``min_points`` suffice. ``timeout_s``: the
+    longest silence of a rank in its turn.
     """
 
     points: int = 100
@@ -162,8 +155,8 @@ class Pace:
 class SynchronisedClock:
     """This rank's clock against rank 0's: all comparisons so far, and when the next is due.
 
-    Clocks are compared before the first case, every ``every_s`` between cases, and at the end.
-    So each stamp can be corrected from both sides (`hpcbench.trace.clock.to_global`).
+    Clocks are compared before the first case, every ``every_s`` and at the end, so that stamps are
+    corrected from both sides (`hpcbench.trace.clock.to_global`).
     """
 
     def __init__(
@@ -191,7 +184,7 @@ class SynchronisedClock:
         return record.model
 
     def keep(self, record: SyncRecord, ranks: int) -> None:
-        """Put down what a comparison of the first ``ranks`` ranks left on this one."""
+        """Record a comparison of the first ``ranks`` ranks."""
         self.records.append(record)
         self._compared.append((ranks, record.local_ns))
         self._note("clock", record.to_json())
@@ -199,8 +192,7 @@ class SynchronisedClock:
     def due(self, size: int) -> bool:
         """Return whether it is time to compare the clocks of the first ``size`` ranks.
 
-        Ranks differ by moments, so one of them has to decide. Never while all ranks share one
-        clock. A comparison of fewer ranks leaves those of the others as old as they were.
+        One rank decides for all. Never while all share one clock.
         """
         if all(record.n_clocks == 1 for record in self.records):
             return not self.records
@@ -213,9 +205,8 @@ def synchronise(
 ) -> SyncRecord:
     """Compare the clocks of all ranks and check the result; collective.
 
-    Ranks with the same ``identity`` share a physical clock: the lowest of them compares it, the
-    others take over its model. If there is one clock only, this is one allgather.
-    Raises RankLostError if a rank is silent for too long.
+    Ranks with the same ``identity`` share a clock: the lowest compares it, the others take over its
+    model. Raises RankLostError if a rank is silent for too long.
     """
     pace = pace or Pace()
     identities = comm.allgather(identity, pace.timeout_s)
@@ -242,7 +233,7 @@ def _two_clocks(now_ns: Now) -> tuple[int, int]:
 def parent_and_children(place: int, count: int) -> tuple[int | None, list[int]]:
     """Return a place's parent and children, in order of their turns, in a tree of ``count``.
 
-    All are reached in ceil(log2(count)) rounds; the nearest places are paired in the last one.
+    All are reached in ceil(log2(count)) rounds.
     """
     reach = place & -place or 1 << (count - 1).bit_length()
     strides = [1 << bit for bit in reversed(range(reach.bit_length() - 1))]
@@ -252,7 +243,7 @@ def parent_and_children(place: int, count: int) -> tuple[int | None, list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class _Leader:
-    """The lowest rank of those that share a clock, among the others like it."""
+    """The lowest rank of those that share a clock."""
 
     comm: Communicator
     now_ns: Now

@@ -1,8 +1,7 @@
 """The supervisors' communicator: a few quiet operations, for one rank alone and over MPI.
 
-Waiting must not spin: a rank that spins in MPI takes a core from what is being timed. So every
-operation is non-blocking underneath, tested now and then with growing pauses. Only a `Pair`, which
-compares clocks, exchanges its messages with little delay.
+A rank that spins in MPI takes a core from what is timed. So every operation is non-blocking and
+tested with growing pauses. Only a `Pair`, which compares clocks, has little delay.
 """
 
 from __future__ import annotations
@@ -31,29 +30,28 @@ _LONG_WAIT_PAUSE_S = 20e-3
 _INBOX_PAUSE_S = 10e-3
 _SIGNAL_BYTES = 16
 _SHARE = 0.01
-"""A wait that has lasted long may last this much longer: a rank that looks every 2 ms takes 2 %
-of a core, and 64 ranks on 2 cores that wait for one of them to start would leave it little."""
+"""How much longer a long wait may last: 64 ranks on 2 cores that test every 2 ms leave no core."""
 
 
 def wait_quietly(
     is_done: Callable[[], bool], while_waiting: Callable[[], None], timeout_s: float | None, *,
     lost: str, longest_pause_s: float = LONGEST_PAUSE_S,
 ) -> None:
-    """Ask ``is_done`` with pauses that grow to ``longest_pause_s``, and with the wait to 20 ms.
+    """Test ``is_done`` with pauses that grow to ``longest_pause_s``, in a long wait to 20 ms.
 
-    ``while_waiting`` is called each time. Raises RankLostError after ``timeout_s`` (None:
-    never): ``lost`` says who has not answered.
+    ``while_waiting`` is called each time. Raises RankLostError after ``timeout_s`` (None: never)
+    with ``lost``, the rank that has not answered.
     """
     began, pause_s = time.monotonic(), FIRST_PAUSE_S
     while not is_done():
         while_waiting()
-        refuse_lateness(began, timeout_s, lost)
+        raise_if_late(began, timeout_s, lost)
         time.sleep(pause_s)
         long_wait_s = min(_LONG_WAIT_PAUSE_S, _SHARE * (time.monotonic() - began))
         pause_s = min(pause_s * 1.5, max(longest_pause_s, long_wait_s))
 
 
-def refuse_lateness(began: float, timeout_s: float | None, lost: str) -> None:
+def raise_if_late(began: float, timeout_s: float | None, lost: str) -> None:
     if timeout_s is not None and time.monotonic() - began > timeout_s:
         raise RankLostError(f"{lost} has not answered for {timeout_s:.0f} s; its supervisor "
                             "process is stopped, gone or cut off")
@@ -63,12 +61,13 @@ class Inbox:
     """What other ranks have posted to this one as [number, value], kept until it is taken."""
 
     def __init__(self, posted: Callable[[], Iterable[tuple[int, Any]]]) -> None:
-        """``posted`` is that of a communicator which nobody else asks meanwhile."""
+        """``posted`` is that of a communicator which nothing else reads meanwhile."""
         self._posted = posted
         self._came: dict[tuple[int, int], Any] = {}
 
     def take(self, number: int, ranks: Collection[int], timeout_s: float) -> dict[int, Any]:
-        """Return by rank what these have posted as ``number``, once all have or the time is up."""
+        """Return by rank the values that these posted as ``number``, once all have or the time is
+        up."""
         deadline, pause_s = time.monotonic() + timeout_s, FIRST_PAUSE_S
         while True:
             for sender, (of_call, value) in self._posted():
@@ -81,11 +80,10 @@ class Inbox:
 
 
 class WakeupSignal:
-    """Wakes a supervisor of the same node at once, so that nobody has to look often.
+    """Wakes a supervisor of the same node at once; MPI carries what happened.
 
-    It says only "look now": MPI carries what happened. So a lost signal costs one wake-up interval,
-    and a stranger's costs one look. A datagram socket in Linux's abstract namespace leaves no file.
-    Elsewhere there is no such address, and every signal is lost.
+    A lost signal costs one wake-up interval, a foreign one a check. A datagram socket in Linux's
+    abstract namespace leaves no file; elsewhere every signal is lost.
     """
 
     def __init__(self) -> None:
@@ -122,12 +120,10 @@ _NOT_FREE = (errno.EADDRINUSE, errno.EACCES)
 
 
 def listener_on(address: str, ports: Sequence[int]) -> socket.socket:
-    """Return a socket that listens on the first free one of the ports.
+    """Return a socket that listens on the first free one of the ports, on ``address`` alone.
 
-    It listens on ``address`` alone, a name or an address of either family: whoever can connect to
-    a store can read and change it. An address that is another machine's, which sends on what it
-    gets, is listened to on all of ours. Raises CaseError if no port is free, or the address does
-    not resolve.
+    Whoever can connect to a store can change it. For another machine's address, which forwards, it
+    listens on all of ours. Raises CaseError if no port is free, or the address does not resolve.
     """
     problem: Exception | None = None
     family, host = _resolved(address)
@@ -161,8 +157,8 @@ def _listener(family: socket.AddressFamily, host: str, port: int) -> socket.sock
 
 _TAG = 79
 _TESTS = 30
-"""So many tests (about 3 us over MPI) before each further one yields the core: the other rank may
-be waiting for this very one."""
+"""So many tests (about 3 us over MPI) before each further one yields the core, which the other rank
+may need."""
 _LOOK_EVERY = 256
 _LONGEST_SLEEP_S = 0.2
 _VALUE = struct.Struct("!q")
@@ -171,7 +167,7 @@ _VALUE = struct.Struct("!q")
 class Pair:
     """This rank and one other, who take turns in sending one int64 each.
 
-    Both ways of receiving raise RankLostError where nothing comes in time.
+    Raises RankLostError where nothing comes in time.
     """
 
     def __init__(
@@ -199,7 +195,7 @@ class Pair:
                 give_way()
             if tests % _LOOK_EVERY == 0:
                 self._while_waiting()
-                refuse_lateness(began, self._timeout_s, self._other)
+                raise_if_late(began, self._timeout_s, self._other)
         return self._value()
 
     def wait(self, timeout_s: float) -> int:
@@ -250,10 +246,8 @@ def open_socket_pair(
     *, address: str | None, publish: Callable[[str], None], learn: Callable[[], str], lost: str,
     timeout_s: float, while_waiting: Callable[[], None],
 ) -> Iterator[Pair]:
-    """Give the pair; the rank that has an ``address`` publishes where the other may connect.
-
-    Raises RankLostError if the other rank (``lost``) does not come within ``timeout_s``.
-    """
+    """Give the pair; the rank with an ``address`` publishes where the other connects. Raises
+    RankLostError."""
     try:
         with _connected(address, publish, learn, timeout_s) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -299,7 +293,7 @@ class _SocketPair(Pair):
         while not self._is_whole():
             select.select([self._connection], [], [], min(_LONGEST_SLEEP_S, timeout_s))
             self._while_waiting()
-            refuse_lateness(began, timeout_s, self._other)
+            raise_if_late(began, timeout_s, self._other)
         return self._value()
 
     def _is_whole(self) -> bool:
@@ -329,7 +323,7 @@ _ALONE = "a single rank has no other"
 
 
 class Communicator:
-    """What supervisors need of each other; as it stands, of a job of one rank without MPI.
+    """The operations between supervisors; this class itself is one rank without MPI.
 
     Payloads are JSON values.
     """
@@ -358,7 +352,7 @@ class Communicator:
         raise LookupError(_ALONE)
 
     def notify(self, number: int) -> None:
-        """Tell the other ranks, by way of rank 0, that case ``number`` has failed here."""
+        """Report to the other ranks, through rank 0, that case ``number`` has failed here."""
 
     def noticed(self, number: int) -> bool:
         """Return whether another rank reported that case ``number`` has failed."""
@@ -369,7 +363,7 @@ class Communicator:
         raise LookupError(_ALONE)
 
     def posted(self) -> list[tuple[int, Any]]:
-        """Return what other ranks have posted since the last call, with who did."""
+        """Return (rank, value) of what other ranks have posted since the last call."""
         return []
 
     def send(self, data: bytes, rank: int, timeout_s: float | None = None) -> None:
@@ -391,10 +385,8 @@ class Communicator:
 
 @dataclass(frozen=True, slots=True)
 class InlineComms:
-    """mpi4py communicators for cases that run in the MPI process, apart from the supervisors'.
-
-    ``tested`` is what is measured, ``control`` lines the ranks up before it.
-    """
+    """mpi4py communicators for cases in the MPI process: ``tested`` is measured, ``control`` lines
+    ranks up."""
 
     tested: Any
     control: Any
@@ -410,7 +402,7 @@ class MpiCommunicator(Communicator):
     ) -> None:
         """``while_waiting`` is called at every test; it may end the process (launcher gone).
 
-        ``neighbours`` maps the other ranks of this node to the addresses of their wake-up signals.
+        ``neighbours``: other ranks of this node -> the addresses of their wake-up signals.
         """
         self._comm = comm
         self._while_waiting = while_waiting

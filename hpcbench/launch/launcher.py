@@ -1,7 +1,6 @@
-"""What the launcher's variables say, and the signals that ask a rank to stop.
+"""The launcher's variables, and the signals that stop a rank.
 
-SIGUSR1 asks for a stop after the running case, SIGINT and SIGTERM at once. They are the
-supervisor's to judge; its template and workers ignore them.
+SIGUSR1 stops after the running case, SIGINT and SIGTERM at once. Templates and workers ignore them.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ def by_torchrun(environ: Mapping[str, str]) -> bool:
 
 
 def announced_size(environ: Mapping[str, str]) -> tuple[int, str] | None:
-    """Return (number of ranks, launcher) as the innermost launcher says it, or None.
+    """Return (number of ranks, launcher) as the innermost launcher announces it, or None.
 
-    Slurm's number counts only in a job step that no mpirun started. The daemons of mpirun are a
-    job step of their own, and their SLURM_* variables reach the ranks. Nor does it count for what
-    somebody starts in a shell of ``srun --pty``: that is one process, however many tasks.
+    Slurm's number counts only in a job step that no mpirun started: mpirun's daemons are a step of
+    their own, whose SLURM_* variables reach the ranks. Nor does it count in a shell of ``srun
+    --pty``, which is one process.
     """
     if by_torchrun(environ):
         return int(environ["WORLD_SIZE"]), "torchrun"
@@ -49,9 +48,9 @@ def announced_size(environ: Mapping[str, str]) -> tuple[int, str] | None:
 def in_shell_of_srun(environ: Mapping[str, str], pid: int, terminal: bool) -> bool:
     """Return whether process ``pid`` was started in an interactive shell, which is the task.
 
-    ``srun --pty`` gives its first task a ``terminal`` and leaves SLURM_PTY_PORT, which a srun that
-    is started in that shell passes on, but its tasks have no terminal. SLURM_TASK_PID is what
-    Slurm itself started: a rank of ``srun --pty python ...`` is no shell.
+    ``srun --pty`` gives its first task a ``terminal`` and leaves SLURM_PTY_PORT, which a srun in
+    that shell passes on to tasks without a terminal. SLURM_TASK_PID is the process that Slurm
+    started.
     """
     return (terminal and "SLURM_PTY_PORT" in environ
             and environ.get("SLURM_TASK_PID", str(pid)) != str(pid))
@@ -73,7 +72,8 @@ def _of_pmi(environ: Mapping[str, str]) -> str:
 
 
 def announced_rank(environ: Mapping[str, str]) -> int:
-    """Return the rank as the launcher says it, 0 if none does: who speaks before MPI does."""
+    """Return the rank by the launcher's variables, else 0: the one that prints before MPI is there.
+    """
     for name in (("RANK",) if by_torchrun(environ) else _RANKS):
         if environ.get(name, "").isdigit():
             return int(environ[name])
@@ -81,19 +81,16 @@ def announced_rank(environ: Mapping[str, str]) -> int:
 
 
 def announced_local_size(environ: Mapping[str, str]) -> int | None:
-    """Return how many ranks of this node the launcher says it started; 1 if there is no launcher.
-
-    It is None where the launcher does not tell: srun, and torchrun, which needs no early answer.
-    """
+    """Return the launcher's number of ranks on this node; 1 without a launcher, None if unknown."""
     announced = announced_size(environ)
     if announced is None:
         return 1
-    told = [] if by_torchrun(environ) else [environ.get(name, "") for name in _LOCAL_SIZES]
-    return next((int(text) for text in told if text.isdigit() and int(text)), None)
+    numbers = [] if by_torchrun(environ) else [environ.get(name, "") for name in _LOCAL_SIZES]
+    return next((int(text) for text in numbers if text.isdigit() and int(text)), None)
 
 
-def lonely_fix(launcher: str, library: str) -> str:
-    """Return what to do where each of many ranks is alone in its MPI, which is ``library``."""
+def world_size_fix(launcher: str, library: str) -> str:
+    """Return the remedy where each of many ranks is alone in its MPI, which is ``library``."""
     mpirun = f"{Path(sys.executable).parent}/mpirun"
     if not launcher.startswith("srun"):
         return (f"they belong to different MPIs. Start with the mpirun of the environment that "
@@ -107,7 +104,7 @@ def lonely_fix(launcher: str, library: str) -> str:
 
 
 def family(library: str) -> str:
-    """Return ``Open MPI`` or ``MPICH`` for what an MPI library says of itself, else its words."""
+    """Return ``Open MPI`` or ``MPICH`` by an MPI library's version text, else that text."""
     for name in ("Open MPI", "MPICH"):
         if name.lower() in library.lower():
             return name
@@ -140,10 +137,8 @@ class StopRequests:
 
 @contextlib.contextmanager
 def stop_requests() -> Iterator[StopRequests]:
-    """Give a `StopRequests` fed by this process's signals; afterwards they are ignored.
-
-    What follows the block is the end of the process, and a late request must not cut it short.
-    """
+    """Give a `StopRequests` fed by this process's signals; afterwards, at its end, they are
+    ignored."""
     requests = StopRequests()
     for number in _REQUESTS:
         signal.signal(number, requests.take)
@@ -156,9 +151,9 @@ def stop_requests() -> Iterator[StopRequests]:
 
 @contextlib.contextmanager
 def requests_held() -> Iterator[None]:
-    """Hold back requests to stop, also in a process that is started meanwhile.
+    """Block stop signals, also in a process started meanwhile, until the block ends.
 
-    It has to call `leave_requests_to_supervisor`; here they arrive at the end of the block.
+    That process has to call `leave_requests_to_supervisor`.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _REQUESTS)
     try:
@@ -168,11 +163,7 @@ def requests_held() -> Iterator[None]:
 
 
 def leave_requests_to_supervisor() -> None:
-    """Ignore requests to stop, here and in forks of this process.
-
-    They are the supervisor's to judge. Slurm sends them to every process of a job step: without
-    this, a request to finish the running case would end it.
-    """
+    """Ignore stop signals, here and in forks: Slurm sends them to every process of a step."""
     for number in _REQUESTS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _REQUESTS)

@@ -1,8 +1,7 @@
-"""The measuring stage of a run: its journal, what a rank says before it, and profiles after it.
+"""The measuring stage of a run: its journal, the first lines of a rank, and profiles at the end.
 
-Profiled samples come last, with workers of their own, because a profiler can leave a process slower
-than it was. A case that cannot be profiled costs its profile only: what is measured is in the
-journals by then.
+Profiled samples come last, in workers of their own: a profiler can leave a process slower. A case
+that cannot be profiled costs its profile only.
 """
 
 from __future__ import annotations
@@ -11,10 +10,16 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from hpcbench.backends.availability import gpu_names, gpu_tried, lost_lines, of_rocm, own_gpu
+from hpcbench.backends.availability import (
+    gpu_names,
+    gpu_refusals,
+    is_rocm_build,
+    lost_lines,
+    own_gpu,
+)
 from hpcbench.config.schema import Launch, Profiling, stored_config
 from hpcbench.config.section import fault_texts
 from hpcbench.launch.attempt import (
@@ -29,7 +34,7 @@ from hpcbench.launch.communicator import IDLE_PAUSE_S, LONGEST_PAUSE_S, Communic
 from hpcbench.launch.launcher import StopRequests, by_torchrun
 from hpcbench.launch.messages import ProfileRequest
 from hpcbench.launch.probe import resolve, versions
-from hpcbench.launch.run_folder import RankFolders, deliver, separate_folder_lines
+from hpcbench.launch.run_folder import RankFolders, send_to_root, separate_folder_lines
 from hpcbench.launch.session import RankIdentity, on_all
 from hpcbench.launch.supervisor import supervise
 from hpcbench.launch.template_process import TemplateProcess, thread_variables, worker_environment
@@ -63,9 +68,9 @@ _FIRST_NUMBER = 1 << 48
 MOST_FAILURES = 3
 """After so many profiles in a row that failed, the other cases of the workers are left out."""
 PROFILER_S = 60.0
-"""What profiling a case may take beside its own limit: the first start of torch's profiler takes
-seconds where ranks share cores, and files of long traces take time, too."""
-_NO_TOOL = "profiling.tool is none: the stamps of the measured samples are all there is"
+"""Time for profiling beside the case's limit: torch's profiler starts in seconds, and long traces
+take time."""
+_NO_TOOL = "profiling.tool is none"
 MOST_SENT_BYTES = 256 << 20
 """A rank with a disk of its own sends rank 0 so many bytes of profiles at most."""
 
@@ -73,9 +78,8 @@ MOST_SENT_BYTES = 256 << 20
 def profile_cases(job: SupervisorContext, pool: WorkerPool, folder: Path) -> str:
     """Profile each case whose last run was ok, once; return the signal that stopped it, or "".
 
-    Cases of earlier attempts are among them, if those were stopped before they were profiled.
-
-    ``folder`` is where this rank writes. Rank 0 notes of each case what became of it. Collective.
+    Cases of earlier attempts are included if not profiled yet. ``folder`` is where this rank
+    writes. Collective.
     """
     attempt, stop = job.attempt, ""
     lacking = _lacking(job)
@@ -102,7 +106,7 @@ def profile_cases(job: SupervisorContext, pool: WorkerPool, folder: Path) -> str
 
 
 def opening_line(profiling: Profiling) -> str:
-    """Return what rank 0 says of profiling before the first case."""
+    """Return rank 0's line on profiling before the first case."""
     if profiling.tool == "none":
         return f"no case will be profiled: {_NO_TOOL}"
     if profiling.tool == nsys.NSYS and not nsys.nsys_is_installed():
@@ -110,11 +114,11 @@ def opening_line(profiling: Profiling) -> str:
     which = ("each case" if profiling.trigger == "always"
              else "each case whose ranks wait for each other")
     return (f"after the last pass {which} is profiled (tool {profiling.tool}): "
-            f"{profiling.samples} samples that enter no statistic")
+            f"{profiling.samples} samples, in no statistic")
 
 
 def _lacking(job: SupervisorContext) -> str:
-    """Say what keeps all cases from being profiled, "" if nothing. Collective."""
+    """Return what keeps all cases from being profiled, "" if nothing. Collective."""
     tool = job.attempt.config.profiling.tool
     if tool == "none":
         return _NO_TOOL
@@ -150,11 +154,12 @@ class _ProfileTurn:
                 if stop:
                     break
                 if note.is_wanted and self.failures >= MOST_FAILURES:
-                    note = note.left_out(f"{MOST_FAILURES} profiles before it failed")
+                    note = replace(note, is_wanted=False,
+                                   why=f"{MOST_FAILURES} profiles before it failed")
                 if note.is_wanted:
                     stop = self._profile(workers, case, note)
                 elif job.comm.rank == 0:
-                    job.journal.note(PROFILE_NOTE, note.to_json())
+                    job.journal.note(PROFILE_NOTE, asdict(note))
             workers.close()
         finally:
             workers.dismiss()
@@ -168,32 +173,31 @@ class _ProfileTurn:
 
     def _chosen(self) -> Iterator[tuple[Case, ProfileNote]]:
         """Yield the cases whose last run was ok, each with whether it is profiled, and why."""
-        job, wanted = self.job, self.job.attempt.config.profiling
+        job = self.job
         medians = self.members.allgather({case.case_id: job.medians_ns.get(case.case_id)
                                            for case in self.generation.cases})
         for case in self.generation.cases:
             of_ranks: list[Mapping[str, float] | None] = [one[case.case_id] for one in medians]
             known = [one for one in of_ranks if one is not None]
-            is_known = known == of_ranks
-            if not is_known and not job.attempt.history.is_profile_left(case):
-                continue
-            if self.lacking:
-                yield case, ProfileNote(case.case_id, is_wanted=False, why=self.lacking)
-            elif case.workload.next_try(()) is not None:
-                yield case, ProfileNote(case.case_id, is_wanted=False, why=(
-                    "it is many runs of different workloads"))
-            elif self.generation.inline and not job.inline:
-                yield case, ProfileNote(case.case_id, is_wanted=False, why=(
-                    "it runs in the MPI process (backend mpi), which a profiler could bring down"))
-            elif wanted.trigger == "always":
-                yield case, ProfileNote(case.case_id, is_wanted=True, why="trigger always")
-            elif not is_known:
-                yield case, ProfileNote(case.case_id, is_wanted=True, why=(
-                    "an earlier attempt measured it, so whether its ranks wait is not looked up"))
-            else:
-                share, name = stall(known)
-                yield case, ProfileNote(case.case_id, is_wanted=share >= STALL_SHARE,
-                                        why=profile_reason(share, name))
+            if known == of_ranks or job.attempt.history.is_profile_left(case):
+                is_wanted, why = self._decided(case, known if known == of_ranks else None)
+                yield case, ProfileNote(case.case_id, is_wanted, why)
+
+    def _decided(
+        self, case: Case, medians: Sequence[Mapping[str, float]] | None,
+    ) -> tuple[bool, str]:
+        if self.lacking:
+            return False, self.lacking
+        if case.workload.next_try(()) is not None:
+            return False, "its tries run different workloads"
+        if self.generation.inline and not self.job.inline:
+            return False, "it runs in the MPI process (backend mpi), which a profiler could crash"
+        if self.job.attempt.config.profiling.trigger == "always":
+            return True, "trigger always"
+        if medians is None:
+            return True, "an earlier attempt measured it: whether its ranks wait is unknown"
+        share, name = stall(medians)
+        return share >= STALL_SHARE, profile_reason(share, name)
 
     def _profile(self, workers: WorkerGroup, case: Case, note: ProfileNote) -> str:
         job, attempt = self.job, self.job.attempt
@@ -207,7 +211,7 @@ class _ProfileTurn:
         problem = outcome.verdict.reason if outcome.verdict.status != "ok" else ""
         self.failures = self.failures + 1 if problem else 0
         if job.comm.rank == 0:
-            job.journal.note(PROFILE_NOTE, note.with_problem(problem).to_json())
+            job.journal.note(PROFILE_NOTE, asdict(replace(note, problem=problem)))
         return outcome.stop
 
 
@@ -224,9 +228,9 @@ def collect_profiles(comm: Communicator, folders: RankFolders) -> list[str]:
         else:
             left += 1
     counts = comm.allgather(left)
-    problems = deliver(comm, files, folders.apart,
+    problems = send_to_root(comm, files, folders.apart,
                        folders.folder.path / PROFILE_FOLDER / RANK_FILES)
-    problems += [f"rank {rank}: {counts[rank]} profiles are left on {place.host} in "
+    problems += [f"rank {rank}: {counts[rank]} profiles stay on {place.host} in "
                  f"{place.path}/{PROFILE_FOLDER}/{RANK_FILES}: no more than "
                  f"{MOST_SENT_BYTES >> 20} MiB are sent"
                  for rank, place in folders.apart.items() if counts[rank]]
@@ -239,16 +243,13 @@ def collect_profiles(comm: Communicator, folders: RankFolders) -> list[str]:
 
 _GROUP_TIMEOUT_MARGIN_S = 300.0
 _NOTABLE_SHARE = 0.05
-"""Of a core before the sweep: what others take of it is told as a reason for times."""
+"""Of a core before the sweep: more is reported as a reason for slow cases."""
 
 
 def open_pool(
     planned: PlannedRun, topology: RankIdentity, early: TemplateProcess | None = None,
 ) -> WorkerPool:
-    """Return what gives this rank's workers, with memory for the stamps of the longest case.
-
-    It goes on with the ``early`` template if that has the right variables.
-    """
+    """Return the pool of this rank's workers, with memory for the stamps of the longest case."""
     launch, plan = planned.config.launch, planned.plan
     env = worker_environment(os.environ, launch.pass_env, thread_variables(topology.threads))
     return WorkerPool(
@@ -294,7 +295,7 @@ def job_canary(attempt: RunAttempt) -> Case | None:
 
 
 def header(attempt: RunAttempt, run_id: str) -> Header:
-    """Return who writes this rank's trace, and with what; variables as its workers have them."""
+    """Return the header of this rank's trace; variables are those of its workers."""
     topology = attempt.topology
     faults = fault_texts(attempt.plan.config.get("fault", ()))
     rank = attempt.machine.ranks[topology.rank]
@@ -320,8 +321,7 @@ def header(attempt: RunAttempt, run_id: str) -> Header:
 
 
 def shared_cores_lines(topology: RankIdentity) -> Iterator[str]:
-    """Say what suffers where ranks of rank 0's node share cores, by bindings or a cgroup's limit.
-    """
+    """Warn where ranks of rank 0's node share cores, by bindings or a cgroup's limit."""
     if topology.ranks_a_core > 1:
         yield (f"note: {topology.local_size} ranks on {topology.hostname} share cores, up to "
                f"{topology.ranks_a_core:.3g} a core: times include waits for a core and do not "
@@ -340,7 +340,7 @@ def _work_line(attempt: RunAttempt, todo: Sequence[Case]) -> str:
 
 
 def opening_lines(attempt: RunAttempt, todo: Sequence[Case], folders: RankFolders) -> Iterator[str]:
-    """Yield how much is run on what, where the results go, and what the user should know."""
+    """Yield the job's first lines: amount, place, results folder, and what the user should know."""
     history, config = attempt.history, attempt.config
     if attempt.resolution.no_gpu:
         yield attempt.resolution.no_gpu
@@ -397,10 +397,8 @@ def _note_beginning(attempt: RunAttempt, folders: RankFolders, journal: Journal)
 
 
 def note_noise(attempt: RunAttempt, journal: Journal) -> float:
-    """Look how quiet this rank's core is, and note it; return the share that others took of it.
-
-    Collective: all ranks look at the same time, as they measure. 0 where it is switched off.
-    """
+    """Measure other processes' share of this rank's core, and note it. Collective; 0 if switched
+    off."""
     most_s = attempt.config.measure.noise_check_s
     if not most_s:
         return 0.0
@@ -412,10 +410,9 @@ def note_noise(attempt: RunAttempt, journal: Journal) -> float:
 
 
 def slow_reason(topology: RankIdentity, cores: int | None, taken: float) -> str:
-    """Return why cases may take longer than planned, as far as it is known on rank 0.
+    """Return why cases may take longer than planned; ``taken`` is others' share of rank 0's core.
 
-    ``cores`` are those of its node, None where that is unknown; ``taken`` is what others took of
-    its own before the sweep.
+    ``cores`` are those of its node, None if unknown.
     """
     if cores is not None and cores < topology.local_size:
         return f"{topology.local_size} ranks share {plural(cores, 'core')} of {topology.hostname}"
@@ -449,5 +446,5 @@ def _sampler(attempt: RunAttempt) -> Sampler:
     rank, index = machine.ranks[topology.rank], machine.gpu_of(topology.rank)
     gpu = own_gpu(rank, index)
     return open_sampler(attempt.config.telemetry, local_rank=topology.local_rank,
-                        gpu_uuid=gpu["uuid"] if gpu else None, tried=gpu_tried(rank, index),
-                        rocm=gpu is not None and of_rocm(rank.facts))
+                        gpu_uuid=gpu["uuid"] if gpu else None, tried=gpu_refusals(rank, index),
+                        rocm=gpu is not None and is_rocm_build(rank.facts))

@@ -1,7 +1,7 @@
 """Messages between a supervisor, its template and its worker: typed here, JSON on the socket.
 
-A supervisor sends a `Request` and gets an `Answer`. A template gets the kinds of
-cases, then `ForkRequest` objects, and reports `TemplateEvent` objects.
+A supervisor sends a `Request` and gets an `Answer`; a template gets the kinds of cases, then
+`ForkRequest` objects, and reports `TemplateEvent` objects.
 """
 
 from __future__ import annotations
@@ -26,10 +26,8 @@ PlainCase = Annotated[Case, PlainSerializer(case_to_json), PlainValidator(case_f
 
 @dataclass(frozen=True, slots=True)
 class FactsRequest:
-    """Report what this machine has; ``tools`` are the modules and compilers to look for.
-
-    What may hang has ``limit_s``, and then what follows from it again.
-    """
+    """Probe this machine; ``tools`` are modules and compilers. Calls that may hang have
+    ``limit_s``, those that depend on them as long again."""
 
     tools: tuple[str, ...]
     limit_s: float
@@ -63,10 +61,9 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True)
 class CaseRequest:
-    """Run a case. ``number`` tells it from all other cases of the job.
+    """Run a case; ``number`` is unique in the job, ``faults`` and ``clock`` are this rank's.
 
-    ``faults`` are those of this rank; ``clock`` is the newest model of this rank's clock;
-    ``budget_s`` and ``precision`` say when there are enough samples.
+    Its samples suffice after ``budget_s`` or at ``precision``.
     """
 
     case: PlainCase
@@ -81,11 +78,7 @@ class CaseRequest:
 
 @dataclass(frozen=True, slots=True)
 class ProfileRequest:
-    """Take profiled samples of a case, and write this rank's trace of them to the file ``path``.
-
-    The other fields are those of a `CaseRequest`, but for ``attempt``, which the file names.
-    ``tool`` is one of `config.section.Profiler`: nsys records from outside, and is told when.
-    """
+    """Take profiled samples of a case, and write this rank's trace of them to ``path``."""
 
     case: PlainCase
     number: int
@@ -99,7 +92,7 @@ class ProfileRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class RehearsalRequest:
+class DryRunRequest:
     """Set a case up and call it once, as rank 0 of a world that does not exist."""
 
     case: PlainCase
@@ -114,7 +107,7 @@ class LeaveRequest:
 
 
 Request = (FactsRequest | StoreRequest | JoinRequest | CaseRequest | ProfileRequest
-           | RehearsalRequest | LeaveRequest)
+           | DryRunRequest | LeaveRequest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +135,11 @@ class DoneAnswer:
 
 @dataclass(frozen=True, slots=True)
 class CaseAnswer:
-    """What a worker reports of a case beside its samples.
+    """A worker's report of a case beside its samples.
 
-    ``n_wrong`` counts the wrong elements of all checks, -1 without a check; ``wrong`` describes
-    the first. ``phases`` has a list of ns for each name, with an entry for every row. ``detail``
-    is what else the operation reports, as plain JSON values.
+    ``n_wrong``: wrong elements of all checks, -1 without a check; ``wrong`` describes the first.
+    ``phases``: by name a list of ns, one per row. ``detail``: the operation's own, plain JSON
+    values.
     """
 
     begin_ns: int
@@ -162,10 +155,8 @@ class CaseAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class RehearsalAnswer:
-    """How often each collective was called, and with how many bytes in total.
-
-    ``needed``: what of the case could not do without values, so that it was set up with memory.
+class DryRunAnswer:
+    """Collective -> (calls, bytes in all). ``needed``: what needed values, so that memory was used.
     """
 
     calls: Mapping[str, tuple[int, int]]
@@ -183,7 +174,7 @@ class FailureAnswer:
     answer: Literal["failure"] = "failure"
 
 
-Answer = FactsAnswer | StoreAnswer | DoneAnswer | CaseAnswer | RehearsalAnswer | FailureAnswer
+Answer = FactsAnswer | StoreAnswer | DoneAnswer | CaseAnswer | DryRunAnswer | FailureAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +188,8 @@ class ForkRequest:
 
 @dataclass(frozen=True, slots=True)
 class TemplateEvent:
-    """The template has imported torch (``pid`` 0); or a worker was forked, or has ended.
-
-    ``code`` is the exit code of one that has ended, else 0; a negative one is a signal.
-    """
+    """The template is ready (``pid`` 0), has forked a worker, or a worker has ended with ``code``
+    (negative: a signal)."""
 
     event: Literal["ready", "forked", "ended"]
     pid: int
@@ -213,11 +202,7 @@ Received = TypeVar("Received")
 
 
 def encoded(adapter: TypeAdapter[Message], message: Message) -> bytes:
-    """Return a message as JSON in ASCII.
-
-    A text with bytes that are not UTF-8, such as a file name in an error, is escaped: pydantic's
-    own JSON refuses it.
-    """
+    """Return a message as ASCII JSON: pydantic's own refuses texts that are not UTF-8."""
     return json.dumps(adapter.dump_python(message, mode="json")).encode()
 
 
@@ -252,7 +237,8 @@ class Channel(Generic[Sent, Received]):
         self._connection.send_bytes(encoded(self._sent, message))
 
     def receive(self) -> Received:
-        """Return a message. Raises EOFError or OSError without peer, ValueError for other data."""
+        """Return a message. Raises EOFError or OSError without a peer, ValueError for other data.
+        """
         return decoded(self._received, self._connection.recv_bytes())
 
     def wait(self, timeout_s: float, wakeup_fd: int | None = None) -> bool:

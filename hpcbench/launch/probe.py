@@ -1,14 +1,12 @@
-"""What the ranks of a job run on, and what it decides about a plan: devices, and skips."""
+"""The facts of a job's ranks, and what they decide about a plan: devices, and skips."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import json
 import os
 import platform
 import socket
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,10 +18,10 @@ from hpcbench.backends.availability import (
     gpu_names,
     is_gpu_lost,
     lacking,
+    missing_tool,
     resolve_device,
     unavailable,
     unreachable,
-    untooled,
     wanted_tools,
 )
 from hpcbench.backends.mpi_facts import gather_mpi_facts, no_mpi
@@ -35,7 +33,7 @@ from hpcbench.launch.address import Network, socket_variables
 from hpcbench.launch.launcher import by_torchrun
 from hpcbench.launch.session import AgreedError, RankIdentity, Session, on_all
 from hpcbench.launch.template_process import worker_environment
-from hpcbench.launch.worker_pool import WorkerPool
+from hpcbench.launch.worker_pool import NO_JSON, WorkerPool, printed_json
 from hpcbench.launch.worker_process import TemplateSpec
 from hpcbench.measure.control import SharedProgress
 from hpcbench.operations.collectives import Call
@@ -46,8 +44,8 @@ from hpcbench.units import plural
 
 _READY_TIMEOUT_S = 120.0
 _GPU_RESERVE_BYTES = 2 * 10**9
-"""Of a GPU left to no tensors: the context, kernels that are loaded, workspaces of cuBLAS and
-buffers of NCCL take 1 to 3 GB, of a small GPU (or a slice of one) less."""
+"""Of a GPU left to no tensors: context, kernels, workspaces of cuBLAS and buffers of NCCL take 1 to
+3 GB, less of a small GPU (or a slice of one)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,9 @@ def resolve(plan: Plan, ranks: Sequence[RankFacts]) -> Resolution:
         device = wanted or resolve_device(case.backend, case.device, members)
         absent = case.skip or unavailable(case.backend, device, members)
         reason = (absent or lacking(case, device, members)
-                  or _lacks_op(case, members) or untooled(case, device, members)
+                  or next(filter(None, (_lacks(case, call, rank.facts) for call
+                                        in case.workload.features.calls for rank in members)), None)
+                  or missing_tool(case, device, members)
                   or unreachable(case, device, members)
                   or _too_large(case, device, members))
         if reason:
@@ -143,11 +143,10 @@ def resolve_here(plan: Plan) -> Plan:
 
 
 def probe_here() -> dict[str, Any]:
-    """Return {"backends": {name: reason or None}, "devices": ..., "versions": ...} of this machine.
+    """Return {"backends": {name: reason or None}, "devices": ..., "versions": ..., "lost": lines}
+    of this machine.
 
-    ``lost``: a line for each driver or library that crashed or hung when it was asked.
-
-    Raises LaunchError with the reason if torch cannot be imported.
+    Raises LaunchError if torch cannot be imported.
     """
     facts = _facts_here([])
     here = [RankFacts(0, socket.gethostname(), 0, facts)]
@@ -160,13 +159,6 @@ def probe_here() -> dict[str, Any]:
         "versions": facts["versions"],
         "lost": dict(facts["lost"]),
     }
-
-
-def _lacks_op(case: Case, ranks: Sequence[RankFacts]) -> str | None:
-    """Return a reason if a rank's torch is too old, or its MPI too poor, for the case."""
-    reasons = (_lacks(case, call, rank.facts) for call in case.workload.features.calls
-               for rank in ranks)
-    return next((reason for reason in reasons if reason), None)
 
 
 def _lacks(case: Case, call: Call, facts: Mapping[str, Any]) -> str | None:
@@ -218,7 +210,7 @@ def torch_facts(
 ) -> Mapping[str, Any]:
     """Return `backends.facts.gather_facts` of this machine, called in a process of its own.
 
-    Importing torch and the answer may take ``timeout_s`` each. Raises LaunchError with the reason.
+    Importing torch and the answer may take ``timeout_s`` each. Raises LaunchError.
     """
     if importlib.util.find_spec("torch") is None:
         raise LaunchError(f"torch is not installed here: {how_to_install('run')}")
@@ -228,12 +220,9 @@ def torch_facts(
 
 def _mpi_facts_here(env: Mapping[str, str]) -> Any:
     """Ask in a process of its own: importing mpi4py.MPI starts MPI."""
-    command = module_command("hpcbench.backends.mpi_facts")
     try:
-        done = subprocess.run(command, env=dict(env), capture_output=True, text=True,
-                              errors="backslashreplace", timeout=_READY_TIMEOUT_S, check=True)
-        return json.loads(done.stdout.splitlines()[-1])
-    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+        return printed_json(module_command("hpcbench.backends.mpi_facts"), env, _READY_TIMEOUT_S)
+    except NO_JSON as error:
         return no_mpi(f"MPI does not start: {error}")
 
 

@@ -1,8 +1,7 @@
 """The folder of a run, where each rank writes, and how traces come to rank 0 at the end.
 
-Before a run goes on, rank 0 gets what an earlier attempt has left on other ranks' disks, too. One
-rank sends at a time, in pieces. Neither side holds more than one piece. A file that did not arrive
-whole stays where it is.
+A resumed run first fetches what an earlier attempt left on other ranks' disks. One rank sends at a
+time, in pieces; a file that did not arrive whole stays where it is.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _MOST_LINES = 8
 class RunFolder:
     """``path`` holds config.json, plan.json, traces/, later results; ``attempt`` is this job.
 
-    ``notes`` say what its file system refuses that a run can do without.
+    ``notes``: what its file system refuses, and a run can do without.
     """
 
     path: Path
@@ -72,10 +71,8 @@ _RUN_FOLDER = TypeAdapter(RunFolder)
 
 
 def create_run_folder(plan: Plan, parent: Path, path: Path | None = None) -> RunFolder:
-    """Make ``path``, or ``<parent>/<name>-<time>-<id>``, and point ``latest`` to it if it can be.
-
-    Raises FileError if the folder cannot be made or written.
-    """
+    """Make ``path`` or ``<parent>/<name>-<time>-<id>``, and point ``latest`` to it. Raises
+    FileError."""
     run_id = _new_run_id()
     folder = RunFolder(path or parent / f"{plan.name}-{run_id}", run_id)
     with _being_made(folder.path):
@@ -102,11 +99,8 @@ def _new_run_id() -> str:
 def create_suite_folder(
     parent: Path, configs: Mapping[str, Mapping[str, Any]],
 ) -> RunFolder:
-    """Make ``<parent>/suite-<time>-<id>``, and point ``latest`` to it if it can be.
-
-    The configuration of each member is kept as checked, so that a member that was not started can
-    begin later although its file has changed. Raises FileError if the folder cannot be made.
-    """
+    """Make ``<parent>/suite-<time>-<id>`` with each member's checked configuration. Raises
+    FileError."""
     run_id = _new_run_id()
     path = parent / f"suite-{run_id}"
     with _being_made(path):
@@ -121,11 +115,9 @@ def sweeps_folder(suite: Path) -> Path:
     return suite / "sweeps"
 
 
-def take_up_folder(path: Path, plan: Plan, history: History) -> RunFolder:
-    """Make a place for the next attempt in the folder of a run, beside what is there.
-
-    Raises FileError if it cannot be made, or if another job has just made it.
-    """
+def resume_folder(path: Path, plan: Plan, history: History) -> RunFolder:
+    """Make a place for the next attempt in the folder of a run. Raises FileError, also if another
+    job has just made it."""
     folder = RunFolder(path, history.run_id, history.attempt)
     try:
         folder.traces.mkdir(parents=True)
@@ -153,8 +145,8 @@ def _plan_files(plan: Plan) -> dict[str, str]:
 def point_latest_to(path: Path) -> None:
     """Replace the link in one step; a file of that name that is no link is left alone.
 
-    So is the folder of a suite: there `latest` would stand among the folders of members.
-    Jobs in containers often have the same process id, so it makes no name unique.
+    In a suite there is none: it would stand among the members. Process ids are not unique in
+    containers, so the temporary name is random.
     """
     latest = path.parent / "latest"
     if latest.exists() and not latest.is_symlink() or is_suite(path.parent):
@@ -170,10 +162,10 @@ def point_latest_to(path: Path) -> None:
 
 
 def convenience_notes(path: Path, *, is_named: bool = False) -> tuple[str, ...]:
-    """Do for a new folder what can be done without; return a note on each that is refused.
+    """Point ``latest`` here and sync the folder; return a note on each that is refused.
 
-    If the user has named it, its parent may be somebody else's, and no `latest` is expected there.
-    Raises OSError where the disk fails.
+    A folder that the user named (``is_named``) needs no ``latest``. Raises OSError where the disk
+    fails.
     """
     notes = []
     try:
@@ -198,11 +190,8 @@ class SeparateFolder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RankFolders:
-    """The folders of a run's ranks.
-
-    ``folder`` is rank 0's; this rank writes to ``own``. ``apart`` maps the ranks that do not see
-    ``folder`` to where they write.
-    """
+    """``folder`` is rank 0's; this rank writes to ``own``; ``apart``: where ranks write that do not
+    see it."""
 
     folder: RunFolder
     own: RunFolder
@@ -212,8 +201,8 @@ class RankFolders:
 def open_folders(attempt: RunAttempt) -> RankFolders:
     """Return the folder of the run, and where each rank writes its trace; collective.
 
-    Rank 0 finds or makes the folder, and leaves a file there with a name that was never there
-    before; the others look for it. Raises AgreedError if a rank can write nowhere.
+    Rank 0 leaves a file with a new name in the folder; the others look for it. Raises AgreedError
+    if a rank can write nowhere.
     """
     comm, topology = attempt.comm, attempt.topology
     folder = from_root(comm, _RUN_FOLDER, lambda: _run_folder(attempt))
@@ -240,7 +229,7 @@ def _run_folder(attempt: RunAttempt) -> RunFolder:
     if attempt.is_done():
         say(f"{path}: nothing is left to run")
         return RunFolder(path, history.run_id, history.attempt - 1)
-    return take_up_folder(path, attempt.plan, history)
+    return resume_folder(path, attempt.plan, history)
 
 
 def _leave_token(path: Path) -> str:
@@ -253,9 +242,9 @@ def _leave_token(path: Path) -> str:
 
 
 def sees(token: Path, limit_s: float = VISIBLE_WITHIN_S) -> bool:
-    """Return whether the file is there, after looking for a while.
+    """Return whether the file is there within ``limit_s``.
 
-    To open its folders makes an NFS client ask the server anew; to look for a name alone need not.
+    Opening its folders makes an NFS client query the server anew; a look-up of the name need not.
     """
     deadline, pause_s = time.monotonic() + limit_s, 0.01
     while True:
@@ -271,7 +260,7 @@ def sees(token: Path, limit_s: float = VISIBLE_WITHIN_S) -> bool:
 
 
 def separate_folders(path: Path, run_id: str, hostname: str) -> Iterator[Path]:
-    """Yield where a host may write that does not see ``path``: beside it, or for a while.
+    """Yield where a host may write that does not see ``path``: beside it, or a temporary folder.
 
     Raises FileNotFoundError at the second where no temporary folder can be written.
     """
@@ -289,12 +278,12 @@ def _own_place(folder: RunFolder, topology: RankIdentity) -> list[str]:
 
 
 def separate_folder(folder: RunFolder, hostname: str, rank: int) -> tuple[Path | None, list[str]]:
-    """Return the first of `separate_folders` that the rank can write to, or None.
+    """Return the first of `separate_folders` that the rank can write to, or None, and why not the
+    others.
 
-    The list says why the others cannot be used. The folder of the attempt's traces is made, too.
-    Never ``folder``'s path itself: should the rank see it only later, nothing could come of it.
-    Beside it only where no more than its parent is missing: a longer path is that of another
-    machine, or of what is not mounted.
+    Never ``folder``'s own path: the rank might see it only later. Beside it only if no more than
+    its parent is missing: a longer path is another machine's, or not mounted. Makes the traces'
+    folder.
     """
     tried: list[str] = []
     there = os.path.isdir(folder.path.parent.parent)  # noqa: PTH112  (Path.is_dir raises, too)
@@ -335,7 +324,7 @@ _ANSWER_S = 120.0
 
 
 def seal_traces(folder: RunFolder, rank: int, *, measured: bool) -> None:
-    """Turn this rank's journal into its trace; of earlier attempts, too, that had no time to."""
+    """Turn this rank's journals into traces, those of earlier attempts included."""
     for traces in attempt_folders(folder.path / "traces"):
         journal, trace = journal_path(traces, rank), trace_path(traces, rank)
         earlier = () if traces == folder.traces else (UnreadableTrace,)
@@ -350,19 +339,20 @@ def collect_traces(comm: Communicator, folders: RankFolders) -> list[str]:
     """Send rank 0 the traces that it does not see; return there what is missing. Collective."""
     trace = trace_path(folders.own.traces, comm.rank)
     mine = {trace.name: trace} if trace.is_file() else {}
-    problems = deliver(comm, mine, folders.apart, folders.folder.traces)
+    problems = send_to_root(comm, mine, folders.apart, folders.folder.traces)
     if comm.rank in folders.apart:
         leave(folders.own)
     return problems
 
 
-def deliver(
+def send_to_root(
     comm: Communicator, files: Mapping[str, Path], apart: Mapping[int, SeparateFolder],
     traces: Path,
 ) -> list[str]:
-    """Send the ``files`` of every rank in ``apart`` to rank 0; return there what did not arrive.
+    """Send the ``files`` (name -> path) of every rank in ``apart`` to ``traces`` on rank 0; delete
+    them here.
 
-    They get their names, the keys, in ``traces``, and the sender's are deleted. Collective.
+    Returns on rank 0 what did not arrive. Collective.
     """
     if comm.rank == 0:
         return [problem for rank, place in apart.items()
@@ -373,7 +363,7 @@ def deliver(
 
 
 def _send_all(comm: Communicator, files: Mapping[str, Path]) -> None:
-    """Wait for rank 0's word, which may take as long as all other ranks, then send."""
+    """Wait for rank 0's turn, which may take as long as all other ranks, then send."""
     comm.receive(0)
     for name, path in files.items():
         if _send(comm, name, path):
@@ -424,7 +414,7 @@ def _receive_all(
             problem = _received(comm, rank, header, traces / header["name"])
             comm.send(_json(not problem), rank, _ANSWER_S)
             if problem:
-                yield (f"rank {rank}: {header['name']} is left on {place.host} as "
+                yield (f"rank {rank}: {header['name']} stays on {place.host} as "
                        f"{header['path']}: {problem}")
     except RankLostError as error:
         raise RankLostError(f"{error}; its trace is on {place.host} in {place.path}") from error
@@ -461,11 +451,11 @@ def _json(value: object) -> bytes:
 
 
 def fetch_stranded_traces(session: Session, run_path: str, run_id: str) -> list[str]:
-    """Send rank 0 what other ranks find of a run; return there what did not arrive. Collective.
+    """Send rank 0 the traces of a run that other ranks find on their disks. Collective.
 
-    Ranks of a killed attempt left traces on disks of their own; ``run_path`` is the run's folder on
-    rank 0. Only ranks of this job can look: a trace on any other node stays there, and its runs are
-    repeated. Raises AgreedError if a job is still writing one of the traces.
+    Returns on rank 0 what did not arrive. Ranks of a killed attempt left them; ``run_path`` is rank
+    0's folder. A trace on a node without a rank of this job stays there, and its runs are repeated.
+    Raises AgreedError if a job is still writing one.
     """
     comm, topology = session
     path = Path(run_path)
@@ -480,7 +470,7 @@ def fetch_stranded_traces(session: Session, run_path: str, run_id: str) -> list[
     senders = {rank: SeparateFolder(listed[rank][0], ", ".join(listed[rank][1]))
                for rank, files in enumerate(sealed) if files}
     files = {name: Path(file) for name, file in sealed[comm.rank]}
-    problems = deliver(comm, files, senders, path / "traces")
+    problems = send_to_root(comm, files, senders, path / "traces")
     for folder in mine:
         for traces in reversed(attempt_folders(folder / "traces")):
             leave(RunFolder(folder, run_id, attempt_of(traces)))

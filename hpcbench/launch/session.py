@@ -1,7 +1,7 @@
-"""Who a rank is, and how all ranks go on together or stop with the same message.
+"""This rank's identity, and how all ranks go on together or stop with the same message.
 
-MPI decides who a rank is; launcher variables may only contradict it. A job that nobody started
-under mpirun starts itself.
+MPI decides the rank; launcher variables may only contradict it. A job without a launcher starts
+itself under mpirun.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from hpcbench.backends.child import Child
-from hpcbench.backends.gpus import asked, opened_nvml
+from hpcbench.backends.gpus import nvml_value, opened_nvml
 from hpcbench.config.axes import MAX_WORLD_SIZE
 from hpcbench.errors import ExitCode, FileError, HpcbenchError, LaunchError, how_to_install
 from hpcbench.launch.communicator import Communicator, MpiCommunicator, WakeupSignal
-from hpcbench.launch.launcher import announced_size, by_torchrun, lonely_fix
+from hpcbench.launch.launcher import announced_size, by_torchrun, world_size_fix
 from hpcbench.measure.environment import node_identity
 from hpcbench.measure.process import (
     KernelFiles,
@@ -51,10 +50,7 @@ class AgreedError(HpcbenchError):
 
 
 def on_root(comm: Communicator, work: Callable[[], Any], pause_s: float = 2e-3) -> Any:
-    """Do ``work`` on rank 0 and return its (JSON) result everywhere, or raise everywhere.
-
-    The others look every ``pause_s`` seconds whether rank 0 is done.
-    """
+    """Do ``work`` on rank 0 and return its (JSON) result everywhere, or raise everywhere."""
     answer: dict[str, Any] = {}
     cause: Exception | None = None
     if comm.rank == 0:
@@ -77,10 +73,8 @@ def from_root(
 
 
 def on_all(comm: Communicator, phase: str, work: Callable[[], Any]) -> list[Any]:
-    """Do ``work`` on every rank and return all (JSON) results, or raise everywhere.
-
-    The message names the phase and the ranks that failed.
-    """
+    """Do ``work`` on every rank and return all (JSON) results, or raise everywhere with the failed
+    ranks."""
     cause: Exception | None = None
     try:
         mine: dict[str, Any] = {"value": work()}
@@ -98,7 +92,7 @@ def on_all(comm: Communicator, phase: str, work: Callable[[], Any]) -> list[Any]
 
 
 def _error_answer(error: HpcbenchError | OSError) -> dict[str, Any]:
-    """Return an error as JSON values; what the machine refuses is for the user to mend."""
+    """Return an error as JSON values; an OSError gets the code of user errors."""
     code = error.exit_code if isinstance(error, HpcbenchError) else FileError.exit_code
     return {"error": masked(str(error), os.environ), "exit_code": int(code)}
 
@@ -108,10 +102,9 @@ _MEETING_TIMEOUT_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class RankIdentity:
-    """Who this rank is. ``node`` is the same for ranks that share one machine.
+    """This rank's identity. ``node`` is the same for ranks that share one machine.
 
-    ``ranks_a_core``: how many of the node's ranks share a core, as bindings and a cgroup have it.
-    ``threads``: what a worker of this rank may use of its cores (`threads_of_rank`).
+    ``ranks_a_core``: ranks of the node per core, by bindings and cgroup. ``threads``: for a worker.
     """
 
     rank: int
@@ -127,7 +120,7 @@ class RankIdentity:
 
 
 class Session(NamedTuple):
-    """This rank among the others: the communicator of all ranks, and its place."""
+    """The communicator of all ranks, and this rank's identity."""
 
     comm: Communicator
     topology: RankIdentity
@@ -135,9 +128,7 @@ class Session(NamedTuple):
 
 @contextlib.contextmanager
 def open_session(environ: Mapping[str, str]) -> Iterator[Session]:
-    """Give the communicator of all ranks and this rank's place; MPI ends with the process.
-
-    Raises LaunchError for a launch that MPI does not see as one job.
+    """Give the session; MPI ends with the process. Raises LaunchError if MPI does not see one job.
     """
     with WakeupSignal() as wakeup:
         comm, library = open_communicator(environ)
@@ -153,7 +144,7 @@ def check_launch(world_size: int, library: str, environ: Mapping[str, str]) -> N
         return
     size, launcher = announced
     raise LaunchError(f"{launcher} started {size} ranks, but MPI sees {world_size} ({library}): "
-                      f"{lonely_fix(launcher, library)}; see docs/launching.md")
+                      f"{world_size_fix(launcher, library)}; see docs/launching.md")
 
 
 def open_communicator(
@@ -161,12 +152,16 @@ def open_communicator(
 ) -> tuple[Communicator, str]:
     """Return the world communicator and the MPI library's name; no MPI is one rank.
 
-    Under torchrun the ranks meet at its store, and MPI is not used. The search for the store and
-    the wait for all ranks may take ``meeting_timeout_s`` each. Whoever waits in it ends when the
-    launcher is gone. Raises LaunchError if several ranks were announced and there is no MPI, or
-    under torchrun if they do not meet.
+    Under torchrun ranks meet at its store; reaching it and waiting for all may take
+    ``meeting_timeout_s`` each. Waiting ranks end when the launcher is gone. Raises LaunchError if
+    several ranks were announced and there is no MPI, or if they do not meet.
     """
-    while_waiting = partial(_end_without, os.getppid())
+    launcher = os.getppid()
+
+    def while_waiting() -> None:
+        if os.getppid() != launcher:
+            os._exit(4)
+
     if by_torchrun(environ):
         from hpcbench.launch.store_communicator import open_store_communicator
 
@@ -179,11 +174,6 @@ def open_communicator(
     comm = mpi.COMM_WORLD.Dup()
     comm.Set_errhandler(mpi.ERRORS_RETURN)
     return MpiCommunicator(comm, while_waiting), library
-
-
-def _end_without(launcher: int) -> None:
-    if os.getppid() != launcher:
-        os._exit(4)
 
 
 def _import_mpi(environ: Mapping[str, str]) -> Any:
@@ -205,11 +195,11 @@ def _import_mpi(environ: Mapping[str, str]) -> Any:
 
 
 def find_topology(comm: Communicator, library: str) -> RankIdentity:
-    """Return the place of this rank; collective. ``library`` is what the MPI calls itself."""
+    """Return this rank's identity; collective. ``library`` is the MPI library's name."""
     cores = f"{sum(1 << core for core in own_cores()):x}"  # short: all ranks get it of all
-    told: list[tuple[str, str]] = comm.allgather([node_identity(), cores])
-    topology = topology_among(comm, {rank: node for rank, (node, _) in enumerate(told)}, library)
-    numbers = [int(mask, 16) for node, mask in told if node == topology.node]
+    places: list[tuple[str, str]] = comm.allgather([node_identity(), cores])
+    topology = topology_among(comm, {rank: node for rank, (node, _) in enumerate(places)}, library)
+    numbers = [int(mask, 16) for node, mask in places if node == topology.node]
     masks = [[core for core in range(number.bit_length()) if number >> core & 1]
              for number in numbers]
     granted = granted_cores(KernelFiles())
@@ -236,15 +226,13 @@ _OPEN_MPI = {
     "PRTE_MCA_hwloc_default_binding_policy": "none",
     "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
 }
-"""Open MPI's settings, where the user has none: more ranks than cores are allowed, as with MPICH.
-Names of versions 5 and 4; MPICH ignores them."""
+"""Open MPI's settings (versions 5 and 4) unless the user sets them: more ranks than cores, as with
+MPICH."""
 
 
 def ranks_of_launch(environ: Mapping[str, str], wanted: int | None) -> int | None:
-    """Return how many ranks a launcher started, None if none did.
-
-    Raises LaunchError if another number is ``wanted``, or an impossible one.
-    """
+    """Return how many ranks a launcher started, None if none did. Raises LaunchError for another
+    ``wanted``."""
     if wanted is not None and not 1 <= wanted <= MAX_WORLD_SIZE:
         raise LaunchError(f"--gpus {wanted}: write a number of ranks from 1 to {MAX_WORLD_SIZE}")
     announced = announced_size(environ)
@@ -258,13 +246,10 @@ def ranks_of_launch(environ: Mapping[str, str], wanted: int | None) -> int | Non
 
 
 def default_ranks() -> int:
-    """Return how many ranks a job gets here: one a GPU that NVML counts, or 2 without any.
-
-    NVML is asked in a child, because it may crash or hang with its driver.
-    """
+    """Return how many ranks a job gets here: one per GPU that NVML counts (in a child), or 2."""
     answers = Child(_counted).wait(_COUNT_LIMIT_S)
     if answers.lost:
-        say(f"hpcbench: the process that asked NVML {answers.lost}: {RANKS_WITHOUT_GPUS} ranks "
+        say(f"hpcbench: the NVML probe {answers.lost}: {RANKS_WITHOUT_GPUS} ranks "
             "are started; say how many with --gpus", sys.stderr)
     return answers.values.get("gpus") or RANKS_WITHOUT_GPUS
 
@@ -272,7 +257,7 @@ def default_ranks() -> int:
 def _counted() -> Iterator[tuple[str, int | None]]:
     with opened_nvml() as nvml:
         if nvml:
-            yield "gpus", asked(nvml, "nvmlDeviceGetCount")
+            yield "gpus", nvml_value(nvml, "nvmlDeviceGetCount")
 
 
 def find_mpirun(python: str, environ: Mapping[str, str]) -> Path:
@@ -286,14 +271,13 @@ def find_mpirun(python: str, environ: Mapping[str, str]) -> Path:
     return Path(found)
 
 
-def become_job(
+def exec_mpirun(
     ranks: int, arguments: Sequence[str], environ: Mapping[str, str],
     python: str = sys.executable,
 ) -> NoReturn:
-    """Become ``mpirun -np RANKS`` of this program with these arguments, run by ``python``.
+    """Become ``mpirun -np RANKS`` of this program, run by ``python``: no process stays behind.
 
-    No process stays behind: signals of the terminal and the exit code are the job's own. Raises
-    LaunchError if there is no mpirun.
+    Raises LaunchError if there is no mpirun.
     """
     mpirun = find_mpirun(python, environ)
     words = [str(mpirun), "-np", str(ranks), python, "-m", "hpcbench", *arguments]

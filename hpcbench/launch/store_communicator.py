@@ -1,8 +1,7 @@
-"""The supervisors' communicator where torchrun started the ranks: over its store, without MPI.
+"""The supervisors' communicator under torchrun: over its store, without MPI.
 
-torch is imported into this process. Under torchrun that is no loss: workers run inline anyway.
-Rank and size are variables here. Two processes of one rank, or of different sizes, would wait until
-torch's timeout, and nobody would say for whom. So all ranks meet before they go on.
+torch is imported into this process, whose workers run inline anyway. Rank and size are variables
+that may be wrong, so all ranks meet and check them first.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ def open_store_communicator(
 ) -> StoreCommunicator:
     """Return the communicator of all ranks that torchrun started; collective.
 
-    Raises LaunchError if there is no way to its store in ``timeout_s``, or if not every rank comes
-    there once in as much time again.
+    Raises LaunchError if its store is not reached in ``timeout_s``, or not every rank comes once in
+    as much time again.
     """
     from torch.distributed import PrefixStore
 
@@ -56,7 +55,7 @@ def open_store_communicator(
 
 
 class StoreCommunicator(Communicator):
-    """The operations over a torch.distributed store. Keys are deleted once all have read them.
+    """The operations over a torch.distributed store; keys are deleted once all have read them.
 
     `abort` ends this process, and torchrun the others.
     """
@@ -65,10 +64,7 @@ class StoreCommunicator(Communicator):
         self, store: Any, name: str, rank: int, size: int, while_waiting: Callable[[], None],
         address: str,
     ) -> None:
-        """``name`` is the same on these ranks and no others'; ``while_waiting`` as for MPI.
-
-        ``address`` is where other ranks reach this one.
-        """
+        """``name`` is unique to these ranks; ``address`` is where other ranks reach this one."""
         self._store = store
         self._name = name
         self._while_waiting = while_waiting
@@ -169,7 +165,7 @@ class StoreCommunicator(Communicator):
     def _meet(
         self, name: str, pause_s: float = LONGEST_PAUSE_S, timeout_s: float | None = None,
     ) -> None:
-        """Return when every rank is here; the last one says so."""
+        """Return when every rank is here; the last one sets the key."""
         if self._store.add(f"{name}/arrived", 1) == self.size:
             self._store.set(f"{name}/complete", "")
         self._await(f"{name}/complete", pause_s, timeout_s)
@@ -231,8 +227,8 @@ def meet(
 ) -> None:
     """Return when every rank of the job is here, once.
 
-    Raises LaunchError on all ranks that have come, if one came twice or has another number of
-    ranks. After ``timeout_s`` seconds it names the ranks that are missing.
+    Raises LaunchError on all ranks if one came twice or has another number of ranks, and after
+    ``timeout_s`` with the missing ranks.
     """
     try:
         if problem := _contradiction(store, rank, size):
@@ -256,7 +252,7 @@ def meet(
 
 
 def _contradiction(store: Any, rank: int, size: int) -> str:
-    """Say who this rank is; return what speaks against it, or ""."""
+    """Register this rank; return what contradicts it, or ""."""
     me = f"process {os.getpid()} on {socket.gethostname()}"
     mine = f"{secrets.token_hex(8)} {me}"  # containers may be alike in both
     first_comer = store.compare_set(f"who/{rank}", "", mine).decode()
@@ -265,7 +261,7 @@ def _contradiction(store: Any, rank: int, size: int) -> str:
         return f"two processes are rank {rank}: {other} and {me}; {REMEDY}"
     first = store.compare_set("size", "", f"{size}").decode()
     if first != f"{size}":
-        return (f"rank {rank}, {me}, was told that there are {size} ranks, others that there are "
+        return (f"rank {rank}, {me}, has {size} ranks, others have "
                 f"{first} (WORLD_SIZE); {REMEDY}")
     if not 0 <= rank < size:
         return f"{me} is rank {rank} of {size} (RANK, WORLD_SIZE); {REMEDY}"

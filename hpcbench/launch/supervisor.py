@@ -1,9 +1,8 @@
 """A supervisor has the workers run every case, agrees with the others, and records the case.
 
 A case is acknowledged when its record is on disk on every member rank and all know that. The job
-ends by MPI_Abort with a case of which no ordinary verdict can be had: a supervisor does not answer
-after it, or it runs in the MPI process and does not end. Nothing outside can end the latter alone.
-Python runs no signal handler while the main thread sits in MPI, but it does run other threads.
+ends by MPI_Abort with a case without an ordinary verdict: a supervisor does not answer, or the case
+hangs in the MPI process. There Python runs no signal handler, but other threads.
 """
 
 from __future__ import annotations
@@ -63,19 +62,19 @@ from hpcbench.trace.source import BEGIN_NOTE, TEARDOWN_NOTE
 
 
 class TriedCase(NamedTuple):
-    """How a case ended, and its samples: those of the last try that was ok, if one was."""
+    """How a case ended, and its samples: those of the last successful try, if there is one."""
 
     outcome: CaseOutcome
     rows: Samples
 
 
 def run_tries(
-    case: Case, workers: WorkerGroup, run: Callable[[Case], CaseOutcome], *, tells: bool,
+    case: Case, workers: WorkerGroup, run: Callable[[Case], CaseOutcome], *, keeps_tries: bool,
 ) -> TriedCase:
-    """Have the workers run all tries of a case. All members call it.
+    """Have the workers run all tries of a case. Collective over the members.
 
-    ``run`` runs one on them. A lack of memory and a worker's death are ends of a try. What else
-    goes wrong, or a stop, ends the case. ``tells``: the record of this rank keeps the tries.
+    A lack of memory or a worker's death ends a try; any other failure, or a stop, ends the case.
+    ``keeps_tries``: this rank's record keeps the tries.
     """
     tries: list[Tried] = []
     best: TriedCase | None = None
@@ -93,7 +92,7 @@ def run_tries(
     workers.dismiss()
     assert last is not None  # noqa: S101  (a case without tries is not run here)
     outcome, rows = _final(case, tries, best, last)
-    if tells:
+    if keeps_tries:
         detail = {**outcome.own.detail, **case.workload.told_of_tries(tries)}
         outcome = replace(outcome, own=replace(outcome.own, detail=detail))
     return TriedCase(outcome, rows)
@@ -102,7 +101,7 @@ def run_tries(
 def _final(
     case: Case, tries: list[Tried], best: TriedCase | None, last: TriedCase,
 ) -> TriedCase:
-    """Return how the whole case ended: as its last try if that says no more than that it failed."""
+    """Return how the whole case ended: as its last try if that reports nothing but failure."""
     outcome, reason = last.outcome, last.outcome.verdict.reason
     if tries[-1].ended is Ended.ERROR:
         words = " ".join(tries[-1].workload.words(case.world_size))
@@ -126,9 +125,9 @@ _LAST_WORD_S = 45.0
 
 @dataclass(frozen=True, slots=True)
 class FinalCase:
-    """The case that the job ends with, what this rank knows of it, and why the job ends.
+    """The case that ends the job, this rank's evidence, and ``why`` the job ends.
 
-    ``comm`` is one on which the ranks are not in the middle of anything that cannot end.
+    ``comm``: a communicator on which no rank is inside a call that cannot end.
     """
 
     case: Case
@@ -143,7 +142,7 @@ class FinalCase:
 def end_with_case(
     job: SupervisorContext, last: FinalCase, late_s: float, exchange_s: float = EXCHANGE_S,
 ) -> None:
-    """Record the case of which no ordinary verdict can be had, and end every rank with 3."""
+    """Record the case that has no ordinary verdict, and end every rank with code 3."""
     timer = threading.Timer(_LAST_WORD_S, os._exit, (int(ExitCode.INCOMPLETE),))
     timer.daemon = True  # should MPI neither answer nor abort
     timer.start()
@@ -172,11 +171,8 @@ def end_with_case(
 
 
 def _skip_exit_handlers() -> None:
-    """Have exit(3) end the process at once, as the handler that runs first.
-
-    MPI_Abort calls exit(3), whose other handlers would take libraries down under the main thread:
-    a segmentation fault instead of the exit code.
-    """
+    """Have exit(3) end the process at once: MPI_Abort calls exit(3), whose handlers would unload
+    libraries under the main thread (a segmentation fault)."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "on_exit"):  # glibc's: hands the exit code on
         libc.on_exit(libc._exit, None)
@@ -185,9 +181,8 @@ def _skip_exit_handlers() -> None:
 class Watchdog:
     """Calls ``act`` on a thread of its own if the block takes longer than ``timeout_s``.
 
-    ``act`` is given the seconds by which it is late: many if the whole process was stopped. It
-    must end the process. From the moment it is called the block cannot be left, so that never two
-    threads write to one journal.
+    ``act`` gets the seconds by which it is late (many if the process was stopped) and must end the
+    process. Once it is called the block cannot be left: one journal, one writer.
     """
 
     def __init__(self, timeout_s: float, act: Callable[[float], None]) -> None:
@@ -247,9 +242,10 @@ def supervise(job: SupervisorContext, pool: WorkerPool) -> str:
         for generation in todo:
             if not attempt.history.left(generation.cases, turn):
                 continue
-            size = generation.world_size
-            stop = stop or _run_generation(job, pool, _GenerationRun(
-                generation, turn, members[size], comms.get(size), started * _NUMBERS))
+            mine = members[generation.world_size]
+            stop = stop or _run_generation(job, None if mine is None else _GenerationRunner(
+                job, pool, generation, turn, mine, comms.get(generation.world_size),
+                started * _NUMBERS))
             started += 1
     if not stop:
         job.clocks.sync(job.comm)
@@ -257,12 +253,8 @@ def supervise(job: SupervisorContext, pool: WorkerPool) -> str:
 
 
 def _record_skips(job: SupervisorContext) -> None:
-    """Record every case that cannot run here, once; a skip for want of what is required is a
-    failure.
-
-    So is a case whose GPUs are not known as the driver did not answer, and one in quarantine, in
-    all that is left of it. What an earlier attempt has recorded is not recorded again.
-    """
+    """Record cases that cannot run here, once; those in quarantine, and skips for want of a
+    required backend or of the driver's answer, as failures."""
     attempt, records = job.attempt, []
     plan, history = attempt.plan, attempt.history
     for case in plan.cases:
@@ -287,76 +279,62 @@ def _not_run_here(attempt: RunAttempt, case: Case) -> tuple[str, str] | None:
     return "failed" if case.case_id in attempt.resolution.failures else "skipped", reason
 
 
-@dataclass(frozen=True, slots=True)
-class _GenerationRun:
-    """One generation in one pass: who takes part, and the first number its cases get."""
-
-    generation: Generation
-    turn: Turn
-    members: Communicator | None
-    comms: InlineComms | None
-    first_number: int
-
-
 def canary_pause_s(rows: Samples) -> float:
-    """Return after how long a canary with these samples is run again between two cases.
-
-    That is 5 s, or longer so that its calls take at most a twentieth of the time: a ring of very
-    many ranks takes seconds. What workers need to start does not count.
-    """
+    """Return when a canary is due again: after 5 s, or longer so that it takes at most 5 % of the
+    time."""
     took_s = float(rows[-1, 1] - rows[0, 0]) / 1e9 if len(rows) else 0.0
     return max(_CANARY_S, took_s * (1 / _CANARY_SHARE - 1))
 
 
-def _run_generation(job: SupervisorContext, pool: WorkerPool, run: _GenerationRun) -> str:
+def _run_generation(job: SupervisorContext, runner: _GenerationRunner | None) -> str:
     stop = ""
-    if run.members is not None:
-        runner = _GenerationRunner(job, pool, run, run.members)
+    if runner is not None:
         try:
             stop = runner.run_all()
         finally:
             runner.workers.dismiss()
-    return str(job.comm.bcast(stop, IDLE_PAUSE_S if run.members is None else LONGEST_PAUSE_S))
+    return str(job.comm.bcast(stop, IDLE_PAUSE_S if runner is None else LONGEST_PAUSE_S))
 
 
+@dataclass
 class _GenerationRunner:
-    """The workers of one generation in one pass, and what it has done so far."""
+    """The workers of one generation in one pass; ``number`` is that of its last case."""
 
-    def __init__(
-        self, job: SupervisorContext, pool: WorkerPool, run: _GenerationRun,
-        members: Communicator,
-    ) -> None:
-        self._job = job
-        self._pool = pool
-        self._run = run
-        self._members = members
-        self._number = run.first_number
+    job: SupervisorContext
+    pool: WorkerPool
+    generation: Generation
+    turn: Turn
+    members: Communicator
+    comms: InlineComms | None
+    number: int
+
+    def __post_init__(self) -> None:
         self._position = 0
         self._canary_due_at = 0.0
-        self._budget_s = job.attempt.run_budget_s()
-        whole = members.size == job.comm.size and not run.generation.inline
-        self._canary = job.canary if whole else None
+        self._budget_s = self.job.attempt.run_budget_s()
+        whole = self.members.size == self.job.comm.size and not self.generation.inline
+        self._canary = self.job.canary if whole else None
         self.workers = WorkerGroup(
-            members, job.rendezvous, job.stop,
-            CaseHooks(self._start_worker, self._guard, self._due), unbounded=job.inline)
+            self.members, self.job.rendezvous, self.job.stop,
+            CaseHooks(self._start_worker, self._guard, self._due), unbounded=self.job.inline)
 
     def _start_worker(self) -> WorkerHandle:
-        generation = self._run.generation
-        variables = (*self._job.attempt.machine.socket_env().items(), *generation.env)
+        generation = self.generation
+        variables = (*self.job.attempt.machine.socket_env().items(), *generation.env)
         worker: WorkerHandle = (
-            InlineWorker(variables, self._pool.progress, self._run.comms) if self._is_inline
-            else self._pool.start_worker(variables, stop=self._job.stop))
-        self._job.telemetry.watch(worker.pid)
+            InlineWorker(variables, self.pool.progress, self.comms) if self._is_inline
+            else self.pool.start_worker(variables, stop=self.job.stop))
+        self.job.telemetry.watch(worker.pid)
         return worker
 
     @property
     def _is_inline(self) -> bool:
-        return self._job.inline or self._run.generation.inline
+        return self.job.inline or self.generation.inline
 
     def _guard(self, worker: WorkerHandle, case: Case) -> AbstractContextManager[None]:
         """Return the watchdog of a case not isolated; under --inline a debugger may wait."""
-        job, turn, comms, began_ns = self._job, self._run.turn, self._run.comms, perf_counter_ns()
-        if comms is None or job.inline or not self._run.generation.inline:
+        job, turn, comms, began_ns = self.job, self.turn, self.comms, perf_counter_ns()
+        if comms is None or job.inline or not self.generation.inline:
             return nullcontext()
 
         def act(late_s: float) -> None:
@@ -370,19 +348,19 @@ class _GenerationRunner:
 
     def run_all(self) -> str:
         """Run the generation's cases in this pass's order, a canary at either end."""
-        measure, turn = self._job.attempt.config.measure, self._run.turn
-        if self._members.bcast(self._clocks_due()):  # of ranks that have not run for long
-            self._job.clocks.sync(self._members)
+        measure, turn = self.job.attempt.config.measure, self.turn
+        if self.members.bcast(self._clocks_due()):  # of ranks that have not run for long
+            self.job.clocks.sync(self.members)
         stop, has_just_run = self._run_canary(), True
-        order = shuffled(self._run.generation.cases, measure.order, measure.seed,
+        order = shuffled(self.generation.cases, measure.order, measure.seed,
                          turn.number)
-        for case in self._job.attempt.history.left(order, turn):
+        for case in self.job.attempt.history.left(order, turn):
             if stop:
                 break
             outcome = self._run_case(case)
             stop, has_just_run = outcome.stop, False
             if "clock" in outcome.due and not stop:
-                self._job.clocks.sync(self._members)
+                self.job.clocks.sync(self.members)
             if "canary" in outcome.due and not stop:
                 stop, has_just_run = self._run_canary(), True
         if not has_just_run:
@@ -393,8 +371,8 @@ class _GenerationRunner:
     def _close_workers(self) -> None:
         """Have the workers end, and note how this rank's crashed then, if it did."""
         if ended := self.workers.close():
-            turn = self._run.turn
-            self._job.journal.note(TEARDOWN_NOTE, {
+            turn = self.turn
+            self.job.journal.note(TEARDOWN_NOTE, {
                 "ended": ended, "launch": turn.launch, "pass_index": turn.pass_index})
 
     def _due(self) -> tuple[str, ...]:
@@ -403,21 +381,21 @@ class _GenerationRunner:
         return tuple(name for name, is_due in wanted if is_due)
 
     def _clocks_due(self) -> bool:
-        return self._job.clocks.due(self._members.size)
+        return self.job.clocks.due(self.members.size)
 
     def _run_case(self, case: Case) -> CaseOutcome:
         """Run one case, record it, and wait until all members have."""
-        job, members = self._job, self._members
+        job, members = self.job, self.members
         began_ns, began = perf_counter_ns(), time.monotonic()
         if job.comm.rank == 0:
             job.journal.note(BEGIN_NOTE, RunKey(
-                case.case_id, self._run.turn.launch, self._run.turn.pass_index)._asdict(),
+                case.case_id, self.turn.launch, self.turn.pass_index)._asdict(),
                 durable=False)
         job.telemetry.mark()
         with job.telemetry.only_marks(self._is_inline):
             outcome, rows = self._all_runs(case)
         job.telemetry.mark()
-        run = CaseRun(case, self._run.turn, job.attempt.history.attempt, self._position,
+        run = CaseRun(case, self.turn, job.attempt.history.attempt, self._position,
                       began_ns, perf_counter_ns())
         record = case_record(run, outcome, rows)
         record_telemetry(job)
@@ -430,7 +408,7 @@ class _GenerationRunner:
         members.barrier(timeout_s=None if job.inline else _RECORDING_TIMEOUT_S)
         job.report(
             case, outcome.verdict.status, outcome.verdict.reason, time.monotonic() - began,
-            self._run.turn.launch, self._run.turn.pass_index)
+            self.turn.launch, self.turn.pass_index)
         return outcome
 
     def _all_runs(self, case: Case) -> tuple[CaseOutcome, Samples]:
@@ -438,25 +416,25 @@ class _GenerationRunner:
         if case.workload.next_try(()) is None:
             return self._run_once(case), self.workers.rows
         self._close_workers()
-        return run_tries(case, self.workers, self._run_once, tells=self._members.rank == 0)
+        return run_tries(case, self.workers, self._run_once, keeps_tries=self.members.rank == 0)
 
     def _run_once(self, case: Case) -> CaseOutcome:
-        attempt = self._job.attempt
+        attempt = self.job.attempt
         faults = tuple(fault for fault in attempt.config.fault
-                       if fault.rank == self._members.rank and (
+                       if fault.rank == self.members.rank and (
                            fault.case == case.case_id or fnmatchcase(case.label, fault.case)))
         return self._agreed_outcome(case, attempt.resolution.devices[case.case_id], faults)
 
     def _run_canary(self) -> str:
         """Run the canary, if there is one, and note it; return the signal to stop, or "".
 
-        A canary that was not ok is not run again in this pass of the generation. It is a
-        finding already, and would cost new workers each time.
+        One that failed is not run again in this pass: it is a finding already, and costs new
+        workers.
         """
         if (canary := self._canary) is None:
             return ""
         outcome, rows = self._agreed_outcome(canary, "cpu"), self.workers.rows
-        self._job.journal.note("canary", canary_note(canary, self._run.turn, outcome, rows))
+        self.job.journal.note("canary", canary_note(canary, self.turn, outcome, rows))
         self._canary_due_at = time.monotonic() + canary_pause_s(rows)
         if outcome.verdict.status != "ok":
             self._canary = None
@@ -466,15 +444,15 @@ class _GenerationRunner:
         self, case: Case, device: str, faults: tuple[Fault, ...] = (),
     ) -> CaseOutcome:
         """Have the workers run a case; end the job if supervisors cannot agree on how it ended."""
-        self._number += 1  # the same on all members
+        self.number += 1  # the same on all members
         began_ns = perf_counter_ns()
         try:
             return self.workers.run(CaseRequest(
-                case, self._number, device, faults, self._job.clocks.model,
+                case, self.number, device, faults, self.job.clocks.model,
                 within_timeout_s(self._budget_s, case.timeout_s),
-                self._job.attempt.config.measure.precision))
+                self.job.attempt.config.measure.precision))
         except NoAgreement as lost:
-            end_with_case(self._job, FinalCase(
-                case, self._run.turn, began_ns, self._members, lost.evidence, self.workers.rows,
+            end_with_case(self.job, FinalCase(
+                case, self.turn, began_ns, self.members, lost.evidence, self.workers.rows,
                 f"{lost}, so the job ends here"), 0.0, _LOST_EXCHANGE_S)
             raise

@@ -1,8 +1,8 @@
-"""The template process of a rank, started and ended: nothing heavy is imported for it.
+"""The template process of a rank, started before anything heavy is imported.
 
-So a run can start it at once. Importing torch takes longer than to start MPI and to plan, and goes
-on meanwhile. Its environment is an allow-list: a child that inherits the variables of an MPI
-library and touches MPI can corrupt its parent's memory.
+Importing torch takes longer than starting MPI and planning, and goes on meanwhile. Its environment
+is an allow-list: a child with an MPI library's variables that touches MPI can corrupt its parent's
+memory.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from hpcbench.measure.process import (
 )
 
 READ_LATE = ("NCCL_*", "RCCL_*", "UCC_*", "UCX_*", "GLOO_*", "TORCH_NCCL_*", "FI_*")
-"""Variables that libraries read when a communicator is made, so a forked worker can still set them;
-any other is read when torch loads and needs a fresh template process."""
+"""Variables that libraries read when a communicator is made, so a forked worker can set them;
+others need a fresh template."""
 
 
 def worker_environment(
@@ -61,11 +61,8 @@ KILLED_FOR_MEMORY = "killed by the kernel for memory"
 
 
 def print_whole_lines() -> None:
-    """Have C's stdout write every line when it is printed, as on a terminal.
-
-    To a file it writes blocks of 4096 bytes. A worker that ends by a signal or by ``_exit``
-    would lose the last lines of NCCL.
-    """
+    """Have C's stdout write each line at once: a worker that ends by a signal or ``_exit`` would
+    lose NCCL's last lines."""
     libc = ctypes.CDLL(None)
     libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _IOLBF, ctypes.c_size_t(0))
 
@@ -80,7 +77,7 @@ def process_state(pid: int) -> str:
 
 
 def oom_kills() -> int | None:
-    """Return how many processes of this cgroup the kernel killed for memory, None if not known."""
+    """Return how many processes of this cgroup the kernel killed for memory, None if unknown."""
     for line in os.fsdecode(Path("/proc/self/cgroup").read_bytes()).splitlines():
         _, controllers, path = line.split(":", 2)
         names = {"memory": [f"memory{path}/memory.oom_control"],
@@ -133,9 +130,9 @@ class TemplateProcess:
 
 @contextlib.contextmanager
 def early_template(environ: Mapping[str, str]) -> Iterator[TemplateProcess | None]:
-    """Give a template with the variables that a run without ``launch.pass_env`` gives it.
+    """Give a template with the variables of a run without ``launch.pass_env``.
 
-    It is None where those are not known before MPI is, or where no process can be supervised.
+    None where those are not known before MPI is, or where no process can be supervised.
     """
     local_size = announced_local_size(environ)
     if local_size is None or unsupervised():

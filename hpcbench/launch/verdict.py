@@ -1,14 +1,13 @@
 """Who is to blame when a case goes wrong: a pure function of all ranks' evidence.
 
-Never the first reporter: the survivors' "connection closed by peer" is faster than the victim's
-end of file. A rank that called another operation than the planned one is the cause of whatever
-the others then run into, even of their end. Else the strongest evidence counts. From strong to
-weak: a process's own end, its own exception, a network interface that is down, a stopped
+Never the first reporter: the survivors' "connection closed by peer" comes before the victim's end
+of file. A rank that called a wrong operation is the cause of whatever follows. Else the strongest
+evidence counts: a process's own end, its own exception, an interface that is down, a stopped
 process, the least progress, a communication error.
 
-Watchdogs agree although some may not answer: each rank sends its evidence to the collector, rank 0,
-which waits a limited time and answers. If no verdict comes, the next rank takes its place. All
-messages are point-to-point: a collective in which one rank is missing tells nobody who.
+Watchdogs agree although some may not answer: each rank posts its evidence to the collector, rank 0,
+which waits a limited time and answers; else the next rank takes its place. A collective with a
+missing rank would name nobody.
 """
 
 from __future__ import annotations
@@ -95,10 +94,7 @@ class Verdict:
 def judge(
     evidence: Sequence[Evidence], timeout_s: float, planned: str = "the planned operation",
 ) -> Verdict:
-    """Return the verdict; every rank computes the same one from the same evidence.
-
-    The reason of a timeout ends with the steps that were begun and what the flight records say.
-    """
+    """Return the verdict; every rank computes the same one from the same evidence."""
     verdict = _judged(evidence, timeout_s, planned)
     if verdict.status != "timeout":
         return verdict
@@ -108,7 +104,7 @@ def judge(
 
 
 def how_ended(evidence: Sequence[Evidence], verdict: Verdict) -> Ended:
-    """Return how a run ended on all ranks together: as its verdict has it, by the same evidence."""
+    """Return how a run ended on all ranks together, by the same evidence."""
     outcomes = {item.outcome for item in evidence}
     if verdict.status == "ok":
         return Ended.OK
@@ -121,7 +117,7 @@ def how_ended(evidence: Sequence[Evidence], verdict: Verdict) -> Ended:
 
 
 def _first_steps(evidence: Sequence[Evidence]) -> str:
-    """Name the ranks in the earliest step: those that others then wait for, or that hang."""
+    """Name the ranks in the earliest step: those that others wait for, or that hang."""
     within = [item for item in evidence if item.doing and item.outcome is not RankOutcome.OK]
     if not within:
         return ""
@@ -233,14 +229,12 @@ def agreed_verdict(
     comm: Communicator, evidence: Evidence, timeout_s: float, late_s: float,
     exchange_s: float = EXCHANGE_S, hosts: Sequence[str] = (),
 ) -> tuple[Verdict, int]:
-    """Return the one verdict of the watchdogs of all ranks that answer within ``exchange_s``.
+    """Return the verdict of all watchdogs that answer within ``exchange_s``, and the rank that
+    prints it or -1.
 
-    With it comes the rank that prints it, or -1.
-
-    ``comm`` is the watchdogs' own: the main threads are inside calls on others. ``timeout_s`` is
-    the case's, ``late_s`` how long after it this rank asks, ``hosts`` each rank's as messages name
-    it. Takes up to 2 ``exchange_s`` for each collector that is silent and ``exchange_s`` more. If
-    all collectors are silent they are blamed, on the own evidence alone.
+    ``comm`` is the watchdogs' own. ``timeout_s`` is the case's, ``late_s`` this rank's delay after
+    it, ``hosts`` each rank's as messages name it. Takes up to 2 ``exchange_s`` for each silent
+    collector and ``exchange_s`` more. If all are silent they are blamed.
     """
     if late_s > exchange_s:
         # This process was stopped and continued, as Open MPI does to end a job: it was silent.

@@ -1,8 +1,8 @@
 """The workers of one generation, one per member rank, started, awaited and replaced together.
 
-Supervisors are quiet while a case runs. They sleep on the worker's socket and on the wake-up
-signal that a rank of the same node sends when it has failed. They wake only every ``wakeup_s`` to
-look at the deadline, other nodes' notices and stop requests.
+Supervisors are quiet while a case runs: they sleep on the worker's socket and on the wake-up signal
+of failed ranks of the node, and wake every ``wakeup_s`` for the deadline, other nodes' notices and
+stop requests.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Observation:
 
 
 def await_answer(worker: WorkerHandle, how: AnswerWait) -> Observation:
-    """Return what became of the request that ``worker`` was just sent."""
+    """Return the outcome of the request that ``worker`` was just sent."""
     deadline = time.monotonic() + how.timeout_s
     while not how.stop.now:
         remaining = deadline - time.monotonic()
@@ -155,7 +155,7 @@ class RankLocation:
     interface: str | None = None
 
     def sign(self, evidence: Evidence) -> Evidence:
-        """Return evidence that says where it is from; of a case gone wrong, if the link is down."""
+        """Return evidence with its host; of a failed case also if the link is down."""
         link = ""
         if self.host and self.interface and evidence.outcome not in (RankOutcome.OK,
                                                                      RankOutcome.HALTED):
@@ -182,16 +182,15 @@ def with_advice(observation: Observation, case: Case, local_size: int) -> Observ
 _LEAVE_TIMEOUT_S = 5.0
 _ASSEMBLY_GRACE_S = 60.0
 _AGREEMENT_GRACE_S = 30.0
-"""So long after a case's timeout its ranks are waited for: long, since a rank that is missed then
-ends the job."""
+"""How long ranks are waited for after a case's timeout: one that is missed then ends the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """How the workers of a job meet. Times are in seconds; ``ports`` are tried in order.
+    """How the workers of a job meet; times in seconds, ``ports`` tried in order.
 
-    ``local_rank`` is this rank's of ``local_size`` on its node. ``gpu`` is this rank's among those
-    it sees, None if it has none of its own. ``location`` is what its evidence says of where it is.
+    ``local_rank``, ``local_size``, ``gpu`` (index among visible GPUs, or None) and ``location`` are
+    this rank's.
     """
 
     address: str
@@ -206,10 +205,9 @@ class Rendezvous:
 
 @dataclass(frozen=True, slots=True)
 class CaseOutcome:
-    """The agreed verdict of one case, this rank's own observation, and any rank's wish to stop.
+    """The agreed verdict of one case, this rank's observation, and any rank's wish to stop.
 
-    ``due`` is what rank 0 finds it is time for: names of things to do between two cases.
-    ``ended``: how it ended on all ranks together; it did not begin where workers cannot join.
+    ``due``: rank 0's names of things to do before the next case. ``ended``: on all ranks together.
     """
 
     verdict: Verdict
@@ -220,7 +218,7 @@ class CaseOutcome:
 
 
 class NoAgreement(RankLostError):
-    """The ranks could not tell one another how a case ended; ``evidence`` is this rank's."""
+    """The ranks could not agree on how a case ended; ``evidence`` is this rank's."""
 
     def __init__(self, message: str, evidence: Evidence) -> None:
         super().__init__(message)
@@ -231,8 +229,8 @@ class NoAgreement(RankLostError):
 class CaseHooks:
     """What is called for each case.
 
-    ``start`` returns a new worker of this rank, or raises LaunchError. ``guard`` is entered with
-    the worker and the case while that runs. ``due`` is called after it; rank 0's answer holds.
+    ``start`` returns a new worker or raises LaunchError. ``guard`` surrounds the case. ``due`` is
+    called after it; rank 0's answer holds.
     """
 
     start: Callable[[], WorkerHandle]
@@ -298,7 +296,7 @@ class WorkerGroup:
     def _with_choices(
         self, case: Case, worker: WorkerHandle, observation: Observation,
     ) -> Observation:
-        """Add what libraries printed of how they carried the case out, if they did."""
+        """Add the choices that libraries printed, if any."""
         group, text = (case.backend, case.group_ranks), worker.newly_printed()
         if not text and group not in self._choices:
             return observation

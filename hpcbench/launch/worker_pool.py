@@ -23,28 +23,24 @@ from hpcbench.measure.process import spare_what_is_loaded, unsupervised
 from hpcbench.texts import masked
 
 _SHARE_OF_CUDA = 0.65
-"""Of the time for the probe: other children have less (`backends.facts`), at the same time or then.
-"""
+"""Of the probe's time; other children have less (`backends.facts`)."""
 _START_OF_A_GPU_S = 3.0
-"""What a driver takes for each where nothing holds it open (`backends.child.LIMIT_S`); all ranks of
-a node wait for that."""
+"""A driver's start of one GPU where nothing holds it open (`backends.child.LIMIT_S`)."""
 Variables = tuple[tuple[str, str], ...]
 
 
 class WorkerPool:
     """A context manager that gives workers of any environment; ends them and their template.
 
-    Variables that torch reads when it loads need a template of their own, all others are set in
-    the forked worker.
+    Variables that torch reads when it loads need a template of their own, others are set after the
+    fork.
     """
 
     def __init__(
         self, spec: TemplateSpec, progress: SharedProgress, *, memory_limit_bytes: int = 0,
         early: TemplateProcess | None = None,
     ) -> None:
-        """Start a template in the background, or go on with the ``early`` one if it fits.
-
-        There is none where workers cannot be supervised (`measure.process.unsupervised`).
+        """Start a template in the background, or use the ``early`` one; none where `unsupervised`.
         """
         self.progress = progress
         self._spec = spec
@@ -65,10 +61,8 @@ class WorkerPool:
     def start_worker(
         self, variables: Variables, *, limited: bool = True, stop: StopRequests | None = None,
     ) -> WorkerProcess:
-        """Return a new worker with these variables on top. Raises LaunchError.
-
-        It waits until the one before, if that was killed, is gone; not after a request to ``stop``.
-        """
+        """Return a new worker with these variables on top, once a killed one before is gone. Raises
+        LaunchError."""
         if self._last is not None:
             self._last.await_end(stop)
         early, late = split_by_load_time(variables)
@@ -131,40 +125,45 @@ def gpus_start_s(root: Path = Path("/")) -> float:
 
 
 def cuda_limit_s(timeout_s: float) -> float:
-    """Return how long what may hang in the probe has, so that the rest is still told in time."""
+    """Return the time for calls that may hang in the probe, so that the rest is still reported."""
     return min(LIMIT_S, _SHARE_OF_CUDA * timeout_s)
 
 
 def facts_of_child(
     tools: Sequence[str], env: Mapping[str, str], timeout_s: float,
 ) -> Mapping[str, Any]:
-    """Return the same of a process that nobody supervises: it has ``timeout_s`` for the answer."""
-    command = module_command("hpcbench.backends.facts", str(cuda_limit_s(timeout_s)), *tools)
+    """Return the same from a process without supervision. Raises LaunchError."""
     try:
-        done = subprocess.run(command, env=dict(env), capture_output=True, text=True,
-                              errors="backslashreplace", timeout=timeout_s, check=True)
-        facts: Mapping[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        facts: Mapping[str, Any] = printed_json(module_command(
+            "hpcbench.backends.facts", str(cuda_limit_s(timeout_s)), *tools), env, timeout_s)
+        return facts
     except subprocess.CalledProcessError as error:
-        last = (masked(error.stderr, os.environ).strip().splitlines() or ["no word"])[-1]
+        last = (masked(error.stderr, os.environ).strip().splitlines() or ["no output"])[-1]
         raise LaunchError(f"the probe of this machine failed: {last}") from error
-    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+    except NO_JSON as error:
         raise LaunchError(f"the probe of this machine failed: {error}") from error
-    return facts
+
+
+NO_JSON = (OSError, subprocess.SubprocessError, ValueError, IndexError)
+
+
+def printed_json(command: Sequence[str], env: Mapping[str, str], timeout_s: float) -> Any:
+    """Return the last line that a command prints, as JSON. Raises one of `NO_JSON`."""
+    done = subprocess.run(command, env=dict(env), capture_output=True, text=True,
+                          errors="backslashreplace", timeout=timeout_s, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 class InlineWorker(WorkerHandle):
     """Carries a request out when it is sent, in this process: for a debugger, or backend mpi.
 
-    A crash here ends the job and a hang cannot be survived; the run says so.
+    A crash here ends the job and a hang cannot be survived; the run's first lines warn of it.
     """
 
     def __init__(
         self, variables: Variables, progress: SharedProgress, mpi: InlineComms | None,
     ) -> None:
-        """Import torch into this process and set the variables until the worker leaves.
-
-        Raises LaunchError for variables that could only be set before torch loads.
-        """
+        """Import torch here and set the variables until the worker leaves. Raises LaunchError."""
         early, late = split_by_load_time(variables)
         if early:
             raise LaunchError(f"inline workers cannot have {', '.join(early)} of their own: it is "

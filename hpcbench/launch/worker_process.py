@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from hpcbench.backends.child import ending
 from hpcbench.errors import LaunchError, how_to_install
 from hpcbench.launch import messages
 from hpcbench.launch import template_process as processes
@@ -35,16 +36,16 @@ from hpcbench.measure.control import SharedProgress
 from hpcbench.texts import masked, say
 
 KEPT_BYTES = 512 * 1024
-"""Of what one case prints both ends are read: connections are made at its beginning, what failed
-stands at its end."""
+"""Kept at both ends of a case's output: connections are made at its beginning, failures are at its
+end."""
 SLACK_BYTES = 4 * 2**20
-"""Memory is given back so much at a time, so that a case that prints little costs nothing."""
+"""Memory is released in such steps, so that a case that prints little costs nothing."""
 
 
 class WorkerOutput:
     """An anonymous file that one worker writes to and its supervisor reads.
 
-    Its size only grows, so that positions in it hold; what is not kept becomes a hole.
+    Its size only grows; what is not kept becomes a hole.
     """
 
     def __init__(self) -> None:
@@ -70,7 +71,7 @@ class WorkerOutput:
         return first.rpartition(b"\n")[0] + b"\n" + last.partition(b"\n")[2]
 
     def tidy(self) -> None:
-        """Give back what neither `since_mark` nor a look at the last lines reads."""
+        """Release what neither `since_mark` nor the last lines need."""
         kept_from = self.size() - KEPT_BYTES
         if kept_from - self._tidied >= SLACK_BYTES:
             self._tidied = kept_from
@@ -102,7 +103,7 @@ def text_of(output: bytes) -> str:
     return masked(output.decode(errors="replace"), os.environ)
 
 
-def of_the_case(stacks: str) -> str:
+def case_stacks(stacks: str) -> str:
     """Return faulthandler's stacks, the interrupted thread first, without the flight record's.
 
     faulthandler begins with the newest thread, and reports show the first lines only.
@@ -126,10 +127,7 @@ _GONE_STEP_S = 0.2
 
 
 class WorkerHandle(Protocol):
-    """What a supervisor can do with its worker, whether a process of its own or inline.
-
-    An inline one runs in the rank's own process: what is asked of a process has no answer then.
-    """
+    """A supervisor's view of its worker: a process of its own, or inline (the defaults here)."""
 
     progress: SharedProgress
 
@@ -159,8 +157,7 @@ class WorkerHandle(Protocol):
         return ""
 
     def flight_record(self) -> Mapping[str, Any]:
-        """Return the collectives that it called last (`profiling.flight`), {} if it cannot answer.
-        """
+        """Return its last collectives (`profiling.flight`), {} if it cannot answer."""
         return {}
 
     def last_output(self) -> str:
@@ -168,7 +165,7 @@ class WorkerHandle(Protocol):
         return ""
 
     def newly_printed(self) -> str:
-        """Return what was printed since the last call (`worker_output`), secrets not masked."""
+        """Return the output since the last call, secrets not masked."""
         return ""
 
     def leave(self, timeout_s: float) -> str:
@@ -196,7 +193,7 @@ class Template:
     ) -> None:
         """Start it, or take the ``early`` one if it has the same variables; only `fork` waits.
 
-        Words of a ``wrapper`` stand before its command: a program that starts and watches it.
+        The words of ``wrapper`` start and watch it.
         """
         self.env = dict(spec.env)
         self._ready_timeout_s = spec.ready_timeout_s
@@ -351,7 +348,7 @@ class WorkerProcess(WorkerHandle):
         while time.monotonic() < deadline and self._output.size() == before:
             time.sleep(0.01)
         time.sleep(0.01)  # the dump is several writes
-        return of_the_case(text_of(os.pread(self._output.fd, _STDERR_BYTES, before)))
+        return case_stacks(text_of(os.pread(self._output.fd, _STDERR_BYTES, before)))
 
     def flight_record(self) -> Mapping[str, Any]:
         """Ask for the collectives that it called last; {} if no whole answer comes in time."""
@@ -390,10 +387,8 @@ class WorkerProcess(WorkerHandle):
         os.close(self._flight_fd)
 
     def await_end(self, stop: StopRequests | None = None) -> None:
-        """Wait until it is gone if it was killed; say so where its successor may feel it.
-
-        A request to ``stop`` at once ends the wait: it may last longer than a launcher waits.
-        """
+        """Wait until a killed worker is gone; report a long wait. A request to ``stop`` at once
+        ends it."""
         if self._killed_s is None:
             return
         limit_s = _GONE_ON_GPU_S if self._used_gpu else _GONE_S
@@ -411,7 +406,7 @@ class WorkerProcess(WorkerHandle):
                 sys.stderr)
 
     def _is_gone(self, timeout_s: float) -> bool:
-        """Return whether it ends in time: as its template says, or the kernel if that has ended."""
+        """Return whether it ends in time, by its template or, if that has ended, by the kernel."""
         if self._template.is_alive():
             return self._template.exit_code(self._pid, timeout_s) is not None
         if processes.process_state(self._pid) in ("", "Z", "X"):
@@ -419,8 +414,3 @@ class WorkerProcess(WorkerHandle):
         time.sleep(timeout_s)
         return False
 
-
-def ending(code: int) -> str:
-    if code >= 0:
-        return f"ended with exit code {code}"
-    return f"ended by signal {-code} ({signal.Signals(-code).name})"

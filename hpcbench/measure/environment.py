@@ -1,5 +1,5 @@
 """Environment of a rank: machine, libraries, network, and an allow-list of variables as plain JSON,
-without secrets (`hpcbench.masking`). Unknown is None; an unreadable topic says why. Libraries are
+without secrets (`hpcbench.texts`). Unknown is None; an unreadable topic says why. Libraries are
 identified by the linker's build id, else by a hash of size, beginning and end."""
 
 from __future__ import annotations

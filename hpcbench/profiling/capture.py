@@ -1,7 +1,6 @@
 """Profiled samples of one case on one rank, by torch.profiler.
 
-They are samples like the measured ones, in workers of their own, after all that is measured. So
-neither the profiler nor what it leaves behind in a process can change a measured sample.
+They run in workers of their own after all measured samples, which no profiler can then change.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _ANCHORS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Captured:
+class CapturedTrace:
     """What torch.profiler exported, and the stamps around the clock markers: (before, after) ns."""
 
     trace: dict[str, Any]
@@ -34,10 +33,8 @@ class Captured:
 
 @dataclass(frozen=True, slots=True)
 class ProfiledSamples:
-    """How many samples of how many calls are profiled, and what runs before them.
-
-    The profiler prepares itself during the last of ``warmup`` samples, and sleeps in those before.
-    """
+    """``samples`` profiled samples of ``batch`` calls, after ``warmup``: the profiler prepares in
+    its last."""
 
     warmup: int
     batch: int
@@ -48,11 +45,8 @@ class ProfiledSamples:
 def capture(
     tool: str, workload: TimedWorkload, device: Device, progress: SharedProgress,
     wanted: ProfiledSamples, around: Surroundings,
-) -> Captured:
-    """Take profiled samples, recorded by ``tool``: by torch, or by nsys from outside.
-
-    A CUDA profiler is told where they begin and end.
-    """
+) -> CapturedTrace:
+    """Take profiled samples, recorded by ``tool``: by torch, or by nsys from outside."""
     if tool == "torch":
         return capture_by_torch(workload, device, progress, wanted, around)
     ranged = _Ranged(workload, wanted)
@@ -60,17 +54,14 @@ def capture(
             around)
     if wanted.cuda:
         torch.cuda.profiler.stop()
-    return Captured({}, [])
+    return CapturedTrace({}, [])
 
 
 def capture_by_torch(
     workload: TimedWorkload, device: Device, progress: SharedProgress, wanted: ProfiledSamples,
     around: Surroundings,
-) -> Captured:
-    """Take profiled samples; their rows are in ``progress`` as those of a case are.
-
-    The first profiler of a process takes seconds to start, in the last warm-up.
-    """
+) -> CapturedTrace:
+    """Take profiled samples; their rows are in ``progress`` as those of a case."""
     warmup = max(wanted.warmup, 1)
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * wanted.cuda
     steps = schedule(wait=warmup - 1, warmup=1, active=wanted.samples)
@@ -78,7 +69,7 @@ def capture_by_torch(
         marked = _Marked(workload, profiler, around.now_ns, warmup, wanted.batch)
         measure(marked, device, progress, SampleSchedule(warmup, 1, validate=False), around)
         marked.anchor()
-    return Captured(_exported(profiler), marked.anchors)
+    return CapturedTrace(_exported(profiler), marked.anchors)
 
 
 def _exported(profiler: torch.profiler.profile) -> dict[str, Any]:
@@ -121,10 +112,7 @@ class _Ranged:
 
 @dataclass(slots=True)
 class _Marked:
-    """A workload whose timed calls stand in markers, and which moves the profiler on between them.
-
-    A sample is one call of it, whatever the number of calls in it.
-    """
+    """A workload with markers around its timed calls, which steps the profiler between them."""
 
     workload: TimedWorkload
     profiler: torch.profiler.profile

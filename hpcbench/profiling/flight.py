@@ -1,15 +1,10 @@
-"""What the flight records of ranks that hang say: who is at which collective.
+"""Flight records of ranks that hang: which rank is at which collective.
 
-An entry of torch's record is a collective that a rank has called: its group, its number in that
-group, tensors and dtypes. ``retired`` says that it is over; gloo tells no more of its state. Of
-NCCL's, whose watchdog retires it some time later, ``state`` says it by events of the GPU.
-
-A worker's half of the flight record: a thread that answers while the worker hangs.
-
-torch keeps the last collectives of every process group in flight recorders (2.13: 2000 of them):
-those of NCCL in one, with events of the GPU, all others in another. A rank that waits in a
-collective has released Python's lock, so this thread can read them. It sleeps in sigwait(2) and
-costs nothing until its supervisor asks.
+An entry of torch's record is a collective that a rank has called: its group, its number there,
+tensors and dtypes; ``retired`` once it is over, for NCCL also ``state``, by GPU events. torch 2.13
+keeps the last 2000: NCCL's in one recorder, all others in another. A rank that waits in a
+collective has released Python's lock, so a thread of the worker can read them. It sleeps in
+sigwait(2) until its supervisor signals.
 """
 
 from __future__ import annotations
@@ -30,15 +25,14 @@ MOST_ENTRIES = 32
 """Newest entries that are kept of a rank: enough to see where its order left the others'."""
 _ITEM_BYTES = {"Bool": 1, "Byte": 1, "Char": 1, "Short": 2, "Half": 2, "BFloat16": 2, "Int": 4,
                "Float": 4, "Long": 8, "Double": 8, "ComplexFloat": 8, "ComplexDouble": 16}
-"""Names as torch records them; of a dtype that is not here no size is told."""
+"""Names as torch records them; other dtypes have no size here."""
 
 
 def joined(dumps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return one record of what torch's recorders wrote (`FlightRecorder::dump_json`).
 
-    Holds ``version``, ``entries``, the newest in the order of their calls, and ``groups``: what the
-    recorder of a group says of it, by the group's name. Each recorder numbers its groups itself,
-    so names are those of entries. What two recorders have, as in newer versions, is there once.
+    ``version``, ``entries`` (the newest, in order) and ``groups`` (state by name). Each recorder
+    numbers its groups itself, so names are those of entries; duplicates are dropped.
     """
     entries: dict[Any, Mapping[str, Any]] = {}
     groups: dict[str, Any] = {}
@@ -54,10 +48,8 @@ def joined(dumps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def standing(record: Mapping[str, Any]) -> str:
-    """Return where a rank stands: in which collective it waits, or which it called last.
-
-    "" for a record without entries. The oldest call that is not over is the one it waits in.
-    """
+    """Return the collective in which a rank waits (the oldest unfinished), else its last; ""
+    without entries."""
     entries: Sequence[Mapping[str, Any]] = record.get("entries", [])
     if not entries:
         return ""
@@ -91,7 +83,7 @@ def _size(entry: Mapping[str, Any]) -> str:
 
 
 def in_flight(standings: Mapping[int, str]) -> str:
-    """Say of all ranks where they stand, those that stand alike together; "" if none is known."""
+    """Return which ranks are in which collective, equal ones together; "" if none is known."""
     known = {rank: place for rank, place in standings.items() if place}
     return "; ".join(f"rank {rank_list(ranks)} {place}"
                      for place, ranks in by_value(known).items())
@@ -102,9 +94,9 @@ _DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
 
 
 def answer_flight_requests(fd: int) -> None:
-    """Write the flight record to ``fd`` whenever SIGUSR2 comes; as JSON, with a final newline.
+    """Write the flight record to ``fd`` as a line of JSON whenever SIGUSR2 comes.
 
-    To be called while this process has one thread, since later ones must not take the signal.
+    Call it while this process has one thread: later ones must not take the signal.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
     threading.Thread(target=_answer, args=(fd,), daemon=True, name="flight record").start()
@@ -119,10 +111,7 @@ def _answer(fd: int) -> None:
 
 
 def flight_record() -> dict[str, Any]:
-    """Return torch's record of this process: its newest entries, and the state of each group.
-
-    Holds ``unavailable``, the reason, where this torch has none or was told to keep none.
-    """
+    """Return torch's record of this process, or ``unavailable``: the reason."""
     import torch  # the supervisors, who read what is written here, do without it
 
     module = torch._C._distributed_c10d

@@ -1,8 +1,8 @@
 """Which cases are profiled and why, and the files in which ranks keep their traces.
 
-The file of a rank is what torch.profiler exports (JSON in Chrome's trace event format, compressed),
-with one key more, ``hpcbench``: a `RankProfile`. Viewers ignore keys that they do not know. Options
-of NVIDIA's nsys are those of its user guide; no test has run the real program: docs/profile.md.
+A rank's file is torch.profiler's export (Chrome's trace event format, compressed) with a key
+``hpcbench``: a `RankProfile`. nsys options are those of its user guide; no test has run the real
+program.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import gzip
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -78,15 +78,6 @@ class ProfileNote:
     why: str
     problem: str = ""
 
-    def with_problem(self, problem: str) -> ProfileNote:
-        return replace(self, problem=problem)
-
-    def left_out(self, why: str) -> ProfileNote:
-        return replace(self, is_wanted=False, why=why)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 NSYS = "nsys"
 INSTEAD_OF_NSYS = "take torch's profiler with --set profiling.tool=torch"
@@ -108,10 +99,10 @@ def require_nsys() -> None:
 
 
 def nsys_words(folder: Path, rank: int, *, cuda: bool) -> tuple[str, ...]:
-    """Return what a rank puts in front of its workers' template.
+    """Return the command that a rank puts before its workers' template.
 
-    Workers are forks without exec. On GPUs each case is a range of its own, and a report of its
-    own; without any, one report covers the whole turn. ``%p`` is the process that nsys starts.
+    Workers are forks without exec. On GPUs each case is a range and a report of its own, else one
+    report covers all. ``%p`` is the process that nsys starts.
     """
     report = folder / PROFILE_FOLDER / RANK_FILES / f"nsys-rank{rank:05d}-%p"
     ranges = ("--capture-range=cudaProfilerApi", "--capture-range-end=repeat") if cuda else ()
@@ -125,19 +116,16 @@ def nsys_reports(folder: Path, rank: int) -> list[Path]:
 
 
 STALL_SHARE = 0.1
-"""Where only cases are profiled whose ranks wait for each other, these differ by this share of the
-sample's time or more (docs/method.md): a choice, twice the 5 % from which the reducer calls a
-change of a median one. It needs no common clock: a rank that waits in a sample, or in a phase of
-it, is longer in it than the rank that it waits for."""
+"""With trigger ``stall`` a case is profiled if its ranks' medians, of the sample or of a phase,
+differ by this share of the sample's time (docs/method.md): twice the 5 % from which a change of a
+median counts. A rank that waits is longer in it than the rank it waits for: no common clock is
+needed."""
 WHOLE = "sample"
 _START, _END, _FLAGS = (SAMPLE_COLUMNS.index(name) for name in ("start_ns", "end_ns", "flags"))
 
 
 def medians_ns(rows: Samples, phases: Phases) -> dict[str, float]:
-    """Return one rank's medians over its timed samples in ns: of the sample, and of each phase.
-
-    ``rows`` are (sample, SAMPLE_COLUMNS); empty without a timed sample.
-    """
+    """Return one rank's medians over its timed samples in ns: of the sample, and of each phase."""
     timed = (rows[:, _FLAGS] & UNTIMED) == 0
     if not timed.any():
         return {}
@@ -148,10 +136,8 @@ def medians_ns(rows: Samples, phases: Phases) -> dict[str, float]:
 
 
 def stall(of_ranks: Sequence[Mapping[str, float]]) -> tuple[float, str]:
-    """Return the largest difference between ranks over the longest sample, and in what it is.
-
-    ``of_ranks`` are `medians_ns` of each rank; (0, "") where a rank has none.
-    """
+    """Return the largest difference between ranks over the longest sample, and its phase; (0, "")
+    if unknown."""
     if not all(WHOLE in medians for medians in of_ranks):
         return 0.0, ""
     longest_ns = max(medians[WHOLE] for medians in of_ranks)

@@ -1,12 +1,10 @@
-"""What came of the profiled samples: merged traces, their overhead, and ``profile.json``.
+"""Profiles at the end of a run: merged traces, the profiler's overhead, and ``profile.json``.
 
-Rank 0 does this at the end of a run, from the files of all ranks and from the results. A profiler's
-clock is another one (torch: an estimate of CLOCK_REALTIME from the processor's counter). Each
-marker limits the difference of the two; so do all together, at both ends of the trace, and between
-the ends it is interpolated. The traces of all ranks of a case then become one on the global clock,
-in Chrome's trace event format (`ph` X, s, f, M; times in us), which Perfetto and chrome://tracing
-read. What is unique within one rank's trace is made unique over all: process and thread ids, ids of
-flows, and the correlation of a call with its kernel.
+Rank 0 does this from all ranks' files and the results. A profiler's clock is another one (torch: an
+estimate of CLOCK_REALTIME). Markers limit the difference at both ends of a trace; between them it
+is interpolated. All ranks' traces of a case become one on the global clock, in Chrome's trace event
+format (`ph` X, s, f, M; us), for Perfetto and chrome://tracing. Process and thread ids, ids of
+flows and correlation ids are made unique over ranks.
 """
 
 from __future__ import annotations
@@ -53,10 +51,7 @@ _BELOW_1 = "; below 1 they differ by more than the profiler costs, so its cost i
 def summary_lines(
     entries: Mapping[str, Mapping[str, Any]], flights: int, folder: str, *, enabled: bool,
 ) -> list[str]:
-    """Return at most MOST_LINES lines about the entries of ``profile.json``.
-
-    ``flights`` is the number of cases with flight records, ``enabled`` whether to profile at all.
-    """
+    """Return at most MOST_LINES lines about the entries of ``profile.json``."""
     return list(_lines(entries, flights, folder, enabled=enabled))[:MOST_LINES]
 
 
@@ -75,7 +70,7 @@ def _lines(
         yield (f"{_count(len(reported), 'case')} profiled by nsys: its reports are in "
                f"{folder}/ranks; open them with nsys-ui")
     if enabled and not entries:
-        yield "no case is profiled: none ended ok when its turn came"
+        yield "no case is profiled: none ended ok"
     if known := [one for one in [*merged, *reported] if one["overhead"]]:
         yield _overhead_line(known)
     if dropped := [one for one in merged if one["n_dropped"]]:
@@ -132,10 +127,8 @@ class Overhead:
 def overhead(
     item: CaseResult, ranks: Sequence[RankProfile], clocks: RankClocks,
 ) -> Overhead | None:
-    """Return the overhead of profiling a case; None where the two cannot be compared.
-
-    The profiled samples are folded over ranks as the measured ones are (docs/method.md).
-    """
+    """Return the overhead of profiling a case, folded over ranks as measured samples are; None if
+    incomparable."""
     if item.statistics is None or item.timing is None or len({len(one.rows) for one in ranks}) != 1:
         return None
     rows = np.array([one.rows for one in ranks], dtype=np.int64)  # (rank, sample, column)
@@ -197,9 +190,8 @@ class CaseProfile:
 def write_profiles(folder: Path, results: Results) -> list[str]:
     """Merge the traces of each profiled case, write ``profile.json``; return its lines.
 
-    The flight records of cases that hung are written beside it, whether or not cases are profiled.
-    What cannot be read or merged is a line and costs that case's profile only. Raises FileError
-    where the disk does not take the files.
+    Flight records of cases that hung are written beside it. What cannot be read or merged costs
+    that case's profile only. Raises FileError.
     """
     path = folder / PROFILE_FOLDER / PROFILE_FILE
     entries = dict(_earlier_entries(path))
@@ -345,12 +337,9 @@ def _rank_data(path: Path, files: _ProfileFiles) -> _RankData:
     if history is None or files.clocks.n_clocks == 1:
         return _RankData(about, rank_trace, anchor.bound_ns, 0.0)
     models = history.models
-
-    def to_global_ns(profiler_ns: Nanoseconds) -> Nanoseconds:
-        return to_global(models, anchor.to_local(profiler_ns))
-
     bound_ns = float(bound_at(models, np.array([about.rows[-1][1]])).max())
-    return _RankData(about, replace(rank_trace, to_global=to_global_ns), anchor.bound_ns, bound_ns)
+    return _RankData(about, replace(rank_trace, to_global=lambda profiler_ns: to_global(
+        models, anchor.to_local(profiler_ns))), anchor.bound_ns, bound_ns)
 
 
 def _write(path: Path, merged: Merged, case: Case, ranks: Sequence[RankProfile]) -> None:
@@ -411,9 +400,9 @@ def fit_anchor(stamps: Sequence[tuple[int, int]], marks_ns: Sequence[int]) -> An
 def _end(
     stamps: Sequence[tuple[int, int]], marks_ns: Sequence[int],
 ) -> tuple[int, int, float]:
-    """Return of one end of a trace the time, the difference of the clocks and its limit, in ns.
+    """Return the time of one end of a trace, the difference of the clocks and its limit, in ns.
 
-    It is what all markers of that end allow together; if nothing does, what the narrowest does.
+    All markers of that end limit it together; if they contradict, the narrowest does.
     """
     pairs = list(zip(stamps, marks_ns, strict=True))
     low = max(mark_ns - after_ns for (_, after_ns), mark_ns in pairs)
@@ -438,10 +427,7 @@ _OF_THE_PROFILER = ("Spans", "Traces", "")
 
 @dataclass(frozen=True, slots=True)
 class RankTrace:
-    """One rank's events, with its host, and what maps the profiler's ns to global ns.
-
-    An event's time is ``base_ns`` plus its ``ts``, which is in us.
-    """
+    """One rank's events (``base_ns`` plus ``ts`` in us), its host, and the map to global ns."""
 
     rank: int
     host: str
@@ -454,8 +440,8 @@ class RankTrace:
 class Merged:
     """The events of all ranks, in order of time from 0 us at ``begin_ns`` of the global clock.
 
-    ``n_dropped`` events are left out: the shortest of every rank that had more than its share.
-    ``marks_ns`` has the global begin of each rank's samples: rank -> sample -> ns.
+    ``n_dropped``: the shortest of every rank that had more than its share. ``marks_ns``: rank ->
+    sample -> global begin.
     """
 
     events: list[Event]
@@ -530,7 +516,7 @@ class _RankEvents:
         return {**event, **changed}
 
     def _id(self, value: Any) -> Any:
-        """Return an id that no other rank has; one that is no number gets the rank as prefix."""
+        """Return an id that no other rank has."""
         if isinstance(value, int):
             return self.trace.rank * _IDS_OF_A_RANK + value % _IDS_OF_A_RANK
         return f"{self.trace.rank}-{value}"

@@ -1,8 +1,7 @@
-"""A rank's readings: begun before the first case, asked for around each, taken between cases.
+"""A rank's telemetry: read by threads at fixed times and around each case, taken between cases.
 
-One thread reads sources that hang or raise together, at moments of the clock and when it is asked
-to. It never keeps the main thread waiting, takes no signal, and ends with the process, also inside
-a call that never returns.
+Sources that may hang together share a thread, which never keeps the main thread waiting, takes no
+signal, and ends with the process, also inside a call that never returns.
 """
 
 from __future__ import annotations
@@ -46,10 +45,8 @@ class _AbandonedError(Exception):
 
 
 class Reader:
-    """Reads sources every ``period_ns``, at multiples of it, so that ranks of a node wake at once.
-
-    Wakes that come together disturb fewer samples than those that follow one another.
-    """
+    """Reads sources at multiples of ``period_ns``: ranks of a node wake together, which disturbs
+    fewer samples."""
 
     def __init__(self, sources: Sequence[Source], period_ns: int, now_ns: NowNs) -> None:
         self.sources = list(sources)
@@ -75,7 +72,7 @@ class Reader:
         return self._thread.is_alive() and self._done.wait(timeout_s)
 
     def read_by_clock(self, is_on: bool) -> None:  # noqa: FBT001
-        """Read at moments of the clock, too, from now on; or only when asked."""
+        """Read at fixed times, too, from now on; or only on request."""
         if is_on and not self._by_clock:
             self._asked.set()
         self._by_clock = is_on
@@ -119,7 +116,7 @@ class Reader:
                 self._done.set()
 
     def _pause_s(self) -> float | None:
-        """Return how long it is to the next multiple of the period; None: until it is asked."""
+        """Return how long it is to the next multiple of the period; None: until a request."""
         if not self._by_clock:
             return None
         return (self._period_ns - self._now_ns() % self._period_ns) / 1e9
@@ -163,7 +160,7 @@ _WAIT_S = 0.02
 class Sampler:
     """A context manager around all cases. Nothing here raises, and nothing takes long.
 
-    ``groups`` are sources that share a thread each, ``missing`` says why others are not there.
+    ``groups`` are sources that share a thread each, ``missing`` the reasons of other tables.
     """
 
     def __init__(
@@ -172,7 +169,7 @@ class Sampler:
     ) -> None:
         self._rate_hz = rate_hz
         self._missing = dict(missing)
-        self._told: Told | None = None
+        self._status: Told | None = None
         self._readers = [Reader(group, round(10**9 / rate_hz), now_ns)
                          for group in groups if group]
         self._hangs = [0] * len(self._readers)
@@ -229,12 +226,12 @@ class Sampler:
         return {table: np.array(some, dtype=np.int64) for table, some in rows.items()}
 
     def news(self) -> Told | None:
-        """Return what is read and what is not, None if that was returned before."""
-        told = Told(self._rate_hz, *self._state())
-        if told == self._told:
+        """Return what is read and what is not, None if unchanged."""
+        status = Told(self._rate_hz, *self._state())
+        if status == self._status:
             return None
-        self._told = told
-        return replace(told)
+        self._status = status
+        return replace(status)
 
     def _state(self) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
         devices: dict[str, tuple[str, ...]] = {}
@@ -266,7 +263,7 @@ class Sampler:
 
 
 @dataclass(frozen=True, slots=True)
-class Seams:
+class TelemetryAccess:
     """Where the machine is read: the root of /proc and /sys, and what gives NVML."""
 
     root: Path = Path("/")
@@ -275,22 +272,20 @@ class Seams:
 
 def open_sampler(
     wanted: Telemetry, *, local_rank: int, gpu_uuid: str | None, rocm: bool = False,
-    tried: NvmlRefusals | None = None, seams: Seams | None = None,
+    tried: NvmlRefusals | None = None, seams: TelemetryAccess | None = None,
 ) -> Sampler:
-    """Return the sampler of a rank; ``gpu_uuid`` is that of its GPU, None if it has none.
+    """Return the sampler of a rank; ``gpu_uuid`` is that of its GPU, or None.
 
-    ``rocm``: the GPU is one of AMD, which NVML does not know. ``tried`` is what came of asking NVML
-    or amdsmi for this GPU in a process that may crash.
+    ``rocm``: an AMD GPU. ``tried``: the findings of the probe's child about NVML or amdsmi.
     """
-    seams = seams or Seams()
+    seams = seams or TelemetryAccess()
     openers: Mapping[str, Callable[[], Source]] = {
         "process": lambda: ProcessSource(seams.root),
         "cpu": lambda: CpuSource(seams.root),
         "frequency": lambda: FrequencySource(seams.root, own_cores()),
         "energy": lambda: EnergySource(seams.root),
         "network": lambda: NetworkSource(seams.root),
-        "gpu": lambda: (_amd_gpu(gpu_uuid, tried or NvmlRefusals()) if rocm else
-                        _gpu(gpu_uuid, tried or NvmlRefusals(), seams.nvml))}
+        "gpu": lambda: _gpu(gpu_uuid, tried or NvmlRefusals(), seams.nvml, rocm)}
     found: dict[str, Source] = {}
     missing: dict[str, str] = {}
     for table, opener in openers.items():
@@ -307,24 +302,10 @@ def open_sampler(
     return Sampler([[*found.values()], gpus], wanted.rate_hz, missing)
 
 
-def _amd_gpu(uuid: str | None, tried: NvmlRefusals) -> Source:
+def _gpu(uuid: str | None, tried: NvmlRefusals, load: Callable[[], Any], rocm: bool) -> Source:
     if uuid is None:
-        raise UnreadableError("torch gives the GPU no UUID")
-    if tried.lost:
+        raise UnreadableError("torch reports no UUID of the GPU" if rocm else
+                              "this rank has no NVIDIA GPU")
+    if tried.lost:  # a library that crashed or hung in the probe would take the supervisor along
         raise UnreadableError(tried.lost)
-    return AmdGpuSource(uuid, tried.refused)
-
-
-def _gpu(uuid: str | None, tried: NvmlRefusals, load: Callable[[], Any]) -> Source:
-    if uuid is None:
-        raise UnreadableError("this rank has no NVIDIA GPU")
-    if tried.lost:  # what crashed or hung in the probe would take the supervisor along
-        raise UnreadableError(tried.lost)
-
-    def loaded() -> Any:
-        try:
-            return load()
-        except RuntimeError as error:
-            raise UnreadableError(str(error)) from error
-
-    return GpuSource(uuid, loaded, tried.refused)
+    return AmdGpuSource(uuid, tried.refused) if rocm else GpuSource(uuid, load, tried.refused)

@@ -1,7 +1,6 @@
-"""Sources of readings: the worker's process, a node's cores, clocks, RAPL and interfaces, GPUs.
+"""Sources of telemetry: the worker's process, a node's cores, clocks, RAPL and interfaces, GPUs.
 
-A call of a GPU's library that hangs or is refused costs its column. amdsmi has never run: there was
-no GPU of AMD.
+A GPU library's call that hangs or is refused costs its column. amdsmi has never run here.
 """
 
 from __future__ import annotations
@@ -40,7 +39,8 @@ class UnreadableError(Exception):
 
 
 class Source(ABC):
-    """Fills one table. ``devices`` are what its rows are of, ``missing`` columns it cannot read."""
+    """Fills one table. ``devices`` are those of its rows, ``missing`` the columns that it cannot
+    read."""
 
     table: ClassVar[str]
 
@@ -50,10 +50,10 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, at: Callable[[str], None]) -> Iterable[tuple[int, Values]]:
-        """Yield the number of each device with its values now; nothing if there is none now.
+        """Yield the number of each device with its values now.
 
-        ``at`` is told the name of a column before a call that may hang for it alone. Raises
-        UnreadableError or OSError if it can be read no more.
+        It passes a column's name to ``at`` before a call that may hang for it alone. Raises
+        UnreadableError or OSError.
         """
 
     def drop(self, column: str, why: str) -> bool:
@@ -65,11 +65,11 @@ class Source(ABC):
                 *(values.get(name, NOT_READ) for name in TABLES[self.table].names))
 
 
-class HeldFile:
-    """A file of the kernel that stays open: each reading gets what it says then.
+class OpenKernelFile:
+    """A file of the kernel that stays open: each reading gets its current text.
 
-    A file of a process stays that process's, whoever gets its number later. It is closed when
-    nobody holds it: a reader that hangs may still have it when its source is dropped.
+    A file of a process stays that process's when its number is reused. It is closed when
+    unreferenced: a reader that hangs may still use it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -81,16 +81,14 @@ class HeldFile:
         weakref.finalize(self, os.close, self._descriptor)
 
     def text(self) -> str:
-        """Return the file, up to _MOST_BYTES. Raises OSError or UnreadableError.
-
-        The kernel gives a file that it makes from a list about a page at a time.
-        """
+        """Return the file, up to _MOST_BYTES, about a page a call. Raises OSError or
+        UnreadableError."""
         data = b""
         while len(data) < _MOST_BYTES and (
                 part := os.pread(self._descriptor, _MOST_BYTES - len(data), len(data))):
             data += part
         if not data:
-            raise UnreadableError(f"{self._path}: says nothing")
+            raise UnreadableError(f"{self._path}: is empty")
         return data.decode("ascii", errors="replace")
 
     def number(self) -> int:
@@ -116,7 +114,7 @@ class ProcessSource(Source):
         super().__init__()
         self._root = root
         self._page_bytes = os.sysconf("SC_PAGESIZE")
-        self._now: tuple[int, HeldFile, HeldFile | None] | None = None
+        self._now: tuple[int, OpenKernelFile, OpenKernelFile | None] | None = None
         self.devices = ["worker"]
         self._open(os.getpid())  # raises where no process can be looked at
         self._now = None
@@ -129,9 +127,9 @@ class ProcessSource(Source):
     def _open(self, pid: int) -> None:
         self._now = None
         folder = self._root / "proc" / str(pid)
-        stat = HeldFile(folder / "stat")
+        stat = OpenKernelFile(folder / "stat")
         try:
-            waited: HeldFile | None = HeldFile(folder / "schedstat")
+            waited: OpenKernelFile | None = OpenKernelFile(folder / "schedstat")
         except UnreadableError as error:
             waited, self.missing["wait_ns"] = None, str(error).replace(str(pid), "PID")
         self._now = (pid, stat, waited)
@@ -170,7 +168,7 @@ class CpuSource(Source):
 
     def __init__(self, root: Path) -> None:
         super().__init__()
-        self._file = HeldFile(root / "proc/stat")
+        self._file = OpenKernelFile(root / "proc/stat")
         self._tick_ns = 10**9 // os.sysconf("SC_CLK_TCK")
         self.devices = ["all cores"]
 
@@ -194,10 +192,10 @@ class FrequencySource(Source):
         step = -(-len(cores) // _MOST_CORES)
         below = root / "sys/devices/system/cpu"
         chosen = [below / f"cpu{core}" for core in cores[::max(step, 1)]]
-        self._clocks = [HeldFile(core / "cpufreq/scaling_cur_freq") for core in chosen]
+        self._clocks = [OpenKernelFile(core / "cpufreq/scaling_cur_freq") for core in chosen]
         self.devices = ["cores " + ",".join(core.name.removeprefix("cpu") for core in chosen)]
         try:
-            self._slowed = [HeldFile(core / "thermal_throttle" / name) for core in chosen
+            self._slowed = [OpenKernelFile(core / "thermal_throttle" / name) for core in chosen
                             for name in ("core_throttle_count", "package_throttle_count")]
         except UnreadableError as error:
             self._slowed, self.missing["throttled"] = [], str(error)
@@ -223,7 +221,7 @@ class EnergySource(Source):
         if not zones:
             raise UnreadableError(f"{root / _RAPL}: no RAPL domain")
         names = {zone: files.line(f"{_RAPL}/{zone}/name") or zone for zone in zones}
-        self._files = [HeldFile(root / _RAPL / zone / "energy_uj") for zone in zones]
+        self._files = [OpenKernelFile(root / _RAPL / zone / "energy_uj") for zone in zones]
         self._ranges = [files.number(f"{_RAPL}/{zone}/max_energy_range_uj") or 0
                         for zone in zones]
         self._last: list[int | None] = [None] * len(zones)
@@ -248,7 +246,7 @@ def _domain(zone: str, names: dict[str, str]) -> str:
 class NetworkSource(Source):
     """Bytes and losses of interfaces, from /proc/net/dev, and of InfiniBand ports.
 
-    A bond, a bridge or a VLAN counts again what its ports count, and is left out (`_counts_once`).
+    A bond, a bridge or a VLAN counts its ports' bytes again, and is left out (`_counts_once`).
     """
 
     table = "network"
@@ -258,8 +256,8 @@ class NetworkSource(Source):
         files = KernelFiles(root)
         self._files = files
         self._is_counted: dict[str, bool] = {}
-        self._file = HeldFile(root / "proc/net/dev")
-        self._ports: dict[int, dict[str, HeldFile]] = {}
+        self._file = OpenKernelFile(root / "proc/net/dev")
+        self._ports: dict[int, dict[str, OpenKernelFile]] = {}
         for device in files.names(_IB):
             for port in files.names(f"{_IB}/{device}/ports"):
                 self._add_port(f"{device}/{port}", root / _IB / device / "ports" / port)
@@ -267,7 +265,7 @@ class NetworkSource(Source):
     def _add_port(self, name: str, folder: Path) -> None:
         counters = ("port_rcv_data", "port_xmit_data", "port_xmit_discards", "port_rcv_errors")
         try:
-            held = {counter: HeldFile(folder / "counters" / counter) for counter in counters}
+            held = {counter: OpenKernelFile(folder / "counters" / counter) for counter in counters}
         except UnreadableError as error:
             self.missing[name] = str(error)
             return
@@ -307,11 +305,11 @@ class NetworkSource(Source):
 
 
 def _counts_once(files: KernelFiles, name: str) -> bool:
-    """Return whether what an interface counts is counted by no other one.
+    """Return whether no other interface counts the same bytes.
 
-    Hardware is (``device``). What lies above others is not (``lower_*``). Of the rest, such as ends
-    of tunnels and of containers, only that of the default route is, if there is any hardware.
-    Interfaces of another network namespace than /sys shows cannot be told, and count.
+    True for hardware (``device``), false above others (``lower_*``). Of the rest (ends of tunnels
+    and of containers) only that of the default route, if there is hardware. Interfaces of another
+    network namespace than /sys shows count.
     """
     known = files.names(f"{_NET}/{name}")
     if name == _LOOPBACK or not known or "device" in known:
@@ -329,27 +327,33 @@ def _default_routes(files: KernelFiles) -> set[str]:
             if len(words := line.split()) > 1 and words[1] == "00000000"}
 
 
-class _GpuColumns(Source):
-    """One GPU, by its UUID. Columns that are ``refused`` already are not asked for.
+class GpuSource(Source):
+    """One GPU by NVML, which ``load`` gives, initialised. ``refused`` columns are not read.
 
-    Its library is loaded by the first reading, in the thread that reads, because that may hang.
+    The library is loaded by the first reading, in the thread that reads, because that may hang.
     """
 
     table = "gpu"
-    library: ClassVar[str]
-    columns: ClassVar[Sequence[str]]
+    library: ClassVar[str] = "NVML"
+    columns: ClassVar[Sequence[str]] = NVML_COLUMNS
 
-    def __init__(self, uuid: str, refused: Mapping[str, str] | None) -> None:
+    def __init__(
+        self, uuid: str, load: Callable[[], Any], refused: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__()
         self.devices = [uuid]
         self.missing = dict(refused or {})
+        self._load = load
         self._refusing: tuple[type[Exception], ...] = ()
         self._reading: Callable[[str], int] | None = None
 
     def read(self, at: Callable[[str], None]) -> Iterator[tuple[int, Values]]:
         if self._reading is None:
             at("")
-            self._reading = self._opened(self.devices[0])
+            try:
+                self._reading = self._opened(self.devices[0])
+            except RuntimeError as error:
+                raise UnreadableError(str(error)) from error
         values: dict[str, int] = {}
         for column in self.columns:
             if column in self.missing:
@@ -358,37 +362,17 @@ class _GpuColumns(Source):
             try:
                 values[column] = self._reading(column)
             except self._refusing as error:
-                self.missing.setdefault(column, self._words(error))
+                self.missing.setdefault(column, self._message(error))
         if not values:
-            raise UnreadableError(f"{self.library} tells nothing of this GPU")
+            raise UnreadableError(f"{self.library} has no reading of this GPU")
         yield 0, values
 
     def drop(self, column: str, why: str) -> bool:
         self.missing[column] = why
         return bool(column)
 
-    @abstractmethod
     def _opened(self, uuid: str) -> Callable[[str], int]:
-        """Return what reads a column, after ``_refusing`` is set. Raises UnreadableError."""
-
-    @abstractmethod
-    def _words(self, error: Exception) -> str:
-        """Return what the library said."""
-
-
-class GpuSource(_GpuColumns):
-    """By NVML. ``load`` gives it, initialised, or says why it cannot."""
-
-    library = "NVML"
-    columns = NVML_COLUMNS
-
-    def __init__(
-        self, uuid: str, load: Callable[[], Any], refused: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(uuid, refused)
-        self._load = load
-
-    def _opened(self, uuid: str) -> Callable[[str], int]:
+        """Set ``_refusing``; return what reads a column. Raises UnreadableError or RuntimeError."""
         nvml = self._load()
         self._refusing = nvml_refusing(nvml)
         try:
@@ -398,12 +382,12 @@ class GpuSource(_GpuColumns):
         self.devices = [readings.name]
         return readings.read
 
-    def _words(self, error: Exception) -> str:
+    def _message(self, error: Exception) -> str:
         return refusal(error)
 
 
-class AmdGpuSource(_GpuColumns):
-    """By amdsmi, for a UUID of torch's. Raises UnreadableError where that is not installed."""
+class AmdGpuSource(GpuSource):
+    """One GPU by amdsmi. Raises UnreadableError where that is not installed."""
 
     library = "amdsmi"
     columns = tuple(AMD_CALLS)
@@ -413,16 +397,13 @@ class AmdGpuSource(_GpuColumns):
             raise UnreadableError("a GPU of AMD needs the Python package amdsmi (of ROCm), which "
                                   "is not installed")
         others = (name for name in TABLES["gpu"].names if name not in AMD_CALLS)
-        super().__init__(uuid, {**dict.fromkeys(others, "not read of AMD's GPUs"),
-                                **(refused or {})})
+        super().__init__(uuid, lambda: opened_amd_gpu(uuid), {
+            **dict.fromkeys(others, "not read of AMD's GPUs"), **(refused or {})})
 
     def _opened(self, uuid: str) -> Callable[[str], int]:
-        try:
-            amdsmi, gpu = opened_amd_gpu(uuid)
-        except RuntimeError as error:
-            raise UnreadableError(str(error)) from error
+        amdsmi, gpu = self._load()
         self._refusing = amd_refusing(amdsmi)
         return lambda column: AMD_CALLS[column](amdsmi, gpu)
 
-    def _words(self, error: Exception) -> str:
+    def _message(self, error: Exception) -> str:
         return amd_refusal(error)

@@ -43,7 +43,7 @@ def _launcher(job: JobReport) -> CheckLine:
     if job.world_size == 1:
         return not_applicable("launcher", "none: one rank; for more: mpirun -np 4 python -m "
                                           "hpcbench validate")
-    return ok("launcher", "one that leaves no variables known here; MPI knows the ranks")
+    return ok("launcher", "unknown (none of its variables is set); MPI reports the ranks")
 
 
 def _ranks(job: JobReport) -> CheckLine:
@@ -53,7 +53,7 @@ def _ranks(job: JobReport) -> CheckLine:
     if job.announced is not None and job.announced[0] != job.world_size:
         size, launcher = job.announced
         return fail("ranks", f"{launcher} started {size}, but MPI sees {job.world_size}",
-                    f"{job.lonely_fix}; see docs/launching.md")
+                    f"{job.world_size_fix}; see docs/launching.md")
     if job.lost:
         names = ", ".join(f"{rank} on {host}" if host else str(rank)
                           for rank, host in sorted(job.lost.items()))
@@ -113,7 +113,7 @@ def _alike(job: JobReport) -> CheckLine:
 def _kind_of_interface(report: RankReport) -> str:
     interface = report.of("network", "interfaces", str(report.interface)) or {}
     speed, mtu = interface.get("speed_mbit"), interface.get("mtu")
-    return (f"{speed} Mbit/s" if speed else "speed not told") + (f", MTU {mtu}" if mtu else "")
+    return (f"{speed} Mbit/s" if speed else "speed unknown") + (f", MTU {mtu}" if mtu else "")
 
 
 def _rdma(job: JobReport) -> CheckLine:
@@ -136,8 +136,8 @@ def _rdma(job: JobReport) -> CheckLine:
 
 
 _SLOW = ("hpet", "acpi_pm", "jiffies", "refined-jiffies")
-"""Clock sources whose every reading takes a system call and about a microsecond, or which tick too
-seldom: Documentation/timers/timekeeping.rst of Linux."""
+"""Clock sources that take a system call and about a microsecond a reading, or tick too seldom:
+Documentation/timers/timekeeping.rst of Linux."""
 _WIDE_NS = 50_000
 """Clocks that are known no better hide what a start together has to show (docs/method.md)."""
 
@@ -157,7 +157,7 @@ def clock_lines(job: JobReport) -> Iterator[CheckLine]:
 def _source(job: JobReport) -> CheckLine:
     sources = by_value(job.ranks, lambda report: report.of("kernel", "clocksource"))
     if set(sources) == {None}:
-        return not_applicable("clock source", "the kernel does not tell it")
+        return not_applicable("clock source", "the kernel reports none")
     slow = [name for name in sources if name in _SLOW]
     if slow:
         return warn("clock source", f"{spread(sources)}: reading it takes about a microsecond",
@@ -232,13 +232,13 @@ def _synced(job: JobReport) -> CheckLine:
 
 def _seen(job: JobReport) -> CheckLine:
     if len(job.ranks) == 1:
-        return not_applicable("shared folder", "one rank shares it with no other")
+        return not_applicable("shared folder", "one rank only")
     blind = [report for report in job.ranks if not report.storage.get("seen")]
     if blind:
         places = spread(by_value(blind, lambda report: str(report.storage.get("own"))))
-        return warn("shared folder", f"rank {rank_list(one.rank for one in blind)} do(es) not "
-                    f"see rank 0's folder; they write to disks of their own (below {places}), and "
-                    "send their traces at the end",
+        return warn("shared folder", f"rank {rank_list(one.rank for one in blind)} cannot "
+                    f"see rank 0's folder: traces are written to local disks (below {places}), and "
+                    "sent to rank 0 at the end",
                     "choose a folder on a file system that all nodes mount: -o DIR (output.folder)")
     return ok("shared folder", "all ranks see rank 0's folder")
 
@@ -246,7 +246,7 @@ def _seen(job: JobReport) -> CheckLine:
 def _kind_of_file_system(first: RankReport) -> CheckLine:
     kind = first.storage.get("kind")
     if kind is None:
-        return not_applicable("file system", "the system does not tell which it is")
+        return not_applicable("file system", "its type is unknown")
     if kind in ("tmpfs", "ramfs"):
         return warn("file system", f"{kind}: its files are in memory, and gone after a restart",
                     _ELSEWHERE)
@@ -258,10 +258,10 @@ def _kind_of_file_system(first: RankReport) -> CheckLine:
 
 def _free(job: JobReport) -> CheckLine:
     """Judge the rank with the least room: ranks may have disks of their own."""
-    told = [report for report in job.ranks if report.storage.get("free_bytes") is not None]
-    if not told:
-        return not_applicable("free space", "the file system does not tell")
-    least = min(told, key=lambda report: (report.storage.get("free_files") != 0,
+    known = [report for report in job.ranks if report.storage.get("free_bytes") is not None]
+    if not known:
+        return not_applicable("free space", "the file system reports none")
+    least = min(known, key=lambda report: (report.storage.get("free_files") != 0,
                                           report.storage["free_bytes"]))
     free = least.storage["free_bytes"]
     room = f"{round_bytes(free)} free" + (

@@ -74,19 +74,19 @@ def affinity_lines(job: JobReport) -> Iterator[CheckLine]:
 def _cores(ranks: Sequence[RankReport]) -> CheckLine:
     counts = by_value(ranks, lambda report: report.of("process", "affinity_cpus"))
     if None in counts:
-        return not_applicable("cores", "the system does not tell which cores a rank may use")
+        return not_applicable("cores", "the cores that a rank may use are unknown")
     cores = spread({plural(int(count), "core"): owners for count, owners in counts.items()})
     if len(counts) > 1:
-        return warn("cores", f"ranks may use different numbers: {cores}", _BIND)
+        return warn("cores", f"ranks have different numbers of cores: {cores}", _BIND)
     return ok("cores", f"each rank may use {cores}" if len(ranks) > 1 else cores)
 
 
 def _overlap(job: JobReport) -> CheckLine:
     crowded = [shared for ranks in job.by_node.values() if (shared := _shared(ranks))]
     if all(len(ranks) == 1 for ranks in job.by_node.values()):
-        return not_applicable("binding", "one rank a node shares its cores with no other")
+        return not_applicable("binding", "one rank per node")
     if not any(report.of("process", "affinity") for report in job.ranks):
-        return not_applicable("binding", "the system does not tell which cores a rank may use")
+        return not_applicable("binding", "the cores that a rank may use are unknown")
     if not crowded:
         return ok("binding", "no two ranks of a node share a core")
     more = f" (and {len(crowded) - 1} more nodes)" if len(crowded) > 1 else ""
@@ -124,7 +124,7 @@ def _quota(job: JobReport) -> CheckLine:
                     "milliseconds at a time", "raise the container's or job's CPU limit to the "
                     "cores it may use, or give it fewer cores (cpuset)")
     if all(report.of("process", "cgroup", "cpus") is None for report in job.ranks):
-        return not_applicable("CPU quota", "no cgroup tells one")
+        return not_applicable("CPU quota", "no cgroup sets one")
     return ok("CPU quota", "none that is below the cores of the ranks")
 
 
@@ -135,7 +135,7 @@ def probe_lines(job: JobReport) -> Iterator[CheckLine]:
         yield warn("probe", "; ".join(found for found, _, _ in lost),
                    "; ".join(dict.fromkeys(fix for _, _, fix in lost)))
     elif job.with_facts:
-        yield ok("probe", "no driver and no library crashed or hung when it was asked")
+        yield ok("probe", "no driver or library crashed or hung")
 
 
 def device_lines(job: JobReport) -> Iterator[CheckLine]:
@@ -198,9 +198,9 @@ _SHM_OF_A_RANK = 64 * 2**20
 _TOO_LITTLE_SHM = 4 * 2**20
 """An MPI maps 2 to 4 MB in /dev/shm for each rank, NCCL some 10 MB for each GPU."""
 _SCARCE_LOCKED = 512 * 2**20
-"""What a process may lock is what its registered host memory may be (ib_umem_get of Linux). With
-128 MB osu_bibw hung over Open MPI's openib at messages of 4 MiB, with 512 MB it did not (archive of
-Open MPI's developers' list, attachment 4364)."""
+"""The limit of registered host memory (ib_umem_get of Linux). With 128 MB osu_bibw hung over Open
+MPI's openib at 4 MiB, with 512 MB it did not (archive of Open MPI's developers' list, attachment
+4364)."""
 _MEMORY_OF_A_RANK = 2**30
 _TOO_LITTLE_MEMORY = 400 * 2**20
 """Supervisor, template and worker of one rank hold about 0.35 GB with torch imported."""
@@ -320,13 +320,13 @@ def software_lines(job: JobReport) -> Iterator[CheckLine]:
         yield _ucc(job.with_facts)
     else:
         for subject in ("CUDA", "driver", "NCCL", "UCC"):
-            yield not_applicable(subject, "no rank's torch could be asked")
+            yield not_applicable(subject, "no rank reports its torch")
     yield _mpi(job)
     yield _versions(job)
 
 
 def _python(job: JobReport) -> CheckLine:
-    versions = spread(by_version(job.ranks, "python", "not told"))
+    versions = spread(by_version(job.ranks, "python", "unknown"))
     slow = [report.rank for report in job.ranks
             if report.of("python", "traced") or report.of("python", "dev_mode")]
     if slow:
@@ -342,7 +342,7 @@ def _torch(job: JobReport) -> CheckLine:
         why = "; ".join(f"rank {rank_list(ranks)}: {reason}" for reason, ranks in silent.items())
         return fail("torch", why, f"{how_to_install('run')}, in the environment of every node"
                     if missing else "see on that node: python -m hpcbench list")
-    versions = spread(by_version(job.ranks, "torch", "not told"))
+    versions = spread(by_version(job.ranks, "torch", "unknown"))
     without = [report.rank for report in job.with_facts if not _facts(report)["built"]["gloo"]]
     if without:
         return warn("torch", f"{versions}, built without gloo on rank {rank_list(without)}",
@@ -429,7 +429,7 @@ def _versions(job: JobReport) -> CheckLine:
         return fail("versions", f"differ between ranks: {'; '.join(mixed)}",
                     "use one environment on all nodes (launch.allow_mixed=true accepts it)")
     if len(job.ranks) == 1:
-        return not_applicable("versions", "one rank has nothing to differ from")
+        return not_applicable("versions", "one rank only")
     return ok("versions", f"{', '.join(names)} are the same on all ranks")
 
 

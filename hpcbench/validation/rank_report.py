@@ -1,8 +1,7 @@
-"""Try a results folder in a process of its own, which a dead file system can hold as it likes.
+"""The reports of a job's ranks, the lines that judge them, and how these are printed.
 
-``python -m hpcbench.validation.rank_report FOLDER MARKER RANK`` prints what `probe` returns.
-
-What the ranks of a job report of themselves, the lines that judge it, and how these are printed.
+``python -m hpcbench.validation.rank_report FOLDER MARKER RANK`` prints `probe`: a results folder is
+tried in a process of its own, which a dead file system may block.
 """
 
 from __future__ import annotations
@@ -76,12 +75,10 @@ def ask(
 def probe(folder: Path, marker: str, rank: int) -> dict[str, Any]:
     """Write, sync and rename a file, on rank 0 in a new folder ``marker``, elsewhere beside it.
 
-    A rank that does not see that folder tries the places that a run would have it write to.
-
-    Keys: ``folder``, ``marker``; ``error``, None if all went well; ``seen``, whether rank 0's
-    marker is there; ``kind`` of file system; ``free_bytes`` and ``free_files``, None if unknown;
-    ``sync_s``; ``own``, where the rank writes if it does not see that folder; ``made``, the folders
-    made on the way, the innermost first: to be removed once all ranks have ended their probes.
+    A rank that does not see that folder tries its places in a run. Keys: ``folder``, ``marker``;
+    ``error`` or None; ``seen``: whether rank 0's marker is there; ``kind`` of file system;
+    ``free_bytes``, ``free_files``, None if unknown; ``sync_s``; ``own``: where the rank writes
+    otherwise; ``made``: new parent folders, the innermost first, to be removed at the end.
     """
     answer = {**_NOTHING, "folder": str(folder), "marker": marker}
     place = folder / marker
@@ -118,7 +115,7 @@ def _written_s(path: Path) -> float:
 
 
 def _apart(place: Path, rank: int) -> dict[str, Any]:
-    """Try where a run would have this rank write; in folders of its own, as others may be at it."""
+    """Try where a run would have this rank write, in folders of its own."""
     host, name = socket.gethostname(), f"{place.name}-{rank}"
     made = _missing(place.parent)
     own, tried = separate_folder(RunFolder(place.with_name(name), name), host, rank)
@@ -151,7 +148,7 @@ def remove_empty(made: list[str]) -> None:
 
 
 def _missing(folder: Path) -> list[str]:
-    """Return the folder and its parents as far as they are not there, the innermost first."""
+    """Return the folder and its parents that do not exist, the innermost first."""
     missing = []
     for path in (folder, *folder.parents):
         with suppress(OSError):  # what lies in a folder that is closed to this rank
@@ -183,19 +180,12 @@ Value = TypeVar("Value")
 class RankReport:
     """What one rank reports. Where something is missing, its ``..._error`` says why.
 
-    Attributes:
-        rank, local_rank: among all ranks, and among those of its node.
-        hostname, node: the machine; ``node`` is the same for ranks that share it.
-        mpi: what the MPI library calls itself, ``none`` without one.
-        versions: `launch.probe.versions`.
-        machine: `measure.environment.machine`.
-        facts: `backends.facts.gather_facts` with ``mpi``; None if torch gave none.
-        interface: what the job's sockets of this rank use, None if it has no name.
-        clock: the comparison of the clocks, as `SyncRecord.to_json`.
-        storage: `validation.storage_probe.probe` of the results folder.
-        shm_bytes: free in /dev/shm; None if there is none.
-        not_utf8: which texts of this rank are not UTF-8: `validation.machine.not_utf8`.
-        core_files: the limit of a core file in bytes, "unlimited", or 0 where none is written.
+    ``local_rank`` is that on its ``node``, which ranks of a machine share. ``mpi`` is the library's
+    name or ``none``; ``versions`` of `launch.probe`; ``machine`` of `measure.environment`;
+    ``facts`` of `backends.facts`, None without torch; ``interface`` of the job's sockets; ``clock``
+    a `SyncRecord`; ``storage`` of `probe`; ``shm_bytes`` free in /dev/shm; ``not_utf8`` of
+    `validation.machine`; ``core_files`` the limit in bytes, "unlimited", or 0 where none is
+    written.
     """
 
     rank: int
@@ -240,18 +230,15 @@ RANK_REPORT = TypeAdapter(RankReport)
 class JobReport:
     """The reports of all ranks, and which ranks did not answer.
 
-    Attributes:
-        announced: ranks and launcher that the launcher's variables speak of, or None.
-        lonely_fix: what to do if MPI sees another number of ranks.
-        lost: rank -> its host if known: who has not answered within ``timeout_s``.
-        start_error: why there is no MPI, although a launcher started several ranks, or why ranks
-            of torchrun did not meet.
+    ``announced``: ranks and launcher by the launcher's variables, or None. ``world_size_fix``: the
+    remedy if MPI sees another number. ``lost``: rank -> host of those without an answer in
+    ``timeout_s``. ``start_error``: why there is no MPI, or why torchrun's ranks did not meet.
     """
 
     world_size: int
     ranks: tuple[RankReport, ...]
     announced: tuple[int, str] | None = None
-    lonely_fix: str = ""
+    world_size_fix: str = ""
     lost: Mapping[int, str] = field(default_factory=dict)
     timeout_s: float = 0.0
     start_error: str = ""

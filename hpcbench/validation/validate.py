@@ -1,7 +1,6 @@
 """``hpcbench validate``: all ranks report, rank 0 judges and prints, all end with one code.
 
-A rank is asked by what a run asks it with (`launch.probe`, `measure.environment`). Nothing waits
-without an end.
+A rank is probed by the same code as in a run. No wait is without a limit.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from hpcbench.errors import ExitCode, HpcbenchError, LaunchError, RankLostError
 from hpcbench.launch.address import choose_network
 from hpcbench.launch.clocks import synchronise
 from hpcbench.launch.communicator import Communicator, Inbox, Pair
-from hpcbench.launch.launcher import announced_rank, announced_size, by_torchrun, lonely_fix
+from hpcbench.launch.launcher import announced_rank, announced_size, by_torchrun, world_size_fix
 from hpcbench.launch.probe import mpi_facts, torch_facts, versions
 from hpcbench.launch.session import (
     AgreedError,
@@ -82,11 +81,11 @@ _ANSWER_MARGIN_S = 5.0
 
 
 class BoundedCommunicator(Communicator):
-    """The collective operations over another communicator, which nobody else may use meanwhile.
+    """The collective operations over another communicator, with the names of missing ranks.
 
-    Every value goes through rank 0, as one message a rank: MPI's collectives could not say who is
-    missing. Whoever does not answer rank 0 within ``timeout_s`` is in ``lost``, on rank 0, and is
-    not waited for again.
+    Values go through rank 0, one message a rank: MPI's collectives could not name a missing rank.
+    Ranks without an answer in ``timeout_s`` are in ``lost``, on rank 0, and are not waited for
+    again.
     """
 
     def __init__(self, comm: Communicator, timeout_s: float) -> None:
@@ -145,17 +144,14 @@ class BoundedCommunicator(Communicator):
 
 
 _SHARE = 0.8
-"""Of the time-out; importing torch and the answer take one share each, and rank 0 waits for two."""
+"""Of the time-out: torch's import and the answer take one share each, and rank 0 waits for two."""
 
 
 def report_rank(
     comm: BoundedCommunicator, topology: RankIdentity, launch: Launch, storage: Mapping[str, Any],
     tools: Sequence[str], *, complete: bool,
 ) -> RankReport:
-    """Return the report of this rank; collective where all ranks have answered (``complete``).
-
-    ``storage`` is rank 0's probe of the results folder, ``tools`` is what the sweep wants of them.
-    """
+    """Return the report of this rank; collective where all ranks have answered (``complete``)."""
     env = worker_environment(os.environ, launch.pass_env, {})
     missing = (None, "not all ranks answer")
     interface, network_error = _or_why(lambda: choose_network(
@@ -210,8 +206,7 @@ def _core_files() -> int | str:
 _ROUNDS = 6
 """Waits that can follow one another, each of up to twice the time-out."""
 _MEETING_ROUNDS = 3
-"""torch's import, the way to torchrun's store, and the wait for the ranks; the last two name what
-is wrong themselves."""
+"""torch's import, the connection to torchrun's store, and the wait for the ranks."""
 _MARGIN_S = 1.0
 _SPEAKER = ("import select, sys\n"
             "select.select([0], [], [], float(sys.argv[1]))[0] or print(sys.argv[2], flush=True)")
@@ -262,9 +257,8 @@ def validate_command(request: ValidationRequest) -> int:
 def _guarded(limit_s: float, message: str | None, env: Mapping[str, str]) -> Iterator[None]:
     """End this process with code 1 if the block takes longer than ``limit_s``; MPI_Init may hang.
 
-    mpi4py holds the interpreter's lock while it starts MPI, so neither a thread nor a signal
-    handler of ours would run. A child, whose variables are ``env``, prints ``message`` unless it is
-    None. Then faulthandler's thread, which needs no lock, ends this process.
+    mpi4py holds the interpreter's lock meanwhile, so no thread or signal handler of ours would run:
+    a child prints ``message``, and faulthandler's thread, which needs no lock, ends this process.
     """
     with contextlib.ExitStack() as stack:
         nowhere = stack.enter_context(Path(os.devnull).open("w"))
@@ -279,7 +273,7 @@ def _guarded(limit_s: float, message: str | None, env: Mapping[str, str]) -> Ite
 
 
 def _alone(comm: Communicator, error: Exception) -> int:
-    """End this and all other ranks after an error that the others do not know of."""
+    """End all ranks after an error that the others do not know of."""
     code, message = ExitCode.FINDINGS, str(error)
     if not isinstance(error, RankLostError):
         code, message = ExitCode.INTERNAL, "internal error, please report the lines above"
@@ -330,7 +324,7 @@ def _validate(
             world_size=comm.size,
             ranks=tuple(RANK_REPORT.validate_python(answers[rank]) for rank in sorted(answers)),
             announced=announced, timeout_s=request.timeout_s, start_error=start_error,
-            lonely_fix=lonely_fix(announced[1], library) if announced else "",
+            world_size_fix=world_size_fix(announced[1], library) if announced else "",
             lost={rank: hosts.get(rank, "") for rank in comm.lost})
     if lonely and not speaks:
         return int(ExitCode.OK)  # the first to end with another code would end the one who speaks

@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from hpcbench.launch.run_folder import SeparateFolder, deliver
+from hpcbench.launch.run_folder import SeparateFolder, send_to_root
 from hpcbench.launch.session import open_session
 from hpcbench.measure.process import KernelFiles
 
@@ -37,7 +37,7 @@ def main(folder: Path, mib: int) -> None:
         comm.barrier()
         before = peak_bytes()
         places = {rank: SeparateFolder(f"host{rank}", str(folder)) for rank in range(1, comm.size)}
-        problems = deliver(comm, files, places, folder / "traces")
+        problems = send_to_root(comm, files, places, folder / "traces")
         grown = peak_bytes() - before
         told = comm.allgather([problems, grown, path.exists()])
         if comm.rank == 0:

@@ -66,7 +66,7 @@ def test_a_run_on_gloo_is_whole(mpirun: MpiLauncher, standins: Standins, machine
 
 @pytest.mark.parametrize(("machine", "words"), [
     ("h100", "but there is a driver (NVIDIA 580.65.06): name a Python"),
-    ("start_crashes", "a driver (NVIDIA; the process that asked NVML ended by"),
+    ("start_crashes", "a driver (NVIDIA; the NVML probe ended by"),
     ("old", "but there is a driver (NVIDIA "), ("none", "")])
 def test_a_session_on_a_torch_without_cuda_is_one_line(
     standins: Standins, tmp_path: Path, machine: str, words: str,

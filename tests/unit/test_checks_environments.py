@@ -128,7 +128,7 @@ def test_hb109_two_ranks_on_one_gpu() -> None:
 
 
 def test_hb159_what_crashed_or_hung_in_the_probe() -> None:
-    nvml = "the process that asked NVML ended by signal 11: no telemetry; see nvidia-smi"
+    nvml = "the NVML probe ended by signal 11: no telemetry; see nvidia-smi"
     some = ranks(lambda rank: {"lost": {"nvml": nvml}} if rank else {})
     (finding,) = found(some)
     assert (finding.code, finding.scope) == ("HB159", "note")

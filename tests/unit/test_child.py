@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from hpcbench.backends.child import Answers, Child, asked_apart, staying
+from hpcbench.backends.child import Answers, Child, kept_child, run_in_children
 
 
 def asked(question: Any, limit_s: float = 20.0) -> Answers:
@@ -82,7 +82,7 @@ def test_one_that_cannot_be_ended_is_left_behind() -> None:
 
 def test_all_are_asked_at_once_and_one_that_hangs_costs_no_other() -> None:
     began_s = time.monotonic()
-    found = asked_apart({
+    found = run_in_children({
         "hangs": first_and(hang_here), "hangs, too": first_and(hang_here), "not asked": None,
         "answers": first_and(lambda: time.sleep(0.1)),
         "much": lambda: [("text", "x" * 30_000)]}, 1.0)
@@ -125,7 +125,7 @@ def test_one_that_stays_has_its_files_until_it_is_let_go(tmp_path: Path) -> None
         os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
         yield "opened", True
 
-    with staying(question, 20.0) as answers:
+    with kept_child(question, 20.0) as answers:
         found = answers()
         writer = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)  # refused where no one reads
         assert os.write(writer, b"x") == 1

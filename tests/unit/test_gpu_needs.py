@@ -141,7 +141,7 @@ def test_a_probe_that_crashes_or_hangs_says_what_to_look_at() -> None:
 
 def test_a_cuda_that_crashes_in_the_child_that_asks_it_is_a_broken_machine() -> None:
     """The probe itself goes on, and answers: there is no GPU, as far as it knows."""
-    lost = "the process that asked CUDA ended by signal 11 (SIGSEGV): no case runs on a GPU; see"
+    lost = "the CUDA probe ended by signal 11 (SIGSEGV): no case runs on a GPU; see"
     none: dict[str, object] = dict.fromkeys(("names", "uuids", "memory_bytes", "details"), ())
     facts: dict[str, object] = {
         "cuda": {**none, "available": False, "reason": lost.partition(":")[0]},

@@ -9,8 +9,8 @@ import pytest
 
 from hpcbench.backends.availability import (
     RankFacts,
+    assign_gpus,
     gpu_indices,
-    gpu_places,
     no_code_reason,
     unreachable,
     visible_gpus,
@@ -43,9 +43,9 @@ ALL = ("u0", "u1", "u2", "u3")
 def test_every_rank_takes_one_of_its_own(
     seen: list[tuple[str, tuple[str, ...]]], places: list[int | None],
 ) -> None:
-    assert gpu_places(seen) == places
+    assert assign_gpus(seen) == places
     for count in range(len(seen)):  # a case on fewer ranks
-        assert gpu_places(seen[:count]) == places[:count]
+        assert assign_gpus(seen[:count]) == places[:count]
 
 
 def test_a_gpu_has_one_name_in_all_processes_of_its_node() -> None:

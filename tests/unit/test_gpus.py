@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.backends.availability import RankFacts, gpu_indices, gpu_tried, own_gpu
+from hpcbench.backends.availability import RankFacts, gpu_indices, gpu_refusals, own_gpu
 from hpcbench.backends.gpus import (
     NVML_CALLS,
     XID,
@@ -107,12 +107,12 @@ def test_what_is_refused_once_is_known_before_it_is_read(standins: Standins) -> 
 def test_what_crashed_in_the_probe_is_not_asked_by_a_supervisor() -> None:
     cuda = {"refused": [None, {"power_mw": "Not Supported"}]}
     rank = RankFacts(0, "n1", 0, {"cuda": cuda, "versions": {}, "lost": {}})
-    assert gpu_tried(rank, 1) == NvmlRefusals(None, {"power_mw": "Not Supported"})
-    assert gpu_tried(rank, 0) == gpu_tried(rank, None) == NvmlRefusals()
-    lost = {"nvml": "the process that asked NVML ended: what it costs; a remedy"}
+    assert gpu_refusals(rank, 1) == NvmlRefusals(None, {"power_mw": "Not Supported"})
+    assert gpu_refusals(rank, 0) == gpu_refusals(rank, None) == NvmlRefusals()
+    lost = {"nvml": "the NVML probe ended: what it costs; a remedy"}
     crashed = RankFacts(0, "n1", 0, {"cuda": cuda, "versions": {}, "lost": lost})
-    assert gpu_tried(crashed, 0).lost == (
-        "the process that asked NVML ended")
+    assert gpu_refusals(crashed, 0).lost == (
+        "the NVML probe ended")
 
 
 def test_the_gpu_of_a_rank() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import packages
 from golden import RUNS
-from hpcbench.backends.availability import RankFacts, tool_facts, untooled, wanted_tools
+from hpcbench.backends.availability import RankFacts, missing_tool, tool_facts, wanted_tools
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import planner_of
 from hpcbench.reduce.records import with_records
@@ -154,11 +154,11 @@ def test_a_case_whose_kind_or_runner_is_not_here_is_a_skip() -> None:
     case = replace(sweep()[0], kind="gone")
     wanted = wanted_tools([case])
     ranks = [RankFacts(rank, f"host{rank}", 0, {"tools": tool_facts(wanted)}) for rank in (0, 1)]
-    assert untooled(case, "cpu", ranks) == "kind gone cannot be used: it is not installed"
+    assert missing_tool(case, "cpu", ranks) == "kind gone cannot be used: it is not installed"
     assert planner_of(case.kind).advice(case.workload, 1) == ""
     there = replace(ranks[0], facts={"tools": dict.fromkeys(wanted)})
-    assert untooled(case, "cpu", [there, there]) is None
-    assert untooled(case, "cpu", [there, ranks[1]]) == (
+    assert missing_tool(case, "cpu", [there, there]) is None
+    assert missing_tool(case, "cpu", [there, ranks[1]]) == (
         "kind gone cannot be used: rank 1 on host1: it is not installed")
 
 

@@ -30,7 +30,7 @@ from hpcbench.launch.launcher import (
     announced_rank,
     announced_size,
     in_shell_of_srun,
-    lonely_fix,
+    world_size_fix,
 )
 from hpcbench.launch.measuring import most_rows, shared_cores_lines, slow_reason
 from hpcbench.launch.messages import (
@@ -187,7 +187,7 @@ def test_a_template_that_ends_before_it_reads_says_why(tmp_path: Path) -> None:
     ("Open MPI's mpirun", "MPICH Version: 5.0.2", f"{Path(sys.executable).parent}/mpirun"),
 ])
 def test_the_fix_is_that_of_this_mpi_and_launcher(launcher: str, library: str, fix: str) -> None:
-    assert fix in lonely_fix(launcher, library)
+    assert fix in world_size_fix(launcher, library)
 
 
 def test_lonely_ranks_are_refused_with_a_fix() -> None:
@@ -300,7 +300,7 @@ def test_a_case_of_gpus_has_failed_where_cuda_did_not_answer(
         "kind": "collective", "collective": "all_reduce", "size": "1KB", "device": device,
         "backend": backend}]}, "test"), 2)
     lost = {**CPU_FACTS, "host_memory_bytes": 2**40, "cuda": {
-        **CPU_FACTS["cuda"], "reason": "the process that asked CUDA gave no answer in 39 s"},
+        **CPU_FACTS["cuda"], "reason": "the CUDA probe gave no answer in 39 s"},
         "lost": {"cuda": "it gave no answer"}}
     plain = {**CPU_FACTS, "host_memory_bytes": 2**40, "lost": {}}
     found = resolve(plan, [RankFacts(0, "a", 0, lost), RankFacts(1, "a", 1, plain)])

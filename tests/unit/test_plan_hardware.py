@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.backends.availability import RankFacts, untooled
+from hpcbench.backends.availability import RankFacts, missing_tool
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.hardware.plan.gemm import ELEMENT_BYTES, PRODUCTS, RESULT_BYTES, gemm_of
@@ -132,7 +132,7 @@ def test_types_that_a_gpu_lacks_are_a_skip(
     (case,) = on_cuda(dtype, "64")
     rank = RankFacts(0, "here", 0, {"versions": {}, "cuda": {
         "names": ["GPU"], "uuids": [""], "visible": None, "capabilities": [list(capability)]}})
-    assert (untooled(case, "cuda", [rank]) is None) == runs
+    assert (missing_tool(case, "cuda", [rank]) is None) == runs
 
 
 def test_every_type_of_the_block_has_its_row_of_facts() -> None:

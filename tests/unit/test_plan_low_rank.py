@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.backends.availability import RankFacts, tool_facts, untooled, wanted_tools
+from hpcbench.backends.availability import RankFacts, missing_tool, tool_facts, wanted_tools
 from hpcbench.config.load import check_config
 from hpcbench.kinds.training.plan.memory import moments
 from hpcbench.kinds.training.plan.planner import TrainingPlanner
@@ -126,7 +126,7 @@ def test_modules_that_are_missing_are_told_before_anything_starts() -> None:
     said = {"peft": None, "bitsandbytes": "the Python module bitsandbytes is not installed"}
 
     def reason(case: Case, tools: dict[str, str | None]) -> str | None:
-        return untooled(case, "cuda", [RankFacts(0, "here", 0, {
+        return missing_tool(case, "cuda", [RankFacts(0, "here", 0, {
             "tools": tools, "cuda": {"uuids": [], "visible": None}})])
 
     assert reason(lora, said) is None

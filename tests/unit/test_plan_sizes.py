@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.backends.availability import RankFacts, untooled
+from hpcbench.backends.availability import RankFacts, missing_tool
 from hpcbench.config.axes import DTYPE_BYTES, DTYPES, SPLITS
 from hpcbench.config.load import check_config
 from hpcbench.operations.collectives import (
@@ -194,6 +194,6 @@ def test_a_cold_case_on_a_gpu_is_skipped_only_where_its_cache_asks_for_too_many_
              "versions": {"torch": "2.13.0"}}
     for case in cases:
         size = case.workload.to_json()["size_bytes"]
-        reason = case.skip or untooled(case, "cuda", [RankFacts(0, "host", 0, facts)])
+        reason = case.skip or missing_tool(case, "cuda", [RankFacts(0, "host", 0, facts)])
         assert (reason is None) == (size >= begins), (size, reason)
         assert reason is None or f"begins at {begins} B" in reason or size < 2**17

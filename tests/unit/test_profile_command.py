@@ -17,7 +17,7 @@ from hpcbench.commands.jobs import seconds_of
 from hpcbench.config.axes import TARGETS
 from hpcbench.config.load import PACKAGED, check_config
 from hpcbench.errors import ConfigError, LaunchError, UsageError
-from hpcbench.launch.session import become_job, default_ranks, find_mpirun, ranks_of_launch
+from hpcbench.launch.session import default_ranks, exec_mpirun, find_mpirun, ranks_of_launch
 from hpcbench.plan.expand import make_plan
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import open_results
@@ -120,8 +120,8 @@ def test_the_program_becomes_mpirun_with_its_exit_code(tmp_path: Path) -> None:
         '#!/bin/sh\necho "$$ $@ $OMPI_MCA_rmaps_base_oversubscribe"\nexit 7\n')
     (tmp_path / "mpirun").chmod(0o755)
     python = str(tmp_path / "python")
-    lines = ("import os", "from hpcbench.launch.session import become_job",
-             f"become_job(3, ['profile', '-g', '3'], os.environ, {python!r})")
+    lines = ("import os", "from hpcbench.launch.session import exec_mpirun",
+             f"exec_mpirun(3, ['profile', '-g', '3'], os.environ, {python!r})")
     with subprocess.Popen([sys.executable, "-c", "\n".join(lines)], stdout=subprocess.PIPE,
                           text=True, env={**os.environ}) as started:
         said, _ = started.communicate(timeout=60)
@@ -133,7 +133,7 @@ def test_an_mpirun_that_cannot_be_started_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "mpirun").write_text("no program")
     (tmp_path / "mpirun").chmod(0o755)
     with pytest.raises(LaunchError, match="mpirun: cannot be started: Exec format error"):
-        become_job(2, [], {"PATH": str(tmp_path)}, str(tmp_path / "python"))
+        exec_mpirun(2, [], {"PATH": str(tmp_path)}, str(tmp_path / "python"))
 
 
 def test_there_is_a_number_of_ranks_without_any_gpu() -> None:

@@ -87,7 +87,7 @@ def of_telemetry(name: str) -> bool:
 
 def test_the_page_names_every_key_of_the_summary() -> None:
     summary = PAGE[PAGE.index("## summary.json and summary.csv"):]
-    document = summary_document(replace(make_results(()), told=(RankTold(0, 0, 2.0),)), [])
+    document = summary_document(replace(make_results(()), told=(RankTelemetry(0, 0, 2.0),)), [])
     missing = {name for name in document if f"`{name}`" not in summary}
     assert missing == {"cases", "schema_version"}
 

@@ -20,7 +20,7 @@ from hpcbench.config.load import check_config
 from hpcbench.config.schema import Telemetry
 from hpcbench.launch.probe import resolve
 from hpcbench.plan.expand import make_plan
-from hpcbench.telemetry.sampler import Seams, open_sampler
+from hpcbench.telemetry.sampler import TelemetryAccess, open_sampler
 from hpcbench.trace.columns import TABLES
 from test_launch_parts import CPU_FACTS
 
@@ -89,7 +89,7 @@ def test_gpus_without_a_uuid_of_their_own_are_told_apart_by_number() -> None:
 def test_telemetry_says_why_there_is_none(tmp_path: Path) -> None:
     def missing(uuid: str | None) -> str:
         sampler = open_sampler(Telemetry(without=("process", "cpu")), local_rank=1, gpu_uuid=uuid,
-                               rocm=True, seams=Seams(tmp_path))
+                               rocm=True, seams=TelemetryAccess(tmp_path))
         told = sampler.news()
         assert told is not None
         return told.missing["gpu"]

@@ -17,7 +17,7 @@ from fake_machine import make_machine
 from hpcbench.backends.gpus import NvmlRefusals
 from hpcbench.config.schema import Telemetry
 from hpcbench.telemetry import sampler as sampler_module
-from hpcbench.telemetry.sampler import Sampler, Seams, open_sampler
+from hpcbench.telemetry.sampler import Sampler, TelemetryAccess, open_sampler
 from hpcbench.telemetry.sources import Source, UnreadableError, Values
 from hpcbench.trace.columns import TABLES, Rows, Told
 from nvml_standins import Standins
@@ -176,7 +176,7 @@ def test_what_crashed_before_is_not_loaded(standins: Standins) -> None:
 
 
 def test_a_rank_reads_what_is_its_own(tmp_path: Path) -> None:
-    seams = Seams(make_machine(tmp_path))
+    seams = TelemetryAccess(make_machine(tmp_path))
     first = open_sampler(FAST, local_rank=0, gpu_uuid="known", seams=seams).news()
     other = open_sampler(FAST, local_rank=1, gpu_uuid=None, seams=seams).news()
     assert first is not None and other is not None
@@ -187,7 +187,7 @@ def test_a_rank_reads_what_is_its_own(tmp_path: Path) -> None:
 def test_what_cannot_be_read_or_is_not_wanted_says_why(tmp_path: Path) -> None:
     root = make_machine(tmp_path, rapl=False, cpufreq=False)
     wanted = Telemetry(rate_hz=10, without=("network",))
-    told = open_sampler(wanted, local_rank=0, gpu_uuid=None, seams=Seams(root)).news()
+    told = open_sampler(wanted, local_rank=0, gpu_uuid=None, seams=TelemetryAccess(root)).news()
     assert told is not None and told.devices.keys() == {"process", "cpu"}
     assert told.missing["energy"].endswith("powercap: no RAPL domain")
     assert told.missing["frequency"].endswith("scaling_cur_freq: No such file or directory")
@@ -197,7 +197,7 @@ def test_what_cannot_be_read_or_is_not_wanted_says_why(tmp_path: Path) -> None:
 def test_nothing_is_read_where_nothing_is_wanted(tmp_path: Path) -> None:
     threads = threading.active_count()
     with open_sampler(Telemetry(without=("all",)), local_rank=0, gpu_uuid="known",
-                      seams=Seams(make_machine(tmp_path))) as sampler:
+                      seams=TelemetryAccess(make_machine(tmp_path))) as sampler:
         sampler.mark()
         sampler.watch(1)
         assert threading.active_count() == threads and sampler.take() == {}
@@ -208,7 +208,8 @@ def test_nvml_that_cannot_be_loaded_says_why() -> None:
         raise RuntimeError("NVML cannot be loaded: Driver Not Loaded")
 
     wanted = Telemetry(rate_hz=10, without=("process", "cpu", "frequency", "energy", "network"))
-    with open_sampler(wanted, local_rank=0, gpu_uuid="known", seams=Seams(nvml=load)) as sampler:
+    with open_sampler(wanted, local_rank=0, gpu_uuid="known",
+                      seams=TelemetryAccess(nvml=load)) as sampler:
         def why() -> str:
             told = sampler.news()
             return told.missing.get("gpu", "") if told else ""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.backends.availability import RankFacts, tool_facts, untooled, wanted_tools
+from hpcbench.backends.availability import RankFacts, missing_tool, tool_facts, wanted_tools
 from hpcbench.config.load import check_config
 from hpcbench.dry_run import _not_tried
 from hpcbench.plan.case import Case, case_from_json, case_to_json
@@ -47,15 +47,15 @@ def test_a_plan_asks_for_what_its_cases_need_and_no_more() -> None:
 def test_a_tool_that_a_rank_lacks_is_told_with_the_rank() -> None:
     case = case_of("triton", "nccl")
     here = {"triton": None, "compiler": {"cpu": "no g++", "cuda": None}}
-    assert untooled(case, "cuda", ranks(here, here)) is None
+    assert missing_tool(case, "cuda", ranks(here, here)) is None
     missing = tool_facts(["triton", "no_such_module"])["no_such_module"]
     assert missing == (
         "the Python module no_such_module is not installed: pip install no_such_module")
-    assert untooled(case, "cuda", ranks(here, {**here, "triton": missing})) == (
+    assert missing_tool(case, "cuda", ranks(here, {**here, "triton": missing})) == (
         f"triton: rank 1 on host1: {missing}")
     compiled = case_of("compiled", "gloo")
-    assert untooled(compiled, "cpu", ranks(here, here)) == "compiled: no g++"
-    assert untooled(compiled, "cuda", ranks(here, here)) is None
+    assert missing_tool(compiled, "cpu", ranks(here, here)) == "compiled: no g++"
+    assert missing_tool(compiled, "cuda", ranks(here, here)) is None
     inner = tool_facts(["json.no_such_module"])["json.no_such_module"]
     assert inner == "this json has no module json.no_such_module: a newer one is needed"
 
@@ -70,10 +70,10 @@ def test_a_training_asks_for_the_library_of_its_model(monkeypatch: pytest.Monkey
     facts = tool_facts(["transformers"]) | {"compiler": {"cpu": "no g++", "cuda": None}}
     missing = ("the Python module transformers is not installed: "
                "pip install '.[models]' in a checkout of hpcbench")
-    assert untooled(plain, "cpu", ranks(facts, facts)) == f"fsdp: {missing}"
+    assert missing_tool(plain, "cpu", ranks(facts, facts)) == f"fsdp: {missing}"
     there = facts | {"transformers": None}
-    assert untooled(plain, "cpu", ranks(there, there)) is None
-    assert untooled(compiled, "cpu", ranks(there, there)) == "fsdp: no g++"
+    assert missing_tool(plain, "cpu", ranks(there, there)) is None
+    assert missing_tool(compiled, "cpu", ranks(there, there)) == "fsdp: no g++"
     trial = _not_tried(plain)
     assert trial is not None
     assert (trial.outcome, trial.reason) == ("not tried", missing)
@@ -87,11 +87,11 @@ def test_the_kernel_is_skipped_on_gpus_whose_tensor_cores_triton_does_not_use(
     name: str, major: int, minor: int, runs: bool,
 ) -> None:
     case, tools = case_of("triton", "nccl"), {"triton": None, "compiler": {"cuda": None}}
-    found = untooled(case, "cuda", ranks(tools, tools, cuda=gpus_of(name, major, minor)))
+    found = missing_tool(case, "cuda", ranks(tools, tools, cuda=gpus_of(name, major, minor)))
     assert found == (None if runs else (
         "triton of fp32 needs a GPU of compute capability 8.0 or newer; "
         f"{name} has {major}.{minor}"))
-    assert untooled(case_of("torch", "nccl"), "cuda", ranks(
+    assert missing_tool(case_of("torch", "nccl"), "cuda", ranks(
         tools, tools, cuda=gpus_of(name, major, minor))) is None
 
 
@@ -107,7 +107,7 @@ def test_the_kernel_is_skipped_on_gpus_that_have_no_room_for_it_beside_the_commu
     (case,) = make_plan(check_config({"benchmarks": [block]}, "test"), 2).cases
     tools = {"triton": None, "compiler": {"cuda": None}}
     gpu = {**gpus_of("NVIDIA H100 80GB HBM3", 9, 0), "multiprocessors": [multiprocessors]}
-    assert untooled(case, "cuda", ranks(tools, tools, cuda=gpu)) == reason
+    assert missing_tool(case, "cuda", ranks(tools, tools, cuda=gpu)) == reason
     assert case_from_json(case_to_json(case)) == case
 
 
@@ -115,7 +115,7 @@ def test_a_mixed_job_names_the_rank_with_the_older_gpu() -> None:
     tools = {"triton": None, "compiler": {"cuda": None}}
     newer, older = ranks(tools, tools)
     older = replace(older, facts={**older.facts, "cuda": gpus_of("Tesla V100", 7, 0)})
-    found = untooled(case_of("triton", "nccl"), "cuda", [newer, older])
+    found = missing_tool(case_of("triton", "nccl"), "cuda", [newer, older])
     assert found is not None and "rank 1 on host1" in found
 
 
@@ -123,15 +123,15 @@ def test_what_states_a_compute_capability_is_skipped_on_rocm() -> None:
     tools = {"triton": None, "compiler": {"cuda": None}}
     amd = ranks(tools, tools, cuda=gpus_of("AMD Instinct MI300X", 9, 4),
                 versions={"torch": "2.13.0", "hip": "7.0"})
-    assert "ROCm" in str(untooled(case_of("triton", "nccl"), "cuda", amd))
-    assert untooled(case_of("torch", "nccl"), "cuda", amd) is None
+    assert "ROCm" in str(missing_tool(case_of("triton", "nccl"), "cuda", amd))
+    assert missing_tool(case_of("torch", "nccl"), "cuda", amd) is None
 
 
 def test_an_implementation_has_its_devices() -> None:
     assert case_of("symm_mem", "gloo").skip == "symm_mem runs on cuda only, not on cpu"
     machine_decides = case_of("symm_mem", "ucc")
     assert machine_decides.skip is None
-    assert untooled(machine_decides, "cpu", ranks({}, {})) == (
+    assert missing_tool(machine_decides, "cpu", ranks({}, {})) == (
         "symm_mem runs on cuda only, not on cpu")
 
 

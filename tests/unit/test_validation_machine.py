@@ -58,7 +58,7 @@ def with_cores(rank: int, *cores: int) -> RankReport:
     ([(0, 1), (0, 1)], ("ok", "warn"), "are not bound"),
     ([(0, 1), (1, 2)], ("ok", "warn"), "overlap: 1 core belong"),
     ([(0,), (0,)], ("ok", "warn"), "2 ranks on host-a have 1 core together"),
-    ([(0, 1)], ("ok", "n/a"), "one rank a node"),
+    ([(0, 1)], ("ok", "n/a"), "one rank per node"),
 ])
 def test_cores(cores: list[tuple[int, ...]], expected: tuple[str, str], told_of: str) -> None:
     of = job(*(with_cores(rank, *own) for rank, own in enumerate(cores)))
@@ -95,7 +95,7 @@ def test_links_that_differ_are_a_warning() -> None:
     assert line(network_lines, job(*TWO_NODES), "link")[:2] == ("ok", "25000 Mbit/s, MTU 9000")
     slow = changed(TWO_NODES[1], "machine.network.interfaces", {"eth0": {"mtu": 1500}})
     state, found, _ = line(network_lines, job(TWO_NODES[0], slow), "link")
-    assert state == "warn" and "speed not told, MTU 1500 on rank 1" in found
+    assert state == "warn" and "speed unknown, MTU 1500 on rank 1" in found
 
 
 @pytest.mark.parametrize(("ports", "state"), [

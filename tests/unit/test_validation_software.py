@@ -76,12 +76,12 @@ def test_drivers_that_differ_are_a_warning_and_a_failure_of_versions() -> None:
 
 def test_what_the_probe_lost_is_a_warning_with_a_remedy_and_no_difference() -> None:
     assert states(probe_lines, job()) == {"probe": "ok"}
-    line_of_nvml = "the process that asked NVML ended by signal 11: no telemetry; see nvidia-smi"
+    line_of_nvml = "the NVML probe ended by signal 11: no telemetry; see nvidia-smi"
     lost = changed(told(1), "facts.lost", {"nvml": line_of_nvml})
     ranks = [replace(told(0), versions={"nvidia_driver": "570"}),
              replace(lost, versions={"nvidia_driver": "unknown"})]
     assert line(probe_lines, job(*ranks), "probe") == (
-        "warn", "rank 1: the process that asked NVML ended by signal 11: no telemetry",
+        "warn", "rank 1: the NVML probe ended by signal 11: no telemetry",
         "see nvidia-smi")
     found = states(software_lines, job(*ranks))
     assert (found["driver"], found["versions"]) == ("n/a", "ok")
@@ -126,7 +126,7 @@ def test_ranks_of_torchrun_that_do_not_meet_are_told_in_one_line(error: str, fix
 
 
 def test_lonely_ranks_fail_with_the_fix() -> None:
-    of = job(told(), announced=(4, "srun"), lonely_fix="use --mpi=pmi2")
+    of = job(told(), announced=(4, "srun"), world_size_fix="use --mpi=pmi2")
     assert line(launching_lines, of, "ranks") == (
         "fail", "srun started 4, but MPI sees 1", "use --mpi=pmi2; see docs/launching.md")
 

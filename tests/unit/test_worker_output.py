@@ -13,7 +13,7 @@ from hpcbench.launch.worker_process import (
     KEPT_BYTES,
     SLACK_BYTES,
     WorkerOutput,
-    of_the_case,
+    case_stacks,
     read_tail,
 )
 from launcher import ROOT
@@ -121,5 +121,5 @@ def test_stacks_begin_with_the_thread_of_the_case() -> None:
     recorder = 'Thread 0x1 (most recent call first):\n  File "profiling/flight.py", line 3 in _a'
     other = 'Thread 0x2 (most recent call first):\n  File "loader.py", line 1 in get'
     case = 'Current thread 0x3 (most recent call first):\n  File "c10d.py", line 9 in all_reduce'
-    assert of_the_case(f"{recorder}\n\n{other}\n\n{case}\n") == f"{case}\n\n{other}"
-    assert of_the_case("") == ""
+    assert case_stacks(f"{recorder}\n\n{other}\n\n{case}\n") == f"{case}\n\n{other}"
+    assert case_stacks("") == ""

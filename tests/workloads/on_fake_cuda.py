@@ -29,7 +29,12 @@ from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh
 
-from hpcbench.backends.counting_backend import REHEARSAL, CallLog, RehearsalGroup, open_rehearsal
+from hpcbench.backends.counting_backend import (
+    COUNTING_BACKEND,
+    CallLog,
+    CountingGroup,
+    open_counting_world,
+)
 from hpcbench.backends.devices import CudaDevice
 from hpcbench.backends.groups import open_lines
 from hpcbench.config.load import check_config, load_config
@@ -158,14 +163,14 @@ def demand_devices() -> None:
 
     torch asks in this order: what the call names, what the group is bound to, the accelerator.
     """
-    plain = RehearsalGroup.barrier
+    plain = CountingGroup.barrier
 
-    def barrier(self: RehearsalGroup, opts: Any = None) -> Any:
+    def barrier(self: CountingGroup, opts: Any = None) -> Any:
         assert opts.device_ids or opts.device.index is not None, (
             "a barrier on NCCL without device_ids: it takes the GPU of the global rank's number")
         return plain(self, opts)
 
-    RehearsalGroup.barrier = barrier
+    CountingGroup.barrier = barrier
 
 
 SHORT_PRODUCTS = {
@@ -216,7 +221,7 @@ def outcome(case: Case) -> str:
 
 def called_twice(case: Case) -> None:
     device, runner = CudaDevice(0), runner_of(case.kind)
-    place = Place(0, case.world_size, open_rehearsal(case.world_size, CallLog()),
+    place = Place(0, case.world_size, open_counting_world(case.world_size, CallLog()),
                   device.torch_device)
     with runner.around(case.workload, device.torch_device, case.world_size):
         operation = runner.open(case.workload, place, validate=False)
@@ -236,18 +241,18 @@ def groups() -> dict[str, Any]:
 
     def new_group(ranks: Any = None, timeout: Any = None, backend: Any = None,
                   pg_options: Any = None, device_id: Any = None, **others: Any) -> Any:
-        if backend == REHEARSAL:
+        if backend == COUNTING_BACKEND:
             return plain(ranks, backend=backend, pg_options=pg_options, **others)
         asked.append([backend, list(ranks), device_id and str(device_id)])
-        group = plain(ranks, backend=REHEARSAL, pg_options=(CallLog(), None))
-        if isinstance(group, RehearsalGroup):
+        group = plain(ranks, backend=COUNTING_BACKEND, pg_options=(CallLog(), None))
+        if isinstance(group, CountingGroup):
             group.bound_device_id = device_id
             opened[group] = backend
         return group
 
     dist.new_group = new_group
     dist.get_backend = lambda group=None: opened.get(group) or named(group)
-    open_rehearsal(4, CallLog(), rank=2)
+    open_counting_world(4, CallLog(), rank=2)
     found = {}
     for backend in ("nccl", "gloo"):
         asked.clear()
@@ -266,7 +271,7 @@ def memory() -> dict[str, int]:
     (case,) = make_plan(check_config(job, "test"), 4).cases
     with FakeTensorMode(allow_non_fake_inputs=True) as fake:
         fake.may_turn_const = lambda _: False
-        group = open_rehearsal(4, CallLog())
+        group = open_counting_world(4, CallLog())
         opened = runner_of(case.kind).open(
             case.workload, Place(0, 4, group, torch.device("cuda", 0)), validate=False)
     return {"free": free, "sets": len(opened.sets)}

@@ -15,7 +15,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hpcbench.backends.counting_backend import CallLog, open_rehearsal
+from hpcbench.backends.counting_backend import CallLog, open_counting_world
 from hpcbench.kinds.training.block import LIBRARIES
 from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.spec import Degrees
@@ -128,7 +128,7 @@ def test_sums_over_ranks_are_kept_whole(family: str, by_tokens: bool) -> None:
             "tensor", {"sequence_parallel": by_tokens}, model=family,
             sizes=SIZES | {"layers": layers}, checkpointing="operators",
             degrees=Degrees(tp=ranks), batch_size=SAMPLES)
-        world = open_rehearsal(ranks, CallLog())
+        world = open_counting_world(ranks, CallLog())
         strategy = TensorParallel(work, Place(0, ranks, world, torch.device("cpu")))
         found.append(left_by(strategy.plain, None))
         strategy.close()

@@ -11,13 +11,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed import _functional_collectives as functional
 
-from hpcbench.backends.counting_backend import CallLog, RehearsalGroup
+from hpcbench.backends.counting_backend import CallLog, CountingGroup
 from hpcbench.backends.python_group import Called, called, watched
 from hpcbench.kinds.training.run.runner import StepCounter
 from workloads.training_cases import alone
 
 
-class Nested(RehearsalGroup):
+class Nested(CountingGroup):
     """A group whose coalesced call is several of its own."""
 
     def allgather_into_tensor_coalesced(

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from hpcbench.backends.counting_backend import CallLog, open_rehearsal
+from hpcbench.backends.counting_backend import CallLog, open_counting_world
 from hpcbench.config.load import check_config
 from hpcbench.kinds.training.plan.memory import ERROR, moments
 from hpcbench.kinds.training.plan.predict import predict_stage
@@ -80,7 +80,7 @@ def _left() -> Iterator[None]:
 @pytest.mark.parametrize("work", works(), ids=lambda work: work.strategy)
 def test_calls_bytes_and_flops_are_those_that_were_predicted(work: Training) -> None:
     for rank in range(2):
-        world = open_rehearsal(2, CallLog(counts=False), rank)
+        world = open_counting_world(2, CallLog(counts=False), rank)
         place = Place(rank, 2, world, torch.device("cpu"))
         operation = TrainingOperation(work, place, validate=False)
         operation.prepare()
@@ -99,7 +99,7 @@ def test_calls_bytes_and_flops_are_those_that_were_predicted(work: Training) -> 
 def test_activations_are_neither_parameters_nor_gradients(work: Training) -> None:
     ranks = work.dp * work.tp * work.pp
     for stage in stages_of(work)[::max(work.pp - 1, 1)]:
-        world = open_rehearsal(ranks, CallLog(counts=False), stage.rank * work.tp)
+        world = open_counting_world(ranks, CallLog(counts=False), stage.rank * work.tp)
         operation = TrainingOperation(
             work, Place(stage.rank * work.tp, ranks, world, torch.device("cpu")), validate=False)
         operation.prepare()

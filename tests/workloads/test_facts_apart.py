@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from hpcbench.backends import facts as facts_module
-from hpcbench.backends.availability import RankFacts, gpu_tried
+from hpcbench.backends.availability import RankFacts, gpu_refusals
 from hpcbench.backends.facts import gather_facts
 from hpcbench.config.schema import Telemetry
 from hpcbench.telemetry.sampler import open_sampler
@@ -34,7 +34,7 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the child of CUDA answer with the first GPU of the machine."""
     answer = {"available": True, "names": ["A"], "uuids": [GPU], "memory_bytes": [1],
               "no_code": [None]}
-    monkeypatch.setattr(facts_module, "_cuda_question", lambda: answer.items)
+    monkeypatch.setattr(facts_module, "_cuda_task", lambda: answer.items)
 
 
 def test_a_machine_that_answers_tells_all(standins: Standins, one_gpu: None) -> None:
@@ -90,12 +90,12 @@ def hang() -> Iterator[tuple[str, Any]]:
 def test_a_broken_cuda_or_ucc_is_a_reason(
     monkeypatch: pytest.MonkeyPatch, question: Any, lost: str,
 ) -> None:
-    monkeypatch.setattr(facts_module, "_cuda_question", lambda: question)
-    monkeypatch.setattr(facts_module, "ucc_question", lambda: question)
+    monkeypatch.setattr(facts_module, "_cuda_task", lambda: question)
+    monkeypatch.setattr(facts_module, "ucc_task", lambda: question)
     before = dict(os.environ)
     found = gather_facts((), 1.0)
     assert dict(os.environ) == before  # an inline worker goes on in this process
-    assert found["cuda"]["reason"] == f"the process that asked CUDA {lost.format(1)}"
+    assert found["cuda"]["reason"] == f"the CUDA probe {lost.format(1)}"
     lost = lost.format(0.3)  # it has no driver to start
     assert not found["cuda"]["available"] and found["cuda"]["names"] == []
     assert found["ucc"]["reason"].endswith(f"the process {lost}")
@@ -114,7 +114,7 @@ def test_an_amdsmi_that_crashes_costs_the_telemetry_of_gpus(
     assert [*found["lost"]] == ["amdsmi"] and found["cuda"]["available"]
     rank = RankFacts(0, "a", 0, found)
     sampler = open_sampler(Telemetry(without=("process", "cpu")), local_rank=1, gpu_uuid=GPU,
-                           rocm=True, tried=gpu_tried(rank, 0))
+                           rocm=True, tried=gpu_refusals(rank, 0))
     told = sampler.news()
     assert told is not None
     assert "asked amdsmi ended by signal 6 (SIGABRT)" in told.missing["gpu"]
@@ -136,7 +136,7 @@ def test_the_driver_is_open_until_nvml_has_answered(
         os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)  # refused where no one reads
         yield "versions", {}
 
-    monkeypatch.setattr(facts_module, "_cuda_question", lambda: cuda)
+    monkeypatch.setattr(facts_module, "_cuda_task", lambda: cuda)
     monkeypatch.setattr(facts_module, "_nvml_answers", nvml)
     assert facts(standins, "h100")["lost"] == {}
     with pytest.raises(OSError, match="No such device"):
@@ -154,9 +154,9 @@ def test_no_process_that_forks_has_touched_cuda(monkeypatch: pytest.MonkeyPatch)
     usable = {"available": True, "names": ["A"], "uuids": [""], "memory_bytes": [1],
               "no_code": [None]}
     monkeypatch.setattr(torch.cuda, "is_available", is_available)
-    monkeypatch.setattr(facts_module, "_cuda_question", lambda: usable.items)
-    monkeypatch.setattr(facts_module, "ucc_question", lambda: {"reason": None}.items)
-    monkeypatch.setattr(facts_module, "cuda_question",
+    monkeypatch.setattr(facts_module, "_cuda_task", lambda: usable.items)
+    monkeypatch.setattr(facts_module, "ucc_task", lambda: {"reason": None}.items)
+    monkeypatch.setattr(facts_module, "cuda_task",
                         lambda: [("without_cuda", f"{asked} of {os.getppid()}")])
     found = gather_facts(())
     assert found["ucc"]["without_cuda"] == f"[] of {os.getpid()}"

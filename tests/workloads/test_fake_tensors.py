@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensor
 
-from hpcbench.backends.counting_backend import CallLog, open_rehearsal
+from hpcbench.backends.counting_backend import CallLog, open_counting_world
 from hpcbench.backends.dry_step import dry_step, fake_tensors
 from hpcbench.config.load import check_config
 from hpcbench.errors import CaseError
@@ -48,18 +48,18 @@ def is_fake(tensor: torch.Tensor) -> bool:
 
 def stepped(work: Training, rank: int, *, fake: bool) -> tuple[dict[str, list[int]], Any]:
     """Return the sizes of a rank's calls in a step, in order, and what it holds."""
-    ledger, ranks = CallLog(), work.dp * work.tp * work.pp
-    world = open_rehearsal(ranks, ledger, rank)
+    call_log, ranks = CallLog(), work.dp * work.tp * work.pp
+    world = open_counting_world(ranks, call_log, rank)
     with fake_tensors() if fake else nullcontext():
         operation = TrainingOperation(work, Place(rank, ranks, world, torch.device("cpu")),
                                       validate=False)
         for _ in range(work.features.rehearsal_calls if fake else 2):
             operation.prepare()
-            ledger.tally.clear()
+            call_log.tally.clear()
             operation.run()
         answer = operation.answer()["memory"]
         operation.close()
-    return ledger.tally, {name: answer[name] for name in (
+    return call_log.tally, {name: answer[name] for name in (
         "parameters", "gradients", "optimizer_state")}
 
 

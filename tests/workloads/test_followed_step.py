@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
-from hpcbench.backends.counting_backend import CallLog, open_rehearsal
+from hpcbench.backends.counting_backend import CallLog, open_counting_world
 from hpcbench.config.load import check_config
 from hpcbench.kinds.memory.plan import work_of
 from hpcbench.kinds.memory.run import PARTS, followed
@@ -59,7 +59,7 @@ def allocated(spec: Training, strategy: Strategy, batch: Batch) -> int:
 
 def opened(work: Training) -> TrainingOperation:
     ranks = work.dp * work.tp * work.pp
-    world = open_rehearsal(ranks, CallLog(counts=False), 0)
+    world = open_counting_world(ranks, CallLog(counts=False), 0)
     operation = TrainingOperation(work, Place(0, ranks, world, torch.device("cpu")),
                                   validate=False)
     operation.prepare()

@@ -16,7 +16,7 @@ from hpcbench.backends.counting_backend import (
     RecordedCall,
     TensorSpec,
     Wait,
-    open_rehearsal,
+    open_counting_world,
 )
 from hpcbench.backends.groups import open_lines
 from hpcbench.kinds.training.plan.predict import predict_stage
@@ -56,9 +56,9 @@ def _left() -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def place_of(work: Training, rank: int, ledger: CallLog) -> Place:
+def place_of(work: Training, rank: int, call_log: CallLog) -> Place:
     ranks = work.dp * work.tp * work.pp
-    return Place(rank, ranks, open_rehearsal(ranks, ledger, rank), torch.device("cpu"))
+    return Place(rank, ranks, open_counting_world(ranks, call_log, rank), torch.device("cpu"))
 
 
 @pytest.mark.parametrize(("name", "options", "changes"), SILENT)
@@ -67,8 +67,8 @@ def test_no_step_without_communication_has_a_number_that_is_none(
 ) -> None:
     work = replace(training(name, options, **changes), communication="off")
     for stage in stages_of(work)[::max(work.pp - 1, 1)]:
-        ledger = CallLog()
-        operation = TrainingOperation(work, place_of(work, stage.rank * work.tp, ledger),
+        call_log = CallLog()
+        operation = TrainingOperation(work, place_of(work, stage.rank * work.tp, call_log),
                                       validate=True)
         assert operation._parity is None
         for _ in range(3):
@@ -83,7 +83,7 @@ def test_no_step_without_communication_has_a_number_that_is_none(
         operation.corrupt_output()
         assert (operation.check() is not None) == operation._strategy.holds_loss
         operation.close()
-        assert ledger.tally == {}
+        assert call_log.tally == {}
 
 
 def parameters_of(operation: TrainingOperation) -> list[Any]:
@@ -97,11 +97,11 @@ def test_the_communication_alone_is_that_of_a_step(
 ) -> None:
     work = replace(training(name, options, **changes), communication="only")
     for stage in stages_of(work)[::max(work.pp - 1, 1)]:
-        ledger = CallLog()
-        operation = ReplayOperation(work, place_of(work, stage.rank * work.tp, ledger))
-        assert ledger.tally == {}
+        call_log = CallLog()
+        operation = ReplayOperation(work, place_of(work, stage.rank * work.tp, call_log))
+        assert call_log.tally == {}
         operation.run()
-        called = {name: (len(sizes), sum(sizes)) for name, sizes in ledger.tally.items()}
+        called = {name: (len(sizes), sum(sizes)) for name, sizes in call_log.tally.items()}
         assert called == {one.collective: (one.count, one.size_bytes)
                           for one in predict_stage(work, stage).calls}
         operation.close()
@@ -127,13 +127,13 @@ def test_messages_are_waited_for_where_the_step_does() -> None:
 def test_every_bucket_tells_when_it_is_ready() -> None:
     work = training("data", {"bucket_mb": 1}, degrees=Degrees(dp=2), accumulation=2,
                     sizes={"layers": 4, "hidden": 128, "seq_length": 16, "vocab": 1024})
-    ledger = CallLog()
-    operation = TrainingOperation(work, place_of(work, 0, ledger), validate=False)
+    call_log = CallLog()
+    operation = TrainingOperation(work, place_of(work, 0, call_log), validate=False)
     operation.prepare()
-    ledger.tally.clear()
+    call_log.tally.clear()
     operation.run()
     told = operation.answer()["phases"]
-    buckets = len(ledger.tally["all_reduce"])
+    buckets = len(call_log.tally["all_reduce"])
     assert buckets > 2
     assert told["names"] == ["data", "forward", "backward", "exchange", "optimizer",
                              *(f"{ARRIVAL}{number + 1}" for number in range(buckets))]
@@ -151,8 +151,8 @@ def test_of_many_buckets_the_first_and_the_last_are_watched() -> None:
 
 
 def test_what_nobody_sent_is_finite_and_other_each_time() -> None:
-    ledger = CallLog()
-    group = open_rehearsal(4, ledger, 2)
+    call_log = CallLog()
+    group = open_counting_world(4, call_log, 2)
     first, second = torch.full((3, 5), math.nan), torch.full((3, 5), math.nan)
     group.recv([first], 1, 0).wait()
     group.recv([second], 1, 0).wait()
@@ -166,4 +166,4 @@ def test_what_nobody_sent_is_finite_and_other_each_time() -> None:
     group.allgather([rows], [part]).wait()
     assert all(row.tolist() == [4, 5] for row in rows)
     line = open_lines(group, [[0, 1], [2, 3]], 2)
-    assert (line.rank(), line.size(), ledger.opened) == (0, 2, [[[0, 1], [2, 3]]])
+    assert (line.rank(), line.size(), call_log.opened) == (0, 2, [[[0, 1], [2, 3]]])

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from hpcbench.backends.counting_backend import CallLog, open_rehearsal
+from hpcbench.backends.counting_backend import CallLog, open_counting_world
 from hpcbench.config.load import check_config
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.kinds.training.run.runner import TrainingOperation
@@ -52,7 +52,7 @@ def test_every_strategy_has_its_phases_and_moments(name: str) -> None:
     block, count = ARRIVALS[name]
     plan = make_plan(check_config({"benchmarks": [SMALL | block]}, "test"), block["world_size"])
     work, ranks = training_of(plan.cases[0]), plan.cases[0].world_size
-    world = open_rehearsal(ranks, CallLog(counts=False), 0)
+    world = open_counting_world(ranks, CallLog(counts=False), 0)
     operation = TrainingOperation(work, Place(0, ranks, world, torch.device("cpu")),
                                   validate=False)
     for _ in range(2):

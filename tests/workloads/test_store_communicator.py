@@ -14,7 +14,7 @@ import pytest
 import torch.distributed as dist
 
 from hpcbench.errors import LaunchError, RankLostError
-from hpcbench.launch.run_folder import PIECE_BYTES, SeparateFolder, deliver
+from hpcbench.launch.run_folder import PIECE_BYTES, SeparateFolder, send_to_root
 from hpcbench.launch.store_communicator import StoreCommunicator, meet, open_store_communicator
 
 RANKS = 3
@@ -94,7 +94,7 @@ def test_files_are_delivered_through_the_store(tmp_path: Path) -> None:
             files[name].parent.mkdir(parents=True, exist_ok=True)
             files[name].write_bytes(contents[name])
         apart = {1: SeparateFolder("n1", str(home)), 2: SeparateFolder("n2", "")}
-        return deliver(comm, files, apart, traces)
+        return send_to_root(comm, files, apart, traces)
 
     problems, *others = on_all_ranks(work, store)
     assert others == [[], []] and store.num_keys() == 0

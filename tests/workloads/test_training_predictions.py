@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from hpcbench.backends.counting_backend import CallLog, open_rehearsal
+from hpcbench.backends.counting_backend import CallLog, open_counting_world
 from hpcbench.config.load import check_config
 from hpcbench.kinds.training.block import LIBRARIES
 from hpcbench.kinds.training.plan.memory import moments
@@ -98,16 +98,16 @@ def works(strategy: str) -> list[Training]:
 
 def rehearsed(work: Training, rank: int) -> tuple[dict[str, tuple[int, int]], dict[str, Any]]:
     """Return collective -> (calls, bytes) of a rank's step, and what it tells of its memory."""
-    ledger = CallLog()
+    call_log = CallLog()
     ranks = work.dp * work.tp * work.pp
-    world = open_rehearsal(ranks, ledger, rank)
+    world = open_counting_world(ranks, call_log, rank)
     operation = TrainingOperation(work, Place(rank, ranks, world, torch.device("cpu")),
                                   validate=False)
     operation.prepare()
     operation.run()
-    ledger.tally.clear()
+    call_log.tally.clear()
     operation.run()
-    called = {name: (len(sizes), sum(sizes)) for name, sizes in ledger.tally.items()}
+    called = {name: (len(sizes), sum(sizes)) for name, sizes in call_log.tally.items()}
     told = operation.answer()["memory"]
     operation.close()
     return called, told

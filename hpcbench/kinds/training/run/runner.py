@@ -26,8 +26,14 @@ from torch import nn
 from torch.utils import flop_counter
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hpcbench.backends.counting_backend import REHEARSAL as REHEARSAL
-from hpcbench.backends.counting_backend import CallLog, RecordedCall, TensorSpec, Wait, open_silent
+from hpcbench.backends.counting_backend import (
+    COUNTING_BACKEND,
+    CallLog,
+    RecordedCall,
+    TensorSpec,
+    Wait,
+    open_counting_group,
+)
 from hpcbench.backends.devices import out_of_memory
 from hpcbench.backends.groups import open_lines
 from hpcbench.backends.python_group import Called, called, is_call, watched
@@ -180,7 +186,7 @@ class TrainingOperation:
         self._silent: Place | None = None
         if spec.communication == "off":
             self._silent = place = replace(
-                place, group=open_silent(place.numbers, CallLog(counts=False)))
+                place, group=open_counting_group(place.numbers, CallLog(counts=False)))
             validate = False
         make = _strategy_class(spec.strategy)
         self._spec = spec
@@ -294,7 +300,7 @@ class TrainingOperation:
 
     @property
     def is_rehearsal(self) -> bool:
-        return self._silent is None and dist.get_backend(self.place.group) == REHEARSAL
+        return self._silent is None and dist.get_backend(self.place.group) == COUNTING_BACKEND
 
     def one_more(self, take: Callable[[Training, Strategy, Batch], Found]) -> Found:
         batch = self._loader.batch(self._step, *self._strategy.share)
@@ -353,10 +359,10 @@ class ReplayOperation:
     def __init__(self, spec: Training, place: Place) -> None:
         self.name = spec.name
         self.place = place
-        ledger = CallLog(counts=False)
-        program = calls_of_step(spec, place, ledger)
-        self._opened = [open_lines(place.group, lines, place.number) for lines in ledger.opened]
-        groups = dict(zip(map(str, ledger.opened), self._opened, strict=True))
+        call_log = CallLog(counts=False)
+        program = calls_of_step(spec, place, call_log)
+        self._opened = [open_lines(place.group, lines, place.number) for lines in call_log.opened]
+        groups = dict(zip(map(str, call_log.opened), self._opened, strict=True))
         self._steps = list(_steps(program, {str(None): place.group, **groups}))
 
     def prepare(self) -> None:
@@ -383,16 +389,16 @@ class ReplayOperation:
             dist.destroy_process_group(group)
 
 
-def calls_of_step(spec: Training, place: Place, ledger: CallLog) -> Program:
-    """Return this rank's calls of a step; all ranks call it. ``ledger`` keeps the groups' lines."""
-    dry = replace(place, group=open_silent(place.numbers, ledger))
+def calls_of_step(spec: Training, place: Place, call_log: CallLog) -> Program:
+    """Return this rank's calls of a step; all ranks call it. ``call_log`` keeps the groups' lines."""
+    dry = replace(place, group=open_counting_group(place.numbers, call_log))
     work = replace(spec, communication="on", compile=False)  # compiled it calls the same
     operation = TrainingOperation(work, dry, validate=False)
     operation.prepare()
     operation.run()  # in which torch's pipelines agree on shapes
-    ledger.keep()
+    call_log.keep()
     operation.run()
-    program, ledger.program = ledger.program or [], None
+    program, call_log.program = call_log.program or [], None
     operation.close()
     dist.destroy_process_group(dry.group)
     return program

@@ -91,7 +91,7 @@ class Data(Replica):
     def _count_second_step(self, model: Model) -> None:
         """Have a dry run count the second step, in which ranks agree on the order of buckets."""
         self.warmup_calls = 1
-        model.register_forward_pre_hook(lambda *_: self.place.group.ledger.tally.clear())
+        model.register_forward_pre_hook(lambda *_: self.place.group.call_log.tally.clear())
 
     def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
         if self._balancer:

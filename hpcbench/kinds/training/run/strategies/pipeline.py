@@ -17,8 +17,7 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 from torch.utils.hooks import RemovableHandle
 
-from hpcbench.backends.counting_backend import REHEARSAL as REHEARSAL
-from hpcbench.backends.counting_backend import is_counted
+from hpcbench.backends.counting_backend import COUNTING_BACKEND, is_counted
 from hpcbench.kinds.training.plan.any_model import COLOURS, bottlenecks, model_of, resnet_of
 from hpcbench.kinds.training.plan.spec import layout_of, pipelining, stages_on
 from hpcbench.kinds.training.plan.workload import Training
@@ -130,7 +129,7 @@ class Pipeline(base.Strategy):
         handles: list[RemovableHandle] = []
 
         def begin(*_: Any) -> None:
-            self._group.ledger.tally.pop("send_recv", None)
+            self._group.call_log.tally.pop("send_recv", None)
             while handles:
                 handles.pop().remove()
 
@@ -145,7 +144,7 @@ class Pipeline(base.Strategy):
         samples = spec.batch_size // spec.accumulation // self._stages.microbatches
         if spec.of_images:
             return self._images(stage, samples)
-        if dist.get_backend(self._group) != REHEARSAL:
+        if dist.get_backend(self._group) != COUNTING_BACKEND:
             return {}
         tokens = torch.empty((samples, spec.seq_length), dtype=torch.int64, device="meta")
         width = spec.seq_length // (spec.tp if layout_of(spec).by_tokens else 1)
