@@ -390,7 +390,7 @@ class ReplayOperation:
 
 
 def calls_of_step(spec: Training, place: Place, call_log: CallLog) -> Program:
-    """Return this rank's calls of a step; all ranks call it. ``call_log`` keeps the groups' lines."""
+    """Return this rank's calls of a step; collective. ``call_log`` keeps the lines."""
     dry = replace(place, group=open_counting_group(place.numbers, call_log))
     work = replace(spec, communication="on", compile=False)  # compiled it calls the same
     operation = TrainingOperation(work, dry, validate=False)
