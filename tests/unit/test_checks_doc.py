@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-ROW = re.compile(r"\| (HB\d{3}) \| (.+?) \| ([a-z, ]+) \| (.+) \|")
+ROW = re.compile(r"\| (HB\d{3}) \| (.+) \| ([a-z, ]+) \|")
 SCOPES = {"run", "rank", "case", "note"}
 
 
